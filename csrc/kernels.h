@@ -1,0 +1,66 @@
+/* The catalogue of kernels inside the library: what a kind of device fills in. Not installed.
+ *
+ * VB_KERNELS names every operation of vibrant.h once. From it come the prototypes of each device's kernels
+ * (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through which ops.c calls them, after it has
+ * checked the arguments. A kernel may rely on these checks: no null pointer, no negative or overflowing size, nothing
+ * to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for what it does not implement. */
+#ifndef VB_KERNELS_H
+#define VB_KERNELS_H
+
+#include "vibrant.h"
+
+#define VB_KERNELS(X)                                                                                                  \
+    X(add) X(mul) X(mul_scalar) X(silu) X(swiglu) X(copy) X(convert) X(increment_i32)                                  \
+    X(softmax_batched) X(rms_norm_batched) X(add_rms_norm) X(argmax) X(top_k)                                          \
+    X(matmul) X(matmul_single_row) X(weight_pack) X(linear) X(embedding)                                               \
+    X(rope) X(kv_write) X(attention)
+
+/* Everything that a device does besides kernels; the same rule of names. */
+#define VB_RUNTIME(X)                                                                                                  \
+    X(device_close) X(device_get_info) X(device_memory) X(device_driver_error)                                         \
+    X(alloc) X(free) X(alloc_host) X(free_host) X(weight_packed_size)                                                  \
+    X(stream_create) X(stream_destroy) X(stream_synchronize) X(memcpy) X(memset)                                       \
+    X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) X(stream_wait) \
+    X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_destroy)
+
+#ifdef __cplusplus
+extern "C" {
+#define VB_TYPEOF(x) decltype(x)
+#else
+#define VB_TYPEOF(x) __typeof__(x)
+#endif
+
+typedef struct vb_backend {
+    vb_status (*device_count)(int *count);
+    vb_status (*device_open)(vb_device **device, int index, const vb_device_options *options);
+#define X(op) VB_TYPEOF(vb_##op) *op;
+    VB_RUNTIME(X) VB_KERNELS(X)
+#undef X
+} vb_backend;
+
+/* Each kind of device begins its own structs with these, so that a handle leads to its kernels. */
+struct vb_device {
+    const vb_backend *backend;
+};
+struct vb_stream {
+    vb_device *device;
+};
+struct vb_event {
+    vb_device *device;
+};
+struct vb_graph {
+    vb_device *device;
+};
+
+#define X(op) VB_TYPEOF(vb_##op) vb_cpu_##op, vb_cuda_##op;
+VB_RUNTIME(X)
+VB_KERNELS(X)
+#undef X
+
+extern const vb_backend vb_cpu_backend;
+extern const vb_backend vb_cuda_backend; /* in libvibrant_cuda; referenced where VB_WITH_CUDA is defined */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,306 @@
+/* vibrant.h: tensor and language-model kernels for NVIDIA GPUs and CPUs.
+ *
+ * The library computes on memory of a *device* (the CPU, or one CUDA GPU), in the order of a *stream*. Every operation is
+ * one C function: output first, inputs const, sizes, stream last. It checks its arguments, enqueues its work and returns
+ * a status; it never prints, exits, or keeps a last error. The device of the stream decides which kernels run, so the
+ * same calls serve both:
+ *
+ *     vb_device *device;  vb_stream *stream;  void *x, *y;
+ *     vb_status s = vb_device_open(&device, VB_CUDA, 0, NULL);     // or VB_CPU
+ *     if (s != VB_OK) { fprintf(stderr, "%s\n", vb_status_string(s)); return 1; }
+ *     vb_stream_create(&stream, device);
+ *     vb_alloc(&x, 4096, device);
+ *     vb_alloc(&y, 4096, device);
+ *     vb_memcpy(x, host, 4096, VB_HOST_TO_DEVICE, stream);
+ *     vb_silu(y, x, VB_F32, 1024, stream);
+ *     vb_memcpy(host, y, 4096, VB_DEVICE_TO_HOST, stream);
+ *     vb_stream_synchronize(stream);                               // host now holds the result
+ *     vb_free(y, device);  vb_free(x, device);  vb_stream_destroy(stream);  vb_device_close(device);
+ *
+ * Conventions.
+ *   - Matrices are row-major and contiguous. A size of 0 is a no-op that returns VB_OK, whatever its pointers are.
+ *   - Any size from 0 up works; a negative one, a null pointer, a product past 2^63 - 1 or a data type that has no
+ *     meaning there is VB_INVALID_ARGUMENT; a type or size that has a meaning but no kernel on this device is
+ *     VB_UNSUPPORTED. Overlap of output and input is allowed only where a comment says "in place".
+ *   - Pointers must be memory of the stream's device (for the CPU any host memory), aligned to 16 bytes for float data.
+ *   - Any thread may call; one stream is used by one thread at a time. Handles may be destroyed in any order (a device
+ *     lives until its last stream, event and graph is gone); destroying NULL is harmless.
+ *   - On the CPU a call has finished when it returns; on CUDA it is asynchronous until vb_stream_synchronize.
+ */
+#ifndef VIBRANT_H
+#define VIBRANT_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VB_VERSION_MAJOR 0
+#define VB_VERSION_MINOR 1
+#define VB_VERSION_PATCH 0
+
+/* ---- status ---------------------------------------------------------------------------------------------------- */
+
+typedef enum vb_status {
+    VB_OK = 0,
+    VB_INVALID_ARGUMENT = 1, /* the caller's mistake: null pointer, negative size, overflow, senseless type */
+    VB_UNSUPPORTED = 2,      /* sensible, but this device has no kernel for it */
+    VB_NOT_COMPILED = 3,     /* this build of the library holds no code for that kind of device */
+    VB_NO_DEVICE = 4,        /* no such device, or no driver */
+    VB_NO_KERNEL_IMAGE = 5,  /* the library was not built for this GPU's compute capability */
+    VB_OUT_OF_MEMORY = 6,    /* of the device, or of the host for host allocations */
+    VB_DEVICE_LOST = 7,      /* an illegal access or hardware fault poisoned the device: close it, nothing else works */
+    VB_INTERNAL = 8          /* a driver error with no better name: see vb_device_driver_error */
+} vb_status;
+
+/* Returns a static English description; never NULL, also for values that are no status. */
+const char *vb_status_string(vb_status status);
+
+/* "MAJOR.MINOR.PATCH" of the library that is linked. */
+const char *vb_version(void);
+
+/* ---- data types ------------------------------------------------------------------------------------------------- */
+
+/* Values are ggml's type ids, block layouts are ggml's (see quant.h), so a tensor of a GGUF file is used as stored. */
+typedef enum vb_dtype {
+    VB_F32 = 0,
+    VB_F16 = 1,
+    VB_Q4_0 = 2,
+    VB_Q4_1 = 3,
+    VB_Q5_0 = 6,
+    VB_Q5_1 = 7,
+    VB_Q8_0 = 8,
+    VB_Q2_K = 10,
+    VB_Q3_K = 11,
+    VB_Q4_K = 12,
+    VB_Q5_K = 13,
+    VB_Q6_K = 14,
+    VB_IQ4_NL = 20,
+    VB_IQ4_XS = 23,
+    VB_I32 = 26,
+    VB_BF16 = 30,
+    VB_TQ1_0 = 34,
+    VB_TQ2_0 = 35,
+    VB_MXFP4 = 39
+} vb_dtype;
+
+/* Elements and bytes of one block of the type (1 and the element size for plain types); 0 for an unknown type. */
+int64_t vb_dtype_block_size(vb_dtype type);
+int64_t vb_dtype_block_bytes(vb_dtype type);
+
+/* "Q4_K" and the like; "unknown" for a value that is no type. */
+const char *vb_dtype_string(vb_dtype type);
+
+/* ---- devices, memory, order --------------------------------------------------------------------------------------- */
+
+typedef struct vb_device vb_device;
+typedef struct vb_stream vb_stream;
+typedef struct vb_event vb_event;
+typedef struct vb_graph vb_graph;
+
+typedef enum vb_device_kind { VB_CPU = 0, VB_CUDA = 1 } vb_device_kind;
+
+typedef struct vb_device_options {
+    int threads; /* CPU: worker threads, 0 = one a core that the process may use. CUDA: ignored. */
+} vb_device_options;
+
+typedef struct vb_device_info {
+    vb_device_kind kind;
+    int index;
+    char name[128];
+    int64_t total_memory;        /* bytes of VRAM, or of host memory */
+    int compute_major;           /* CUDA compute capability; 0 on the CPU */
+    int compute_minor;
+    int multiprocessors;         /* SMs, or threads in use on the CPU */
+    int64_t l2_bytes;            /* last-level cache, 0 if unknown */
+    int64_t shared_memory_bytes; /* the most a block may use; 0 on the CPU */
+    char features[64];           /* what the kernels use: "avx2 fma f16c vnni", "sm_90a" */
+} vb_device_info;
+
+/* Counts devices of a kind. VB_NOT_COMPILED or VB_NO_DEVICE (with *count = 0) say why there is none. */
+vb_status vb_device_count(int *count, vb_device_kind kind);
+
+/* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE. */
+vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options);
+void vb_device_close(vb_device *device);
+vb_status vb_device_get_info(vb_device_info *info, const vb_device *device);
+
+/* Free and total bytes as the driver (or the operating system) sees them now. */
+vb_status vb_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device);
+
+/* The driver's own number of the newest error on this device (a CUresult or cudaError_t), 0 if none: for messages. */
+int vb_device_driver_error(const vb_device *device);
+
+/* Device memory, aligned to 256 bytes, contents undefined. vb_free waits for work that uses it. */
+vb_status vb_alloc(void **memory, int64_t bytes, vb_device *device);
+vb_status vb_free(void *memory, vb_device *device);
+
+/* Host memory that the device copies from and to at full speed (page-locked on CUDA). */
+vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device);
+vb_status vb_free_host(void *memory, vb_device *device);
+
+vb_status vb_stream_create(vb_stream **stream, vb_device *device);
+void vb_stream_destroy(vb_stream *stream);
+vb_status vb_stream_synchronize(vb_stream *stream);
+
+typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
+
+/* Copies bytes in stream order. Host memory must stay valid until the stream has passed the copy. */
+vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream);
+
+/* Sets bytes in stream order. */
+vb_status vb_memset(void *out, int value, int64_t bytes, vb_stream *stream);
+
+vb_status vb_event_create(vb_event **event, vb_device *device);
+void vb_event_destroy(vb_event *event);
+vb_status vb_event_record(vb_event *event, vb_stream *stream);
+vb_status vb_event_synchronize(vb_event *event);
+vb_status vb_event_done(int *done, vb_event *event); /* *done = 1 once everything before the record has finished */
+vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end);
+vb_status vb_stream_wait(vb_stream *stream, vb_event *event);
+
+/* Between begin and end, work on the stream is recorded instead of run; the graph then replays it, reading the same
+ * addresses. The CPU has no graphs: begin returns VB_UNSUPPORTED. Update puts a graph's recorded work in place of
+ * another's, where only parameters differ (VB_UNSUPPORTED if more does: launch the new one instead). */
+vb_status vb_graph_begin(vb_stream *stream);
+vb_status vb_graph_end(vb_graph **graph, vb_stream *stream);
+vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer);
+vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream);
+void vb_graph_destroy(vb_graph *graph);
+
+/* ---- element-wise; in place allowed; types F32, F16, BF16 ------------------------------------------------------------ */
+
+/* out[i] = a[i] + b[i] */
+vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = a[i] * b[i] */
+vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = a[i] * scalar */
+vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = a[i] / (1 + exp(-a[i])) */
+vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer") */
+vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. */
+vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = in[i] in another type: any type to F32; F32, F16 and BF16 among each other (round to nearest even).
+ * Quantized blocks are read as stored. Not in place. */
+vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream);
+/* x[i] += 1: advances positions on the device between tokens. */
+vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream);
+
+/* ---- rows; in place allowed; types F32, F16, BF16, arithmetic in float32 ----------------------------------------------- */
+
+/* out = exp(in - max) / sum over one row; a row of -inf only gives NaN, as IEEE arithmetic does. */
+vb_status vb_softmax(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
+vb_status vb_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
+/* out = in / sqrt(mean(in^2) + eps) * weight (Zhang & Sennrich 2019); weight F32 [cols], or NULL for ones. */
+vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
+                      vb_stream *stream);
+vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows, int64_t cols,
+                              float eps, vb_stream *stream);
+/* sum = a + b, out = rms_norm(sum): the residual connection and the norm that follows it. sum may be a or b. */
+vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
+                          int64_t rows, int64_t cols, float eps, vb_stream *stream);
+/* out[r] = index of the greatest of in[r][0..cols); the lowest index among equals; NaN counts as the greatest.
+ * in is F32, cols > 0. */
+vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream);
+/* The k greatest of each row, descending, lowest index first among equals: values[rows][k], ids[rows][k], k <= cols. */
+vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
+                   vb_stream *stream);
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------------- */
+
+/* C[m][n] = A[m][k] B[k][n]; all of one type F32, F16 or BF16, accumulated in float32. */
+vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
+                    vb_stream *stream);
+/* c[n] = a[k] B[k][n] */
+vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
+                               vb_stream *stream);
+
+/* A weight matrix, one row an output: [rows][cols], each row whole blocks of the type (cols a multiple of its block
+ * size). VB_STORED is the byte order of a GGUF file; VB_PACKED is private to the device kind, made by vb_weight_pack,
+ * holds exactly the same values and is read with wider loads. */
+typedef enum vb_layout { VB_STORED = 0, VB_PACKED = 1 } vb_layout;
+typedef struct vb_weight {
+    const void *data;
+    vb_dtype type;
+    vb_layout layout;
+    int64_t rows; /* outputs, or vocabulary */
+    int64_t cols; /* inputs */
+} vb_weight;
+
+/* *bytes = the size of the packed form, 0 where this device gains nothing from packing. w->data is not read. */
+vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device);
+/* Packs the stored weight w (device memory) into out (device memory, vb_weight_packed_size bytes, not in place). */
+vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream);
+
+/* y[n][rows] = x[n][cols] W^T + bias; x, y and bias (NULL for none) F32; W of any type of vb_dtype but I32.
+ * F32 weights are multiplied in float32. For the others a device may round x to int8 blocks or to 16-bit floats: the
+ * relative error of y stays under 0.5 % (RMS) of exact arithmetic on the dequantized weights. */
+vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
+/* out[i] = row ids[i] of the table, as F32 [n][cols]. An id outside 0..rows-1 gives a row of NaN (on the CPU the call
+ * returns VB_INVALID_ARGUMENT instead). */
+vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
+
+/* ---- transformers ------------------------------------------------------------------------------------------------------- */
+
+typedef enum vb_rope_mode {
+    VB_ROPE_INTERLEAVED = 0, /* pairs (2i, 2i+1), as GGUF `llama` files are permuted for (Su et al. 2021) */
+    VB_ROPE_NEOX = 1         /* pairs (i, i + half): GPT-NeoX, Qwen */
+} vb_rope_mode;
+
+/* Rotary position embedding of in[batch][heads][seq][dim], in place allowed. Row (b, s) has the position
+ * p = positions[b * position_stride + s] (position_stride 0 shares them over the batch; positions NULL means s), and
+ * pair i < half is rotated by the angle whose cosine and sine are cos[p * half + i] and sin[p * half + i]. The
+ * elements from 2 * half on are copied. Positions outside 0..table_rows-1 give NaN (VB_INVALID_ARGUMENT on the CPU). */
+typedef struct vb_rope_args {
+    void *out;
+    const void *in;
+    const float *cos, *sin; /* [table_rows][half] */
+    const int32_t *positions;
+    int64_t position_stride;
+    int64_t batch, heads, seq, dim, half, table_rows;
+    vb_dtype type; /* of in and out: F32, F16, BF16 */
+    vb_rope_mode mode;
+} vb_rope_args;
+vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
+
+/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32 or F16. vb_kv_write stores
+ * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
+ * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU). */
+typedef struct vb_kv_write_args {
+    void *k, *v;
+    const float *k_in, *v_in;
+    const int32_t *positions, *sequences;
+    int64_t batch, seq, kv_heads, dim, capacity;
+    vb_dtype type;
+} vb_kv_write_args;
+vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
+
+/* out = softmax(scale * q k^T + mask) v, softmax in float32. Query row (b, h, s) lies at
+ * q + b * q_batch_stride + h * q_head_stride + s * q_row_stride (elements; out alike), its head shares the key head
+ * h / (heads / kv_heads), of sequence sequences[b] (NULL: b) in k, v[sequence][kv_head][kv_capacity][dim].
+ * Its position is positions[b * seq + s], or offset + s where positions is NULL. Causal: it sees keys 0..position (and,
+ * with window > 0, only the newest `window` of these). Not causal: it sees keys 0..kv_len-1.
+ * With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity): it sizes the launch, so
+ * that a captured graph may be replayed while positions grow below it. dim <= 256, heads a multiple of kv_heads. */
+typedef struct vb_attention_args {
+    void *out;
+    const void *q;
+    const void *k, *v;
+    const int32_t *positions, *sequences;
+    int64_t batch, seq, heads, kv_heads, dim;
+    int64_t q_batch_stride, q_head_stride, q_row_stride;
+    int64_t kv_capacity, kv_len, offset, window;
+    float scale;
+    int causal;
+    vb_dtype type;    /* of q and out: F32 (F16, BF16 with kv_type the same) */
+    vb_dtype kv_type; /* F32, F16, BF16 */
+} vb_attention_args;
+vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
