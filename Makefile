@@ -1,0 +1,169 @@
+# Vibrant: build, test, install. `make` alone prints the targets.
+#
+# Three builds of one API: pure Go (no C compiler), cgo (C kernels with SIMD), and -tags cuda (CUDA kernels as well).
+# The first two need nothing but Go and, for the second, gcc; the third needs nvcc (scripts/install-cuda-toolkit.sh
+# brings one without root).
+
+GO      ?= go
+CC      ?= gcc
+PREFIX  ?= /usr/local
+DESTDIR ?=
+MODEL   ?=
+DEVICE  ?= auto
+ARGS    ?=
+comma   := ,
+
+VERSION := $(shell sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' csrc/vibrant.h | paste -sd. -)
+CFLAGS  ?= -O3 -g
+VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=default -pthread
+
+HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
+# The toolkit: CUDA_HOME, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
+NVCC    := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) \
+             $(wildcard build/cuda-toolkit/nvidia/cu13/bin/nvcc) $(wildcard build/cuda-toolkit/*/site-packages/nvidia/cu13/bin/nvcc))
+GPU     := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
+CGO     := $(if $(HAVE_CC),1,0)
+
+CSRC    := $(wildcard csrc/*.c)
+COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
+
+.DEFAULT_GOAL := help
+.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-cgo test-cuda test-c \
+        bench demo-model demo-eval gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
+
+# ---- what a target needs, by name and remedy --------------------------------------------------------------------------
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.24 or newer (https://go.dev/dl, or your system's package golang)" >&2; exit 1; }
+
+need-cc:
+	@command -v $(CC) >/dev/null || { echo "make: $(CC) is missing: install a C compiler (Debian: apt install build-essential; Fedora: dnf install gcc)" >&2; exit 1; }
+
+need-nvcc:
+	@test -n "$(NVCC)" || { echo "make: nvcc is missing: install the CUDA Toolkit 13 (https://developer.nvidia.com/cuda-downloads), or run scripts/install-cuda-toolkit.sh, which needs python3 with pip and no root" >&2; exit 1; }
+
+# ---- build -------------------------------------------------------------------------------------------------------------
+
+chat: build ## build, then chat with the embedded model (or MODEL=file.gguf DEVICE=auto|cpu|cuda)
+	@bin/vibrant chat $(if $(MODEL),-m "$(MODEL)") --device $(DEVICE) $(ARGS)
+
+build: need-go ## build bin/vibrant: with CUDA where nvcc and a GPU are, else with C kernels, else in pure Go
+ifneq ($(and $(NVCC),$(GPU)),)
+	@$(MAKE) --no-print-directory build-cuda
+else
+	@test -n "$(HAVE_CC)" || echo "make: no C compiler ($(CC)): building the slower pure Go kernels (Debian: apt install build-essential)" >&2
+	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o bin/vibrant ./cmd/vibrant
+endif
+
+build-cuda: need-go need-cc lib-cuda ## build bin/vibrant with CUDA kernels for CUDA_ARCH (default: the GPU present, else all)
+	CGO_ENABLED=1 $(GO) build -tags cuda -trimpath -ldflags '-s -w' -o bin/vibrant ./cmd/vibrant
+
+rtx: ## build for RTX 30 and 40 cards (sm_86, sm_89)
+	@$(MAKE) --no-print-directory build-cuda CUDA_ARCH="86 89"
+
+jetson-orin: ## build for Jetson Orin (sm_87)
+	@$(MAKE) --no-print-directory build-cuda CUDA_ARCH=87
+
+jetson-xavier: ## build for Jetson Xavier (sm_72; needs CUDA 11.4 to 12.x)
+	@$(MAKE) --no-print-directory build-cuda CUDA_ARCH=72
+
+jetson-nano: ## build for Jetson Nano (sm_53; needs CUDA 10.2)
+	@$(MAKE) --no-print-directory build-cuda CUDA_ARCH=53
+
+lib: need-cc build/lib/libvibrant.a build/lib/libvibrant.so $(if $(NVCC),lib-cuda) ## build the C libraries into build/lib (CUDA ones where nvcc is)
+	@$(if $(NVCC),cp build/cuda/libvibrant_cuda.a build/cuda/libvibrant_cuda.so build/lib/,echo "make: no nvcc: libvibrant_cuda was left out (scripts/install-cuda-toolkit.sh brings one)" >&2)
+
+lib-cuda: need-nvcc
+	@NVCC="$(NVCC)" CUDA_ARCH="$(CUDA_ARCH)" scripts/compile-cuda-kernels.sh
+
+build/csrc/%.o: csrc/%.c $(wildcard csrc/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(VB_CFLAGS) -c $< -o $@
+
+build/lib/libvibrant.a: $(COBJ)
+	@mkdir -p $(@D)
+	rm -f $@ && $(AR) rcs $@ $^
+
+build/lib/libvibrant.so: $(COBJ)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -pthread
+
+install: build lib ## install command, headers, libraries and vibrant.pc below PREFIX (/usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
+	install -m 755 bin/vibrant "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 644 csrc/vibrant.h "$(DESTDIR)$(PREFIX)/include/"
+	install -m 644 build/lib/*.a "$(DESTDIR)$(PREFIX)/lib/"
+	install -m 755 build/lib/libvibrant.so "$(DESTDIR)$(PREFIX)/lib/libvibrant.so.0"
+	ln -sfn libvibrant.so.0 "$(DESTDIR)$(PREFIX)/lib/libvibrant.so"
+	if test -f build/lib/libvibrant_cuda.so; then install -m 755 build/lib/libvibrant_cuda.so "$(DESTDIR)$(PREFIX)/lib/"; fi
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/vibrant.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vibrant.pc"
+
+# ---- test --------------------------------------------------------------------------------------------------------------
+
+test: need-go test-go $(if $(HAVE_CC),test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
+	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
+
+
+test-go: need-go
+	CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 $(GO) test ./...
+
+test-cgo: need-go need-cc
+	CGO_ENABLED=1 $(GO) vet ./...
+	CGO_ENABLED=1 $(GO) test ./...
+	CGO_ENABLED=1 $(GO) test -race ./gpu/... ./tensor/... ./internal/engine/... ./internal/fake/...
+
+test-c: need-cc build/lib/libvibrant.a build/lib/libvibrant.so
+	@mkdir -p build/examples
+	@for f in examples/c/*.c; do \
+	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread && \
+	  build/examples/$$(basename "$$f" .c) || exit 1; done
+
+# Links every tagged test; runs them where a GPU is.
+test-cuda: need-go need-cc lib-cuda
+	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
+ifneq ($(GPU),)
+	CGO_ENABLED=1 $(GO) test -tags cuda ./...
+else
+	@mkdir -p build/tests
+	CGO_ENABLED=1 $(GO) test -tags cuda -c -o build/tests/ ./...
+endif
+
+gpu-bundle: need-go need-cc need-nvcc ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
+	@scripts/make-gpu-bundle.sh
+
+# ---- measure -----------------------------------------------------------------------------------------------------------
+
+bench: build ## benchmark operations and the default model on the best device here
+	bin/vibrant bench --ops . --device $(DEVICE) $(ARGS)
+	bin/vibrant bench $(if $(MODEL),-m "$(MODEL)") --device $(DEVICE) $(ARGS)
+
+demo-model: ## regenerate the corpus, train and export the embedded model (needs PyTorch and a GPU)
+	@scripts/demo_model/build.sh
+
+demo-eval: build ## score the embedded model on its held-out questions
+	$(GO) run ./scripts/demo_model/eval
+
+# ---- care --------------------------------------------------------------------------------------------------------------
+
+fmt: need-go ## format the Go code
+	gofmt -w $$(git ls-files '*.go')
+
+lint: need-go ## check formatting, vet every build, warn on C
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:" >&2; gofmt -l $$(git ls-files '*.go') >&2; exit 1; }
+	CGO_ENABLED=0 $(GO) vet ./...
+	$(if $(HAVE_CC),CGO_ENABLED=1 $(GO) vet ./...)
+	$(if $(HAVE_CC),$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only $(CSRC))
+
+debug: need-go ## build bin/vibrant without optimization, with symbols (C too)
+	CGO_ENABLED=$(CGO) CGO_CFLAGS="-O0 -g3" $(GO) build -gcflags 'all=-N -l' -o bin/vibrant ./cmd/vibrant
+
+profile: need-go need-cc need-nvcc ## build with line information for Nsight Compute
+	@NVCC="$(NVCC)" CUDA_ARCH="$(CUDA_ARCH)" PROFILE=1 scripts/compile-cuda-kernels.sh
+	CGO_ENABLED=1 $(GO) build -tags cuda -o bin/vibrant ./cmd/vibrant
+
+clean: ## remove what was built (an installed toolkit stays)
+	rm -rf bin build/csrc build/lib build/cuda build/tests build/examples build/gpu-bundle

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# run.sh [test|memcheck|racecheck|bench] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
+#   test       every test binary (or those named), on every backend of the build and the GPU (the default)
+#   memcheck   the operation and model tests under compute-sanitizer, likewise racecheck
+#   bench      the table of operations against the roofline of this GPU
+# Exit status 1 if anything failed.
+set -u
+cd "$(dirname "$0")"
+export VIBRANT_TESTDATA="${VIBRANT_TESTDATA:-$PWD/data}" CI=true
+what=${1:-test}
+shift || true
+fail=0
+
+run() { # NAME COMMAND...: in the folder of the test binary, where its testdata lies
+    local name=$1
+    shift
+    echo "== $name"
+    (cd "tests/$name" && "$@") || { echo "FAILED $name"; fail=1; }
+}
+
+case $what in
+test)
+    for t in ${*:-$(ls tests)}; do run "$t" "./$t.test" -test.timeout 9m; done
+    ;;
+memcheck | racecheck)
+    for t in ${*:-tensor internal-engine}; do
+        run "$t" compute-sanitizer --tool "$what" --error-exitcode 9 "./$t.test" -test.short -test.run cuda -test.timeout 9m
+    done
+    ;;
+bench)
+    bin/vibrant bench --ops "${1:-.}" --device cuda || fail=1
+    ;;
+*)
+    sed -n '2,6s/^# //p' "$0"
+    exit 2
+    ;;
+esac
+exit $fail
