@@ -1,0 +1,191 @@
+// Package gguf reads and writes GGUF, the file format of ggml's models: typed metadata, then named tensors.
+//
+// Versions 2 and 3, little-endian. The format is specified in https://github.com/ggml-org/ggml/blob/master/docs/gguf.md:
+//
+//	header    "GGUF", version u32, tensor count u64, metadata count u64
+//	metadata  key string, type u32, value; a string is a length u64 and its bytes, an array a type u32, a count u64
+//	          and its elements
+//	tensors   name string, number of dimensions u32, dimensions u64 (the contiguous one first), type u32, offset u64
+//	data      starts at a multiple of general.alignment (32 by default), as each tensor does; offsets count from here
+//
+// Files come from strangers: every count, length, offset and product is checked before it is used, what is allocated
+// stays proportional to the size of the file, and errors name the key or tensor and the byte offset.
+//
+// A [File] may be used from several goroutines; only [File.Close] must come after all other use.
+package gguf
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+)
+
+var (
+	// ErrNotGGUF says that the file is something else, or of a version or byte order that is not supported.
+	ErrNotGGUF = errors.New("not a readable GGUF file")
+	// ErrTruncated says that the file ends before what it announces.
+	ErrTruncated = errors.New("truncated")
+	// ErrNoKey says that the metadata lacks a key.
+	ErrNoKey = errors.New("missing from the metadata")
+	// ErrNoTensor says that the file lacks a tensor.
+	ErrNoTensor = errors.New("no such tensor")
+	// ErrClosed is returned by File.Data after File.Close.
+	ErrClosed = errors.New("gguf: file is closed")
+)
+
+// File is an open GGUF file: its metadata in memory, its tensor data mapped, in memory or read on demand.
+type File struct {
+	Version   uint32
+	Alignment int   // bytes, a power of two
+	Size      int64 // bytes of the whole file
+	DataStart int64 // where the tensor data begins
+
+	keys    []string
+	values  map[string]Value
+	tensors []Tensor
+	byName  map[string]int // index into tensors
+
+	data   []byte      // the whole file where it is mapped or was given as bytes, else nil
+	r      io.ReaderAt // else the file is read from here
+	closer func() error
+	closed atomic.Bool
+}
+
+// Tensor describes one tensor of a file.
+type Tensor struct {
+	Name   string
+	Type   Type
+	Dims   []int // at most 4; Dims[0] is the contiguous one (ggml's ne), so a matrix [out][in] has Dims {in, out}
+	Offset int64 // of the data, in bytes from the start of the file; a multiple of File.Alignment past File.DataStart
+	Bytes  int64 // of the data
+}
+
+// Elements returns the product of the dimensions: 1 for a tensor without any.
+func (t *Tensor) Elements() int {
+	n := 1
+	for _, d := range t.Dims {
+		n *= d // cannot overflow: checked when the file was parsed
+	}
+	return n
+}
+
+// Open opens the file and maps it where the system can, else reads tensor data on demand. The caller closes the File.
+//
+// A mapped file must not be truncated by others while it is open: the system would answer the next access with SIGBUS.
+func Open(path string) (*File, error) {
+	f, err := open(path)
+	if err != nil {
+		// os errors name the path already.
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			return nil, fmt.Errorf("gguf: %w", err)
+		}
+		return nil, fmt.Errorf("gguf: %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func open(path string) (*File, error) {
+	fd, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := fd.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, st.Mode().Type())
+	}
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	if data, unmap, err := mmap(fd, st.Size()); err == nil {
+		fd.Close() // a mapping outlives its descriptor
+		f, err := parse(&parser{buf: data, size: st.Size()})
+		if err != nil {
+			unmap()
+			return nil, err
+		}
+		f.data, f.closer = data, unmap
+		return f, nil
+	}
+	f, err := parse(&parser{r: fd, size: st.Size()})
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	f.r, f.closer = fd, fd.Close
+	return f, nil
+}
+
+// Parse reads the metadata of a file of size bytes from r. Data reads from r when it is called, so r must stay usable;
+// Close does not close it.
+func Parse(r io.ReaderAt, size int64) (*File, error) {
+	f, err := parse(&parser{r: r, size: size})
+	if err != nil {
+		return nil, fmt.Errorf("gguf: %w", err)
+	}
+	f.r = r
+	return f, nil
+}
+
+// FromBytes parses a whole file that lies in memory. The metadata is copied; Data returns parts of b, which must not
+// change afterwards.
+func FromBytes(b []byte) (*File, error) {
+	f, err := parse(&parser{buf: b, size: int64(len(b))})
+	if err != nil {
+		return nil, fmt.Errorf("gguf: %w", err)
+	}
+	f.data = b
+	return f, nil
+}
+
+// Close unmaps or closes the file. Slices that Data returned must not be used afterwards; strings and arrays of the
+// metadata stay valid. A second Close does nothing. There is no clean-up by the garbage collector, which cannot see
+// whether such a slice is still in use.
+func (f *File) Close() error {
+	if f.closed.Swap(true) || f.closer == nil {
+		return nil
+	}
+	return f.closer()
+}
+
+// Tensors returns all tensors in the order of the file. The caller must not change the slice.
+func (f *File) Tensors() []Tensor { return f.tensors }
+
+// Tensor returns the tensor of that name, or an error that wraps ErrNoTensor.
+func (f *File) Tensor(name string) (*Tensor, error) {
+	i, ok := f.byName[name]
+	if !ok {
+		return nil, fmt.Errorf("gguf: tensor %q: %w", name, ErrNoTensor)
+	}
+	return &f.tensors[i], nil
+}
+
+// HasTensor reports whether the file holds a tensor of that name.
+func (f *File) HasTensor(name string) bool {
+	_, ok := f.byName[name]
+	return ok
+}
+
+// Data returns the t.Bytes bytes of a tensor of this file, as stored. Of a mapped file and of FromBytes it is a part of
+// the mapping or slice: no copy, read only (a write to a mapping faults), invalid after Close. Else it is read into a
+// new slice. A mapped tensor is aligned in memory as in the file, up to the page size.
+func (f *File) Data(t *Tensor) ([]byte, error) {
+	if f.closed.Load() {
+		return nil, ErrClosed
+	}
+	if t.Offset < f.DataStart || t.Bytes < 0 || t.Bytes > f.Size-t.Offset {
+		return nil, fmt.Errorf("gguf: tensor %q: bytes %d to %d are not of this file", t.Name, t.Offset, t.Offset+t.Bytes)
+	}
+	if f.data != nil {
+		end := t.Offset + t.Bytes
+		return f.data[t.Offset:end:end], nil
+	}
+	b := make([]byte, t.Bytes)
+	if n, err := f.r.ReadAt(b, t.Offset); n < len(b) {
+		return nil, fmt.Errorf("gguf: tensor %q: reading %d bytes at byte %d: %w", t.Name, t.Bytes, t.Offset, err)
+	}
+	return b, nil
+}
