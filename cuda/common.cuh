@@ -1,0 +1,330 @@
+// common.cuh: what every kernel file shares: status of CUDA errors, the structs behind the handles, launches, and small
+// device functions (conversions, 16-byte vectors, reductions).
+//
+// A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...). Launchers use only
+// what is declared here, no standard library: so the same file also compiles with NVRTC for GPUs whose toolkit is not at
+// hand (scripts/check-jetson-kernels.sh), where a launcher is a device function nobody calls that instantiates its kernels.
+//
+// Kernels compile for sm_53 and later in C++14. What a GPU lacks is fenced by __CUDA_ARCH__ inside the kernel, and by
+// vb::capability(stream) in its launcher.
+#ifndef VB_CUDA_COMMON_CUH
+#define VB_CUDA_COMMON_CUH
+
+#include <cuda_fp16.h>
+
+#include "kernels.h"
+
+#ifndef __CUDACC_RTC__
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <vector>
+#endif
+
+#define VB_DEVICE __device__ __forceinline__
+
+// Leaves the launcher with any status but VB_OK.
+#define VB_TRY(expression)                                                                                             \
+    do {                                                                                                               \
+        vb_status vb_try_status = (expression);                                                                        \
+        if (vb_try_status != VB_OK) return vb_try_status;                                                              \
+    } while (0)
+
+namespace vb {
+
+// ---- element types --------------------------------------------------------------------------------------------------
+
+using half = __half;
+
+// The upper 16 bits of a float. A type of our own: cuda_bf16.h is missing from CUDA 10.
+struct bf16 {
+    unsigned short bits;
+};
+
+VB_DEVICE float to_float(float x) { return x; }
+VB_DEVICE float to_float(half x) { return __half2float(x); }
+VB_DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+
+// Rounds to nearest even.
+template <class T>
+VB_DEVICE T from_float(float x);
+template <>
+VB_DEVICE float from_float<float>(float x) {
+    return x;
+}
+template <>
+VB_DEVICE half from_float<half>(float x) {
+    return __float2half_rn(x);
+}
+template <>
+VB_DEVICE bf16 from_float<bf16>(float x) {
+    bf16 y;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    unsigned u = __float_as_uint(x);
+    y.bits = (u & 0x7fffffffu) > 0x7f800000u ? 0x7fff : (unsigned short)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
+    return y;
+}
+
+// N elements that load and store as one access (16 bytes at most).
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+    T at[N];
+    static constexpr int size = N;
+};
+
+// The widest vector of a type: 16 bytes.
+template <class T>
+struct Wide {
+    static constexpr int size = int(16 / sizeof(T));
+    using type = Vec<T, size>;
+};
+
+// ---- reductions -----------------------------------------------------------------------------------------------------
+
+constexpr unsigned all_lanes = 0xffffffffu;
+
+struct Sum {
+    static VB_DEVICE float identity() { return 0.0f; }
+    static VB_DEVICE float combine(float a, float b) { return a + b; }
+};
+// Propagates NaN, unlike fmaxf.
+struct Max {
+    static VB_DEVICE float identity() { return __uint_as_float(0xff800000u); }
+    static VB_DEVICE float combine(float a, float b) { return a > b || a != a ? a : b; }
+};
+
+// Every lane gets the result. WIDTH lanes that lie together form a group.
+template <class Op, int WIDTH = 32>
+VB_DEVICE float warp_reduce(float x) {
+#pragma unroll
+    for (int offset = WIDTH / 2; offset > 0; offset /= 2) x = Op::combine(x, __shfl_xor_sync(all_lanes, x, offset));
+    return x;
+}
+
+// Every thread gets the result. `scratch` holds 32 floats of shared memory; the block is whole warps. The barrier at the
+// start lets scratch be reused at once.
+template <class Op>
+VB_DEVICE float block_reduce(float x, float *scratch) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    x = warp_reduce<Op>(x);
+    if (warps == 1) return x;
+    __syncthreads();
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    return warp_reduce<Op>(lane < warps ? scratch[lane] : Op::identity());
+}
+
+// ---- order between kernels and blocks ----------------------------------------------------------------------------------
+
+// A kernel that is launched with launch_overlapped may begin while the kernel before it is still running. Before it
+// touches any memory that another kernel writes or reads, every one of its threads calls this.
+VB_DEVICE void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel of the stream begin (up to its own wait) as soon as all blocks have come here or ended.
+VB_DEVICE void release_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// True in the block that comes last of `expected` ones, whose earlier writes to global memory it may then read. The
+// counter is 0 before and after. Every thread of the block calls it; `flag` is shared memory.
+VB_DEVICE bool last_arriver(unsigned *counter, unsigned expected, unsigned *flag) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const unsigned before = atomicAdd(counter, 1);
+        *flag = before == expected - 1;
+        if (before == expected - 1) *counter = 0;
+    }
+    __syncthreads();
+    const bool last = *flag;
+    if (last) __threadfence();
+    return last;
+}
+
+// ---- asynchronous copies to shared memory ---------------------------------------------------------------------------
+
+VB_DEVICE unsigned shared_address(const void *pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
+
+// 16 bytes from global to shared memory without passing through registers; zeros where `valid` is false.
+VB_DEVICE void copy_async(void *shared, const void *global, bool valid = true) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(valid ? 16 : 0));
+#else
+    *static_cast<uint4 *>(shared) = valid ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+#endif
+}
+VB_DEVICE void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;");
+#endif
+}
+// Waits until at most PENDING of the committed groups are under way.
+template <int PENDING>
+VB_DEVICE void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+template <class T>
+__host__ __device__ constexpr T ceil_div(T a, T b) {
+    return (a + b - 1) / b;
+}
+template <class T>
+__host__ __device__ constexpr T smaller(T a, T b) {
+    return a < b ? a : b;
+}
+template <class T>
+__host__ __device__ constexpr T larger(T a, T b) {
+    return a > b ? a : b;
+}
+
+// Deduces a kernel's parameter types from the kernel alone, so that arguments convert to them.
+template <class T>
+struct Identity {
+    using type = T;
+};
+
+// ---- host side --------------------------------------------------------------------------------------------------------
+
+// Counters that are 0 between kernels (see last_arriver), at the start of a stream's workspace.
+constexpr int workspace_counters = 16384;
+
+#ifndef __CUDACC_RTC__
+
+struct Device : vb_device {
+    int index;
+    std::atomic<int> references; // the handle, and each stream, event and graph
+    std::atomic<int> driver_error;
+    cudaDeviceProp properties;
+    int capability; // 90 for 9.0
+    int binary;     // of the machine code in use, 90
+    int ptx;        // that it was compiled from: differs where the driver compiled it
+};
+
+struct Stream : vb_stream {
+    cudaStream_t handle;
+    unsigned *counters; // workspace_counters zeros
+    char *scratch;      // contents undefined between kernels
+    int64_t scratch_bytes;
+    std::vector<void *> outgrown; // older scratch that captured graphs may still use
+};
+
+struct Event : vb_event {
+    cudaEvent_t handle;
+};
+
+struct Graph : vb_graph {
+    cudaGraph_t recorded;
+    cudaGraphExec_t executable; // made at the first launch
+};
+
+// The status for what CUDA said; also remembers the number for vb_device_driver_error.
+vb_status status_of(cudaError_t error, vb_device *device);
+
+inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
+inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
+inline int capability(vb_stream *stream) { return device_of(stream->device)->capability; }
+inline int multiprocessors(vb_stream *stream) { return device_of(stream->device)->properties.multiProcessorCount; }
+inline int64_t shared_limit(vb_stream *stream) {
+    return (int64_t)device_of(stream->device)->properties.sharedMemPerBlockOptin;
+}
+inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
+inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
+
+// Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. 32 MiB are
+// there from the start; more is allocated on demand (also during a capture) and kept.
+vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
+
+enum LaunchFlags {
+    LAUNCH_PLAIN = 0,
+    LAUNCH_OVERLAPPED = 1 // the kernel calls wait_for_previous_kernel
+};
+
+// Enqueues kernel(parameters...) in clusters of `cluster` blocks (capability 9.0; 1 = none).
+vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
+                        int flags, void **parameters);
+
+template <class... P>
+vb_status launch_cluster(vb_stream *stream, int cluster, dim3 grid, dim3 block, int64_t shared_bytes,
+                         void (*kernel)(P...), typename Identity<P>::type... parameters) {
+    void *pointers[] = {(void *)&parameters...};
+    return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, cluster, LAUNCH_OVERLAPPED, pointers);
+}
+
+// Enqueues a kernel that follows the one before it. shared_bytes is dynamic shared memory; above 48 KiB needs capability
+// 7.0, and shared_limit(stream) bounds it.
+template <class... P>
+vb_status launch(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),
+                 typename Identity<P>::type... parameters) {
+    void *pointers[] = {(void *)&parameters...};
+    return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, 1, LAUNCH_PLAIN, pointers);
+}
+
+// The same for a kernel whose every thread calls wait_for_previous_kernel first: on Hopper and later its start overlaps
+// the end of the kernel before it (about 1 us saved).
+template <class... P>
+vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),
+                            typename Identity<P>::type... parameters) {
+    void *pointers[] = {(void *)&parameters...};
+    return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, 1, LAUNCH_OVERLAPPED, pointers);
+}
+
+#else // NVRTC: the launchers below compile as device functions; taking a kernel's address instantiates it.
+
+VB_DEVICE int capability(vb_stream *) { return __CUDA_ARCH__ / 10; }
+VB_DEVICE int multiprocessors(vb_stream *) { return 1; }
+VB_DEVICE int64_t shared_limit(vb_stream *) { return 48 << 10; }
+VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
+VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
+VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
+static __device__ void *volatile instantiated;
+template <class... P>
+VB_DEVICE vb_status launch(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...), typename Identity<P>::type...) {
+    return instantiated = (void *)kernel, VB_OK;
+}
+template <class... P>
+VB_DEVICE vb_status launch_overlapped(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...),
+                                      typename Identity<P>::type...) {
+    return instantiated = (void *)kernel, VB_OK;
+}
+template <class... P>
+VB_DEVICE vb_status launch_cluster(vb_stream *, int, dim3, dim3, int64_t, void (*kernel)(P...),
+                                   typename Identity<P>::type...) {
+    return instantiated = (void *)kernel, VB_OK;
+}
+
+#endif
+
+// Whether every pointer is a multiple of 16 bytes, so that the widest loads are allowed.
+template <class... P>
+inline bool aligned16(const P *...pointers) {
+    uintptr_t bits = 0;
+    const uintptr_t all[] = {(uintptr_t)pointers...};
+    for (uintptr_t p : all) bits |= p;
+    return bits % 16 == 0;
+}
+
+// Calls f(T()) with the element type that `type` names.
+template <class F>
+vb_status with_float_type(vb_dtype type, F f) {
+    switch (type) {
+    case VB_F32: return f(float());
+    case VB_F16: return f(half());
+    case VB_BF16: return f(bf16());
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,19 @@
+//go:build cuda
+
+// Package cuda binds the CUDA kernels of this folder into a program built with -tags cuda.
+//
+// Build the static library first: scripts/compile-cuda-kernels.sh (make build-cuda does both). It holds the kernels,
+// NVIDIA's runtime lies beside it, and the driver is looked for when the first device is asked for: the program also
+// runs on machines without a GPU.
+package cuda
+
+// #cgo LDFLAGS: -L${SRCDIR}/../build/cuda -lvibrant_cuda -lcudart_static -lstdc++ -lm -ldl -lrt -lpthread
+import "C"
+
+import (
+	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Backend returns the CUDA devices of this build.
+func Backend() kernel.Backend { return csrc.CUDA() }

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Compiles cuda/*.cu into build/cuda:
+#
+#     libvibrant_cuda.a   the CUDA objects, for the Go link (-tags cuda) and for C programs beside libvibrant
+#     libcudart_static.a  NVIDIA's runtime of the same toolkit, beside it, so that a link needs one -L
+#     libvibrant_cuda.so  CUDA objects, csrc's C objects and the runtime in one file that exports vb_* only, for dlopen
+#
+# Only files whose source, headers or flags changed are compiled again. Environment:
+#
+#     CUDA_ARCH  compute capabilities, such as "90", "86 89" or "all"; default: those of the GPUs in this machine, or
+#                all where there is none. "all" holds machine code for 7.5 to 12.x, and PTX for GPUs yet to come.
+#     CUDA_HOME  the toolkit; default: see install-cuda-toolkit.sh, which is run to find or fetch one
+#     NJOBS      compilers at a time; default: one a core
+#     PROFILE=1  source lines for ncu (-lineinfo)      DEBUG=1  device debugging (-G -g)
+#     PTXAS_VERBOSE=1  registers, shared memory and spills of each kernel
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=build/cuda
+
+fail() {
+    printf 'compile-cuda-kernels: %s\n' "$@" >&2
+    exit 1
+}
+
+for tool in "${CC:-gcc}" "${CXX:-g++}" ar; do
+    command -v "$tool" >/dev/null || fail "$tool not found (Debian, Ubuntu: apt-get install build-essential)"
+done
+CUDA_HOME=$(scripts/install-cuda-toolkit.sh)
+nvcc=$CUDA_HOME/bin/nvcc
+release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+read -r major minor <<<"$release"
+[ -n "${minor-}" ] || fail "$nvcc does not state its version"
+cudart=
+for directory in lib64 lib targets/x86_64-linux/lib targets/aarch64-linux/lib targets/sbsa-linux/lib; do
+    [ -e "$CUDA_HOME/$directory/libcudart_static.a" ] && cudart=$CUDA_HOME/$directory/libcudart_static.a && break
+done
+[ -n "$cudart" ] || fail "$CUDA_HOME holds no libcudart_static.a; scripts/install-cuda-toolkit.sh --download fetches a toolkit that does"
+
+# ---- which GPUs ---------------------------------------------------------------------------------------------------
+
+# Release 10.2 has no --list-gpu-code, and is what JetPack 4 brings for the Jetson Nano, TX1 and TX2.
+supported=$("$nvcc" --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' ' ')
+[ -n "$supported" ] || supported='53 60 61 62 70 72 75'
+
+want=${CUDA_ARCH-}
+if [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
+    want=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . | sort -nu | tr '\n' ' ') || true
+fi
+want=$(sed 's/sm_//g; s/compute_//g; s/,/ /g; s/\([0-9]\)\.\([0-9]\)/\1\2/g' <<<"$want")
+ptx=
+case "$want" in
+*[!0-9a-z\ ]*) fail "CUDA_ARCH='$CUDA_ARCH' is no list of compute capabilities such as \"86 90\"" ;;
+'' | *all*)
+    # 7.5 is the oldest that toolkit 13 knows. Machine code runs on later minor revisions of the same major one, but not
+    # from a desktop GPU on a Jetson (8.7), so the list names what differs in speed or kind.
+    want=
+    for arch in 75 80 86 87 89 90 100 120; do
+        [[ " $supported " == *" $arch "* ]] && want+="$arch "
+    done
+    ptx=75
+    ;;
+esac
+
+gencode=
+archs=
+for arch in $want; do
+    if [[ " $supported " != *" ${arch%a} "* ]]; then
+        case $arch in
+        50 | 52 | 53 | 60 | 61 | 62) hint="CUDA 12.9 or older (Jetson Nano, TX1 and TX2: CUDA 10.2, JetPack 4)" ;;
+        70) hint="CUDA 12.9 or older" ;;
+        72) hint="CUDA 10.2 to 12.9 (Jetson Xavier: CUDA 11.4 to 12.2, JetPack 5)" ;;
+        *) hint="another CUDA" ;;
+        esac
+        fail "compute capability $arch needs $hint; $nvcc is release $major.$minor and compiles for: $supported" \
+            "set CUDA_HOME to such a toolkit, or CUDA_ARCH to a capability of that list"
+    fi
+    [ "$arch" = 90 ] && arch=90a # Hopper's matrix instructions exist in sm_90a only
+    gencode+=" -gencode arch=compute_$arch,code=sm_$arch"
+    archs+="${archs:+ }$arch"
+done
+if [ -n "$ptx" ] && [[ " $supported " == *" $ptx "* ]]; then
+    gencode+=" -gencode arch=compute_$ptx,code=compute_$ptx"
+    archs+=" PTX"
+fi
+
+# ---- compile ------------------------------------------------------------------------------------------------------
+
+standard=c++17
+[ "$major" -lt 11 ] && standard=c++14
+nvccflags="-O3 -std=$standard -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
+nvccflags+=" -ccbin ${CXX:-g++}$gencode"
+cflags="-O3 -std=gnu11 -fPIC -pthread -Wall -DVB_WITH_CUDA"
+[ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
+[ -n "${DEBUG-}" ] && nvccflags+=" -G -g" && cflags+=" -g"
+[ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
+
+mkdir -p "$out"
+
+# Compiles one source unless its object is newer than all it was made from and made by the same command.
+compile() {
+    local source=$1 object=$out/${1##*/}.o command dependency
+    case $source in
+    cuda/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
+    *.cu) command="$nvcc $nvccflags" ;;
+    *.c) command="$cc $cflags" ;;
+    esac
+    if [ -f "$object" ] && [ "$(cat "$object.command" 2>/dev/null)" = "$command" ]; then
+        local fresh=1
+        for dependency in $(sed 's/^[^:]*://; s/\\$//' "$object.d"); do
+            [ -e "$dependency" ] && [ ! "$dependency" -nt "$object" ] || fresh=
+        done
+        [ -n "$fresh" ] && return 0
+    fi
+    echo "compile $source" >&2
+    rm -f "$object.command"
+    $command -MMD -MF "$object.d" -c "$source" -o "$object" || return 1
+    echo "$command" >"$object.command"
+}
+export -f compile
+export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
+
+sources=(cuda/*.cu)
+c_sources=()
+for source in csrc/*.c; do
+    [ -e "$source" ] && c_sources+=("$source")
+done
+printf '%s\0' "${sources[@]}" "${c_sources[@]}" |
+    xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
+
+objects() { # of the sources given: an object whose source is gone stays out
+    local source
+    for source in "$@"; do
+        echo "$out/${source##*/}.o"
+    done
+}
+rm -f "$out/libvibrant_cuda.a"
+ar rcs "$out/libvibrant_cuda.a" $(objects "${sources[@]}")
+cp -f "$cudart" "$out/libcudart_static.a"
+# Hidden but for vb_*: the runtime inside must not meet another CUDA runtime in the same process.
+echo '{ global: vb_*; local: *; };' >"$out/exports"
+"${CXX:-g++}" -shared -o "$out/libvibrant_cuda.so" -Wl,--version-script="$out/exports" ${c_sources:+-Wl,--no-undefined} \
+    $(objects "${sources[@]}" "${c_sources[@]}") "$out/libcudart_static.a" -lm -ldl -lrt -lpthread
+echo "$out/libvibrant_cuda.a and libvibrant_cuda.so hold kernels for compute capability ${archs// /, }"
