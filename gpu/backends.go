@@ -1,0 +1,60 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/cuda"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/purego"
+)
+
+// cpuBackend is the one behind the name "cpu".
+func cpuBackend() kernel.Backend { return purego.Backend() }
+
+// cudaBackend is the one behind the names "cuda" and "cuda:N".
+func cudaBackend() kernel.Backend { return cuda.Backend() }
+
+// parseID splits "cuda:1" into its kind and index.
+func parseID(id string) (kind string, index int, err error) {
+	kind, number, numbered := strings.Cut(id, ":")
+	if numbered {
+		index, err = strconv.Atoi(number)
+	}
+	if err != nil || index < 0 || (kind != "cpu" && kind != "cuda") || (kind == "cpu" && index != 0) {
+		return "", 0, fmt.Errorf("gpu: device %q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
+	}
+	return kind, index, nil
+}
+
+// Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;
+// Open says why.
+func Devices() ([]Info, error) {
+	var all []Info
+	for _, b := range []kernel.Backend{cpuBackend(), cudaBackend()} {
+		infos, err := b.Devices()
+		all = append(all, infos...)
+		if err != nil && !errors.Is(err, ErrNotCompiled) && !errors.Is(err, ErrNoDevice) {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// Open opens a device by name: "cpu", "cuda" (the first GPU) or "cuda:1". The caller closes it. Each Open of the same
+// GPU gives a device of its own with its own pool; see Shared for one that a whole process uses.
+//
+// Errors: ErrNotCompiled, ErrNoDevice, ErrNoKernelImage; ErrInvalid for a name that is none.
+func Open(id string, opts ...Option) (*Device, error) {
+	kind, index, err := parseID(id)
+	if err != nil {
+		return nil, err
+	}
+	b := cpuBackend()
+	if kind == "cuda" {
+		b = cudaBackend()
+	}
+	return OpenBackend(b, index, opts...)
+}

@@ -1,0 +1,213 @@
+// Package gpu holds devices and what they own: memory, streams, events and graphs.
+//
+// The CPU is a device like any other, so that a program has one path. Work is asynchronous: it runs in the order of its
+// Stream, and only Synchronize and copies to the host wait. Memory comes from a pool that follows that order: what a
+// stream frees, the same stream may use again at once.
+//
+// Everything here may be used from any goroutine. Handles may be closed twice, in any order and after their device;
+// a handle that is dropped without Close or Free is given back by the garbage collector.
+//
+// Package tensor computes with these; most programs need only Open, Device.Close and the errors.
+package gpu
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Info describes a device.
+type Info = kernel.Info
+
+// Device is an opened device.
+type Device struct {
+	kernel kernel.Device
+	info   Info
+	pool   *Pool
+	main   *Stream
+	closed atomic.Bool
+	lost   atomic.Pointer[error]
+
+	// life is held for reading around calls on kernel that no stream's lock covers, and for writing by Close.
+	life    sync.RWMutex
+	mu      sync.Mutex
+	streams map[*Stream]struct{}
+	handles map[io.Closer]struct{} // events and graphs of the backend
+}
+
+type options struct {
+	kernel       kernel.Options
+	poolFraction float64
+	poolLimit    int64
+}
+
+// Option adjusts Open.
+type Option func(*options)
+
+// WithThreads sets the worker threads of a CPU; 0 is one for each core that the process may use.
+func WithThreads(n int) Option { return func(o *options) { o.kernel.Threads = n } }
+
+// WithPoolFraction caps the pool, in use and cached together, at a part of the device's memory; the default is 0.8.
+func WithPoolFraction(f float64) Option { return func(o *options) { o.poolFraction = f } }
+
+// WithPoolLimit caps the pool, in use and cached together, at a number of bytes.
+func WithPoolLimit(bytes int64) Option { return func(o *options) { o.poolLimit = bytes } }
+
+// OpenBackend opens a device of a given backend: for tests, and for backends that have no name in Open.
+func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
+	o := options{poolFraction: 0.8}
+	for _, f := range opts {
+		f(&o)
+	}
+	if !(o.poolFraction > 0 && o.poolFraction <= 1) {
+		return nil, fmt.Errorf("gpu: pool fraction %v: %w: want more than 0, at most 1", o.poolFraction, ErrInvalid)
+	}
+	if o.poolLimit < 0 || o.kernel.Threads < 0 {
+		return nil, fmt.Errorf("gpu: pool limit %d, threads %d: %w: negative", o.poolLimit, o.kernel.Threads, ErrInvalid)
+	}
+	k, err := b.Open(index, o.kernel)
+	if err != nil {
+		return nil, fmt.Errorf("gpu: open %s:%d: %w", b.Name(), index, err)
+	}
+	d := &Device{kernel: k, info: k.Info(), streams: map[*Stream]struct{}{}, handles: map[io.Closer]struct{}{}}
+	limit := o.poolLimit
+	if limit == 0 {
+		limit = int64(o.poolFraction * float64(d.info.TotalMemory))
+	}
+	d.pool = newPool(d, limit)
+	if d.main, err = d.NewStream(); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Info returns the device's properties.
+func (d *Device) Info() Info { return d.info }
+
+// String returns the device's name as Open takes it.
+func (d *Device) String() string { return d.info.ID }
+
+// Memory returns the free and total bytes of the device as its driver sees them now: what the pool caches is not free.
+func (d *Device) Memory() (free, total int64, err error) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if err := d.usable(); err != nil {
+		return 0, 0, err
+	}
+	free, total, err = d.kernel.Memory()
+	return free, total, d.check(err)
+}
+
+// Stream returns the default stream.
+func (d *Device) Stream() *Stream { return d.main }
+
+// Pool returns the pool that the device's memory comes from.
+func (d *Device) Pool() *Pool { return d.pool }
+
+// Alloc returns memory in the order of the default stream; its contents are undefined.
+func (d *Device) Alloc(bytes int64) (*Buffer, error) { return d.main.Alloc(bytes) }
+
+// Err says why the device cannot be used any more: nil, ErrClosed or ErrDeviceLost.
+func (d *Device) Err() error { return d.usable() }
+
+// PackedSize returns the bytes of a weight's packed form, 0 where this device gains nothing from packing.
+func (d *Device) PackedSize(w kernel.Weight) (int64, error) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if err := d.usable(); err != nil {
+		return 0, err
+	}
+	n, err := d.kernel.PackedSize(w)
+	return n, d.check(err)
+}
+
+// Close waits for the device's work and gives everything back, also what is still in use: buffers, streams, events and
+// graphs of the device fail with ErrClosed from here on. Closing twice is harmless.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.life.Lock() // no allocation or query is under way, and none starts
+	defer d.life.Unlock()
+
+	d.mu.Lock()
+	streams, handles := d.streams, d.handles
+	d.streams, d.handles = nil, nil
+	d.mu.Unlock()
+	for s := range streams {
+		s.shut()
+	}
+	for h := range handles {
+		h.Close()
+	}
+	d.pool.close()
+	if err := d.kernel.Close(); err != nil && d.lost.Load() == nil {
+		return fmt.Errorf("gpu: close %s: %w", d.info.ID, err)
+	}
+	return nil
+}
+
+// adopt notes an event or graph of the backend, to be closed before the device is.
+func (d *Device) adopt(h io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.handles == nil { // the device was closed meanwhile
+		h.Close()
+		return
+	}
+	d.handles[h] = struct{}{}
+}
+
+// release closes an adopted handle, unless the device has done so.
+func (d *Device) release(h io.Closer) error {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	d.mu.Lock()
+	_, mine := d.handles[h]
+	delete(d.handles, h)
+	d.mu.Unlock()
+	if !mine {
+		return nil
+	}
+	return d.check(h.Close())
+}
+
+var shared struct {
+	sync.Mutex
+	devices map[string]*Device
+}
+
+// Shared returns the process-wide device of that name, opening it with default options at the first call, or again
+// after somebody closed it.
+func Shared(id string) (*Device, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if id == "cuda" {
+		id = "cuda:0"
+	}
+	if d := shared.devices[id]; d != nil && !d.closed.Load() {
+		return d, nil
+	}
+	d, err := Open(id)
+	if err != nil {
+		return nil, err
+	}
+	if shared.devices == nil {
+		shared.devices = map[string]*Device{}
+	}
+	shared.devices[id] = d
+	return d, nil
+}
+
+// CPU returns the process-wide CPU device. It panics where the CPU cannot be opened, which takes a machine out of memory.
+func CPU() *Device {
+	d, err := Shared("cpu")
+	if err != nil {
+		panic(err)
+	}
+	return d
+}

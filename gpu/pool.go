@@ -1,0 +1,429 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Pool hands out a device's memory in the order of streams. What was freed is kept: the stream that freed it may have it
+// again at once, since its work comes after whatever used the memory before; another stream gets it behind an event.
+//
+// What is in use and what is kept count together towards the limit. At the limit, or when the device is out of memory,
+// the pool gives back what it keeps, runs the garbage collector to find dropped buffers, and tries once more.
+type Pool struct {
+	dev *Device
+
+	mu      sync.Mutex
+	limit   int64
+	stats   PoolStats
+	closed  bool
+	streams []*Stream
+	idle    [classes]*block // blocks that no work uses any more, from closed streams
+	blocks  map[*block]struct{}
+}
+
+// PoolStats counts what a pool did and holds.
+type PoolStats struct {
+	Hits     int64 // allocations served from kept memory
+	Moved    int64 // those of them that came from another stream, behind an event
+	Misses   int64 // allocations that asked the device
+	InUse    int64 // bytes, rounded up to size classes
+	Cached   int64 // bytes kept for later
+	Peak     int64 // the most bytes that were in use
+	Limit    int64 // the most bytes in use and cached
+	Retries  int64 // allocations that trimmed and collected first
+	Failures int64 // allocations that failed with ErrOutOfMemory
+}
+
+// block is memory of the device, of one size class.
+type block struct {
+	pool  *Pool
+	ptr   kernel.Ptr
+	size  int64
+	class int
+	owner *Stream
+	refs  int       // its buffer, and the graphs that were captured with it; 0 when kept for later
+	users []*Stream // other streams whose work may use it
+	next  *block    // in a free list
+	freed uint64    // owner.enqueued when it was given back
+}
+
+func newPool(d *Device, limit int64) *Pool {
+	return &Pool{dev: d, limit: limit, blocks: map[*block]struct{}{}}
+}
+
+// Stats returns the counts as of now.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Limit = p.limit
+	return s
+}
+
+// SetLimit changes the most bytes in use and cached. What is in use above it stays.
+func (p *Pool) SetLimit(bytes int64) {
+	p.mu.Lock()
+	p.limit = bytes
+	over := p.stats.InUse+p.stats.Cached > bytes
+	p.mu.Unlock()
+	if over {
+		p.Trim()
+	}
+}
+
+func (p *Pool) addStream(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams = append(p.streams, s)
+}
+
+// dropStream takes over the kept blocks of a stream that has finished its work for good.
+func (p *Pool) dropStream(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams = slices.DeleteFunc(p.streams, func(o *Stream) bool { return o == s })
+	for class, b := range s.free {
+		for b != nil {
+			next := b.next
+			p.push(&p.idle, class, b)
+			b = next
+		}
+		s.free[class] = nil
+	}
+}
+
+func (p *Pool) push(list *[classes]*block, class int, b *block) {
+	b.next = list[class]
+	list[class] = b
+}
+
+func pop(list *[classes]*block, class int) *block {
+	b := list[class]
+	if b != nil {
+		list[class] = b.next
+		b.next = nil
+	}
+	return b
+}
+
+// take counts a kept block as in use by a stream. The caller holds mu.
+func (p *Pool) take(b *block, s *Stream) {
+	b.owner, b.refs = s, 1
+	p.stats.Hits++
+	p.stats.Cached -= b.size
+	p.stats.InUse += b.size
+	p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
+}
+
+// get returns a block of at least that many bytes for work on s.
+func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
+	if bytes < 0 || bytes > maxSize {
+		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
+	}
+	class, size := sizeClass(bytes)
+	p.mu.Lock()
+	if p.closed || s.closed.Load() || p.dev.lost.Load() != nil {
+		p.mu.Unlock()
+		return nil, s.usable()
+	}
+	c := s.capture.Load()
+	if c != nil {
+		if free := c.free[class]; len(free) > 0 {
+			b := free[len(free)-1]
+			c.free[class] = free[:len(free)-1]
+			b.refs++
+			p.stats.Hits++
+			p.mu.Unlock()
+			return b, nil
+		}
+	}
+	b := pop(&s.free, class)
+	if b == nil {
+		b = pop(&p.idle, class)
+	}
+	if b != nil {
+		p.take(b, s)
+		if c != nil {
+			p.keep(c, b)
+		}
+		p.mu.Unlock()
+		return b, nil
+	}
+	p.mu.Unlock()
+
+	if b := p.move(s, class); b != nil {
+		return b, nil
+	}
+	b, err := p.fresh(s, class, size)
+	if errors.Is(err, ErrOutOfMemory) {
+		p.reclaim()
+		if b, err = p.fresh(s, class, size); err != nil {
+			err = p.explain(err, bytes)
+		}
+	}
+	if err != nil {
+		return nil, p.dev.check(err)
+	}
+	if c != nil {
+		p.mu.Lock()
+		p.keep(c, b)
+		p.mu.Unlock()
+	}
+	return b, nil
+}
+
+// keep holds a block for the graph that is being captured. The caller holds mu.
+func (p *Pool) keep(c *capture, b *block) {
+	if _, kept := c.kept[b]; !kept {
+		c.kept[b] = struct{}{}
+		b.refs++
+	}
+}
+
+// move takes a block that another stream gave back, and orders s after what that stream has enqueued. It returns nil
+// where there is none, or where the other stream is busy enqueuing: waiting for it could take longer than the device.
+func (p *Pool) move(s *Stream, class int) *block {
+	p.mu.Lock()
+	var b *block
+	for _, other := range p.streams {
+		if other == s || other.free[class] == nil {
+			continue
+		}
+		done := other.finished.Load() >= other.free[class].freed || p.dev.info.HostMemory
+		if !done && (other.capture.Load() != nil || s.capture.Load() != nil) {
+			continue
+		}
+		b = pop(&other.free, class)
+		p.take(b, s)
+		p.stats.Moved++
+		p.mu.Unlock()
+		if done || s.afterIfIdle(other) {
+			if c := s.capture.Load(); c != nil {
+				p.mu.Lock()
+				p.keep(c, b)
+				p.mu.Unlock()
+			}
+			return b
+		}
+		p.mu.Lock()
+		p.stats.Hits--
+		p.stats.Moved--
+		p.retire(b, other)
+		break
+	}
+	p.mu.Unlock()
+	return nil
+}
+
+// fresh asks the device for a block.
+func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, p.dev.usable()
+	}
+	if p.stats.InUse+p.stats.Cached+size > p.limit {
+		p.mu.Unlock()
+		return nil, fmt.Errorf("over the pool's limit: %w", ErrOutOfMemory)
+	}
+	p.stats.InUse += size // reserved, so that others see it while the device is asked
+	p.mu.Unlock()
+
+	p.dev.life.RLock()
+	err := p.dev.usable()
+	var ptr kernel.Ptr
+	if err == nil {
+		ptr, err = p.dev.kernel.Alloc(size)
+	}
+	var b *block
+	p.mu.Lock()
+	if err != nil {
+		p.stats.InUse -= size
+	} else {
+		b = &block{pool: p, ptr: ptr, size: size, class: class, owner: s, refs: 1}
+		p.blocks[b] = struct{}{}
+		p.stats.Misses++
+		p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
+	}
+	p.mu.Unlock()
+	p.dev.life.RUnlock()
+	return b, err
+}
+
+// explain adds the numbers to an allocation that failed for good.
+func (p *Pool) explain(err error, bytes int64) error {
+	p.mu.Lock()
+	p.stats.Failures++
+	s := p.stats
+	limit := p.limit
+	p.mu.Unlock()
+	state := ""
+	if free, total, merr := p.dev.Memory(); merr == nil {
+		state = fmt.Sprintf("; the device has %s free of %s", size(free), size(total))
+	}
+	return fmt.Errorf("gpu: %s for %s: %w (the pool has %s in use and %s cached of at most %s%s)",
+		p.dev, size(bytes), err, size(s.InUse), size(s.Cached), size(limit), state)
+}
+
+// size prints bytes for people.
+func size(n int64) string {
+	for _, u := range []struct {
+		name  string
+		bytes int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.bytes), u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// use notes that a stream other than the owner uses the block.
+func (p *Pool) use(b *block, s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(b.users, s) {
+		return
+	}
+	b.users = append(slices.DeleteFunc(b.users, func(o *Stream) bool { return o.closed.Load() }), s)
+}
+
+// release is the cleanup of a dropped Buffer.
+func (b *block) release() { b.pool.put(b) }
+
+// put takes back one reference to a block.
+func (p *Pool) put(b *block) {
+	p.mu.Lock()
+	if len(b.users) > 0 && b.refs == 1 && !p.closed {
+		users := b.users
+		b.users = nil
+		p.mu.Unlock()
+		for _, u := range users {
+			if c := u.capture.Load(); c != nil { // the graph that is being captured there may use it
+				p.mu.Lock()
+				p.keep(c, b)
+				b.users = append(b.users, u)
+				p.mu.Unlock()
+			} else if !u.closed.Load() && b.owner.after(u) != nil { // a stream that ended has finished
+				u.Synchronize()
+			}
+		}
+		p.mu.Lock()
+	}
+	defer p.mu.Unlock()
+	p.drop(b)
+}
+
+func (p *Pool) putAll(blocks []*block) {
+	for _, b := range blocks {
+		p.put(b)
+	}
+}
+
+// share counts another graph as a holder of blocks.
+func (p *Pool) share(blocks []*block) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range blocks {
+		b.refs++
+	}
+}
+
+// drop gives up one reference. The caller holds mu.
+func (p *Pool) drop(b *block) {
+	if p.closed {
+		return
+	}
+	if c := b.owner.capture.Load(); c != nil {
+		p.keep(c, b)
+		if b.refs--; b.refs == 1 {
+			c.free[b.class] = append(c.free[b.class], b)
+		}
+		return
+	}
+	if b.refs--; b.refs == 0 {
+		p.retire(b, b.owner)
+	}
+}
+
+// retire keeps a block that nobody uses for later. The caller holds mu.
+func (p *Pool) retire(b *block, s *Stream) {
+	b.owner, b.refs, b.freed = s, 0, s.enqueued.Load()
+	p.stats.InUse -= b.size
+	p.stats.Cached += b.size
+	if s.closed.Load() {
+		p.push(&p.idle, b.class, b)
+	} else {
+		p.push(&s.free, b.class, b)
+	}
+}
+
+// Trim gives all kept memory back to the device and returns how many bytes that were.
+func (p *Pool) Trim() int64 {
+	p.mu.Lock()
+	var gone []*block
+	collect := func(list *[classes]*block) {
+		for class := range list {
+			for b := pop(list, class); b != nil; b = pop(list, class) {
+				gone = append(gone, b)
+			}
+		}
+	}
+	collect(&p.idle)
+	for _, s := range p.streams {
+		collect(&s.free)
+	}
+	var bytes int64
+	for _, b := range gone {
+		delete(p.blocks, b)
+		bytes += b.size
+	}
+	p.stats.Cached -= bytes
+	p.mu.Unlock()
+
+	p.dev.life.RLock()
+	defer p.dev.life.RUnlock()
+	for _, b := range gone {
+		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
+	}
+	return bytes
+}
+
+// reclaim gives back what can be given back: kept blocks, and buffers that the program dropped without freeing them.
+func (p *Pool) reclaim() {
+	p.mu.Lock()
+	p.stats.Retries++
+	p.mu.Unlock()
+	p.Trim()
+	for range 2 { // objects with cleanups are found by the first collection, what only they held by the second
+		collected := make(chan struct{})
+		sentinel := new([16]byte)
+		runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, collected)
+		runtime.GC()
+		select {
+		case <-collected:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	p.Trim()
+}
+
+// close gives everything back. Buffers may still exist; what they give back later is ignored. The caller holds the
+// device's life lock for writing.
+func (p *Pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for b := range p.blocks {
+		p.dev.kernel.Free(b.ptr)
+	}
+	p.blocks, p.streams, p.idle = nil, nil, [classes]*block{}
+	p.stats.InUse, p.stats.Cached = 0, 0
+}

@@ -1,0 +1,204 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Stream is an order of work on a device: what is enqueued first is finished first. Different streams run side by side.
+// Any goroutine may use one; calls are enqueued one after the other.
+type Stream struct {
+	dev *Device
+
+	mu      sync.Mutex // held while enqueuing
+	kernel  kernel.Stream
+	staging staging
+	seen    map[*Stream]uint64 // how much of another stream's work later work here waits for
+	closed  atomic.Bool
+	capture atomic.Pointer[capture]
+
+	// enqueued counts the work given to the stream, finished is its value at the newest synchronization.
+	enqueued, finished atomic.Uint64
+
+	free [classes]*block // the pool's blocks that this stream gave back, guarded by the pool's lock
+}
+
+// NewStream returns another order of work. The caller closes it.
+func (d *Device) NewStream() (*Stream, error) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	k, err := d.kernel.NewStream()
+	if err != nil {
+		return nil, fmt.Errorf("gpu: new stream on %s: %w", d.info.ID, d.check(err))
+	}
+	s := &Stream{dev: d, kernel: k}
+	d.mu.Lock()
+	d.streams[s] = struct{}{}
+	d.mu.Unlock()
+	d.pool.addStream(s)
+	return s, nil
+}
+
+// Device returns the stream's device.
+func (s *Stream) Device() *Device { return s.dev }
+
+// usable says why the stream cannot be used, if it cannot. The caller holds mu.
+func (s *Stream) usable() error {
+	if s.closed.Load() {
+		if err := s.dev.usable(); err != nil {
+			return err
+		}
+		return fmt.Errorf("gpu: stream of %s: %w", s.dev.info.ID, ErrClosed)
+	}
+	return s.dev.usable()
+}
+
+// Do enqueues work: f runs with the stream's lock held and must not keep its argument, nor call anything of this
+// package. It is the one door to the kernels, for package tensor.
+func (s *Stream) Do(f func(kernel.Stream) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.enqueued.Add(1)
+	return s.dev.check(f(s.kernel))
+}
+
+// Synchronize waits until all work enqueued so far has finished. Errors of that work appear here.
+func (s *Stream) Synchronize() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synchronize()
+}
+
+func (s *Stream) synchronize() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.capture.Load() != nil {
+		return fmt.Errorf("gpu: synchronize while capturing: %w", ErrUnsupported)
+	}
+	n := s.enqueued.Load()
+	if err := s.dev.check(s.kernel.Synchronize()); err != nil {
+		return fmt.Errorf("gpu: synchronize %s: %w", s.dev.info.ID, err)
+	}
+	s.finished.Store(n)
+	return nil
+}
+
+// Record puts a mark into the stream: the event is done once all work enqueued so far has finished.
+func (s *Stream) Record(e *Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark(e, s.kernel.Record)
+}
+
+// Wait makes work enqueued from here on wait for the event, without waiting itself. An event that was never recorded is
+// done.
+func (s *Stream) Wait(e *Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark(e, s.kernel.Wait)
+}
+
+// mark records or awaits an event. The caller holds mu.
+func (s *Stream) mark(e *Event, f func(kernel.Event) error) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	k, err := e.open(s.dev)
+	if err != nil {
+		return err
+	}
+	return s.dev.check(f(k))
+}
+
+// after makes work enqueued on s from here on wait for all work enqueued on other so far.
+func (s *Stream) after(other *Stream) error {
+	work := other.enqueued.Load()
+	if s == other || s.dev.info.HostMemory || other.finished.Load() >= work {
+		return nil // on a CPU, work has finished when its call returns
+	}
+	s.mu.Lock()
+	known := s.seen[other] >= work
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if s.capture.Load() != nil {
+		// A captured stream may not wait for another's event: the replay would have nothing to wait for.
+		return other.Synchronize()
+	}
+	e := s.dev.NewEvent()
+	defer e.Close()
+	if err := other.Record(e); err != nil {
+		return err
+	}
+	if err := s.Wait(e); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[*Stream]uint64{}
+	}
+	for o := range s.seen {
+		if o.closed.Load() {
+			delete(s.seen, o)
+		}
+	}
+	s.seen[other] = max(s.seen[other], work)
+	return nil
+}
+
+// afterIfIdle is after, unless another goroutine is using the other stream.
+func (s *Stream) afterIfIdle(other *Stream) bool {
+	if !other.mu.TryLock() {
+		return false
+	}
+	other.mu.Unlock()
+	return s.after(other) == nil
+}
+
+// Close waits for the stream's work and gives it back. Buffers allocated from it stay valid and may be freed, but work
+// on it fails with ErrClosed. Closing twice is harmless; the default stream closes with its device.
+func (s *Stream) Close() error {
+	if s == s.dev.main {
+		return nil
+	}
+	s.dev.life.RLock()
+	defer s.dev.life.RUnlock()
+	s.dev.mu.Lock()
+	delete(s.dev.streams, s)
+	s.dev.mu.Unlock()
+	return s.shut()
+}
+
+// shut ends the stream, whatever state the device is in.
+func (s *Stream) shut() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil
+	}
+	s.closed.Store(true)
+	err := s.kernel.Synchronize()
+	s.finished.Store(s.enqueued.Load())
+	s.staging.release(s.dev)
+	s.dev.pool.dropStream(s)
+	if cerr := s.kernel.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil && !errors.Is(err, ErrDeviceLost) {
+		return fmt.Errorf("gpu: close stream of %s: %w", s.dev.info.ID, err)
+	}
+	return nil
+}

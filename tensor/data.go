@@ -1,0 +1,219 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// bytesOf views a slice of numbers as bytes.
+func bytesOf[T float32 | int32](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)
+}
+
+// Float32s returns a copy of the values as float32, converted on the device if they are not; it waits for the device.
+func (t *Tensor) Float32s() []float32 {
+	values := make([]float32, t.n)
+	if err := t.ReadFloat32s(values); err != nil {
+		fail("float32s", err, t)
+	}
+	return values
+}
+
+// Int32s returns a copy of the values of an I32 tensor; it waits for the device.
+func (t *Tensor) Int32s() []int32 {
+	values := make([]int32, t.n)
+	if err := t.ReadInt32s(values); err != nil {
+		fail("int32s", err, t)
+	}
+	return values
+}
+
+// ReadFloat32s is Float32s into a slice of the tensor's length.
+func (t *Tensor) ReadFloat32s(dst []float32) error {
+	if len(dst) != t.n || t.dtype == I32 {
+		return &ShapeError{"read float32s", fmt.Sprintf("%v %s into %d float32", t.dtype, shapeString(t.shape), len(dst))}
+	}
+	if t.dtype != F32 {
+		var f *Tensor
+		if err := Try(func() { f = Convert(t, F32) }); err != nil {
+			return err
+		}
+		defer f.Free()
+		t = f
+	}
+	return t.buffer.CopyToHostAt(bytesOf(dst), t.offset)
+}
+
+// ReadInt32s is Int32s into a slice of the tensor's length.
+func (t *Tensor) ReadInt32s(dst []int32) error {
+	if len(dst) != t.n || t.dtype != I32 {
+		return &ShapeError{"read int32s", fmt.Sprintf("%v %s into %d int32", t.dtype, shapeString(t.shape), len(dst))}
+	}
+	return t.buffer.CopyToHostAt(bytesOf(dst), t.offset)
+}
+
+// ReadBytes copies the data as stored into dst, which has the size of Bytes; it waits for the device.
+func (t *Tensor) ReadBytes(dst []byte) error {
+	if int64(len(dst)) != t.Bytes() {
+		return &ShapeError{"read bytes", fmt.Sprintf("%v %s of %d bytes into %d", t.dtype, shapeString(t.shape), t.Bytes(), len(dst))}
+	}
+	return t.buffer.CopyToHostAt(dst, t.offset)
+}
+
+// WriteFloat32s replaces the values of an F32 tensor, in stream order.
+func (t *Tensor) WriteFloat32s(src []float32) error {
+	if len(src) != t.n || t.dtype != F32 {
+		return &ShapeError{"write float32s", fmt.Sprintf("%d float32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
+	}
+	return t.buffer.CopyFromHostAt(bytesOf(src), t.offset)
+}
+
+// WriteInt32s replaces the values of an I32 tensor, in stream order.
+func (t *Tensor) WriteInt32s(src []int32) error {
+	if len(src) != t.n || t.dtype != I32 {
+		return &ShapeError{"write int32s", fmt.Sprintf("%d int32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
+	}
+	return t.buffer.CopyFromHostAt(bytesOf(src), t.offset)
+}
+
+// WriteBytes replaces the data as stored, in stream order.
+func (t *Tensor) WriteBytes(src []byte) error {
+	if int64(len(src)) != t.Bytes() {
+		return &ShapeError{"write bytes", fmt.Sprintf("%d bytes into %v %s of %d", len(src), t.dtype, shapeString(t.shape), t.Bytes())}
+	}
+	return t.buffer.CopyFromHostAt(src, t.offset)
+}
+
+// Zero sets all bytes to 0, in stream order.
+func (t *Tensor) Zero() {
+	exec("zero", t.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.Memset(p[0], 0, t.Bytes())
+	}, t)
+}
+
+// Place says where ToDevice puts a tensor: CPU, GPU, or On a given device.
+type Place interface {
+	device() (*gpu.Device, error)
+}
+
+type sharedPlace string
+
+func (p sharedPlace) device() (*gpu.Device, error) { return gpu.Shared(string(p)) }
+
+// The process-wide devices.
+const (
+	CPU = sharedPlace("cpu")
+	GPU = sharedPlace("cuda")
+)
+
+type onDevice struct{ d *gpu.Device }
+
+func (p onDevice) device() (*gpu.Device, error) { return p.d, p.d.Err() }
+
+// On is the place of a device that the program opened.
+func On(d *gpu.Device) Place { return onDevice{d} }
+
+// ToDevice returns the tensor on another device, or t itself where it is there already.
+func (t *Tensor) ToDevice(p Place) (*Tensor, error) {
+	d, err := p.device()
+	if err != nil {
+		return nil, err
+	}
+	if t.Device() == d {
+		return t, nil
+	}
+	return t.ToStream(d.Stream())
+}
+
+// ToStream returns a copy of the tensor on a stream of any device, or t itself where it is on that stream already.
+func (t *Tensor) ToStream(s *gpu.Stream) (*Tensor, error) {
+	if t.Stream() == s {
+		return t, nil
+	}
+	if t.packed {
+		return nil, fmt.Errorf("tensor: move %v %s: %w: packed for %s", t.dtype, shapeString(t.shape), gpu.ErrUnsupported, t.Device())
+	}
+	c, err := allocate(s, t.dtype, t.shape, t.n)
+	if err == nil {
+		err = transfer(c, t)
+	}
+	if err != nil {
+		c.Free()
+		return nil, fmt.Errorf("tensor: move %v %s to %s: %w", t.dtype, shapeString(t.shape), s.Device(), err)
+	}
+	return c, nil
+}
+
+// transferChunk bounds the host memory that a copy between two GPUs passes through.
+const transferChunk = 16 << 20
+
+// transfer copies src to dst, which has as many bytes, on whatever devices they are.
+func transfer(dst, src *Tensor) error {
+	bytes := src.Bytes()
+	if bytes == 0 {
+		return nil
+	}
+	if dst.Device() == src.Device() {
+		return Try(func() {
+			exec("copy", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+				return k.CopyOnDevice(p[0], p[1], bytes)
+			}, dst, src)
+		})
+	}
+	if src.Device().Info().HostMemory {
+		if err := src.buffer.Err(); err != nil {
+			return err
+		}
+		return dst.buffer.CopyFromHostAt(unsafe.Slice((*byte)(src.ptr()), bytes), dst.offset)
+	}
+	if dst.Device().Info().HostMemory {
+		if err := dst.buffer.Err(); err != nil {
+			return err
+		}
+		return src.buffer.CopyToHostAt(unsafe.Slice((*byte)(dst.ptr()), bytes), src.offset)
+	}
+	chunk := make([]byte, min(bytes, transferChunk))
+	for at := int64(0); at < bytes; at += int64(len(chunk)) {
+		chunk = chunk[:min(int64(len(chunk)), bytes-at)]
+		if err := src.buffer.CopyToHostAt(chunk, src.offset+at); err != nil {
+			return err
+		}
+		if err := dst.buffer.CopyFromHostAt(chunk, dst.offset+at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Clone returns a copy on the same stream. A packed weight cannot be cloned.
+func (t *Tensor) Clone() *Tensor { return Copy(t) }
+
+// Copy returns a copy of a on its stream.
+func Copy(a *Tensor) *Tensor {
+	if a.packed {
+		misuse("copy", "%v %s is packed", a.dtype, shapeString(a.shape))
+	}
+	dst := like("copy", a)
+	CopyInto(dst, a)
+	return dst
+}
+
+// CopyInto copies a to dst, of the same type and length, between any two devices; between two GPUs, and from a GPU to
+// the CPU, it waits for the source.
+func CopyInto(dst, a *Tensor) {
+	if dst.dtype != a.dtype || dst.n != a.n || dst.packed || a.packed {
+		misuse("copy", "%v %s to %v %s", a.dtype, shapeString(a.shape), dst.dtype, shapeString(dst.shape))
+	}
+	if dst.Device() != a.Device() {
+		if err := transfer(dst, a); err != nil {
+			fail("copy", err, dst, a)
+		}
+		return
+	}
+	exec("copy", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.Copy(p[0], p[1], a.dtype, a.n)
+	}, dst, a)
+}

@@ -1,0 +1,125 @@
+package tensor
+
+import (
+	"errors"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but I32, as a GGUF file stores it or packed,
+// bias (rows) F32 or nil; the result is (..., rows) F32. Weights that are not F32 may be multiplied with rounded
+// activations: within 0.5 % (RMS) of exact arithmetic.
+func Linear(x, w, bias *Tensor) *Tensor {
+	checkLinear(x, w, bias)
+	shape := x.Shape()
+	shape[len(shape)-1] = w.shape[0]
+	out := output("linear", x.Stream(), F32, shape)
+	LinearInto(out, x, w, bias)
+	return out
+}
+
+// LinearInto writes Linear(x, w, bias) to dst; not in place.
+func LinearInto(dst, x, w, bias *Tensor) {
+	checkLinear(x, w, bias)
+	n := x.rows()
+	if dst.dtype != F32 || dst.n != n*w.shape[0] || dst.cols() != w.shape[0] {
+		misuse("linear", "%s x %s^T into %v %s: want F32 (%d,%d)", shapeString(x.shape), shapeString(w.shape),
+			dst.dtype, shapeString(dst.shape), n, w.shape[0])
+	}
+	w, bias = w.on("linear", dst.Stream()), bias.on("linear", dst.Stream())
+	exec("linear", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.Linear(p[0], p[1], w.weight(p[2]), p[3], n)
+	}, dst, x, w, bias)
+}
+
+func checkLinear(x, w, bias *Tensor) {
+	switch {
+	case len(x.shape) == 0 || len(w.shape) != 2 || w.shape[1] == 0:
+		misuse("linear", "%s x %s^T: want (..., cols) x (rows, cols)^T", shapeString(x.shape), shapeString(w.shape))
+	case x.cols() != w.shape[1]:
+		misuse("linear", "%s x %s^T: inner dimensions %d and %d differ", shapeString(x.shape), shapeString(w.shape), x.cols(), w.shape[1])
+	case x.dtype != F32 || w.dtype == I32:
+		misuse("linear", "%s x %s^T: types %v and %v: want F32 and a type of weights", shapeString(x.shape), shapeString(w.shape), x.dtype, w.dtype)
+	case bias != nil && (bias.dtype != F32 || bias.n != w.shape[0]):
+		misuse("linear", "%s x %s^T + %v %s: want bias F32 (%d)", shapeString(x.shape), shapeString(w.shape), bias.dtype, shapeString(bias.shape), w.shape[0])
+	}
+}
+
+// weight describes a matrix of weights at an address to the kernels.
+func (t *Tensor) weight(p kernel.Ptr) kernel.Weight {
+	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: t.shape[0], Cols: t.shape[1]}
+}
+
+// Embedding returns the rows of a table (rows, cols) of any type but I32 that ids (I32, any shape) name: F32 of shape
+// (ids..., cols). An id outside the table gives a row of NaN on a GPU and an OpError on the CPU.
+func Embedding(table, ids *Tensor) *Tensor {
+	checkEmbedding(table, ids)
+	out := output("embedding", ids.Stream(), F32, append(ids.Shape(), table.shape[1]))
+	EmbeddingInto(out, table, ids)
+	return out
+}
+
+// EmbeddingInto writes Embedding(table, ids) to dst.
+func EmbeddingInto(dst, table, ids *Tensor) {
+	checkEmbedding(table, ids)
+	if dst.dtype != F32 || dst.n != ids.n*table.shape[1] {
+		misuse("embedding", "%s of %s into %v %s: want F32 (%d,%d)", shapeString(ids.shape), shapeString(table.shape),
+			dst.dtype, shapeString(dst.shape), ids.n, table.shape[1])
+	}
+	table = table.on("embedding", dst.Stream())
+	exec("embedding", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.Embedding(p[0], table.weight(p[1]), p[2], ids.n)
+	}, dst, table, ids)
+}
+
+func checkEmbedding(table, ids *Tensor) {
+	if len(table.shape) != 2 || table.dtype == I32 || ids.dtype != I32 {
+		misuse("embedding", "%v %s of %v %s: want I32 ids of a (rows, cols) table", ids.dtype, shapeString(ids.shape), table.dtype, shapeString(table.shape))
+	}
+}
+
+// Pack rearranges a matrix of weights (rows, cols) into the form that its device reads fastest, in place of the stored
+// form; where the device gains nothing it does nothing. A packed tensor is for Linear and Embedding on its device only:
+// it has no views, conversions or copies. Views made before keep the stored form.
+//
+// It must not run while other goroutines use the tensor.
+func (t *Tensor) Pack() error {
+	if len(t.shape) != 2 || t.dtype == I32 {
+		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) of weights"}
+	}
+	if t.packed || t.n == 0 {
+		return nil
+	}
+	if err := t.buffer.Err(); err != nil {
+		return err
+	}
+	bytes, err := t.Device().PackedSize(t.weight(t.ptr()))
+	if bytes == 0 || errors.Is(err, gpu.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b, err := t.Stream().Alloc(bytes)
+	if err != nil {
+		return err
+	}
+	out := &Tensor{dtype: t.dtype, shape: t.shape, n: t.n, packed: true, buffer: b}
+	err = Try(func() {
+		exec("pack", t.Stream(), 1, func(k kernel.Stream, p pointers) error {
+			return k.WeightPack(p[0], t.weight(p[1]))
+		}, out, t)
+	})
+	if err != nil {
+		b.Free()
+		return err
+	}
+	t.freeCopies()
+	t.buffer.Free()
+	t.buffer, t.offset, t.packed = b, 0, true
+	return nil
+}
+
+// Packed reports whether Pack has rearranged the tensor.
+func (t *Tensor) Packed() bool { return t.packed }

@@ -1,0 +1,66 @@
+package tensor
+
+import "github.com/vibrant-ml/vibrant/internal/kernel"
+
+// Softmax returns exp(a - max) / sum over each row (the last dimension); types F32, F16, BF16, arithmetic in float32. A
+// row of -Inf only gives NaN, as IEEE arithmetic does.
+func Softmax(a *Tensor) *Tensor {
+	elementwise("softmax", a)
+	out := like("softmax", a)
+	SoftmaxInto(out, a)
+	return out
+}
+
+// SoftmaxInto writes Softmax(a) to dst, which may be a.
+func SoftmaxInto(dst, a *Tensor) {
+	elementwise("softmax", dst, a)
+	exec("softmax", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.Softmax(p[0], p[1], a.dtype, a.rows(), a.cols())
+	}, dst, a)
+}
+
+// checkNorm checks a norm's weight, nil for ones, against the rows that it scales.
+func checkNorm(op string, x, weight *Tensor) {
+	if weight != nil && (weight.dtype != F32 || weight.n != x.cols()) {
+		misuse(op, "%s with weight %v %s: want F32 (%d)", shapeString(x.shape), weight.dtype, shapeString(weight.shape), x.cols())
+	}
+}
+
+// RMSNorm returns x / sqrt(mean(x^2) + eps) * weight over each row (the last dimension; Zhang & Sennrich 2019). The
+// weight is F32 of a row's length, nil for ones; x is F32, F16 or BF16.
+func RMSNorm(x, weight *Tensor, eps float32) *Tensor {
+	elementwise("rmsnorm", x)
+	checkNorm("rmsnorm", x, weight)
+	out := like("rmsnorm", x)
+	RMSNormInto(out, x, weight, eps)
+	return out
+}
+
+// RMSNormInto writes RMSNorm(x, weight, eps) to dst, which may be x.
+func RMSNormInto(dst, x, weight *Tensor, eps float32) {
+	elementwise("rmsnorm", dst, x)
+	checkNorm("rmsnorm", x, weight)
+	weight = weight.on("rmsnorm", dst.Stream())
+	exec("rmsnorm", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.RMSNorm(p[0], p[1], p[2], x.dtype, x.rows(), x.cols(), eps)
+	}, dst, x, weight)
+}
+
+// AddRMSNorm returns sum = a + b and RMSNorm(sum, weight, eps): a residual connection and the norm that follows it.
+func AddRMSNorm(a, b, weight *Tensor, eps float32) (sum, out *Tensor) {
+	elementwise("add rmsnorm", a, b)
+	checkNorm("add rmsnorm", a, weight)
+	sum, out = like("add rmsnorm", a), like("add rmsnorm", a)
+	AddRMSNormInto(sum, out, a, b, weight, eps)
+	return sum, out
+}
+
+// AddRMSNormInto writes AddRMSNorm(a, b, weight, eps) to sum, which may be a or b, and out.
+func AddRMSNormInto(sum, out, a, b, weight *Tensor, eps float32) {
+	elementwise("add rmsnorm", out, sum, a, b)
+	checkNorm("add rmsnorm", a, weight)
+	weight = weight.on("add rmsnorm", out.Stream())
+	exec("add rmsnorm", out.Stream(), 2, func(k kernel.Stream, p pointers) error {
+		return k.AddRMSNorm(p[0], p[1], p[2], p[3], p[4], a.dtype, a.rows(), a.cols(), eps)
+	}, sum, out, a, b, weight)
+}

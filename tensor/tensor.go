@@ -1,0 +1,371 @@
+// Package tensor computes on tensors that live on the CPU or on a GPU.
+//
+// A tensor has a shape, an element type and memory of one device. An op runs where its operands are and returns before
+// a GPU has finished; only reading data back waits:
+//
+//	a := tensor.FromSlice([]float32{1, 2, 3, 4}, 2, 2)
+//	a, err := a.ToDevice(tensor.GPU)
+//	...
+//	fmt.Println(tensor.MatMul(a, a).Float32s())
+//
+// Each op has a twin that writes to a tensor that is there already (MatMulInto), so that a captured graph finds the same
+// addresses at each launch. The work is put on the stream of the output, or else of the first operand that is no weight.
+//
+// Operands that do not fit are a mistake of the program and panic with a *ShapeError; a device that cannot run an op
+// panics with an *OpError, after what may fall back to the CPU has done so. Try turns both into errors.
+//
+// Memory is given back when the garbage collector finds a tensor dropped; Free does it at once.
+package tensor
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// DType is an element type, by ggml's type id. Quantized types come in blocks of elements along the last dimension.
+type DType = kernel.DType
+
+// The element types.
+const (
+	F32    = kernel.F32
+	F16    = kernel.F16
+	BF16   = kernel.BF16
+	I32    = kernel.I32
+	Q4_0   = kernel.Q4_0
+	Q4_1   = kernel.Q4_1
+	Q5_0   = kernel.Q5_0
+	Q5_1   = kernel.Q5_1
+	Q8_0   = kernel.Q8_0
+	Q2_K   = kernel.Q2_K
+	Q3_K   = kernel.Q3_K
+	Q4_K   = kernel.Q4_K
+	Q5_K   = kernel.Q5_K
+	Q6_K   = kernel.Q6_K
+	IQ4_NL = kernel.IQ4_NL
+	IQ4_XS = kernel.IQ4_XS
+	TQ1_0  = kernel.TQ1_0
+	TQ2_0  = kernel.TQ2_0
+	MXFP4  = kernel.MXFP4
+)
+
+// Tensor is a row-major, contiguous array on a device. Its shape and type never change. Several goroutines may read a
+// tensor; writing one, as Into does, is for one at a time.
+type Tensor struct {
+	dtype  DType
+	packed bool
+	shape  []int // never written to: tensors share it
+	n      int
+	offset int64
+	buffer *gpu.Buffer
+
+	mu     sync.Mutex
+	copies map[*gpu.Device]*Tensor // of a weight, on the devices where ops wanted it
+}
+
+// owner is a tensor that came with its memory: one object on the Go heap, not two.
+type owner struct {
+	Tensor
+	memory gpu.Buffer
+}
+
+// New returns a tensor with undefined contents, in the order of a stream. Errors: *ShapeError for a shape that is none,
+// gpu.ErrOutOfMemory and other trouble of the device.
+func New(s *gpu.Stream, dtype DType, shape ...int) (*Tensor, error) {
+	n, err := elements("new", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return allocate(s, dtype, append([]int(nil), shape...), n)
+}
+
+func allocate(s *gpu.Stream, dtype DType, shape []int, n int) (*Tensor, error) {
+	o := &owner{Tensor: Tensor{dtype: dtype, shape: shape, n: n}}
+	if err := s.AllocInto(&o.memory, dtype.Bytes(n)); err != nil {
+		return nil, err
+	}
+	o.buffer = &o.memory
+	return &o.Tensor, nil
+}
+
+// output allocates what an op returns, or panics. The shape is kept.
+func output(op string, s *gpu.Stream, dtype DType, shape []int) *Tensor {
+	n, err := elements(op, dtype, shape)
+	if err != nil {
+		panic(err)
+	}
+	t, err := allocate(s, dtype, shape, n)
+	if err != nil {
+		panic(&OpError{Op: op, Shapes: [][]int{shape}, Err: err})
+	}
+	return t
+}
+
+// like allocates an output of a's shape.
+func like(op string, a *Tensor) *Tensor {
+	t, err := allocate(a.Stream(), a.dtype, a.shape, a.n)
+	if err != nil {
+		fail(op, err, a)
+	}
+	return t
+}
+
+// elements returns the product of a shape, after checking that it fits the type and the address space.
+func elements(op string, dtype DType, shape []int) (int, error) {
+	block := dtype.BlockSize()
+	if block == 0 {
+		return 0, &ShapeError{op, fmt.Sprintf("unknown type %v", dtype)}
+	}
+	n := 1
+	for _, d := range shape {
+		if d < 0 {
+			return 0, &ShapeError{op, fmt.Sprintf("%s: negative dimension", shapeString(shape))}
+		}
+		if d > 0 && n > (1<<46)/d {
+			return 0, &ShapeError{op, fmt.Sprintf("%s: too many elements", shapeString(shape))}
+		}
+		n *= d
+	}
+	if block > 1 && (len(shape) == 0 || shape[len(shape)-1]%block != 0) {
+		return 0, &ShapeError{op, fmt.Sprintf("%s: rows of %v are whole blocks of %d", shapeString(shape), dtype, block)}
+	}
+	return n, nil
+}
+
+// NewTensorOnDevice is New on the device's default stream.
+func NewTensorOnDevice(d *gpu.Device, dtype DType, shape ...int) (*Tensor, error) {
+	return New(d.Stream(), dtype, shape...)
+}
+
+// Zeros returns a float32 tensor of zeros on the CPU.
+func Zeros(shape ...int) *Tensor {
+	t := output("zeros", gpu.CPU().Stream(), F32, append([]int(nil), shape...))
+	t.Zero()
+	return t
+}
+
+// FromSlice returns a tensor on the CPU with a copy of values; no shape means one dimension.
+func FromSlice(values []float32, shape ...int) *Tensor {
+	return fromHost("from slice", F32, bytesOf(values), len(values), shape)
+}
+
+// FromInt32s returns an I32 tensor on the CPU with a copy of values; no shape means one dimension.
+func FromInt32s(values []int32, shape ...int) *Tensor {
+	return fromHost("from int32s", I32, bytesOf(values), len(values), shape)
+}
+
+func fromHost(op string, dtype DType, data []byte, n int, shape []int) *Tensor {
+	if len(shape) == 0 {
+		shape = []int{n}
+	}
+	t := output(op, gpu.CPU().Stream(), dtype, append([]int(nil), shape...))
+	if t.n != n {
+		misuse(op, "%d values do not fill %s", n, shapeString(shape))
+	}
+	if err := t.buffer.CopyFromHost(data); err != nil {
+		fail(op, err, t)
+	}
+	return t
+}
+
+// FromMemory makes a tensor of data as it stands, for example a part of a mapped file: quantized types are ggml's
+// blocks, rows first. On a device that computes on host memory the data is used in place, and keepAlive (what owns it)
+// is held as long as the tensor; elsewhere it is copied to the device.
+//
+// Data that is not aligned to 16 bytes is copied everywhere.
+func FromMemory(d *gpu.Device, dtype DType, data []byte, keepAlive any, shape ...int) (*Tensor, error) {
+	n, err := elements("from memory", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if want := dtype.Bytes(n); int64(len(data)) != want {
+		return nil, &ShapeError{"from memory", fmt.Sprintf("%d bytes for %v %s, which takes %d", len(data), dtype, shapeString(shape), want)}
+	}
+	shape = append([]int(nil), shape...)
+	aligned := uintptr(unsafe.Pointer(unsafe.SliceData(data)))%16 == 0
+	if d.Info().HostMemory && aligned && len(data) > 0 {
+		b, err := d.FromHost(data, keepAlive)
+		if err != nil {
+			return nil, err
+		}
+		return &Tensor{dtype: dtype, shape: shape, n: n, buffer: b}, nil
+	}
+	t, err := allocate(d.Stream(), dtype, shape, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.buffer.CopyFromHost(data); err != nil {
+		t.Free()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Shape returns a copy of the dimensions.
+func (t *Tensor) Shape() []int { return append([]int{}, t.shape...) }
+
+// Dim returns dimension i, counted from the end where i is negative.
+func (t *Tensor) Dim(i int) int {
+	if i < 0 {
+		i += len(t.shape)
+	}
+	return t.shape[i]
+}
+
+// Rank returns the number of dimensions.
+func (t *Tensor) Rank() int { return len(t.shape) }
+
+// Len returns the number of elements.
+func (t *Tensor) Len() int { return t.n }
+
+// Bytes returns the size of the data, as stored or packed.
+func (t *Tensor) Bytes() int64 {
+	if t.packed {
+		return t.buffer.Size()
+	}
+	return t.dtype.Bytes(t.n)
+}
+
+// DType returns the element type.
+func (t *Tensor) DType() DType { return t.dtype }
+
+// Device returns the device that holds the data.
+func (t *Tensor) Device() *gpu.Device { return t.buffer.Stream().Device() }
+
+// Stream returns the stream whose order the tensor follows.
+func (t *Tensor) Stream() *gpu.Stream { return t.buffer.Stream() }
+
+// IsOnGPU reports whether the data is in memory that only a GPU computes on.
+func (t *Tensor) IsOnGPU() bool { return !t.Device().Info().HostMemory }
+
+// ptr returns the address of the first element.
+func (t *Tensor) ptr() kernel.Ptr {
+	p := t.buffer.Ptr()
+	if p == nil {
+		return nil
+	}
+	return unsafe.Add(p, t.offset)
+}
+
+// cols returns the last dimension and rows the product of the others; a tensor without dimensions is one row of one.
+func (t *Tensor) cols() int {
+	if len(t.shape) == 0 {
+		return 1
+	}
+	return t.shape[len(t.shape)-1]
+}
+
+func (t *Tensor) rows() int {
+	rows := 1
+	for _, d := range t.shape[:max(0, len(t.shape)-1)] {
+		rows *= d
+	}
+	return rows
+}
+
+// Reshape returns a view of the same memory with another shape of the same length; one dimension may be -1.
+func (t *Tensor) Reshape(shape ...int) *Tensor {
+	s := append([]int(nil), shape...)
+	known, open := 1, -1
+	for i, d := range s {
+		switch {
+		case d == -1 && open < 0:
+			open = i
+		case d < 0:
+			misuse("reshape", "%s to %s: negative dimension", shapeString(t.shape), shapeString(shape))
+		default:
+			known *= d
+		}
+	}
+	if open >= 0 && known > 0 && t.n%known == 0 {
+		s[open] = t.n / known
+	}
+	n, err := elements("reshape", t.dtype, s)
+	if err != nil || n != t.n || t.packed {
+		misuse("reshape", "%v %s to %s does not fit", t.dtype, shapeString(t.shape), shapeString(shape))
+	}
+	return t.view(s, n, t.offset)
+}
+
+// Slice returns the view [lo:hi] of the leading dimension; it shares memory.
+func (t *Tensor) Slice(lo, hi int) *Tensor {
+	if len(t.shape) == 0 || lo < 0 || hi < lo || hi > t.shape[0] {
+		misuse("slice", "[%d:%d] of %s", lo, hi, shapeString(t.shape))
+	}
+	if t.packed || len(t.shape) == 1 && (lo%t.dtype.BlockSize() != 0 || hi%t.dtype.BlockSize() != 0) {
+		misuse("slice", "[%d:%d] of %v %s cuts through packed blocks", lo, hi, t.dtype, shapeString(t.shape))
+	}
+	row := 0
+	if t.shape[0] > 0 {
+		row = t.n / t.shape[0]
+	}
+	s := t.Shape()
+	s[0] = hi - lo
+	return t.view(s, (hi-lo)*row, t.offset+t.dtype.Bytes(lo*row))
+}
+
+func (t *Tensor) view(shape []int, n int, offset int64) *Tensor {
+	return &Tensor{dtype: t.dtype, packed: t.packed, shape: shape, n: n, offset: offset, buffer: t.buffer}
+}
+
+// Free gives the memory back, which views of the tensor share. Freeing twice is harmless; using it afterwards is an
+// OpError with gpu.ErrClosed.
+func (t *Tensor) Free() {
+	if t == nil {
+		return
+	}
+	t.freeCopies()
+	t.buffer.Free()
+}
+
+// FreeGPU gives back what the tensor holds on GPUs: itself, or the copies that ops made of a weight.
+func (t *Tensor) FreeGPU() {
+	t.freeCopies()
+	if t.IsOnGPU() {
+		t.Free()
+	}
+}
+
+func (t *Tensor) freeCopies() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.copies {
+		c.Free()
+	}
+	t.copies = nil
+}
+
+// SyncGPU waits until the work enqueued on the tensor's stream has finished.
+func (t *Tensor) SyncGPU() error { return t.Stream().Synchronize() }
+
+// String shows type, shape, device and the first values, for which it waits.
+func (t *Tensor) String() string {
+	const most = 8
+	head := fmt.Sprintf("%v%s on %s", t.dtype, shapeString(t.shape), t.Device())
+	var values string
+	err := Try(func() {
+		row := t.Reshape(-1)
+		n := min(t.n, most)
+		if b := t.dtype.BlockSize(); b > 1 {
+			row = row.Slice(0, min(t.n, b))
+		} else {
+			row = row.Slice(0, n)
+		}
+		if t.dtype == I32 {
+			values = fmt.Sprint(row.Int32s())
+		} else {
+			values = fmt.Sprint(row.Float32s()[:n])
+		}
+	})
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s (%v)", head, err)
+	case t.n > most:
+		values = strings.TrimSuffix(values, "]") + " ...]"
+	}
+	return head + " " + values
+}
