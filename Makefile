@@ -20,7 +20,7 @@ VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=d
 HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
 # The toolkit: CUDA_HOME, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
 NVCC    := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) \
-             $(wildcard build/cuda-toolkit/nvidia/cu13/bin/nvcc) $(wildcard build/cuda-toolkit/*/site-packages/nvidia/cu13/bin/nvcc))
+             $(wildcard build/cuda-toolkit/site-packages/nvidia/cu13/bin/nvcc))
 GPU     := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 CGO     := $(if $(HAVE_CC),1,0)
 
@@ -77,7 +77,7 @@ lib: need-cc build/lib/libvibrant.a build/lib/libvibrant.so $(if $(NVCC),lib-cud
 	@$(if $(NVCC),cp build/cuda/libvibrant_cuda.a build/cuda/libvibrant_cuda.so build/lib/,echo "make: no nvcc: libvibrant_cuda was left out (scripts/install-cuda-toolkit.sh brings one)" >&2)
 
 lib-cuda: need-nvcc
-	@NVCC="$(NVCC)" CUDA_ARCH="$(CUDA_ARCH)" scripts/compile-cuda-kernels.sh
+	@CUDA_ARCH="$(CUDA_ARCH)" scripts/compile-cuda-kernels.sh
 
 build/csrc/%.o: csrc/%.c $(wildcard csrc/*.h)
 	@mkdir -p $(@D)
@@ -162,7 +162,7 @@ debug: need-go ## build bin/vibrant without optimization, with symbols (C too)
 	CGO_ENABLED=$(CGO) CGO_CFLAGS="-O0 -g3" $(GO) build -gcflags 'all=-N -l' -o bin/vibrant ./cmd/vibrant
 
 profile: need-go need-cc need-nvcc ## build with line information for Nsight Compute
-	@NVCC="$(NVCC)" CUDA_ARCH="$(CUDA_ARCH)" PROFILE=1 scripts/compile-cuda-kernels.sh
+	@CUDA_ARCH="$(CUDA_ARCH)" PROFILE=1 scripts/compile-cuda-kernels.sh
 	CGO_ENABLED=1 $(GO) build -tags cuda -o bin/vibrant ./cmd/vibrant
 
 clean: ## remove what was built (an installed toolkit stays)
