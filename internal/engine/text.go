@@ -1,0 +1,56 @@
+package engine
+
+import "strings"
+
+// StopText cuts a stream of text at the first of several stop texts, and holds back what may become the start of one.
+type StopText struct {
+	stops   []string
+	held    string
+	stopped bool
+}
+
+// NewStopText returns a filter for these texts, none of them empty.
+func NewStopText(stops []string) *StopText { return &StopText{stops: stops} }
+
+// Next takes the next piece and returns the text that is safe to show. Once a stop text was met it returns what lies
+// before it, and Stopped is true.
+func (s *StopText) Next(piece string) string {
+	if s.stopped || len(s.stops) == 0 {
+		if s.stopped {
+			return ""
+		}
+		return piece
+	}
+	text := s.held + piece
+	s.held = ""
+	first := -1
+	for _, stop := range s.stops {
+		if i := strings.Index(text, stop); i >= 0 && (first < 0 || i < first) {
+			first = i
+		}
+	}
+	if first >= 0 {
+		s.stopped = true
+		return text[:first]
+	}
+	keep := 0
+	for _, stop := range s.stops {
+		for n := min(len(stop)-1, len(text)); n > keep; n-- {
+			if strings.HasSuffix(text, stop[:n]) {
+				keep = n
+			}
+		}
+	}
+	s.held = text[len(text)-keep:]
+	return text[:len(text)-keep]
+}
+
+// Rest returns what was held back, at the end of the stream.
+func (s *StopText) Rest() string {
+	held := s.held
+	s.held = ""
+	return held
+}
+
+// Stopped reports whether a stop text was met.
+func (s *StopText) Stopped() bool { return s.stopped }
