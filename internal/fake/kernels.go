@@ -1,0 +1,243 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// op gathers the operands of one kernel: their host addresses, and the first that does not lie in live memory.
+type op struct {
+	stream *stream
+	name   string
+	blocks []*block
+	err    error
+}
+
+func (s *stream) op(name string) *op {
+	o := &op{stream: s, name: name}
+	if slices.Contains(s.config.Lacks, name) {
+		o.err = fmt.Errorf("fake: %s: %w", name, kernel.ErrUnsupported)
+	}
+	return o
+}
+
+// at returns the host address of an operand of that many bytes; nothing is checked for an empty one.
+func (o *op) at(p kernel.Ptr, bytes int64) kernel.Ptr {
+	if o.err != nil || bytes <= 0 {
+		return nil
+	}
+	if p == nil {
+		o.err = fmt.Errorf("fake: %s: null pointer: %w", o.name, kernel.ErrInvalid)
+		return nil
+	}
+	g := o.stream.GPU
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b, err := g.find(o.name, p, bytes)
+	if err != nil {
+		o.err = err
+		return nil
+	}
+	o.blocks = append(o.blocks, b)
+	return b.at(p)
+}
+
+// optional is at for an operand that may be left out.
+func (o *op) optional(p kernel.Ptr, bytes int64) kernel.Ptr {
+	if p == nil {
+		return nil
+	}
+	return o.at(p, bytes)
+}
+
+func (o *op) enqueue(c Call, run func() error) error {
+	if o.err != nil {
+		return o.err
+	}
+	return o.stream.enqueue(c, work{op: o.name, blocks: o.blocks, run: run})
+}
+
+func (o *op) launch(run func() error) error { return o.enqueue(Launch, run) }
+
+// size returns the bytes of n elements.
+func size(t kernel.DType, n ...int) int64 {
+	all := 1
+	for _, d := range n {
+		all *= d
+	}
+	return t.Bytes(all)
+}
+
+const (
+	f32 = kernel.F32
+	i32 = kernel.I32
+)
+
+func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Add")
+	out, a, b = o.at(out, size(t, n)), o.at(a, size(t, n)), o.at(b, size(t, n))
+	return o.launch(func() error { return s.kernels.Add(out, a, b, t, n) })
+}
+
+func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Mul")
+	out, a, b = o.at(out, size(t, n)), o.at(a, size(t, n)), o.at(b, size(t, n))
+	return o.launch(func() error { return s.kernels.Mul(out, a, b, t, n) })
+}
+
+func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
+	o := s.op("MulScalar")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.MulScalar(out, a, scalar, t, n) })
+}
+
+func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("SiLU")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.SiLU(out, a, t, n) })
+}
+
+func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("SwiGLU")
+	out, gate, up = o.at(out, size(t, n)), o.at(gate, size(t, n)), o.at(up, size(t, n))
+	return o.launch(func() error { return s.kernels.SwiGLU(out, gate, up, t, n) })
+}
+
+func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Copy")
+	out, in = o.at(out, size(t, n)), o.at(in, size(t, n))
+	return o.launch(func() error { return s.kernels.Copy(out, in, t, n) })
+}
+
+func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
+	o := s.op("Convert")
+	out, in = o.at(out, size(outType, n)), o.at(in, size(inType, n))
+	return o.launch(func() error { return s.kernels.Convert(out, outType, in, inType, n) })
+}
+
+func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
+	o := s.op("IncrementI32")
+	x = o.at(x, size(i32, n))
+	return o.launch(func() error { return s.kernels.IncrementI32(x, n) })
+}
+
+func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
+	o := s.op("Softmax")
+	out, in = o.at(out, size(t, rows, cols)), o.at(in, size(t, rows, cols))
+	return o.launch(func() error { return s.kernels.Softmax(out, in, t, rows, cols) })
+}
+
+func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("RMSNorm")
+	out, in = o.at(out, size(t, rows, cols)), o.at(in, size(t, rows, cols))
+	weight = o.optional(weight, size(f32, cols))
+	return o.launch(func() error { return s.kernels.RMSNorm(out, in, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("AddRMSNorm")
+	n := size(t, rows, cols)
+	sum, out, a, b = o.at(sum, n), o.at(out, n), o.at(a, n), o.at(b, n)
+	weight = o.optional(weight, size(f32, cols))
+	return o.launch(func() error { return s.kernels.AddRMSNorm(sum, out, a, b, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
+	o := s.op("Argmax")
+	out, in = o.at(out, size(i32, rows)), o.at(in, size(f32, rows, cols))
+	return o.launch(func() error { return s.kernels.Argmax(out, in, rows, cols) })
+}
+
+func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
+	o := s.op("TopK")
+	values, ids, in = o.at(values, size(f32, rows, k)), o.at(ids, size(i32, rows, k)), o.at(in, size(f32, rows, cols))
+	return o.launch(func() error { return s.kernels.TopK(values, ids, in, rows, cols, k) })
+}
+
+func (s *stream) MatMul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) error {
+	o := s.op("MatMul")
+	c, a, b = o.at(c, size(t, m, n)), o.at(a, size(t, m, k)), o.at(b, size(t, k, n))
+	return o.launch(func() error { return s.kernels.MatMul(c, a, b, t, m, k, n) })
+}
+
+func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
+	o := s.op("MatMulSingleRow")
+	c, a, b = o.at(c, size(t, n)), o.at(a, size(t, k)), o.at(b, size(t, k, n))
+	return o.launch(func() error { return s.kernels.MatMulSingleRow(c, a, b, t, k, n) })
+}
+
+func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
+	o := s.op("WeightPack")
+	n := size(w.Type, w.Rows, w.Cols)
+	out = o.at(out, packedHeader+n)
+	w.Data = o.at(w.Data, n)
+	return o.launch(func() error {
+		return s.kernels.CopyOnDevice(unsafe.Add(out, packedHeader), w.Data, n)
+	})
+}
+
+// weight makes a weight of this device one of internal/purego, which knows only the stored form.
+func (o *op) weight(w kernel.Weight) kernel.Weight {
+	n := size(w.Type, w.Rows, w.Cols)
+	if w.Packed {
+		if w.Data = o.at(w.Data, packedHeader+n); w.Data != nil {
+			w.Data = unsafe.Add(w.Data, packedHeader)
+		}
+		w.Packed = false
+		return w
+	}
+	w.Data = o.at(w.Data, n)
+	return w
+}
+
+func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
+	o := s.op("Linear")
+	y, x = o.at(y, size(f32, n, w.Rows)), o.at(x, size(f32, n, w.Cols))
+	w, bias = o.weight(w), o.optional(bias, size(f32, w.Rows))
+	return o.launch(func() error { return s.kernels.Linear(y, x, w, bias, n) })
+}
+
+func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
+	o := s.op("Embedding")
+	out, table, ids = o.at(out, size(f32, n, table.Cols)), o.weight(table), o.at(ids, size(i32, n))
+	return o.launch(func() error { return s.kernels.Embedding(out, table, ids, n) })
+}
+
+func (s *stream) RoPE(args *kernel.RoPEArgs) error {
+	o, a := s.op("RoPE"), *args
+	n := size(a.Type, a.Batch, a.Heads, a.Seq, a.Dim)
+	a.Out, a.In = o.at(a.Out, n), o.at(a.In, n)
+	a.Cos, a.Sin = o.at(a.Cos, size(f32, a.TableRows, a.Half)), o.at(a.Sin, size(f32, a.TableRows, a.Half))
+	a.Positions = o.optional(a.Positions, size(i32, (a.Batch-1)*a.PositionStride+a.Seq))
+	return o.launch(func() error { return s.kernels.RoPE(&a) })
+}
+
+func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
+	o, a := s.op("KVWrite"), *args
+	// How many sequences the cache holds is not known here; batch entries are told apart by the purego kernel.
+	cache, in := size(a.Type, a.KVHeads, a.Capacity, a.Dim), size(f32, a.Batch, a.Seq, a.KVHeads, a.Dim)
+	if a.Sequences == nil {
+		cache *= int64(a.Batch)
+	}
+	a.K, a.V, a.KIn, a.VIn = o.at(a.K, cache), o.at(a.V, cache), o.at(a.KIn, in), o.at(a.VIn, in)
+	a.Positions, a.Sequences = o.at(a.Positions, size(i32, a.Batch, a.Seq)), o.optional(a.Sequences, size(i32, a.Batch))
+	return o.launch(func() error { return s.kernels.KVWrite(&a) })
+}
+
+func (s *stream) Attention(args *kernel.AttentionArgs) error {
+	o, a := s.op("Attention"), *args
+	q := int64(0)
+	if a.Batch > 0 && a.Seq > 0 && a.Heads > 0 && a.Dim > 0 {
+		q = size(a.Type, (a.Batch-1)*a.QBatchStride+(a.Heads-1)*a.QHeadStride+(a.Seq-1)*a.QRowStride+a.Dim)
+	}
+	cache := size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim)
+	if a.Sequences == nil {
+		cache *= int64(a.Batch)
+	}
+	a.Out, a.Q, a.K, a.V = o.at(a.Out, q), o.at(a.Q, q), o.at(a.K, cache), o.at(a.V, cache)
+	a.Positions, a.Sequences = o.optional(a.Positions, size(i32, a.Batch, a.Seq)), o.optional(a.Sequences, size(i32, a.Batch))
+	return o.launch(func() error { return s.kernels.Attention(&a) })
+}
