@@ -1,0 +1,33 @@
+// linear.cuh: what the files of the linear layers share. linear.cu chooses among the launchers declared here.
+#ifndef VB_LINEAR_CUH
+#define VB_LINEAR_CUH
+
+#include "quant.cuh"
+
+// The packed layout and its kernels need C++17, which CUDA 10 (for GPUs without tensor cores) does not know.
+#if __cplusplus >= 201703L
+#define VB_HAS_PACKED_LAYOUT 1
+#endif
+
+namespace vb {
+
+struct LinearArgs {
+    float *y;          // [n][rows]
+    const float *x;    // [n][cols]
+    const void *w;     // rows x cols of a type, stored or packed
+    const float *bias; // [rows] or null
+    int64_t n, rows, cols;
+};
+
+// The rows of x that linear_packed takes in one pass over the weights.
+constexpr int packed_batch = 16;
+
+// Packed weights, n <= packed_batch, capability 7.5 and up (linear_packed.cu).
+vb_status linear_packed(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+
+// Any n on tensor cores of 16-bit floats, any type but F32, either layout; capability 7.5 and up, 8.0 for BF16
+// (linear_gemm.cu).
+vb_status linear_gemm(const LinearArgs &args, vb_dtype type, vb_layout layout, vb_stream *stream);
+
+} // namespace vb
+#endif
