@@ -1,0 +1,138 @@
+package tokenizer
+
+import (
+	"slices"
+	"sync"
+)
+
+// none marks the absence of a token or a neighbour.
+const none = -1
+
+// sym is a part of the text that became one token so far, or is still a character without a token (id none).
+type sym struct {
+	start, end int32 // bytes of the text; start == end once it was merged into its left neighbour
+	prev, next int32 // neighbours, or none
+	id         int32
+}
+
+// bigram is a possible merge of two neighbours. It has lapsed when they have changed meanwhile: symbols only grow, so
+// that the pair still is what it was if its left one exists and its right one ends where it did.
+type bigram struct {
+	order uint64 // rank << 32 | index of the left symbol: what merges first has the lowest rank, then is the leftmost
+	end   int32  // where the right symbol ends
+	id    int32  // the token that they make
+}
+
+func (b bigram) left() int32 { return int32(uint32(b.order)) }
+
+// scratch is the memory of one Encode. merge needs n log n time for n symbols: a heap holds the possible merges, so that
+// a long run of one letter is no slower a character than prose.
+type scratch struct {
+	syms []sym
+	heap []bigram
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// maxKeptScratch bounds the memory that an idle scratch keeps after a long text.
+const maxKeptScratch = 1 << 16
+
+func (m *scratch) release() {
+	if cap(m.syms) <= maxKeptScratch && cap(m.heap) <= maxKeptScratch {
+		scratches.Put(m)
+	}
+}
+
+// reset makes room for a piece of n symbols at most.
+func (m *scratch) reset(n int) {
+	m.syms = slices.Grow(m.syms[:0], n)
+	m.heap = slices.Grow(m.heap[:0], n)
+}
+
+// isOne reports whether the whole piece became this token.
+func (m *scratch) isOne(token int32) bool { return m.syms[0].next == none && m.syms[0].id == token }
+
+// add appends a symbol to those of the piece.
+func (m *scratch) add(start, end int, id int32) {
+	i := int32(len(m.syms))
+	if i > 0 {
+		m.syms[i-1].next = i
+	}
+	m.syms = append(m.syms, sym{start: int32(start), end: int32(end), prev: i - 1, next: none, id: id})
+}
+
+// merge joins neighbours, lowest rank first, until find knows no more merges. find returns the rank and token of a pair.
+func (m *scratch) merge(find func(left, right *sym) (rank uint32, id int32, ok bool)) {
+	offer := func(left int32) {
+		l := &m.syms[left]
+		r := &m.syms[l.next]
+		if rank, id, ok := find(l, r); ok {
+			m.push(bigram{uint64(rank)<<32 | uint64(left), r.end, id})
+		}
+	}
+	for i := range len(m.syms) - 1 {
+		offer(int32(i))
+	}
+	for len(m.heap) > 0 {
+		b := m.pop()
+		left := b.left()
+		l := &m.syms[left]
+		if l.start == l.end || l.next == none || m.syms[l.next].end != b.end {
+			continue
+		}
+		r := &m.syms[l.next]
+		l.end, l.id, l.next = r.end, b.id, r.next
+		r.start = r.end
+		if r.next != none {
+			m.syms[r.next].prev = left
+			offer(left)
+		}
+		if l.prev != none {
+			offer(l.prev)
+		}
+	}
+}
+
+// push and pop keep heap a heap of four children a node, which halves the cache misses of the usual two.
+func (m *scratch) push(b bigram) {
+	m.heap = append(m.heap, b)
+	h, i := m.heap, len(m.heap)-1
+	for i > 0 {
+		up := (i - 1) / 4
+		if b.order >= h[up].order {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = b
+}
+
+func (m *scratch) pop() bigram {
+	n := len(m.heap) - 1
+	top, last := m.heap[0], m.heap[n]
+	h := m.heap[:n]
+	m.heap = h
+	i := 0
+	for {
+		down := 4*i + 1
+		if down >= n {
+			break
+		}
+		least := h[down].order
+		for c, end := down+1, min(down+4, n); c < end; c++ {
+			if x := h[c].order; x < least {
+				down, least = c, x
+			}
+		}
+		if least >= last.order {
+			break
+		}
+		h[i] = h[down]
+		i = down
+	}
+	if n > 0 {
+		h[i] = last
+	}
+	return top
+}
