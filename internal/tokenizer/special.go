@@ -163,7 +163,7 @@ func (x *trie) child(at int32, b byte) int32 {
 
 // find returns the first token in text for which want holds, the longest of those that start there; without any the end
 // of the text and none.
-func (x *trie) find(text string, want func(id int32) bool) (start, end int, id int32) {
+func (x *trie) find(text string, want func(start, end int, id int32) bool) (start, end int, id int32) {
 	for start = range len(text) {
 		if !x.starts[text[start]] {
 			continue
@@ -174,7 +174,7 @@ func (x *trie) find(text string, want func(id int32) bool) (start, end int, id i
 			if at = x.child(at, text[i]); at == 0 {
 				break
 			}
-			if found := x.nodes[at].id; found != none && want(found) {
+			if found := x.nodes[at].id; found != none && want(start, i+1, found) {
 				id, end = found, i+1
 			}
 		}

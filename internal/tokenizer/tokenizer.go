@@ -278,6 +278,11 @@ type Options struct {
 // Encode returns the ids of text. Bytes that are no UTF-8 are encoded as they are. The time is n log n at most, whatever
 // the text. It fails where the vocabulary lacks a byte of the text, which that of a sound model does not.
 func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
+	return t.encode(text, o, func(_, _ int, id int32) bool { return o.ParseSpecial || t.isOrdinary(id) })
+}
+
+// encode is Encode with a rule of its own for which special tokens are cut out: by their place in the text and their id.
+func (t *Tokenizer) encode(text string, o Options, want func(start, end int, id int32) bool) ([]int32, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("tokenizer: a text of %d bytes; at most %d can be encoded at once", len(text), maxText)
 	}
@@ -289,8 +294,8 @@ func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
 	}
 	added := len(ids)
 	first := true
-	for text != "" {
-		start, end, id := t.special.find(text, func(id int32) bool { return o.ParseSpecial || t.isOrdinary(id) })
+	for at := 0; text != ""; {
+		start, end, id := t.special.find(text, func(start, end int, id int32) bool { return want(at+start, at+end, id) })
 		if start > 0 {
 			var err error
 			if ids, err = t.model.encode(t, ids, text[:start], first, m); err != nil {
@@ -302,7 +307,7 @@ func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
 			ids = append(ids, id)
 			first = true
 		}
-		text = text[end:]
+		at, text = at+end, text[end:]
 	}
 	if added == 1 && len(ids) > 1 && ids[1] == t.bos {
 		ids = ids[1:]
