@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -174,8 +175,13 @@ func (s *Session) prepareChoice(k int) (err error) {
 	return err
 }
 
-// Ban sets the ids that are never chosen.
+// Ban sets the ids that are never chosen from the next Prefill on.
 func (s *Session) Ban(ids []int32) error {
+	if slices.Equal(ids, s.bannedIDs) {
+		return nil
+	}
+	s.bannedIDs = slices.Clone(ids)
+	s.logits = nil
 	for key, g := range s.steps { // they were captured with or without the old ones
 		if g != nil {
 			g.Close()

@@ -45,6 +45,7 @@ type Session struct {
 	promptIDs, promptPositions *tensor.Tensor // [Chunk]
 	stepID, stepPosition       *tensor.Tensor // [1]: the newest token and where it goes
 	banned                     *tensor.Tensor // [1][Vocab]: -inf at banned ids, else 0; nil where none is
+	bannedIDs                  []int32
 	logits                     *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
 	topValues, topIDs          *tensor.Tensor // [1][k] for the choice that the steps were captured for
 	chosen                     int            // candidates that were computed from the logits, or noChoice

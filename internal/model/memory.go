@@ -2,6 +2,8 @@ package model
 
 import (
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -121,3 +123,26 @@ func (m *Model) rows(w *Workspace, n int) *activations {
 	}
 	return a
 }
+
+// WeightBytes predicts what the weights of f take on a device: in packed form where the device packs.
+func (c *Config) WeightBytes(f *gguf.File, d *gpu.Device) (int64, error) {
+	found, specs, err := c.find(f)
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, s := range specs {
+		t := found[s.name]
+		bytes := t.Bytes
+		if s.rows == 0 {
+			bytes = 4 * int64(s.cols) // vectors become F32
+		} else if packed, err := d.PackedSize(kernel.Weight{Type: kernel.DType(t.Type), Rows: s.rows, Cols: s.cols}); err == nil && packed > 0 {
+			bytes = packed
+		}
+		sum += bytes
+	}
+	return sum, nil
+}
+
+// TableBytes returns the size of the RoPE tables for a context.
+func (c *Config) TableBytes(context int) int64 { return 2 * 4 * int64(context) * int64(c.RoPE.Dim/2) }
