@@ -5,6 +5,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -135,11 +136,27 @@ func (h *harness) read(p kernel.Ptr, t kernel.DType, n int) []float64 {
 func (h *harness) floats(t kernel.DType, n int, scale float64) ([]float64, kernel.Ptr) {
 	h.t.Helper()
 	v := make([]float64, n)
+	raw := make([]byte, 0, int(t.Bytes(n))+guard)
 	for i := range v {
-		v[i] = h.rng.NormFloat64() * scale
+		// Normal numbers of the type are float32 with the low bits clear: no rounding that could be wrong.
+		x := float32(h.rng.NormFloat64() * scale)
+		bits := math.Float32bits(x)
+		switch {
+		case t == kernel.F32:
+			raw = binary.LittleEndian.AppendUint32(raw, bits)
+		case t == kernel.BF16:
+			bits &^= 0xffff
+			raw = binary.LittleEndian.AppendUint16(raw, uint16(bits>>16))
+		case math.Abs(float64(x)) < 0x1p-14:
+			bits = 0
+			raw = append(raw, 0, 0)
+		default:
+			bits &^= 0x1fff
+			raw = binary.LittleEndian.AppendUint16(raw, uint16(bits>>16&0x8000|(bits&0x7fffffff-0x38000000)>>13))
+		}
+		v[i] = float64(math.Float32frombits(bits))
 	}
-	raw := encode(v, t)
-	return decode(raw, t), upload(h, append(raw, make([]byte, guard)...))
+	return v, upload(h, raw[:cap(raw)])
 }
 
 func (h *harness) f32(n int) ([]float64, kernel.Ptr) {
