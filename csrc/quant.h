@@ -170,7 +170,7 @@ typedef struct vb_block_tq2_0 {
 } vb_block_tq2_0;
 VB_STATIC_ASSERT(sizeof(vb_block_tq2_0) == 66, "TQ2_0");
 
-/* ---- tables and the one packing that is worth a function ---------------------------------------------------------- */
+/* ---- tables, and the packings that are worth a function ----------------------------------------------------------- */
 
 #define VB_IQ4NL_VALUES {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 #define VB_MXFP4_VALUES {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
@@ -188,6 +188,17 @@ VB_QUANT_FN void vb_k4_scale(const uint8_t *scales, int s, int *scale, int *min)
         *scale = (scales[s + 4] & 15) | (scales[s - 4] >> 6) << 4;
         *min = (scales[s + 4] >> 4) | (scales[s] >> 6) << 4;
     }
+}
+
+/* Scale s (0..15) of Q3_K, in -32..31. */
+VB_QUANT_FN int vb_q3_k_scale(const uint8_t *scales, int s) {
+    int low = scales[s % 8] >> (s / 8 * 4) & 15, high = scales[8 + s % 4] >> (s / 4 * 2) & 3;
+    return (low | high << 4) - 32;
+}
+
+/* Scale s (0..7) of IQ4_XS, in -32..31. */
+VB_QUANT_FN int vb_iq4_xs_scale(const vb_block_iq4_xs *b, int s) {
+    return ((b->scales_l[s / 2] >> (s % 2 * 4) & 15) | (b->scales_h >> (2 * s) & 3) << 4) - 32;
 }
 
 #endif

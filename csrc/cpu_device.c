@@ -1,0 +1,317 @@
+/* cpu_device.c: the CPU as a device: its description, memory, streams and events. Work is done when a call returns, so
+ * streams keep no order and an event is the time of its record. */
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+#if VB_X86
+#include <cpuid.h>
+#endif
+
+static vb_status device_count(int *count) {
+    *count = 1;
+    return VB_OK;
+}
+
+/* ---- the processor --------------------------------------------------------------------------------------------------- */
+
+static vb_simd best_simd(void) {
+#if VB_X86
+    unsigned a, b, c = 0, d;
+    __get_cpuid(1, &a, &b, &c, &d);
+    bool f16c = c & bit_F16C;
+    __builtin_cpu_init();
+    if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return VB_SIMD_PLAIN;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+        return VB_SIMD_AVX512;
+    return VB_SIMD_AVX2;
+#else
+    return VB_SIMD_PLAIN;
+#endif
+}
+
+/* The best level, lowered to what VIBRANT_SIMD asks for; false where it names none. */
+static bool choose_simd(vb_simd *simd) {
+    static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
+    *simd = best_simd();
+    const char *limit = getenv("VIBRANT_SIMD");
+    if (!limit || !*limit) return true;
+    for (int level = 0; level < VB_SIMD_LEVELS; level++) {
+        if (strcmp(limit, names[level]) != 0) continue;
+        if (level < (int)*simd) *simd = (vb_simd)level;
+        return true;
+    }
+    return false;
+}
+
+static void processor_name(char *name, size_t size) {
+    snprintf(name, size, "CPU");
+#if VB_X86
+    unsigned brand[13] = {0};
+    for (unsigned i = 0; i < 3; i++)
+        if (!__get_cpuid(0x80000002 + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2], &brand[4 * i + 3])) return;
+    const char *text = (const char *)brand;
+    while (*text == ' ') text++;
+    if (*text) snprintf(name, size, "%s", text);
+#endif
+}
+
+static int usable_cores(void) {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (int)vb_max(CPU_COUNT(&set), 1);
+#endif
+    return (int)vb_max(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
+
+/* ---- device ------------------------------------------------------------------------------------------------------------ */
+
+enum { MAX_THREADS = 1024 };
+
+static vb_status device_open(vb_device **device, int index, const vb_device_options *options) {
+    if (index != 0) return VB_NO_DEVICE;
+    int threads = options && options->threads > 0 ? options->threads : usable_cores();
+    vb_simd simd;
+    if (threads > MAX_THREADS || !choose_simd(&simd)) return VB_INVALID_ARGUMENT;
+    vb_cpu_device *d = calloc(1, sizeof *d);
+    if (!d) return VB_OUT_OF_MEMORY;
+    d->base.backend = &vb_cpu_backend;
+    d->simd = simd;
+    atomic_init(&d->references, 1);
+    d->pool = vb_cpu_pool_create(threads);
+    if (!d->pool) {
+        free(d);
+        return VB_OUT_OF_MEMORY;
+    }
+    *device = &d->base;
+    return VB_OK;
+}
+
+static void retain(vb_device *device) { atomic_fetch_add(&((vb_cpu_device *)device)->references, 1); }
+
+static void release(vb_device *device) {
+    vb_cpu_device *d = (vb_cpu_device *)device;
+    if (atomic_fetch_sub(&d->references, 1) != 1) return;
+    vb_cpu_pool_destroy(d->pool);
+    free(d);
+}
+
+void vb_cpu_device_close(vb_device *device) { release(device); }
+
+vb_status vb_cpu_device_get_info(vb_device_info *info, const vb_device *device) {
+    static const char *const features[VB_SIMD_LEVELS] = {"plain", "avx2 fma f16c", "avx512f avx512bw vnni"};
+    const vb_cpu_device *d = (const vb_cpu_device *)device;
+    int64_t free_bytes;
+    memset(info, 0, sizeof *info);
+    info->kind = VB_CPU;
+    processor_name(info->name, sizeof info->name);
+    vb_cpu_device_memory(&free_bytes, &info->total_memory, NULL);
+    info->multiprocessors = vb_cpu_pool_threads(d->pool);
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    info->l2_bytes = vb_max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0);
+#endif
+    snprintf(info->features, sizeof info->features, "%s", features[d->simd]);
+    return VB_OK;
+}
+
+/* Linux tells what can be allocated without swapping; elsewhere free is the whole. */
+vb_status vb_cpu_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
+    (void)device;
+    *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    *free_bytes = *total_bytes;
+#ifdef __linux__
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    long long kib;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) == 1) *free_bytes = kib * 1024;
+    if (f) fclose(f);
+#endif
+    return VB_OK;
+}
+
+int vb_cpu_device_driver_error(const vb_device *device) {
+    (void)device;
+    return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+vb_status vb_cpu_alloc(void **memory, int64_t bytes, vb_device *device) {
+    (void)device;
+    enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
+    if (bytes > INT64_MAX / 2) return VB_OUT_OF_MEMORY;
+    int64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+    size_t size = (size_t)((vb_max(bytes, 1) + alignment - 1) / alignment * alignment);
+    *memory = aligned_alloc((size_t)alignment, size);
+    if (!*memory) return VB_OUT_OF_MEMORY;
+#ifdef MADV_HUGEPAGE
+    if (alignment == HUGE_PAGE) madvise(*memory, size, MADV_HUGEPAGE); /* fewer TLB misses; a refusal does no harm */
+#endif
+    return VB_OK;
+}
+
+vb_status vb_cpu_free(void *memory, vb_device *device) {
+    (void)device;
+    free(memory);
+    return VB_OK;
+}
+
+vb_status vb_cpu_alloc_host(void **memory, int64_t bytes, vb_device *device) { return vb_cpu_alloc(memory, bytes, device); }
+
+vb_status vb_cpu_free_host(void *memory, vb_device *device) { return vb_cpu_free(memory, device); }
+
+/* ---- streams ------------------------------------------------------------------------------------------------------------ */
+
+vb_status vb_cpu_stream_create(vb_stream **stream, vb_device *device) {
+    vb_cpu_stream *s = calloc(1, sizeof *s);
+    if (!s) return VB_OUT_OF_MEMORY;
+    s->base.device = device;
+    retain(device);
+    *stream = &s->base;
+    return VB_OK;
+}
+
+void vb_cpu_stream_destroy(vb_stream *stream) {
+    vb_device *device = stream->device;
+    free(((vb_cpu_stream *)stream)->scratch);
+    free(stream);
+    release(device);
+}
+
+void *vb_cpu_scratch(vb_stream *stream, int64_t bytes) {
+    vb_cpu_stream *s = (vb_cpu_stream *)stream;
+    if (s->scratch && s->scratch_bytes >= bytes) return s->scratch;
+    free(s->scratch);
+    s->scratch_bytes = (bytes + bytes / 4 + 4095) / 4096 * 4096; /* grows with prompts: not by every row */
+    s->scratch = aligned_alloc(64, (size_t)s->scratch_bytes);
+    if (!s->scratch) s->scratch_bytes = 0;
+    return s->scratch;
+}
+
+vb_status vb_cpu_stream_synchronize(vb_stream *stream) {
+    (void)stream;
+    return VB_OK;
+}
+
+typedef struct copy_job {
+    char *out;
+    const char *in;
+} copy_job;
+
+static void copy_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    copy_job *j = context;
+    memcpy(j->out + begin, j->in + begin, (size_t)(end - begin));
+}
+
+vb_status vb_cpu_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
+    (void)kind;
+    copy_job job = {out, in};
+    if (out != in) vb_cpu_parallel(stream, bytes, 1 << 20, copy_range, &job);
+    return VB_OK;
+}
+
+vb_status vb_cpu_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
+    (void)stream;
+    memset(out, value, (size_t)bytes);
+    return VB_OK;
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_event {
+    vb_event base;
+    atomic_int_fast64_t nanoseconds; /* of the record, 0 before */
+} cpu_event;
+
+vb_status vb_cpu_event_create(vb_event **event, vb_device *device) {
+    cpu_event *e = calloc(1, sizeof *e);
+    if (!e) return VB_OUT_OF_MEMORY;
+    e->base.device = device;
+    retain(device);
+    *event = &e->base;
+    return VB_OK;
+}
+
+void vb_cpu_event_destroy(vb_event *event) {
+    vb_device *device = event->device;
+    free(event);
+    release(device);
+}
+
+vb_status vb_cpu_event_record(vb_event *event, vb_stream *stream) {
+    (void)stream;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_store(&((cpu_event *)event)->nanoseconds, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+    return VB_OK;
+}
+
+vb_status vb_cpu_event_synchronize(vb_event *event) {
+    (void)event;
+    return VB_OK;
+}
+
+vb_status vb_cpu_event_done(int *done, vb_event *event) {
+    (void)event;
+    *done = 1;
+    return VB_OK;
+}
+
+vb_status vb_cpu_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
+    int64_t a = atomic_load(&((cpu_event *)start)->nanoseconds), b = atomic_load(&((cpu_event *)end)->nanoseconds);
+    if (a == 0 || b == 0) return VB_INVALID_ARGUMENT;
+    *milliseconds = (float)((double)(b - a) * 1e-6);
+    return VB_OK;
+}
+
+vb_status vb_cpu_stream_wait(vb_stream *stream, vb_event *event) {
+    (void)stream;
+    (void)event;
+    return VB_OK;
+}
+
+/* ---- graphs: none ---------------------------------------------------------------------------------------------------- */
+
+vb_status vb_cpu_graph_begin(vb_stream *stream) {
+    (void)stream;
+    return VB_UNSUPPORTED;
+}
+
+vb_status vb_cpu_graph_end(vb_graph **graph, vb_stream *stream) {
+    (void)graph;
+    (void)stream;
+    return VB_UNSUPPORTED;
+}
+
+vb_status vb_cpu_graph_update(vb_graph *graph, const vb_graph *newer) {
+    (void)graph;
+    (void)newer;
+    return VB_UNSUPPORTED;
+}
+
+vb_status vb_cpu_graph_launch(vb_graph *graph, vb_stream *stream) {
+    (void)graph;
+    (void)stream;
+    return VB_UNSUPPORTED;
+}
+
+void vb_cpu_graph_destroy(vb_graph *graph) { (void)graph; }
+
+const vb_backend vb_cpu_backend = {
+    device_count,
+    device_open,
+#define X(op) vb_cpu_##op,
+    VB_RUNTIME(X) VB_KERNELS(X)
+#undef X
+};

@@ -1,0 +1,139 @@
+/* cpu_linear.c: y = x W^T + bias with weights as a model file stores them, and looking up rows of such a matrix.
+ *
+ * Quantized weights meet activations rounded to int8 where the processor has vector code for the type (cpu_linear.h).
+ * Otherwise the weights are widened to float32: for a few rows of x each weight row is widened into the cache and
+ * multiplied at once, for many rows 32 weight rows become a panel for the kernel of cpu_matmul.c. */
+#include "cpu_linear.h"
+#include "cpu_matmul.h"
+
+/* Rows of x from which panels pay. */
+enum { PANEL_ROWS = 8, PIECE = 1024, DEPTH = 512 };
+
+VB_INLINE void dot_body(double *sum, const float *a, const float *b, int64_t n) {
+    enum { LANES = 32 };
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lanes[l] += a[i + l] * b[i + l];
+    for (int l = 0; i < n; i++, l++) lanes[l] += a[i] * b[i];
+    float s[8];
+    for (int l = 0; l < 8; l++) s[l] = (lanes[l] + lanes[l + 8]) + (lanes[l + 16] + lanes[l + 24]);
+    *sum += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+VB_TWINS(dot, (double *sum, const float *a, const float *b, int64_t n), (sum, a, b, n));
+
+/* Elements p.. of weight row r as float: in place for F32, else widened into the buffer; n a multiple of the block size. */
+static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_t n, float *buffer) {
+    const char *at = (const char *)j->w.data + r * j->row_bytes +
+                     p / vb_dtype_block_size(j->w.type) * vb_dtype_block_bytes(j->w.type);
+    if (j->w.type == VB_F32) return (const float *)at;
+    vb_cpu_dequantize(buffer, at, j->w.type, n, j->simd);
+    return buffer;
+}
+
+static void float_rows(const vb_linear_job *j, int64_t begin, int64_t end) {
+    float buffer[PIECE];
+    for (int64_t r = begin; r < end; r++) {
+        double sums[PANEL_ROWS] = {0};
+        for (int64_t p = 0; p < j->w.cols; p += PIECE) {
+            int64_t n = vb_min(PIECE, j->w.cols - p);
+            const float *w = weights(j, r, p, n, buffer);
+            for (int64_t i = 0; i < j->n; i++) dot[j->simd](&sums[i], w, j->x + i * j->w.cols + p, n);
+        }
+        for (int64_t i = 0; i < j->n; i++) j->y[i * j->w.rows + r] = (float)(sums[i] + (j->bias ? j->bias[r] : 0));
+    }
+}
+
+/* A worker's scratch: a panel of DEPTH rows, and sums for a run of rows of x. */
+enum { RUN = 96, PANEL_BYTES = (DEPTH * VB_PANEL + VB_PANEL * DEPTH + RUN * VB_PANEL) * 4 };
+
+static void float_panels(const vb_linear_job *j, char *scratch, int64_t begin, int64_t end) {
+    float *panel = (float *)scratch, *rows = panel + DEPTH * VB_PANEL, *sums = rows + VB_PANEL * DEPTH;
+    for (int64_t r = begin; r < end; r += VB_PANEL) {
+        int64_t width = vb_min(VB_PANEL, end - r);
+        for (int64_t i = 0; i < j->n; i += RUN) {
+            int64_t height = vb_min(RUN, j->n - i);
+            memset(sums, 0, (size_t)(height * VB_PANEL) * 4);
+            for (int64_t p = 0; p < j->w.cols; p += DEPTH) {
+                int64_t depth = vb_min(DEPTH, j->w.cols - p);
+                for (int64_t q = 0; q < width; q++) {
+                    const float *w = weights(j, r + q, p, depth, rows + q * DEPTH);
+                    if (w != rows + q * DEPTH) memcpy(rows + q * DEPTH, w, (size_t)depth * 4);
+                }
+                vb_cpu_panel_transpose(panel, rows, DEPTH, width, depth, j->simd);
+                vb_cpu_panel_product(sums, j->x + i * j->w.cols + p, j->w.cols, panel, height, depth, j->simd);
+            }
+            for (int64_t q = 0; q < height; q++)
+                for (int64_t c = 0; c < width; c++)
+                    j->y[(i + q) * j->w.rows + r + c] = sums[q * VB_PANEL + c] + (j->bias ? j->bias[r + c] : 0);
+        }
+    }
+}
+
+static void float_range(void *context, int worker, int64_t begin, int64_t end) {
+    const vb_linear_job *j = context;
+    if (j->n < PANEL_ROWS)
+        float_rows(j, begin, end);
+    else
+        float_panels(j, j->scratch + worker * j->worker_bytes, begin, end);
+}
+
+vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
+    if (w->layout != VB_STORED) return VB_UNSUPPORTED;
+    vb_cpu_device *device = vb_cpu_device_of(stream);
+    vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = device->simd};
+    job.row_bytes = w->cols / vb_dtype_block_size(w->type) * vb_dtype_block_bytes(w->type);
+    int threads = vb_cpu_pool_threads(device->pool);
+    if (n < PANEL_ROWS) {
+        vb_cpu_parallel(stream, w->rows, vb_cpu_grain(w->cols * n), float_range, &job);
+        return VB_OK;
+    }
+    job.worker_bytes = PANEL_BYTES;
+    job.scratch = vb_cpu_scratch(stream, job.worker_bytes * threads);
+    if (!job.scratch) return VB_OUT_OF_MEMORY;
+    vb_cpu_parallel(stream, w->rows, VB_PANEL, float_range, &job);
+    return VB_OK;
+}
+
+vb_status vb_cpu_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
+    (void)w;
+    (void)device;
+    *bytes = 0; /* the stored form is read at the speed of memory, and a panel is made faster than it is used */
+    return VB_OK;
+}
+
+vb_status vb_cpu_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
+    (void)out;
+    (void)w;
+    (void)stream;
+    return VB_UNSUPPORTED;
+}
+
+/* ---- embedding --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct embedding_job {
+    float *out;
+    const vb_weight *table;
+    const int32_t *ids;
+    vb_simd simd;
+} embedding_job;
+
+static void embedding_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const embedding_job *j = context;
+    int64_t cols = j->table->cols;
+    vb_dtype type = j->table->type;
+    int64_t row_bytes = cols / vb_dtype_block_size(type) * vb_dtype_block_bytes(type);
+    for (int64_t i = begin; i < end; i++)
+        vb_cpu_dequantize(j->out + i * cols, (const char *)j->table->data + j->ids[i] * row_bytes, type, cols, j->simd);
+}
+
+vb_status vb_cpu_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream) {
+    if (table->layout != VB_STORED) return VB_UNSUPPORTED;
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= table->rows) return VB_INVALID_ARGUMENT;
+    embedding_job job = {out, table, ids, vb_cpu_device_of(stream)->simd};
+    vb_cpu_parallel(stream, n, vb_cpu_grain(table->cols), embedding_range, &job);
+    return VB_OK;
+}

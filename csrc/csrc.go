@@ -1,0 +1,226 @@
+//go:build cgo
+
+// Package csrc binds the C library of this folder: one line an operation, for CPU and CUDA devices alike.
+//
+// It does no policy. Handles are raw: package gpu sees to it that a stream is used by one goroutine at a time and that
+// nothing is used after its Close. The checks of arguments are those of the library (ops.c).
+package csrc
+
+/*
+#cgo CFLAGS: -std=c11 -O3 -D_GNU_SOURCE -Wall -Wextra -pthread
+#cgo LDFLAGS: -lm -pthread
+#cgo cuda CFLAGS: -DVB_WITH_CUDA
+#include "vibrant.h"
+
+// Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
+static vb_status weight_packed_size(int64_t *bytes, vb_weight w, vb_device *d) { return vb_weight_packed_size(bytes, &w, d); }
+*/
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Backend returns the CPU with C kernels.
+func Backend() kernel.Backend { return backend{C.VB_CPU, "c", "cpu"} }
+
+// CUDA returns the GPUs of builds with the tag cuda; in others its devices are kernel.ErrNotCompiled.
+func CUDA() kernel.Backend { return backend{C.VB_CUDA, "cuda", "cuda"} }
+
+type backend struct {
+	kind     C.vb_device_kind
+	name, id string
+}
+
+func (b backend) Name() string { return b.name }
+
+// Devices opens every device for a moment, since only then what it is can be told.
+func (b backend) Devices() ([]kernel.Info, error) {
+	var count C.int
+	if err := check(b.name+" devices", C.vb_device_count(&count, b.kind), nil); err != nil {
+		return nil, err
+	}
+	var infos []kernel.Info
+	for i := range int(count) {
+		d, err := b.Open(i, kernel.Options{})
+		if err != nil {
+			return infos, err
+		}
+		infos = append(infos, d.Info())
+		d.Close()
+	}
+	return infos, nil
+}
+
+func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
+	d := &device{backend: b}
+	options := C.vb_device_options{threads: C.int(o.Threads)}
+	if err := check(fmt.Sprintf("open %s:%d", b.name, index), C.vb_device_open(&d.p, b.kind, C.int(index), &options), nil); err != nil {
+		return nil, err
+	}
+	var info C.vb_device_info
+	if err := check("device info", C.vb_device_get_info(&info, d.p), d.p); err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.info = kernel.Info{
+		ID: b.id, Name: C.GoString(&info.name[0]), Backend: b.name, Index: index, TotalMemory: int64(info.total_memory),
+		ComputeMajor: int(info.compute_major), ComputeMinor: int(info.compute_minor), Multiprocessors: int(info.multiprocessors),
+		L2Bytes: int64(info.l2_bytes), SharedMemoryBytes: int64(info.shared_memory_bytes),
+		Features: C.GoString(&info.features[0]), HostMemory: b.kind == C.VB_CPU,
+	}
+	if b.kind == C.VB_CUDA {
+		d.info.ID = fmt.Sprintf("cuda:%d", index)
+	}
+	return d, nil
+}
+
+// check turns a status into an error; the device tells the driver's own number where the status says little.
+func check(op string, s C.vb_status, d *C.vb_device) error {
+	var cause error
+	switch s {
+	case C.VB_OK:
+		return nil
+	case C.VB_INVALID_ARGUMENT:
+		cause = kernel.ErrInvalid
+	case C.VB_UNSUPPORTED:
+		cause = kernel.ErrUnsupported
+	case C.VB_NOT_COMPILED:
+		cause = kernel.ErrNotCompiled
+	case C.VB_NO_DEVICE:
+		cause = kernel.ErrNoDevice
+	case C.VB_NO_KERNEL_IMAGE:
+		cause = kernel.ErrNoKernelImage
+	case C.VB_OUT_OF_MEMORY:
+		cause = kernel.ErrOutOfMemory
+	case C.VB_DEVICE_LOST:
+		cause = kernel.ErrDeviceLost
+	default:
+		return fmt.Errorf("%s: %s %d", op, C.GoString(C.vb_status_string(s)), int(C.vb_device_driver_error(d)))
+	}
+	return fmt.Errorf("%s: %w", op, cause)
+}
+
+type device struct {
+	backend
+	p    *C.vb_device
+	info kernel.Info
+}
+
+func (d *device) Info() kernel.Info { return d.info }
+
+func (d *device) Memory() (free, total int64, err error) {
+	var f, t C.int64_t
+	err = check("memory", C.vb_device_memory(&f, &t, d.p), d.p)
+	return int64(f), int64(t), err
+}
+
+func (d *device) Alloc(bytes int64) (p kernel.Ptr, err error) {
+	err = check(fmt.Sprintf("alloc of %d bytes", bytes), C.vb_alloc(&p, C.int64_t(bytes), d.p), d.p)
+	return p, err
+}
+
+func (d *device) Free(p kernel.Ptr) error { return check("free", C.vb_free(p, d.p), d.p) }
+
+func (d *device) AllocHost(bytes int64) (p kernel.Ptr, err error) {
+	err = check(fmt.Sprintf("host alloc of %d bytes", bytes), C.vb_alloc_host(&p, C.int64_t(bytes), d.p), d.p)
+	return p, err
+}
+
+func (d *device) FreeHost(p kernel.Ptr) error { return check("host free", C.vb_free_host(p, d.p), d.p) }
+
+func (d *device) NewStream() (kernel.Stream, error) {
+	s := &stream{device: d.p}
+	if err := check("new stream", C.vb_stream_create(&s.p, d.p), d.p); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (d *device) NewEvent() (kernel.Event, error) {
+	e := &event{device: d.p}
+	if err := check("new event", C.vb_event_create(&e.p, d.p), d.p); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (d *device) PackedSize(w kernel.Weight) (int64, error) {
+	var bytes C.int64_t
+	err := check("packed size", C.weight_packed_size(&bytes, weight(w), d.p), d.p)
+	return int64(bytes), err
+}
+
+// Close gives the handle back; the library keeps the device until its last stream, event and graph is closed.
+func (d *device) Close() error {
+	C.vb_device_close(d.p)
+	d.p = nil
+	return nil
+}
+
+type event struct {
+	p      *C.vb_event
+	device *C.vb_device
+}
+
+func (e *event) Done() (bool, error) {
+	var done C.int
+	err := check("event done", C.vb_event_done(&done, e.p), e.device)
+	return done != 0, err
+}
+
+func (e *event) Synchronize() error {
+	return check("event synchronize", C.vb_event_synchronize(e.p), e.device)
+}
+
+func (e *event) ElapsedMS(start kernel.Event) (float32, error) {
+	from, ok := start.(*event)
+	if !ok {
+		return 0, errForeign("event")
+	}
+	var ms C.float
+	err := check("elapsed time", C.vb_event_elapsed(&ms, from.p, e.p), e.device)
+	return float32(ms), err
+}
+
+func (e *event) Close() error {
+	C.vb_event_destroy(e.p)
+	e.p = nil
+	return nil
+}
+
+type graph struct {
+	p      *C.vb_graph
+	device *C.vb_device
+}
+
+func (g *graph) Update(newer kernel.Graph) error {
+	n, ok := newer.(*graph)
+	if !ok {
+		return errForeign("graph")
+	}
+	return check("graph update", C.vb_graph_update(g.p, n.p), g.device)
+}
+
+func (g *graph) Close() error {
+	C.vb_graph_destroy(g.p)
+	g.p = nil
+	return nil
+}
+
+func errForeign(what string) error {
+	return fmt.Errorf("%s of another backend: %w", what, kernel.ErrInvalid)
+}
+
+func weight(w kernel.Weight) C.vb_weight {
+	layout := C.vb_layout(C.VB_STORED)
+	if w.Packed {
+		layout = C.VB_PACKED
+	}
+	return C.vb_weight{data: w.Data, _type: C.vb_dtype(w.Type), layout: layout, rows: C.int64_t(w.Rows), cols: C.int64_t(w.Cols)}
+}
+
+func f32(p kernel.Ptr) *C.float   { return (*C.float)(p) }
+func i32(p kernel.Ptr) *C.int32_t { return (*C.int32_t)(p) }

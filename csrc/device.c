@@ -1,0 +1,179 @@
+/* device.c: devices, memory, streams, events and graphs: arguments are checked, then the device's backend is called. */
+#include <stddef.h>
+
+#include "kernels.h"
+
+static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
+    switch (kind) {
+    case VB_CPU: *backend = &vb_cpu_backend; return VB_OK;
+    case VB_CUDA:
+#ifdef VB_WITH_CUDA
+        *backend = &vb_cuda_backend;
+        return VB_OK;
+#else
+        return VB_NOT_COMPILED;
+#endif
+    }
+    return VB_INVALID_ARGUMENT;
+}
+
+#define REQUIRE(condition) \
+    do { \
+        if (!(condition)) return VB_INVALID_ARGUMENT; \
+    } while (0)
+
+vb_status vb_device_count(int *count, vb_device_kind kind) {
+    REQUIRE(count);
+    *count = 0;
+    const vb_backend *backend = NULL;
+    vb_status s = find_backend(&backend, kind);
+    return s == VB_OK ? backend->device_count(count) : s;
+}
+
+vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options) {
+    REQUIRE(device);
+    *device = NULL;
+    REQUIRE(index >= 0 && (!options || options->threads >= 0));
+    const vb_backend *backend = NULL;
+    vb_status s = find_backend(&backend, kind);
+    return s == VB_OK ? backend->device_open(device, index, options) : s;
+}
+
+void vb_device_close(vb_device *device) {
+    if (device) device->backend->device_close(device);
+}
+
+vb_status vb_device_get_info(vb_device_info *info, const vb_device *device) {
+    REQUIRE(info && device);
+    return device->backend->device_get_info(info, device);
+}
+
+vb_status vb_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
+    REQUIRE(free_bytes && total_bytes && device);
+    return device->backend->device_memory(free_bytes, total_bytes, device);
+}
+
+int vb_device_driver_error(const vb_device *device) {
+    return device ? device->backend->device_driver_error(device) : 0;
+}
+
+vb_status vb_alloc(void **memory, int64_t bytes, vb_device *device) {
+    REQUIRE(memory);
+    *memory = NULL;
+    REQUIRE(bytes >= 0 && device);
+    return device->backend->alloc(memory, bytes, device);
+}
+
+vb_status vb_free(void *memory, vb_device *device) {
+    if (!memory) return VB_OK;
+    REQUIRE(device);
+    return device->backend->free(memory, device);
+}
+
+vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device) {
+    REQUIRE(memory);
+    *memory = NULL;
+    REQUIRE(bytes >= 0 && device);
+    return device->backend->alloc_host(memory, bytes, device);
+}
+
+vb_status vb_free_host(void *memory, vb_device *device) {
+    if (!memory) return VB_OK;
+    REQUIRE(device);
+    return device->backend->free_host(memory, device);
+}
+
+vb_status vb_stream_create(vb_stream **stream, vb_device *device) {
+    REQUIRE(stream);
+    *stream = NULL;
+    REQUIRE(device);
+    return device->backend->stream_create(stream, device);
+}
+
+void vb_stream_destroy(vb_stream *stream) {
+    if (stream) stream->device->backend->stream_destroy(stream);
+}
+
+vb_status vb_stream_synchronize(vb_stream *stream) {
+    REQUIRE(stream);
+    return stream->device->backend->stream_synchronize(stream);
+}
+
+vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
+    REQUIRE(bytes >= 0);
+    if (bytes == 0) return VB_OK;
+    REQUIRE(out && in && stream);
+    REQUIRE(kind == VB_HOST_TO_DEVICE || kind == VB_DEVICE_TO_HOST || kind == VB_DEVICE_TO_DEVICE);
+    return stream->device->backend->memcpy(out, in, bytes, kind, stream);
+}
+
+vb_status vb_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
+    REQUIRE(bytes >= 0);
+    if (bytes == 0) return VB_OK;
+    REQUIRE(out && stream);
+    return stream->device->backend->memset(out, value, bytes, stream);
+}
+
+vb_status vb_event_create(vb_event **event, vb_device *device) {
+    REQUIRE(event);
+    *event = NULL;
+    REQUIRE(device);
+    return device->backend->event_create(event, device);
+}
+
+void vb_event_destroy(vb_event *event) {
+    if (event) event->device->backend->event_destroy(event);
+}
+
+/* Events and graphs work with streams of the device that made them only. */
+
+vb_status vb_event_record(vb_event *event, vb_stream *stream) {
+    REQUIRE(event && stream && event->device == stream->device);
+    return event->device->backend->event_record(event, stream);
+}
+
+vb_status vb_event_synchronize(vb_event *event) {
+    REQUIRE(event);
+    return event->device->backend->event_synchronize(event);
+}
+
+vb_status vb_event_done(int *done, vb_event *event) {
+    REQUIRE(done && event);
+    return event->device->backend->event_done(done, event);
+}
+
+vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
+    REQUIRE(milliseconds && start && end && start->device == end->device);
+    return start->device->backend->event_elapsed(milliseconds, start, end);
+}
+
+vb_status vb_stream_wait(vb_stream *stream, vb_event *event) {
+    REQUIRE(stream && event && stream->device == event->device);
+    return stream->device->backend->stream_wait(stream, event);
+}
+
+vb_status vb_graph_begin(vb_stream *stream) {
+    REQUIRE(stream);
+    return stream->device->backend->graph_begin(stream);
+}
+
+vb_status vb_graph_end(vb_graph **graph, vb_stream *stream) {
+    REQUIRE(graph);
+    *graph = NULL;
+    REQUIRE(stream);
+    return stream->device->backend->graph_end(graph, stream);
+}
+
+vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer) {
+    REQUIRE(graph && newer && graph->device == newer->device);
+    return graph->device->backend->graph_update(graph, newer);
+}
+
+vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream) {
+    REQUIRE(graph && stream && graph->device == stream->device);
+    return graph->device->backend->graph_launch(graph, stream);
+}
+
+void vb_graph_destroy(vb_graph *graph) {
+    if (graph) graph->device->backend->graph_destroy(graph);
+}

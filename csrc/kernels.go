@@ -1,0 +1,120 @@
+//go:build cgo
+
+package csrc
+
+/*
+#include "vibrant.h"
+
+// Structs go by value, as csrc.go says.
+static vb_status weight_pack(void *out, vb_weight w, vb_stream *s) { return vb_weight_pack(out, &w, s); }
+static vb_status linear(void *y, void *x, vb_weight w, void *bias, int64_t n, vb_stream *s) { return vb_linear(y, x, &w, bias, n, s); }
+static vb_status embedding(void *out, vb_weight w, void *ids, int64_t n, vb_stream *s) { return vb_embedding(out, &w, ids, n, s); }
+static vb_status rope(vb_rope_args a, vb_stream *s) { return vb_rope(&a, s); }
+static vb_status kv_write(vb_kv_write_args a, vb_stream *s) { return vb_kv_write(&a, s); }
+static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attention(&a, s); }
+*/
+import "C"
+
+import "github.com/vibrant-ml/vibrant/internal/kernel"
+
+func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("add", C.vb_add(out, a, b, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("mul", C.vb_mul(out, a, b, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
+	return s.check("mul_scalar", C.vb_mul_scalar(out, a, C.float(scalar), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("silu", C.vb_silu(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("swiglu", C.vb_swiglu(out, gate, up, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("copy", C.vb_copy(out, in, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
+	return s.check("convert", C.vb_convert(out, C.vb_dtype(outType), in, C.vb_dtype(inType), C.int64_t(n), s.p))
+}
+
+func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
+	return s.check("increment_i32", C.vb_increment_i32(i32(x), C.int64_t(n), s.p))
+}
+
+func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
+	return s.check("softmax", C.vb_softmax_batched(out, in, C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("rms_norm", C.vb_rms_norm_batched(out, in, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("add_rms_norm", C.vb_add_rms_norm(sum, out, a, b, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
+	return s.check("argmax", C.vb_argmax(i32(out), f32(in), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
+	return s.check("top_k", C.vb_top_k(f32(values), i32(ids), f32(in), C.int64_t(rows), C.int64_t(cols), C.int64_t(k), s.p))
+}
+
+func (s *stream) MatMul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) error {
+	return s.check("matmul", C.vb_matmul(c, a, b, C.vb_dtype(t), C.int64_t(m), C.int64_t(k), C.int64_t(n), s.p))
+}
+
+func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
+	return s.check("matmul_single_row", C.vb_matmul_single_row(c, a, b, C.vb_dtype(t), C.int64_t(k), C.int64_t(n), s.p))
+}
+
+func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
+	return s.check("weight_pack", C.weight_pack(out, weight(w), s.p))
+}
+
+func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
+	return s.check("linear", C.linear(y, x, weight(w), bias, C.int64_t(n), s.p))
+}
+
+func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
+	return s.check("embedding", C.embedding(out, weight(table), ids, C.int64_t(n), s.p))
+}
+
+func (s *stream) RoPE(a *kernel.RoPEArgs) error {
+	return s.check("rope", C.rope(C.vb_rope_args{
+		out: a.Out, in: a.In, cos: f32(a.Cos), sin: f32(a.Sin), positions: i32(a.Positions), position_stride: C.int64_t(a.PositionStride),
+		batch: C.int64_t(a.Batch), heads: C.int64_t(a.Heads), seq: C.int64_t(a.Seq), dim: C.int64_t(a.Dim), half: C.int64_t(a.Half),
+		table_rows: C.int64_t(a.TableRows), _type: C.vb_dtype(a.Type), mode: C.vb_rope_mode(a.Mode),
+	}, s.p))
+}
+
+func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
+	return s.check("kv_write", C.kv_write(C.vb_kv_write_args{
+		k: a.K, v: a.V, k_in: f32(a.KIn), v_in: f32(a.VIn), positions: i32(a.Positions), sequences: i32(a.Sequences),
+		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
+		capacity: C.int64_t(a.Capacity), _type: C.vb_dtype(a.Type),
+	}, s.p))
+}
+
+func (s *stream) Attention(a *kernel.AttentionArgs) error {
+	causal := C.int(0)
+	if a.Causal {
+		causal = 1
+	}
+	return s.check("attention", C.attention(C.vb_attention_args{
+		out: a.Out, q: a.Q, k: a.K, v: a.V, positions: i32(a.Positions), sequences: i32(a.Sequences),
+		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
+		q_batch_stride: C.int64_t(a.QBatchStride), q_head_stride: C.int64_t(a.QHeadStride), q_row_stride: C.int64_t(a.QRowStride),
+		kv_capacity: C.int64_t(a.KVCapacity), kv_len: C.int64_t(a.KVLen), offset: C.int64_t(a.Offset), window: C.int64_t(a.Window),
+		scale: C.float(a.Scale), causal: causal, _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
+	}, s.p))
+}

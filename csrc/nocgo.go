@@ -1,0 +1,9 @@
+//go:build !cgo
+
+// Package csrc binds the C library of this folder in builds with cgo. This build has none.
+package csrc
+
+import "github.com/vibrant-ml/vibrant/internal/kernel"
+
+// Backend returns nil: the CPU of this build is internal/purego.
+func Backend() kernel.Backend { return nil }

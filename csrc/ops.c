@@ -1,0 +1,246 @@
+/* ops.c: every operation of vibrant.h: its arguments are checked here, once for all devices, then the device's kernel is
+ * called. The order of the checks: sizes, an empty call is done, types, pointers. */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels.h"
+
+#define REQUIRE(condition) \
+    do { \
+        if (!(condition)) return VB_INVALID_ARGUMENT; \
+    } while (0)
+
+#define RUN(op, ...) stream->device->backend->op(__VA_ARGS__)
+
+/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to four
+ * bytes would have more than 2^63 - 1 bytes. */
+static bool elements(int64_t *count, int n, const int64_t *sizes) {
+    int64_t product = 1;
+    bool empty = false;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0) return false;
+        empty |= sizes[i] == 0;
+    }
+    *count = 0;
+    if (empty) return true;
+    for (int i = 0; i < n; i++)
+        if (__builtin_mul_overflow(product, sizes[i], &product)) return false;
+    *count = product;
+    return product <= INT64_MAX / 4;
+}
+
+#define ELEMENTS(count, ...) \
+    elements(count, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
+
+static bool is_float(vb_dtype type) { return type == VB_F32 || type == VB_F16 || type == VB_BF16; }
+
+/* ---- element-wise ---------------------------------------------------------------------------------------------------- */
+
+#define CHECK_ELEMENTWISE(pointers) \
+    int64_t count; \
+    REQUIRE(ELEMENTS(&count, n)); \
+    if (count == 0) return VB_OK; \
+    REQUIRE(is_float(type) && (pointers) && stream)
+
+vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a && b);
+    return RUN(add, out, a, b, type, n, stream);
+}
+
+vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a && b);
+    return RUN(mul, out, a, b, type, n, stream);
+}
+
+vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    return RUN(mul_scalar, out, a, scalar, type, n, stream);
+}
+
+vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    return RUN(silu, out, a, type, n, stream);
+}
+
+vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && gate && up);
+    return RUN(swiglu, out, gate, up, type, n, stream);
+}
+
+vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
+    int64_t count, block = vb_dtype_block_size(type);
+    REQUIRE(ELEMENTS(&count, n));
+    if (count == 0) return VB_OK;
+    REQUIRE(block > 0 && n % block == 0 && out && in && stream);
+    return RUN(copy, out, in, type, n, stream);
+}
+
+vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
+    int64_t count, block = vb_dtype_block_size(in_type);
+    REQUIRE(ELEMENTS(&count, n));
+    if (count == 0) return VB_OK;
+    REQUIRE(is_float(out_type) && block > 0 && (out_type == VB_F32 || is_float(in_type)));
+    REQUIRE(n % block == 0 && out && in && stream);
+    return RUN(convert, out, out_type, in, in_type, n, stream);
+}
+
+vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
+    int64_t count;
+    REQUIRE(ELEMENTS(&count, n));
+    if (count == 0) return VB_OK;
+    REQUIRE(x && stream);
+    return RUN(increment_i32, x, n, stream);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+
+#define CHECK_ROWS(pointers) \
+    int64_t count; \
+    REQUIRE(ELEMENTS(&count, rows, cols)); \
+    if (count == 0) return VB_OK; \
+    REQUIRE(is_float(type) && (pointers) && stream)
+
+vb_status vb_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+    CHECK_ROWS(out && in);
+    return RUN(softmax_batched, out, in, type, rows, cols, stream);
+}
+
+vb_status vb_softmax(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
+    return vb_softmax_batched(out, in, type, 1, n, stream);
+}
+
+vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows, int64_t cols,
+                              float eps, vb_stream *stream) {
+    CHECK_ROWS(out && in);
+    return RUN(rms_norm_batched, out, in, weight, type, rows, cols, eps, stream);
+}
+
+vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
+                      vb_stream *stream) {
+    return vb_rms_norm_batched(out, in, weight, type, 1, n, eps, stream);
+}
+
+vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
+                          int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+    CHECK_ROWS(sum && out && a && b);
+    return RUN(add_rms_norm, sum, out, a, b, weight, type, rows, cols, eps, stream);
+}
+
+vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
+    int64_t count;
+    REQUIRE(ELEMENTS(&count, rows, cols));
+    if (rows == 0) return VB_OK;
+    REQUIRE(cols > 0 && cols <= INT32_MAX && out && in && stream);
+    return RUN(argmax, out, in, rows, cols, stream);
+}
+
+vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
+                   vb_stream *stream) {
+    int64_t count;
+    REQUIRE(k >= 0 && k <= cols && ELEMENTS(&count, rows, cols));
+    if (rows == 0 || k == 0) return VB_OK;
+    REQUIRE(cols <= INT32_MAX && values && ids && in && stream);
+    return RUN(top_k, values, ids, in, rows, cols, k, stream);
+}
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------------- */
+
+/* k = 0 is an empty sum, not an empty result: the output becomes zeros. */
+vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
+                    vb_stream *stream) {
+    int64_t size, work, inner;
+    REQUIRE(ELEMENTS(&size, m, n) && ELEMENTS(&inner, m, k) && ELEMENTS(&inner, k, n) && ELEMENTS(&work, m, k, n));
+    if (size == 0) return VB_OK;
+    REQUIRE(is_float(type) && c && stream && (k == 0 || (a && b)));
+    return RUN(matmul, c, a, b, type, m, k, n, stream);
+}
+
+vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
+                               vb_stream *stream) {
+    int64_t inner;
+    REQUIRE(n >= 0 && n <= INT64_MAX / 4 && k >= 0 && ELEMENTS(&inner, k, n));
+    if (n == 0) return VB_OK;
+    REQUIRE(is_float(type) && c && stream && (k == 0 || (a && b)));
+    return RUN(matmul_single_row, c, a, b, type, k, n, stream);
+}
+
+/* The shape, type and layout of a weight make sense; its data is not looked at. */
+static bool valid_weight(const vb_weight *w) {
+    if (!w || w->type == VB_I32 || (w->layout != VB_STORED && w->layout != VB_PACKED)) return false;
+    int64_t count, block = vb_dtype_block_size(w->type);
+    return block > 0 && ELEMENTS(&count, w->rows, w->cols) && w->cols % block == 0;
+}
+
+vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
+    REQUIRE(bytes);
+    *bytes = 0;
+    REQUIRE(valid_weight(w) && w->layout == VB_STORED && device);
+    if (w->rows == 0 || w->cols == 0) return VB_OK;
+    return device->backend->weight_packed_size(bytes, w, device);
+}
+
+vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
+    REQUIRE(valid_weight(w) && w->layout == VB_STORED);
+    if (w->rows == 0 || w->cols == 0) return VB_OK;
+    REQUIRE(out && w->data && stream);
+    return RUN(weight_pack, out, w, stream);
+}
+
+vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
+    int64_t size, inner;
+    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(y && stream && (w->cols == 0 || (x && w->data)));
+    return RUN(linear, y, x, w, bias, n, stream);
+}
+
+vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream) {
+    int64_t size;
+    REQUIRE(valid_weight(table) && ELEMENTS(&size, n, table->cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(out && ids && table->data && stream);
+    return RUN(embedding, out, table, ids, n, stream);
+}
+
+/* ---- transformers ------------------------------------------------------------------------------------------------------- */
+
+vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_rope_args *a = args;
+    int64_t size, table, stride;
+    REQUIRE(ELEMENTS(&size, a->batch, a->heads, a->seq, a->dim) && ELEMENTS(&table, a->table_rows, a->half));
+    REQUIRE(ELEMENTS(&stride, a->batch, a->position_stride) && a->half <= a->dim / 2);
+    if (size == 0) return VB_OK;
+    REQUIRE(is_float(a->type) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
+    REQUIRE(a->out && a->in && stream && (a->half == 0 || (a->cos && a->sin)));
+    return RUN(rope, args, stream);
+}
+
+vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_kv_write_args *a = args;
+    int64_t size, cache;
+    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->kv_heads, a->dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim));
+    if (size == 0) return VB_OK;
+    REQUIRE(is_float(a->type) && a->k && a->v && a->k_in && a->v_in && a->positions && stream);
+    if (a->type == VB_BF16) return VB_UNSUPPORTED;
+    return RUN(kv_write, args, stream);
+}
+
+/* Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
+vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_attention_args *a = args;
+    int64_t size, cache, stride;
+    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->heads, a->dim));
+    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim));
+    REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride) && ELEMENTS(&stride, a->heads, a->q_head_stride));
+    REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride));
+    if (size == 0) return VB_OK;
+    REQUIRE(is_float(a->type) && is_float(a->kv_type) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
+    REQUIRE(a->kv_len >= 0 && a->kv_len <= a->kv_capacity && a->offset >= 0 && a->window >= 0);
+    REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset));
+    REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || (a->k && a->v)));
+    if (a->dim > 256 || (a->type != VB_F32 && a->kv_type != a->type)) return VB_UNSUPPORTED;
+    return RUN(attention, args, stream);
+}
