@@ -3,16 +3,23 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
 	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/internal/purego"
 )
 
-// cpuBackend is the one behind the name "cpu".
-func cpuBackend() kernel.Backend { return purego.Backend() }
+// cpuBackend is the one behind the name "cpu": C kernels where cgo is on. VIBRANT_CPU=go chooses pure Go in any build.
+func cpuBackend() kernel.Backend {
+	if b := csrc.Backend(); b != nil && os.Getenv("VIBRANT_CPU") != "go" {
+		return b
+	}
+	return purego.Backend()
+}
 
 // cudaBackend is the one behind the names "cuda" and "cuda:N".
 func cudaBackend() kernel.Backend { return cuda.Backend() }
