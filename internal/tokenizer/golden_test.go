@@ -13,10 +13,16 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/testdata"
 )
 
-// load returns the tokenizer of a golden file.
+var loaded = map[string]*Tokenizer{}
+
+// load returns the tokenizer of a golden file, which is read once.
 func load(t testing.TB, elem ...string) *Tokenizer {
 	t.Helper()
-	f, err := gguf.Open(testdata.Path(t, elem...))
+	path := testdata.Path(t, elem...)
+	if tok := loaded[path]; tok != nil {
+		return tok
+	}
+	f, err := gguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +31,7 @@ func load(t testing.TB, elem ...string) *Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loaded[path] = tok
 	return tok
 }
 

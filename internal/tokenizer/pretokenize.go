@@ -273,7 +273,8 @@ func spaces(s string) int {
 	return end
 }
 
-// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at byte i, else 0.
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at byte i, else 0. Without regard to case, U+017F,
+// the long s, is an s too.
 func contraction(s string, i int, ignoreCase bool) int {
 	if i+1 >= len(s) || s[i] != '\'' {
 		return 0
@@ -290,6 +291,8 @@ func contraction(s string, i int, ignoreCase bool) int {
 	switch a, b := at(i+1), at(i+2); {
 	case a == 's' || a == 't' || a == 'm' || a == 'd':
 		return 2
+	case ignoreCase && strings.HasPrefix(s[i+1:], "ſ"):
+		return 1 + len("ſ")
 	case a == 'r' && b == 'e' || a == 'v' && b == 'e' || a == 'l' && b == 'l':
 		return 3
 	}
