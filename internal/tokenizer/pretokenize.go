@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"strings"
 	"unicode/utf8"
 )
@@ -328,7 +329,7 @@ func isolate(s string, most int, in func(r rune, c class) bool) int {
 	return len(s)
 }
 
-const unlimited = 1 << 62
+const unlimited = math.MaxInt
 
 // number1 is \p{N}, isolated.
 func number1(s string) int {
