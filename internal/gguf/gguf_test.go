@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,19 @@ func TestEachValueTypeIsReadBack(t *testing.T) {
 			t.Errorf("version %d, alignment %d", f.Version, f.Alignment)
 		}
 	})
+}
+
+func TestVersion2IsReadAsVersion3(t *testing.T) {
+	b := build(t, sample())
+	want, err := FromBytes(slices.Clone(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[4] = 2
+	got, err := FromBytes(b)
+	if err != nil || got.Version != 2 || !slices.Equal(got.Keys(), want.Keys()) || !reflect.DeepEqual(got.Tensors(), want.Tensors()) {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 func TestGettersConvertWhatFitsAndNameTheTypeOfTheRest(t *testing.T) {

@@ -33,6 +33,10 @@ const (
 // maxText bounds the text of one Encode, so that positions fit in 31 bits.
 const maxText = math.MaxInt32 / 8
 
+// maxSpecial bounds the text of special tokens: looking for them takes this much time for each byte of a text at worst.
+// Real ones have some dozen bytes.
+const maxSpecial = 512
+
 var (
 	// ErrNoVocab is returned for a model without a tokenizer: it can be run by ids only.
 	ErrNoVocab = errors.New("tokenizer: the file has no vocabulary")
@@ -153,9 +157,14 @@ func New(c Config) (*Tokenizer, error) {
 		t.addEOS = false
 	}
 	for id, typ := range t.types {
-		if typ == Control || typ == Unknown || typ == UserDefined {
-			t.special.add(t.text(int32(id)), int32(id))
+		if typ != Control && typ != Unknown && typ != UserDefined {
+			continue
 		}
+		if n := len(t.text(int32(id))); n > maxSpecial {
+			t.warn("special token %d of %d bytes is not looked for in texts; the limit is %d", id, n, maxSpecial)
+			continue
+		}
+		t.special.add(t.text(int32(id)), int32(id))
 	}
 	return t, nil
 }

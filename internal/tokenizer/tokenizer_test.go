@@ -214,6 +214,19 @@ func TestCharactersWithoutTokenBecomeBytesOrUnknown(t *testing.T) {
 	}
 }
 
+func TestOverlongSpecialTokensAreNotLookedFor(t *testing.T) {
+	c := bytesVocab()
+	c.add(strings.Repeat("a", maxSpecial+1)+"b", UserDefined)
+	longest := c.add(strings.Repeat("a", maxSpecial), UserDefined)
+	tok := must(t, c)
+	if w := tok.Warnings(); len(w) != 1 || !strings.Contains(w[0], "256 of 514 bytes") {
+		t.Errorf("warnings %q", w)
+	}
+	if got := encode(t, tok, strings.Repeat("a", maxSpecial+1)+"b", Options{}); !slices.Equal(got, []int32{longest, 'a', 'b'}) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestEndOfGenerationIsKnownByRoleAndByText(t *testing.T) {
 	for _, v := range []struct {
 		name    string
