@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Measure whole models, ours beside a peer, on the same GGUF files in one run.
+
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512] [-n 128] [--out docs/benchmarks] NAME=FILE.gguf ...
+
+Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
+round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
+Prints one table and replaces the measured cases in decode.jsonl and prefill.jsonl (cpu.jsonl on the CPU) below --out.
+Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
+"""
+import argparse, json, os, statistics, subprocess, sys
+
+ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+ap.add_argument("models", nargs="+", metavar="NAME=FILE")
+ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+ap.add_argument("--peer", help="path of llama-bench")
+ap.add_argument("--vibrant", default="bin/vibrant")
+ap.add_argument("--rounds", type=int, default=3)
+ap.add_argument("-p", type=int, default=512, help="prompt tokens")
+ap.add_argument("-n", type=int, default=128, help="generated tokens")
+ap.add_argument("-t", type=int, default=os.cpu_count(), help="threads on the CPU")
+ap.add_argument("--out", default="docs/benchmarks")
+A = ap.parse_args()
+
+
+def output(args):
+    p = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if p.returncode:
+        sys.exit(f"bench_models: {' '.join(args)}: exit status {p.returncode}: {p.stderr.strip()[-400:]}")
+    return json.loads(p.stdout)
+
+
+def ours(path):
+    """[(prefill tok/s), (decode tok/s)] with the part of the roofline, and the device's name"""
+    figures = output([A.vibrant, "bench", "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "--json", "--device", A.device, "-t", str(A.t)])
+    pick = lambda tag: next(f for f in figures if f["case"].endswith(tag))
+    return pick(f"pp{A.p}"), pick(f"tg{A.n}")
+
+
+def peer(path):
+    layers = "99" if A.device == "cuda" else "0"
+    rows = output([A.peer, "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "-ngl", layers, "-fa", "1", "-t", str(A.t), "-o", "json"])
+    pick = lambda prompt, gen: next(r["avg_ts"] for r in rows if r["n_prompt"] == prompt and r["n_gen"] == gen)
+    return pick(A.p, 0), pick(0, A.n)
+
+
+def save(suite, lines):
+    """replaces the cases of `lines` in OUT/suite.jsonl"""
+    path = os.path.join(A.out, suite + ".jsonl")
+    os.makedirs(A.out, exist_ok=True)
+    fresh = {(l["case"], l["device"]) for l in lines}
+    kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
+    with open(path, "w") as f:
+        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
+            f.write(json.dumps(l) + "\n")
+
+
+found = {"decode": [], "prefill": []}
+print(f"{'model':24} {'test':8} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")
+for spec in A.models:
+    name, _, path = spec.partition("=")
+    rounds = []
+    for r in range(A.rounds):
+        rounds.append((ours(path), peer(path) if A.peer else (None, None)))
+    for i, (suite, test) in enumerate((("prefill", f"pp{A.p}"), ("decode", f"tg{A.n}"))):
+        mine = [o[i] for o, _ in rounds]
+        value = statistics.median(f["ours"] for f in mine)
+        theirs = statistics.median(p[i] for _, p in rounds) if A.peer else None
+        roofline = statistics.median(f["roofline"] for f in mine) if mine[0]["roofline"] is not None else None
+        case = f"{name} {test}" if A.device == "cpu" or test not in ("pp512", "tg128") else name
+        found[suite].append({"suite": "cpu" if A.device == "cpu" else suite, "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
+                             "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 4), "error": None,
+                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n} --rounds {A.rounds} --peer llama-bench"})
+        cell = lambda x, form: format(x, form) if x is not None else "-"
+        print(f"{name:24} {test:8} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline and 100 * roofline, '8.1f'):>8} %", flush=True)
+if A.device == "cpu":
+    save("cpu", found["prefill"] + found["decode"])
+else:
+    for suite, lines in found.items():
+        save(suite, lines)
