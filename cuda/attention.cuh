@@ -1,0 +1,126 @@
+// attention.cuh: what the three attention kernels share: how queries are packed into tiles, which keys a row sees, and how
+// the parts of a split row come together.
+//
+// The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group of
+// head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
+// [lo, hi) of its own, and a tile reads the union.
+
+#ifndef VB_CUDA_ATTENTION_CUH
+#define VB_CUDA_ATTENTION_CUH
+
+#include "common.cuh"
+
+namespace vb {
+
+// Where a kernel's parts go: floats [tile][split][row][dim], then (max, sum) [tile][split][row].
+struct AttentionSplits {
+    int splits;     // at most; those of a short sequence are fewer
+    float *partial; // unnormalized sums over the split's keys, relative to its maximum
+    float2 *stats;  // its maximum score (in units of log 2) and its sum of exponentials
+    unsigned *counters;
+};
+
+struct KeyRange {
+    int lo, hi;
+};
+
+VB_DEVICE KeyRange keys_of(const vb_attention_args &a, int64_t b, int64_t s) {
+    KeyRange keys = {0, (int)a.kv_len};
+    if (a.causal) {
+        const int64_t position = a.positions ? a.positions[b * a.seq + s] : a.offset + s;
+        keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
+        if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
+    }
+    return keys;
+}
+
+// The first element of packed row i in q and out, and the rows there are.
+VB_DEVICE int64_t query_offset(const vb_attention_args &a, int64_t b, int64_t kv_head, int64_t i) {
+    const int64_t group = a.heads / a.kv_heads;
+    return b * a.q_batch_stride + (kv_head * group + i % group) * a.q_head_stride + i / group * a.q_row_stride;
+}
+
+// The union of the keys of packed rows [first, end), the same in every thread. `shared` holds two ints; whole block.
+VB_DEVICE KeyRange keys_of_tile(const vb_attention_args &a, int64_t b, int64_t first, int64_t end, int *shared) {
+    const int64_t group = a.heads / a.kv_heads, last = (end - 1) / group;
+    if (threadIdx.x == 0) shared[0] = INT32_MAX, shared[1] = 0;
+    __syncthreads();
+    for (int64_t s = first / group + threadIdx.x; s <= last; s += blockDim.x) {
+        const KeyRange keys = keys_of(a, b, s);
+        atomicMin(shared, keys.lo);
+        atomicMax(shared + 1, keys.hi);
+    }
+    __syncthreads();
+    return {smaller(shared[0], shared[1]), shared[1]};
+}
+
+// Cuts keys into parts of whole `step`s for at most `splits` blocks; returns how many have any (at least 1).
+VB_DEVICE int split_keys(KeyRange *mine, KeyRange all, int split, int splits, int step) {
+    const int steps = ceil_div(all.hi - all.lo, step), each = larger(1, ceil_div(steps, splits)) * step;
+    mine->lo = smaller(all.lo + split * each, all.hi);
+    mine->hi = smaller(mine->lo + each, all.hi);
+    return larger(1, ceil_div(all.hi - all.lo, each));
+}
+
+// Ends a split tile: the block that finishes last adds the parts of `active` splits up and writes `rows` rows of out.
+// `slot` is the index of this part's first row in stats, part p of the tile being at slot0 + p * tile_rows. `weights` is
+// shared memory of at least active floats a row, or fewer: rows are done in turn.
+template <class TQ>
+VB_DEVICE void combine_splits(const vb_attention_args &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
+                              int active, int64_t b, int64_t kv_head, int64_t first_row, int rows, int dim_stride,
+                              unsigned *flag) {
+    if (!last_arriver(splits.counters + tile, (unsigned)active, flag)) return;
+    const int64_t slot0 = tile * splits.splits * tile_rows;
+    const int chunks = int((a.dim + 3) / 4); // partial rows are padded to whole vectors
+    for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
+        const int row = item / chunks, d = item % chunks * 4;
+        float max = __uint_as_float(0xff800000u);
+        for (int p = 0; p < active; p++) max = fmaxf(max, __ldcg(&splits.stats[slot0 + (int64_t)p * tile_rows + row].x));
+        const float base = max == __uint_as_float(0xff800000u) ? 0.0f : max;
+        float sum = 0.0f, out[4] = {};
+#pragma unroll 4
+        for (int p = 0; p < active; p++) {
+            const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
+            const float2 stats = __ldcg(splits.stats + slot);
+            const float4 part = __ldcg(reinterpret_cast<const float4 *>(splits.partial + slot * dim_stride + d));
+            const float weight = exp2f(stats.x - base);
+            sum += stats.y * weight;
+            out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
+        }
+        const float scale = sum > 0.0f ? 1.0f / sum : sum; // no key: zeros; NaN stays
+        TQ *target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row) + d;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (d + e < a.dim) target[e] = from_float<TQ>(out[e] * scale);
+    }
+}
+
+constexpr float log2_e = 1.4426950408889634f;
+
+// How many splits fill the GPU with `blocks_per_sm` blocks, no more than there are steps of keys; allocates their parts.
+inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t kv_len,
+                             int step, int blocks_per_sm, vb_stream *stream) {
+    int64_t count = larger<int64_t>(1, (int64_t)multiprocessors(stream) * blocks_per_sm / tiles);
+    count = larger<int64_t>(1, smaller(count, ceil_div<int64_t>(kv_len, step)));
+    if (tiles > workspace_counters) count = 1;
+    splits->splits = (int)count;
+    splits->counters = counters(stream);
+    splits->partial = nullptr;
+    splits->stats = nullptr;
+    if (count > 1) {
+        const int64_t rows = tiles * count * tile_rows;
+        void *memory;
+        VB_TRY(workspace(&memory, rows * (dim_stride * (int64_t)sizeof(float) + (int64_t)sizeof(float2)), stream));
+        splits->partial = (float *)memory;
+        splits->stats = (float2 *)((float *)memory + rows * dim_stride);
+    }
+    return VB_OK;
+}
+
+// One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
+vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);  // tensor cores, few rows a key head
+vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream); // tensor cores, many rows
+vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);    // any types and sizes, in float32
+
+} // namespace vb
+#endif
