@@ -36,10 +36,11 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     attention_prefill_kernel(vb_attention_args a, int64_t tiles_per_head, int64_t heads) {
 #if __CUDA_ARCH__ >= 800
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
-    extern __shared__ uint4 shared[];
-    uint4 *const q_tile = shared;
-    uint4 *const k_tiles = q_tile + rows_per_tile * chunks; // [stage][KEYS][chunks]
-    uint4 *const v_tiles = k_tiles + 2 * KEYS * chunks;
+    constexpr unsigned tile_bytes = KEYS * DIMS * 2;
+    extern __shared__ __align__(1024) uint4 shared[];
+    const unsigned q_tile = shared_address(shared);
+    const unsigned k_tiles = q_tile + rows_per_tile * DIMS * 2; // two stages
+    const unsigned v_tiles = k_tiles + 2 * tile_bytes;
     __shared__ int range[2];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -58,11 +59,11 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     const int copy_row = threadIdx.x / chunks, copy_chunk = threadIdx.x % chunks;
     const int64_t copy_from = cache + (int64_t)copy_row * dim + copy_chunk * 8;
     const int copy_end = copy_chunk * 8 < dim ? all.hi - copy_row : INT32_MIN;
-    const auto copy_tile = [&](uint4 *tiles, const void *from, int stage, int base) {
+    const auto copy_tile = [&](unsigned tiles, const void *from, int stage, int base) {
         const TKV *source = (const TKV *)from + copy_from + (int64_t)base * dim;
 #pragma unroll
         for (int i = 0; i < KEYS / rows_apart; i++)
-            copy_async(tiles + stage * KEYS * chunks + swizzled(i * rows_apart + copy_row, copy_chunk, chunks),
+            copy_async(tiles + stage * tile_bytes + swizzled(i * rows_apart + copy_row, copy_chunk, chunks),
                        source + i * rows_apart * dim, base + i * rows_apart < copy_end);
     };
     copy_tile(k_tiles, a.k, 0, all.lo);
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 
     for (int item = threadIdx.x; item < rows_per_tile * chunks; item += threads) {
         const int row = item / chunks, chunk = item % chunks;
-        q_tile[swizzled(row, chunk, chunks)] =
+        shared[swizzled(row, chunk, chunks) / 16] =
             row < rows && chunk * 8 < dim
                 ? query8<TKV>((const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8)
                 : make_uint4(0, 0, 0, 0);
@@ -94,9 +95,11 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     }
     __syncthreads();
 
-    const auto load_query = [&](unsigned (&fragment)[4], int i) { // dimensions 16i..
-        load_matrices(fragment, q_tile + swizzled(warp * 16 + lane % 16, 2 * i + lane / 16, chunks));
-    };
+    // In a tile aligned to its rows, chunk 2i + x of a row lies at the address of chunk x with bits 5.. flipped by i.
+    const unsigned q_at = q_tile + swizzled(warp * 16 + lane % 16, lane / 16, chunks);
+    const unsigned k_at = k_tiles + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
+    const unsigned v_at = v_tiles + swizzled(lane % 16, lane / 16, chunks);
+    const auto load_query = [&](unsigned (&fragment)[4], int i) { load_matrices(fragment, q_at ^ 32 * i); }; // dimensions 16i..
     constexpr bool roomy = DIMS <= 128; // the registers hold the queries
     unsigned held[roomy ? DIMS / 16 : 1][4];
     if (roomy)
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         copy_async_commit();
 
         float score[KEYS / 8][4] = {};
-        const uint4 *const k_tile = k_tiles + stage * KEYS * chunks, *const v_tile = v_tiles + stage * KEYS * chunks;
+        const unsigned k_tile = k_at + stage * tile_bytes, v_tile = v_at + stage * tile_bytes;
 #pragma unroll
         for (int i = 0; i < DIMS / 16; i++) {
             unsigned q[4];
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 #pragma unroll
             for (int j = 0; j < KEYS / 16; j++) {
                 unsigned k[4]; // keys 16j.. and 16j + 8.., each at dimensions 16i.. and 16i + 8..
-                load_matrices(k, k_tile + swizzled(16 * j + lane / 16 * 8 + lane % 8, 2 * i + lane / 8 % 2, chunks));
+                load_matrices(k, (k_tile ^ 32 * i) + j * 16 * DIMS * 2);
                 mma<TKV>(score[2 * j], roomy ? held[roomy ? i : 0] : q, k[0], k[1]);
                 mma<TKV>(score[2 * j + 1], roomy ? held[roomy ? i : 0] : q, k[2], k[3]);
             }
@@ -170,7 +173,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) {
                 unsigned v[4]; // keys 16j.. and 16j + 8.. at dimensions 16i.., then at 16i + 8..
-                load_matrices_transposed(v, v_tile + swizzled(16 * j + lane % 16, 2 * i + lane / 16, chunks));
+                load_matrices_transposed(v, (v_tile ^ 32 * i) + j * 16 * DIMS * 2);
                 mma<TKV>(out[2 * i], weights, v[0], v[1]);
                 mma<TKV>(out[2 * i + 1], weights, v[2], v[3]);
             }

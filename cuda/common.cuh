@@ -154,13 +154,13 @@ VB_DEVICE bool last_arriver(unsigned *counter, unsigned expected, unsigned *flag
 
 VB_DEVICE unsigned shared_address(const void *pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
-// 16 bytes from global to shared memory without passing through registers; zeros where `valid` is false.
-VB_DEVICE void copy_async(void *shared, const void *global, bool valid = true) {
+// 16 bytes from global memory to a shared address without passing through registers; zeros, and no reading, unless valid.
+VB_DEVICE void copy_async(unsigned shared, const void *global, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(valid ? 16 : 0));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0));
 #else
-    *static_cast<uint4 *>(shared) = valid ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    const uint4 x = valid ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
 #endif
 }
 VB_DEVICE void copy_async_commit() {

@@ -32,20 +32,20 @@ VB_DEVICE void mma<bf16>(float (&c)[4], const unsigned (&a)[4], unsigned b0, uns
 #endif
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8 (16 bytes each). Register i
+// Four 8x8 matrices of 16-bit elements; lane l gives the shared address of row l % 8 of matrix l / 8 (16 bytes). Register i
 // of a lane holds elements (g, 2c..2c+1) of matrix i; transposed, (2c..2c+1, g).
-VB_DEVICE void load_matrices(unsigned (&r)[4], const void *row) {
+VB_DEVICE void load_matrices(unsigned (&r)[4], unsigned row) {
 #if __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row)));
+                 : "r"(row));
 #endif
 }
-VB_DEVICE void load_matrices_transposed(unsigned (&r)[4], const void *row) {
+VB_DEVICE void load_matrices_transposed(unsigned (&r)[4], unsigned row) {
 #if __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row)));
+                 : "r"(row));
 #endif
 }
 
@@ -68,9 +68,9 @@ VB_DEVICE unsigned pack<bf16>(float low, float high) {
 #endif
 }
 
-// The index of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a row:
+// The byte offset of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a row:
 // permuted so that the 8 rows of a matrix lie in different banks.
-VB_DEVICE int swizzled(int row, int chunk, int chunks) { return row * chunks + (chunk ^ (row & 7)); }
+VB_DEVICE int swizzled(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ (row & 7))) * 16; }
 
 } // namespace vb
 #endif
