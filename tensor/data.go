@@ -89,9 +89,10 @@ func (t *Tensor) WriteBytes(src []byte) error {
 
 // Zero sets all bytes to 0, in stream order.
 func (t *Tensor) Zero() {
-	exec("zero", t.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.Memset(p[0], 0, t.Bytes())
-	}, t)
+	err := enqueue(t.Stream(), func(k kernel.Stream, p pointers) error { return k.Memset(p[0], 0, t.Bytes()) }, t)
+	if err != nil {
+		fail("zero", err, t)
+	}
 }
 
 // Place says where ToDevice puts a tensor: CPU, GPU, or On a given device.
@@ -133,6 +134,11 @@ func (t *Tensor) ToStream(s *gpu.Stream) (*Tensor, error) {
 	if t.Stream() == s {
 		return t, nil
 	}
+	return t.duplicate(s)
+}
+
+// duplicate returns a copy on a stream.
+func (t *Tensor) duplicate(s *gpu.Stream) (*Tensor, error) {
 	if t.packed {
 		return nil, fmt.Errorf("tensor: move %v %s: %w: packed for %s", t.dtype, shapeString(t.shape), gpu.ErrUnsupported, t.Device())
 	}
@@ -157,11 +163,7 @@ func transfer(dst, src *Tensor) error {
 		return nil
 	}
 	if dst.Device() == src.Device() {
-		return Try(func() {
-			exec("copy", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-				return k.CopyOnDevice(p[0], p[1], bytes)
-			}, dst, src)
-		})
+		return enqueue(dst.Stream(), func(k kernel.Stream, p pointers) error { return k.CopyOnDevice(p[0], p[1], bytes) }, dst, src)
 	}
 	if src.Device().Info().HostMemory {
 		if err := src.buffer.Err(); err != nil {

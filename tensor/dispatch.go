@@ -18,42 +18,61 @@ import (
 type pointers [8]kernel.Ptr
 
 // exec enqueues one op on a stream: f gets the addresses of the operands, of which the first `outputs` are written.
-// Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device is
-// moved, and what the device has no kernel for runs on the CPU, unless strict.
+// Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device or not
+// aligned is copied, and what the device has no kernel for runs on the CPU, unless strict.
 func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands ...*Tensor) {
+	for _, t := range operands {
+		if t != nil && t.Stream() != s && t.Device() != s.Device() {
+			checkMove(op, s, outputs, operands)
+			onCopies(op, s, outputs, f, operands, func(t *Tensor) bool { return t.Device() != s.Device() })
+			return
+		}
+		if t != nil && !t.aligned() {
+			onCopies(op, s, outputs, f, operands, func(t *Tensor) bool { return !t.aligned() })
+			return
+		}
+	}
+	err := enqueue(s, f, operands...)
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, gpu.ErrUnsupported) || s.Device().Info().HostMemory || strict.Load() {
+		fail(op, err, operands...)
+	}
+	count(op, err.Error())
+	onCopies(op, gpu.CPU().Stream(), outputs, f, operands, func(*Tensor) bool { return true })
+}
+
+// enqueue calls f with the addresses of operands that are all on the stream's device.
+func enqueue(s *gpu.Stream, f func(kernel.Stream, pointers) error, operands ...*Tensor) error {
 	var p pointers
 	for i, t := range operands {
 		if t == nil {
 			continue
 		}
-		if t.buffer.Stream() != s {
-			if t.Device() != s.Device() {
-				execMoved(op, s, outputs, f, operands)
-				return
-			}
-			if err := t.buffer.Use(s); err != nil {
-				fail(op, err, operands...)
-			}
+		if err := t.buffer.Err(); err != nil {
+			return err
 		}
-		if p[i] = t.ptr(); p[i] == nil && t.n > 0 {
-			fail(op, t.buffer.Err(), operands...)
+		if err := t.buffer.Use(s); err != nil {
+			return err
 		}
+		p[i] = t.ptr()
 	}
 	err := s.Do(func(k kernel.Stream) error { return f(k, p) })
-	if err != nil {
-		if !errors.Is(err, gpu.ErrUnsupported) || s.Device().Info().HostMemory || strict.Load() {
-			fail(op, err, operands...)
-		}
-		onCPU(op, s, outputs, f, operands, err)
-	}
 	for _, t := range operands {
 		runtime.KeepAlive(t)
 	}
+	return err
 }
 
-// execMoved is exec where an input lies on another device.
-func execMoved(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands []*Tensor) {
-	here := slices.Clone(operands)
+// alignment is what kernels rely on for float data: see vibrant.h.
+const alignment = 16
+
+// aligned reports whether kernels may read the tensor where it is: a view may begin anywhere.
+func (t *Tensor) aligned() bool { return t.offset%alignment == 0 || t.dtype == I32 }
+
+// checkMove counts the operands on other devices than the op, or panics where they may not be moved.
+func checkMove(op string, s *gpu.Stream, outputs int, operands []*Tensor) {
 	for i, t := range operands {
 		if t == nil || t.Device() == s.Device() {
 			continue
@@ -63,46 +82,36 @@ func execMoved(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, poin
 			fail(op, fmt.Errorf("%w: %s", gpu.ErrInvalid, reason), operands...)
 		}
 		count(op, reason)
-		c, err := t.ToStream(s)
+	}
+}
+
+// onCopies runs an op on a stream with copies of some operands in their place, and copies outputs back.
+func onCopies(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands []*Tensor, copied func(*Tensor) bool) {
+	there := slices.Clone(operands)
+	for i, t := range operands {
+		if t == nil || !copied(t) {
+			continue
+		}
+		earlier := slices.IndexFunc(operands[:i], func(e *Tensor) bool { // in place: one copy for one piece of memory
+			return e != nil && e.buffer == t.buffer && e.offset == t.offset && e.n == t.n
+		})
+		if earlier >= 0 {
+			there[i] = there[earlier]
+			continue
+		}
+		c, err := t.duplicate(s)
 		if err != nil {
 			fail(op, err, operands...)
 		}
 		defer c.Free()
-		here[i] = c
+		there[i] = c
 	}
-	exec(op, s, outputs, f, here...)
-}
-
-// onCPU runs an op that its device has no kernel for on copies of all operands, and copies the outputs back.
-func onCPU(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands []*Tensor, reason error) {
-	count(op, reason.Error())
-	cpu := gpu.CPU().Stream()
-	there := make([]*Tensor, len(operands))
-	for i, t := range operands {
-		if t == nil {
-			continue
-		}
-		for j, earlier := range operands[:i] { // in place: one copy for one piece of memory
-			if earlier != nil && earlier.buffer == t.buffer && earlier.offset == t.offset && earlier.n == t.n {
-				there[i] = there[j]
-			}
-		}
-		if there[i] == nil {
-			c, err := t.ToStream(cpu)
-			if err != nil {
-				fail(op, fmt.Errorf("%w; on the CPU instead: %w", reason, err), operands...)
-			}
-			defer c.Free()
-			there[i] = c
-		}
-	}
-	exec(op, cpu, outputs, f, there...)
+	exec(op, s, outputs, f, there...)
 	for i, t := range operands[:outputs] {
-		if t == nil {
-			continue
-		}
-		if err := transfer(t, there[i]); err != nil {
-			fail(op, err, operands...)
+		if t != there[i] {
+			if err := transfer(t, there[i]); err != nil {
+				fail(op, err, operands...)
+			}
 		}
 	}
 }

@@ -1,0 +1,151 @@
+package optable
+
+import (
+	"math"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// weightTypes are the types that Linear and Embedding take.
+func weightTypes() []tensor.DType {
+	return []tensor.DType{
+		tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0,
+		tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.IQ4_NL, tensor.IQ4_XS,
+		tensor.TQ1_0, tensor.TQ2_0, tensor.MXFP4,
+	}
+}
+
+func matrixOps() []*Op { return []*Op{matMulOp(), linearOp(), embeddingOp()} }
+
+// matMulOp has {m, k, n}; one row takes the single-row kernel.
+func matMulOp() *Op {
+	cases := each(floats,
+		Case{Label: "one", Dims: []int{1, 1, 1}}, Case{Label: "no_rows", Dims: []int{0, 3, 4}}, Case{Label: "no_columns", Dims: []int{3, 4, 0}},
+		Case{Label: "no_terms", Dims: []int{3, 0, 4}}, Case{Label: "odd", Dims: []int{3, 127, 5}}, Case{Label: "tile", Dims: []int{128, 128, 128}},
+		Case{Label: "around_tile", Dims: []int{127, 255, 129}}, Case{Label: "deep", Dims: []int{2, 20481, 3}},
+		Case{Label: "row", Dims: []int{1, 255, 127}}, Case{Label: "row_deep", Dims: []int{1, 20481, 3}}, Case{Label: "row_wide", Dims: []int{1, 3, 20481}},
+		Case{Label: "cube", Dims: []int{512, 512, 512}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{1024, 1024, 1024}, Bench: true, Large: true},
+		Case{Label: "cube", Dims: []int{2048, 2048, 2048}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{4096, 4096, 4096}, Bench: true, Large: true},
+		Case{Label: "row", Dims: []int{1, 4096, 4096}, Bench: true, Large: true}, Case{Label: "row", Dims: []int{1, 4096, 14336}, Bench: true, Large: true},
+	)
+	return &Op{
+		Name: "MatMul", Cases: cases,
+		Inputs: func(g *Generator, c Case) []*Array {
+			return []*Array{g.Normal(c.Type, c.Dims[0], c.Dims[1]), g.Normal(c.Type, c.Dims[1], c.Dims[2])}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{c.Type, []int{c.Dims[0], c.Dims[2]}}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.MatMulInto(out[0], in[0], in[1]) },
+		Reference: func(in []*Array, c Case) []Want {
+			m, k, n := c.Dims[0], c.Dims[1], c.Dims[2]
+			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			for i := range m {
+				for j := range n {
+					for l := range k {
+						p := in[0].Values[i*k+l] * in[1].Values[l*n+j]
+						w.Values[i*n+j] += p
+						w.Scale[i*n+j] += math.Abs(p)
+					}
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			// A float32 sum of k terms in blocks or pairs is off by about sqrt(k) units of the sum of their sizes at
+			// worst in practice, and k in theory; the bound below is the first with a margin of 4.
+			return Tolerance{Rel: 4*math.Sqrt(float64(c.Dims[1])+1)*0x1p-24 + epsilon(c.Type), Why: "float32 sums in any order, relative to the sum of the terms' sizes"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// linearOp has {n, cols, rows}.
+func linearOp() *Op {
+	var cases []Case
+	for _, t := range weightTypes() {
+		cols := max(t.BlockSize(), 32)
+		cases = append(cases,
+			Case{Label: "no_rows", Type: t, Dims: []int{0, cols, 3}}, Case{Label: "one", Type: t, Dims: []int{1, cols, 1}},
+			Case{Label: "decode", Type: t, Dims: []int{1, 3 * 256, 127}}, Case{Label: "decode", Type: t, Dims: []int{1, 2048, 255}, Flags: "packed"},
+			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "prefill", Type: t, Dims: []int{33, 512, 129}, Flags: "packed_bias"},
+			Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{1, 2048, 11008}, Flags: "packed", Bench: true, Large: true},
+			Case{Label: "qwen2.5-3b_ffn_down", Type: t, Dims: []int{1, 11008, 2048}, Flags: "packed", Bench: true, Large: true},
+			Case{Label: "qwen2.5-3b_attn", Type: t, Dims: []int{1, 2048, 2048}, Flags: "packed", Bench: true, Large: true},
+			Case{Label: "qwen2.5-3b_vocabulary", Type: t, Dims: []int{1, 2048, 151936}, Flags: "packed", Bench: true, Large: true},
+			Case{Label: "qwen2.5-3b_prefill", Type: t, Dims: []int{512, 2048, 11008}, Flags: "packed", Bench: true, Large: true})
+		if !t.Quantized() {
+			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}})
+		} else if t.BlockSize() == 32 {
+			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"})
+		}
+	}
+	return &Op{
+		Name: "Linear", Cases: cases, Packs: 2,
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Normal(tensor.F32, c.Dims[0], c.Dims[1]), g.Weight(c.Type, c.Dims[2], c.Dims[1]), nil}
+			if c.Flags == "bias" || c.Flags == "packed_bias" {
+				in[2] = g.Normal(tensor.F32, c.Dims[2])
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.LinearInto(out[0], in[0], in[1], in[2]) },
+		Reference: func(in []*Array, c Case) []Want {
+			n, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2]
+			w := Want{make([]float64, n*rows), make([]float64, n*rows)}
+			for i := range n {
+				for r := range rows {
+					o := i*rows + r
+					for j := range cols {
+						p := in[0].Values[i*cols+j] * in[1].Values[r*cols+j]
+						w.Values[o] += p
+						w.Scale[o] += math.Abs(p)
+					}
+					if in[2] != nil {
+						w.Values[o] += in[2].Values[r]
+						w.Scale[o] += math.Abs(in[2].Values[r])
+					}
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			if c.Type == tensor.F32 {
+				return Tolerance{Rel: 4 * math.Sqrt(float64(c.Dims[1])+1) * 0x1p-24, Why: "float32 sums in any order, relative to the sum of the terms' sizes"}
+			}
+			return Tolerance{RMS: 0.005, Why: "activations may be rounded to int8 blocks or 16-bit floats: the contract of vb_linear"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// embeddingOp has {ids, cols, rows}.
+func embeddingOp() *Op {
+	var cases []Case
+	for _, t := range weightTypes() {
+		cases = append(cases,
+			Case{Label: "none", Type: t, Dims: []int{0, 256, 5}}, Case{Label: "one", Type: t, Dims: []int{1, 512, 127}},
+			Case{Label: "several", Type: t, Dims: []int{33, 256, 255}, Flags: "packed"})
+	}
+	cases = append(cases, Case{Label: "odd_columns", Type: tensor.F32, Dims: []int{3, 127, 5}},
+		Case{Label: "qwen2.5-3b_prompt", Type: tensor.Q6_K, Dims: []int{512, 2048, 151936}, Flags: "packed", Bench: true, Large: true})
+	return &Op{
+		Name: "Embedding", Cases: cases, Packs: 1,
+		Inputs: func(g *Generator, c Case) []*Array {
+			return []*Array{g.Weight(c.Type, c.Dims[2], c.Dims[1]), g.Ints(c.Dims[2], c.Dims[0])}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, c.Dims[:2]}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.EmbeddingInto(out[0], in[0], in[1]) },
+		Reference: func(in []*Array, c Case) []Want {
+			cols := c.Dims[1]
+			var out []float64
+			for _, id := range in[1].Values {
+				out = append(out, in[0].Values[int(id)*cols:int(id+1)*cols]...)
+			}
+			return []Want{{Values: out}}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{Rel: 2e-7, Abs: 1e-9, Why: "the product of a block's scale and value, and the minimum, are rounded once each"}
+		},
+		Bytes: func(c Case) int64 { return int64(c.Dims[0])*c.Type.Bytes(c.Dims[1]) + 4*int64(c.Dims[0]*c.Dims[1]) },
+	}
+}

@@ -1,0 +1,210 @@
+package optable
+
+import (
+	"math"
+	"sort"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// eps is what the norms add to the mean square, as Qwen2.5 does.
+const eps = float32(1e-6)
+
+// rowCases are {rows, cols}.
+var rowCases = []Case{
+	{Label: "no_rows", Dims: []int{0, 5}}, {Label: "one", Dims: []int{1, 1}}, {Label: "odd_columns", Dims: []int{3, 127}},
+	{Label: "even_columns", Dims: []int{2, 128}}, {Label: "odd_columns", Dims: []int{5, 255}},
+	{Label: "one_column", Dims: []int{255, 1}}, {Label: "odd_long", Dims: []int{2, 20481}},
+	{Label: "qwen2.5-0.5b_hidden", Dims: []int{3, 896}}, {Label: "qwen2.5-3b_hidden", Dims: []int{1, 2048}, Bench: true},
+	{Label: "7b_hidden", Dims: []int{1, 4096}, Bench: true}, {Label: "vocabulary", Dims: []int{1, 151936}, Bench: true},
+	{Label: "batch", Dims: []int{32, 151936}, Bench: true, Large: true},
+	{Label: "square", Dims: []int{4096, 4096}, Bench: true, Large: true},
+	{Label: "many", Dims: []int{65536, 2048}, Bench: true, Large: true},
+}
+
+func softmax(x []float64) []float64 {
+	greatest := math.Inf(-1)
+	for _, v := range x {
+		greatest = math.Max(greatest, v)
+	}
+	sum := 0.0
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = math.Exp(v - greatest)
+		sum += out[i]
+	}
+	for i := range out {
+		out[i] /= sum
+	}
+	return out
+}
+
+func rmsNorm(x, weight []float64) []float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v * v
+	}
+	scale := 1 / math.Sqrt(sum/float64(len(x))+float64(eps))
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = v * scale
+		if weight != nil {
+			out[i] *= weight[i]
+		}
+	}
+	return out
+}
+
+// byRow calls f with each row and gathers what it returns.
+func byRow(x []float64, cols int, f func(row []float64) []float64) []float64 {
+	var out []float64
+	for at := 0; at < len(x); at += cols {
+		out = append(out, f(x[at:at+cols])...)
+	}
+	return out
+}
+
+func sameShape(c Case) []Spec { return []Spec{{c.Type, c.Dims}} }
+
+func elements(c Case) int64 { return int64(product(c.Dims)) }
+
+func rowOps() []*Op {
+	return []*Op{softmaxOp(), rmsNormOp(), addRMSNormOp(), argmaxOp(), topKOp()}
+}
+
+func softmaxOp() *Op {
+	return &Op{
+		Name: "Softmax", Cases: each(floats, rowCases...), InPlace: true, Outputs: sameShape,
+		Inputs: func(g *Generator, c Case) []*Array { return []*Array{g.Scaled(3, c.Type, c.Dims...)} },
+		Run:    func(out, in []*tensor.Tensor, _ Case) { tensor.SoftmaxInto(out[0], in[0]) },
+		Reference: func(in []*Array, c Case) []Want {
+			return []Want{{Values: byRow(in[0].Values, c.Dims[1], softmax)}}
+		},
+		Tolerance: func(c Case) Tolerance {
+			// exp multiplies the error of its argument, x - max <= 30, by that argument.
+			return Tolerance{Rel: 8e-6 + 2*epsilon(c.Type), Abs: 0x1p-24 * 1.01, Why: "exp(x - max) and the sum in float32; small values are subnormal in F16"}
+		},
+		FLOPs: elements,
+	}
+}
+
+func rmsNormOp() *Op {
+	cases := each(floats, rowCases...)
+	cases = append(cases, Case{Label: "no_weight", Type: tensor.F32, Dims: []int{3, 255}, Flags: "plain"})
+	return &Op{
+		Name: "RMSNorm", Cases: cases, InPlace: true, Outputs: sameShape,
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Normal(c.Type, c.Dims...), g.Normal(tensor.F32, c.Dims[1])}
+			if c.Flags == "plain" {
+				in[1] = nil
+			}
+			return in
+		},
+		Run: func(out, in []*tensor.Tensor, _ Case) { tensor.RMSNormInto(out[0], in[0], in[1], eps) },
+		Reference: func(in []*Array, c Case) []Want {
+			return []Want{{Values: byRow(in[0].Values, c.Dims[1], func(row []float64) []float64 { return rmsNorm(row, values(in[1])) })}}
+		},
+		Tolerance: func(c Case) Tolerance {
+			return Tolerance{Rel: 4e-6 + 2*epsilon(c.Type), Abs: 0x1p-24, Why: "the mean square is summed in float32, in any order"}
+		},
+		FLOPs: elements,
+	}
+}
+
+func values(a *Array) []float64 {
+	if a == nil {
+		return nil
+	}
+	return a.Values
+}
+
+func addRMSNormOp() *Op {
+	return &Op{
+		Name: "AddRMSNorm", Cases: each(floats, rowCases...), InPlace: true,
+		Inputs: func(g *Generator, c Case) []*Array {
+			return []*Array{g.Normal(c.Type, c.Dims...), g.Normal(c.Type, c.Dims...), g.Normal(tensor.F32, c.Dims[1])}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{c.Type, c.Dims}, {c.Type, c.Dims}} },
+		Run: func(out, in []*tensor.Tensor, _ Case) {
+			tensor.AddRMSNormInto(out[0], out[1], in[0], in[1], in[2], eps)
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			sum := make([]float64, len(in[0].Values))
+			scale := make([]float64, len(sum))
+			for i := range sum {
+				sum[i] = in[0].Values[i] + in[1].Values[i]
+			}
+			normed := byRow(sum, c.Dims[1], func(row []float64) []float64 { return rmsNorm(row, in[2].Values) })
+			for i := range scale {
+				scale[i] = math.Abs(normed[i])
+			}
+			return []Want{{Values: sum}, {Values: normed, Scale: scale}}
+		},
+		Tolerance: func(c Case) Tolerance {
+			return Tolerance{Rel: 4e-6 + 3*epsilon(c.Type), Abs: 1e-6, Why: "as RMSNorm; the sum may be rounded to the type before it is normed"}
+		},
+		FLOPs: elements,
+	}
+}
+
+// ranked returns the indices of a row by descending value, the lowest first among equals.
+func ranked(row []float64) []int {
+	ids := make([]int, len(row))
+	for i := range ids {
+		ids[i] = i
+	}
+	sort.SliceStable(ids, func(a, b int) bool { return row[ids[a]] > row[ids[b]] })
+	return ids
+}
+
+// withTies makes F32 rows of few distinct values, so that the order among equals shows.
+func withTies(g *Generator, shape ...int) *Array {
+	a := g.Ints(97, shape...)
+	if g.fast {
+		return g.Normal(tensor.F32, shape...)
+	}
+	return Floats(a.Values, shape...)
+}
+
+func argmaxOp() *Op {
+	return &Op{
+		Name: "Argmax", Cases: each([]tensor.DType{tensor.F32}, rowCases...),
+		Inputs:  func(g *Generator, c Case) []*Array { return []*Array{withTies(g, c.Dims...)} },
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.I32, c.Dims[:1]}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.ArgmaxInto(out[0], in[0]) },
+		Reference: func(in []*Array, c Case) []Want {
+			return []Want{{Values: byRow(in[0].Values, c.Dims[1], func(row []float64) []float64 {
+				return []float64{float64(ranked(row)[0])}
+			})}}
+		},
+		Tolerance: func(Case) Tolerance { return Tolerance{Why: "indices are exact"} },
+	}
+}
+
+// topKOp has {rows, cols, k}.
+func topKOp() *Op {
+	return &Op{
+		Name: "TopK",
+		Cases: each([]tensor.DType{tensor.F32},
+			Case{Label: "no_rows", Dims: []int{0, 5, 2}}, Case{Label: "none", Dims: []int{3, 5, 0}}, Case{Label: "one", Dims: []int{1, 1, 1}},
+			Case{Label: "all", Dims: []int{3, 127, 127}}, Case{Label: "odd", Dims: []int{5, 255, 7}},
+			Case{Label: "odd_long", Dims: []int{2, 20481, 64}}, Case{Label: "vocabulary", Dims: []int{1, 151936, 40}, Bench: true}),
+		Inputs: func(g *Generator, c Case) []*Array { return []*Array{withTies(g, c.Dims[:2]...)} },
+		Outputs: func(c Case) []Spec {
+			shape := []int{c.Dims[0], c.Dims[2]}
+			return []Spec{{tensor.F32, shape}, {tensor.I32, shape}}
+		},
+		Run: func(out, in []*tensor.Tensor, _ Case) { tensor.TopKInto(out[0], out[1], in[0]) },
+		Reference: func(in []*Array, c Case) []Want {
+			var best, ids []float64
+			byRow(in[0].Values, c.Dims[1], func(row []float64) []float64 {
+				for _, id := range ranked(row)[:c.Dims[2]] {
+					best, ids = append(best, row[id]), append(ids, float64(id))
+				}
+				return nil
+			})
+			return []Want{{Values: best}, {Values: ids}}
+		},
+		Tolerance: func(Case) Tolerance { return Tolerance{Why: "values and indices are exact"} },
+	}
+}

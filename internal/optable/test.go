@@ -1,0 +1,210 @@
+package optable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// Test runs every case of the table that has a reference on every backend of this build, as Backend/Op/case. A backend
+// without a device is skipped with its reason. No op may leave its device.
+func Test(t *testing.T) {
+	defer tensor.SetStrict(tensor.Strict())
+	tensor.SetStrict(true)
+	for _, b := range Backends() {
+		t.Run(b.Name(), func(t *testing.T) {
+			d, err := gpu.OpenBackend(b, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for _, op := range Table() {
+				t.Run(op.Name, func(t *testing.T) {
+					for i, c := range op.Cases {
+						if c.Large {
+							continue
+						}
+						t.Run(c.Name(), func(t *testing.T) {
+							if _, err := op.Check(d, c, uint64(i)); err != nil {
+								t.Error(err)
+							}
+						})
+						if d.Err() != nil {
+							t.Fatal(d.Err()) // nothing after this can tell anything
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// Check runs one case on a device against the reference, and again in place and with packed weights where the operation
+// has these, and returns the greatest error in units of the tolerance's measure.
+func (op *Op) Check(d *gpu.Device, c Case, seed uint64) (worst float64, err error) {
+	in := op.Inputs(NewGenerator(seed), c)
+	want := op.Reference(op.Inputs(NewGenerator(seed), c), c)
+	variants := []variant{{}}
+	if op.InPlace {
+		variants = append(variants, variant{inPlace: true})
+	}
+	if op.Packs > 0 && c.Type.Quantized() {
+		variants = append(variants, variant{packed: true})
+	}
+	for _, v := range variants {
+		e, err := op.check(d, c, in, want, v)
+		if err != nil {
+			return math.Inf(1), fmt.Errorf("%v%w", v, err)
+		}
+		worst = math.Max(worst, e)
+	}
+	return worst, nil
+}
+
+type variant struct{ inPlace, packed bool }
+
+func (v variant) String() string {
+	switch {
+	case v.inPlace:
+		return "in place: "
+	case v.packed:
+		return "packed: "
+	}
+	return ""
+}
+
+// guard is how many bytes after each output must not change.
+const guard = 256
+
+func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) (worst float64, err error) {
+	var made []*tensor.Tensor
+	defer func() {
+		for _, t := range made {
+			t.Free()
+		}
+	}()
+	// place puts an array on the device, with bytes after it that must not change.
+	place := func(t tensor.DType, shape []int, raw []byte) (whole, x *tensor.Tensor, err error) {
+		if t.Quantized() {
+			x, err = tensor.FromMemory(d, t, raw, nil, shape...)
+			if err == nil {
+				made = append(made, x)
+			}
+			return x, x, err
+		}
+		n := product(shape)
+		whole, err = tensor.New(d.Stream(), t, n+guard/t.BlockBytes())
+		if err != nil {
+			return nil, nil, err
+		}
+		made = append(made, whole)
+		return whole, whole.Slice(0, n).Reshape(shape...), whole.WriteBytes(append(bytes.Clone(raw), bytes.Repeat([]byte{0xff}, guard)...))
+	}
+
+	ins := make([]*tensor.Tensor, len(in))
+	wholes := make([]*tensor.Tensor, len(in))
+	for i, a := range in {
+		if a == nil {
+			continue
+		}
+		if wholes[i], ins[i], err = place(a.Type, a.Shape, a.Raw); err != nil {
+			return 0, err
+		}
+	}
+	if v.packed {
+		if err := ins[op.Packs-1].Pack(); err != nil {
+			return 0, err
+		}
+	}
+	var outs, outWholes []*tensor.Tensor
+	for i, s := range op.Outputs(c) {
+		if i < op.InOut || i == 0 && v.inPlace {
+			outs, outWholes = append(outs, ins[i]), append(outWholes, wholes[i])
+			continue
+		}
+		whole, x, err := place(s.Type, s.Shape, bytes.Repeat([]byte{0xff}, int(s.Type.Bytes(s.Elements()))))
+		if err != nil {
+			return 0, err
+		}
+		outs, outWholes = append(outs, x), append(outWholes, whole)
+	}
+
+	if err := tensor.Try(func() { op.Run(outs, ins, c) }); err != nil {
+		return 0, err
+	}
+	tol := op.Tolerance(c)
+	for i, w := range want {
+		raw := make([]byte, outWholes[i].Bytes())
+		if err := outWholes[i].ReadBytes(raw); err != nil {
+			return 0, err
+		}
+		data := raw[:len(raw)-guard]
+		for j, b := range raw[len(data):] {
+			if b != 0xff {
+				return 0, fmt.Errorf("output %d: byte %d after its end was overwritten", i, j)
+			}
+		}
+		e, err := compare(decode(data, outs[i].DType(), len(w.Values)), w, tol)
+		if err != nil {
+			return 0, fmt.Errorf("output %d: %w", i, err)
+		}
+		worst = math.Max(worst, e)
+	}
+	return worst, nil
+}
+
+// compare returns the greatest error, relative to the scale, or an error if any element is outside the tolerance.
+// Everything that is not clearly inside fails: NaN and infinities unless both agree, and missing elements.
+func compare(got []float64, w Want, tol Tolerance) (worst float64, err error) {
+	if len(got) != len(w.Values) || w.Scale != nil && len(w.Scale) != len(got) {
+		return math.Inf(1), fmt.Errorf("%d elements, want %d", len(got), len(w.Values))
+	}
+	diff, norm := 0.0, 0.0
+	// An output that cancels to next to nothing is judged by what a sum of terms of its size usually is.
+	const cancels = 1. / 30
+	for i, g := range got {
+		want := w.Values[i]
+		scale := math.Abs(want)
+		if w.Scale != nil {
+			scale = w.Scale[i]
+		}
+		norm += math.Max(want*want, cancels*cancels*scale*scale)
+		if math.IsNaN(want) && math.IsNaN(g) || g == want {
+			continue
+		}
+		d := math.Abs(g - want)
+		if math.IsNaN(d) || math.IsInf(d, 0) {
+			return math.Inf(1), fmt.Errorf("element %d of %d is %v, want %v", i, len(got), g, want)
+		}
+		diff += d * d
+		if tol.RMS > 0 {
+			continue
+		}
+		if !(d <= tol.Abs+tol.Rel*scale) {
+			return math.Inf(1), fmt.Errorf("element %d of %d is %v, want %v: off by %.2g, allowed %.2g + %.2g * %.3g (%s)",
+				i, len(got), g, want, d, tol.Abs, tol.Rel, scale, tol.Why)
+		}
+		if scale > 0 {
+			worst = math.Max(worst, d/scale)
+		}
+	}
+	if tol.RMS == 0 {
+		return worst, nil
+	}
+	if diff == 0 {
+		return 0, nil
+	}
+	worst = math.Sqrt(diff / norm)
+	if !(worst <= tol.RMS) {
+		return math.Inf(1), fmt.Errorf("relative RMS error %.3g, allowed %.3g (%s)", worst, tol.RMS, tol.Why)
+	}
+	return worst, nil
+}
