@@ -1,6 +1,7 @@
 package optable
 
 import (
+	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
 	"github.com/vibrant-ml/vibrant/internal/fake"
 	"github.com/vibrant-ml/vibrant/internal/kernel"
@@ -9,5 +10,9 @@ import (
 
 // Backends lists those that this build can hold devices of.
 func Backends() []kernel.Backend {
-	return []kernel.Backend{purego.Backend(), fake.New(fake.Config{Memory: 1 << 30}), cuda.Backend()}
+	all := []kernel.Backend{purego.Backend(), fake.New(fake.Config{Memory: 1 << 30})}
+	if c := csrc.Backend(); c != nil {
+		all = append(all, c)
+	}
+	return append(all, cuda.Backend())
 }
