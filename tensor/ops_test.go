@@ -1,10 +1,58 @@
 package tensor_test
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/cuda"
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/fake"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/internal/optable"
+	"github.com/vibrant-ml/vibrant/internal/purego"
 )
 
-// TestOps holds every operation to its row in the table, on every backend of this build: TestOps/cuda/RMSNorm/...
-func TestOps(t *testing.T) { optable.Test(t) }
+// backends are those that this build can hold devices of.
+func backends() []kernel.Backend {
+	all := []kernel.Backend{purego.Backend(), fake.New(fake.Config{Memory: 1 << 30})}
+	if c := csrc.Backend(); c != nil {
+		all = append(all, c)
+	}
+	return append(all, cuda.Backend())
+}
+
+// TestOps holds every operation to its row in the table on every backend, as TestOps/cuda/RMSNorm/odd_columns_3x127_F32.
+// A backend without a device is skipped with its reason. No op may leave its device.
+func TestOps(t *testing.T) {
+	strictly(t)
+	for _, b := range backends() {
+		t.Run(b.Name(), func(t *testing.T) {
+			d, err := gpu.OpenBackend(b, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for _, op := range optable.Table() {
+				t.Run(op.Name, func(t *testing.T) {
+					for i, c := range op.Cases {
+						if c.Large {
+							continue
+						}
+						t.Run(c.Name(), func(t *testing.T) {
+							if _, err := op.Check(d, c, uint64(i)); err != nil {
+								t.Error(err)
+							}
+						})
+						if d.Err() != nil {
+							t.Fatal(d.Err()) // nothing after this can tell anything
+						}
+					}
+				})
+			}
+		})
+	}
+}

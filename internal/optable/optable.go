@@ -1,7 +1,8 @@
 // Package optable is the table of operations: for each its shapes, types, tolerance with the reason for it, the bytes it
 // moves, its floating-point operations, and a float64 reference written to be obviously right.
 //
-// One row drives the tests on every backend (Test) and the benchmark with its percent of the roofline (Bench).
+// One row drives the tests on every backend (TestOps in package tensor, by Check) and the benchmark with its percent of
+// the roofline (Bench).
 package optable
 
 import (
