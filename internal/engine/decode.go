@@ -126,6 +126,18 @@ func (s *Session) run(key stepKey) error {
 	return graph.Launch()
 }
 
+// dropSteps gives captured steps back.
+func (s *Session) dropSteps(which func(stepKey) bool) {
+	for key, g := range s.steps {
+		if which(key) {
+			if g != nil {
+				g.Close()
+			}
+			delete(s.steps, key)
+		}
+	}
+}
+
 // step enqueues one token: everything that changes from one to the next is read from device memory.
 func (s *Session) step(key stepKey) error {
 	return tensor.Try(func() {
@@ -158,14 +170,7 @@ func (s *Session) prepareChoice(k int) (err error) {
 	if k <= 1 || s.topIDs != nil && s.topIDs.Dim(1) == k {
 		return nil
 	}
-	for key, g := range s.steps {
-		if key.candidates > 1 {
-			if g != nil {
-				g.Close()
-			}
-			delete(s.steps, key)
-		}
-	}
+	s.dropSteps(func(key stepKey) bool { return key.candidates > 1 })
 	s.topValues.Free()
 	s.topIDs.Free()
 	s.topIDs = nil
@@ -182,12 +187,7 @@ func (s *Session) Ban(ids []int32) error {
 	}
 	s.bannedIDs = slices.Clone(ids)
 	s.logits = nil
-	for key, g := range s.steps { // they were captured with or without the old ones
-		if g != nil {
-			g.Close()
-		}
-		delete(s.steps, key)
-	}
+	s.dropSteps(func(stepKey) bool { return true }) // they were captured with or without the old ones
 	s.banned.Free()
 	s.banned = nil
 	if len(ids) == 0 {

@@ -104,9 +104,7 @@ func (s *Session) Close() error {
 	if s.stream == nil {
 		return nil
 	}
-	for _, g := range s.steps {
-		g.Close()
-	}
+	s.dropSteps(func(stepKey) bool { return true })
 	s.cache.Free()
 	s.work.Free()
 	for _, t := range []*tensor.Tensor{s.promptIDs, s.promptPositions, s.stepID, s.stepPosition, s.banned, s.topValues, s.topIDs} {

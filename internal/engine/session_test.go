@@ -259,10 +259,11 @@ func TestBannedTokensAreNeverChosen(t *testing.T) {
 
 func TestCancelInsidePrefillReturnsPromptly(t *testing.T) {
 	eachDevice(t, func(t *testing.T, d *gpu.Device) {
-		shape := testmodel.Shape{Hidden: 128, Layers: 24, Heads: 4, KVHeads: 4, HeadDim: 32, FeedForward: 512, Vocab: 256, Context: 4096}
+		shape := testmodel.Shape{Hidden: 128, Layers: 24, Heads: 4, KVHeads: 4, HeadDim: 32, FeedForward: 256, Vocab: 256, Context: 4096}
 		m := randomModel(t, d, shape)
 		ids := randomIDs(1, 4096, m.Vocab)
-		whole := newSession(t, m, Options{Context: 4096, KVType: tensor.F16})
+		// On a CPU it is between two layers of a chunk that a session stops.
+		whole := newSession(t, m, Options{Context: 4096, KVType: tensor.F16, Chunk: 32})
 		ctx, cancel := context.WithCancel(context.Background())
 		cancelled := make(chan time.Time, 1)
 		time.AfterFunc(30*time.Millisecond, func() { cancelled <- time.Now(); cancel() })
