@@ -57,21 +57,32 @@ func (s *Session) Next(c Chooser) (id int32, err error) {
 	if err := s.prepareChoice(k); err != nil {
 		return 0, err
 	}
-	err = tensor.Try(func() {
-		if s.chosen != k {
-			s.choose(k)
-			s.chosen, s.onDevice = k, noChoice
+	if s.chosen != k {
+		if err := tensor.Try(func() { s.choose(k) }); err != nil {
+			return 0, err
 		}
-		switch k {
-		case 1:
-			id = s.stepID.Int32s()[0]
-			s.onDevice = int64(id)
-		case 0:
-			id = c.Choose(s.logits.Float32s(), nil)
-		default:
-			id = c.Choose(s.topValues.Float32s(), s.topIDs.Int32s())
+		s.chosen, s.onDevice = k, noChoice
+	}
+	switch k {
+	case 1:
+		var one [1]int32
+		if err = s.stepID.ReadInt32s(one[:]); err == nil {
+			id, s.onDevice = one[0], int64(one[0])
 		}
-	})
+	case 0:
+		var row []float32
+		if row, err = s.read(s.logits); err == nil {
+			id = c.Choose(row, nil)
+		}
+	default:
+		var values []float32
+		ids := make([]int32, k)
+		if values, err = s.read(s.topValues); err == nil {
+			if err = s.topIDs.ReadInt32s(ids); err == nil {
+				id = c.Choose(values, ids)
+			}
+		}
+	}
 	s.stats.DecodeTime += time.Since(start)
 	return id, err
 }

@@ -47,6 +47,7 @@ type Session struct {
 	banned                     *tensor.Tensor // [1][Vocab]: -inf at banned ids, else 0; nil where none is
 	bannedIDs                  []int32
 	logits                     *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
+	row                        []float32      // logits on the host
 	topValues, topIDs          *tensor.Tensor // [1][k] for the choice that the steps were captured for
 	chosen                     int            // candidates that were computed from the logits, or noChoice
 	onDevice                   int64          // the id in stepID, where the host knows it, or noChoice
@@ -142,7 +143,10 @@ func (s *Session) Logits(ctx context.Context, ids []int32, from int, fn func(i i
 	return s.prefill(ctx, ids, func(hidden *tensor.Tensor, first, n int) error {
 		for lo := max(0, from-first); lo < n; {
 			hi := min(n, lo+s.opts.LogitRows)
-			rows := s.model.Logits(s.work, hidden, lo, hi).Float32s()
+			rows, err := s.read(s.model.Logits(s.work, hidden, lo, hi))
+			if err != nil {
+				return err
+			}
 			vocab := s.model.Vocab
 			for i := range hi - lo {
 				if err := fn(first+lo+i, rows[i*vocab:(i+1)*vocab]); err != nil {
@@ -226,6 +230,15 @@ func (s *Session) chunk(ctx context.Context, ids []int32, first int, last bool, 
 		return s.stepPosition.WriteInt32s([]int32{int32(first + n)})
 	}
 	return nil
+}
+
+// read copies logits to the host, into memory that is used again.
+func (s *Session) read(logits *tensor.Tensor) ([]float32, error) {
+	if n := logits.Len(); len(s.row) < n {
+		s.row = make([]float32, n)
+	}
+	row := s.row[:logits.Len()]
+	return row, logits.ReadFloat32s(row)
 }
 
 func commonPrefix(a, b []int32) int {
