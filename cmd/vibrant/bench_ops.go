@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/optable"
+)
+
+// benchOps measures single operations, by the project's table of them.
+func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figure) error, quiet bool) error {
+	options, err := m.options()
+	if err != nil {
+		return err
+	}
+	d, note, err := vibrant.OpenDevice(options...)
+	if errors.Is(err, vibrant.ErrUnknownDevice) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if note != "" && m.verbose {
+		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s\n", note)
+	}
+	var w io.Writer = cmd.OutOrStdout()
+	if quiet {
+		w = io.Discard
+	}
+	fmt.Fprintf(w, "%-48s %12s %10s %10s   on %s\n", "operation", "us", "roofline", "error", d.Info().Name)
+	var failed error
+	err = optable.Bench(cmd.Context(), d, pattern, func(r optable.Result) {
+		deviation := ""
+		if r.Error != nil {
+			deviation = fmt.Sprintf("%.1e", *r.Error)
+		}
+		if r.Reason != "" {
+			fmt.Fprintf(w, "%-48s %s\n", r.Case, r.Reason)
+		} else {
+			fmt.Fprintf(w, "%-48s %12.2f %8.1f %% %10s\n", r.Case, r.Ours, r.Roofline, deviation)
+		}
+		f := figure{Suite: r.Suite, Case: r.Case, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio, Roofline: &r.Roofline,
+			Error: r.Error, Reason: r.Reason, Device: r.Device, Command: r.Command}
+		if e := emit(f); failed == nil {
+			failed = e
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+)
+
+func chatCommand() *cobra.Command {
+	var m modelFlags
+	var g generationFlags
+	var system string
+	c := &cobra.Command{
+		Use:   "chat",
+		Short: "Chat with a model; piped input is one turn a line",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			generation, err := g.generation()
+			if err != nil {
+				return err
+			}
+			model, err := m.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer model.Close()
+			session, err := model.NewSession(vibrant.WithSystem(system), vibrant.WithGeneration(generation))
+			if err != nil {
+				return err
+			}
+			defer session.Close()
+			chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
+			if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
+				return chat.interactive()
+			}
+			return chat.piped()
+		},
+	}
+	m.add(c)
+	g.add(c)
+	c.Flags().StringVar(&system, "system", "", "system message")
+	return c
+}
+
+// chat is one conversation of the command.
+type chat struct {
+	cmd     *cobra.Command
+	model   *vibrant.Model
+	session *vibrant.Session
+	verbose bool
+}
+
+// answer sends one turn and prints the answer as it comes.
+func (c *chat) answer(ctx context.Context, text string) error {
+	out := newTokenWriter(c.cmd.OutOrStdout())
+	for token, err := range c.session.Send(ctx, text) {
+		if err != nil {
+			if out.text.Len() > 0 {
+				out.end()
+			}
+			return err
+		}
+		if err := out.write(token.Text); err != nil {
+			return err
+		}
+	}
+	if err := out.end(); err != nil {
+		return err
+	}
+	if c.session.Finish() == vibrant.FinishContext {
+		fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: the context of %d tokens is full; start with a larger --ctx, or /clear\n", c.model.Info().Context)
+	}
+	if c.verbose {
+		reportStats(c.cmd, c.model, c.session)
+	}
+	return nil
+}
+
+// piped answers each line of stdin; empty lines are skipped.
+func (c *chat) piped() error {
+	r := bufio.NewReader(c.cmd.InOrStdin())
+	for {
+		line, err := r.ReadString('\n')
+		if text := strings.TrimSpace(line); text != "" {
+			if err := c.answer(c.cmd.Context(), text); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// interactive reads turns from a terminal. Ctrl-C stops an answer and Ctrl-D leaves; errors of a turn do not end the chat.
+func (c *chat) interactive() error {
+	lines, err := newLineReader()
+	if err != nil {
+		return err
+	}
+	defer lines.close()
+	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
+	base := context.WithoutCancel(c.cmd.Context())
+	fmt.Fprintf(c.cmd.OutOrStdout(), "%s on %s. /help lists the commands.\n", c.model.Info().Name, c.model.Info().Device.ID)
+	for {
+		text, err := readTurn(lines)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errLineInterrupted):
+			fmt.Fprintln(c.cmd.OutOrStdout(), "Ctrl-D or /bye leaves.")
+			continue
+		case err != nil:
+			return err
+		}
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		if strings.HasPrefix(text, "/") {
+			leave, err := c.command(text)
+			if err != nil {
+				fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %v\n", err)
+			}
+			if leave {
+				return nil
+			}
+			continue
+		}
+		ctx, stop := signal.NotifyContext(base, os.Interrupt)
+		err = c.answer(ctx, text)
+		stop()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %v\n", err)
+			if errors.Is(err, vibrant.ErrDeviceLost) {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+)
+
+// modelFlags choose the model, where it runs and how much it may hold.
+type modelFlags struct {
+	model          string
+	device         string
+	context        int
+	threads        int
+	batch          int
+	kvType         string
+	memoryFraction float64
+	verbose        bool
+}
+
+func (m *modelFlags) add(c *cobra.Command) {
+	m.addModel(c)
+	f := c.Flags()
+	f.StringVar(&m.device, "device", "auto", "auto, cpu, cuda, cuda:N, gpu or metal; auto takes a GPU where one is, cuda insists")
+	f.IntVarP(&m.context, "ctx", "c", 0, "tokens of context (0: the model's own, at most 4096)")
+	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (0: one a core)")
+	f.IntVarP(&m.batch, "batch", "b", 0, "prompt tokens computed at once (0: 512)")
+	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, or auto (f32 for models in F32, else f16)")
+	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
+	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
+}
+
+func (m *modelFlags) addModel(c *cobra.Command) {
+	c.Flags().StringVarP(&m.model, "model", "m", "", "GGUF file (default: the embedded model)")
+}
+
+// options translates the flags; mistakes are usage errors.
+func (m *modelFlags) options() ([]vibrant.Option, error) {
+	kv, err := vibrant.ParseKVType(m.kvType)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	for _, v := range []struct {
+		flag  string
+		value int
+	}{{"ctx", m.context}, {"threads", m.threads}, {"batch", m.batch}} {
+		if v.value < 0 {
+			return nil, usagef("--%s is %d, want 0 or more", v.flag, v.value)
+		}
+	}
+	if !(m.memoryFraction >= 0 && m.memoryFraction <= 1) {
+		return nil, usagef("--memory-fraction is %v, want 0 to 1", m.memoryFraction)
+	}
+	return []vibrant.Option{vibrant.WithDevice(m.device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
+		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction)}, nil
+}
+
+// open loads the model, with progress where stderr is a terminal.
+func (m *modelFlags) open(cmd *cobra.Command, more ...vibrant.Option) (*vibrant.Model, error) {
+	options, err := m.options()
+	if err != nil {
+		return nil, err
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	defer progress.done()
+	options = append(options, vibrant.WithProgress(progress.update))
+	model, err := vibrant.Open(cmd.Context(), m.model, append(options, more...)...)
+	if err != nil {
+		if errors.Is(err, vibrant.ErrUnknownDevice) {
+			return nil, usageError{err}
+		}
+		return nil, err
+	}
+	progress.done()
+	if m.verbose {
+		info := model.Info()
+		e := cmd.ErrOrStderr()
+		fmt.Fprintf(e, "device: %s (%s, %s)\n", info.Device.ID, info.Device.Name, info.Device.Features)
+		if info.DeviceNote != "" {
+			fmt.Fprintf(e, "device: %s\n", info.DeviceNote)
+		}
+		fmt.Fprintf(e, "model: %s, %s, %s parameters, context %d of %d\n", info.Name, info.Architecture, quantity(float64(info.Parameters)), info.Context, info.TrainedContext)
+	}
+	return model, nil
+}
+
+// reportStats prints what a session used, for --verbose.
+func reportStats(cmd *cobra.Command, model *vibrant.Model, s *vibrant.Session) {
+	st, mem := s.Stats(), model.Info().Memory
+	e := cmd.ErrOrStderr()
+	fmt.Fprintf(e, "prefill: %d tokens (%d reused), %.1f tok/s\n", st.PrefillTokens, st.ReusedTokens, st.PrefillRate())
+	fmt.Fprintf(e, "decode: %d tokens, %.1f tok/s\n", st.DecodeTokens, st.DecodeRate())
+	fmt.Fprintf(e, "memory: weights %s, cache %s, workspace %s\n", byteSize(mem.Weights), byteSize(st.Memory.Cache), byteSize(st.Memory.Workspace))
+}
+
+// generationFlags say how tokens are chosen and when to stop.
+type generationFlags struct {
+	g    vibrant.Generation
+	seed string
+}
+
+func (g *generationFlags) add(c *cobra.Command) {
+	g.g = vibrant.DefaultGeneration()
+	f := c.Flags()
+	f.IntVarP(&g.g.MaxTokens, "predict", "n", g.g.MaxTokens, "most tokens to generate (0: until the model stops or the context is full)")
+	f.StringVarP(&g.seed, "seed", "s", "", "seed of the sampler (default: a random one)")
+	f.Float64Var(&g.g.Temperature, "temp", g.g.Temperature, "temperature; 0 takes the likeliest token")
+	f.IntVar(&g.g.TopK, "top-k", g.g.TopK, "sample among the K likeliest tokens (0: all)")
+	f.Float64Var(&g.g.TopP, "top-p", g.g.TopP, "sample among the likeliest tokens that reach this probability together (1: all)")
+	f.Float64Var(&g.g.MinP, "min-p", g.g.MinP, "sample among tokens at least this likely, relative to the likeliest (0: all)")
+	f.Float64Var(&g.g.RepeatPenalty, "repeat-penalty", g.g.RepeatPenalty, "penalty on tokens of the last --repeat-last-n (1: none)")
+	f.IntVar(&g.g.RepeatLastN, "repeat-last-n", g.g.RepeatLastN, "tokens that penalties look back on")
+	f.Float64Var(&g.g.PresencePenalty, "presence-penalty", 0, "penalty on tokens that were used (0: none)")
+	f.Float64Var(&g.g.FrequencyPenalty, "frequency-penalty", 0, "penalty on tokens by how often they were used (0: none)")
+	f.BoolVar(&g.g.IgnoreEOS, "ignore-eos", false, "never generate the model's end-of-text tokens")
+	f.StringArrayVar(&g.g.Stop, "stop", nil, "stop before this text (may be repeated)")
+}
+
+// generation checks the flags.
+func (g *generationFlags) generation() (vibrant.Generation, error) {
+	if g.seed != "" && g.seed != "-1" { // -1 is how llama.cpp asks for a random seed
+		seed, err := strconv.ParseUint(g.seed, 10, 64)
+		if err != nil {
+			return g.g, usagef("--seed is %q, want a number of 0 or more", g.seed)
+		}
+		g.g.Seed = &seed
+	}
+	if g.g.MaxTokens == -1 { // as in llama.cpp and Ollama
+		g.g.MaxTokens = 0
+	}
+	if err := g.g.Validate(); err != nil {
+		return g.g, usageError{err}
+	}
+	return g.g, nil
+}
+
+// oneOf checks that exactly one of several flags was given.
+func oneOf(cmd *cobra.Command, names ...string) error {
+	given := 0
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("want one of --%s, not %d of them", strings.Join(names, ", --"), given)
+	}
+	return nil
+}
+
+// parseIDs reads a list of token ids as --ids takes it.
+func parseIDs(list string) ([]int32, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, usagef("--ids is empty")
+	}
+	var ids []int32
+	for _, field := range strings.Split(list, ",") {
+		id, err := strconv.ParseInt(strings.TrimSpace(field), 10, 32)
+		if err != nil || id < 0 {
+			return nil, usagef("--ids: %q is no token id", strings.TrimSpace(field))
+		}
+		ids = append(ids, int32(id))
+	}
+	return ids, nil
+}
+
+// readFile reads a file, or stdin where the path is "-".
+func readFile(path string, stdin io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(path)
+}

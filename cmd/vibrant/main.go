@@ -1,0 +1,125 @@
+// Command vibrant chats with GGUF language models on the GPU or the CPU, and measures and inspects them.
+//
+// Results go to stdout, everything else to stderr. A failure is one line "vibrant: ..." on stderr and exit status 1, or 2
+// where the command line was wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns the exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
+	// Reading a mapped model file that somebody truncates meanwhile faults; this makes it a panic, and so a message.
+	debug.SetPanicOnFault(true)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer func() {
+		if p := recover(); p != nil {
+			if os.Getenv("VIBRANT_DEBUG") != "" {
+				fmt.Fprintf(stderr, "%s", debug.Stack())
+			}
+			status = report(stderr, fmt.Errorf("internal error: %v", p))
+		}
+	}()
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return report(stderr, root.ExecuteContext(ctx))
+}
+
+// usageError marks a mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// report prints an error in one line and returns the exit status that it means.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "vibrant: interrupted")
+		return 130 // 128 + SIGINT, as shells report it
+	}
+	fmt.Fprintln(stderr, "vibrant: "+strings.Join(strings.Fields(err.Error()), " "))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "vibrant",
+		Short:         "Chat with GGUF language models on the GPU or the CPU",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			hint := ""
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = ": did you mean " + strings.Join(near, ", ") + "?"
+			}
+			return usagef("unknown command %q%s", args[0], hint)
+		},
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetGlobalNormalizationFunc(aliases)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), inspectCommand(), tokenizeCommand(),
+		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand())
+	for _, c := range root.Commands() {
+		if check := c.Args; check != nil {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if err := check(cmd, args); err != nil {
+					return usageError{err}
+				}
+				return nil
+			}
+		}
+	}
+	return root
+}
+
+// aliases accepts the long names that users of llama.cpp and Ollama type.
+func aliases(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name = strings.ReplaceAll(name, "_", "-"); name {
+	case "ctx-size", "num-ctx", "context":
+		name = "ctx"
+	case "n-predict", "num-predict":
+		name = "predict"
+	case "temperature":
+		name = "temp"
+	case "batch-size", "ubatch-size":
+		name = "batch"
+	case "n-prompt":
+		name = "prompt"
+	case "n-gen":
+		name = "gen"
+	case "cache-type":
+		name = "kv-type"
+	}
+	return pflag.NormalizedName(name)
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/testmodel"
+)
+
+// command runs one command line on the CPU.
+func command(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = run(args, strings.NewReader(stdin), &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+// reciter writes a model that answers everything with " Hello, I recite.".
+func reciter(t *testing.T) string {
+	return write(t, "reciter.gguf", testmodel.Reciter("▁Hello", ",", "▁I", "▁recite", "."))
+}
+
+func write(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAnswersGoToStdoutAlone(t *testing.T) {
+	m := reciter(t)
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		{"", []string{"ask", "What", "do you do?"}, " Hello, I recite.\n"},
+		{"What do you do?\n", []string{"ask", "-"}, " Hello, I recite.\n"},
+		{"one\n\ntwo", []string{"chat"}, " Hello, I recite.\n Hello, I recite.\n"},
+		{"/bye\n", []string{"chat"}, " Hello, I recite.\n"}, // from a pipe every line is a turn
+		{"", []string{"complete", "-p", "x", "-n", "2"}, " Hello,\n"},
+		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
+		{"", []string{"complete", "--ids", "1, 2", "--stop", " I"}, " Hello,\n"},
+		{"", []string{"ask", "--system", "Be brief.", "--seed", "1", "--top-k", "1", "--ctx_size", "256", "Hi"}, " Hello, I recite.\n"},
+	} {
+		args := append([]string{c.args[0], "-m", m, "--device", "cpu", "--temp", "0"}, c.args[1:]...)
+		status, out, errs := command(t, c.stdin, args...)
+		if status != 0 || out != c.want || errs != "" {
+			t.Errorf("%q: exit %d, %q, %q", c.args, status, out, errs)
+		}
+	}
+}
+
+func TestErrorsAreOneLineAndAStatus(t *testing.T) {
+	m := reciter(t)
+	junk := write(t, "junk.gguf", []byte("GGUF and no more"))
+	cut := write(t, "cut.gguf", testmodel.Reciter("a")[:3000])
+	bare := write(t, "bare.gguf", testmodel.Random(testmodel.Tiny))
+	for _, c := range []struct {
+		status int
+		say    string
+		args   []string
+	}{
+		{2, "frobnicate", []string{"frobnicate"}},
+		{2, "did you mean chat", []string{"chta"}},
+		{2, "--frob", []string{"ask", "--frob", "hi"}},
+		{2, "empty", []string{"ask", "-m", m, " "}},
+		{2, "arg", []string{"ask", "-m", m}},
+		{2, "warm", []string{"ask", "-m", m, "--temp", "warm", "hi"}},
+		{2, "temperature", []string{"ask", "-m", m, "--temp=-1", "hi"}},
+		{2, "top-p", []string{"ask", "-m", m, "--top-p=1.5", "hi"}},
+		{2, "seed", []string{"ask", "-m", m, "--seed", "x", "hi"}},
+		{2, "ctx", []string{"ask", "-m", m, "-c", "-5", "hi"}},
+		{2, "q9", []string{"ask", "-m", m, "--kv-type", "q9", "hi"}},
+		{2, "tpu", []string{"ask", "-m", m, "--device", "tpu", "hi"}},
+		{2, "-1", []string{"complete", "-m", m, "--ids=-1"}},
+		{2, "--prompt, --file, --ids", []string{"complete", "-m", m}},
+		{2, "not 2 of them", []string{"complete", "-m", m, "-p", "x", "--ids", "1"}},
+		{2, "-o", []string{"logits", "-m", m, "--ids", "1"}},
+		{2, "repetitions", []string{"bench", "-m", m, "-r", "0"}},
+		{1, "nowhere.gguf", []string{"ask", "-m", "/nowhere.gguf", "hi"}},
+		{1, "junk.gguf", []string{"ask", "-m", junk, "hi"}},
+		{1, "cut.gguf", []string{"inspect", cut}},
+		{1, "tokenizer", []string{"ask", "-m", bare, "--device", "cpu", "hi"}},
+		{1, "tokenizer", []string{"tokenize", "-m", bare, "hi"}},
+		{1, "outside the vocabulary", []string{"complete", "-m", m, "--device", "cpu", "--ids", "1,99999"}},
+		{1, "outside the vocabulary", []string{"logits", "-m", m, "--device", "cpu", "--ids", "99999", "-o", filepath.Join(t.TempDir(), "x.npy")}},
+		{1, "context", []string{"ask", "-m", m, "--device", "cpu", "-c", "8", "a prompt of more than eight tokens"}},
+		{1, "fewer than one chunk", []string{"perplexity", "-m", m, "--device", "cpu", "-f", write(t, "t", []byte("short"))}},
+	} {
+		status, out, errs := command(t, "", c.args...)
+		line := strings.TrimSuffix(errs, "\n")
+		if status != c.status || out != "" || !strings.HasPrefix(line, "vibrant: ") || strings.Contains(line, "\n") || !strings.Contains(line, c.say) {
+			t.Errorf("%q: exit %d (want %d), stdout %q, stderr %q (want one line with %q)", c.args, status, c.status, out, errs, c.say)
+		}
+	}
+}
+
+func TestPanicsBecomeOneLine(t *testing.T) {
+	var errs bytes.Buffer
+	status := run([]string{"tokenize", "--jsonl"}, panicking{}, io.Discard, &errs)
+	if m := reciter(t); m != "" {
+		errs.Reset()
+		status = run([]string{"tokenize", "-m", m, "--jsonl"}, panicking{}, io.Discard, &errs)
+	}
+	if status != 1 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "internal error: boom") {
+		t.Errorf("exit %d, %q", status, errs.String())
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("boom") }
+
+func TestJSONForPrograms(t *testing.T) {
+	m := reciter(t)
+	var answer struct {
+		PromptIDs []int32 `json:"prompt_ids"`
+		IDs       []int32
+		Text      string
+		Finish    string
+	}
+	decode(t, &answer, "", "complete", "-m", m, "--device", "cpu", "--temp", "0", "-p", "x", "--json")
+	if answer.Text != " Hello, I recite." || len(answer.IDs) != 5 || answer.Finish != "stop" || answer.PromptIDs[0] != 1 {
+		t.Errorf("%+v", answer)
+	}
+	var devices []struct{ ID string }
+	decode(t, &devices, "", "devices", "--json")
+	if len(devices) == 0 || devices[0].ID != "cpu" {
+		t.Errorf("%+v", devices)
+	}
+	var ids []int32
+	decode(t, &ids, "", "tokenize", "-m", m, "--json", "--special", "--bos", "</s>")
+	if !slices.Equal(ids, []int32{1, 2}) {
+		t.Errorf("%v", ids)
+	}
+	var inspected struct {
+		File struct{ Tensors []struct{ Name string } }
+		Fit  struct {
+			Fits   bool
+			Memory struct{ Weights int64 }
+		}
+	}
+	decode(t, &inspected, "", "inspect", m, "--fit", "--json", "--device", "cpu")
+	if len(inspected.File.Tensors) != 12 || !inspected.Fit.Fits || inspected.Fit.Memory.Weights == 0 {
+		t.Errorf("%+v", inspected)
+	}
+	var figures []figure
+	decode(t, &figures, "", "bench", "-m", m, "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "--json")
+	if len(figures) != 2 || figures[0].Case != "test pp8" || !(figures[1].Ours > 0) || figures[1].Roofline == nil || strings.Contains(figures[0].Command, filepath.Dir(m)) {
+		t.Errorf("%+v", figures)
+	}
+	var ppl struct {
+		PPL    float64
+		Chunks int
+	}
+	decode(t, &ppl, "", "perplexity", "-m", m, "--device", "cpu", "-f", write(t, "t", []byte(strings.Repeat("some text ", 20))), "--ctx", "64", "--json")
+	if ppl.Chunks != 3 || !(ppl.PPL > 1) {
+		t.Errorf("%+v", ppl)
+	}
+}
+
+func decode(t *testing.T, v any, stdin string, args ...string) {
+	t.Helper()
+	status, out, errs := command(t, stdin, args...)
+	if status != 0 {
+		t.Fatalf("%q: exit %d: %s", args, status, errs)
+	}
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		t.Fatalf("%q: %v: %s", args, err, out)
+	}
+}
+
+func TestTokenizeLines(t *testing.T) {
+	m := reciter(t)
+	status, out, errs := command(t, "\"\"\n\"</s>\"\n\"\\u00e9\"\n", "tokenize", "-m", m, "--jsonl", "--special")
+	lines := strings.Split(out, "\n")
+	if status != 0 || len(lines) != 4 || lines[0] != "[]" || lines[1] != "[2]" {
+		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+	status, _, errs = command(t, "\"a\"\nno JSON\n", "tokenize", "-m", m, "--jsonl")
+	if status != 1 || !strings.Contains(errs, "line 2") {
+		t.Errorf("exit %d, %q", status, errs)
+	}
+}
+
+func TestLogitsAreAnNPYFile(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "l.npy")
+	status, _, errs := command(t, "", "logits", "-m", reciter(t), "--device", "cpu", "--ids", "1,5,9", "-o", out)
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := 10 + int(binary.LittleEndian.Uint16(b[8:]))
+	const vocab = 3 + 256 + 5
+	if string(b[:8]) != "\x93NUMPY\x01\x00" || head%64 != 0 || b[head-1] != '\n' || len(b) != head+4*3*vocab ||
+		!strings.Contains(string(b[:head]), "'shape': (3, 264)") {
+		t.Errorf("%d bytes, header %q", len(b), b[:min(head, len(b))])
+	}
+}
+
+func TestRender(t *testing.T) {
+	template := write(t, "t.jinja", []byte("{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}{{ strftime_now('%Y') }}"))
+	messages := write(t, "m.json", []byte(`[{"role": "user", "content": "Hi </s>"}]`))
+	status, out, errs := command(t, "", "render", "--template", template, "--messages", messages, "--bos-token", "<s>", "--now", "2024-07-26T12:34:56")
+	if status != 0 || out != "<s>[user] Hi </s>\n>2024" {
+		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+	status, out, errs = command(t, "", "render", "-m", reciter(t), "--messages", messages, "--no-generation-prompt")
+	if status != 0 || out != "Hi </s>\n" {
+		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+}
+
+// scripted is a terminal that says what it is told.
+type scripted struct{ lines []string }
+
+func (s *scripted) line(string) (string, error) {
+	if len(s.lines) == 0 {
+		return "", io.EOF
+	}
+	line := s.lines[0]
+	s.lines = s.lines[1:]
+	return line, nil
+}
+
+func (s *scripted) close() {}
+
+func TestTurnsOfSeveralLines(t *testing.T) {
+	r := &scripted{lines: []string{" one ", `"""two`, "", "  three", `four"""`, `"""five"""`, `"""`, "six", `"""`, `"""seven`}}
+	for _, want := range []string{"one", "two\n\n  three\nfour", "five", "six"} {
+		if got, err := readTurn(r); err != nil || got != want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := readTurn(r); err != io.EOF {
+		t.Errorf("input that ends inside: %v", err)
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+)
+
+func perplexityCommand() *cobra.Command {
+	var m modelFlags
+	var file string
+	var chunks int
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "perplexity -m FILE -f TEXT",
+		Short: "Perplexity of a text by llama.cpp's method",
+		Long: "Perplexity of a text by llama.cpp's method: the text is cut into chunks of --ctx tokens (512), each starts with the\n" +
+			"begin token where the model adds one, and the second half of each is scored.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("a text is needed: -f FILE")
+			}
+			if chunks < 0 {
+				return usagef("--chunks is %d, want 0 or more", chunks)
+			}
+			if m.context == 0 {
+				m.context = 512
+			}
+			text, err := readFile(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			model, err := m.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer model.Close()
+			onTerminal := isTerminal(cmd.ErrOrStderr())
+			result, err := model.Perplexity(cmd.Context(), string(text), vibrant.PerplexityOptions{Context: m.context, Chunks: chunks,
+				Progress: func(done, total int, ppl float64) {
+					if onTerminal {
+						fmt.Fprintf(cmd.ErrOrStderr(), "\r\x1b[Kchunk %d of %d: %.4f", done, total, ppl)
+					}
+				}})
+			if onTerminal {
+				fmt.Fprint(cmd.ErrOrStderr(), "\r\x1b[K")
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), result)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f +/- %.4f (%d chunks of %d, %d tokens scored)\n",
+				result.Perplexity, result.Error, result.Chunks, m.context, result.Scored)
+			return err
+		},
+	}
+	m.add(c)
+	c.Flags().StringVarP(&file, "file", "f", "", "text, - for stdin")
+	c.Flags().IntVar(&chunks, "chunks", 0, "score so many chunks (0: all)")
+	c.Flags().BoolVar(&asJSON, "json", false, `print {"ppl", "error", "chunks", "scored"}`)
+	return c
+}

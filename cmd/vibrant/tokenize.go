@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+)
+
+func tokenizeCommand() *cobra.Command {
+	var m modelFlags
+	var lines, bos, special, asJSON bool
+	c := &cobra.Command{
+		Use:   "tokenize [TEXT|-]",
+		Short: "Print the token ids of a text (stdin without TEXT)",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tokenizer, err := vibrant.OpenTokenizer(m.model)
+			if err != nil {
+				return err
+			}
+			options := vibrant.EncodeOptions{AddBOS: bos, ParseSpecial: special}
+			for _, w := range tokenizer.Warnings() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "vibrant: "+w)
+			}
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			if lines {
+				if len(args) > 0 {
+					return usagef("--jsonl reads stdin, not %q", args[0])
+				}
+				return tokenizeLines(cmd.InOrStdin(), out, tokenizer, options)
+			}
+			text := strings.Join(args, " ")
+			if text == "-" || len(args) == 0 {
+				b, err := io.ReadAll(cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				text = string(b)
+			}
+			ids, err := tokenizer.Encode(text, options)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(out, nonNil(ids))
+			} else {
+				for _, id := range ids {
+					piece, err := tokenizer.TokenText(id)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintf(out, "%6d  %q\n", id, piece)
+				}
+			}
+			if e := out.Flush(); err == nil {
+				err = e
+			}
+			return err
+		},
+	}
+	m.addModel(c)
+	c.Flags().BoolVar(&lines, "jsonl", false, "stdin is a JSON string a line, stdout a JSON array of ids a line")
+	c.Flags().BoolVar(&bos, "bos", false, "add the begin and end tokens that the model wants")
+	c.Flags().BoolVar(&special, "special", false, "parse special tokens such as <|im_end|> in the text")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of ids")
+	return c
+}
+
+// tokenizeLines answers line by line, so that a program may keep the command running.
+func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, options vibrant.EncodeOptions) error {
+	r := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 && strings.TrimSpace(string(line)) != "" {
+			var text string
+			if err := json.Unmarshal(line, &text); err != nil {
+				return fmt.Errorf("stdin, line %d: not a JSON string: %w", n, err)
+			}
+			ids, err := t.Encode(text, options)
+			if err != nil {
+				return fmt.Errorf("stdin, line %d: %w", n, err)
+			}
+			if err := writeJSON(out, nonNil(ids)); err != nil {
+				return err
+			}
+			if r.Buffered() == 0 {
+				if err := out.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if err == io.EOF {
+			return out.Flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// nonNil makes JSON of no ids an empty array.
+func nonNil(ids []int32) []int32 {
+	if ids == nil {
+		return []int32{}
+	}
+	return ids
+}

@@ -1,0 +1,135 @@
+package vibrant
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+)
+
+// The failures that callers tell apart, by errors.Is.
+var (
+	// ErrUnknownDevice says that a device name is none of auto, cpu, cuda, cuda:N, gpu and metal.
+	ErrUnknownDevice = errors.New("unknown device")
+	// ErrNoModel says that no path was given and that this build embeds no model.
+	ErrNoModel = errors.New("no model was named, and this build embeds none: name a GGUF file (-m FILE)")
+	// ErrNoTokenizer says that the model's file has no tokenizer: it can be used by token ids.
+	ErrNoTokenizer = errors.New("the model has no tokenizer")
+	// ErrContextFull says that a prompt does not fit into the context.
+	ErrContextFull = errors.New("the prompt does not fit into the context")
+	// ErrDoesNotFit says that the model needs more memory than the device may give; the error has the numbers.
+	ErrDoesNotFit = errors.New("the model does not fit")
+	// ErrBusy says that a session is answering already.
+	ErrBusy = errors.New("the session is busy")
+	// ErrClosed says that a model or session was closed.
+	ErrClosed = gpu.ErrClosed
+	// ErrDeviceLost says that the GPU failed: close the model.
+	ErrDeviceLost = gpu.ErrDeviceLost
+)
+
+// DeviceInfo describes a device.
+type DeviceInfo struct {
+	ID                string `json:"id"` // as WithDevice takes it
+	Name              string `json:"name"`
+	Backend           string `json:"backend"` // "go", "c" or "cuda"
+	TotalMemory       int64  `json:"total_memory"`
+	FreeMemory        int64  `json:"free_memory"`
+	ComputeCapability string `json:"compute_capability,omitempty"`
+	Multiprocessors   int    `json:"multiprocessors"` // SMs, or threads of a CPU
+	Features          string `json:"features,omitempty"`
+}
+
+func deviceInfo(i gpu.Info, free int64) DeviceInfo {
+	d := DeviceInfo{ID: i.ID, Name: i.Name, Backend: i.Backend, TotalMemory: i.TotalMemory, FreeMemory: free,
+		Multiprocessors: i.Multiprocessors, Features: i.Features}
+	if i.ComputeMajor > 0 {
+		d.ComputeCapability = fmt.Sprintf("%d.%d", i.ComputeMajor, i.ComputeMinor)
+	}
+	return d
+}
+
+// Devices lists the devices that this build can use on this machine, the CPU first.
+func Devices() ([]DeviceInfo, error) {
+	infos, err := gpu.Devices()
+	if err != nil {
+		return nil, err
+	}
+	devices := make([]DeviceInfo, 0, len(infos))
+	for _, i := range infos {
+		var free int64
+		if d, err := gpu.Open(i.ID); err == nil {
+			free, _, _ = d.Memory()
+			i = d.Info()
+			d.Close()
+		}
+		devices = append(devices, deviceInfo(i, free))
+	}
+	return devices, nil
+}
+
+// NoGPU says why this build finds no GPU on this machine, nil where it finds one.
+func NoGPU() error {
+	d, err := gpu.Open("cuda")
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// deviceKind reads a device's name: "auto", or what package gpu opens.
+func deviceKind(name string) (string, error) {
+	kind, index, numbered := strings.Cut(strings.ToLower(name), ":")
+	n, err := strconv.Atoi(index)
+	if numbered && (err != nil || n < 0) {
+		kind = ""
+	}
+	switch kind {
+	case "gpu", "metal": // what users of other engines and systems type; here they mean CUDA
+		kind = "cuda"
+	case "cuda":
+	case "auto", "cpu":
+		if !numbered {
+			return kind, nil
+		}
+		kind = "unknown"
+	default:
+		kind = "unknown"
+	}
+	switch {
+	case kind == "unknown":
+		return "", fmt.Errorf("%w %q: want auto, cpu, cuda, cuda:N, gpu or metal", ErrUnknownDevice, name)
+	case numbered:
+		return kind + ":" + index, nil
+	}
+	return kind, nil
+}
+
+// OpenDevice opens the device that Open with these options would use, for package tensor. Where "auto" took no GPU, note
+// says why. The caller closes it.
+func OpenDevice(options ...Option) (d *gpu.Device, note string, err error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, "", err
+	}
+	return c.open()
+}
+
+// openDevice opens the device of a name. auto takes the first GPU, or else the CPU with a note that says why.
+func openDevice(name string, o ...gpu.Option) (d *gpu.Device, note string, err error) {
+	id, err := deviceKind(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if id != "auto" {
+		d, err = gpu.Open(id, o...)
+		return d, "", err
+	}
+	if d, err = gpu.Open("cuda", o...); err == nil {
+		return d, "", nil
+	}
+	note = "no GPU: " + err.Error()
+	d, err = gpu.Open("cpu", o...)
+	return d, note, err
+}

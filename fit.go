@@ -1,0 +1,113 @@
+package vibrant
+
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/model"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// Fit predicts the memory that a model with one session takes.
+type Fit struct {
+	Device         string `json:"device"`
+	Context        int    `json:"context"`
+	KVType         KVType `json:"kv_type"`
+	Memory         Memory `json:"memory"`
+	Limit          int64  `json:"limit"` // what may be used: the memory fraction, and on a GPU no more than is free
+	Fits           bool   `json:"fits"`
+	LargestContext int    `json:"largest_context"` // that would fit, at most the model's own; 0 if none
+
+	kvType tensor.DType
+}
+
+// PredictFit computes what Open with these options and NewSession would take, without loading.
+func PredictFit(path string, options ...Option) (*Fit, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d, _, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return predict(f, d, c)
+}
+
+func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
+	shape, err := model.ReadConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	p := &Fit{Device: d.Info().ID, Context: c.context, kvType: tensor.F16}
+	if p.Context == 0 {
+		p.Context = min(shape.Context, DefaultContext)
+	}
+	if c.kvType == KVF32 || c.kvType == KVAuto && allF32(f) {
+		p.kvType = tensor.F32
+	}
+	p.KVType = kvName(p.kvType)
+	free, total, err := d.Memory()
+	if err != nil {
+		return nil, err
+	}
+	p.Limit = int64(c.memoryFraction * float64(total))
+	if !d.Info().HostMemory {
+		p.Limit = min(p.Limit, free)
+	}
+	weights, err := shape.WeightBytes(f, d)
+	if err != nil {
+		return nil, err
+	}
+	need := func(context int) Memory {
+		return Memory{Weights: weights + shape.TableBytes(context), Cache: shape.CacheBytes(1, context, p.kvType),
+			Workspace: shape.WorkspaceBytes(min(c.chunk, context), 1)}
+	}
+	p.Memory = need(p.Context)
+	p.Fits = p.Memory.Total() <= p.Limit
+	// The need grows with the context: bisect for the largest that fits.
+	low, high := 0, max(shape.Context, p.Context)
+	for low < high {
+		middle := (low + high + 1) / 2
+		if need(middle).Total() <= p.Limit {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	p.LargestContext = low
+	return p, nil
+}
+
+// allF32 reports whether all matrices are F32: then a cache in F16 would be the least exact part.
+func allF32(f *gguf.File) bool {
+	for _, t := range f.Tensors() {
+		if len(t.Dims) > 1 && t.Type != gguf.F32 {
+			return false
+		}
+	}
+	return true
+}
+
+// err returns ErrDoesNotFit with the numbers where the model does not fit.
+func (p *Fit) err() error {
+	if p.Fits {
+		return nil
+	}
+	m := p.Memory
+	text := fmt.Sprintf("%v on %s: weights %.2f GB, cache %.2f GB (context %d), workspace %.2f GB make %.2f GB of %.2f GB",
+		ErrDoesNotFit, p.Device, gb(m.Weights), gb(m.Cache), p.Context, gb(m.Workspace), gb(m.Total()), gb(p.Limit))
+	if p.LargestContext > 0 {
+		text += fmt.Sprintf("; a context of %d (--ctx %d) would fit", p.LargestContext, p.LargestContext)
+	}
+	return wrapped{ErrDoesNotFit, text}
+}
+
+func gb(n int64) float64 { return float64(n) / 1e9 }

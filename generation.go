@@ -1,0 +1,68 @@
+package vibrant
+
+import (
+	"fmt"
+	"math"
+)
+
+// Generation says how the next token is chosen and when an answer ends. The zero value is not useful: start from
+// DefaultGeneration.
+type Generation struct {
+	Temperature      float64 // 0 takes the likeliest token; else logits are divided by it
+	TopK             int     // sample among so many of the likeliest tokens; 0 for all
+	TopP             float64 // ... among the likeliest that reach this probability together; 1 for all
+	MinP             float64 // ... among those at least this likely relative to the likeliest; 0 for all
+	RepeatPenalty    float64 // divides the logits of tokens among the last RepeatLastN (multiplies negative ones); 1 for none
+	PresencePenalty  float64 // is subtracted from the logits of such tokens; 0 for none
+	FrequencyPenalty float64 // is subtracted as often as they occur; 0 for none
+	RepeatLastN      int     // tokens that the penalties look back on
+	Seed             *uint64 // of the sampler; nil for a random one. The same seed gives the same tokens on the same build and device.
+
+	MaxTokens int      // ends an answer; 0 for no limit but the context
+	Stop      []string // texts that end an answer and are not part of it
+	IgnoreEOS bool     // never choose a token that ends the text
+}
+
+// DefaultGeneration returns llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties.
+func DefaultGeneration() Generation {
+	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64}
+}
+
+// Validate names the first field that is out of range.
+func (g Generation) Validate() error {
+	for _, f := range []struct {
+		name      string
+		value     float64
+		low, high float64
+	}{
+		{"temperature", g.Temperature, 0, 1e6},
+		{"top-k", float64(g.TopK), 0, math.MaxInt32},
+		{"top-p", g.TopP, 0, 1},
+		{"min-p", g.MinP, 0, 1},
+		{"repeat penalty", g.RepeatPenalty, 1e-6, 1e6},
+		{"presence penalty", g.PresencePenalty, -1e6, 1e6},
+		{"frequency penalty", g.FrequencyPenalty, -1e6, 1e6},
+		{"repeat window", float64(g.RepeatLastN), 0, math.MaxInt32},
+		{"most tokens", float64(g.MaxTokens), 0, math.MaxInt32},
+	} {
+		if !(f.value >= f.low && f.value <= f.high) {
+			return fmt.Errorf("%s is %v, want %v to %v", f.name, f.value, f.low, f.high)
+		}
+	}
+	for _, s := range g.Stop {
+		if s == "" {
+			return fmt.Errorf("a stop text is empty")
+		}
+	}
+	return nil
+}
+
+// FinishReason says why an answer ended.
+type FinishReason string
+
+const (
+	FinishNone    FinishReason = ""        // it has not, or failed
+	FinishStop    FinishReason = "stop"    // the model ended it, or a stop text was met
+	FinishLength  FinishReason = "length"  // MaxTokens were generated
+	FinishContext FinishReason = "context" // the context is full
+)

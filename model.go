@@ -1,0 +1,149 @@
+package vibrant
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// Info describes a loaded model.
+type Info struct {
+	Name               string     `json:"name"` // of the metadata
+	Architecture       string     `json:"architecture"`
+	Parameters         int64      `json:"parameters"`
+	Vocab              int        `json:"vocab"`
+	Layers             int        `json:"layers"`
+	Context            int        `json:"context"` // of a session
+	TrainedContext     int        `json:"trained_context"`
+	KVType             KVType     `json:"kv_type"`
+	HasTokenizer       bool       `json:"has_tokenizer"`
+	DecodeBytes        int64      `json:"decode_bytes"`          // of weights that one generated token reads
+	CacheBytesPerToken int64      `json:"cache_bytes_per_token"` // of keys and values
+	Memory             Memory     `json:"memory"`                // of the weights, and of one session
+	Device             DeviceInfo `json:"device"`
+	DeviceNote         string     `json:"device_note,omitempty"` // why "auto" took no GPU
+}
+
+// Memory counts bytes by kind.
+type Memory struct {
+	Weights   int64 `json:"weights"` // on a CPU they are the mapped file
+	Cache     int64 `json:"cache"`   // keys and values
+	Workspace int64 `json:"workspace"`
+}
+
+// Total returns the sum.
+func (m Memory) Total() int64 { return m.Weights + m.Cache + m.Workspace }
+
+// Info returns what the model is and where it runs.
+func (m *Model) Info() Info {
+	c := &m.model.Config
+	free, _, _ := m.device.Memory()
+	info := Info{
+		Name: c.Name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
+		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
+		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1, m.kvType),
+		Memory: Memory{Weights: m.model.WeightBytes(), Cache: c.CacheBytes(1, m.config.context, m.kvType),
+			Workspace: c.WorkspaceBytes(min(m.config.chunk, m.config.context), 1)},
+		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
+	}
+	for _, t := range m.file.Tensors() {
+		info.Parameters += int64(t.Elements())
+	}
+	return info
+}
+
+func kvName(t tensor.DType) KVType {
+	if t == tensor.F32 {
+		return KVF32
+	}
+	return KVF16
+}
+
+// Metadata returns all keys and values of the file, in its order.
+func (m *Model) Metadata() []KeyValue { return metadata(m.file) }
+
+// Tokenizer returns the model's tokenizer, or ErrNoTokenizer where its file has none.
+func (m *Model) Tokenizer() (*Tokenizer, error) {
+	if m.tokenizer == nil {
+		return nil, ErrNoTokenizer
+	}
+	return m.tokenizer, nil
+}
+
+// CheckIDs returns an error that names the first id outside the vocabulary.
+func (m *Model) CheckIDs(ids []int32) error { return m.model.CheckIDs(ids) }
+
+// Logits returns the logits [len(ids)][vocabulary] after each of ids.
+func (m *Model) Logits(ctx context.Context, ids []int32) ([][]float32, error) {
+	rows := make([][]float32, 0, len(ids))
+	err := m.EachLogits(ctx, ids, func(_ int, row []float32) error {
+		rows = append(rows, append([]float32(nil), row...))
+		return nil
+	})
+	return rows, err
+}
+
+// EachLogits calls f with the logits after each of ids in order. The slice is valid during the call only. It stops at
+// the first error that f returns.
+func (m *Model) EachLogits(ctx context.Context, ids []int32, f func(i int, logits []float32) error) error {
+	return m.withEngine(min(max(len(ids), 1), m.config.context), 32, func(s *engine.Session) error {
+		return contextError(s.Logits(ctx, ids, 0, f))
+	})
+}
+
+// withEngine runs f with a session of its own.
+func (m *Model) withEngine(context, logitRows int, f func(*engine.Session) error) error {
+	if err := m.life.enter(); err != nil {
+		return err
+	}
+	defer m.life.leave()
+	s, err := engine.New(m.model, engine.Options{Context: context, KVType: m.kvType, Chunk: m.config.chunk, LogitRows: logitRows})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return f(s)
+}
+
+// contextError puts the public error in place of the engine's.
+func contextError(err error) error {
+	if errors.Is(err, engine.ErrContextFull) {
+		return wrapped{ErrContextFull, strings.Replace(err.Error(), engine.ErrContextFull.Error(), ErrContextFull.Error(), 1)}
+	}
+	return err
+}
+
+// wrapped is an error with a text of its own.
+type wrapped struct {
+	error
+	text string
+}
+
+func (w wrapped) Error() string { return w.text }
+func (w wrapped) Unwrap() error { return w.error }
+
+// MeasureBandwidth measures in about half a second how fast the device's memory is, in bytes per second: a GPU's by
+// copying (read and written), a CPU's by reading with all of its threads. It is the roofline of generation.
+func (m *Model) MeasureBandwidth(ctx context.Context) (float64, error) {
+	if err := m.life.enter(); err != nil {
+		return 0, err
+	}
+	defer m.life.leave()
+	if m.device.Info().HostMemory {
+		return hostBandwidth(ctx, max(1, m.device.Info().Multiprocessors))
+	}
+	return copyBandwidth(ctx, m.device, 20*time.Millisecond)
+}
+
+// name returns what to call a model that does not say its name.
+func displayName(name, path string) string {
+	if name == "" {
+		return strings.TrimSuffix(filepath.Base(path), ".gguf")
+	}
+	return name
+}

@@ -1,0 +1,380 @@
+package vibrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/chat"
+	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+)
+
+// Token is a piece of an answer.
+type Token struct {
+	ID   int32  // -1 where Text was held back until the end
+	Text string // may be empty, where a character or stop text is not complete yet
+}
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string `json:"role"` // "system", "user" or "assistant"
+	Content string `json:"content"`
+}
+
+// Stats says what the newest answer took.
+type Stats struct {
+	PrefillTokens int           `json:"prefill_tokens"` // of the prompt, that were computed
+	ReusedTokens  int           `json:"reused_tokens"`  // of the prompt, that the session remembered
+	PrefillTime   time.Duration `json:"prefill_ns"`
+	DecodeTokens  int           `json:"decode_tokens"` // generated after the first
+	DecodeTime    time.Duration `json:"decode_ns"`     // without the time that the caller took between tokens
+	ContextUsed   int           `json:"context_used"`
+	Memory        Memory        `json:"memory"`
+}
+
+// PrefillRate returns tokens a second, 0 where there were none.
+func (s Stats) PrefillRate() float64 { return rate(s.PrefillTokens, s.PrefillTime) }
+
+// DecodeRate returns tokens a second, 0 where there were none.
+func (s Stats) DecodeRate() float64 { return rate(s.DecodeTokens, s.DecodeTime) }
+
+func rate(n int, d time.Duration) float64 {
+	if n == 0 || d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// Session is one conversation with a model, with memory of its own for what was said. Sessions of one model may be used
+// from different goroutines; one session does one thing at a time, and says ErrBusy meanwhile.
+type Session struct {
+	model   *Model
+	engine  *engine.Session
+	life    lifetime
+	busy    atomic.Bool
+	options Generation
+	system  string
+	history []Message
+
+	generated []int32
+	finish    FinishReason
+}
+
+// SessionOption adjusts NewSession.
+type SessionOption func(*Session)
+
+// WithSystem puts a system message in front of the conversation; an empty one is none.
+func WithSystem(text string) SessionOption { return func(s *Session) { s.system = text } }
+
+// WithGeneration sets how answers are generated, instead of DefaultGeneration.
+func WithGeneration(g Generation) SessionOption { return func(s *Session) { s.options = g } }
+
+// NewSession starts a conversation. The caller closes it; closing the model does so too.
+func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
+	if err := m.life.enter(); err != nil {
+		return nil, err
+	}
+	defer m.life.leave()
+	s := &Session{model: m, options: DefaultGeneration()}
+	for _, o := range options {
+		o(s)
+	}
+	if err := s.options.Validate(); err != nil {
+		return nil, err
+	}
+	e, err := engine.New(m.model, engine.Options{Context: m.config.context, KVType: m.kvType, Chunk: m.config.chunk})
+	if err != nil {
+		return nil, err
+	}
+	s.engine = e
+	s.life.release = func() error {
+		m.mu.Lock()
+		_, open := m.sessions[e] // not if the model has closed it
+		delete(m.sessions, e)
+		m.mu.Unlock()
+		if !open {
+			return nil
+		}
+		return e.Close()
+	}
+	m.mu.Lock()
+	m.sessions[e] = struct{}{}
+	m.mu.Unlock()
+	return s, nil
+}
+
+// Close gives the session's memory back; an answer under way ends with ErrClosed. Closing twice is harmless.
+func (s *Session) Close() error { return s.life.close() }
+
+// begin claims the session for one thing to do.
+func (s *Session) begin() error {
+	if !s.busy.CompareAndSwap(false, true) {
+		return ErrBusy
+	}
+	err := s.model.life.enter()
+	if err == nil {
+		if err = s.life.enter(); err != nil {
+			s.model.life.leave()
+		}
+	}
+	if err != nil {
+		s.busy.Store(false)
+	}
+	return err
+}
+
+func (s *Session) end() {
+	s.life.leave()
+	s.model.life.leave()
+	s.busy.Store(false)
+}
+
+// Send says text to the model and returns the tokens of its answer as they are generated. Nothing in text is taken for a
+// special token. Leaving the loop or cancelling ctx, also while the prompt is computed, stops the answer; what was said
+// of it stays in the history. After an error that comes before the first token the history is as it was.
+//
+// A prompt of which the session has computed the beginning, as it has in a conversation, is computed from there on.
+//
+// Likely errors: ErrContextFull, ErrNoTokenizer, ErrBusy, ErrClosed, the error of ctx.
+func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		if err := s.begin(); err != nil {
+			yield(Token{ID: -1}, err)
+			return
+		}
+		defer s.end()
+		said := append(slices.Clone(s.history), Message{"user", text})
+		ids, err := s.prompt(said)
+		if err != nil {
+			yield(Token{ID: -1}, err)
+			return
+		}
+		var answer strings.Builder
+		started := false
+		s.generate(ctx, ids, func(t Token, err error) bool {
+			started = started || err == nil
+			answer.WriteString(t.Text)
+			if started {
+				// The loop's body may look at the history, or leave.
+				s.history = append(said, Message{"assistant", answer.String()})
+			}
+			return yield(t, err)
+		})
+		if !started && s.finish == FinishStop {
+			s.history = append(said, Message{"assistant", ""})
+		}
+	}
+}
+
+// Complete continues a raw prompt, without the chat template. The begin token is put in front where the model wants it;
+// special tokens are not parsed. The conversation's history is neither used nor changed.
+func (s *Session) Complete(ctx context.Context, prompt string) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		t, err := s.model.Tokenizer()
+		var ids []int32
+		if err == nil {
+			ids, err = t.Encode(prompt, EncodeOptions{AddBOS: true})
+		}
+		if err != nil {
+			yield(Token{ID: -1}, err)
+			return
+		}
+		s.CompleteIDs(ctx, ids)(yield)
+	}
+}
+
+// CompleteIDs is Complete for a prompt of token ids. Without a tokenizer the tokens have no text.
+func (s *Session) CompleteIDs(ctx context.Context, ids []int32) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		if err := s.begin(); err != nil {
+			yield(Token{ID: -1}, err)
+			return
+		}
+		defer s.end()
+		s.generate(ctx, ids, yield)
+	}
+}
+
+// Prefill computes a prompt of token ids without generating, so that what starts with it later is answered sooner.
+func (s *Session) Prefill(ctx context.Context, ids []int32) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	s.engine.ResetStats()
+	return contextError(s.engine.Prefill(ctx, ids))
+}
+
+// prompt renders a conversation and returns its ids.
+func (s *Session) prompt(messages []Message) ([]int32, error) {
+	if s.model.tokenizer == nil {
+		return nil, ErrNoTokenizer
+	}
+	var list []chat.Message
+	if s.system != "" {
+		list = append(list, chat.NewMessage("system", s.system))
+	}
+	for _, m := range messages {
+		list = append(list, chat.NewMessage(m.Role, m.Content))
+	}
+	segments, err := s.model.template.RenderSegments(list, chat.Options{AddGenerationPrompt: true, MergeSystem: true})
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]tokenizer.Segment, len(segments))
+	for i, p := range segments {
+		parts[i] = tokenizer.Segment{Text: p.Text, ParseSpecial: !p.FromUser}
+	}
+	return s.model.tokenizer.t.EncodeSegments(parts, tokenizer.Options{AddBOS: true})
+}
+
+// generate computes a prompt and yields what follows.
+func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, error) bool) {
+	s.generated, s.finish = nil, FinishNone
+	s.engine.ResetStats()
+	fail := func(err error) { yield(Token{ID: -1}, contextError(err)) }
+	chooser := newChooser(s.options, ids)
+	err := s.engine.Ban(s.banned())
+	if err == nil {
+		err = s.engine.Prefill(ctx, ids)
+	}
+	if err != nil {
+		fail(err)
+		return
+	}
+	var decoder *tokenizer.Decoder
+	if t := s.model.tokenizer; t != nil {
+		decoder = t.t.NewDecoder()
+	}
+	stop := engine.NewStopText(s.options.Stop)
+	for s.finish == FinishNone {
+		if err := ctx.Err(); err != nil {
+			fail(err)
+			return
+		}
+		if s.life.isClosed() || s.model.life.isClosed() {
+			fail(ErrClosed)
+			return
+		}
+		id, err := s.engine.Next(chooser.engine())
+		if err != nil {
+			fail(err)
+			return
+		}
+		if s.ends(id) {
+			s.finish = FinishStop
+			break
+		}
+		chooser.accept(id)
+		s.generated = append(s.generated, id)
+		token := Token{ID: id}
+		if decoder != nil {
+			text, err := decoder.Next(id)
+			if err != nil && !errors.Is(err, tokenizer.ErrOutOfRange) { // rows that pad the matrix have no token
+				fail(err)
+				return
+			}
+			token.Text = stop.Next(text)
+		}
+		switch {
+		case stop.Stopped():
+			s.finish = FinishStop
+		case len(s.generated) == s.options.MaxTokens:
+			s.finish = FinishLength
+		case s.engine.Room() == 0:
+			s.finish = FinishContext
+		}
+		if !yield(token, nil) {
+			return
+		}
+		if s.finish == FinishNone {
+			if err := s.engine.Step(id, chooser.engine()); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}
+	if decoder != nil && !stop.Stopped() {
+		if rest := stop.Next(decoder.Flush()) + stop.Rest(); rest != "" {
+			yield(Token{ID: -1, Text: rest}, nil)
+		}
+	}
+}
+
+// ends reports whether a token ends the answer.
+func (s *Session) ends(id int32) bool {
+	return s.model.tokenizer != nil && !s.options.IgnoreEOS && s.model.tokenizer.IsEnd(id)
+}
+
+// banned returns the ids that may not be chosen.
+func (s *Session) banned() []int32 {
+	if s.options.IgnoreEOS && s.model.tokenizer != nil {
+		return s.model.tokenizer.t.EOGs()
+	}
+	return nil
+}
+
+// Reset forgets the conversation, but not the system message.
+func (s *Session) Reset() {
+	s.history, s.generated, s.finish = nil, nil, FinishNone
+	if s.begin() == nil {
+		s.engine.Reset()
+		s.end()
+	}
+}
+
+// History returns what was said, without the system message.
+func (s *Session) History() []Message { return slices.Clone(s.history) }
+
+// SetHistory replaces the conversation, without the system message.
+func (s *Session) SetHistory(h []Message) error {
+	for _, m := range h {
+		if m.Role == "" {
+			return fmt.Errorf("a message has no role")
+		}
+	}
+	s.history = slices.Clone(h)
+	return nil
+}
+
+// System returns the system message, "" for none.
+func (s *Session) System() string { return s.system }
+
+// SetSystem changes it from the next answer on.
+func (s *Session) SetSystem(text string) { s.system = text }
+
+// Generation returns how answers are generated.
+func (s *Session) Generation() Generation { return s.options }
+
+// SetGeneration changes it from the next answer on.
+func (s *Session) SetGeneration(g Generation) error {
+	if err := g.Validate(); err != nil {
+		return err
+	}
+	s.options = g
+	return nil
+}
+
+// Generated returns the ids of the newest answer.
+func (s *Session) Generated() []int32 { return append([]int32{}, s.generated...) }
+
+// Finish says why the newest answer ended.
+func (s *Session) Finish() FinishReason { return s.finish }
+
+// Stats says what the newest answer took.
+func (s *Session) Stats() Stats {
+	e := s.engine.Stats()
+	c := &s.model.model.Config
+	return Stats{
+		PrefillTokens: e.PrefillTokens, ReusedTokens: e.ReusedTokens, PrefillTime: e.PrefillTime,
+		DecodeTokens: e.DecodeTokens, DecodeTime: e.DecodeTime, ContextUsed: len(s.engine.Tokens()),
+		Memory: Memory{Weights: s.model.model.WeightBytes(), Cache: c.CacheBytes(1, s.model.config.context, s.model.kvType),
+			Workspace: c.WorkspaceBytes(min(s.model.config.chunk, s.model.config.context), 1)},
+	}
+}

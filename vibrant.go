@@ -1,0 +1,273 @@
+// Package vibrant runs GGUF language models in-process, on NVIDIA GPUs and CPUs.
+//
+//	model, err := vibrant.Open(ctx, "model.gguf")
+//	...
+//	defer model.Close()
+//	session, err := model.NewSession()
+//	...
+//	for token, err := range session.Send(ctx, "Why is the sky blue?") {
+//		...
+//		fmt.Print(token.Text)
+//	}
+//
+// A Model may be used from any number of goroutines, each with Sessions of its own, which share the weights. Weights stay
+// as the file has them: quantized ones are decoded inside the kernels. Architectures: llama (with Mistral, TinyLlama,
+// SmolLM, Llama 3), qwen2, qwen3.
+package vibrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/chat"
+	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/model"
+	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// Version is the version of this module and of libvibrant.
+const Version = "0.1.0"
+
+// Backends lists the kinds of devices that this build has kernels for: "go" or "c", and "cuda".
+func Backends() []string {
+	var names []string
+	if d, err := gpu.Open("cpu"); err == nil {
+		names = append(names, d.Info().Backend)
+		d.Close()
+	}
+	d, err := gpu.Open("cuda")
+	if err == nil {
+		d.Close()
+	}
+	if !errors.Is(err, gpu.ErrNotCompiled) {
+		names = append(names, "cuda")
+	}
+	return names
+}
+
+// DefaultContext is the context where none is asked for and the model was trained on more: a cache for all of it could
+// take more memory than the weights.
+const DefaultContext = 4096
+
+// KVType is the type that keys and values are kept in.
+type KVType string
+
+const (
+	KVAuto KVType = "auto" // F32 for models whose matrices all are F32, else F16
+	KVF16  KVType = "f16"
+	KVF32  KVType = "f32"
+)
+
+// ParseKVType reads "auto", "f16" or "f32".
+func ParseKVType(s string) (KVType, error) {
+	switch t := KVType(s); t {
+	case KVAuto, KVF16, KVF32:
+		return t, nil
+	}
+	return "", fmt.Errorf("unknown cache type %q: want auto, f16 or f32", s)
+}
+
+type config struct {
+	device         string
+	context        int
+	threads        int
+	chunk          int
+	memoryFraction float64
+	kvType         KVType
+	progress       func(Progress)
+}
+
+// Option adjusts Open.
+type Option func(*config)
+
+// WithDevice chooses the device: "cpu"; "cuda" (also "gpu" or "metal") for the first GPU, "cuda:1" for another; or
+// "auto", the default, for the first GPU where there is one and else the CPU. On a GPU nothing ever runs elsewhere: opening
+// a model there turns strictness on for the whole process (tensor.SetStrict).
+func WithDevice(name string) Option { return func(c *config) { c.device = name } }
+
+// WithContext sets how many tokens a session can hold. The default 0 means what the model was trained on, at most
+// DefaultContext.
+func WithContext(tokens int) Option { return func(c *config) { c.context = tokens } }
+
+// WithMemoryFraction caps what is used of the device's memory; the default 0 means 0.8.
+func WithMemoryFraction(f float64) Option { return func(c *config) { c.memoryFraction = f } }
+
+// WithThreads sets the threads of a CPU; the default 0 means one a core.
+func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
+
+// WithKVType sets the type that keys and values are kept in; the default is KVAuto.
+func WithKVType(t KVType) Option { return func(c *config) { c.kvType = t } }
+
+// WithPrefillChunk sets how many tokens of a prompt are computed at once; the default 0 means 512.
+func WithPrefillChunk(tokens int) Option { return func(c *config) { c.chunk = tokens } }
+
+// WithProgress has f called as loading goes on, from the goroutine of Open.
+func WithProgress(f func(Progress)) Option { return func(c *config) { c.progress = f } }
+
+// Progress says how far loading has come.
+type Progress = model.Progress
+
+func newConfig(options []Option) (config, error) {
+	c := config{device: "auto", kvType: KVAuto}
+	for _, o := range options {
+		o(&c)
+	}
+	if c.kvType == "" {
+		c.kvType = KVAuto
+	}
+	if _, err := ParseKVType(string(c.kvType)); err != nil {
+		return c, err
+	}
+	if c.context < 0 || c.threads < 0 || c.chunk < 0 {
+		return c, fmt.Errorf("context %d, threads %d, prefill chunk %d: none may be negative", c.context, c.threads, c.chunk)
+	}
+	if !(c.memoryFraction >= 0 && c.memoryFraction <= 1) {
+		return c, fmt.Errorf("memory fraction %v: want 0 to 1", c.memoryFraction)
+	}
+	if c.memoryFraction == 0 {
+		c.memoryFraction = 0.8
+	}
+	if c.chunk == 0 {
+		c.chunk = engine.DefaultChunk
+	}
+	return c, nil
+}
+
+func (c *config) open() (*gpu.Device, string, error) {
+	return openDevice(c.device, gpu.WithThreads(c.threads), gpu.WithPoolFraction(c.memoryFraction))
+}
+
+// Model is a language model on a device.
+type Model struct {
+	config     config
+	file       *gguf.File
+	device     *gpu.Device
+	deviceNote string
+	model      *model.Model
+	kvType     tensor.DType
+	tokenizer  *Tokenizer // nil: the file has none
+	template   *chat.Template
+	life       lifetime
+
+	mu       sync.Mutex
+	sessions map[*engine.Session]struct{}
+}
+
+// Open loads a model from a GGUF file; the path "" means the model that this build embeds. The caller closes it.
+//
+// Likely errors: a file that is missing, damaged or of an architecture or tensor type that is not supported;
+// ErrUnknownDevice; gpu.ErrNotCompiled and gpu.ErrNoDevice where a GPU was asked for; ErrDoesNotFit; ErrNoModel; the
+// error of ctx.
+func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := deviceKind(c.device); err != nil {
+		return nil, err
+	}
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, f, path, c)
+}
+
+// OpenBytes is Open for a GGUF file in memory, which must not change while the model is open.
+func OpenBytes(ctx context.Context, data []byte, options ...Option) (*Model, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	f, err := gguf.FromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, f, "", c)
+}
+
+// openFile opens a GGUF file, or the embedded one.
+func openFile(path string) (*gguf.File, error) {
+	if path == "" {
+		data := embedded()
+		if len(data) == 0 {
+			return nil, ErrNoModel
+		}
+		return gguf.FromBytes(data)
+	}
+	return gguf.Open(path)
+}
+
+func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, err error) {
+	m := &Model{config: c, file: f, sessions: map[*engine.Session]struct{}{}}
+	m.life.release = m.release
+	defer func() {
+		if err != nil {
+			m.Close()
+			if path != "" {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}()
+	t, err := tokenizer.FromGGUF(f)
+	if err == nil {
+		m.tokenizer = &Tokenizer{t}
+	} else if !errors.Is(err, tokenizer.ErrNoVocab) {
+		return nil, err
+	}
+	if m.template, err = chatTemplate(f, m.tokenizer); err != nil {
+		return nil, err
+	}
+	if m.device, m.deviceNote, err = c.open(); err != nil {
+		return nil, err
+	}
+	fit, err := predict(f, m.device, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := fit.err(); err != nil {
+		return nil, err
+	}
+	if !m.device.Info().HostMemory {
+		tensor.SetStrict(true)
+	}
+	m.kvType = fit.kvType
+	m.config.context = fit.Context
+	m.model, err = model.Load(ctx, f, m.device, model.Options{Context: fit.Context, Progress: c.progress})
+	if err != nil {
+		return nil, err
+	}
+	if !m.device.Info().HostMemory {
+		f.Close() // the weights are on the GPU; what is kept of the file was copied
+	}
+	return m, nil
+}
+
+// Close gives the model's memory back, and that of its sessions. Answers under way end with ErrClosed. Closing twice is
+// harmless.
+func (m *Model) Close() error { return m.life.close() }
+
+func (m *Model) release() error {
+	m.mu.Lock()
+	for s := range m.sessions {
+		s.Close()
+	}
+	m.sessions = nil
+	m.mu.Unlock()
+	if m.model != nil {
+		m.model.Close()
+	}
+	var err error
+	if m.device != nil {
+		err = m.device.Close()
+	}
+	if e := m.file.Close(); err == nil {
+		err = e
+	}
+	return err
+}
