@@ -89,7 +89,7 @@ standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
 nvccflags="-O3 -std=$standard -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
-cflags="-O3 -std=gnu11 -fPIC -pthread -Wall -DVB_WITH_CUDA"
+cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 [ -n "${DEBUG-}" ] && nvccflags+=" -G -g" && cflags+=" -g"
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
@@ -120,10 +120,7 @@ export -f compile
 export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
 
 sources=(cuda/*.cu)
-c_sources=()
-for source in csrc/*.c; do
-    [ -e "$source" ] && c_sources+=("$source")
-done
+c_sources=(csrc/*.c)
 printf '%s\0' "${sources[@]}" "${c_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
 
@@ -138,6 +135,6 @@ ar rcs "$out/libvibrant_cuda.a" $(objects "${sources[@]}")
 cp -f "$cudart" "$out/libcudart_static.a"
 # Hidden but for vb_*: the runtime inside must not meet another CUDA runtime in the same process.
 echo '{ global: vb_*; local: *; };' >"$out/exports"
-"${CXX:-g++}" -shared -o "$out/libvibrant_cuda.so" -Wl,--version-script="$out/exports" ${c_sources:+-Wl,--no-undefined} \
+"${CXX:-g++}" -shared -o "$out/libvibrant_cuda.so" -Wl,--version-script="$out/exports" -Wl,--no-undefined \
     $(objects "${sources[@]}" "${c_sources[@]}") "$out/libcudart_static.a" -lm -ldl -lrt -lpthread
 echo "$out/libvibrant_cuda.a and libvibrant_cuda.so hold kernels for compute capability ${archs// /, }"
