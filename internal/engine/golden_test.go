@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/fake"
 	"github.com/vibrant-ml/vibrant/internal/gguf"
 	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/internal/model"
@@ -20,11 +21,21 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// eachDevice runs a test on every device that this build can use here: the CPU as it is, in pure Go, and a GPU.
+// eachDevice runs a test on every device that this build can use here: the CPU as it is and in pure Go, a GPU, and a fake
+// GPU, which shows on any machine whether waits, captures and copies are where they must be.
 func eachDevice(t *testing.T, f func(t *testing.T, d *gpu.Device)) {
 	open := map[string]func() (*gpu.Device, error){
 		"go":   func() (*gpu.Device, error) { return gpu.OpenBackend(purego.Backend(), 0) },
 		"cuda": func() (*gpu.Device, error) { return gpu.Open("cuda") },
+		"fake": func() (*gpu.Device, error) {
+			b := fake.New(fake.Config{})
+			t.Cleanup(func() {
+				for _, err := range b.GPU(0).Misuse() {
+					t.Error(err)
+				}
+			})
+			return gpu.OpenBackend(b, 0)
+		},
 	}
 	if cpu, err := gpu.Open("cpu"); err == nil {
 		if b := cpu.Info().Backend; b != "go" {
