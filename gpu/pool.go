@@ -120,6 +120,7 @@ func (p *Pool) take(b *block, s *Stream) {
 	p.stats.Cached -= b.size
 	p.stats.InUse += b.size
 	p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
+	p.keep(b, s.capture.Load())
 }
 
 // get returns a block of at least that many bytes for work on s.
@@ -133,6 +134,29 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 		p.mu.Unlock()
 		return nil, s.usable()
 	}
+	b := p.cached(s, class)
+	p.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	if b := p.move(s, class); b != nil {
+		return b, nil
+	}
+	b, err := p.fresh(s, class, size)
+	if errors.Is(err, ErrOutOfMemory) {
+		b, err = p.retry(s, class, size)
+		if err != nil {
+			err = p.explain(err, bytes)
+		}
+	}
+	if err != nil {
+		return nil, p.dev.check(err)
+	}
+	return b, nil
+}
+
+// cached takes a kept block that s may use at once, nil if there is none. The caller holds mu.
+func (p *Pool) cached(s *Stream, class int) *block {
 	c := s.capture.Load()
 	if c != nil {
 		if free := c.free[class]; len(free) > 0 {
@@ -140,8 +164,7 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 			c.free[class] = free[:len(free)-1]
 			b.refs++
 			p.stats.Hits++
-			p.mu.Unlock()
-			return b, nil
+			return b
 		}
 	}
 	b := pop(&s.free, class)
@@ -150,37 +173,47 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 	}
 	if b != nil {
 		p.take(b, s)
-		if c != nil {
-			p.keep(c, b)
-		}
-		p.mu.Unlock()
-		return b, nil
 	}
-	p.mu.Unlock()
-
-	if b := p.move(s, class); b != nil {
-		return b, nil
-	}
-	b, err := p.fresh(s, class, size)
-	if errors.Is(err, ErrOutOfMemory) {
-		p.reclaim()
-		if b, err = p.fresh(s, class, size); err != nil {
-			err = p.explain(err, bytes)
-		}
-	}
-	if err != nil {
-		return nil, p.dev.check(err)
-	}
-	if c != nil {
-		p.mu.Lock()
-		p.keep(c, b)
-		p.mu.Unlock()
-	}
-	return b, nil
+	return b
 }
 
-// keep holds a block for the graph that is being captured. The caller holds mu.
-func (p *Pool) keep(c *capture, b *block) {
+// retry is get at the limit: it gives back what is kept, collects what the program dropped, and asks once more.
+func (p *Pool) retry(s *Stream, class int, size int64) (*block, error) {
+	p.mu.Lock()
+	p.stats.Retries++
+	p.mu.Unlock()
+	p.Trim()
+	collect()
+	p.mu.Lock()
+	b := p.cached(s, class) // a dropped buffer's block may be just right
+	p.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	p.Trim()
+	return p.fresh(s, class, size)
+}
+
+// collect runs the garbage collector until the cleanups of dropped buffers have run: what only they held is found by a
+// second collection.
+func collect() {
+	for range 2 {
+		done := make(chan struct{})
+		sentinel := new([64]byte)
+		runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, done)
+		runtime.GC()
+		select {
+		case <-done:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// keep holds a block for the graph that is being captured, if one is. The caller holds mu.
+func (p *Pool) keep(b *block, c *capture) {
+	if c == nil {
+		return
+	}
 	if _, kept := c.kept[b]; !kept {
 		c.kept[b] = struct{}{}
 		b.refs++
@@ -205,11 +238,6 @@ func (p *Pool) move(s *Stream, class int) *block {
 		p.stats.Moved++
 		p.mu.Unlock()
 		if done || s.afterIfIdle(other) {
-			if c := s.capture.Load(); c != nil {
-				p.mu.Lock()
-				p.keep(c, b)
-				p.mu.Unlock()
-			}
 			return b
 		}
 		p.mu.Lock()
@@ -249,6 +277,7 @@ func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
 	} else {
 		b = &block{pool: p, ptr: ptr, size: size, class: class, owner: s, refs: 1}
 		p.blocks[b] = struct{}{}
+		p.keep(b, s.capture.Load())
 		p.stats.Misses++
 		p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
 	}
@@ -308,7 +337,7 @@ func (p *Pool) put(b *block) {
 		for _, u := range users {
 			if c := u.capture.Load(); c != nil { // the graph that is being captured there may use it
 				p.mu.Lock()
-				p.keep(c, b)
+				p.keep(b, c)
 				b.users = append(b.users, u)
 				p.mu.Unlock()
 			} else if !u.closed.Load() && b.owner.after(u) != nil { // a stream that ended has finished
@@ -342,7 +371,7 @@ func (p *Pool) drop(b *block) {
 		return
 	}
 	if c := b.owner.capture.Load(); c != nil {
-		p.keep(c, b)
+		p.keep(b, c)
 		if b.refs--; b.refs == 1 {
 			c.free[b.class] = append(c.free[b.class], b)
 		}
@@ -394,25 +423,6 @@ func (p *Pool) Trim() int64 {
 		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
 	}
 	return bytes
-}
-
-// reclaim gives back what can be given back: kept blocks, and buffers that the program dropped without freeing them.
-func (p *Pool) reclaim() {
-	p.mu.Lock()
-	p.stats.Retries++
-	p.mu.Unlock()
-	p.Trim()
-	for range 2 { // objects with cleanups are found by the first collection, what only they held by the second
-		collected := make(chan struct{})
-		sentinel := new([16]byte)
-		runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, collected)
-		runtime.GC()
-		select {
-		case <-collected:
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	p.Trim()
 }
 
 // close gives everything back. Buffers may still exist; what they give back later is ignored. The caller holds the
