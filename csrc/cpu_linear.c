@@ -79,21 +79,68 @@ static void float_range(void *context, int worker, int64_t begin, int64_t end) {
         float_panels(j, j->scratch + worker * j->worker_bytes, begin, end);
 }
 
-vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
-    if (w->layout != VB_STORED) return VB_UNSUPPORTED;
-    vb_cpu_device *device = vb_cpu_device_of(stream);
-    vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = device->simd};
-    job.row_bytes = w->cols / vb_dtype_block_size(w->type) * vb_dtype_block_bytes(w->type);
-    int threads = vb_cpu_pool_threads(device->pool);
-    if (n < PANEL_ROWS) {
-        vb_cpu_parallel(stream, w->rows, vb_cpu_grain(w->cols * n), float_range, &job);
+static vb_status float_linear(vb_linear_job *job, vb_stream *stream) {
+    if (job->n < PANEL_ROWS) {
+        vb_cpu_parallel(stream, job->w.rows, vb_cpu_grain(job->w.cols * job->n), float_range, job);
         return VB_OK;
     }
-    job.worker_bytes = PANEL_BYTES;
-    job.scratch = vb_cpu_scratch(stream, job.worker_bytes * threads);
-    if (!job.scratch) return VB_OUT_OF_MEMORY;
-    vb_cpu_parallel(stream, w->rows, VB_PANEL, float_range, &job);
+    job->worker_bytes = PANEL_BYTES;
+    job->scratch = vb_cpu_scratch(stream, job->worker_bytes * vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool));
+    if (!job->scratch) return VB_OUT_OF_MEMORY;
+    vb_cpu_parallel(stream, job->w.rows, VB_PANEL, float_range, job);
     return VB_OK;
+}
+
+#if VB_X86
+/* ---- quantized weights with vector integers (cpu_linear.h) ------------------------------------------------------------------ */
+
+/* Rows of x from which panels of 16 (8) rows pay. */
+enum { INT8_PANEL_ROWS = 4 };
+
+static void round_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    vb_cpu_linear_round(context, begin, end);
+}
+
+static void int8_range(void *context, int worker, int64_t begin, int64_t end) {
+    const vb_linear_job *j = context;
+    bool avx512 = j->simd == VB_SIMD_AVX512;
+    if (j->n < INT8_PANEL_ROWS)
+        (avx512 ? vb_cpu_linear_rows_avx512 : vb_cpu_linear_rows_avx2)(j, begin, end);
+    else
+        (avx512 ? vb_cpu_linear_panels_avx512 : vb_cpu_linear_panels_avx2)(j, j->scratch + worker * j->worker_bytes, begin, end);
+}
+
+static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
+    int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), bytes;
+    job->block_bytes = vb_dtype_block_bytes(job->w.type);
+    job->chunk_bytes = VB_CHUNK / vb_dtype_block_size(job->w.type) * job->block_bytes;
+    job->chunks = (job->w.cols + VB_CHUNK - 1) / VB_CHUNK;
+    job->worker_bytes = VB_PANEL_SCRATCH;
+    int64_t x_chunks = job->chunks * job->n;
+    if (__builtin_mul_overflow(x_chunks, (int64_t)sizeof(vb_x_chunk), &bytes)) return VB_OUT_OF_MEMORY;
+    if (__builtin_add_overflow(bytes, threads * job->worker_bytes, &bytes)) return VB_OUT_OF_MEMORY;
+    job->scratch = vb_cpu_scratch(stream, bytes);
+    if (!job->scratch) return VB_OUT_OF_MEMORY;
+    job->q = (vb_x_chunk *)(job->scratch + threads * job->worker_bytes);
+    vb_cpu_parallel(stream, x_chunks, 32, round_range, job);
+
+    /* Ranges of 16 rows, or of 32 KiB of weights where that is more: small against the whole, large against a hand-over. */
+    int64_t grain = 16;
+    if (job->n < INT8_PANEL_ROWS) grain = (vb_max((32 << 10) / vb_max(job->row_bytes, 1), 1) + 15) / 16 * 16;
+    vb_cpu_parallel(stream, job->w.rows, grain, int8_range, job);
+    return VB_OK;
+}
+#endif
+
+vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
+    if (w->layout != VB_STORED) return VB_UNSUPPORTED;
+    vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
+    job.row_bytes = w->cols / vb_dtype_block_size(w->type) * vb_dtype_block_bytes(w->type);
+#if VB_X86
+    if (vb_dtype_block_size(w->type) > 1 && job.simd >= VB_SIMD_AVX2) return int8_linear(&job, stream);
+#endif
+    return float_linear(&job, stream);
 }
 
 vb_status vb_cpu_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {

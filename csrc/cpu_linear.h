@@ -1,24 +1,32 @@
 /* cpu_linear.h: products of quantized weights with activations rounded to int8, for processors with vector integers.
  *
- * Activations. x is rounded in groups of eight: int8 codes with one float scale. (Groups of 32, as in ggml's Q8_0, give
- * 0.55 % RMS error on Gaussian values, more than vibrant.h allows; groups of eight give 0.41 %, and with one scale for
- * two 32-bit lanes of a dot product they cost nothing extra.) Beside them lie the sums of each 16 rounded values: a
- * weight is scale * q - min with unsigned q, so the second term costs one multiply-add in 16 elements.
+ * Activations are rounded in groups of eight: int8 codes with one float scale. (Groups of 32, as in ggml's Q8_0, give
+ * 0.55 % RMS error on Gaussian values, more than vibrant.h allows. Groups of eight give 0.41 % and cost no more: a scale
+ * serves two of the 32-bit lanes that an integer dot product ends in.)
  *
- * Rows are padded with zeros to whole K-blocks of 256. */
+ * Weights of every type are read as scale * q - min with unsigned codes q, in chunks of 256 elements with a scale and a
+ * min for each 16. The signed types become unsigned by an offset, which goes into min. The second term needs only the sum
+ * of 16 activations: one multiply-add for a whole vector of codes. The sums are of the rounded activations, so that what
+ * rounding adds to one term it takes from the other.
+ *
+ * For one row of x the codes of a weight row are unpacked in registers (rows). For many rows of x, 16 or 8 weight rows
+ * are unpacked and transposed, so that a vector lane is a weight row: an integer dot product then runs along the lane,
+ * and scales are applied once in eight elements for all rows of the vector (panels). */
 #ifndef VB_CPU_LINEAR_H
 #define VB_CPU_LINEAR_H
 
 #include "cpu.h"
 
-enum { VB_X_GROUP = 8, VB_X_SUM = 16 };
+enum { VB_CHUNK = 256, VB_GROUP = 8 };
 
-typedef struct vb_activations {
-    int8_t *codes;  /* [n][stride] */
-    float *scales;  /* [n][stride / 8] */
-    float *sums;    /* [n][stride / 16] */
-    int64_t stride; /* cols rounded up to a multiple of 256 */
-} vb_activations;
+/* 256 rounded activations of one row of x; eight cache lines. */
+typedef struct vb_x_chunk {
+    int8_t codes[VB_CHUNK];
+    float scales[VB_CHUNK / VB_GROUP];
+    float sums[VB_CHUNK / 16]; /* of 16 and of 32 rounded values */
+    float sums32[VB_CHUNK / 32];
+    float padding[8];
+} vb_x_chunk;
 
 typedef struct vb_linear_job {
     float *y;
@@ -26,26 +34,44 @@ typedef struct vb_linear_job {
     vb_weight w;
     const float *bias; /* or NULL */
     int64_t n;
-    int64_t row_bytes; /* of w */
+    int64_t row_bytes, chunk_bytes, block_bytes; /* of w */
+    int64_t chunks;                              /* of a row, the last one padded with zeros */
+    vb_x_chunk *q;     /* [chunks][n] */
     vb_simd simd;
-    vb_activations q;
     char *scratch; /* of the workers */
     int64_t worker_bytes;
 } vb_linear_job;
 
+/* Bytes that a panel needs of a worker's scratch, and how many rows of x share a panel at most. */
+enum { VB_PANEL_ROWS_OF_X = 256, VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 * 4 + VB_PANEL_ROWS_OF_X * 16 * 4 + 4096 };
+
 #if VB_X86
-/* Whether there is vector code for the type. */
-bool vb_cpu_linear_has_avx2(vb_dtype type);
-bool vb_cpu_linear_has_avx512(vb_dtype type);
+/* Rounds x for chunks begin..end-1 of [chunks][n]. */
+void vb_cpu_linear_round(const vb_linear_job *job, int64_t begin, int64_t end);
 
-/* Rounds rows begin..end-1 of x. */
-void vb_cpu_linear_round_avx2(const vb_linear_job *job, int64_t begin, int64_t end);
-
-/* Computes outputs begin..end-1, for all rows of x: one by one, or by panels of rows (more work before the first). */
+/* Compute outputs begin..end-1 for all rows of x. */
 void vb_cpu_linear_rows_avx2(const vb_linear_job *job, int64_t begin, int64_t end);
 void vb_cpu_linear_rows_avx512(const vb_linear_job *job, int64_t begin, int64_t end);
 void vb_cpu_linear_panels_avx2(const vb_linear_job *job, char *scratch, int64_t begin, int64_t end);
 void vb_cpu_linear_panels_avx512(const vb_linear_job *job, char *scratch, int64_t begin, int64_t end);
 #endif
+
+/* Where chunk c of weight row r lies. Types of 32-element blocks may end in part of a chunk (`live` of its 16 scales
+ * count); reading a whole chunk there is harmless, since the activations beyond are zero, except past the end of the
+ * matrix: there the blocks are copied to `copy`. */
+VB_INLINE const void *vb_chunk_at(const vb_linear_job *j, int64_t r, int64_t c, char *copy, int *live) {
+    int64_t bytes = j->chunk_bytes;
+    const char *row = (const char *)j->w.data + r * j->row_bytes, *at = row + c * bytes;
+    int64_t left = j->row_bytes - c * bytes;
+    *live = 16;
+    if (left >= bytes) return at;
+    *live = (int)(2 * (left / j->block_bytes));
+    const char *end = (const char *)j->w.data + j->w.rows * j->row_bytes;
+    if (end - at >= bytes) return at;
+    memset(copy, 0, (size_t)bytes);
+    return memcpy(copy, at, (size_t)left);
+}
+
+enum { VB_CHUNK_COPY = 272 }; /* the largest chunk of a 32-element type: eight blocks of Q8_0 */
 
 #endif
