@@ -19,6 +19,7 @@ type Fit struct {
 	Fits           bool   `json:"fits"`
 	LargestContext int    `json:"largest_context"` // that would fit, at most the model's own; 0 if none
 
+	name   string
 	kvType tensor.DType
 }
 
@@ -46,7 +47,7 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Fit{Device: d.Info().ID, Context: c.context, kvType: tensor.F16}
+	p := &Fit{Device: d.Info().ID, Context: c.context, name: shape.Name, kvType: tensor.F16}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Info describes a loaded model.
 type Info struct {
-	Name               string     `json:"name"` // of the metadata
+	Name               string     `json:"name"` // of the metadata, or else of the file
 	Architecture       string     `json:"architecture"`
 	Parameters         int64      `json:"parameters"`
 	Vocab              int        `json:"vocab"`
@@ -44,7 +44,7 @@ func (m *Model) Info() Info {
 	c := &m.model.Config
 	free, _, _ := m.device.Memory()
 	info := Info{
-		Name: c.Name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
+		Name: m.name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
 		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1, m.kvType),
 		Memory: Memory{Weights: m.model.WeightBytes(), Cache: c.CacheBytes(1, m.config.context, m.kvType),
@@ -140,7 +140,7 @@ func (m *Model) MeasureBandwidth(ctx context.Context) (float64, error) {
 	return copyBandwidth(ctx, m.device, 20*time.Millisecond)
 }
 
-// name returns what to call a model that does not say its name.
+// displayName returns what to call a model that may not say its name.
 func displayName(name, path string) string {
 	if name == "" {
 		return strings.TrimSuffix(filepath.Base(path), ".gguf")

@@ -2,7 +2,6 @@ package vibrant
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/tokenizer"
 )
@@ -55,14 +54,3 @@ func (t *Tokenizer) VocabSize() int { return t.t.VocabSize() }
 
 // Warnings says in what the tokenizer may differ from the one that the model was trained with.
 func (t *Tokenizer) Warnings() []string { return t.t.Warnings() }
-
-// decode returns the text of ids as they continue something.
-func (t *Tokenizer) continuation(ids []int32) string {
-	d := t.t.NewDecoder()
-	var b strings.Builder
-	for _, id := range ids {
-		s, _ := d.Next(id)
-		b.WriteString(s)
-	}
-	return b.String() + d.Flush()
-}

@@ -145,6 +145,7 @@ func (c *config) open() (*gpu.Device, string, error) {
 // Model is a language model on a device.
 type Model struct {
 	config     config
+	name       string
 	file       *gguf.File
 	device     *gpu.Device
 	deviceNote string
@@ -236,6 +237,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if !m.device.Info().HostMemory {
 		tensor.SetStrict(true)
 	}
+	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
 	m.config.context = fit.Context
 	m.model, err = model.Load(ctx, f, m.device, model.Options{Context: fit.Context, Progress: c.progress})

@@ -138,9 +138,6 @@ func benchModel(cmd *cobra.Command, m *modelFlags, prompts, gens []int, repetiti
 	}
 
 	name := info.Name
-	if name == "" {
-		name = strings.TrimSuffix(filepath.Base(m.model), ".gguf")
-	}
 	var w io.Writer = cmd.OutOrStdout()
 	if quiet {
 		w = io.Discard

@@ -79,6 +79,11 @@ func (m *modelFlags) open(cmd *cobra.Command, more ...vibrant.Option) (*vibrant.
 		return nil, err
 	}
 	progress.done()
+	if tokenizer, err := model.Tokenizer(); err == nil {
+		for _, w := range tokenizer.Warnings() {
+			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", w)
+		}
+	}
 	if m.verbose {
 		info := model.Info()
 		e := cmd.ErrOrStderr()
