@@ -138,7 +138,8 @@ vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const floa
     vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
     job.row_bytes = w->cols / vb_dtype_block_size(w->type) * vb_dtype_block_bytes(w->type);
 #if VB_X86
-    if (vb_dtype_block_size(w->type) > 1 && job.simd >= VB_SIMD_AVX2) return int8_linear(&job, stream);
+    /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact products. */
+    if (vb_dtype_block_size(w->type) > 1 && w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2) return int8_linear(&job, stream);
 #endif
     return float_linear(&job, stream);
 }
