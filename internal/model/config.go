@@ -50,6 +50,14 @@ var architectures = map[string]architecture{
 	"qwen3": qwen3,
 }
 
+// unknownKeys change what a model computes, in ways that other architectures use and none of these does: a file that has
+// one would be computed wrongly.
+var unknownKeys = []string{
+	"attention.sliding_window_pattern", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
+	"attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
+	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual",
+}
+
 // Limits on what a header may ask for, far above any model known, so that sizes computed from a hostile file can
 // neither overflow nor be allocated.
 const (
@@ -110,10 +118,14 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 		return nil, fmt.Errorf("%s.attention.head_count %d is no multiple of head_count_kv %d", name, c.Heads, c.KVHeads)
 	case experts > 0:
 		return nil, fmt.Errorf("%s.expert_count is %d: mixtures of experts are not supported", name, experts)
-	case f.Has(name + ".attention.sliding_window_pattern"):
-		return nil, fmt.Errorf("%s.attention.sliding_window_pattern: windows that differ by layer are not supported", name)
 	case !(c.Epsilon > 0) || math.IsInf(float64(c.Epsilon), 0):
 		return nil, fmt.Errorf("%s.attention.layer_norm_rms_epsilon is %v", name, c.Epsilon)
+	}
+
+	for _, key := range unknownKeys {
+		if f.Has(name + "." + key) {
+			return nil, fmt.Errorf("key %q: not supported", name+"."+key)
+		}
 	}
 
 	embedding, err := f.Tensor("token_embd.weight")

@@ -58,6 +58,7 @@ func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 		{"base", tiny, add("llama.rope.freq_base", float32(-1)), "rope.freq_base"},
 		{"type of key", tiny, add("llama.rope.freq_base", "10000"), "llama.rope.freq_base"},
 		{"windows by layer", tiny, add("llama.attention.sliding_window_pattern", uint32(2)), "sliding_window_pattern"},
+		{"scaled logits", tiny, add("llama.logit_scale", float32(2)), "llama.logit_scale"},
 		{"unknown tensor", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.ffn_gate_inp.weight", gguf.F32, []int{4}, f32(4)) }, "blk.0.ffn_gate_inp.weight"},
 		{"layer too many", tiny, func(w *gguf.Writer) { w.AddTensor("blk.2.attn_norm.weight", gguf.F32, []int{32}, f32(32)) }, "blk.2.attn_norm.weight"},
 		{"norms of qwen3 in llama", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q_norm.weight", gguf.F32, []int{8}, f32(8)) }, "blk.0.attn_q_norm.weight"},
