@@ -113,6 +113,9 @@ func (c *chat) interactive() error {
 	defer lines.close()
 	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
 	base := context.WithoutCancel(c.cmd.Context())
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
 	fmt.Fprintf(c.cmd.OutOrStdout(), "%s on %s. /help lists the commands.\n", c.model.Info().Name, c.model.Info().Device.ID)
 	for {
 		text, err := readTurn(lines)
@@ -138,9 +141,7 @@ func (c *chat) interactive() error {
 			}
 			continue
 		}
-		ctx, stop := signal.NotifyContext(base, os.Interrupt)
-		err = c.answer(ctx, text)
-		stop()
+		err = c.interruptible(base, interrupts, text)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %v\n", err)
 			if errors.Is(err, vibrant.ErrDeviceLost) {
@@ -148,4 +149,22 @@ func (c *chat) interactive() error {
 			}
 		}
 	}
+}
+
+// interruptible answers until an interrupt comes.
+func (c *chat) interruptible(ctx context.Context, interrupts <-chan os.Signal, text string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select {
+	case <-interrupts: // of earlier, when there was nothing to stop
+	default:
+	}
+	go func() {
+		select {
+		case <-interrupts:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return c.answer(ctx, text)
 }

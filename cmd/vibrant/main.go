@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,7 +26,9 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	// Reading a mapped model file that somebody truncates meanwhile faults; this makes it a panic, and so a message.
 	debug.SetPanicOnFault(true)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first Ctrl-C cancels; a second one, should that take too long, ends the process as it would without this.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	context.AfterFunc(ctx, stop)
 	defer stop()
 	defer func() {
 		if p := recover(); p != nil {
