@@ -27,24 +27,8 @@ func candidates(c Chooser) int {
 	return c.Candidates()
 }
 
-// stepKey says what a captured step computes: up to what length of the cache it may be replayed, and how many of the
-// likeliest tokens it finds after the logits (1: the next token; 0: none, the host reads all logits).
-type stepKey struct{ kvLen, candidates int }
-
 // noChoice says that nothing was computed from the logits yet.
 const noChoice = -1
-
-// firstBucket is the shortest bound of the cache's length that a step is captured for. Bounds double from there: a step's
-// attention is launched for at most twice the length, and a long answer captures a handful of graphs.
-const firstBucket = 256
-
-func (s *Session) bucket(n int) int {
-	b := firstBucket
-	for b < n {
-		b *= 2
-	}
-	return min(b, s.opts.Context)
-}
 
 // Next chooses a token by the logits after the newest Prefill or Step, and waits for them. At most four bytes a token
 // come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
@@ -99,14 +83,14 @@ func (s *Session) Step(id int32, c Chooser) error {
 		return err
 	}
 	start := time.Now()
-	key := stepKey{s.bucket(len(s.tokens) + 1), candidates(c)}
+	key := stepKey{1, s.bucket(len(s.tokens) + 1), candidates(c)}
 	err := s.prepareChoice(key.candidates)
 	if err == nil && s.onDevice != int64(id) {
 		err = s.stepID.WriteInt32s([]int32{id})
 	}
 	s.onDevice, s.chosen = noChoice, noChoice
 	if err == nil {
-		err = s.run(key)
+		err = s.steps.run(s.stream, key, func() error { return s.step(key) })
 	}
 	if err != nil {
 		s.logits = nil // the position on the device may have moved: only a Prefill helps
@@ -117,36 +101,6 @@ func (s *Session) Step(id int32, c Chooser) error {
 	s.stats.DecodeTokens++
 	s.stats.DecodeTime += time.Since(start)
 	return nil
-}
-
-// run replays the step of a key. The first time it is computed as it stands, since what a library sets up at its first
-// call may not be captured; the second time it is captured.
-func (s *Session) run(key stepKey) error {
-	graph, seen := s.steps[key]
-	if !seen {
-		s.steps[key] = nil
-		return s.step(key)
-	}
-	if graph == nil {
-		var err error
-		if graph, err = s.stream.Capture(func() error { return s.step(key) }); err != nil {
-			return err
-		}
-		s.steps[key] = graph
-	}
-	return graph.Launch()
-}
-
-// dropSteps gives captured steps back.
-func (s *Session) dropSteps(which func(stepKey) bool) {
-	for key, g := range s.steps {
-		if which(key) {
-			if g != nil {
-				g.Close()
-			}
-			delete(s.steps, key)
-		}
-	}
 }
 
 // step enqueues one token: everything that changes from one to the next is read from device memory.
@@ -181,7 +135,7 @@ func (s *Session) prepareChoice(k int) (err error) {
 	if k <= 1 || s.topIDs != nil && s.topIDs.Dim(1) == k {
 		return nil
 	}
-	s.dropSteps(func(key stepKey) bool { return key.candidates > 1 })
+	s.steps.drop(func(key stepKey) bool { return key.candidates > 1 })
 	s.topValues.Free()
 	s.topIDs.Free()
 	s.topIDs = nil
@@ -198,7 +152,7 @@ func (s *Session) Ban(ids []int32) error {
 	}
 	s.bannedIDs = slices.Clone(ids)
 	s.logits = nil
-	s.dropSteps(func(stepKey) bool { return true }) // they were captured with or without the old ones
+	s.steps.drop(all) // they were captured with or without the old ones
 	s.banned.Free()
 	s.banned = nil
 	if len(ids) == 0 {

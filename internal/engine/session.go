@@ -8,21 +8,11 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
-
-// ErrContextFull says that a prompt has more tokens than the session's context.
-var ErrContextFull = errors.New("the prompt does not fit into the context")
-
-// DefaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few
-// enough that cancelling is prompt and the workspace small.
-const DefaultChunk = 512
 
 // Options of a session.
 type Options struct {
@@ -34,25 +24,18 @@ type Options struct {
 
 // Session is one sequence of tokens with its cache. It is used by one goroutine at a time.
 type Session struct {
-	model  *model.Model
-	stream *gpu.Stream
-	opts   Options
-	cache  *model.Cache
-	work   *model.Workspace
-
+	runner
 	tokens []int32 // whose keys and values the cache holds
 
-	promptIDs, promptPositions *tensor.Tensor // [Chunk]
-	stepID, stepPosition       *tensor.Tensor // [1]: the newest token and where it goes
-	banned                     *tensor.Tensor // [1][Vocab]: -inf at banned ids, else 0; nil where none is
-	bannedIDs                  []int32
-	logits                     *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
-	row                        []float32      // logits on the host
-	topValues, topIDs          *tensor.Tensor // [1][k] for the choice that the steps were captured for
-	chosen                     int            // candidates that were computed from the logits, or noChoice
-	onDevice                   int64          // the id in stepID, where the host knows it, or noChoice
-	steps                      map[stepKey]*gpu.Graph
-	stats                      Stats
+	stepID, stepPosition *tensor.Tensor // [1]: the newest token and where it goes
+	banned               *tensor.Tensor // [1][Vocab]: -inf at banned ids, else 0; nil where none is
+	bannedIDs            []int32
+	logits               *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
+	topValues, topIDs    *tensor.Tensor // [1][k] for the choice that the steps were captured for
+	chosen               int            // candidates that were computed from the logits, or noChoice
+	onDevice             int64          // the id in stepID, where the host knows it, or noChoice
+	steps                steps
+	stats                Stats
 }
 
 // Stats counts what a session has done since it opened.
@@ -65,53 +48,26 @@ type Stats struct {
 }
 
 // New opens a session. Its memory is allocated here, in one go, and given back by Close.
-func New(m *model.Model, o Options) (_ *Session, err error) {
-	if o.Context < 1 || o.Context > m.MaxContext() {
-		return nil, fmt.Errorf("engine: context of %d tokens: want 1 to %d", o.Context, m.MaxContext())
+func New(m *model.Model, o Options) (*Session, error) {
+	s := &Session{steps: steps{}, chosen: noChoice, onDevice: noChoice}
+	err := s.open(m, 1, 1, min(max(o.LogitRows, 1), max(o.Context, 1)), o)
+	if err == nil {
+		err = s.ints(map[**tensor.Tensor]int{&s.stepID: 1, &s.stepPosition: 1})
 	}
-	if o.Chunk == 0 {
-		o.Chunk = DefaultChunk
-	}
-	o.Chunk = min(o.Chunk, o.Context)
-	o.LogitRows = min(max(o.LogitRows, 1), o.Chunk)
-	s := &Session{model: m, opts: o, steps: map[stepKey]*gpu.Graph{}, chosen: noChoice, onDevice: noChoice}
-	if s.stream, err = m.Device().NewStream(); err != nil {
+	if err != nil {
+		s.Close()
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	if s.cache, err = m.NewCache(s.stream, 1, o.Context, o.KVType); err != nil {
-		return nil, err
-	}
-	if s.work, err = m.NewWorkspace(s.stream, o.Chunk, o.LogitRows); err != nil {
-		return nil, err
-	}
-	for _, t := range []struct {
-		place **tensor.Tensor
-		n     int
-	}{{&s.promptIDs, o.Chunk}, {&s.promptPositions, o.Chunk}, {&s.stepID, 1}, {&s.stepPosition, 1}} {
-		if *t.place, err = tensor.New(s.stream, tensor.I32, t.n); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }
 
 // Close gives the session's memory back. Closing twice is harmless.
 func (s *Session) Close() error {
-	if s.stream == nil {
-		return nil
-	}
-	s.dropSteps(func(stepKey) bool { return true })
-	s.cache.Free()
-	s.work.Free()
-	for _, t := range []*tensor.Tensor{s.promptIDs, s.promptPositions, s.stepID, s.stepPosition, s.banned, s.topValues, s.topIDs} {
+	s.steps.drop(all)
+	for _, t := range []*tensor.Tensor{s.stepID, s.stepPosition, s.banned, s.topValues, s.topIDs} {
 		t.Free()
 	}
-	err := s.stream.Close()
+	err := s.runner.close()
 	*s = Session{}
 	return err
 }
@@ -126,10 +82,10 @@ func (s *Session) Stats() Stats { return s.stats }
 func (s *Session) ResetStats() { s.stats = Stats{} }
 
 // Room returns how many tokens still fit.
-func (s *Session) Room() int { return s.opts.Context - len(s.tokens) }
+func (s *Session) Room() int { return s.context - len(s.tokens) }
 
 // Reset forgets all tokens.
-func (s *Session) Reset() { s.tokens = s.tokens[:0] }
+func (s *Session) Reset() { s.tokens, s.logits = s.tokens[:0], nil }
 
 // Prefill makes the cache hold exactly these ids and computes the logits after the last one. What the cache holds of them
 // from the start on is not computed again, but for the last. When ctx ends it stops promptly, between chunks or (on a
@@ -142,8 +98,12 @@ func (s *Session) Logits(ctx context.Context, ids []int32, from int, fn func(i i
 	s.tokens = s.tokens[:min(len(s.tokens), max(from, 0))]
 	return s.prefill(ctx, ids, func(hidden *tensor.Tensor, first, n int) error {
 		for lo := max(0, from-first); lo < n; {
-			hi := min(n, lo+s.opts.LogitRows)
-			rows, err := s.read(s.model.Logits(s.work, hidden, lo, hi))
+			hi := min(n, lo+s.work.LogitRows)
+			var block *tensor.Tensor
+			if err := tensor.Try(func() { block = s.model.Logits(s.work, hidden, lo, hi) }); err != nil {
+				return err
+			}
+			rows, err := s.read(block)
 			if err != nil {
 				return err
 			}
@@ -160,85 +120,27 @@ func (s *Session) Logits(ctx context.Context, ids []int32, from int, fn func(i i
 }
 
 func (s *Session) prefill(ctx context.Context, ids []int32, each func(hidden *tensor.Tensor, first, n int) error) error {
-	if len(ids) == 0 {
-		return fmt.Errorf("engine: the prompt is empty")
-	}
-	if len(ids) > s.opts.Context {
-		return fmt.Errorf("%w: %d tokens, of %d", ErrContextFull, len(ids), s.opts.Context)
-	}
-	if err := s.model.CheckIDs(ids); err != nil {
+	if err := s.check(ids); err != nil {
 		return err
 	}
 	start := time.Now()
 	reused := min(commonPrefix(s.tokens, ids), len(ids)-1) // the logits after the last id are not kept
 	s.tokens = s.tokens[:reused]
 	s.logits, s.chosen, s.onDevice = nil, noChoice, noChoice
-	for lo := reused; lo < len(ids); {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		hi := min(len(ids), lo+s.opts.Chunk)
-		var chunkErr error
-		err := tensor.Try(func() { chunkErr = s.chunk(ctx, ids[lo:hi], lo, hi == len(ids), each) })
-		if err == nil {
-			err = chunkErr
-		}
-		if err == nil {
-			// Cancelling is prompt because no more than one chunk is ever enqueued.
-			err = s.stream.Synchronize()
-		}
-		if err != nil {
-			return err
-		}
-		s.tokens = append(s.tokens, ids[lo:hi]...)
-		s.stats.PrefillTokens += hi - lo
-		lo = hi
-	}
+	logits, err := s.prompt(ctx, ids, reused, 0, each, func(n int) {
+		s.stats.PrefillTokens += n - len(s.tokens)
+		s.tokens = append(s.tokens, ids[len(s.tokens):n]...)
+	})
 	s.stats.ReusedTokens += reused
 	s.stats.PrefillTime += time.Since(start)
-	return nil
-}
-
-// chunk computes ids at positions first, first+1, ...; last says that the logits after them are wanted.
-func (s *Session) chunk(ctx context.Context, ids []int32, first int, last bool, each func(*tensor.Tensor, int, int) error) error {
-	n := len(ids)
-	positions := make([]int32, n)
-	for i := range positions {
-		positions[i] = int32(first + i)
+	if err == nil {
+		err = s.stepPosition.WriteInt32s([]int32{int32(len(ids))})
 	}
-	b := model.Batch{Count: 1, Seq: n, IDs: s.promptIDs.Slice(0, n), Positions: s.promptPositions.Slice(0, n), KVLen: first + n}
-	if err := b.IDs.WriteInt32s(ids); err != nil {
-		return err
-	}
-	if err := b.Positions.WriteInt32s(positions); err != nil {
-		return err
-	}
-	if s.stream.Device().Info().HostMemory {
-		b.Check = ctx.Err
-	}
-	hidden, err := s.model.Forward(s.work, s.cache, b)
 	if err != nil {
 		return err
 	}
-	if each != nil {
-		if err := each(hidden, first, n); err != nil {
-			return err
-		}
-	}
-	if last {
-		s.logits = s.model.Logits(s.work, hidden, n-1, n)
-		return s.stepPosition.WriteInt32s([]int32{int32(first + n)})
-	}
+	s.logits = logits
 	return nil
-}
-
-// read copies logits to the host, into memory that is used again.
-func (s *Session) read(logits *tensor.Tensor) ([]float32, error) {
-	if n := logits.Len(); len(s.row) < n {
-		s.row = make([]float32, n)
-	}
-	row := s.row[:logits.Len()]
-	return row, logits.ReadFloat32s(row)
 }
 
 func commonPrefix(a, b []int32) int {

@@ -71,7 +71,7 @@ func feedForward(a *activations, l *layer) {
 // Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They lie
 // in the workspace until its next use.
 func (m *Model) Logits(w *Workspace, hidden *tensor.Tensor, lo, hi int) *tensor.Tensor {
-	out := w.logits.Slice(0, hi-lo)
+	out := w.Logits(hi - lo)
 	tensor.LinearInto(out, hidden.Slice(lo, hi), m.output, nil)
 	return out
 }

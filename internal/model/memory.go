@@ -88,6 +88,9 @@ func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, er
 	return w, nil
 }
 
+// Logits returns the logits [rows][Vocab] that the newest call of Model.Logits has put there.
+func (w *Workspace) Logits(rows int) *tensor.Tensor { return w.logits.Slice(0, rows) }
+
 // WorkspaceBytes returns the size of a workspace.
 func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
 	perRow := 3*c.Hidden + 2*c.Heads*c.HeadDim + 2*c.KVHeads*c.HeadDim + 2*c.FeedForward
