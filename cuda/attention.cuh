@@ -62,14 +62,12 @@ VB_DEVICE int split_keys(KeyRange *mine, KeyRange all, int split, int splits, in
     return larger(1, ceil_div(all.hi - all.lo, each));
 }
 
-// Ends a split tile: the block that finishes last adds the parts of `active` splits up and writes `rows` rows of out.
-// `slot` is the index of this part's first row in stats, part p of the tile being at slot0 + p * tile_rows. `weights` is
-// shared memory of at least active floats a row, or fewer: rows are done in turn.
+// Ends a split tile: the last of `blocks` blocks adds the parts of `active` splits up and writes `rows` rows of out.
 template <class TQ>
 VB_DEVICE void combine_splits(const vb_attention_args &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
-                              int active, int64_t b, int64_t kv_head, int64_t first_row, int rows, int dim_stride,
+                              int active, int blocks, int64_t b, int64_t kv_head, int64_t first_row, int rows, int dim_stride,
                               unsigned *flag) {
-    if (!last_arriver(splits.counters + tile, (unsigned)active, flag)) return;
+    if (!last_arriver(splits.counters + tile, (unsigned)blocks, flag)) return;
     const int64_t slot0 = tile * splits.splits * tile_rows;
     const int chunks = int((a.dim + 3) / 4); // partial rows are padded to whole vectors
     for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
@@ -97,11 +95,10 @@ VB_DEVICE void combine_splits(const vb_attention_args &a, const AttentionSplits 
 
 constexpr float log2_e = 1.4426950408889634f;
 
-// How many splits fill the GPU with `blocks_per_sm` blocks, no more than there are steps of keys; allocates their parts.
-inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t kv_len,
-                             int step, int blocks_per_sm, vb_stream *stream) {
-    int64_t count = larger<int64_t>(1, (int64_t)multiprocessors(stream) * blocks_per_sm / tiles);
-    count = larger<int64_t>(1, smaller(count, ceil_div<int64_t>(kv_len, step)));
+// As many splits a tile as make `wanted` in all, at most `most`; allocates their parts.
+inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
+                             int64_t wanted, vb_stream *stream) {
+    int64_t count = larger<int64_t>(1, smaller(most, wanted / tiles));
     if (tiles > workspace_counters) count = 1;
     splits->splits = (int)count;
     splits->counters = counters(stream);

@@ -1,8 +1,10 @@
 // attention_decode.cu: attention of few query rows a key head over a 16-bit cache, on tensor cores.
 //
-//   grid     tiles * splits: a tile is 16 packed query rows, a split a range of keys; about two blocks an SM
-//   block    4 warps; a warp takes 16 keys at a time, on its own until the end
-//   shared   4 * 16 * DIMS floats of the warps' outputs (32 KiB for 128); for 256 also 16 * DIMS 16-bit queries
+//   grid     tiles * parts * cluster: a tile is 16 packed query rows, a block has a range of its keys; about a block an SM
+//   block    8 warps (4 for 256 dimensions); a warp takes 16 keys at a time, on its own until the end
+//   cluster  on Hopper up to 16 blocks of a tile, which come together through each other's shared memory: 1 us less than
+//            by way of the workspace, where parts come together
+//   shared   8 * 16 * DIMS floats of the warps' outputs (64 KiB for 128); for 256 also 16 * DIMS 16-bit queries
 //   moves    the keys and values once a tile; the parts of split rows, small beside them
 //   bound    memory bandwidth; short sequences by latency: one load, its products, the combination
 //
@@ -13,16 +15,15 @@
 // 16 contiguous dimensions of its two rows.
 
 #include "attention.cuh"
+#include "cluster.cuh"
 #include "mma.cuh"
 
 namespace vb {
 namespace {
 
-constexpr int warps = 4;
-constexpr int threads = warps * 32;
 constexpr int rows_per_tile = 16;
 constexpr int keys_per_warp = 16;
-constexpr int keys_per_step = warps * keys_per_warp;
+__host__ __device__ constexpr int warps_for(int dims) { return dims <= 128 ? 8 : 4; }
 
 // 8 elements as four registers of two; zeros unless valid.
 template <class T>
@@ -44,10 +45,37 @@ struct Query8<float, TKV> {
 
 VB_DEVICE unsigned word(const uint4 &x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
+// The union of the keys of the at most 16 tokens of a tile, by each warp for itself.
+VB_DEVICE KeyRange keys_of_few(const vb_attention_args &a, int64_t b, int64_t first_token, int64_t last_token) {
+    const KeyRange mine = keys_of(a, b, smaller<int64_t>(first_token + threadIdx.x % 32, last_token));
+    int lo = mine.lo, hi = mine.hi;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        lo = smaller(lo, __shfl_xor_sync(all_lanes, lo, offset));
+        hi = larger(hi, __shfl_xor_sync(all_lanes, hi, offset));
+    }
+    return {smaller(lo, hi), hi};
+}
+
+// What some keys of a row add up to, relative to their greatest score, and the sum of two such.
+struct RowPart {
+    float max, sum;
+    float4 out;
+};
+VB_DEVICE void add_part(RowPart *all, float max, float sum, float4 out) {
+    const float greatest = Max::combine(all->max, max), from = greatest == Max::identity() ? 0.0f : greatest;
+    const float keep = exp2f(all->max - from), weight = exp2f(max - from);
+    all->max = greatest;
+    all->sum = all->sum * keep + sum * weight;
+    all->out.x = all->out.x * keep + out.x * weight, all->out.y = all->out.y * keep + out.y * weight;
+    all->out.z = all->out.z * keep + out.z * weight, all->out.w = all->out.w * keep + out.w * weight;
+}
+
 template <class TQ, class TKV, int DIMS>
-__global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
+__global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
     attention_decode_kernel(vb_attention_args a, AttentionSplits splits, int64_t tiles_per_head) {
 #if __CUDA_ARCH__ >= 800
+    constexpr int warps = warps_for(DIMS), threads = warps * 32, keys_per_step = warps * keys_per_warp;
     constexpr int chunks = DIMS / 32; // of 32 dimensions: two products of k = 16 for the scores
     constexpr int blocks = DIMS / 64; // of 64 dimensions: eight products of n = 8 for the outputs
     // Up to 128 dimensions the registers hold the queries, and keys are loaded a turn ahead. Beyond, the queries lie in
@@ -55,22 +83,24 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     constexpr bool roomy = DIMS <= 128;
     extern __shared__ float4 shared[];
     float *warp_out = reinterpret_cast<float *>(shared); // [warp][row][DIMS]
-    __shared__ float2 warp_stats[warps][rows_per_tile];
-    __shared__ int range[2];
+    __shared__ __align__(8) float2 warp_stats[warps][rows_per_tile];
     __shared__ unsigned flag;
+    const int cluster = cluster_size(), rank = cluster_rank();
+    if (cluster > 1) cluster_arrive();
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    const int64_t tile = blockIdx.x / splits.splits;
-    const int split = int(blockIdx.x % splits.splits);
+    const int64_t tile = blockIdx.x / cluster / splits.splits;
+    const int part = int(blockIdx.x / cluster % splits.splits);
     const int64_t head = tile / tiles_per_head, b = head / a.kv_heads, kv_head = head % a.kv_heads;
     const int64_t group = a.heads / a.kv_heads, first_row = tile % tiles_per_head * rows_per_tile;
     const int rows = (int)smaller<int64_t>(rows_per_tile, a.seq * group - first_row), dim = (int)a.dim;
-    const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
+    const KeyRange all = keys_of_few(a, b, first_row / group, (first_row + rows - 1) / group);
     KeyRange mine;
-    const int active = split_keys(&mine, all, split, splits.splits, keys_per_step);
-    if (split >= active) return;
+    const int active = ceil_div(split_keys(&mine, all, part * cluster + rank, splits.splits * cluster, keys_per_step), cluster);
+    if (cluster > 1) cluster_wait();
+    if (part >= active) return; // the whole cluster
 
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
     const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim;
@@ -199,47 +229,87 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
                 }
     }
     __syncthreads();
-    const int64_t slot = (tile * splits.splits + split) * rows_per_tile;
-    for (int item = threadIdx.x; item < rows * (DIMS / 4); item += threads) {
+    // Then the blocks of the cluster: the warps' sum of a row replaces the first warp's part.
+    const auto out_of_warp = [&](int w, int row, int d) { return warp_out + (w * rows_per_tile + row) * DIMS + d; };
+    if (cluster > 1) {
+        RowPart mine_of_item[rows_per_tile * (DIMS / 4) / threads];
+        const auto of_row = [&](int n) { return (n * threads + (int)threadIdx.x) / (DIMS / 4); };
+        const auto of_dim = [&](int n) { return (n * threads + (int)threadIdx.x) % (DIMS / 4) * 4; };
+#pragma unroll
+        for (int n = 0; n < rows_per_tile * (DIMS / 4) / threads; n++) {
+            const int row = of_row(n), d = of_dim(n);
+            if (row >= rows) break;
+            RowPart all_warps = {minus_infinity, 0.0f, make_float4(0, 0, 0, 0)};
+#pragma unroll
+            for (int w = 0; w < warps; w++)
+                add_part(&all_warps, warp_stats[w][row].x, warp_stats[w][row].y,
+                         *reinterpret_cast<const float4 *>(out_of_warp(w, row, d)));
+            mine_of_item[n] = all_warps;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int n = 0; n < rows_per_tile * (DIMS / 4) / threads; n++) {
+            const int row = of_row(n), d = of_dim(n);
+            if (row >= rows) break;
+            *reinterpret_cast<float4 *>(out_of_warp(0, row, d)) = mine_of_item[n].out;
+            if (d == 0) warp_stats[0][row] = make_float2(mine_of_item[n].max, mine_of_item[n].sum);
+        }
+        cluster_arrive();
+        cluster_wait();
+    }
+    const int64_t slot = (tile * splits.splits + part) * rows_per_tile;
+    for (int item = rank * threads + threadIdx.x; item < rows * (DIMS / 4); item += cluster * threads) {
         const int row = item / (DIMS / 4), d = item % (DIMS / 4) * 4;
-        float block_max = minus_infinity, block_sum = 0.0f;
-        float4 x = make_float4(0, 0, 0, 0);
+        RowPart x = {minus_infinity, 0.0f, make_float4(0, 0, 0, 0)};
+        if (cluster > 1) {
+#pragma unroll 4
+            for (int r = 0; r < cluster; r++) {
+                const float2 stats = load_remote2(cluster_address(&warp_stats[0][row], r));
+                add_part(&x, stats.x, stats.y, load_remote4(cluster_address(out_of_warp(0, row, d), r)));
+            }
+        } else {
 #pragma unroll
-        for (int w = 0; w < warps; w++) block_max = Max::combine(block_max, warp_stats[w][row].x);
-        const float from = block_max == minus_infinity ? 0.0f : block_max;
-#pragma unroll
-        for (int w = 0; w < warps; w++) {
-            const float weight = exp2f(warp_stats[w][row].x - from);
-            const float4 part = *reinterpret_cast<const float4 *>(warp_out + (w * rows_per_tile + row) * DIMS + d);
-            block_sum += warp_stats[w][row].y * weight;
-            x.x += part.x * weight, x.y += part.y * weight, x.z += part.z * weight, x.w += part.w * weight;
+            for (int w = 0; w < warps; w++)
+                add_part(&x, warp_stats[w][row].x, warp_stats[w][row].y,
+                         *reinterpret_cast<const float4 *>(out_of_warp(w, row, d)));
         }
         if (active > 1) {
-            *reinterpret_cast<float4 *>(splits.partial + (slot + row) * DIMS + d) = x;
-            if (d == 0) splits.stats[slot + row] = make_float2(block_max, block_sum);
+            *reinterpret_cast<float4 *>(splits.partial + (slot + row) * DIMS + d) = x.out;
+            if (d == 0) splits.stats[slot + row] = make_float2(x.max, x.sum);
         } else if (d < dim) {
-            const float scale = block_sum > 0.0f ? 1.0f / block_sum : block_sum;
+            const float scale = x.sum > 0.0f ? 1.0f / x.sum : x.sum; // no key: zeros; NaN stays
             Vec<TQ, 4> y;
-            y.at[0] = from_float<TQ>(x.x * scale), y.at[1] = from_float<TQ>(x.y * scale);
-            y.at[2] = from_float<TQ>(x.z * scale), y.at[3] = from_float<TQ>(x.w * scale);
+            y.at[0] = from_float<TQ>(x.out.x * scale), y.at[1] = from_float<TQ>(x.out.y * scale);
+            y.at[2] = from_float<TQ>(x.out.z * scale), y.at[3] = from_float<TQ>(x.out.w * scale);
             *reinterpret_cast<Vec<TQ, 4> *>((TQ *)a.out + query_offset(a, b, kv_head, first_row + row) + d) = y;
         }
     }
+    if (cluster > 1) cluster_arrive(); // a block's shared memory must outlive the others' reading
     if (active > 1)
-        combine_splits<TQ>(a, splits, tile, rows_per_tile, active, b, kv_head, first_row, rows, DIMS, &flag);
+        combine_splits<TQ>(a, splits, tile, rows_per_tile, active, active * cluster, b, kv_head, first_row, rows, DIMS, &flag);
+    if (cluster > 1) cluster_wait();
 #endif
 }
 
 template <class TQ, class TKV, int DIMS>
 vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
+    constexpr int threads = warps_for(DIMS) * 32, keys_per_step = warps_for(DIMS) * keys_per_warp;
     const int64_t tiles_per_head = ceil_div<int64_t>(a.seq * (a.heads / a.kv_heads), rows_per_tile);
-    const int64_t tiles = tiles_per_head * a.batch * a.kv_heads;
+    const int64_t tiles = tiles_per_head * a.batch * a.kv_heads, steps = ceil_div<int64_t>(a.kv_len, keys_per_step);
+    const int sms = multiprocessors(stream);
+    // A cluster has up to 8 blocks, up to 16 where clusters are few (16 SMs that reach each other are not always free).
+    int cluster = 1;
+    if (capability(stream) >= 90)
+        while (cluster < steps && tiles * cluster * 2 <= sms && (cluster < 8 || (cluster < 16 && tiles * 4 * cluster <= sms)))
+            cluster *= 2;
+    // More parts once four steps a block are exceeded: up to there a step costs less than the workspace does.
+    const int64_t most_parts = cluster > 1 ? ceil_div<int64_t>(steps, 4 * cluster) : steps;
     AttentionSplits splits;
-    VB_TRY(plan_splits(&splits, tiles, rows_per_tile, DIMS, a.kv_len, keys_per_step, 2, stream));
-    if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
-    return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads,
-                             warps * rows_per_tile * DIMS * 4 + (DIMS > 128 ? rows_per_tile * DIMS * 2 : 0),
-                             attention_decode_kernel<TQ, TKV, DIMS>, a, splits, tiles_per_head);
+    VB_TRY(plan_splits(&splits, tiles, rows_per_tile, DIMS, most_parts, sms / cluster, stream));
+    if (tiles > INT32_MAX / splits.splits / cluster) return VB_UNSUPPORTED;
+    return launch_cluster(stream, cluster, (unsigned)(tiles * splits.splits * cluster), threads,
+                          warps_for(DIMS) * rows_per_tile * DIMS * 4 + (DIMS > 128 ? rows_per_tile * DIMS * 2 : 0),
+                          attention_decode_kernel<TQ, TKV, DIMS>, a, splits, tiles_per_head);
 }
 
 template <class TQ, class TKV>

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(threads)
         }
     }
     if (active > 1)
-        combine_splits<TQ>(a, splits, tile, ROWS, active, b, kv_head, first_row, rows, DIMS, &flag);
+        combine_splits<TQ>(a, splits, tile, ROWS, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 }
 
 template <class TQ, class TKV, int DIMS, int ROWS>
@@ -160,7 +160,8 @@ vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
     const int64_t tiles_per_head = ceil_div<int64_t>(a.seq * (a.heads / a.kv_heads), ROWS);
     const int64_t tiles = tiles_per_head * a.batch * a.kv_heads;
     AttentionSplits splits;
-    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, a.kv_len, 4 * keys_per_step, 4, stream));
+    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys_per_step),
+                       4 * multiprocessors(stream), stream));
     if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
     const bool vectors = a.dim % 4 == 0 && aligned16(a.k, a.v);
     return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,

@@ -1,11 +1,12 @@
-// matmul.cu: C[m][n] = A[m][k] B[k][n], row-major, in float32 arithmetic; chooses the kernel. 16-bit matrices of whole
-// 16-byte vectors go to the tensor cores of matmul_mma.cu, a single row to matmul_row.cu, the rest is here.
+// matmul.cu: C[m][n] = A[m][k] B[k][n], row-major, in float32 arithmetic; chooses the kernel. Where rows are whole 16-byte
+// vectors, 16-bit matrices go to the tensor cores of matmul_mma.cu and float ones to matmul_f32.cu; a single row goes to
+// matmul_row.cu. What is here takes the rest: odd sizes, and GPUs before 8.0.
 //
 // matmul_simt_kernel:
 //   grid     ceil(m / BM) * ceil(n / BN), in bands of 8 block rows, so that blocks at work together share A and B in L2
 //   block    256 threads; a thread accumulates TM x TN outputs as 4 x 4 pieces, a warp is 4 x 8 threads
 //   shared   two stages of A [16][BM + 4] (transposed) and B [16][BN] in float32: 33 KiB for 128 x 128
-//   moves    ((m / BN + m / BM) k n...) little beside 2 m n k FLOPs
+//   moves    about (1 / BM + 1 / BN) m n k elements from L2, 2 m n k FLOPs
 //   bound    fp32 units; small products by how few tiles there are
 
 #include "matmul.cuh"
@@ -146,6 +147,8 @@ extern "C" vb_status vb_cuda_matmul(void *c, const void *a, const void *b, vb_dt
     if (m == 1) return vb_cuda_matmul_single_row(c, a, b, type, k, n, stream);
     if (type != VB_F32 && capability(stream) >= 80 && k % 8 == 0 && n % 8 == 0 && aligned16(a, b, c))
         return matmul_mma(c, a, b, type, m, k, n, stream);
+    if (type == VB_F32 && capability(stream) >= 80 && k % 4 == 0 && n % 4 == 0 && aligned16(a, b, c))
+        return matmul_f32((float *)c, (const float *)a, (const float *)b, m, k, n, stream);
     const bool large = ceil_div<int64_t>(m, 128) * ceil_div<int64_t>(n, 128) >= multiprocessors(stream);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);

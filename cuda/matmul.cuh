@@ -24,5 +24,8 @@ VB_DEVICE TileOrder tile_of_block(int64_t rows, int64_t cols) {
 vb_status matmul_mma(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                      vb_stream *stream);
 
+// k and n multiples of 4, pointers of 16 bytes, capability 8.0.
+vb_status matmul_f32(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n, vb_stream *stream);
+
 } // namespace vb
 #endif

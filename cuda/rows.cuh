@@ -9,40 +9,11 @@
 #ifndef VB_CUDA_ROWS_CUH
 #define VB_CUDA_ROWS_CUH
 
-#include "common.cuh"
+#include "cluster.cuh"
 
 namespace vb {
 
 // ---- clusters ---------------------------------------------------------------------------------------------------------
-
-VB_DEVICE int cluster_size() {
-#if __CUDA_ARCH__ >= 900
-    int size;
-    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
-    return size;
-#else
-    return 1;
-#endif
-}
-VB_DEVICE int cluster_rank() {
-#if __CUDA_ARCH__ >= 900
-    int rank;
-    asm("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(rank));
-    return rank;
-#else
-    return 0;
-#endif
-}
-VB_DEVICE void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-VB_DEVICE void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
 
 constexpr int max_cluster = 16;
 
@@ -55,10 +26,7 @@ VB_DEVICE float cluster_reduce(float x, float *slots) {
     const int size = cluster_size();
     if (size == 1) return x;
     if ((int)threadIdx.x < size) {
-        unsigned remote;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;"
-            : "=r"(remote)
-            : "r"(shared_address(slots + cluster_rank())), "r"(threadIdx.x));
+        const unsigned remote = cluster_address(slots + cluster_rank(), threadIdx.x);
         asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(x) : "memory");
     }
     cluster_arrive();

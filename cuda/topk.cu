@@ -69,47 +69,95 @@ __global__ void __launch_bounds__(argmax_threads)
 
 // ---- top_k ------------------------------------------------------------------------------------------------------------
 
-// A tournament: each block sorts a tile of 4096 keys and keeps its k greatest; the winners are the next round's keys,
-// until one tile is left. Of 151936 elements, k <= 107 needs two rounds.
-//   grid     (tiles, rows), block 512, static shared memory 32 KiB; bitonic sort
-//   moves    rows * cols * 4 bytes and the winners; bound by the latency of the 78 steps of a sort
-constexpr int tile = 4096;
-constexpr int sort_threads = 512;
+// A tournament: each block takes a tile of 4096 keys and keeps its k greatest, sorted; the winners are the next round's
+// keys, until one tile is left. Of 151936 elements, k <= 107 needs two rounds.
+//
+// A thread holds 16 keys. The k-th greatest of the threads' greatest keys is a lower bound of the tile's k-th greatest, and
+// at most 16 k keys reach it (about k + k^2 / 512 of random ones): only these are sorted. For k > 256 all are.
+//   grid     (tiles, rows), block 256, static shared memory 32 KiB; bitonic sorts
+//   moves    rows * cols * 4 bytes and the winners; bound by the latency of the sorts' steps
+constexpr int top_threads = 256;
+constexpr int held_keys = 16;
+constexpr int tile = top_threads * held_keys;
 constexpr int64_t max_k = 1024;
 
-// FIRST: keys come from `in`; else from `keys`. LAST: results go to values and ids (one tile a row); else to `winners`.
-template <bool FIRST, bool LAST>
-__global__ void __launch_bounds__(sort_threads)
-    top_k_kernel(float *values, int32_t *ids, Key *winners, const float *in, const Key *keys, int64_t cols, int64_t n, int k) {
-    __shared__ Key sorted[tile];
-    wait_for_previous_kernel();
-    const int64_t row = blockIdx.y, start = (int64_t)blockIdx.x * tile;
-    const int have = (int)smaller<int64_t>(tile, n - start);
-    for (int i = threadIdx.x; i < tile; i += sort_threads)
-        sorted[i] = i >= have ? 0 : FIRST ? key_of(in[row * cols + start + i], start + i) : keys[row * n + start + i];
-    // Only as many as there are need sorting; the size of the network is a power of two.
-    int size = 2;
-    while (size < have) size *= 2;
-    for (int run = 2; run <= size; run *= 2)
+// The block's keys, one a thread, in descending order; `exchange` is top_threads keys of shared memory.
+VB_DEVICE Key sort_threads(Key key, Key *exchange) {
+    const int t = threadIdx.x;
+    for (int run = 2; run <= top_threads; run *= 2)
         for (int distance = run / 2; distance > 0; distance /= 2) {
+            Key other;
+            if (distance < 32) {
+                other = __shfl_xor_sync(all_lanes, key, distance);
+            } else {
+                __syncthreads();
+                exchange[t] = key;
+                __syncthreads();
+                other = exchange[t ^ distance];
+            }
+            const bool greater = ((t & run) == 0) == ((t & distance) == 0); // keep the greater of the two
+            key = greater ? larger(key, other) : smaller(key, other);
+        }
+    return key;
+}
+
+// Sorts keys[0..2^log_size) in shared memory, descending. Whole block; a barrier before, one after.
+VB_DEVICE void sort_shared(Key *keys, int log_size) {
+    for (int log_run = 1; log_run <= log_size; log_run++)
+        for (int log_distance = log_run - 1; log_distance >= 0; log_distance--) {
             __syncthreads();
-            for (int i = threadIdx.x; i < size / 2; i += sort_threads) {
-                const int low = i / distance * distance * 2 + i % distance, high = low + distance;
-                const Key a = sorted[low], b = sorted[high];
-                const bool descending = (low & run) == 0;
-                if ((a < b) == descending) sorted[low] = b, sorted[high] = a;
+            for (int i = threadIdx.x; i < 1 << (log_size - 1); i += top_threads) {
+                const int distance = 1 << log_distance;
+                const int low = (i >> log_distance << (log_distance + 1)) | (i & (distance - 1)), high = low + distance;
+                const Key a = keys[low], b = keys[high];
+                const bool descending = (low >> log_run & 1) == 0;
+                if ((a < b) == descending) keys[low] = b, keys[high] = a;
             }
         }
     __syncthreads();
+}
+
+// FIRST: keys come from `in`; else from `keys`. LAST: results go to values and ids (one tile a row); else to `winners`.
+template <bool FIRST, bool LAST>
+__global__ void __launch_bounds__(top_threads)
+    top_k_kernel(float *values, int32_t *ids, Key *winners, const float *in, const Key *keys, int64_t cols, int64_t n, int k) {
+    __shared__ Key chosen[tile];
+    __shared__ Key bound;
+    __shared__ int count;
+    wait_for_previous_kernel();
     release_next_kernel();
-    for (int i = threadIdx.x; i < k; i += sort_threads) {
-        const Key key = sorted[i];
+    const int64_t row = blockIdx.y, start = (int64_t)blockIdx.x * tile;
+    Key mine[held_keys], greatest = 0; // 0 is below every element's key
+#pragma unroll
+    for (int i = 0; i < held_keys; i++) {
+        const int64_t at = start + i * top_threads + threadIdx.x;
+        mine[i] = at >= n ? 0 : FIRST ? key_of(in[row * cols + at], at) : keys[row * n + at];
+    }
+#pragma unroll
+    for (int i = 0; i < held_keys; i++) greatest = larger(greatest, mine[i]);
+    if (threadIdx.x == 0) count = 0, bound = 1;
+    if (k <= top_threads) {
+        greatest = sort_threads(greatest, chosen);
+        if ((int)threadIdx.x == k - 1) bound = larger<Key>(greatest, 1);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < held_keys; i++)
+        if (mine[i] >= bound) chosen[atomicAdd(&count, 1)] = mine[i]; // in any order: the sort restores one
+    __syncthreads();
+    const int have = count;
+    int log_size = 1;
+    while (1 << log_size < larger(have, k)) log_size++;
+    for (int i = have + threadIdx.x; i < 1 << log_size; i += top_threads) chosen[i] = 0;
+    sort_shared(chosen, log_size);
+    for (int i = threadIdx.x; i < k; i += top_threads) {
+        const Key key = chosen[i];
         if (LAST) {
             const int32_t id = index_of(key);
             ids[row * k + i] = id;
             values[row * k + i] = in[row * cols + id];
         } else {
-            winners[(row * gridDim.x + blockIdx.x) * k + i] = key; // 0, the least, where the tile held fewer than k
+            winners[(row * gridDim.x + blockIdx.x) * k + i] = key; // 0 where the tile held fewer than k
         }
     }
 }
@@ -151,7 +199,7 @@ vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t ro
         const unsigned y = (unsigned)count;
         const int top = (int)k;
         if (tiles == 1) {
-            VB_TRY(launch_overlapped(stream, dim3(1, y), sort_threads, 0, top_k_kernel<true, true>, v, id, (Key *)nullptr, x,
+            VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<true, true>, v, id, (Key *)nullptr, x,
                                      (const Key *)nullptr, cols, cols, top));
             continue;
         }
@@ -160,16 +208,16 @@ vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t ro
         void *memory;
         VB_TRY(workspace(&memory, 2 * half_size * (int64_t)sizeof(Key), stream));
         Key *from = (Key *)memory, *to = from + half_size;
-        VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, y), sort_threads, 0, top_k_kernel<true, false>, v, id, from, x,
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, y), top_threads, 0, top_k_kernel<true, false>, v, id, from, x,
                                  (const Key *)nullptr, cols, cols, top));
         for (int64_t n = tiles * k;;) {
             const int64_t left = ceil_div<int64_t>(n, tile);
             if (left == 1) {
-                VB_TRY(launch_overlapped(stream, dim3(1, y), sort_threads, 0, top_k_kernel<false, true>, v, id, (Key *)nullptr,
+                VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<false, true>, v, id, (Key *)nullptr,
                                          x, (const Key *)from, cols, n, top));
                 break;
             }
-            VB_TRY(launch_overlapped(stream, dim3((unsigned)left, y), sort_threads, 0, top_k_kernel<false, false>, v, id, to, x,
+            VB_TRY(launch_overlapped(stream, dim3((unsigned)left, y), top_threads, 0, top_k_kernel<false, false>, v, id, to, x,
                                      (const Key *)from, cols, n, top));
             Key *const swap = from;
             from = to;
