@@ -1,14 +1,11 @@
-//go:build cuda
+//go:build cuda && cgo
 
 // Package cuda binds the CUDA kernels of this folder into a program built with -tags cuda.
 //
 // Build the static library first: scripts/compile-cuda-kernels.sh (make build-cuda does both). It holds the kernels,
-// NVIDIA's runtime lies beside it, and the driver is looked for when the first device is asked for: the program also
-// runs on machines without a GPU.
+// NVIDIA's runtime lies beside it, and package csrc links both, since it dispatches to them. The driver is looked for when
+// the first device is asked for: the program also runs on machines without a GPU.
 package cuda
-
-// #cgo LDFLAGS: -L${SRCDIR}/../build/cuda -lvibrant_cuda -lcudart_static -lstdc++ -lm -ldl -lrt -lpthread
-import "C"
 
 import (
 	"github.com/vibrant-ml/vibrant/csrc"

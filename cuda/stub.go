@@ -1,4 +1,4 @@
-//go:build !cuda
+//go:build !cuda || !cgo
 
 // Package cuda binds the CUDA kernels of this folder into a program built with -tags cuda. This build has none.
 package cuda

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes build/gpu-bundle: everything that a GPU host without Go, compiler or network needs to test and measure Vibrant.
 #   bin/vibrant        the command, with CUDA kernels
-#   tests/*.test       every tagged test binary, beside its package's testdata
+#   tests/             the test binaries of every package that can use a GPU, beside its testdata
 #   data/              golden data by other engines, where it is present (VIBRANT_TESTDATA, else shared/data beside the repository)
 #   run.sh             runs it: see run.sh --help
 # CUDA_ARCH chooses the architectures (default: the GPU present, else all).
@@ -13,11 +13,13 @@ mkdir -p "$out/tests"
 
 make --no-print-directory build-cuda CUDA_ARCH="${CUDA_ARCH:-}"
 cp -r bin "$out/"
-for dir in $(CGO_ENABLED=1 go list -tags cuda -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do
+export CGO_ENABLED=1
+# The packages with tests that, with these, depend on the CUDA kernels (the test variants of `go list -test`).
+for dir in $(go list -tags cuda -test -f '{{if .ForTest}}{{$d := .Dir}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$d}}{{end}}{{end}}{{end}}' ./... | sort -u) "$PWD/csrc"; do
     name=$(realpath --relative-to=. "$dir" | tr / -)
     test "$name" = . && name=vibrant
     mkdir -p "$out/tests/$name"
-    CGO_ENABLED=1 go test -tags cuda -c -ldflags '-s -w' -o "$out/tests/$name/$name.test" "$dir"
+    go test -tags cuda -c -ldflags '-s -w' -o "$out/tests/$name/$name.test" "$dir"
     if test -d "$dir/testdata"; then cp -r "$dir/testdata" "$out/tests/$name/"; fi
 done
 data=${VIBRANT_TESTDATA:-../shared/data}
