@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -18,9 +17,6 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figur
 		return err
 	}
 	d, note, err := vibrant.OpenDevice(options...)
-	if errors.Is(err, vibrant.ErrUnknownDevice) {
-		return usageError{err}
-	}
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,19 +62,15 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 }
 
 // open loads the model, with progress where stderr is a terminal.
-func (m *modelFlags) open(cmd *cobra.Command, more ...vibrant.Option) (*vibrant.Model, error) {
+func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 	options, err := m.options()
 	if err != nil {
 		return nil, err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.done()
-	options = append(options, vibrant.WithProgress(progress.update))
-	model, err := vibrant.Open(cmd.Context(), m.model, append(options, more...)...)
+	model, err := vibrant.Open(cmd.Context(), m.model, append(options, vibrant.WithProgress(progress.update))...)
 	if err != nil {
-		if errors.Is(err, vibrant.ErrUnknownDevice) {
-			return nil, usageError{err}
-		}
 		return nil, err
 	}
 	progress.done()

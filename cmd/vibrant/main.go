@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/vibrant-ml/vibrant"
 )
 
 func main() {
@@ -61,8 +63,7 @@ func report(stderr io.Writer, err error) int {
 		return 130 // 128 + SIGINT, as shells report it
 	}
 	fmt.Fprintln(stderr, "vibrant: "+strings.Join(strings.Fields(err.Error()), " "))
-	var usage usageError
-	if errors.As(err, &usage) {
+	if usage := (usageError{}); errors.As(err, &usage) || errors.Is(err, vibrant.ErrUnknownDevice) {
 		return 2
 	}
 	return 1

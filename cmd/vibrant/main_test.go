@@ -82,6 +82,8 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "ctx", []string{"ask", "-m", m, "-c", "-5", "hi"}},
 		{2, "q9", []string{"ask", "-m", m, "--kv-type", "q9", "hi"}},
 		{2, "tpu", []string{"ask", "-m", m, "--device", "tpu", "hi"}},
+		{2, "tpu", []string{"inspect", m, "--fit", "--device", "tpu"}},
+		{2, "tpu", []string{"bench", "--ops", ".", "--device", "tpu"}},
 		{2, "-1", []string{"complete", "-m", m, "--ids=-1"}},
 		{2, "--prompt, --file, --ids", []string{"complete", "-m", m}},
 		{2, "not 2 of them", []string{"complete", "-m", m, "-p", "x", "--ids", "1"}},
