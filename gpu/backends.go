@@ -37,7 +37,7 @@ func parseID(id string) (kind string, index int, err error) {
 }
 
 // Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;
-// Open says why.
+// Open says why. One that is there and cannot be used (ErrNoKernelImage) is an error beside the list of the others.
 func Devices() ([]Info, error) {
 	var all []Info
 	for _, b := range []kernel.Backend{cpuBackend(), cudaBackend()} {

@@ -94,15 +94,20 @@ func linearOp() *Op {
 			w := Want{make([]float64, n*rows), make([]float64, n*rows)}
 			for i := range n {
 				for r := range rows {
-					o := i*rows + r
+					sum, sizes, squares := 0.0, 0.0, 0.0
 					for j := range cols {
 						p := in[0].Values[i*cols+j] * in[1].Values[r*cols+j]
-						w.Values[o] += p
-						w.Scale[o] += math.Abs(p)
+						sum += p
+						sizes += math.Abs(p)
+						squares += p * p
 					}
 					if in[2] != nil {
-						w.Values[o] += in[2].Values[r]
-						w.Scale[o] += math.Abs(in[2].Values[r])
+						sum += in[2].Values[r]
+						sizes += math.Abs(in[2].Values[r])
+					}
+					w.Values[i*rows+r], w.Scale[i*rows+r] = sum, sizes
+					if c.Type != tensor.F32 {
+						w.Scale[i*rows+r] = math.Sqrt(squares) // what independent errors of the terms add up to
 					}
 				}
 			}

@@ -74,7 +74,7 @@ type Want struct {
 type Tolerance struct {
 	Rel float64 // of each element, relative to its scale
 	Abs float64 // of each element, added
-	RMS float64 // if not 0: of the whole output, relative, instead of the above
+	RMS float64 // if not 0: of the whole output, relative to its RMS or that of its scale, instead of the above
 	Why string
 }
 
