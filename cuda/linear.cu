@@ -4,7 +4,8 @@
 //   linear_rows_kernel   few rows of x, any stored type, float32 arithmetic on dequantized weights
 //   linear_tiles_kernel  many rows of x, F32 weights (no 16-bit rounding for these)
 //
-// The fast paths are linear_packed.cu (decode) and linear_gemm.cu (prefill).
+// The others: linear_vector.cu (packed weights, one row of x: decode), linear_packed.cu (packed, a few rows),
+// linear_prefill.cu (packed, many rows), linear_gemm.cu (stored, many rows).
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -195,10 +196,15 @@ vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_devi
 
 vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     const LinearArgs args = {y, x, w->data, bias, n, w->rows, w->cols};
-    if (w->layout == VB_PACKED && n <= packed_batch) return linear_packed(args, w->type, stream);
+    if (w->layout == VB_PACKED) {
+        vb_status status = n == 1 ? linear_vector(args, w->type, stream) : VB_UNSUPPORTED;
+        if (status == VB_UNSUPPORTED && n <= packed_batch) status = linear_packed(args, w->type, stream);
+        return status == VB_UNSUPPORTED ? linear_prefill(args, w->type, stream) : status;
+    }
     if (w->type == VB_F32 && n > 8) return linear_tiles(args, stream);
     const bool tensor_cores = w->type != VB_F32 && capability(stream) >= (w->type == VB_BF16 ? 80 : 75);
-    if (w->layout == VB_PACKED || (n > 8 && tensor_cores)) return linear_gemm(args, w->type, w->layout, stream);
+    const bool plain = w->type == VB_F16 || w->type == VB_BF16;
+    if (n > (plain ? 1 : 8) && tensor_cores) return linear_gemm(args, w->type, stream);
     return linear_stored(args, w->type, stream);
 }
 

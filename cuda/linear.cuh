@@ -19,15 +19,21 @@ struct LinearArgs {
     int64_t n, rows, cols;
 };
 
+// Packed weights, n = 1, capability 7.5 and up; VB_UNSUPPORTED where x does not fit in shared memory (linear_vector.cu).
+vb_status linear_vector(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+
 // The rows of x that linear_packed takes in one pass over the weights.
 constexpr int packed_batch = 16;
 
 // Packed weights, n <= packed_batch, capability 7.5 and up (linear_packed.cu).
 vb_status linear_packed(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 
-// Any n on tensor cores of 16-bit floats, any type but F32, either layout; capability 7.5 and up, 8.0 for BF16
+// Packed weights, any n, capability 7.5 and up (linear_prefill.cu).
+vb_status linear_prefill(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+
+// Stored weights of any type but F32, any n, on tensor cores of 16-bit floats; capability 7.5 and up, 8.0 for BF16
 // (linear_gemm.cu).
-vb_status linear_gemm(const LinearArgs &args, vb_dtype type, vb_layout layout, vb_stream *stream);
+vb_status linear_gemm(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 
 } // namespace vb
 #endif

@@ -1,19 +1,12 @@
-// linear_gemm.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, on tensor cores of 16-bit floats.
+// linear_gemm.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W as stored, on tensor cores of 16-bit floats.
 //
 // x is narrowed first, once a call, into the stream's workspace: to F16, each row scaled by a power of two so that nothing
 // overflows (or to BF16 for BF16 weights, whose range F16 lacks). Weights are dequantized on their way into shared memory.
 // Products are exact in the float32 accumulators, so the error is that of rounding x and W: 2^-12 relative each for F16
 // (about 0.03 % of y), 2^-9 for BF16 (about 0.25 %).
 //
-//   grid     128 rows of W x 64 rows of x a block; 8 warps of 32 x 32
-//   shared   two buffers of (128 + 64) x 32 elements, 30 KiB
-//   bound    the unpacking of codes for the quantized types, tensor cores for the others
-
 #include "linear.cuh"
 #include "tensor_core.cuh"
-#ifdef VB_HAS_PACKED_LAYOUT
-#include "packed.cuh"
-#endif
 
 namespace vb {
 namespace {
@@ -60,17 +53,11 @@ struct OddRows { // of a plain type, not starting at 16 bytes
         for (int i = 0; i < 8; i++) out[i] = k + i < cols ? to_float(data[row * cols + k + i]) : 0.0f;
     }
 };
-#ifdef VB_HAS_PACKED_LAYOUT
-template <class Block>
-struct PackedRows {
-    const void *data;
-    VB_DEVICE void read8(float out[8], int64_t row, int64_t k, int64_t cols) const {
-        dequantize8_packed<Block>(out, data, row, k, cols);
-    }
-};
-#endif
-
 // ---- product --------------------------------------------------------------------------------------------------------------
+//
+//   grid     128 rows of W x 64 rows of x a block; 8 warps of 32 x 32
+//   shared   two buffers of (128 + 64) x 32 elements, 30 KiB
+//   bound    the unpacking of codes for the quantized types, shared memory for the others
 
 constexpr int block_rows = 128, block_tokens = 64, block_depth = 32, block_stride = block_depth + 8; // no bank conflicts
 
@@ -157,6 +144,82 @@ vb_status gemm(const LinearArgs &a, Weights weights, vb_stream *stream) {
     return VB_OK;
 }
 
+// ---- few rows of x, F16 and BF16 weights ------------------------------------------------------------------------------------
+//
+// The same instructions with operand A straight from global memory: lane (g, t) loads 16 bytes, the elements 8 t .. 8 t + 7 of
+// 32, which stand for the positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long
+// as x is read the same way.
+//
+//   grid     16 rows of W a block, 8 warps that take 64 columns each in turn
+//   shared   8 x 16 x 8 * TILES partial sums
+//   bound    the bytes of W, read once for up to 32 rows of x
+
+constexpr int few_warps = 8, few_tokens = 32, few_depth = 64;
+
+template <class T, int TILES>
+__global__ void __launch_bounds__(32 * few_warps, 2)
+    linear_few_kernel(float *y, const T *x, const float *inverse, const T *w, const float *bias, int n, int64_t rows,
+                      int64_t cols) {
+    constexpr int columns = 8 * TILES;
+    __shared__ float partial[few_warps][16][columns];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const int64_t row0 = (int64_t)blockIdx.x * 16;
+    const T *row[2] = {w + smaller(row0 + g, rows - 1) * cols + 8 * t, w + smaller(row0 + g + 8, rows - 1) * cols + 8 * t};
+    wait_for_previous_kernel();
+    release_next_kernel();
+    float c[TILES][4] = {};
+#pragma unroll 4
+    for (int64_t k = warp * few_depth; k < cols; k += few_warps * few_depth) {
+        uint4 a[2][2];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) a[h][r] = __ldg(reinterpret_cast<const uint4 *>(row[r] + k + 32 * h));
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const T *column = x + smaller(8 * i + g, n - 1) * cols + k + 8 * t; // past n: a result that is not stored
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const uint4 b = *reinterpret_cast<const uint4 *>(column + 32 * h);
+                const uint32_t a0[4] = {a[h][0].x, a[h][1].x, a[h][0].y, a[h][1].y};
+                const uint32_t a1[4] = {a[h][0].z, a[h][1].z, a[h][0].w, a[h][1].w};
+                mma_16x8x16(c[i], a0, b.x, b.y, T());
+                mma_16x8x16(c[i], a1, b.z, b.w, T());
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) partial[warp][g + 8 * (e >> 1)][8 * i + 2 * t + (e & 1)] = c[i][e];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 16 * n; i += 32 * few_warps) {
+        const int r = i % 16, token = i / 16;
+        if (row0 + r >= rows) continue;
+        float total = 0;
+#pragma unroll
+        for (int v = 0; v < few_warps; v++) total += partial[v][r][token];
+        y[token * rows + row0 + r] = total * inverse[token] + (bias ? bias[row0 + r] : 0.0f);
+    }
+}
+
+template <class T>
+vb_status few(const LinearArgs &a, vb_stream *stream) {
+    const int n = (int)a.n;
+    void *scratch;
+    VB_TRY(workspace(&scratch, n * a.cols * (int64_t)sizeof(T) + n * (int64_t)sizeof(float), stream));
+    T *narrow = (T *)scratch;
+    float *inverse = (float *)(narrow + n * a.cols);
+    VB_TRY(launch_overlapped(stream, n, 256, 0, narrow_kernel<T>, narrow, inverse, a.x, a.cols, a.cols));
+    const unsigned blocks = (unsigned)ceil_div<int64_t>(a.rows, 16);
+    const T *w = (const T *)a.w;
+    if (n <= 8)
+        return launch_overlapped(stream, blocks, 32 * few_warps, 0, linear_few_kernel<T, 1>, a.y, narrow, inverse, w, a.bias, n,
+                                 a.rows, a.cols);
+    return launch_overlapped(stream, blocks, 32 * few_warps, 0, linear_few_kernel<T, 4>, a.y, narrow, inverse, w, a.bias, n,
+                             a.rows, a.cols);
+}
+
 template <class Block>
 struct Narrow { // the 16-bit type that holds the values of a weight type
     using type = half;
@@ -175,23 +238,13 @@ vb_status gemm_stored<float>(const LinearArgs &, vb_stream *) {
     return VB_UNSUPPORTED; // linear.cu keeps F32 in float32
 }
 
-#ifdef VB_HAS_PACKED_LAYOUT
-vb_status gemm_packed(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
-    switch (type) {
-#define X(type, Block) case type: return gemm<half>(a, PackedRows<Block>{a.w}, stream);
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
-    }
-}
-#else
-vb_status gemm_packed(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
-#endif
-
 } // namespace
 
-vb_status linear_gemm(const LinearArgs &a, vb_dtype type, vb_layout layout, vb_stream *stream) {
-    if (layout == VB_PACKED) return gemm_packed(a, type, stream);
+vb_status linear_gemm(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    if (a.n <= few_tokens && a.cols % few_depth == 0) {
+        if (type == VB_F16) return few<half>(a, stream);
+        if (type == VB_BF16) return few<bf16>(a, stream);
+    }
     if (a.cols % 8 != 0 && type == VB_F16) return gemm<half>(a, OddRows<half>{(const half *)a.w}, stream);
     if (a.cols % 8 != 0 && type == VB_BF16) return gemm<bf16>(a, OddRows<bf16>{(const bf16 *)a.w}, stream);
     switch (type) {

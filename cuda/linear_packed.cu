@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
                 if constexpr (P::k4) first = reinterpret_cast<const uint8_t *>(&block(row, 0));
                 else first = reinterpret_cast<const uint8_t *>(block(row, 0).scales);
             }
-            for (int j = 0; j < 16; j++) scales[16 * row + j] = inside ? first[j] : 0;
+            for (int j = 0; j < 16; j++)
+                scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? first[j] : 0;
             if constexpr (P::k6) reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
         }
     }
@@ -66,61 +67,55 @@ vb_status pack(void *out, const vb_weight *w, vb_stream *stream) {
 
 // ---- product --------------------------------------------------------------------------------------------------------------
 //
+// The warps of a block share 16 rows and split the columns: warp w takes the tiles w, w + warps, ... of the row of tiles.
+// Blocks stay resident and stride over the rows of tiles; the next tile of weights is always in flight, also across the one
+// barrier that a row of tiles needs to add up the warps, and before the previous kernel has ended.
+//
 //   grid     as many blocks as stay resident (or rows of tiles, if fewer), up to 16 warps each
-//   shared   x as bytes (about 2.6 a column and row of x), 2 x warps x 16 x 4 * GROUPS partial sums
-//   moves    the weights once: rows * cols * 4.5 / 8 bytes for Q4_K; x once a block, from L2
-//   bound    memory bandwidth; below a few MB the latency of one load and one reduction
+//   shared   2 x warps x 16 x 4 * GROUPS partial sums
+//   moves    the weights once: rows * cols * 4.5 / 8 bytes for Q4_K; x as bytes (2.6 an element) from L1 and L2
+//   bound    memory bandwidth up to about 4 rows of x, instructions beyond; below a few MB latency
 
-// Either x is quantized here (x), or another kernel has done it (tiles: ActivationTile's bytes, tile after tile).
-template <class Block, int GROUPS, bool READY>
+template <class Block, int GROUPS>
 __global__ void __launch_bounds__(512, 1)
-    linear_packed_kernel(float *y, const float *x, const uint8_t *ready, const uint8_t *w, const float *bias, int n,
-                         int64_t rows, int64_t cols) {
+    linear_packed_kernel(float *y, const uint8_t *activations, const uint8_t *w, const float *bias, int n, int64_t rows,
+                         int64_t cols) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
-    using A = ActivationTile<Block>;
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ float partial[]; // [2][warps][16][columns]
     constexpr int columns = 4 * GROUPS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int tiles = int(cols / P::depth), tile_rows = int((rows + P::rows - 1) / P::rows);
-    const int activation_bytes = A::bytes(n);
-    float *partial = reinterpret_cast<float *>(shared); // [2][warps][16][columns]
-    uint8_t *mine = shared + 2 * warps * 16 * columns * sizeof(float);
-    const uint8_t *activations = READY ? ready : mine;
+    const int activation_bytes = ActivationTile<Block>::bytes(n);
 
     WeightTile<Block> next, current;
-    int tile_row = blockIdx.x, tile = warp; // of `next`
-    if (tile_row < tile_rows && tile < tiles) next.load(w + ((int64_t)tile_row * tiles + tile) * P::tile_bytes, lane);
+    int ahead_row = blockIdx.x, ahead = warp; // the tile of `next`
+    auto fetch_next = [&] {
+        if (ahead_row < tile_rows && ahead < tiles)
+            next.load(w + ((int64_t)ahead_row * tiles + ahead) * P::tile_bytes, lane);
+        ahead += warps;
+        if (ahead - warp >= tiles) ahead = warp, ahead_row += gridDim.x; // for all warps at once
+    };
+    fetch_next();
     wait_for_previous_kernel();
-    if (!READY) {
-        for (int k = warp; k < tiles; k += warps)
-            A::quantize(mine + k * activation_bytes, x + k * P::depth, cols, n, lane);
-        __syncwarp();
-    }
     release_next_kernel();
 
-    for (int buffer = 0; tile_row < tile_rows; buffer ^= 1) {
-        const int row = tile_row;
+    int buffer = 0;
+    for (int row = blockIdx.x; row < tile_rows; row += gridDim.x, buffer ^= 1) {
         float sum[2 * GROUPS] = {};
-        for (;;) {
-            const int k = tile;
+        for (int k = warp; k - warp < tiles; k += warps) {
             if (k < tiles) current = next;
-            tile += warps;
-            const bool last = tile - warp >= tiles; // the same in all warps
-            if (last) tile = warp, tile_row += gridDim.x;
-            if (tile_row < tile_rows && tile < tiles)
-                next.load(w + ((int64_t)tile_row * tiles + tile) * P::tile_bytes, lane);
+            fetch_next();
             if (k < tiles) multiply_tile<Block, GROUPS>(sum, current, activations + (int64_t)k * activation_bytes, n, lane);
-            if (last) break;
         }
-        float *place = partial + (buffer * warps + warp) * 16 * columns + lane / 4 * columns + lane % 4;
+        float *out = partial + (buffer * warps + warp) * 16 * columns + lane / 4 * columns + lane % 4;
 #pragma unroll
-        for (int q = 0; q < GROUPS; q++) place[4 * q] = sum[2 * q], place[8 * columns + 4 * q] = sum[2 * q + 1];
+        for (int q = 0; q < GROUPS; q++) out[4 * q] = sum[2 * q], out[8 * columns + 4 * q] = sum[2 * q + 1];
         __syncthreads();
-        for (int i = threadIdx.x; i < 16 * columns; i += blockDim.x) {
+        for (int i = threadIdx.x; i < 16 * n; i += blockDim.x) {
             const int c = i / 16, r = i % 16; // neighbours write neighbours
             const int64_t out_row = (int64_t)row * P::rows + r;
-            if (c >= n || out_row >= rows) continue;
+            if (out_row >= rows) continue;
             float total = bias ? bias[out_row] : 0.0f;
             for (int v = 0; v < warps; v++) total += partial[(buffer * warps + v) * 16 * columns + r * columns + c];
             y[c * rows + out_row] = total;
@@ -129,34 +124,31 @@ __global__ void __launch_bounds__(512, 1)
 #endif
 }
 
-// x as ActivationTiles for the kernel above, one warp a tile.
+// x as ActivationTiles for the kernel above, one warp a tile and row of x.
 template <class Block>
 __global__ void __launch_bounds__(32) quantize_kernel(uint8_t *out, const float *x, int n, int64_t cols) {
     wait_for_previous_kernel();
     release_next_kernel();
     using A = ActivationTile<Block>;
-    A::quantize(out + blockIdx.x * (int64_t)A::bytes(n), x + blockIdx.x * (int64_t)Packed<Block>::depth, cols, n, threadIdx.x);
+    A::quantize_row(out + blockIdx.x * (int64_t)A::bytes(n), x + blockIdx.x * (int64_t)Packed<Block>::depth, cols,
+                    blockIdx.y, n, threadIdx.x);
 }
 
 template <class Block, int GROUPS>
 vb_status product(const LinearArgs &a, vb_stream *stream) {
     using P = Packed<Block>;
-    using A = ActivationTile<Block>;
     const int n = (int)a.n, tiles = (int)(a.cols / P::depth), sms = multiprocessors(stream);
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows);
     // Few rows of tiles: many warps on each, to have enough bytes on the way. Then so many warps that all have equal work.
     const int most = tile_rows <= 2 * sms ? 16 : 8;
     const int warps = ceil_div(tiles, ceil_div(tiles, most));
-    const int64_t partial = 2 * warps * 16 * 4 * GROUPS * (int64_t)sizeof(float), activations = tiles * (int64_t)A::bytes(n);
     const unsigned blocks = (unsigned)smaller<int64_t>(tile_rows, sms * (16 / warps));
-    if (n == 1 && partial + activations <= shared_limit(stream) / (16 / warps) - 1024)
-        return launch_overlapped(stream, blocks, 32 * warps, partial + activations, linear_packed_kernel<Block, GROUPS, false>,
-                                 a.y, a.x, nullptr, (const uint8_t *)a.w, a.bias, n, a.rows, a.cols);
-    void *ready;
-    VB_TRY(workspace(&ready, activations, stream));
-    VB_TRY(launch_overlapped(stream, tiles, 32, 0, quantize_kernel<Block>, (uint8_t *)ready, a.x, n, a.cols));
-    return launch_overlapped(stream, blocks, 32 * warps, partial, linear_packed_kernel<Block, GROUPS, true>, a.y, a.x,
-                             (const uint8_t *)ready, (const uint8_t *)a.w, a.bias, n, a.rows, a.cols);
+    void *activations;
+    VB_TRY(workspace(&activations, tiles * (int64_t)ActivationTile<Block>::bytes(n), stream));
+    VB_TRY(launch_overlapped(stream, dim3(tiles, n), 32, 0, quantize_kernel<Block>, (uint8_t *)activations, a.x, n, a.cols));
+    return launch_overlapped(stream, blocks, 32 * warps, 2 * warps * 16 * 4 * GROUPS * (int64_t)sizeof(float),
+                             linear_packed_kernel<Block, GROUPS>, a.y, (const uint8_t *)activations, (const uint8_t *)a.w,
+                             a.bias, n, a.rows, a.cols);
 }
 
 template <class Block>

@@ -1,4 +1,4 @@
-// linear_packed.cuh: y[n][rows] = x[n][cols] W^T + bias for few rows of x (n <= 4 * groups), W in the packed layout.
+// linear_packed.cuh: y[n][rows] = x[n][cols] W^T + bias for two to sixteen rows of x, W in the packed layout.
 //
 // Bound by the bytes of W, which are read once whatever n is. One warp multiplies one tile (packed.cuh) at a time by
 // integer tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of
@@ -7,11 +7,6 @@
 // greatest element near it: the result is float32's to about 1e-4, far below what 8-bit activations give. Offsets of the
 // codes enter as the initial value of the accumulator (-zero * sum of x), minima of Q4_K and Q5_K by dp2a of the mins with
 // the sums of x: both exact in integers.
-//
-// The warps of a block share 16 rows and split the columns: warp w takes the tiles w, w + warps, ... of the row of tiles.
-// It quantizes just those parts of x, for itself, while its first tile is on the way, so that no barrier precedes the
-// loop. Blocks stay resident and stride over the rows of tiles; the next tile of weights is always in flight, also across
-// the one barrier a row of tiles needs to add up the warps.
 #ifndef VB_LINEAR_PACKED_CUH
 #define VB_LINEAR_PACKED_CUH
 
@@ -20,29 +15,8 @@
 
 namespace vb {
 
-// Weights are read once: they should not displace what is read again from L1.
-VB_DEVICE uint4 load_once(const uint4 *p) {
-    uint4 v;
-#if __CUDA_ARCH__ >= 700
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-#else
-    v = __ldg(p);
-#endif
-    return v;
-}
-VB_DEVICE uint2 load_once(const uint2 *p) {
-    uint2 v;
-#if __CUDA_ARCH__ >= 700
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-#else
-    v = __ldg(p);
-#endif
-    return v;
-}
-
-// x of one tile, n rows of it, as bytes in shared memory:
-//   codes  [n][depth / 64][high, low][t][4 value words]   (16 bytes a lane, 64 a part: no bank conflicts)
+// x of one tile, n rows of it, as bytes:
+//   codes  [n][depth / 64][high, low][t][4 value words]   (16 bytes a lane)
 //   sums   [n][sum_bytes]: k4: int16 high[8], low[8] of 32 elements; zero != 0: {-zero * high, -zero * low} of each scale
 //   scale  [n] float, padded to 16 bytes
 template <class Block>
@@ -54,68 +28,37 @@ struct ActivationTile {
         return n * (code_bytes + sum_bytes) + ((4 * n + 15) & ~15);
     }
 
-    // One warp quantizes x[0..n-1][0..depth-1], rows `stride` elements apart.
-    static VB_DEVICE void quantize(uint8_t *out, const float *x, int64_t stride, int n, int lane) {
+    // One warp quantizes row c of x[n][depth], rows `stride` elements apart.
+    static VB_DEVICE void quantize_row(uint8_t *out, const float *x, int64_t stride, int c, int n, int lane) {
         constexpr int parts = P::depth / 128; // 4 elements of each 128 a lane
-        for (int c = 0; c < n; c++) {
-            float4 v[parts];
-            uint32_t most = 0; // as integers, NaN is the greatest magnitude, and is not lost
+        float4 v[parts];
 #pragma unroll
-            for (int i = 0; i < parts; i++) {
-                v[i] = *reinterpret_cast<const float4 *>(x + c * stride + 128 * i + 4 * lane);
-                most = max(max(max(most, __float_as_uint(fabsf(v[i].x))), __float_as_uint(fabsf(v[i].y))),
-                           max(__float_as_uint(fabsf(v[i].z)), __float_as_uint(fabsf(v[i].w))));
-            }
-#if __CUDA_ARCH__ >= 800
-            most = __reduce_max_sync(~0u, most);
-#else
+        for (int i = 0; i < parts; i++) v[i] = reinterpret_cast<const float4 *>(x + c * stride)[32 * i + lane];
+        const Quantization q = quantization_of(v);
+        if (lane == 0) reinterpret_cast<float *>(out + n * (code_bytes + sum_bytes))[c] = q.scale;
+        uint8_t *codes = out + c * code_bytes, *sums = out + n * code_bytes + c * sum_bytes;
 #pragma unroll
-            for (int o = 16; o; o >>= 1) most = max(most, __shfl_xor_sync(~0u, most, o));
-#endif
-            const float amax = __uint_as_float(most);
-            // below 2^-100 an inverse could overflow; such an x is nothing beside any other
-            const float inverse = amax > 8e-31f ? 16256.0f / amax : 0.0f;
-            if (lane == 0)
-                reinterpret_cast<float *>(out + n * (code_bytes + sum_bytes))[c] =
-                    amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f);
-            uint8_t *codes = out + c * code_bytes, *sums = out + n * code_bytes + c * sum_bytes;
-#pragma unroll
-            for (int i = 0; i < parts; i++) {
-                const int q[4] = {__float2int_rn(v[i].x * inverse), __float2int_rn(v[i].y * inverse),
-                                  __float2int_rn(v[i].z * inverse), __float2int_rn(v[i].w * inverse)};
-                uint32_t high = 0, low = 0;
-                int high_sum = 0, low_sum = 0;
-#pragma unroll
-                for (int b = 0; b < 4; b++) {
-                    const int h = (q[b] + 64) >> 7, l = q[b] - (h << 7);
-                    high |= (h & 255) << (8 * b), low |= (l & 255) << (8 * b);
-                    high_sum += h, low_sum += l;
-                }
-                const int word = 32 * i + lane, value = word >> 2, t = word & 3;
-                uint32_t *place = reinterpret_cast<uint32_t *>(codes + (value >> 2) * 128 + t * 16 + (value & 3) * 4);
-                place[0] = high, place[16] = low;
-                if constexpr (sum_bytes != 0) {
-                    constexpr int lanes = P::k4 || P::small ? 8 : 4; // that share a scale
-#pragma unroll
-                    for (int o = 1; o < lanes; o <<= 1) {
-                        high_sum += __shfl_xor_sync(~0u, high_sum, o);
-                        low_sum += __shfl_xor_sync(~0u, low_sum, o);
-                    }
-                    if (lane % lanes == 0) {
-                        const int s = word / lanes;
-                        if constexpr (P::k4) {
-                            reinterpret_cast<int16_t *>(sums)[s] = high_sum;
-                            reinterpret_cast<int16_t *>(sums)[8 + s] = low_sum;
-                        } else
-                            reinterpret_cast<int2 *>(sums)[s] = make_int2(-P::zero * high_sum, -P::zero * low_sum);
-                    }
-                }
+        for (int i = 0; i < parts; i++) {
+            QuantizedWord w = quantize_word(v[i], q.inverse);
+            const int word = 32 * i + lane, value = word >> 2, t = word & 3;
+            uint32_t *place = reinterpret_cast<uint32_t *>(codes + (value >> 2) * 128 + t * 16 + (value & 3) * 4);
+            place[0] = w.high, place[16] = w.low;
+            if constexpr (sum_bytes != 0) {
+                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                add_sums(w, lanes);
+                const int s = word / lanes;
+                if (lane % lanes != 0) continue;
+                if constexpr (P::k4) {
+                    reinterpret_cast<int16_t *>(sums)[s] = w.high_sum;
+                    reinterpret_cast<int16_t *>(sums)[8 + s] = w.low_sum;
+                } else
+                    reinterpret_cast<int2 *>(sums)[s] = make_int2(-P::zero * w.high_sum, -P::zero * w.low_sum);
             }
         }
     }
 };
 
-// What one lane holds of one tile of weights.
+// What one lane multiplies of one tile of weights.
 template <class Block>
 struct WeightTile {
     using P = Packed<Block>;
@@ -124,15 +67,7 @@ struct WeightTile {
     uint32_t d[P::k6 ? 2 : 1];
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
-#pragma unroll
-        for (int i = 0; i < P::quads; i++) {
-            const uint4 v = load_once(reinterpret_cast<const uint4 *>(tile + 512 * i) + lane);
-            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
-        }
-        if constexpr (P::pair) {
-            const uint2 v = load_once(reinterpret_cast<const uint2 *>(tile + 512 * P::quads) + lane);
-            words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
-        }
+        load_codes<Block>(words, tile, lane);
         const uint8_t *p = tile + P::code_bytes;
         const int g = lane >> 2;
         if constexpr (P::small) {
@@ -149,9 +84,6 @@ struct WeightTile {
         }
     }
 };
-
-VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
-VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
 
 // sum[2 * q], sum[2 * q + 1] += rows g and g + 8 of the tile times column t of group q.
 template <class Block, int groups>
@@ -236,24 +168,19 @@ VB_DEVICE void multiply_tile(float sum[2 * groups], const WeightTile<Block> &w, 
             }
         } else { // Q6_K
             int total[4] = {0, 0, 0, 0};
+            const uint32_t sc[2][4] = {{w.scales[0].x, w.scales[0].y, w.scales[0].z, w.scales[0].w},
+                                       {w.scales[1].x, w.scales[1].y, w.scales[1].z, w.scales[1].w}};
 #pragma unroll
             for (int p = 0; p < P::values / 4; p++) {
                 const uint4 b4 = codes[8 * p];
                 const uint32_t b[4] = {b4.x, b4.y, b4.z, b4.w};
-                const uint32_t r0 = p == 0   ? w.scales[0].x
-                                    : p == 1 ? w.scales[0].y
-                                    : p == 2 ? w.scales[0].z
-                                             : w.scales[0].w;
-                const uint32_t r1 = p == 0   ? w.scales[1].x
-                                    : p == 1 ? w.scales[1].y
-                                    : p == 2 ? w.scales[1].z
-                                             : w.scales[1].w;
 #pragma unroll
                 for (int h = 0; h < 4; h++) {
                     const int2 s = reinterpret_cast<const int2 *>(sums)[4 * p + h];
                     int c[4] = {s.x, s.y, s.x, s.y};
                     mma_16x8x16(c, v[0][4 * p + h], v[1][4 * p + h], b[h]);
-                    const int s0 = static_cast<int8_t>(r0 >> (8 * h)), s1 = static_cast<int8_t>(r1 >> (8 * h));
+                    const int s0 = static_cast<int8_t>(sc[0][h] >> (8 * p)); // q6_scale_byte(4 p + h)
+                    const int s1 = static_cast<int8_t>(sc[1][h] >> (8 * p));
                     total[0] += s0 * c[0], total[1] += s0 * c[1], total[2] += s1 * c[2], total[3] += s1 * c[3];
                 }
             }

@@ -14,8 +14,9 @@
 //       8 bits: as they are.
 //     A lane's words are those of row g, then those of row g + 8. Words 4c..4c+3 of all lanes lie together (512 bytes), a
 //     last odd pair likewise (256 bytes).
-//   - Scales, as the stored block has them, row after row: K4 and K5 the 16 bytes d, dmin, scales[12]; Q6_K 16 bytes of
-//     scales, then after all rows the d; the small blocks four d a row.
+//   - Scales, row after row: Q4_K and Q5_K the 16 bytes d, dmin, scales[12] as stored; Q6_K its 16 bytes as a 4 x 4
+//     matrix transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the d;
+//     the small blocks four d a row.
 //
 // The packed form is exactly as large as the stored one; rows are padded to a multiple of 16 with zeros.
 #ifndef VB_PACKED_CUH
@@ -76,6 +77,9 @@ struct Packed {
     static constexpr int tile_bytes = code_bytes + scale_bytes + (k6 ? rows * 2 : 0);
     static_assert(tile_bytes == rows * depth / BlockSize<Block>::value * sizeof(Block), "as large as the stored form");
 
+    // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
+    static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
+
     // Byte offset in the tile of stored word i (0 .. 2 * words - 1) of a lane.
     static __host__ __device__ __forceinline__ int word_offset(int lane, int i) {
         return i < 4 * quads ? (i >> 2) * 512 + lane * 16 + (i & 3) * 4 : quads * 512 + lane * 8 + (i & 1) * 4;
@@ -108,6 +112,13 @@ struct Packed {
                 v[4 * a + 3] = ((s[0] >> 2) & 0x30303030) | ((s[1] >> 4) & 0x0c0c0c0c) | ((s[2] >> 6) & 0x03030303);
             }
         }
+    }
+
+    // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
+    static VB_DEVICE void unpack_nibbles(uint32_t v[values], const uint32_t w[words]) {
+        static_assert(bits == 4, "nibbles");
+#pragma unroll
+        for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = w[i] & 0xf0f0f0f0;
     }
 
     // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code(v, b).
@@ -162,7 +173,7 @@ struct Packed {
             *scale = half_bits(d[0]) * s;
             *offset = -half_bits(d[1]) * m;
         } else {
-            const int8_t s = static_cast<int8_t>(p[16 * r + (k >> 4)]);
+            const int8_t s = static_cast<int8_t>(p[16 * r + q6_scale_byte(k >> 4)]);
             *scale = half_bits(reinterpret_cast<const vb_half *>(p + scale_bytes)[r]) * s;
             *offset = -zero * *scale;
         }
@@ -172,6 +183,92 @@ struct Packed {
         return row / rows * (cols / depth) + k / depth;
     }
 };
+
+// Weights are read once: they should not displace what is read again from L1.
+VB_DEVICE uint4 load_once(const uint4 *p) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+VB_DEVICE uint2 load_once(const uint2 *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+
+// The codes of one tile that belong to one lane: those of row g, then those of row g + 8.
+template <class Block>
+VB_DEVICE void load_codes(uint32_t words[2 * Packed<Block>::words], const uint8_t *tile, int lane) {
+    using P = Packed<Block>;
+#pragma unroll
+    for (int i = 0; i < P::quads; i++) {
+        const uint4 v = load_once(reinterpret_cast<const uint4 *>(tile + 512 * i) + lane);
+        words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+    }
+    if constexpr (P::pair) {
+        const uint2 v = load_once(reinterpret_cast<const uint2 *>(tile + 512 * P::quads) + lane);
+        words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
+    }
+}
+
+VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
+VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
+
+// ---- x as bytes -----------------------------------------------------------------------------------------------------------
+
+// x = scale * (128 * high + low), high in -127..127, low in -64..63: 15 bits, for one tile's depth of elements.
+struct Quantization {
+    float scale, inverse;
+};
+
+// From the greatest magnitude of a warp's elements. A NaN among them makes the scale NaN; below 8e-31, where the inverse
+// could overflow, all is zero.
+template <int COUNT>
+VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
+    uint32_t most = 0; // as integers, NaN is the greatest magnitude
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        most = larger(most, larger(larger(__float_as_uint(fabsf(v[i].x)), __float_as_uint(fabsf(v[i].y))),
+                                   larger(__float_as_uint(fabsf(v[i].z)), __float_as_uint(fabsf(v[i].w)))));
+#if __CUDA_ARCH__ >= 800
+    most = __reduce_max_sync(all_lanes, most);
+#else
+#pragma unroll
+    for (int o = 16; o; o >>= 1) most = larger(most, __shfl_xor_sync(all_lanes, most, o));
+#endif
+    const float amax = __uint_as_float(most);
+    return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
+}
+
+// Four elements as bytes, and their sums.
+struct QuantizedWord {
+    uint32_t high, low;
+    int high_sum, low_sum;
+};
+VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
+    const int q[4] = {__float2int_rn(v.x * inverse), __float2int_rn(v.y * inverse), __float2int_rn(v.z * inverse),
+                      __float2int_rn(v.w * inverse)};
+    QuantizedWord word = {0, 0, 0, 0};
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        const int high = (q[b] + 64) >> 7, low = q[b] - (high << 7);
+        word.high |= (high & 255) << (8 * b), word.low |= (low & 255) << (8 * b);
+        word.high_sum += high, word.low_sum += low;
+    }
+    return word;
+}
+// Adds the sums over groups of `lanes` neighbours.
+VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
+#pragma unroll
+    for (int o = 1; o < lanes; o <<= 1) {
+        word.high_sum += __shfl_xor_sync(all_lanes, word.high_sum, o);
+        word.low_sum += __shfl_xor_sync(all_lanes, word.low_sum, o);
+    }
+}
+
+// ---- single elements ------------------------------------------------------------------------------------------------------
 
 // dequantize8 (quant.cuh) of the packed layout: elements k..k+7 of a row.
 template <class Block>

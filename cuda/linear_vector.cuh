@@ -1,0 +1,175 @@
+// linear_vector.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
+//
+// Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by integer
+// tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of `depth`
+// elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than 8 bits give.
+//
+// A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low) of x
+// for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one accumulator,
+// and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of the scales, and the
+// four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an instruction read a common zero.
+#ifndef VB_LINEAR_VECTOR_CUH
+#define VB_LINEAR_VECTOR_CUH
+
+#include "packed.cuh"
+#include "tensor_core.cuh"
+
+namespace vb {
+
+// x of one tile, as bytes in shared memory:
+//   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
+//   zeros  what lanes read that have no part in an instruction
+//   sums   [t]: k4: the sums of x over the scales t and t + 4; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
+//   scale  one float
+template <class Block>
+struct VectorTile {
+    using P = Packed<Block>;
+    static constexpr int lane_bytes = P::small ? 8 : 16;        // of codes a lane and c
+    static constexpr int zeros = 4 * 2 * 4 * lane_bytes;        // byte offsets
+    static constexpr int sums = zeros + 4 * lane_bytes;
+    static constexpr int sum_bytes = P::k4 ? 8 : !P::zero ? 0 : P::k6 ? 32 : 8; // for a t
+    static constexpr int scale = sums + 4 * sum_bytes;
+    static constexpr int bytes = scale + 16;
+
+    // One warp quantizes x[0..depth-1].
+    static VB_DEVICE void quantize(uint8_t *out, const float *x, int lane) {
+        constexpr int parts = P::depth / 128; // 4 elements of each 128 a lane
+        float4 v[parts];
+#pragma unroll
+        for (int i = 0; i < parts; i++) v[i] = reinterpret_cast<const float4 *>(x)[32 * i + lane];
+        const Quantization q = quantization_of(v);
+        if (lane == 0) *reinterpret_cast<float *>(out + scale) = q.scale;
+        if (lane < lane_bytes) reinterpret_cast<uint32_t *>(out + zeros)[lane] = 0;
+#pragma unroll
+        for (int i = 0; i < parts; i++) {
+            QuantizedWord w = quantize_word(v[i], q.inverse);
+            const int word = 32 * i + lane, value = word >> 2, t = word & 3;
+            // value word -> which scale, and its place among the value words of that c
+            const int s = P::k6 ? value : value >> 1, c = s & 3;
+            const int place = P::k6 ? s >> 2 : (s >> 2) * 2 + (value & 1);
+            uint8_t *code = out + ((c * 2 * 4) + t) * lane_bytes + place * 4;
+            *reinterpret_cast<uint32_t *>(code) = w.high;
+            *reinterpret_cast<uint32_t *>(code + 4 * lane_bytes) = w.low;
+            if constexpr (sum_bytes != 0) {
+                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                add_sums(w, lanes);
+                if (lane % lanes != 0) continue;
+                if constexpr (P::k4)
+                    reinterpret_cast<int *>(out + sums + c * sum_bytes)[s >> 2] = 128 * w.high_sum + w.low_sum;
+                else { // nibbles of the upper half are multiplied in place, 16 times their value
+                    const int zero = P::bits == 4 && c >= 2 ? -16 * P::zero : -P::zero;
+                    reinterpret_cast<int2 *>(out + sums + c * sum_bytes)[s >> 2] =
+                        make_int2(zero * w.high_sum, zero * w.low_sum);
+                }
+            }
+        }
+    }
+
+    // Where a lane's operand B lies for c, relative to the tile.
+    static VB_DEVICE int operand_offset(int lane, int c) {
+        const int g = lane >> 2, t = lane & 3;
+        return (g >> 1 == c ? (g * 4 + t) : 4 * 2 * 4 + t) * lane_bytes;
+    }
+};
+
+// What one lane multiplies of one tile of weights.
+template <class Block>
+struct VectorWeights {
+    using P = Packed<Block>;
+    uint32_t words[2 * P::words];
+    uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
+    uint32_t k6[P::k6 ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
+    uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t
+
+    VB_DEVICE void load(const uint8_t *tile, int lane) {
+        load_codes<Block>(words, tile, lane);
+        const uint8_t *p = tile + P::code_bytes;
+        const int g = lane >> 2;
+        if constexpr (P::k4) {
+            k4[0] = load_once(reinterpret_cast<const uint4 *>(p) + g);
+            k4[1] = load_once(reinterpret_cast<const uint4 *>(p) + g + 8);
+        } else if constexpr (P::k6) {
+            k6[0] = __ldg(reinterpret_cast<const uint32_t *>(p) + lane);
+            k6[1] = __ldg(reinterpret_cast<const uint32_t *>(p) + lane + 32);
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+            d[0] = __ldg(h + g), d[1] = __ldg(h + g + 8);
+        } else {
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
+            d[0] = __ldg(h + lane), d[1] = __ldg(h + lane + 32);
+        }
+    }
+
+    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x; offsets are VectorTile's operand_offset.
+    VB_DEVICE void multiply(float sum[2], const uint8_t *x, const int offsets[4], int lane) const {
+        using V = VectorTile<Block>;
+        const int t = lane & 3;
+        uint32_t v[2][P::values];
+        if constexpr (P::bits == 4) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
+        else P::unpack(v[0], words), P::unpack(v[1], words + P::words);
+        const float scale = *reinterpret_cast<const float *>(x + V::scale);
+        const uint8_t *sums = x + V::sums + t * V::sum_bytes;
+        if constexpr (P::k4) {
+            int c[2][4] = {};
+#pragma unroll
+            for (int s = 0; s < 4; s++) {
+                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
+                mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b.x, b.y);
+                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b.z, b.w);
+            }
+            const int2 total = *reinterpret_cast<const int2 *>(sums);
+#pragma unroll
+            for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
+                const uint32_t a = __byte_perm(k4[r].y, 0, 0x4440 | t), m = __byte_perm(k4[r].z, 0, 0x4440 | t);
+                const uint32_t l = __byte_perm(k4[r].w, 0, 0x4440 | t);
+                const int s1 = (l & 15) | ((a >> 2) & 0x30), m1 = (l >> 4) | ((m >> 2) & 0x30);
+                constexpr int unit = P::bits == 4 ? 16 : 1; // c[1] counts sixteenths
+                const int s0 = (a & 63) * unit, m0 = m & 63;
+                const int high = s0 * c[0][2 * r] + s1 * c[1][2 * r], low = s0 * c[0][2 * r + 1] + s1 * c[1][2 * r + 1];
+                const float dot = fmaf(static_cast<float>(high), 128.0f / unit, static_cast<float>(low) * (1.0f / unit));
+                const float f = low_half(k4[r].x) * dot -
+                                high_half(k4[r].x) * static_cast<float>(m0 * total.x + m1 * total.y);
+                sum[r] = fmaf(f, scale, sum[r]);
+            }
+        } else if constexpr (P::k6) {
+            const int4 z0 = reinterpret_cast<const int4 *>(sums)[0], z1 = reinterpret_cast<const int4 *>(sums)[1];
+            int c[4][4] = {{z0.x, z0.y, z0.x, z0.y}, {z0.z, z0.w, z0.z, z0.w}, {z1.x, z1.y, z1.x, z1.y}, {z1.z, z1.w, z1.z, z1.w}};
+#pragma unroll
+            for (int s = 0; s < 4; s++) {
+                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
+                mma_16x8x16(c[0], v[0][s], v[1][s], b.x);
+                mma_16x8x16(c[1], v[0][s + 4], v[1][s + 4], b.y);
+                mma_16x8x16(c[2], v[0][s + 8], v[1][s + 8], b.z);
+                mma_16x8x16(c[3], v[0][s + 12], v[1][s + 12], b.w);
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int high = 0, low = 0;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int s = static_cast<int8_t>(k6[r] >> (8 * i));
+                    high += s * c[i][2 * r], low += s * c[i][2 * r + 1];
+                }
+                const float dot = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
+                sum[r] = fmaf(half_bits(d[r]) * scale, dot, sum[r]);
+            }
+        } else {
+            int c[4] = {0, 0, 0, 0};
+            if constexpr (P::zero != 0) {
+                const int2 z = *reinterpret_cast<const int2 *>(sums);
+                c[0] = c[2] = z.x, c[1] = c[3] = z.y;
+            }
+#pragma unroll
+            for (int s = 0; s < 4; s++) {
+                const uint2 b = *reinterpret_cast<const uint2 *>(x + offsets[s]);
+                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b.x, b.y);
+            }
+            const float unit = P::bits == 4 && t >= 2 ? scale * 0.0625f : scale; // v[4..7] are 16 times their value
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
+        }
+    }
+};
+
+} // namespace vb
+#endif
