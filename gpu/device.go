@@ -151,15 +151,17 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// adopt notes an event or graph of the backend, to be closed before the device is.
-func (d *Device) adopt(h io.Closer) {
+// adopt notes an event or graph of the backend, to be closed before the device is. Where that has begun, the handle is
+// closed at once.
+func (d *Device) adopt(h io.Closer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.handles == nil { // the device was closed meanwhile
+	if d.handles == nil {
 		h.Close()
-		return
+		return d.usable()
 	}
 	d.handles[h] = struct{}{}
+	return nil
 }
 
 // release closes an adopted handle, unless the device has done so.

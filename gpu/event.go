@@ -12,7 +12,7 @@ import (
 // Event is a mark in a stream, to order streams and to measure time between two marks.
 type Event struct {
 	dev    *Device
-	mu     sync.Mutex
+	mu     sync.RWMutex // held for reading while kernel is used
 	kernel kernel.Event // made at the first use
 	closed bool
 }
@@ -20,40 +20,50 @@ type Event struct {
 // NewEvent returns an event that counts as done until it is recorded. The caller closes it.
 func (d *Device) NewEvent() *Event { return &Event{dev: d} }
 
-// open returns the backend's event, which the first call makes.
-func (e *Event) open(d *Device) (kernel.Event, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return nil, fmt.Errorf("gpu: event: %w", ErrClosed)
-	}
+// use calls f with the backend's event, which the first call makes, while it cannot be closed. Either a stream's lock or
+// the device's life lock keeps the device from being closed meanwhile.
+func (e *Event) use(d *Device, f func(kernel.Event) error) error {
 	if e.dev != d {
-		return nil, fmt.Errorf("gpu: event of %s on a stream of %s: %w", e.dev, d, ErrInvalid)
+		return fmt.Errorf("gpu: event of %s on a stream of %s: %w", e.dev, d, ErrInvalid)
 	}
-	if e.kernel == nil {
-		k, err := d.kernel.NewEvent()
-		if err != nil {
-			return nil, d.check(err)
-		}
-		e.kernel = k
-		d.adopt(k)
-		runtime.AddCleanup(e, func(k kernel.Event) { d.release(k) }, k)
+	if err := e.make(); err != nil {
+		return err
 	}
-	return e.kernel, nil
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closed {
+		return fmt.Errorf("gpu: event: %w", ErrClosed)
+	}
+	return d.check(f(e.kernel))
 }
 
-// with calls f with the backend's event while the device cannot be closed.
+func (e *Event) make() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.kernel != nil || e.closed {
+		return nil
+	}
+	k, err := e.dev.kernel.NewEvent()
+	if err != nil {
+		return e.dev.check(err)
+	}
+	if err := e.dev.adopt(k); err != nil {
+		return err
+	}
+	e.kernel = k
+	d := e.dev
+	runtime.AddCleanup(e, func(k kernel.Event) { d.release(k) }, k)
+	return nil
+}
+
+// with is use while the device cannot be closed.
 func (e *Event) with(f func(kernel.Event) error) error {
 	e.dev.life.RLock()
 	defer e.dev.life.RUnlock()
 	if err := e.dev.usable(); err != nil {
 		return err
 	}
-	k, err := e.open(e.dev)
-	if err != nil {
-		return err
-	}
-	return e.dev.check(f(k))
+	return e.use(e.dev, f)
 }
 
 // Done reports whether all work before the newest record has finished.
@@ -69,13 +79,15 @@ func (e *Event) Synchronize() error {
 
 // Since returns the device's time between two recorded events, both of which have finished.
 func (e *Event) Since(start *Event) (time.Duration, error) {
+	if e == start {
+		return 0, nil
+	}
 	var ms float32
 	err := start.with(func(from kernel.Event) error {
-		to, err := e.open(start.dev)
-		if err == nil {
+		return e.use(start.dev, func(to kernel.Event) (err error) {
 			ms, err = to.ElapsedMS(from)
-		}
-		return err
+			return err
+		})
 	})
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }

@@ -90,7 +90,9 @@ func (s *Stream) endCapture() (*Graph, error) {
 		s.dev.pool.putAll(keys(c.kept))
 		return nil, s.dev.check(err)
 	}
-	s.dev.adopt(k)
+	if err := s.dev.adopt(k); err != nil {
+		return nil, err // the device is closing: its memory goes with it
+	}
 	g := &Graph{&graph{stream: s, kernel: k, kept: keys(c.kept)}}
 	runtime.AddCleanup(g, func(g *graph) { g.close() }, g.graph)
 	return g, nil
@@ -121,6 +123,9 @@ func (g *Graph) Launch() error {
 	return nil
 }
 
+// updating is held while two graphs are locked, so that the order does not matter.
+var updating sync.Mutex
+
 // Update puts the work of a newer capture in place of this graph's, which is cheaper than a new graph where only
 // addresses and sizes differ. ErrUnsupported means that more differs: use the newer graph instead. The newer graph is
 // not changed and is still to be closed.
@@ -133,25 +138,26 @@ func (g *Graph) Update(newer *Graph) error {
 	if g.stream != newer.stream {
 		return fmt.Errorf("gpu: update: graphs of different streams: %w", ErrInvalid)
 	}
-	newer.mu.Lock()
-	k, replay, kept, closed := newer.kernel, newer.replay, newer.kept, newer.closed
-	newer.mu.Unlock()
+	updating.Lock()
+	defer updating.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed || closed {
+	newer.mu.Lock()
+	defer newer.mu.Unlock()
+	if g.closed || newer.closed {
 		return fmt.Errorf("gpu: update: graph: %w", ErrClosed)
 	}
 	if g.replay != nil {
-		g.replay = replay
+		g.replay = newer.replay
 		return nil
 	}
-	if err := g.stream.Do(func(kernel.Stream) error { return g.kernel.Update(k) }); err != nil {
+	if err := g.stream.Do(func(kernel.Stream) error { return g.kernel.Update(newer.kernel) }); err != nil {
 		return fmt.Errorf("gpu: update: %w", err)
 	}
 	pool := g.stream.dev.pool
-	pool.share(kept)
+	pool.share(newer.kept)
 	pool.putAll(g.kept)
-	g.kept = kept
+	g.kept = newer.kept
 	return nil
 }
 

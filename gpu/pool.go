@@ -396,6 +396,11 @@ func (p *Pool) retire(b *block, s *Stream) {
 
 // Trim gives all kept memory back to the device and returns how many bytes that were.
 func (p *Pool) Trim() int64 {
+	p.dev.life.RLock()
+	defer p.dev.life.RUnlock()
+	if p.dev.closed.Load() {
+		return 0
+	}
 	p.mu.Lock()
 	var gone []*block
 	collect := func(list *[classes]*block) {
@@ -416,9 +421,6 @@ func (p *Pool) Trim() int64 {
 	}
 	p.stats.Cached -= bytes
 	p.mu.Unlock()
-
-	p.dev.life.RLock()
-	defer p.dev.life.RUnlock()
 	for _, b := range gone {
 		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
 	}

@@ -114,11 +114,7 @@ func (s *Stream) mark(e *Event, f func(kernel.Event) error) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	k, err := e.open(s.dev)
-	if err != nil {
-		return err
-	}
-	return s.dev.check(f(k))
+	return e.use(s.dev, f)
 }
 
 // after makes work enqueued on s from here on wait for all work enqueued on other so far.

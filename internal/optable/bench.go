@@ -14,15 +14,15 @@ import (
 
 // Result is one measured case.
 type Result struct {
-	Suite    string   `json:"suite"`           // "ops"
-	Case     string   `json:"case"`            // "RMSNorm/square_4096x4096_F32"
-	Ours     float64  `json:"ours"`            // median time of one call
-	Peer     *float64 `json:"peer,omitempty"`  // the same by another library, where the caller has measured it beside
-	Unit     string   `json:"unit"`            // "us"
-	Ratio    *float64 `json:"ratio,omitempty"` // peer / ours
-	Roofline float64  `json:"roofline"`        // percent of what the device's bandwidth and matrix rate allow
-	Error    *float64 `json:"error,omitempty"` // greatest relative error, where the reference can be computed; null is not checked
-	Reason   string   `json:"reason,omitempty"`
+	Suite    string   `json:"suite"`            // "ops"
+	Case     string   `json:"case"`             // "RMSNorm/square_4096x4096_F32"
+	Ours     float64  `json:"ours"`             // median time of one call
+	Peer     *float64 `json:"peer,omitempty"`   // the same by another library, where the caller has measured it beside
+	Unit     string   `json:"unit"`             // "us"
+	Ratio    *float64 `json:"ratio,omitempty"`  // peer / ours
+	Roofline float64  `json:"roofline"`         // percent of what the device's bandwidth and matrix rate allow
+	Error    *float64 `json:"error,omitempty"`  // greatest relative error, where the reference can be computed
+	Reason   string   `json:"reason,omitempty"` // why the case was not measured
 	Device   string   `json:"device"`
 	Command  string   `json:"command"`
 }
