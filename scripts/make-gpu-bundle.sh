@@ -15,7 +15,7 @@ make --no-print-directory build-cuda CUDA_ARCH="${CUDA_ARCH:-}"
 cp -r bin "$out/"
 export CGO_ENABLED=1
 # The packages with tests that, with these, depend on the CUDA kernels (the test variants of `go list -test`).
-for dir in $(go list -tags cuda -test -f '{{if .ForTest}}{{$d := .Dir}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$d}}{{end}}{{end}}{{end}}' ./... | sort -u) "$PWD/csrc"; do
+for dir in $(go list -tags cuda -test -f '{{if .ForTest}}{{$d := .Dir}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$d}}{{end}}{{end}}{{end}}' ./... | sort -u); do
     name=$(realpath --relative-to=. "$dir" | tr / -)
     test "$name" = . && name=vibrant
     mkdir -p "$out/tests/$name"
