@@ -10,7 +10,7 @@ package csrc
 #cgo CFLAGS: -std=c11 -O3 -D_GNU_SOURCE -Wall -Wextra -pthread
 #cgo LDFLAGS: -lm -pthread
 #cgo cuda CFLAGS: -DVB_WITH_CUDA
-#cgo cuda LDFLAGS: -L${SRCDIR}/../build/cuda -lvibrant_cuda -lcudart_static -lstdc++ -ldl -lrt
+#cgo cuda LDFLAGS: ${SRCDIR}/../build/cuda/libvibrant_cuda.a ${SRCDIR}/../build/cuda/libcudart_static.a -lstdc++ -ldl -lrt
 #include "vibrant.h"
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
