@@ -1,6 +1,7 @@
-// matmul.cu: C[m][n] = A[m][k] B[k][n], row-major, in float32 arithmetic; chooses the kernel. Where rows are whole 16-byte
-// vectors, 16-bit matrices go to the tensor cores of matmul_mma.cu and float ones to matmul_f32.cu; a single row goes to
-// matmul_row.cu. What is here takes the rest: odd sizes, and GPUs before 8.0.
+// matmul.cu: C[m][n] = A[m][k] B[k][n], row-major, in float32 arithmetic; chooses the kernel. Hopper's are in gemm_sm90.cu
+// and gemm_split_sm90.cu. Else, where rows are whole 16-byte vectors, 16-bit matrices go to the tensor cores of
+// matmul_mma.cu and float ones to matmul_f32.cu; a single row goes to matmul_row.cu. What is here takes the rest: odd sizes,
+// and GPUs before 8.0.
 //
 // matmul_simt_kernel:
 //   grid     ceil(m / BM) * ceil(n / BN), in bands of 8 block rows, so that blocks at work together share A and B in L2
@@ -9,6 +10,7 @@
 //   moves    about (1 / BM + 1 / BN) m n k elements from L2, 2 m n k FLOPs
 //   bound    fp32 units; small products by how few tiles there are
 
+#include "gemm_sm90.cuh"
 #include "matmul.cuh"
 
 namespace vb {
@@ -137,6 +139,16 @@ vb_status launch_simt(void *c, const void *a, const void *b, int64_t m, int64_t 
                              n % 4 == 0 && aligned16(b, c));
 }
 
+// Hopper's kernels. Float32 operands have to be split first, which small products and those of few rows do not repay.
+vb_status matmul_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
+                      vb_stream *stream) {
+    if (type != VB_F32)
+        return gemm_sm90(c, a, b, type, m, k, n, false, plan_gemm(m, k, n, multiprocessors(stream)), stream);
+    if (m < 128 || k < 128 || (double)m * n * k < 192.0 * 192 * 192) return VB_UNSUPPORTED;
+    return gemm_split_sm90((float *)c, (const float *)a, (const float *)b, m, k, n,
+                           plan_gemm_split(m, k, n, multiprocessors(stream)), stream);
+}
+
 } // namespace
 } // namespace vb
 
@@ -145,6 +157,10 @@ using namespace vb;
 extern "C" vb_status vb_cuda_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                                     vb_stream *stream) {
     if (m == 1) return vb_cuda_matmul_single_row(c, a, b, type, k, n, stream);
+    if (capability(stream) == 90) {
+        const vb_status status = matmul_sm90(c, a, b, type, m, k, n, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
     if (type != VB_F32 && capability(stream) >= 80 && k % 8 == 0 && n % 8 == 0 && aligned16(a, b, c))
         return matmul_mma(c, a, b, type, m, k, n, stream);
     if (type == VB_F32 && capability(stream) >= 80 && k % 4 == 0 && n % 4 == 0 && aligned16(a, b, c))
