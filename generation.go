@@ -3,6 +3,10 @@ package vibrant
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+
+	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/sample"
 )
 
 // Generation says how the next token is chosen and when an answer ends. The zero value is not useful: start from
@@ -66,3 +70,24 @@ const (
 	FinishLength  FinishReason = "length"  // MaxTokens were generated
 	FinishContext FinishReason = "context" // the context is full
 )
+
+// sampler returns what chooses the tokens after a prompt.
+func (g Generation) sampler(prompt []int32) *sample.Sampler {
+	seed := rand.Uint64()
+	if g.Seed != nil {
+		seed = *g.Seed
+	}
+	return sample.New(sample.Options{
+		Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, MinP: g.MinP,
+		RepeatPenalty: g.RepeatPenalty, PresencePenalty: g.PresencePenalty, FrequencyPenalty: g.FrequencyPenalty,
+		RepeatLastN: g.RepeatLastN, Seed: seed,
+	}, prompt)
+}
+
+// chooser returns what the engine asks: nil for the likeliest token, which the device chooses.
+func chooser(s *sample.Sampler) engine.Chooser {
+	if s.Greedy() {
+		return nil
+	}
+	return s
+}

@@ -239,7 +239,8 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 	s.generated, s.finish = nil, FinishNone
 	s.engine.ResetStats()
 	fail := func(err error) { yield(Token{ID: -1}, contextError(err)) }
-	chooser := newChooser(s.options, ids)
+	sampler := s.options.sampler(ids)
+	choose := chooser(sampler)
 	err := s.engine.Ban(s.banned())
 	if err == nil {
 		err = s.engine.Prefill(ctx, ids)
@@ -262,7 +263,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			fail(ErrClosed)
 			return
 		}
-		id, err := s.engine.Next(chooser.engine())
+		id, err := s.engine.Next(choose)
 		if err != nil {
 			fail(err)
 			return
@@ -271,7 +272,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			s.finish = FinishStop
 			break
 		}
-		chooser.accept(id)
+		sampler.Accept(id)
 		s.generated = append(s.generated, id)
 		token := Token{ID: id}
 		if decoder != nil {
@@ -294,7 +295,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			return
 		}
 		if s.finish == FinishNone {
-			if err := s.engine.Step(id, chooser.engine()); err != nil {
+			if err := s.engine.Step(id, choose); err != nil {
 				fail(err)
 				return
 			}
