@@ -13,8 +13,8 @@ import (
 var (
 	// ErrUnknownDevice says that a device name is none of auto, cpu, cuda, cuda:N, gpu and metal.
 	ErrUnknownDevice = errors.New("unknown device")
-	// ErrNoModel says that no path was given and that this build embeds no model.
-	ErrNoModel = errors.New("no model was named, and this build embeds none: name a GGUF file (-m FILE)")
+	// ErrNoModel says that no path was given and that the program embeds no model (RegisterDefault).
+	ErrNoModel = errors.New("no model was named, and none is embedded: name a GGUF file (-m FILE)")
 	// ErrNoTokenizer says that the model's file has no tokenizer: it can be used by token ids.
 	ErrNoTokenizer = errors.New("the model has no tokenizer")
 	// ErrContextFull says that a prompt does not fit into the context.

@@ -59,7 +59,7 @@ func (kv KeyValue) Short() string {
 	return text
 }
 
-// Inspect reads what a GGUF file says of itself, "" for the embedded model.
+// Inspect reads what a GGUF file says of itself, "" for that of RegisterDefault.
 func Inspect(path string) (*File, error) {
 	f, err := openFile(path)
 	if err != nil {

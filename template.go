@@ -23,7 +23,7 @@ func ParseTemplate(source string) (*Template, error) {
 	return &Template{source: source}, nil
 }
 
-// OpenTemplate returns the template of a GGUF file, "" for the embedded model, without loading the weights.
+// OpenTemplate returns the template of a GGUF file, "" for that of RegisterDefault, without loading the weights.
 func OpenTemplate(path string) (*Template, error) {
 	f, err := openFile(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // Tokenizer turns text into token ids and back, as a model's file describes it. It may be used from several goroutines.
 type Tokenizer struct{ t *tokenizer.Tokenizer }
 
-// OpenTokenizer reads the tokenizer of a GGUF file, "" for the embedded model, without loading the weights.
+// OpenTokenizer reads the tokenizer of a GGUF file, "" for that of RegisterDefault, without loading the weights.
 func OpenTokenizer(path string) (*Tokenizer, error) {
 	f, err := openFile(path)
 	if err != nil {

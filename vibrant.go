@@ -159,7 +159,7 @@ type Model struct {
 	sessions map[*engine.Session]struct{}
 }
 
-// Open loads a model from a GGUF file; the path "" means the model that this build embeds. The caller closes it.
+// Open loads a model from a GGUF file; the path "" means the one of RegisterDefault. The caller closes it.
 //
 // Likely errors: a file that is missing, damaged or of an architecture or tensor type that is not supported;
 // ErrUnknownDevice; gpu.ErrNotCompiled and gpu.ErrNoDevice where a GPU was asked for; ErrDoesNotFit; ErrNoModel; the
@@ -192,7 +192,7 @@ func OpenBytes(ctx context.Context, data []byte, options ...Option) (*Model, err
 	return open(ctx, f, "", c)
 }
 
-// openFile opens a GGUF file, or the embedded one.
+// openFile opens a GGUF file, or the registered one.
 func openFile(path string) (*gguf.File, error) {
 	if path == "" {
 		data := embedded()

@@ -360,6 +360,25 @@ func TestPerplexityScoresSecondHalves(t *testing.T) {
 	}
 }
 
+func TestPathlessOpensTheRegisteredModel(t *testing.T) {
+	if _, err := vibrant.Open(context.Background(), ""); !errors.Is(err, vibrant.ErrNoModel) {
+		t.Error(err)
+	}
+	data := testmodel.Reciter("▁Here", "▁I", "▁am")
+	// Nothing promises that embedded bytes are aligned.
+	odd := append(make([]byte, 1, len(data)+1), data...)[1:]
+	vibrant.RegisterDefault(func() []byte { return odd })
+	defer vibrant.RegisterDefault(func() []byte { return nil })
+	m, err := vibrant.Open(context.Background(), "", vibrant.WithDevice("cpu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if got := read(t, newSession(t, m, vibrant.WithGeneration(greedy())).Send(context.Background(), "Hi")); got != " Here I am" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestInspect(t *testing.T) {
 	f, err := vibrant.Inspect(testdata.Path(t, "models", "tiny-qwen2.gguf"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	path := "" // the embedded model
+	path := "" // the embedded model of package demo, if it is imported
 	if len(os.Args) > 1 {
 		path = os.Args[1]
 	}
