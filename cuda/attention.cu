@@ -6,7 +6,9 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args &a = *args;
-    if (a.dim > 256 || a.kv_len > INT32_MAX || a.kv_capacity > INT32_MAX) return VB_UNSUPPORTED;
+    if (a.dim > 256 || a.kv_len > INT32_MAX || a.kv_capacity > INT32_MAX || a.heads > INT32_MAX / a.seq ||
+        a.batch > INT32_MAX / a.heads)
+        return VB_UNSUPPORTED;
     // Tensor cores multiply 16-bit keys and values; rows must be whole 16-byte vectors. A float32 cache keeps float32
     // arithmetic: models in float32 are compared to four digits.
     const bool tensor_cores = capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 &&

@@ -24,7 +24,24 @@ struct KeyRange {
     int lo, hi;
 };
 
-VB_DEVICE KeyRange keys_of(const vb_attention_args &a, int64_t b, int64_t s) {
+// The arguments, and what kernels would otherwise divide for: a 64-bit division takes 500 cycles, and a dozen of them was
+// more than half of a short decode step.
+struct AttentionShape : vb_attention_args {
+    unsigned group; // query heads of a key head
+    unsigned rows;  // packed rows of a key head
+    unsigned tiles; // of them
+};
+
+inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
+    AttentionShape shape;
+    static_cast<vb_attention_args &>(shape) = args;
+    shape.group = (unsigned)(args.heads / args.kv_heads);
+    shape.rows = (unsigned)args.seq * shape.group;
+    shape.tiles = ceil_div<unsigned>(shape.rows, (unsigned)tile_rows);
+    return shape;
+}
+
+VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
     KeyRange keys = {0, (int)a.kv_len};
     if (a.causal) {
         const int64_t position = a.positions ? a.positions[b * a.seq + s] : a.offset + s;
@@ -34,18 +51,18 @@ VB_DEVICE KeyRange keys_of(const vb_attention_args &a, int64_t b, int64_t s) {
     return keys;
 }
 
-// The first element of packed row i in q and out, and the rows there are.
-VB_DEVICE int64_t query_offset(const vb_attention_args &a, int64_t b, int64_t kv_head, int64_t i) {
-    const int64_t group = a.heads / a.kv_heads;
-    return b * a.q_batch_stride + (kv_head * group + i % group) * a.q_head_stride + i / group * a.q_row_stride;
+// The first element of packed row i in q and out.
+VB_DEVICE int64_t query_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {
+    const unsigned s = i / a.group, member = i - s * a.group;
+    return b * a.q_batch_stride + (kv_head * a.group + member) * a.q_head_stride + s * a.q_row_stride;
 }
 
 // The union of the keys of packed rows [first, end), the same in every thread. `shared` holds two ints; whole block.
-VB_DEVICE KeyRange keys_of_tile(const vb_attention_args &a, int64_t b, int64_t first, int64_t end, int *shared) {
-    const int64_t group = a.heads / a.kv_heads, last = (end - 1) / group;
+VB_DEVICE KeyRange keys_of_tile(const AttentionShape &a, unsigned b, unsigned first, unsigned end, int *shared) {
+    const unsigned last = (end - 1) / a.group;
     if (threadIdx.x == 0) shared[0] = INT32_MAX, shared[1] = 0;
     __syncthreads();
-    for (int64_t s = first / group + threadIdx.x; s <= last; s += blockDim.x) {
+    for (unsigned s = first / a.group + threadIdx.x; s <= last; s += blockDim.x) {
         const KeyRange keys = keys_of(a, b, s);
         atomicMin(shared, keys.lo);
         atomicMax(shared + 1, keys.hi);
@@ -64,12 +81,12 @@ VB_DEVICE int split_keys(KeyRange *mine, KeyRange all, int split, int splits, in
 
 // Ends a split tile: the last of `blocks` blocks adds the parts of `active` splits up and writes `rows` rows of out.
 template <class TQ>
-VB_DEVICE void combine_splits(const vb_attention_args &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
-                              int active, int blocks, int64_t b, int64_t kv_head, int64_t first_row, int rows, int dim_stride,
-                              unsigned *flag) {
+VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
+                              int active, int blocks, unsigned b, unsigned kv_head, unsigned first_row, int rows,
+                              int dim_stride, unsigned *flag) {
     if (!last_arriver(splits.counters + tile, (unsigned)blocks, flag)) return;
     const int64_t slot0 = tile * splits.splits * tile_rows;
-    const int chunks = int((a.dim + 3) / 4); // partial rows are padded to whole vectors
+    const int chunks = ((int)a.dim + 3) / 4; // partial rows are padded to whole vectors
     for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
         const int row = item / chunks, d = item % chunks * 4;
         float max = __uint_as_float(0xff800000u);

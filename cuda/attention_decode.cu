@@ -46,8 +46,8 @@ struct Query8<float, TKV> {
 VB_DEVICE unsigned word(const uint4 &x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
 // The union of the keys of the at most 16 tokens of a tile, by each warp for itself.
-VB_DEVICE KeyRange keys_of_few(const vb_attention_args &a, int64_t b, int64_t first_token, int64_t last_token) {
-    const KeyRange mine = keys_of(a, b, smaller<int64_t>(first_token + threadIdx.x % 32, last_token));
+VB_DEVICE KeyRange keys_of_few(const AttentionShape &a, unsigned b, unsigned first_token, unsigned last_token) {
+    const KeyRange mine = keys_of(a, b, smaller(first_token + threadIdx.x % 32, last_token));
     int lo = mine.lo, hi = mine.hi;
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -73,7 +73,7 @@ VB_DEVICE void add_part(RowPart *all, float max, float sum, float4 out) {
 
 template <class TQ, class TKV, int DIMS>
 __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
-    attention_decode_kernel(vb_attention_args a, AttentionSplits splits, int64_t tiles_per_head) {
+    attention_decode_kernel(AttentionShape a, AttentionSplits splits) {
 #if __CUDA_ARCH__ >= 800
     constexpr int warps = warps_for(DIMS), threads = warps * 32, keys_per_step = warps * keys_per_warp;
     constexpr int chunks = DIMS / 32; // of 32 dimensions: two products of k = 16 for the scores
@@ -91,12 +91,12 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    const int64_t tile = blockIdx.x / cluster / splits.splits;
-    const int part = int(blockIdx.x / cluster % splits.splits);
-    const int64_t head = tile / tiles_per_head, b = head / a.kv_heads, kv_head = head % a.kv_heads;
-    const int64_t group = a.heads / a.kv_heads, first_row = tile % tiles_per_head * rows_per_tile;
-    const int rows = (int)smaller<int64_t>(rows_per_tile, a.seq * group - first_row), dim = (int)a.dim;
-    const KeyRange all = keys_of_few(a, b, first_row / group, (first_row + rows - 1) / group);
+    const unsigned tile_part = blockIdx.x / (unsigned)cluster, tile = tile_part / splits.splits;
+    const unsigned head = tile / a.tiles, b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
+    const unsigned first_row = (tile - head * a.tiles) * rows_per_tile;
+    const int part = int(tile_part - tile * splits.splits), dim = (int)a.dim;
+    const int rows = (int)smaller<unsigned>(rows_per_tile, a.rows - first_row);
+    const KeyRange all = keys_of_few(a, b, first_row / a.group, (first_row + rows - 1) / a.group);
     KeyRange mine;
     const int active = ceil_div(split_keys(&mine, all, part * cluster + rank, splits.splits * cluster, keys_per_step), cluster);
     if (cluster > 1) cluster_wait();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
             held[h][i] = Query8<TQ, TKV>::load(source + 32 * i + 8 * c, row < rows && 32 * i + 8 * c < dim);
             if (!roomy && warp == 0) stored[(2 * i + h) * 32] = held[h][i];
         }
-        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / group) : all;
+        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : all;
         masked |= seen[h].lo > all.lo || seen[h].hi < all.hi;
     }
     if (!roomy) __syncthreads();
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
         cluster_arrive();
         cluster_wait();
     }
-    const int64_t slot = (tile * splits.splits + part) * rows_per_tile;
+    const int64_t slot = ((int64_t)tile * splits.splits + part) * rows_per_tile;
     for (int item = rank * threads + threadIdx.x; item < rows * (DIMS / 4); item += cluster * threads) {
         const int row = item / (DIMS / 4), d = item % (DIMS / 4) * 4;
         RowPart x = {minus_infinity, 0.0f, make_float4(0, 0, 0, 0)};
@@ -294,22 +294,22 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
 template <class TQ, class TKV, int DIMS>
 vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
     constexpr int threads = warps_for(DIMS) * 32, keys_per_step = warps_for(DIMS) * keys_per_warp;
-    const int64_t tiles_per_head = ceil_div<int64_t>(a.seq * (a.heads / a.kv_heads), rows_per_tile);
-    const int64_t tiles = tiles_per_head * a.batch * a.kv_heads, steps = ceil_div<int64_t>(a.kv_len, keys_per_step);
+    const AttentionShape shape = shape_of(a, rows_per_tile);
+    const int64_t tiles = shape.tiles * a.batch * a.kv_heads, steps = ceil_div<int64_t>(a.kv_len, keys_per_step);
     const int sms = multiprocessors(stream);
     // A cluster has up to 8 blocks, up to 16 where clusters are few (16 SMs that reach each other are not always free).
+    // Where two steps a block do not suffice, parts over all SMs are faster than whole clusters.
     int cluster = 1;
     if (capability(stream) >= 90)
         while (cluster < steps && tiles * cluster * 2 <= sms && (cluster < 8 || (cluster < 16 && tiles * 4 * cluster <= sms)))
             cluster *= 2;
-    // More parts once four steps a block are exceeded: up to there a step costs less than the workspace does.
-    const int64_t most_parts = cluster > 1 ? ceil_div<int64_t>(steps, 4 * cluster) : steps;
+    if (steps > 2 * cluster) cluster = 1;
     AttentionSplits splits;
-    VB_TRY(plan_splits(&splits, tiles, rows_per_tile, DIMS, most_parts, sms / cluster, stream));
+    VB_TRY(plan_splits(&splits, tiles, rows_per_tile, DIMS, cluster > 1 ? 1 : steps, sms, stream));
     if (tiles > INT32_MAX / splits.splits / cluster) return VB_UNSUPPORTED;
     return launch_cluster(stream, cluster, (unsigned)(tiles * splits.splits * cluster), threads,
                           warps_for(DIMS) * rows_per_tile * DIMS * 4 + (DIMS > 128 ? rows_per_tile * DIMS * 2 : 0),
-                          attention_decode_kernel<TQ, TKV, DIMS>, a, splits, tiles_per_head);
+                          attention_decode_kernel<TQ, TKV, DIMS>, shape, splits);
 }
 
 template <class TQ, class TKV>

@@ -33,7 +33,7 @@ VB_DEVICE uint4 query8(const float *x) {
 
 template <class TQ, class TKV, int DIMS, int KEYS>
 __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
-    attention_prefill_kernel(vb_attention_args a, int64_t tiles_per_head, int64_t heads) {
+    attention_prefill_kernel(AttentionShape a, unsigned heads) {
 #if __CUDA_ARCH__ >= 800
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
     constexpr unsigned tile_bytes = KEYS * DIMS * 2;
@@ -46,10 +46,10 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    const int64_t tile = tiles_per_head - 1 - blockIdx.x / heads, head = blockIdx.x % heads;
-    const int64_t b = head / a.kv_heads, kv_head = head % a.kv_heads, group = a.heads / a.kv_heads;
-    const int64_t first_row = tile * rows_per_tile;
-    const int rows = (int)smaller<int64_t>(rows_per_tile, a.seq * group - first_row), dim = (int)a.dim;
+    const unsigned from_last = blockIdx.x / heads, head = blockIdx.x - from_last * heads;
+    const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
+    const unsigned first_row = (a.tiles - 1 - from_last) * rows_per_tile;
+    const int rows = (int)smaller<unsigned>(rows_per_tile, a.rows - first_row), dim = (int)a.dim;
     const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
 
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = warp * 16 + g + 8 * h;
-        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / group) : all;
+        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : all;
         common_lo = larger(common_lo, seen[h].lo);
         common_hi = smaller(common_hi, seen[h].hi);
     }
@@ -199,10 +199,11 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 
 template <class TQ, class TKV, int DIMS, int KEYS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
-    const int64_t tiles_per_head = ceil_div<int64_t>(a.seq * (a.heads / a.kv_heads), rows_per_tile), heads = a.batch * a.kv_heads;
-    if (tiles_per_head > INT32_MAX / heads) return VB_UNSUPPORTED;
-    return launch_overlapped(stream, (unsigned)(tiles_per_head * heads), threads, (rows_per_tile + 4 * KEYS) * DIMS * 2,
-                             attention_prefill_kernel<TQ, TKV, DIMS, KEYS>, a, tiles_per_head, heads);
+    const AttentionShape shape = shape_of(a, rows_per_tile);
+    const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+    if (shape.tiles > INT32_MAX / heads) return VB_UNSUPPORTED;
+    return launch_overlapped(stream, shape.tiles * heads, threads, (rows_per_tile + 4 * KEYS) * DIMS * 2,
+                             attention_prefill_kernel<TQ, TKV, DIMS, KEYS>, shape, heads);
 }
 
 // 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).

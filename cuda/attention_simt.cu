@@ -33,7 +33,7 @@ VB_DEVICE void load4(float (&x)[4], const T *row, int d, int left, bool vectors)
 
 template <class TQ, class TKV, int DIMS, int ROWS>
 __global__ void __launch_bounds__(threads)
-    attention_simt_kernel(vb_attention_args a, AttentionSplits splits, int64_t tiles_per_head, bool vectors) {
+    attention_simt_kernel(AttentionShape a, AttentionSplits splits, bool vectors) {
     constexpr int per_lane = DIMS / lanes_per_key, vectors_per_lane = per_lane / 4;
     __shared__ float query[ROWS * DIMS];
     __shared__ float warp_out[warps * ROWS * DIMS];
@@ -43,11 +43,10 @@ __global__ void __launch_bounds__(threads)
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
-    const int64_t tile = blockIdx.x / splits.splits;
-    const int split = int(blockIdx.x % splits.splits);
-    const int64_t head = tile / tiles_per_head, b = head / a.kv_heads, kv_head = head % a.kv_heads;
-    const int64_t group = a.heads / a.kv_heads, first_row = tile % tiles_per_head * ROWS;
-    const int rows = (int)smaller<int64_t>(ROWS, a.seq * group - first_row);
+    const unsigned tile = blockIdx.x / splits.splits, head = tile / a.tiles, b = head / (unsigned)a.kv_heads;
+    const unsigned kv_head = head - b * (unsigned)a.kv_heads, first_row = (tile - head * a.tiles) * ROWS;
+    const int split = int(blockIdx.x - tile * splits.splits);
+    const int rows = (int)smaller<unsigned>(ROWS, a.rows - first_row);
     const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
     KeyRange mine;
     const int active = split_keys(&mine, all, split, splits.splits, keys_per_step);
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(threads)
     float max[ROWS], sum[ROWS], out[ROWS][per_lane];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        seen[r] = r < rows ? keys_of(a, b, (first_row + r) / group) : KeyRange{0, 0};
+        seen[r] = r < rows ? keys_of(a, b, (first_row + r) / a.group) : KeyRange{0, 0};
         max[r] = minus_infinity;
         sum[r] = 0.0f;
 #pragma unroll
@@ -130,7 +129,7 @@ __global__ void __launch_bounds__(threads)
         }
     }
     __syncthreads();
-    const int64_t slot = (tile * splits.splits + split) * ROWS;
+    const int64_t slot = ((int64_t)tile * splits.splits + split) * ROWS;
     for (int i = threadIdx.x; i < rows * DIMS; i += threads) {
         const int row = i / DIMS, d = i % DIMS;
         float block_max = minus_infinity, block_sum = 0.0f, x = 0.0f;
@@ -157,15 +156,15 @@ __global__ void __launch_bounds__(threads)
 
 template <class TQ, class TKV, int DIMS, int ROWS>
 vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
-    const int64_t tiles_per_head = ceil_div<int64_t>(a.seq * (a.heads / a.kv_heads), ROWS);
-    const int64_t tiles = tiles_per_head * a.batch * a.kv_heads;
+    const AttentionShape shape = shape_of(a, ROWS);
+    const int64_t tiles = shape.tiles * a.batch * a.kv_heads;
     AttentionSplits splits;
     VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys_per_step),
                        4 * multiprocessors(stream), stream));
     if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
     const bool vectors = a.dim % 4 == 0 && aligned16(a.k, a.v);
     return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,
-                             attention_simt_kernel<TQ, TKV, DIMS, ROWS>, a, splits, tiles_per_head, vectors);
+                             attention_simt_kernel<TQ, TKV, DIMS, ROWS>, shape, splits, vectors);
 }
 
 template <class TQ, class TKV>

@@ -1,6 +1,6 @@
 // matmul_row.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
 //
-//   grid     (ceil(n / tile), splits of k): a tile is 32 lanes * 16 bytes of columns; about 16 blocks an SM
+//   grid     (ceil(n / tile), splits of k): a tile is 32 lanes * 16 bytes of columns; 4 or 16 blocks an SM
 //   block    8 warps; a warp takes 8 rows of B at a time, so 8 loads of 16 bytes a lane are under way
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
@@ -76,11 +76,15 @@ template <class T, int WIDTH>
 vb_status launch_row(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
     const int64_t tiles = ceil_div<int64_t>(n, 32 * WIDTH);
     if (tiles > INT32_MAX) return VB_UNSUPPORTED;
-    // Four blocks run on an SM; four times that many even out, unless a block would have less than two steps.
-    int64_t splits = larger<int64_t>(1, smaller(16 * multiprocessors(stream) / tiles, k / (2 * rows_per_step)));
-    if (tiles > workspace_counters) splits = 1;
-    const int64_t each = ceil_div<int64_t>(ceil_div(larger<int64_t>(k, 1), splits), rows_per_step) * rows_per_step;
-    splits = larger<int64_t>(1, ceil_div(k, each));
+    // Four blocks run on an SM. One round of them where that keeps 93 % busy, else four rounds, which even out.
+    int64_t splits = 1, each = k;
+    for (int rounds = 1; rounds <= 4 && tiles <= workspace_counters; rounds += 3) {
+        const int64_t slots = 4 * multiprocessors(stream);
+        each = larger<int64_t>(1, ceil_div<int64_t>(ceil_div(k, larger<int64_t>(1, rounds * slots / tiles)), rows_per_step)) *
+               rows_per_step;
+        splits = larger<int64_t>(1, ceil_div(k, each));
+        if (tiles * splits <= slots && tiles * splits * 100 >= slots * 93) break;
+    }
     void *partial = nullptr;
     if (splits > 1) VB_TRY(workspace(&partial, splits * n * (int64_t)sizeof(float), stream));
     return launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)splits), threads, 0, matmul_row_kernel<T, WIDTH>, (T *)c,
