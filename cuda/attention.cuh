@@ -98,7 +98,7 @@ VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &sp
             const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
             const float2 stats = __ldcg(splits.stats + slot);
             const float4 part = __ldcg(reinterpret_cast<const float4 *>(splits.partial + slot * dim_stride + d));
-            const float weight = exp2f(stats.x - base);
+            const float weight = exp2_fast(stats.x - base);
             sum += stats.y * weight;
             out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
         }

@@ -64,7 +64,7 @@ struct RowPart {
 };
 VB_DEVICE void add_part(RowPart *all, float max, float sum, float4 out) {
     const float greatest = Max::combine(all->max, max), from = greatest == Max::identity() ? 0.0f : greatest;
-    const float keep = exp2f(all->max - from), weight = exp2f(max - from);
+    const float keep = exp2_fast(all->max - from), weight = exp2_fast(max - from);
     all->max = greatest;
     all->sum = all->sum * keep + sum * weight;
     all->out.x = all->out.x * keep + out.x * weight, all->out.y = all->out.y * keep + out.y * weight;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
         } else {
             load_keys(base);
         }
-        float score[2][4] = {};
+        float score[2][4] = {}, second[2][4] = {}; // two sums of products each: half the chain of dependent ones
 #pragma unroll
         for (int i = 0; i < chunks; i++) {
             const uint4 p = roomy ? held[0][i] : stored[(2 * i) * 32], q = roomy ? held[1][i] : stored[(2 * i + 1) * 32];
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 mma<TKV>(score[j], low, k[j][i].x, k[j][i].y);
-                mma<TKV>(score[j], high, k[j][i].z, k[j][i].w);
+                mma<TKV>(second[j], high, k[j][i].z, k[j][i].w);
             }
         }
         if (roomy) load_keys(base + keys_per_step); // for the next turn; nothing is read past the end
@@ -178,19 +178,19 @@ __global__ void __launch_bounds__(warps_for(DIMS) * 32, 1)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int key = base + 8 * (e / 2) + 2 * c + e % 2;
-                s[e] = score[e / 2][2 * h + e % 2] * scale;
+                s[e] = (score[e / 2][2 * h + e % 2] + second[e / 2][2 * h + e % 2]) * scale;
                 if (key >= mine.hi || (masked && (key < seen[h].lo || key >= seen[h].hi))) s[e] = minus_infinity;
                 greatest = Max::combine(greatest, s[e]);
             }
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2));
             const float from = greatest == minus_infinity ? 0.0f : greatest;
-            const float keep = exp2f(max[h] - from);
+            const float keep = exp2_fast(max[h] - from);
             max[h] = greatest;
             sum[h] *= keep;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                s[e] = exp2f(s[e] - from);
+                s[e] = exp2_fast(s[e] - from);
                 sum[h] += s[e];
             }
             weights[h] = pack<TKV>(s[0], s[1]);

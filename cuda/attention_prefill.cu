@@ -148,18 +148,20 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2));
             const float from = greatest == minus_infinity ? 0.0f : greatest;
-            const float keep = exp2f(max[h] - from);
+            const float keep = exp2_fast(max[h] - from);
             max[h] = greatest;
             sum[h] *= keep;
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    score[j][2 * h + e] = exp2f(score[j][2 * h + e] - from);
+                    score[j][2 * h + e] = exp2_fast(score[j][2 * h + e] - from);
                     sum[h] += score[j][2 * h + e];
                 }
+            // After the first steps maxima seldom grow.
+            if (__any_sync(all_lanes, keep != 1.0f))
 #pragma unroll
-            for (int i = 0; i < DIMS / 8; i++) out[i][2 * h] *= keep, out[i][2 * h + 1] *= keep;
+                for (int i = 0; i < DIMS / 8; i++) out[i][2 * h] *= keep, out[i][2 * h + 1] *= keep;
         }
         copy_async_wait<1>();
         __syncthreads();

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(threads)
             if (valid && key >= seen[r].lo && key < seen[r].hi) {
                 const float greater = Max::combine(max[r], score);
                 const float from = greater == minus_infinity ? 0.0f : greater;
-                const float keep = exp2f(max[r] - from), weight = exp2f(score - from);
+                const float keep = exp2_fast(max[r] - from), weight = exp2_fast(score - from);
                 max[r] = greater;
                 sum[r] = sum[r] * keep + weight;
 #pragma unroll
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(threads)
     for (int r = 0; r < ROWS; r++) {
         float all_max = Max::combine(max[r], __shfl_xor_sync(all_lanes, max[r], 8));
         all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, 16));
-        const float scale = exp2f(max[r] - (all_max == minus_infinity ? 0.0f : all_max));
+        const float scale = exp2_fast(max[r] - (all_max == minus_infinity ? 0.0f : all_max));
         sum[r] *= scale;
         sum[r] += __shfl_xor_sync(all_lanes, sum[r], 8);
         sum[r] += __shfl_xor_sync(all_lanes, sum[r], 16);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(threads)
         const float base = block_max == minus_infinity ? 0.0f : block_max;
 #pragma unroll
         for (int w = 0; w < warps; w++) {
-            const float weight = exp2f(warp_stats[w][row].x - base);
+            const float weight = exp2_fast(warp_stats[w][row].x - base);
             block_sum += warp_stats[w][row].y * weight;
             x += warp_out[(w * ROWS + row) * DIMS + d] * weight;
         }

@@ -93,8 +93,23 @@ struct Sum {
 // Propagates NaN, unlike fmaxf.
 struct Max {
     static VB_DEVICE float identity() { return __uint_as_float(0xff800000u); }
-    static VB_DEVICE float combine(float a, float b) { return a > b || a != a ? a : b; }
+    static VB_DEVICE float combine(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+        float c;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+#else
+        return a > b || a != a ? a : b;
+#endif
+    }
 };
+
+// 2^x to 2 ulp, results below 2^-126 as 0: one instruction where exp2f has four.
+VB_DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // Every lane gets the result. WIDTH lanes that lie together form a group.
 template <class Op, int WIDTH = 32>
