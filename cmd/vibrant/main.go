@@ -34,9 +34,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	defer stop()
 	defer func() {
 		if p := recover(); p != nil {
-			if os.Getenv("VIBRANT_DEBUG") != "" {
-				fmt.Fprintf(stderr, "%s", debug.Stack())
-			}
 			status = report(stderr, fmt.Errorf("internal error: %v", p))
 		}
 	}()

@@ -126,7 +126,7 @@ func (b *Batch) Step() error {
 			return fmt.Errorf("%w: a sequence has %d tokens", ErrContextFull, len(s.tokens))
 		}
 		longest = max(longest, len(s.tokens))
-		switch c := candidates(s.chooser); {
+		switch c := b.candidates(s.chooser); {
 		case c == 0 || k == 0:
 			k = 0 // somebody needs all logits
 		default:
@@ -224,7 +224,7 @@ func (b *Batch) choices(n, k int) ([]int32, error) {
 		return nil, err
 	}
 	for i, s := range b.active {
-		own := candidates(s.chooser)
+		own := b.candidates(s.chooser)
 		next[i] = choose(s.chooser, values[i*k:i*k+own], ids[i*k:i*k+own])
 	}
 	return next, nil

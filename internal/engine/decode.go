@@ -13,18 +13,20 @@ import (
 
 // Chooser picks tokens by their logits. A nil Chooser takes the likeliest, which needs no visit to the host.
 type Chooser interface {
-	// Candidates returns how many of the likeliest tokens the choice depends on; 0 for all of them.
+	// Candidates returns how many of the likeliest tokens the choice depends on; 0 for all of them. 1 means the likeliest
+	// itself, and Choose is not asked.
 	Candidates() int
 	// Choose returns one of ids, whose logits are given in descending order; ids nil means 0, 1, 2, ... as the
 	// vocabulary has them. It may change both slices.
 	Choose(logits []float32, ids []int32) int32
 }
 
-func candidates(c Chooser) int {
+// candidates returns how many of the vocabulary's tokens c wants to see.
+func (r *runner) candidates(c Chooser) int {
 	if c == nil {
 		return 1
 	}
-	return c.Candidates()
+	return min(c.Candidates(), r.model.Vocab)
 }
 
 // noChoice says that nothing was computed from the logits yet.
@@ -34,10 +36,10 @@ const noChoice = -1
 // come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
 func (s *Session) Next(c Chooser) (id int32, err error) {
 	start := time.Now()
-	k := candidates(c)
 	if s.logits == nil {
 		return 0, fmt.Errorf("engine: no logits to choose by: %w", gpu.ErrInvalid)
 	}
+	k := s.candidates(c)
 	if err := s.prepareChoice(k); err != nil {
 		return 0, err
 	}
@@ -83,7 +85,7 @@ func (s *Session) Step(id int32, c Chooser) error {
 		return err
 	}
 	start := time.Now()
-	key := stepKey{1, s.bucket(len(s.tokens) + 1), candidates(c)}
+	key := stepKey{1, s.bucket(len(s.tokens) + 1), s.candidates(c)}
 	err := s.prepareChoice(key.candidates)
 	if err == nil && s.onDevice != int64(id) {
 		err = s.stepID.WriteInt32s([]int32{id})
