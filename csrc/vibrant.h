@@ -283,6 +283,7 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * h / (heads / kv_heads), of sequence sequences[b] (NULL: b) in k, v[sequence][kv_head][kv_capacity][dim].
  * Its position is positions[b * seq + s], or offset + s where positions is NULL. Causal: it sees keys 0..position (and,
  * with window > 0, only the newest `window` of these). Not causal: it sees keys 0..kv_len-1.
+ * With a 16-bit cache a device may round queries and softmax weights to the cache's type; sums are float32.
  * With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity): it sizes the launch, so
  * that a captured graph may be replayed while positions grow below it. dim <= 256, heads a multiple of kv_heads. */
 typedef struct vb_attention_args {
