@@ -24,8 +24,8 @@ struct KeyRange {
     int lo, hi;
 };
 
-// The arguments, and what kernels would otherwise divide for: a 64-bit division takes 500 cycles, and a dozen of them was
-// more than half of a short decode step.
+// The arguments, and what kernels would otherwise divide for. Without a dozen 64-bit divisions a decode step over 128 keys
+// took 5.4 us instead of 6.1 on an H200.
 struct AttentionShape : vb_attention_args {
     unsigned group; // query heads of a key head
     unsigned rows;  // packed rows of a key head

@@ -2,11 +2,13 @@
 //
 //   grid     tiles * parts * cluster: a tile is 16 packed query rows, a block has a range of its keys; about a block an SM
 //   block    8 warps (4 for 256 dimensions); a warp takes 16 keys at a time, on its own until the end
-//   cluster  on Hopper up to 16 blocks of a tile, which come together through each other's shared memory: 1 us less than
-//            by way of the workspace, where parts come together
+//   cluster  on Hopper up to 16 blocks of a tile, which come together through each other's shared memory; parts come
+//            together by way of the workspace
 //   shared   8 * 16 * DIMS floats of the warps' outputs (64 KiB for 128); for 256 also 16 * DIMS 16-bit queries
 //   moves    the keys and values once a tile; the parts of split rows, small beside them
 //   bound    memory bandwidth; short sequences by latency: one load, its products, the combination
+//   measured H200, BF16, 32/8 heads of 128, graph replays: 5.1, 7.5, 12.1, 38.9 us for 128, 1024, 4096, 32768 keys;
+//            PyTorch 2.11 SDPA 4.2, 7.6, 11.6, 37.7 in the same run
 //
 // Keys and values go from memory to tensor core fragments without shared memory. The contracted index of a product may be
 // permuted as long as both factors are: a lane loads 16 contiguous bytes of a key, 8 dimensions, and calls them the k

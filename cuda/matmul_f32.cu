@@ -7,6 +7,7 @@
 //            the four rows that a warp reads at once into different banks
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 2 m n k FLOPs
 //   bound    fp32 units; each output is one chain of additions in the order of k
+//   measured H200, graph replays: 17, 61, 402, 3188 us for cubes of 512, 1024, 2048, 4096; cuBLAS 13, 61, 340, 2681 us
 
 #include "matmul.cuh"
 

@@ -4,7 +4,8 @@
 //   block    8 warps, 2 x 4; a warp has 64 x 32 outputs, as 4 x 4 products of m16n8k16
 //   shared   three stages of A [128][64] and B [64][128], swizzled: 96 KiB; two stages are on their way while one is used
 //   moves    about (1 / 128 + 1 / 128) m n k * 2 bytes from L2, 2 m n k FLOPs
-//   bound    tensor cores
+//   bound    tensor cores, as far as mma.sync feeds Hopper's
+//   measured H200, BF16, graph replays: 338 TFLOP/s at 2048^3 and 4096^3, 0.45 of cuBLAS
 
 #include "matmul.cuh"
 #include "mma.cuh"

@@ -5,6 +5,7 @@
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
 //   bound    memory bandwidth
+//   measured H200, F32, graph replays: 18.9 and 58.4 us for k = 4096, n = 4096 and 14336 (3.6 and 4.0 TB/s); cuBLAS 18.4, 56.6
 //
 // The splits of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
 // change from run to run.

@@ -6,6 +6,7 @@
 //   grid     256 threads; a thread takes the WIDTH pairs of index i.. of one row, so a row is half / WIDTH threads
 //   shared   none; the tables are small and come from the cache
 //   moves    2 * batch * heads * seq * dim * sizeof(T) bytes, 6 FLOPs a pair; bound by memory bandwidth
+//   measured H200, F32, graph replays, [4][32][2048][128]: NEOX 66 us (4.1 TB/s), interleaved 70 us
 
 #include "common.cuh"
 

@@ -90,6 +90,7 @@ standard=c++17
 nvccflags="-O3 -std=$standard -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
 cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
+nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 [ -n "${DEBUG-}" ] && nvccflags+=" -G -g" && cflags+=" -g"
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
