@@ -72,7 +72,7 @@ struct VectorTile {
     }
 };
 
-// What one lane multiplies of one tile of weights.
+// What one lane multiplies of one tile of weights, read from shared memory.
 template <class Block>
 struct VectorWeights {
     using P = Packed<Block>;
@@ -82,20 +82,28 @@ struct VectorWeights {
     uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
-        load_codes<Block>(words, tile, lane);
+#pragma unroll
+        for (int i = 0; i < P::quads; i++) {
+            const uint4 v = reinterpret_cast<const uint4 *>(tile + 512 * i)[lane];
+            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        }
+        if constexpr (P::pair) {
+            const uint2 v = reinterpret_cast<const uint2 *>(tile + 512 * P::quads)[lane];
+            words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
+        }
         const uint8_t *p = tile + P::code_bytes;
         const int g = lane >> 2;
         if constexpr (P::k4) {
-            k4[0] = load_once(reinterpret_cast<const uint4 *>(p) + g);
-            k4[1] = load_once(reinterpret_cast<const uint4 *>(p) + g + 8);
+            k4[0] = reinterpret_cast<const uint4 *>(p)[g];
+            k4[1] = reinterpret_cast<const uint4 *>(p)[g + 8];
         } else if constexpr (P::k6) {
-            k6[0] = __ldg(reinterpret_cast<const uint32_t *>(p) + lane);
-            k6[1] = __ldg(reinterpret_cast<const uint32_t *>(p) + lane + 32);
+            k6[0] = reinterpret_cast<const uint32_t *>(p)[lane];
+            k6[1] = reinterpret_cast<const uint32_t *>(p)[lane + 32];
             const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
-            d[0] = __ldg(h + g), d[1] = __ldg(h + g + 8);
+            d[0] = h[g], d[1] = h[g + 8];
         } else {
             const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
-            d[0] = __ldg(h + lane), d[1] = __ldg(h + lane + 32);
+            d[0] = h[lane], d[1] = h[lane + 32];
         }
     }
 
@@ -168,6 +176,70 @@ struct VectorWeights {
             for (int r = 0; r < 2; r++)
                 sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
         }
+    }
+};
+
+// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later one
+// lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and the number of stages is fixed.
+template <int BYTES>
+struct TileRing {
+    static constexpr int old_stages = 3;
+    uint8_t *tiles;    // [stages][BYTES]
+    uint64_t *arrived; // [stages] barriers
+    int stages, place;
+    uint32_t phase;
+
+    VB_DEVICE void start(uint8_t *memory, uint64_t *barriers, int count, int lane) {
+        tiles = memory, arrived = barriers, stages = count, place = 0, phase = 0;
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) {
+            for (int i = 0; i < stages; i++)
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + i)) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncwarp();
+#endif
+        (void)lane;
+    }
+    // Starts to copy a tile to stage `at`, if the tile exists.
+    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane) {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0 && exists) {
+            const unsigned barrier = shared_address(arrived + at);
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                    shared_address(tiles + at * BYTES)),
+                "l"(tile), "r"(BYTES), "r"(barrier)
+                : "memory");
+        }
+#else
+        if (exists)
+            for (int i = 16 * lane; i < BYTES; i += 512) copy_async(shared_address(tiles + at * BYTES + i), tile + i);
+        copy_async_commit();
+#endif
+    }
+    // Waits for the oldest tile; all lanes may then read it.
+    VB_DEVICE const uint8_t *wait() {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{\n"
+                     ".reg .pred done;\n"
+                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again%=;\n"
+                     "}" ::"r"(shared_address(arrived + place)),
+                     "r"(phase)
+                     : "memory");
+#else
+        copy_async_wait<old_stages - 1>();
+        __syncwarp();
+#endif
+        return tiles + place * BYTES;
+    }
+    // Gives the oldest tile's stage, which every lane has read, to the next tile.
+    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
+        __syncwarp();
+        fetch(place, tile, exists, lane);
+        if (++place == stages) place = 0, phase ^= 1;
     }
 };
 
