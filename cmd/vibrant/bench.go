@@ -158,7 +158,8 @@ func benchModel(cmd *cobra.Command, m *modelFlags, prompts, gens []int, repetiti
 			return err
 		}
 		fmt.Fprintf(t, "pp%d\t%.1f\t%.1f %%\t\t\t\n", n, median(rates), 100*spread(rates))
-		if err := emit(figure{Suite: "model", Case: fmt.Sprintf("%s pp%d", name, n), Ours: median(rates), Unit: "tok/s", Device: info.Device.Name}); err != nil {
+		err = emit(figure{Suite: "model", Case: fmt.Sprintf("%s pp%d", name, n), Ours: median(rates), Unit: "tok/s", Device: info.Device.Name})
+		if err != nil {
 			return err
 		}
 	}
@@ -186,7 +187,9 @@ func benchModel(cmd *cobra.Command, m *modelFlags, prompts, gens []int, repetiti
 		bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*float64(n)/2
 		roofline := 100 * median(rates) * bytes / bandwidth
 		fmt.Fprintf(t, "tg%d\t%.2f\t%.1f %%\t%sB\t%.1f %%\t\n", n, median(rates), 100*spread(rates), quantity(bytes), roofline)
-		if err := emit(figure{Suite: "model", Case: fmt.Sprintf("%s tg%d", name, n), Ours: median(rates), Unit: "tok/s", Roofline: &roofline, Device: info.Device.Name}); err != nil {
+		err = emit(figure{Suite: "model", Case: fmt.Sprintf("%s tg%d", name, n), Ours: median(rates), Unit: "tok/s",
+			Roofline: &roofline, Device: info.Device.Name})
+		if err != nil {
 			return err
 		}
 	}

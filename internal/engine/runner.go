@@ -89,7 +89,8 @@ func (r *runner) check(ids []int32) error {
 
 // prompt computes ids from index `from` on, chunk by chunk, and returns the logits [1][Vocab] after the last. each, where it
 // is set, gets the hidden states of each chunk, of n tokens from the first on; done is told how many ids the cache holds.
-func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int, each func(hidden *tensor.Tensor, first, n int) error, done func(n int)) (logits *tensor.Tensor, err error) {
+func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
+	each func(hidden *tensor.Tensor, first, n int) error, done func(n int)) (logits *tensor.Tensor, err error) {
 	if err := r.sequence.WriteInt32s([]int32{int32(sequence)}); err != nil {
 		return nil, err
 	}
