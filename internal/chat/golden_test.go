@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/vibrant-ml/vibrant/internal/testdata"
 )
@@ -78,6 +79,46 @@ func TestModelTemplatesRenderAsInPython(t *testing.T) {
 	t.Logf("%d rendered, %d refused, as in Python", rendered, refused)
 	if rendered+refused < 22*7 {
 		t.Errorf("%d of at least %d", rendered+refused, 22*7)
+	}
+}
+
+// In each model's template the text of messages, which alone is Cyrillic here, is marked as such, and the template's is not.
+func TestModelTemplatesMarkUserText(t *testing.T) {
+	var file struct {
+		Templates []struct{ Name, Template string }
+	}
+	readGolden(t, "model-templates-renders.json", &file)
+	messages := []Message{NewMessage("user", " Привет "), NewMessage("assistant", "Здравствуйте\n"), NewMessage("user", "Как <дела>?")}
+	for _, tpl := range file.Templates {
+		t.Run(tpl.Name, func(t *testing.T) {
+			template, err := New(tpl.Template, Tokens{BOS: "<s>", EOS: "</s>"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			segments, err := template.RenderSegments(messages, Options{AddGenerationPrompt: true, Now: goldenNow})
+			if tpl.Name == "MiroThinker.jinja" {
+				if err == nil {
+					t.Fatal("rendered, though Python refuses more than one message")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			content := 0
+			for _, s := range segments {
+				letters := strings.IndexFunc(s.Text, func(r rune) bool { return unicode.Is(unicode.Cyrillic, r) }) >= 0
+				if letters != s.FromUser {
+					t.Errorf("segment %q is from the user: %v", s.Text, s.FromUser)
+				}
+				if letters {
+					content++
+				}
+			}
+			if content != 3 {
+				t.Errorf("%d segments of content, want 3", content)
+			}
+		})
 	}
 }
 

@@ -88,23 +88,34 @@ func lowerRune(r rune) string {
 	return string(unicode.ToLower(r))
 }
 
+// foldRune is the case folding of one code point, near enough: the lower case of its upper case.
+func foldRune(r rune) string {
+	if r < utf8.RuneSelf {
+		return lowerRune(r)
+	}
+	return strings.ToLower(upperRune(r))
+}
+
 func (in *interp) upper(s Str) Str { return in.mapRunes(s, upperRune) }
 
 // lower is Python's lower, which writes a capital sigma at the end of a word as a final one.
-func (in *interp) lower(s Str) Str {
-	if !strings.ContainsRune(s.text, '\u03a3') {
-		return in.mapRunes(s, lowerRune)
+func (in *interp) lower(s Str) Str { return in.mapRunes(s, in.lowerIn(s.text)) }
+
+// lowerIn returns what lowers the code points of a text, to be called for each of them in order.
+func (in *interp) lowerIn(text string) func(r rune) string {
+	if !strings.ContainsRune(text, '\u03a3') {
+		return lowerRune
 	}
-	in.step(int64(len(s.text)))
-	text, at := s.text, 0
-	return in.mapRunes(s, func(r rune) string {
+	in.step(int64(len(text)))
+	at := 0
+	return func(r rune) string {
 		i := at
-		at += max(utf8.RuneLen(r), 1)
+		at += utf8.RuneLen(r)
 		if r == '\u03a3' && finalSigma(text, i) {
 			return "\u03c2"
 		}
 		return lowerRune(r)
-	})
+	}
 }
 
 // finalSigma reports whether the sigma at offset i ends a word: a cased letter before it and none after it, not counting
@@ -125,33 +136,38 @@ func caseIgnorable(r rune) bool {
 
 // capitalize is Python's capitalize: the first code point in title case, the rest in lower case.
 func (in *interp) capitalize(s Str) Str {
-	if s.text == "" {
-		return s
-	}
-	_, n := utf8.DecodeRuneInString(s.text)
-	out := in.concat(in.mapRunes(s.sub(0, n), titleRune), in.lower(s.sub(n, len(s.text))))
-	out.safe = s.safe
-	return out
+	first, lower := true, in.lowerIn(s.text)
+	return in.mapRunes(s, func(r rune) string {
+		low := lower(r)
+		if first {
+			first = false
+			return titleRune(r)
+		}
+		return low
+	})
 }
 
 // title is the method str.title: each run of cased letters starts in title case.
 func (in *interp) title(s Str) Str {
-	inWord := false
+	inWord, lower := false, in.lowerIn(s.text)
 	return in.mapRunes(s, func(r rune) string {
+		low := lower(r)
 		start := !inWord
 		inWord = cased(r)
 		if start {
 			return titleRune(r)
 		}
-		return lowerRune(r)
+		return low
 	})
 }
 
 func (in *interp) swapCase(s Str) Str {
+	lower := in.lowerIn(s.text)
 	return in.mapRunes(s, func(r rune) string {
+		low := lower(r)
 		switch {
 		case unicode.IsUpper(r):
-			return lowerRune(r)
+			return low
 		case unicode.IsLower(r):
 			return upperRune(r)
 		}

@@ -1,24 +1,51 @@
 package jinja
 
-// scope maps names to values; names that it lacks are looked up in the scope around it.
+// scope maps names to values; names that it lacks are looked up in the scope around it. Most scopes live for one round of
+// a loop and hold two or three names, for which a list is faster than a map.
 type scope struct {
-	vars   map[string]Value
+	names  []string
+	values []Value
+	index  map[string]int // of the names, once there are many
 	parent *scope
 }
 
 func newScope(parent *scope) *scope { return &scope{parent: parent} }
 
-func (s *scope) set(name string, v Value) {
-	if s.vars == nil {
-		s.vars = map[string]Value{}
+func (s *scope) find(name string) int {
+	if s.index != nil {
+		if i, ok := s.index[name]; ok {
+			return i
+		}
+		return -1
 	}
-	s.vars[name] = v
+	for i, n := range s.names {
+		if n == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *scope) set(name string, v Value) {
+	if i := s.find(name); i >= 0 {
+		s.values[i] = v
+		return
+	}
+	s.names, s.values = append(s.names, name), append(s.values, v)
+	if s.index != nil {
+		s.index[name] = len(s.names) - 1
+	} else if len(s.names) > 16 {
+		s.index = make(map[string]int, len(s.names))
+		for i, n := range s.names {
+			s.index[n] = i
+		}
+	}
 }
 
 func (s *scope) lookup(name string) (Value, bool) {
 	for ; s != nil; s = s.parent {
-		if v, ok := s.vars[name]; ok {
-			return v, true
+		if i := s.find(name); i >= 0 {
+			return s.values[i], true
 		}
 	}
 	return nil, false
@@ -168,14 +195,14 @@ type callArgs struct {
 }
 
 type namedValue struct {
-	name  string
+	name  Str // marked where it is the key of a mapping from outside
 	value Value
 }
 
 // take removes and returns a keyword argument.
 func (a *callArgs) take(name string) (Value, bool) {
 	for i, k := range a.kw {
-		if k.name == name {
+		if k.name.text == name {
 			a.kw = append(a.kw[:i:i], a.kw[i+1:]...)
 			return k.value, true
 		}
@@ -196,7 +223,7 @@ func (in *interp) evalArgs(a *args, sc *scope) *callArgs {
 		}
 	}
 	for _, k := range a.kw {
-		out.kw = append(out.kw, namedValue{k.name, in.eval(k.value, sc)})
+		out.kw = append(out.kw, namedValue{Str{text: k.name}, in.eval(k.value, sc)})
 	}
 	if a.dict != nil {
 		v := in.eval(a.dict, sc)
@@ -211,11 +238,11 @@ func (in *interp) evalArgs(a *args, sc *scope) *callArgs {
 			}
 			for _, k := range out.kw {
 				in.step(1)
-				if k.name == key.text {
+				if k.name.text == key.text {
 					in.fail("got multiple values for keyword argument '%s'", key.text)
 				}
 			}
-			out.kw = append(out.kw, namedValue{key.text, e.value})
+			out.kw = append(out.kw, namedValue{key, e.value})
 		}
 	}
 	return out

@@ -10,7 +10,7 @@ const (
 )
 
 func (in *interp) render(body []stmt, vars map[string]Value) Str {
-	root := newScope(&scope{vars: globals})
+	root := newScope(&globals)
 	for name, v := range vars {
 		root.set(name, v)
 	}
@@ -39,14 +39,20 @@ func (in *interp) exec(body []stmt, sc *scope) control {
 				return c
 			}
 		case *forStmt:
-			in.execFor(s, in.eval(s.iter, sc), sc, 0)
+			if c := in.execFor(s, in.eval(s.iter, sc), sc, 0); c != goOn {
+				return c
+			}
 		case setStmt:
 			v := in.eval(s.value, sc)
 			in.line = s.line
 			in.assign(s.target, v, sc)
 		case setBlockStmt:
 			inner := newScope(sc)
-			var v Value = in.capture(func() { in.exec(s.body, inner) })
+			ended := goOn
+			var v Value = in.capture(func() { ended = in.exec(s.body, inner) })
+			if ended != goOn { // a break inside drops what was captured
+				return ended
+			}
 			if s.filter != nil {
 				v = in.filterBlock(s.filter, v.(Str), inner)
 			}
@@ -58,11 +64,15 @@ func (in *interp) exec(body []stmt, sc *scope) control {
 			fn := in.eval(s.call.fn, sc)
 			a := in.evalArgs(&s.call.args, sc)
 			in.line = s.line
-			a.kw = append(a.kw, namedValue{"caller", &macro{s.block, sc}})
+			a.kw = append(a.kw, namedValue{Str{text: "caller"}, &macro{s.block, sc}})
 			in.out.add(in.str(in.call(fn, a)))
 		case filterStmt:
 			inner := newScope(sc)
-			text := in.capture(func() { in.exec(s.body, inner) })
+			ended := goOn
+			text := in.capture(func() { ended = in.exec(s.body, inner) })
+			if ended != goOn {
+				return ended
+			}
 			v := in.filterBlock(s.filter, text, inner)
 			in.line = s.line
 			in.out.add(in.str(v))
@@ -129,8 +139,8 @@ func (in *interp) assign(t target, v Value, sc *scope) {
 }
 
 // execFor runs a loop. Items that the loop's condition leaves out are skipped when the next one is asked for, so the
-// condition sees what the body before has done, as in Python.
-func (in *interp) execFor(s *forStmt, iterable Value, sc *scope, depth int) {
+// condition sees what the body before has done, as in Python. A break in its else branch is for the loop around it.
+func (in *interp) execFor(s *forStmt, iterable Value, sc *scope, depth int) control {
 	in.line = s.line
 	pull := in.mustIterate(iterable)
 	loop := &loopContext{iterable: iterable, pull: pull, node: s, scope: sc, depth0: depth, index0: -1}
@@ -159,6 +169,7 @@ func (in *interp) execFor(s *forStmt, iterable Value, sc *scope, depth int) {
 		}
 		in.step(1)
 		inner := newScope(sc)
+		inner.names, inner.values = make([]string, 0, 4), make([]Value, 0, 4)
 		inner.set("loop", loop)
 		in.line = s.line
 		in.assign(s.target, v, inner)
@@ -169,8 +180,9 @@ func (in *interp) execFor(s *forStmt, iterable Value, sc *scope, depth int) {
 		}
 	}
 	if !ran && s.not != nil {
-		in.exec(s.not, newScope(sc))
+		return in.exec(s.not, newScope(sc))
 	}
+	return goOn
 }
 
 // macro is a macro, or the block of a call, with the scope it was defined in.
@@ -213,16 +225,16 @@ func (in *interp) callMacro(m *macro, a *callArgs) Value {
 	if n.kwargs {
 		d := NewDict()
 		for _, k := range a.kw {
-			d.Set(k.name, k.value)
+			d.set(k.name.text, k.name, k.value)
 		}
 		sc.set("kwargs", d)
 	} else if len(a.kw) > 0 {
 		for _, k := range a.kw {
-			if k.name == "caller" {
+			if k.name.text == "caller" {
 				in.fail("macro %s was invoked with two values for the special caller argument. This is most likely a bug.", m.displayName())
 			}
 		}
-		in.fail("macro %s takes no keyword argument '%s'", m.displayName(), a.kw[0].name)
+		in.fail("macro %s takes no keyword argument '%s'", m.displayName(), a.kw[0].name.text)
 	}
 	extra := a.pos[min(len(a.pos), len(n.params)):]
 	if n.varargs {

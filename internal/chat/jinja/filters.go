@@ -71,7 +71,6 @@ var textFilters = map[string]method[Value]{
 		}
 		return in.printf(in.softStr(v), makeDict(in, a))
 	}},
-	"striptags":   {call: stripTags},
 	"urlencode":   {call: urlEncode},
 	"escape":      {call: func(in *interp, v Value, a []Value) Value { return in.escapeHTML(in.softStr(v)) }},
 	"forceescape": {call: func(in *interp, v Value, a []Value) Value { return in.escapeHTML(in.str(v)) }},
@@ -98,6 +97,7 @@ var textFilters = map[string]method[Value]{
 		if u, ok := v.(*undefined); ok {
 			in.failUndefined(u)
 		}
+		in.step(int64(len(name.text)) / 256)
 		if got, ok := in.attribute(v, name.text); ok {
 			return got
 		}
@@ -108,8 +108,9 @@ var textFilters = map[string]method[Value]{
 
 // titleWords is the filter title, which starts words after spaces, hyphens and opening brackets only.
 func (in *interp) titleWords(s Str) Str {
-	start := true
+	start, lower := true, in.lowerIn(s.text)
 	return in.mapRunes(s, func(r rune) string {
+		low := lower(r)
 		if isSpace(r) || strings.ContainsRune("-({[<", r) {
 			start = true
 			return string(r)
@@ -118,7 +119,7 @@ func (in *interp) titleWords(s Str) Str {
 			start = false
 			return upperRune(r)
 		}
-		return lowerRune(r)
+		return low
 	})
 }
 
@@ -153,10 +154,6 @@ func indentFilter(in *interp, v Value, a []Value) Value {
 }
 
 func truncateFilter(in *interp, v Value, a []Value) Value {
-	if _, ok := v.(*undefined); ok {
-		return Str{}
-	}
-	s := in.strArg(v)
 	limit, end, leeway := in.intArg(a[0]), in.strArg(a[2]), int64(5)
 	if a[3] != nil {
 		leeway = in.intArg(a[3])
@@ -168,9 +165,11 @@ func truncateFilter(in *interp, v Value, a []Value) Value {
 	if leeway < 0 {
 		in.fail("expected leeway >= 0, got %d", leeway)
 	}
-	if n, _ := in.length(s); n <= limit+leeway {
-		return s
+	n, ok := in.length(v)
+	if ok && n <= limit+leeway {
+		return v
 	}
+	s := in.strArg(v)
 	cut := s.sub(0, in.offset(s.text, limit-endLen))
 	if !truth(a[1]) {
 		if i := strings.LastIndexByte(cut.text, ' '); i >= 0 {
@@ -192,42 +191,6 @@ func wordCount(in *interp, v Value, a []Value) Value {
 		inWord = is
 	}
 	return n
-}
-
-func stripTags(in *interp, v Value, a []Value) Value {
-	s := in.str(v)
-	b := textBuilder{in: in}
-	for _, tag := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
-		b = textBuilder{in: in}
-		for {
-			lo := strings.Index(s.text, tag[0])
-			if lo < 0 {
-				break
-			}
-			hi := strings.Index(s.text[lo+len(tag[0]):], tag[1])
-			if hi < 0 {
-				break
-			}
-			in.step(1)
-			b.add(s.sub(0, lo))
-			s = s.sub(lo+len(tag[0])+hi+len(tag[1]), len(s.text))
-		}
-		b.add(s)
-		s = b.str()
-	}
-	var words []Str
-	for _, w := range in.split(s, nil, -1).(*List).items {
-		words = append(words, w.(Str))
-	}
-	return in.unescapeHTML(in.join(NewStr(" "), words))
-}
-
-// unescapeHTML undoes escapeHTML.
-func (in *interp) unescapeHTML(s Str) Str {
-	for _, pair := range [][2]string{{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", `"`}, {"&quot;", `"`}, {"&#39;", "'"}, {"&amp;", "&"}} {
-		s = in.replace(s, NewStr(pair[0]), NewStr(pair[1]), -1)
-	}
-	return s
 }
 
 // quoteURL is urllib.parse.quote; in a query a space is a plus and the slash is quoted too.
@@ -335,6 +298,7 @@ func roundFilter(in *interp, v Value, a []Value) Value {
 		in.fail("method must be common, ceil or floor")
 	}
 	digits := min(max(in.intArg(a[0]), -400), 400)
+	in.step(400)
 	if method != "common" {
 		p := math.Pow(10, float64(digits))
 		x := in.mustFloat(v) * p
@@ -393,9 +357,9 @@ func fileSize(in *interp, v Value, binary bool) Value {
 }
 
 func toJSONFilter(in *interp, v Value, a []Value) Value {
-	style := jsonStyle{ascii: truth(a[0]), sorted: truth(a[3]), itemSep: ", ", keySep: ": "}
+	style := jsonStyle{ascii: truth(a[0]), sorted: truth(a[3]), itemSep: NewStr(", "), keySep: NewStr(": ")}
 	if a[1] != nil {
-		style.pretty, style.itemSep = true, ","
+		style.pretty, style.itemSep = true, NewStr(",")
 		if s, ok := a[1].(Str); ok {
 			style.indent = s
 		} else {
@@ -407,7 +371,7 @@ func toJSONFilter(in *interp, v Value, a []Value) Value {
 		if len(pair) != 2 {
 			in.fail("separators must be a pair of strings")
 		}
-		style.itemSep, style.keySep = in.strArg(pair[0]).text, in.strArg(pair[1]).text
+		style.itemSep, style.keySep = in.strArg(pair[0]), in.strArg(pair[1])
 	}
 	return in.toJSON(v, style)
 }

@@ -40,18 +40,21 @@ func sequenceFilters() map[string]method[Value] {
 			return &generator{"reversed", in.iterate(items)}
 		}},
 		"items": {call: func(in *interp, v Value, a []Value) Value {
-			switch v := v.(type) {
-			case *undefined:
-				return &generator{"do_items", in.iterate(v)}
-			case *Dict:
-				return &generator{"do_items", in.iterate(&dictView{v, "items"})}
-			}
-			in.fail("Can only get item pairs from a mapping.")
-			return nil
+			return in.lazily("do_items", func() iterator {
+				switch v := v.(type) {
+				case *undefined:
+					return noItems
+				case *Dict:
+					return in.iterate(&dictView{v, "items"})
+				}
+				in.fail("Can only get item pairs from a mapping.")
+				return nil
+			})
 		}},
 		"join": {params: sig("d=''", "attribute=none"), call: func(in *interp, v Value, a []Value) Value {
 			b := textBuilder{in: in}
 			sep := in.str(a[0])
+			path := attributePath(in, a[1])
 			it := in.mustIterate(v)
 			for i := 0; ; i++ {
 				item, ok := it()
@@ -62,10 +65,7 @@ func sequenceFilters() map[string]method[Value] {
 				if i > 0 {
 					b.add(sep)
 				}
-				if a[1] != nil {
-					item = in.path(item, attributePath(in, a[1]), nil)
-				}
-				b.add(in.str(item))
+				b.add(in.str(in.path(item, path, nil)))
 			}
 		}},
 		"sum": {params: sig("attribute=none", "start=0"), call: func(in *interp, v Value, a []Value) Value {
@@ -73,11 +73,9 @@ func sequenceFilters() map[string]method[Value] {
 			if _, ok := total.(Str); ok {
 				in.fail("sum() can't sum strings [use ''.join(seq) instead]")
 			}
+			path := attributePath(in, a[0])
 			for _, item := range in.collect(v) {
-				if a[0] != nil {
-					item = in.path(item, attributePath(in, a[0]), nil)
-				}
-				total = in.binary("+", total, item)
+				total = in.binary("+", total, in.path(item, path, nil))
 			}
 			return total
 		}},
@@ -94,10 +92,15 @@ func sequenceFilters() map[string]method[Value] {
 			if s, ok := a[2].(Str); ok {
 				attributes = in.split(s, NewStr(","), -1).(*List).items
 			}
+			paths := make([][]Value, len(attributes))
+			for k, attr := range attributes {
+				paths[k] = attributePath(in, attr)
+			}
 			for i, item := range items {
-				parts := make([]Value, len(attributes))
-				for k, attr := range attributes {
-					parts[k] = in.sortKey(in.path(item, attributePath(in, attr), nil), a[1])
+				in.step(int64(len(paths)))
+				parts := make([]Value, len(paths))
+				for k, path := range paths {
+					parts[k] = in.sortKey(in.path(item, path, nil), a[1])
 				}
 				keys[i] = &List{parts}
 			}
@@ -106,37 +109,54 @@ func sequenceFilters() map[string]method[Value] {
 		}},
 		"dictsort": {params: sig("case_sensitive=false", "by='key'", "reverse=false"), call: dictSort},
 		"unique": {params: sig("case_sensitive=false", "attribute=none"), call: func(in *interp, v Value, a []Value) Value {
-			it := in.mustIterate(v)
-			path := attributePath(in, a[1])
-			seen := map[any]bool{}
-			return &generator{"do_unique", func() (Value, bool) {
-				for {
-					item, ok := it()
-					if !ok {
-						return nil, false
-					}
-					in.step(1)
-					if h := in.hash(in.sortKey(in.path(item, path, nil), a[0])); !seen[h] {
-						seen[h] = true
-						return item, true
+			return in.lazily("do_unique", func() iterator {
+				it := in.mustIterate(v)
+				path := attributePath(in, a[1])
+				seen := map[any]bool{}
+				return func() (Value, bool) {
+					for {
+						item, ok := it()
+						if !ok {
+							return nil, false
+						}
+						in.step(1)
+						if h := in.hash(in.sortKey(in.path(item, path, nil), a[0])); !seen[h] {
+							seen[h] = true
+							return item, true
+						}
 					}
 				}
-			}}
+			})
 		}},
 		"groupby": {params: sig("attribute", "default=none", "case_sensitive=false"), call: groupBy},
 		"batch":   {params: sig("linecount", "fill_with=none"), call: batch},
 		"slice":   {params: sig("slices", "fill_with=none"), call: sliceFilter},
 		"map":     {raw: mapFilter},
-		"select":  {raw: func(in *interp, v Value, a *callArgs) Value { return in.selection("select", v, a, false, true) }},
-		"reject":  {raw: func(in *interp, v Value, a *callArgs) Value { return in.selection("reject", v, a, false, false) }},
+		"select":  {raw: func(in *interp, v Value, a *callArgs) Value { return in.selection(v, a, false, true) }},
+		"reject":  {raw: func(in *interp, v Value, a *callArgs) Value { return in.selection(v, a, false, false) }},
 		"selectattr": {raw: func(in *interp, v Value, a *callArgs) Value {
-			return in.selection("selectattr", v, a, true, true)
+			return in.selection(v, a, true, true)
 		}},
 		"rejectattr": {raw: func(in *interp, v Value, a *callArgs) Value {
-			return in.selection("rejectattr", v, a, true, false)
+			return in.selection(v, a, true, false)
 		}},
 	}
 }
+
+// lazily returns a generator whose code, like that of Python's, does not run before the first item is asked for.
+func (in *interp) lazily(name string, start func() iterator) Value {
+	var pull iterator
+	return &generator{name, func() (Value, bool) {
+		in.enter() // generators may be stacked
+		defer in.leave()
+		if pull == nil {
+			pull = start()
+		}
+		return pull()
+	}}
+}
+
+func noItems() (Value, bool) { return nil, false }
 
 // reversible returns the items of what Python's reversed takes: anything but a generator.
 func (in *interp) reversible(v Value) []Value {
@@ -258,137 +278,149 @@ func groupBy(in *interp, v Value, a []Value) Value {
 }
 
 func batch(in *interp, v Value, a []Value) Value {
-	it := in.mustIterate(v)
-	size := in.intArg(a[0])
-	var held Value
-	holds, done := false, false
-	return &generator{"do_batch", func() (Value, bool) {
-		var row []Value
-		if holds {
-			row, holds = append(row, held), false
-		}
-		for !done {
-			item, ok := it()
-			if !ok {
-				done = true
-				break
+	return in.lazily("do_batch", func() iterator {
+		it := in.mustIterate(v)
+		size := in.intArg(a[0])
+		var held Value
+		holds, done := false, false
+		return func() (Value, bool) {
+			var row []Value
+			if holds {
+				row, holds = append(row, held), false
 			}
-			in.step(1)
-			if int64(len(row)) == size {
-				held, holds = item, true
-				return &List{row}, true
+			for !done {
+				item, ok := it()
+				if !ok {
+					done = true
+					break
+				}
+				in.step(1)
+				if int64(len(row)) == size {
+					held, holds = item, true
+					return &List{row}, true
+				}
+				row = append(row, item)
 			}
-			row = append(row, item)
-		}
-		if len(row) == 0 {
-			return nil, false
-		}
-		if a[1] != nil && int64(len(row)) < size {
-			in.step(size)
-			for int64(len(row)) < size {
-				row = append(row, a[1])
+			if len(row) == 0 {
+				return nil, false
 			}
+			if a[1] != nil && int64(len(row)) < size {
+				in.step(size)
+				for int64(len(row)) < size {
+					row = append(row, a[1])
+				}
+			}
+			return &List{row}, true
 		}
-		return &List{row}, true
-	}}
+	})
 }
 
 func sliceFilter(in *interp, v Value, a []Value) Value {
-	items := in.collect(v)
-	slices := in.intArg(a[0])
-	if slices == 0 {
-		in.fail("integer division or modulo by zero")
-	}
-	each, extra := int64(0), int64(0)
-	if slices > 0 {
-		each, extra = int64(len(items))/slices, int64(len(items))%slices
-	}
-	k, at := int64(0), int64(0)
-	return &generator{"sync_do_slice", func() (Value, bool) {
-		if k >= slices {
-			return nil, false
+	return in.lazily("sync_do_slice", func() iterator {
+		items := in.collect(v)
+		slices := in.intArg(a[0])
+		if slices == 0 {
+			in.fail("integer division or modulo by zero")
 		}
-		in.step(1 + each)
-		n := each
-		if k < extra {
-			n++
+		if slices < 0 {
+			return noItems
 		}
-		row := append([]Value(nil), items[at:at+n]...)
-		if a[1] != nil && k >= extra {
-			row = append(row, a[1])
+		each, extra := int64(len(items))/slices, int64(len(items))%slices
+		k, at := int64(0), int64(0)
+		return func() (Value, bool) {
+			if k >= slices {
+				return nil, false
+			}
+			in.step(1 + each)
+			n := each
+			if k < extra {
+				n++
+			}
+			row := append([]Value(nil), items[at:at+n]...)
+			if a[1] != nil && k >= extra {
+				row = append(row, a[1])
+			}
+			at += n
+			k++
+			return &List{row}, true
 		}
-		at += n
-		k++
-		return &List{row}, true
-	}}
+	})
 }
 
 // mapFilter looks up an attribute of each item, or applies a filter to it.
 func mapFilter(in *interp, v Value, a *callArgs) Value {
-	var each func(item Value) Value
-	if attr, ok := a.take("attribute"); ok && len(a.pos) == 0 {
-		def, _ := a.take("default")
-		if len(a.kw) > 0 {
-			in.fail("Unexpected keyword argument '%s'", a.kw[0].name)
+	return in.lazily("sync_do_map", func() iterator {
+		if !truth(v) {
+			return noItems
 		}
-		path := attributePath(in, attr)
-		each = func(item Value) Value { return in.path(item, path, def) }
-	} else {
-		if len(a.pos) == 0 {
-			in.fail("map requires a filter argument")
-		}
-		name := in.strArg(a.pos[0]).text
-		each = func(item Value) Value {
-			return in.filter(name, item, &callArgs{pos: a.pos[1:], kw: append([]namedValue(nil), a.kw...)})
-		}
-	}
-	if !truth(v) {
-		return &generator{"sync_do_map", func() (Value, bool) { return nil, false }}
-	}
-	it := in.mustIterate(v)
-	return &generator{"sync_do_map", func() (Value, bool) {
-		item, ok := it()
-		if !ok {
-			return nil, false
-		}
-		in.step(1)
-		return each(item), true
-	}}
-}
-
-// selection yields the items, or with byAttr those whose attribute, for which a test gives want. Without a test it is
-// their truth that counts.
-func (in *interp) selection(name string, v Value, a *callArgs, byAttr, want bool) Value {
-	pos := a.pos
-	var path []Value
-	if byAttr {
-		if len(pos) == 0 {
-			in.fail("filter '%s' needs the name of an attribute", name)
-		}
-		path = attributePath(in, pos[0])
-		pos = pos[1:]
-	}
-	check := truth
-	if len(pos) > 0 {
-		test := in.strArg(pos[0]).text
-		check = func(item Value) bool {
-			return in.test(test, item, &callArgs{pos: pos[1:], kw: append([]namedValue(nil), a.kw...)})
-		}
-	}
-	if !truth(v) {
-		return &generator{name, func() (Value, bool) { return nil, false }}
-	}
-	it := in.mustIterate(v)
-	return &generator{name, func() (Value, bool) {
-		for {
+		each := in.mapping(a)
+		it := in.mustIterate(v)
+		return func() (Value, bool) {
 			item, ok := it()
 			if !ok {
 				return nil, false
 			}
 			in.step(1)
-			if check(in.path(item, path, nil)) == want {
-				return item, true
+			return each(item), true
+		}
+	})
+}
+
+// mapping returns what the filter map does to each item.
+func (in *interp) mapping(a *callArgs) func(item Value) Value {
+	if len(a.pos) == 0 {
+		attr, ok := a.take("attribute")
+		if !ok {
+			in.fail("map requires a filter argument")
+		}
+		def, _ := a.take("default")
+		if len(a.kw) > 0 {
+			in.fail("Unexpected keyword argument '%s'", a.kw[0].name.text)
+		}
+		path := attributePath(in, attr)
+		return func(item Value) Value { return in.path(item, path, def) }
+	}
+	name := in.strArg(a.pos[0]).text
+	return func(item Value) Value {
+		return in.filter(name, item, &callArgs{pos: a.pos[1:], kw: append([]namedValue(nil), a.kw...)})
+	}
+}
+
+// selection yields the items, or with byAttr those whose attribute, for which a test gives want. Without a test it is
+// their truth that counts.
+func (in *interp) selection(v Value, a *callArgs, byAttr, want bool) Value {
+	return in.lazily("select_or_reject", func() iterator {
+		if !truth(v) {
+			return noItems
+		}
+		pos := a.pos
+		var path []Value
+		if byAttr {
+			if len(pos) == 0 {
+				in.fail("Missing parameter for attribute name")
+			}
+			path = attributePath(in, pos[0])
+			pos = pos[1:]
+		}
+		check := truth
+		if len(pos) > 0 {
+			test := in.strArg(pos[0]).text
+			check = func(item Value) bool {
+				return in.test(test, item, &callArgs{pos: pos[1:], kw: append([]namedValue(nil), a.kw...)})
 			}
 		}
-	}}
+		it := in.mustIterate(v)
+		return func() (Value, bool) {
+			for {
+				item, ok := it()
+				if !ok {
+					return nil, false
+				}
+				in.step(1)
+				if check(in.path(item, path, nil)) == want {
+					return item, true
+				}
+			}
+		}
+	})
 }

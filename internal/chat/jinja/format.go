@@ -148,12 +148,6 @@ func (in *interp) alignNumber(s string, f spec) Str {
 // formatNumber writes sign, prefix and digits of a number.
 func (in *interp) formatNumber(v Value, f spec) string {
 	verb := f.verb
-	if b, ok := v.(bool); ok && verb == 0 && f == (spec{fill: f.fill, align: f.align, width: f.width, precision: -1}) {
-		if b { // format(True, '5') is text
-			return "True"
-		}
-		return "False"
-	}
 	_, isFloat := v.(float64)
 	if !isFloat && strings.IndexByte("eEfFgG%", verb) >= 0 && verb != 0 {
 		v, isFloat = in.mustFloat(v), true
@@ -412,7 +406,7 @@ func (f *formatter) lookup(path string) Value {
 	default:
 		found := false
 		for _, k := range f.args.kw {
-			if k.name == first {
+			if k.name.text == first {
 				v, found = k.value, true
 			}
 		}

@@ -56,15 +56,15 @@ func (in *interp) bind(name string, p params, a *callArgs) []Value {
 	for _, k := range a.kw {
 		at := -1
 		for i, n := range p.names {
-			if n == k.name {
+			if n == k.name.text {
 				at = i
 			}
 		}
 		switch {
 		case at < 0:
-			in.fail("%s got an unexpected keyword argument '%s'", name, k.name)
+			in.fail("%s got an unexpected keyword argument '%s'", name, k.name.text)
 		case given[at]:
-			in.fail("%s got multiple values for argument '%s'", name, k.name)
+			in.fail("%s got multiple values for argument '%s'", name, k.name.text)
 		}
 		out[at], given[at] = k.value, true
 	}
@@ -112,10 +112,9 @@ func (in *interp) strArg(v Value) Str {
 const maxRange = 100000
 
 // globals are the names that each template knows.
-var globals map[string]Value
+var globals scope
 
 func init() {
-	globals = map[string]Value{}
 	for name, f := range map[string]func(in *interp, a *callArgs) Value{
 		"range":           makeRange,
 		"dict":            makeDict,
@@ -125,7 +124,7 @@ func init() {
 		"raise_exception": raiseException,
 		"strftime_now":    strftimeNow,
 	} {
-		globals[name] = &function{name, f}
+		globals.set(name, &function{name, f})
 	}
 }
 
@@ -133,7 +132,7 @@ var messageSig, formatSig, joinerSig = sig("message"), sig("format"), sig("sep='
 
 func raiseException(in *interp, a *callArgs) Value {
 	msg := in.str(in.bind("raise_exception()", messageSig, a)[0])
-	panic(&Error{Kind: ErrRaised, Line: in.line, Msg: msg.text})
+	panic(&Error{Kind: ErrRaised, Line: in.line, Msg: shorten(msg.text)})
 }
 
 func strftimeNow(in *interp, a *callArgs) Value {
@@ -185,7 +184,7 @@ func makeDict(in *interp, a *callArgs) Value {
 		in.update(d, a.pos[0])
 	}
 	for _, k := range a.kw {
-		d.Set(k.name, k.value)
+		d.set(k.name.text, k.name, k.value)
 	}
 	return d
 }

@@ -15,8 +15,10 @@
 // Differences from Python, all on purpose:
 //
 //   - The methods that change lists and mappings work, on the values of this rendering alone. Hugging Face forbids most.
-//   - The tags include, import, from, extends, block and autoescape, the filters random, pprint, urlize,
-//     wordwrap and xmlattr and the global lipsum are errors: a template stands for itself and gives the same text each time.
+//   - The tags include, import, from, extends, block and autoescape, the filters random, pprint, striptags,
+//     urlize, wordwrap and xmlattr and the global lipsum are errors: a template stands for itself and gives the same text each time.
+//   - Where a variable is assigned after a nested block has read it, that block sees the variable from outside. In Jinja2,
+//     which compiles such a name to a local one, it may find it undefined.
 //   - A generator prints without the address that Python adds.
 //   - Lone surrogates do not exist; they become U+FFFD.
 //
@@ -27,6 +29,7 @@ package jinja
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -56,11 +59,12 @@ func (e *Error) Unwrap() error { return e.Kind }
 
 // Limits bound a rendering. Zero fields take the default.
 type Limits struct {
-	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 20 million, about a second.
+	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 10 million, a second or two of
+	// hostile work; a conversation of a thousand messages with fifty tools takes 100,000 with the longest templates known.
 	Steps int64
 	// Text bounds each single text, the rendering included, in bytes. Default 64 MiB.
 	Text int
-	// Bytes bounds all texts that a rendering makes on its way, in bytes. Default 512 MiB.
+	// Bytes bounds all texts that a rendering makes on its way, in bytes. Default 256 MiB.
 	Bytes int64
 	// Depth bounds how deep expressions, calls and values nest while rendering. Default 2000.
 	Depth int
@@ -68,13 +72,13 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.Steps <= 0 {
-		l.Steps = 20_000_000
+		l.Steps = 10_000_000
 	}
 	if l.Text <= 0 {
 		l.Text = 64 << 20
 	}
 	if l.Bytes <= 0 {
-		l.Bytes = 512 << 20
+		l.Bytes = 256 << 20
 	}
 	if l.Depth <= 0 {
 		l.Depth = 2000
@@ -155,7 +159,16 @@ func (in *interp) protect(f func()) (err error) {
 }
 
 func (in *interp) fail(format string, args ...any) {
-	panic(&Error{Kind: ErrRuntime, Line: in.line, Msg: fmt.Sprintf(format, args...)})
+	panic(&Error{Kind: ErrRuntime, Line: in.line, Msg: shorten(fmt.Sprintf(format, args...))})
+}
+
+// shorten bounds a message that quotes values.
+func shorten(msg string) string {
+	const most = 1000
+	if len(msg) <= most {
+		return msg
+	}
+	return strings.ToValidUTF8(msg[:most], "") + "..."
 }
 
 func (in *interp) exceeded(format string, args ...any) {

@@ -98,7 +98,7 @@ func decodeValue(dec *json.Decoder, depth int) (Value, error) {
 func ToJSON(v Value) (string, error) {
 	var s Str
 	in := newInterp(Options{})
-	err := in.protect(func() { s = in.toJSON(v, jsonStyle{itemSep: ", ", keySep: ": "}) })
+	err := in.protect(func() { s = in.toJSON(v, jsonStyle{itemSep: NewStr(", "), keySep: NewStr(": ")}) })
 	return s.text, err
 }
 
@@ -107,7 +107,7 @@ type jsonStyle struct {
 	ascii, sorted   bool
 	pretty          bool
 	indent          Str
-	itemSep, keySep string
+	itemSep, keySep Str
 }
 
 func (in *interp) toJSON(v Value, style jsonStyle) Str {
@@ -173,7 +173,7 @@ func (in *interp) writeJSONSeq(b *textBuilder, items []Value, style *jsonStyle, 
 	b.text("[")
 	for i, item := range items {
 		if i > 0 {
-			b.text(style.itemSep)
+			b.add(style.itemSep)
 		}
 		in.jsonBreak(b, style, level+1)
 		in.writeJSON(b, item, style, level+1)
@@ -198,7 +198,7 @@ func (in *interp) writeJSONDict(b *textBuilder, d *Dict, style *jsonStyle, level
 	b.text("{")
 	for i, e := range entries {
 		if i > 0 {
-			b.text(style.itemSep)
+			b.add(style.itemSep)
 		}
 		in.jsonBreak(b, style, level+1)
 		switch k := e.key.(type) {
@@ -211,7 +211,7 @@ func (in *interp) writeJSONDict(b *textBuilder, d *Dict, style *jsonStyle, level
 		default:
 			in.fail("keys must be str, int, float, bool or None, not %s", typeName(k))
 		}
-		b.text(style.keySep)
+		b.add(style.keySep)
 		in.writeJSON(b, e.value, style, level+1)
 	}
 	in.jsonBreak(b, style, level)

@@ -129,8 +129,8 @@ func (in *interp) arith(op string, a, b Value) Value {
 			}
 		}
 	}
-	in.step(64) // large integers
 	x, y, z := toBig(a), toBig(b), new(big.Int)
+	in.step(8 + int64(x.BitLen()+y.BitLen())/16) // up to 2000, for some ten microseconds
 	switch op {
 	case "+":
 		return in.boundInt(z.Add(x, y))
@@ -219,6 +219,7 @@ func (in *interp) floatArith(op string, x, y float64) Value {
 	if op == "/" {
 		return x / y
 	}
+	in.step(100) // Mod goes through the difference of the exponents
 	r := math.Mod(x, y)
 	if r != 0 && (r < 0) != (y < 0) {
 		r += y

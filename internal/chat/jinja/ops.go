@@ -239,6 +239,7 @@ func (in *interp) order(op string, a, b Value) bool {
 		if !ok {
 			in.notOrdered(op, a, b)
 		}
+		in.step(int64(min(len(x.text), len(y.text))) / 1024)
 		c = strings.Compare(x.text, y.text) // the order of UTF-8 is the order of code points
 	case *List:
 		y, ok := b.(*List)
@@ -301,7 +302,7 @@ func (in *interp) contains(container, item Value) bool {
 			}
 			in.fail("'in <string>' requires string as left operand, not %s", typeName(item))
 		}
-		in.step(int64(len(c.text)) / 256)
+		in.step(int64(len(c.text)) / 64)
 		return strings.Contains(c.text, s.text)
 	case *Dict:
 		_, ok := c.get(in.hash(item))
@@ -356,6 +357,7 @@ func (in *interp) getItem(obj, key Value) Value {
 		return v
 	}
 	if s, ok := key.(Str); ok {
+		in.step(int64(len(s.text)) / 256)
 		if v, ok := in.attribute(obj, s.text); ok {
 			return v
 		}
@@ -476,7 +478,7 @@ func (in *interp) slice(obj, start, stop, step Value) Value {
 	case *Tuple:
 		return &Tuple{items: pick(v.items)}
 	case *rangeValue:
-		return &rangeValue{v.at(lo), v.at(lo) + count*by*v.step, by * v.step, count}
+		return &rangeValue{v.at(lo), v.at(hi), by * v.step, count}
 	}
 	s := obj.(Str)
 	if count == 0 {

@@ -176,6 +176,7 @@ func (in *interp) escapeHTML(s Str) Str {
 	if s.safe {
 		return s
 	}
+	in.step(int64(len(s.text)) / 64)
 	if strings.ContainsAny(s.text, `&<>"'`) {
 		s = in.mapRunes(s, func(r rune) string {
 			switch r {

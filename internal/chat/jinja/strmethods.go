@@ -19,7 +19,7 @@ func init() {
 	strMethods = map[string]method[Str]{
 		"upper":      {call: func(in *interp, s Str, a []Value) Value { return in.upper(s) }},
 		"lower":      {call: func(in *interp, s Str, a []Value) Value { return in.lower(s) }},
-		"casefold":   {call: func(in *interp, s Str, a []Value) Value { return in.lower(in.upper(s)) }},
+		"casefold":   {call: func(in *interp, s Str, a []Value) Value { return in.mapRunes(s, foldRune) }},
 		"title":      {call: func(in *interp, s Str, a []Value) Value { return in.title(s) }},
 		"capitalize": {call: func(in *interp, s Str, a []Value) Value { return in.capitalize(s) }},
 		"swapcase":   {call: func(in *interp, s Str, a []Value) Value { return in.swapCase(s) }},
@@ -34,9 +34,11 @@ func init() {
 		"startswith": {params: affix, call: func(in *interp, s Str, a []Value) Value { return in.hasAffix(s, a, strings.HasPrefix) }},
 		"endswith":   {params: affix, call: func(in *interp, s Str, a []Value) Value { return in.hasAffix(s, a, strings.HasSuffix) }},
 		"removeprefix": {params: sig("prefix"), call: func(in *interp, s Str, a []Value) Value {
+			in.step(int64(len(s.text)) / 1024)
 			return s.sub(len(s.text)-len(strings.TrimPrefix(s.text, in.strArg(a[0]).text)), len(s.text))
 		}},
 		"removesuffix": {params: sig("suffix"), call: func(in *interp, s Str, a []Value) Value {
+			in.step(int64(len(s.text)) / 1024)
 			return s.sub(0, len(strings.TrimSuffix(s.text, in.strArg(a[0]).text)))
 		}},
 		"replace": {params: sig("old", "new", "count=-1"), call: func(in *interp, s Str, a []Value) Value {
@@ -86,7 +88,7 @@ func init() {
 			args := &callArgs{}
 			for _, e := range d.entries {
 				if key, ok := e.key.(Str); ok {
-					args.kw = append(args.kw, namedValue{key.text, e.value})
+					args.kw = append(args.kw, namedValue{key, e.value})
 				}
 			}
 			return in.format(s, args)
@@ -191,7 +193,7 @@ func (in *interp) split(s Str, sep Value, limit int64) Value {
 	in.step(int64(len(s.text)) / 16)
 	for i := skipSpace(s.text, 0); i < len(s.text); i = skipSpace(s.text, i) {
 		if int64(len(parts)) == limit {
-			parts = append(parts, s.sub(i, len(strings.TrimRightFunc(s.text, isSpace))))
+			parts = append(parts, s.sub(i, len(s.text)))
 			break
 		}
 		end := strings.IndexFunc(s.text[i:], isSpace)
@@ -247,10 +249,8 @@ func (in *interp) rsplit(s Str, sep Value, limit int64) Value {
 		parts = append(parts, s.sub(lo, hi))
 		hi = next
 	}
-	if rest := s.sub(0, hi); sep != nil {
-		parts = append(parts, rest)
-	} else if rest = in.strip(rest, nil, true, false); rest.text != "" {
-		parts = append(parts, rest)
+	if sep != nil || skipSpace(s.text[:hi], 0) < hi {
+		parts = append(parts, s.sub(0, hi))
 	}
 	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
 		parts[i], parts[j] = parts[j], parts[i]
@@ -328,6 +328,7 @@ func (in *interp) hasAffix(s Str, a []Value, has func(s, affix string) bool) Val
 			}
 			in.fail("first arg must be str or a tuple of str, not %s", typeName(v))
 		}
+		in.step(int64(len(affix.text)) / 1024)
 		if ok && has(s.text[lo:hi], affix.text) {
 			return true
 		}

@@ -57,10 +57,10 @@ func init() {
 		"callable": plain(isCallable),
 		"escaped":  plain(func(v Value) bool { s, ok := v.(Str); return ok && s.safe }),
 		"lower": {call: func(in *interp, v Value, a []Value) Value {
-			return isCase(in.str(v).text, unicode.IsLower, unicode.IsUpper)
+			return in.isCase(v, unicode.IsLower, unicode.IsUpper)
 		}},
 		"upper": {call: func(in *interp, v Value, a []Value) Value {
-			return isCase(in.str(v).text, unicode.IsUpper, unicode.IsLower)
+			return in.isCase(v, unicode.IsUpper, unicode.IsLower)
 		}},
 		"odd": {call: func(in *interp, v Value, a []Value) Value {
 			return in.equal(remainder(in, v, int64(2)), int64(1))
@@ -71,8 +71,8 @@ func init() {
 		"divisibleby": {params: sig("num"), call: func(in *interp, v Value, a []Value) Value {
 			return in.equal(remainder(in, v, a[0]), int64(0))
 		}},
-		"filter": {call: func(in *interp, v Value, a []Value) Value { return named(filters, v) }},
-		"test":   {call: func(in *interp, v Value, a []Value) Value { return named(tests, v) }},
+		"filter": {call: func(in *interp, v Value, a []Value) Value { return in.named(filters, v) }},
+		"test":   {call: func(in *interp, v Value, a []Value) Value { return in.named(tests, v) }},
 		"sameas": binary(same),
 		"in":     {params: sig("seq"), call: func(in *interp, v Value, a []Value) Value { return in.contains(a[0], v) }},
 		"==":     eq, "eq": eq, "equalto": eq,
@@ -84,8 +84,15 @@ func init() {
 	}
 }
 
-func named(table map[string]method[Value], v Value) bool {
+func (in *interp) isCase(v Value, is, other func(rune) bool) bool {
+	s := in.str(v).text
+	in.step(int64(len(s)) / 16)
+	return isCase(s, is, other)
+}
+
+func (in *interp) named(table map[string]method[Value], v Value) bool {
 	s, ok := v.(Str)
+	in.step(int64(len(s.text)) / 256)
 	_, has := table[s.text]
 	return ok && has
 }

@@ -171,7 +171,7 @@ func (in *interp) find(s, old string, n int64) []int {
 		if k < 0 {
 			break
 		}
-		in.step(1)
+		in.step(4) // a part of the text that follows takes memory for each
 		at = append(at, i+k)
 		i += k + len(old)
 	}

@@ -167,6 +167,7 @@ func (in *interp) hash(v Value) any {
 	case int64:
 		return v
 	case *big.Int:
+		in.step(int64(v.BitLen()) / 16)
 		return bigKey(v.String())
 	case float64:
 		if v == math.Trunc(v) && !math.IsInf(v, 0) {
@@ -175,6 +176,7 @@ func (in *interp) hash(v Value) any {
 		}
 		return v
 	case Str:
+		in.step(int64(len(v.text)) / 256)
 		return v.text
 	case *Tuple:
 		in.enter()
@@ -190,7 +192,9 @@ func (in *interp) hash(v Value) any {
 		return tupleKey(b.String())
 	case *undefined:
 		return undefKey{}
-	case *List, *Dict, *dictView, *rangeValue:
+	case *rangeValue:
+		return [4]int64{v.n, v.start * min(v.n, 1), v.step * min(v.n/2, 1), 1}
+	case *List, *Dict, *dictView:
 		in.fail("unhashable type: '%s'", typeName(v))
 	}
 	return v // functions, macros, generators: by identity
@@ -376,10 +380,12 @@ func (in *interp) iterate(v Value) iterator {
 			if i >= len(v.text) {
 				return nil, false
 			}
-			in.step(1)
+			in.step(2)
 			_, n := utf8.DecodeRuneInString(v.text[i:])
 			i += n
-			return v.sub(i-n, i), true
+			c := v.sub(i-n, i)
+			c.safe = false
+			return c, true
 		}
 	case *List:
 		return func() (Value, bool) { // a list may grow while it is iterated over
