@@ -253,39 +253,85 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
 
 enum { TOGETHER = 4 }; /* weight rows that share what is loaded of x */
 
-FN void rows_of_type(vb_dtype type, int together, const vb_linear_job *j, int64_t r, int64_t i) {
-    char copy[TOGETHER][VB_CHUNK_COPY];
-    __m512 sum[TOGETHER];
+/* What one chunk of x contributes to all rows of a group. */
+typedef struct x_vectors {
+    __m512i codes[4];
+    __m512 scales[4], sums;
+} x_vectors;
+
+FN x_vectors load_x(const vb_x_chunk *x) {
     const __m512i pairs = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    x_vectors v = {.sums = _mm512_load_ps(x->sums)};
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; u++) {
+        v.codes[u] = _mm512_load_si512(x->codes + 64 * u);
+        v.scales[u] = _mm512_permutexvar_ps(pairs, _mm512_castps256_ps512(_mm256_load_ps(x->scales + 8 * u)));
+    }
+    return v;
+}
+
+FN __m512 multiply(const chunk *w, const x_vectors *x, int quarters, __m512 sum) {
     const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    sum = _mm512_fnmadd_ps(w->min, x->sums, sum);
+#pragma GCC unroll 4
+    for (int u = 0; u < quarters; u++) {
+        __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w->q[u], x->codes[u]));
+        __m512 scale = _mm512_permutexvar_ps(_mm512_add_epi32(quarter, _mm512_set1_epi32(4 * u)), w->scale);
+        sum = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x->scales[u]), sum);
+    }
+    return sum;
+}
+
+/* A core reads memory at full speed only if it asks far ahead, and its own look-ahead ends after two or three chunks. So
+ * the same place of the next group of rows is fetched, or a place 2 KiB on where that would be too far for the first
+ * level. Fetching past the end of the matrix does no harm. */
+FN void prefetch(const char *p, int64_t bytes) {
+#pragma GCC unroll 5
+    for (int64_t k = 0; k < bytes; k += 64) _mm_prefetch(p + k, _MM_HINT_T0);
+}
+
+/* The part of a chunk that rows may end in; half of one costs half. */
+FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, const vb_linear_job *j, int64_t r, int64_t c,
+                     const vb_x_chunk *x, int64_t ahead, __m512 *sum) {
+    x_vectors v = load_x(x);
+#pragma GCC unroll 4
+    for (int t = 0; t < together; t++) {
+        char copy[VB_CHUNK_COPY];
+        chunk w;
+        int live;
+        const char *p = vb_chunk_at(j, r + t, c, copy, &live);
+        prefetch(p + ahead, bytes * quarters / 4);
+        unpack(type, &w, p);
+        w.scale = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.scale);
+        w.min = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.min);
+        sum[t] = multiply(&w, &v, quarters, sum[t]);
+    }
+}
+
+FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear_job *j, int64_t r, int64_t i) {
+    __m512 sum[TOGETHER];
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++) sum[t] = _mm512_setzero_ps();
-    for (int64_t c = 0; c < j->chunks; c++) {
-        const vb_x_chunk *x = j->q + c * j->n + i;
-        __m512i codes[4];
-        __m512 scales[4], sums = _mm512_load_ps(x->sums);
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            codes[u] = _mm512_load_si512(x->codes + 64 * u);
-            scales[u] = _mm512_permutexvar_ps(pairs, _mm512_castps256_ps512(_mm256_load_ps(x->scales + 8 * u)));
-        }
+    const char *row = (const char *)j->w.data + r * j->row_bytes;
+    const vb_x_chunk *x = j->q + i;
+    int64_t full = j->row_bytes / bytes, ahead = TOGETHER * j->row_bytes <= 32 << 10 ? TOGETHER * j->row_bytes : 2 << 10;
+    for (int64_t c = 0; c < full; c++, row += bytes, x += j->n) {
+        x_vectors v = load_x(x);
 #pragma GCC unroll 4
         for (int t = 0; t < together; t++) {
             chunk w;
-            int live;
-            unpack(type, &w, vb_chunk_at(j, r + t, c, copy[t], &live));
-            if (live < 16) {
-                w.scale = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.scale);
-                w.min = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.min);
-            }
-            sum[t] = _mm512_fnmadd_ps(w.min, sums, sum[t]);
-#pragma GCC unroll 4
-            for (int u = 0; u < 4; u++) {
-                __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w.q[u], codes[u]));
-                __m512 scale = _mm512_permutexvar_ps(_mm512_add_epi32(quarter, _mm512_set1_epi32(4 * u)), w.scale);
-                sum[t] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, scales[u]), sum[t]);
-            }
+            const char *p = row + t * j->row_bytes;
+            prefetch(p + ahead, bytes);
+            unpack(type, &w, p);
+            sum[t] = multiply(&w, &v, 4, sum[t]);
         }
+    }
+    int64_t rest = j->row_bytes - full * bytes;
+    if (rest > 0) {
+        if (rest <= bytes / 2)
+            tail_of_type(type, bytes, together, 2, j, r, full, x, ahead, sum);
+        else
+            tail_of_type(type, bytes, together, 4, j, r, full, x, ahead, sum);
     }
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++)
@@ -414,17 +460,21 @@ typedef struct type_code {
     void (*times)(float *sums, const panel *p, const vb_x_chunk *x, int64_t n);
 } type_code;
 
+/* Type, block, blocks of a chunk, elements that share a scale. */
 #define TYPES(X) \
-    X(Q4_0, 32) X(Q4_1, 32) X(Q5_0, 32) X(Q5_1, 32) X(Q8_0, 32) X(Q2_K, 16) X(Q3_K, 16) X(Q4_K, 32) X(Q5_K, 32) \
-    X(Q6_K, 16) X(IQ4_NL, 32) X(IQ4_XS, 32) X(TQ1_0, 32) X(TQ2_0, 32) X(MXFP4, 32)
+    X(Q4_0, q4_0, 8, 32) X(Q4_1, q4_1, 8, 32) X(Q5_0, q5_0, 8, 32) X(Q5_1, q5_1, 8, 32) X(Q8_0, q8_0, 8, 32) \
+    X(Q2_K, q2_k, 1, 16) X(Q3_K, q3_k, 1, 16) X(Q4_K, q4_k, 1, 32) X(Q5_K, q5_k, 1, 32) X(Q6_K, q6_k, 1, 16) \
+    X(IQ4_NL, iq4_nl, 8, 32) X(IQ4_XS, iq4_xs, 1, 32) X(TQ1_0, tq1_0, 1, 32) X(TQ2_0, tq2_0, 1, 32) \
+    X(MXFP4, mxfp4, 8, 32)
 
-#define X(TYPE, run) \
+#define X(TYPE, name, blocks, run) \
     VB_TARGET_AVX512 static void rows_##TYPE(const vb_linear_job *j, int64_t begin, int64_t end) { \
+        const int64_t bytes = blocks * (int64_t)sizeof(vb_block_##name); \
         int64_t r = begin; \
         for (; r + TOGETHER <= end; r += TOGETHER) \
-            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, TOGETHER, j, r, i); \
+            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, TOGETHER, j, r, i); \
         for (; r < end; r++) \
-            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, 1, j, r, i); \
+            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, 1, j, r, i); \
     } \
     VB_TARGET_AVX512 static void panel_##TYPE(panel *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
         make_panel(VB_##TYPE, out, j, r, n, c); \
@@ -434,7 +484,7 @@ TYPES(X)
 
 static type_code code_of(vb_dtype type) {
     switch ((int)type) {
-#define X(TYPE, run) \
+#define X(TYPE, name, blocks, run) \
     case VB_##TYPE: return (type_code){rows_##TYPE, panel_##TYPE, panel_times_##run};
         TYPES(X)
 #undef X
