@@ -3,7 +3,8 @@
  * Instructions. Each kernel with vector code has a plain C twin, and the device picks one of them when it is opened: the
  * best that the processor has, or less where the environment variable VIBRANT_SIMD (plain, avx2, avx512) says so. No file
  * needs compiler flags of its own: functions carry __attribute__((target)). VB_TWINS makes the variants of a simple
- * loop from one body, which the compiler vectorizes for each; where that is not enough there are intrinsics. */
+ * loop from one body, which the compiler vectorizes for each; where that is not enough there are intrinsics.
+ * Other processors, and builds with -DVB_PLAIN_ONLY, have the plain twins alone. */
 #ifndef VB_CPU_H
 #define VB_CPU_H
 
@@ -15,7 +16,7 @@
 
 typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVELS } vb_simd;
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(VB_PLAIN_ONLY)
 #define VB_X86 1
 #define VB_TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define VB_TARGET_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))

@@ -161,12 +161,17 @@ VB_INLINE int32_t rank(float f) {
 
 /* The greatest rank first (a loop of vectors), then its first place. */
 VB_INLINE void argmax_body(int32_t *out, const float *x, int64_t n) {
-    int32_t best = INT32_MIN;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t r = rank(x[i]);
-        best = r > best ? r : best;
-    }
+    int32_t lanes[LANES], best = INT32_MIN;
+    for (int l = 0; l < LANES; l++) lanes[l] = INT32_MIN;
     int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            int32_t r = rank(x[i + l]);
+            lanes[l] = r > lanes[l] ? r : lanes[l];
+        }
+    for (int l = 0; i < n; i++, l++) lanes[l] = rank(x[i]) > lanes[l] ? rank(x[i]) : lanes[l];
+    for (int l = 0; l < LANES; l++) best = lanes[l] > best ? lanes[l] : best;
+    i = 0;
     while (rank(x[i]) != best) i++;
     *out = (int32_t)i;
 }

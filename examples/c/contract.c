@@ -1,0 +1,119 @@
+/* contract.c: the promises of vibrant.h about errors and handles, as a program that fails where one is broken.
+ *
+ *   make lib && gcc -std=c11 -Icsrc examples/c/contract.c build/lib/libvibrant.a -lm -pthread -D_GNU_SOURCE -o build/contract && build/contract
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "vibrant.h"
+
+static int failures;
+
+#define EXPECT(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            failures++; \
+        } \
+    } while (0)
+
+static void test_names(void) {
+    EXPECT(strcmp(vb_version(), "0.1.0") == 0);
+    for (int s = -1; s < 20; s++) EXPECT(vb_status_string((vb_status)s) && *vb_status_string((vb_status)s));
+    EXPECT(strcmp(vb_dtype_string(VB_Q4_K), "Q4_K") == 0 && strcmp(vb_dtype_string((vb_dtype)99), "unknown") == 0);
+    EXPECT(vb_dtype_block_size(VB_Q6_K) == 256 && vb_dtype_block_bytes(VB_Q6_K) == 210);
+    EXPECT(vb_dtype_block_size((vb_dtype)4) == 0 && vb_dtype_block_bytes((vb_dtype)-1) == 0);
+}
+
+static void test_devices(void) {
+    int count = -1;
+    EXPECT(vb_device_count(&count, VB_CPU) == VB_OK && count == 1);
+    EXPECT(vb_device_count(NULL, VB_CPU) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_count(&count, (vb_device_kind)7) == VB_INVALID_ARGUMENT);
+    vb_device *device = (vb_device *)&count;
+    EXPECT(vb_device_open(&device, VB_CPU, 1, NULL) == VB_NO_DEVICE && !device);
+    EXPECT(vb_device_open(&device, VB_CPU, -1, NULL) == VB_INVALID_ARGUMENT && !device);
+    EXPECT(vb_device_open(NULL, VB_CPU, 0, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_open(&device, VB_CPU, 0, &(vb_device_options){-1}) == VB_INVALID_ARGUMENT);
+    vb_status cuda = vb_device_open(&device, VB_CUDA, 1000, NULL);
+    EXPECT((cuda == VB_NOT_COMPILED || cuda == VB_NO_DEVICE) && !device);
+}
+
+static void test_null(vb_device *device, vb_stream *stream) {
+    void *memory = device;
+    float ms;
+    int done;
+    vb_event *event = NULL;
+    vb_graph *graph = NULL;
+    int64_t bytes;
+    EXPECT(vb_alloc(&memory, -1, device) == VB_INVALID_ARGUMENT && !memory);
+    EXPECT(vb_alloc(&memory, 1, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_alloc(NULL, 1, device) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_alloc(&memory, INT64_MAX, device) == VB_OUT_OF_MEMORY && !memory);
+    EXPECT(vb_free(NULL, device) == VB_OK && vb_free(NULL, NULL) == VB_OK && vb_free_host(NULL, NULL) == VB_OK);
+    vb_device_close(NULL);
+    vb_stream_destroy(NULL);
+    vb_event_destroy(NULL);
+    vb_graph_destroy(NULL);
+    EXPECT(vb_stream_create(NULL, device) == VB_INVALID_ARGUMENT && vb_event_create(&event, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_stream_synchronize(NULL) == VB_INVALID_ARGUMENT && vb_event_done(&done, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_event_create(&event, device) == VB_OK);
+    EXPECT(vb_event_elapsed(&ms, event, event) == VB_INVALID_ARGUMENT); /* not recorded */
+    EXPECT(vb_event_record(event, NULL) == VB_INVALID_ARGUMENT && vb_event_record(event, stream) == VB_OK);
+    EXPECT(vb_event_elapsed(&ms, event, event) == VB_OK && ms == 0);
+    vb_event_destroy(event);
+    EXPECT(vb_graph_begin(stream) == VB_UNSUPPORTED && vb_graph_end(&graph, stream) == VB_UNSUPPORTED && !graph);
+    EXPECT(vb_graph_launch(NULL, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_driver_error(NULL) == 0 && vb_device_get_info(NULL, device) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_memory(&bytes, NULL, device) == VB_INVALID_ARGUMENT);
+
+    float x[4] = {1, 2, 3, 4};
+    EXPECT(vb_add(x, x, x, VB_F32, 4, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_add(NULL, NULL, NULL, VB_F32, 0, NULL) == VB_OK);
+    EXPECT(vb_memcpy(x, x, 4, (vb_copy_kind)0, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_rope(NULL, stream) == VB_INVALID_ARGUMENT && vb_kv_write(NULL, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_attention(NULL, stream) == VB_INVALID_ARGUMENT && vb_linear(x, x, NULL, NULL, 1, stream) == VB_INVALID_ARGUMENT);
+    vb_weight w = {x, VB_F32, (vb_layout)7, 2, 2};
+    EXPECT(vb_linear(x, x, &w, NULL, 1, stream) == VB_INVALID_ARGUMENT);
+    w.layout = VB_PACKED;
+    EXPECT(vb_weight_packed_size(&bytes, &w, device) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_weight_pack(x, &w, stream) == VB_INVALID_ARGUMENT);
+    w.rows = INT64_MAX;
+    EXPECT(vb_embedding(x, &w, (int32_t[]){0}, 1, stream) == VB_INVALID_ARGUMENT);
+}
+
+/* A child process has the device but none of its threads: it computes all the same, and closes without waiting. */
+static void test_fork(vb_device *device, vb_stream *stream) {
+    enum { N = 1 << 20 };
+    static float x[N];
+    pid_t child = fork();
+    for (int i = 0; i < N; i++) x[i] = 2;
+    int wrong = vb_mul(x, x, x, VB_F32, N, stream) != VB_OK;
+    for (int i = 0; i < N; i++) wrong |= x[i] != 4;
+    if (child == 0) {
+        vb_stream_destroy(stream);
+        vb_device_close(device);
+        _exit(wrong);
+    }
+    int status = 1;
+    EXPECT(!wrong && child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+int main(void) {
+    vb_device *device;
+    vb_stream *stream;
+    test_names();
+    test_devices();
+    if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK || vb_stream_create(&stream, device) != VB_OK)
+        return 1;
+    test_null(device, stream);
+    test_fork(device, stream);
+    vb_device_close(device); /* before its stream: the device lives until that is gone */
+    float x = 3;
+    EXPECT(vb_mul(&x, &x, &x, VB_F32, 1, stream) == VB_OK && x == 9);
+    vb_stream_destroy(stream);
+    if (failures == 0) puts("ok");
+    return failures != 0;
+}
