@@ -144,7 +144,7 @@ vb_status matmul_sm90(void *c, const void *a, const void *b, vb_dtype type, int6
                       vb_stream *stream) {
     if (type != VB_F32)
         return gemm_sm90(c, a, b, type, m, k, n, false, plan_gemm(m, k, n, multiprocessors(stream)), stream);
-    if (m < 128 || k < 128 || (double)m * n * k < 192.0 * 192 * 192) return VB_UNSUPPORTED;
+    if (m < 16 || k < 128 || (double)m * n * k < 256.0 * 256 * 256) return VB_UNSUPPORTED;
     return gemm_split_sm90((float *)c, (const float *)a, (const float *)b, m, k, n,
                            plan_gemm_split(m, k, n, multiprocessors(stream)), stream);
 }
