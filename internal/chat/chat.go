@@ -25,7 +25,6 @@ type Tokens struct {
 
 // Template is a parsed chat template. It may be used from several goroutines at once.
 type Template struct {
-	source string
 	tokens Tokens
 	parsed *jinja.Template
 }
@@ -36,11 +35,8 @@ func New(source string, tokens Tokens) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	return &Template{source, tokens, parsed}, nil
+	return &Template{tokens, parsed}, nil
 }
-
-// Source returns the text that the template was made of.
-func (t *Template) Source() string { return t.source }
 
 // Options are the settings of one rendering.
 type Options struct {

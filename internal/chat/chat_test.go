@@ -227,6 +227,33 @@ func TestBadConversationsAreRefusedByName(t *testing.T) {
 	}
 }
 
+func FuzzConversations(f *testing.F) {
+	f.Add([]byte(`{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "tools": [{}], "chat_template_kwargs": {"a": [1.5]}}`))
+	f.Add([]byte(`[{"role": "system", "content": "s"}, {"role": "user", "content": null, "x": 1e400}]`))
+	template, err := New(`{{ messages|tojson }}{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}`, Tokens{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConversation(data)
+		if err != nil {
+			return
+		}
+		text, err := template.Render(c.Messages, c.Apply(Options{}))
+		if err != nil && strings.Contains(err.Error(), "internal error") {
+			t.Fatal(err)
+		}
+		segments, err2 := template.RenderSegments(c.Messages, c.Apply(Options{}))
+		all := ""
+		for _, s := range segments {
+			all += s.Text
+		}
+		if (err == nil) != (err2 == nil) || all != text {
+			t.Fatalf("%q %v in one, %q %v in segments", text, err, all, err2)
+		}
+	})
+}
+
 func TestBuiltinTemplateIsChosenByTheVocabulary(t *testing.T) {
 	vocabulary := func(tokens ...string) func(string) bool {
 		return func(token string) bool {

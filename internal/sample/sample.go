@@ -120,9 +120,6 @@ func New(opts Options, prompt []int32) *Sampler {
 	return s
 }
 
-// Options returns the settings.
-func (s *Sampler) Options() Options { return s.opts }
-
 // Reset forgets the tokens accepted, those of the prompt too, and the error of Choose, and starts the random numbers over
 // from the seed.
 func (s *Sampler) Reset() {

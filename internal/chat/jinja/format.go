@@ -553,7 +553,7 @@ func (in *interp) printf(s Str, v Value) Value {
 	}
 	b.add(s.sub(last, len(text)))
 	switch v.(type) {
-	case *Dict, *List, *undefined: // what can be subscripted may stay unused
+	case *Dict, *List, *rangeValue, *undefined: // what can be subscripted may stay unused
 	default:
 		if used < len(values) {
 			in.fail("not all arguments converted during string formatting")

@@ -138,6 +138,28 @@ func TestHostileTemplatesEndInAnErrorSoon(t *testing.T) {
 	}
 }
 
+func ExampleTemplate_Render() {
+	tpl, err := Parse("{% for m in messages %}\n[{{ m.role }}] {{ m.content|trim }}\n{% endfor %}")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	messages, err := FromJSON([]byte(`[{"role": "user", "content": " hi "}, {"role": "assistant", "content": "hello"}]`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := tpl.Render(map[string]Value{"messages": messages}, Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(out)
+	// Output:
+	// [user] hi
+	// [assistant] hello
+}
+
 func ExampleParse_error() {
 	_, err := Parse("{% for m in messages %}\n{{ m.content }}\n{% endif %}")
 	fmt.Println(err)

@@ -21,8 +21,7 @@ type parser struct {
 // parse builds the statements of a template, or panics with an *Error.
 func parse(source string) []stmt {
 	p := &parser{toks: lex(source)}
-	body := p.statements(nil)
-	return body
+	return p.statements(nil)
 }
 
 func (p *parser) cur() token { return p.toks[p.pos] }

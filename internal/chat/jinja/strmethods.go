@@ -15,7 +15,6 @@ func init() {
 	search := sig("sub", "start=0", "end=none")
 	split := sig("sep=none", "maxsplit=-1")
 	pad := sig("width", "fillchar=' '")
-	type fn = func(in *interp, s Str, a []Value) Value
 	strMethods = map[string]method[Str]{
 		"upper":      {call: func(in *interp, s Str, a []Value) Value { return in.upper(s) }},
 		"lower":      {call: func(in *interp, s Str, a []Value) Value { return in.lower(s) }},

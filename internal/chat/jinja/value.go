@@ -103,9 +103,6 @@ func (d *Dict) Set(key string, v Value) { d.set(key, NewStr(key), v) }
 // Get returns the value of a string key.
 func (d *Dict) Get(key string) (Value, bool) { return d.get(key) }
 
-// Delete removes a string key, if it is there.
-func (d *Dict) Delete(key string) { d.delete(key) }
-
 // Each calls f for all entries in order until it returns false. Keys are Str unless a template made the mapping.
 func (d *Dict) Each(f func(key, value Value) bool) {
 	for _, e := range d.entries {
