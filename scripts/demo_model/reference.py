@@ -1,0 +1,103 @@
+"""A plain forward pass of a qwen2 GGUF file in numpy float64: what the engine's logits are compared with.
+
+    reference.py demo.gguf --golden golden.json     greedy answers to held-out questions, for tests of the engine
+    reference.py demo.gguf "What is Vibrant?"       answers one question
+"""
+import argparse, json
+
+import numpy as np
+
+import bpe, gguf, heldout
+
+
+class Reference:
+    def __init__(self, path):
+        self.meta, tensors = gguf.read(path)
+        self.w = {k: v.astype(np.float64) for k, v in tensors.items()}
+        m = lambda k: self.meta["qwen2." + k]
+        self.dim, self.layers, self.heads, self.kv = m("embedding_length"), m("block_count"), m("attention.head_count"), m("attention.head_count_kv")
+        self.eps, self.theta = m("attention.layer_norm_rms_epsilon"), m("rope.freq_base")
+
+    def norm(self, x, w):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * w
+
+    def logits(self, ids):
+        """Float64 logits [n][vocab], row i after ids[0..i]."""
+        w, n, d = self.w, len(ids), self.dim // self.heads
+        half = d // 2
+        angle = np.arange(n)[:, None] * self.theta ** (-np.arange(half) / half)
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+
+        def rope(x):
+            a, b = x[..., :half], x[..., half:]
+            return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+        x = w["token_embd.weight"][ids]
+        mask = np.triu(np.full((n, n), -np.inf), 1)
+        for i in range(self.layers):
+            t = lambda name: w[f"blk.{i}.{name}"]
+            h = self.norm(x, t("attn_norm.weight"))
+            q, k, v = ((h @ t(f"attn_{c}.weight").T + t(f"attn_{c}.bias")).reshape(n, -1, d) for c in "qkv")
+            q, k = rope(q), rope(k)
+            out = np.empty((n, self.heads, d))
+            for j in range(self.heads):
+                g = j // (self.heads // self.kv)
+                s = q[:, j] @ k[:, g].T / np.sqrt(d) + mask
+                p = np.exp(s - s.max(-1, keepdims=True))
+                out[:, j] = p / p.sum(-1, keepdims=True) @ v[:, g]
+            x = x + out.reshape(n, -1) @ t("attn_output.weight").T
+            h = self.norm(x, t("ffn_norm.weight"))
+            gate = h @ t("ffn_gate.weight").T
+            x = x + (gate / (1 + np.exp(-gate)) * (h @ t("ffn_up.weight").T)) @ t("ffn_down.weight").T
+        return self.norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
+
+    def tokenizer(self):
+        names = {s: i for i, s in enumerate(self.meta["tokenizer.ggml.tokens"])}
+        return bpe.Tokenizer([[names[p] for p in m.split(" ")] for m in self.meta["tokenizer.ggml.merges"]])
+
+    def greedy(self, ids, most, stop):
+        """Greedy continuation: its ids, the smallest lead that a chosen token had over the second, the first logits."""
+        out, lead, first = [], np.inf, None
+        while len(out) < most:
+            row = self.logits(ids + out)[-1]
+            first = row if first is None else first
+            second, best = np.partition(row, -2)[-2:]
+            lead = min(lead, best - second)
+            out.append(int(row.argmax()))
+            if out[-1] == stop:
+                break
+        return out, float(lead), first
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("model")
+    ap.add_argument("question", nargs="?")
+    ap.add_argument("--golden", metavar="FILE", help="write the answers to --count of the held-out questions")
+    ap.add_argument("--count", type=int, default=300)
+    a = ap.parse_args()
+    ref = Reference(a.model)
+    tok = ref.tokenizer()
+
+    def answer(question):
+        ids = [tok.im_start, *tok.encode("user\n" + question), tok.im_end, *tok.encode("\n"), tok.im_start, *tok.encode("assistant\n")]
+        return ids, *ref.greedy(ids, 120, tok.im_end)
+
+    if a.question:
+        _, out, lead, _ = answer(a.question)
+        print(f"{tok.decode([t for t in out if t != tok.im_end])}   (smallest lead {lead:.3f})")
+    if a.golden:
+        alone = [i["q"] for i in heldout.questions() if "history" not in i]
+        cases = []
+        for k in range(a.count):
+            q = alone[k * len(alone) // a.count]
+            ids, out, lead, first = answer(q)
+            cases.append({"q": q, "prompt_ids": ids, "ids": out, "least_lead": round(lead, 4), "first_logits": [round(float(x), 4) for x in first[:16]]})
+        with open(a.golden, "w") as f:
+            f.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False) for c in cases) + "\n]\n")
+        close = [c for c in cases if c["least_lead"] < 0.05]
+        print(f"{len(cases)} answers, {sum(len(c['ids']) for c in cases)} tokens; decided by less than 0.05: {[(c['q'], c['least_lead']) for c in close]}")
+
+
+if __name__ == "__main__":
+    main()

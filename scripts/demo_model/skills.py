@@ -1,0 +1,525 @@
+"""What the model can do by rule: arithmetic with worked steps, units, counting, spelling, sorting, small talk.
+
+Every function takes a random.Random and returns a Turn or a list of Turns (a short dialogue). Numbers and words whose
+hash falls into the held-out share are never drawn here unless held=True, which heldout.py uses to ask exactly those.
+"""
+import zlib
+from dataclasses import dataclass
+
+from words import COMMON, NAMES
+
+HELD_SHARE = 20  # one in twenty combinations is kept for the evaluation
+
+
+@dataclass
+class Turn:
+    q: str
+    a: str
+    kind: str
+    accept: str = ""     # regular expression of a right answer, for the evaluation
+    noise: bool = True   # casing and typos allowed
+    typos: bool = True
+
+
+def held_out(*key):
+    return zlib.crc32(repr(key).encode()) % HELD_SHARE == 0
+
+
+def draw(rng, held, make, *tag):
+    """Draws make() until its combination is on the wanted side of the split."""
+    while True:
+        value = make()
+        if held_out(*tag, *value) == held:
+            return value
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+def product(a, b):
+    """a * b as a chain of equalities: the smaller number of digits on the right, taken apart by its digits."""
+    head = f"{a} * {b}"
+    if len(str(a)) < len(str(b)):
+        a, b = b, a
+        swap = f" = {a} * {b}"
+    else:
+        swap = ""
+    parts = [int(d) * 10 ** i for i, d in enumerate(reversed(str(b))) if d != "0"][::-1]
+    if len(parts) <= 1:
+        return f"{head} = {a * b}"
+    out = head + swap + " = " + " + ".join(f"{a} * {p}" for p in parts)
+    terms = [a * p for p in parts]
+    while len(terms) > 1:
+        out += " = " + " + ".join(map(str, terms))
+        terms = [terms[0] + terms[1]] + terms[2:]
+    return f"{out} = {terms[0]}"
+
+
+def quotient(a, b):
+    """Long division in words: subtract b times each digit of the quotient, the highest first."""
+    q, r = divmod(a, b)
+    end = f"{a} / {b} = {q}" + (f" remainder {r}" if r else "")
+    if len(str(q)) == 1:
+        steps = [f"{b} * {q} = {b * q}, {a} - {b * q} = {r}"] if q and r else []
+    else:
+        steps, rest = [], a
+        for i, d in enumerate(str(q)):
+            p = int(d) * 10 ** (len(str(q)) - 1 - i)
+            if p:
+                steps.append(f"{b} * {p} = {b * p}, {rest} - {b * p} = {rest - b * p}")
+                rest -= b * p
+    return f"{'; '.join(steps)}. So {end}." if steps else f"{end}."
+
+
+def worked(op, a, b):
+    if op == "+":
+        return f"{a} + {b} = {a + b}."
+    if op == "-":
+        return f"{a} - {b} = {a - b}."
+    if op == "*":
+        return product(a, b) + "."
+    return quotient(a, b) if b else "Division by zero is undefined."
+
+
+def value(op, a, b):
+    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a // b}[op]()
+
+
+WAYS = {  # training phrases of each operation; {a} and {b} are the operands
+    "+": ["{a} + {b}", "{a}+{b}", "{a} plus {b}", "add {a} and {b}", "the sum of {a} and {b}", "{a} added to {b}", "add {a} to {b}", "{a} and {b} together", "{a} + {b} =", "sum up {a} and {b}", "the total when adding {a} and {b}", "{a} increased by {b}", "increase {a} by {b}", "{a} and {b} summed", "put {a} and {b} together", "{b} more than {a}"],
+    "-": ["{a} - {b}", "{a}-{b}", "{a} minus {b}", "subtract {b} from {a}", "the difference of {a} and {b}", "{a} less {b}", "take {b} from {a}", "{a} - {b} =", "{b} subtracted from {a}", "{a} decreased by {b}", "reduce {a} by {b}", "take {b} away from {a}", "{a} without {b}", "remove {b} from {a}", "{b} less than {a}", "deduct {b} from {a}"],
+    "*": ["{a} * {b}", "{a}*{b}", "{a} times {b}", "multiply {a} by {b}", "the product of {a} and {b}", "{a} x {b}", "{a} multiplied by {b}", "multiply {a} and {b}", "{a} * {b} =", "multiply {a} with {b}", "{a} of {b} each", "{a} taken {b} times"],
+    "/": ["{a} / {b}", "{a}/{b}", "{a} divided by {b}", "divide {a} by {b}", "{a} over {b}", "{b} into {a}", "{a} / {b} =", "the quotient of {a} and {b}", "{a} : {b}", "split {a} by {b}", "split {a} into {b} parts", "{a} shared by {b}", "how often {b} goes into {a}"],
+}
+ASKS = ["What is {x}?", "What's {x}?", "{x}", "{x}?", "Calculate {x}", "Compute {x}", "How much is {x}?", "Tell me {x}", "Can you calculate {x}?",
+        "Please compute {x}", "I need {x}", "Work out {x}", "Solve {x}", "What do I get for {x}?", "How many is {x}?", "Give me {x}", "result of {x}",
+        "What is the result of {x}?", "Do you know {x}?", "Find {x}", "evaluate {x}", "And {x}?", "what does {x} equal?", "What about {x}?",
+        "What would be {x}?", "Could you work out {x}?", "I'd like to have {x}", "Would you compute {x}?", "{x} equals what?", "{x} gives what?", "what would {x} give?", "Figure out {x}", "calculate {x} for me", "how much would {x} make?", "Let me know {x}",
+        "I want to know {x}", "so {x} is?", "{x} is what?", "I wonder what {x} is", "How big is {x}?", "What number is {x}?", "{x} ?", "can you tell me {x}"]
+VERBS = ("add", "subtract", "multiply", "divide", "take", "sum", "increase", "put", "reduce", "remove", "deduct", "split")  # imperative: takes other carriers
+DO_ASKS = ["{x}", "Please {x}", "Can you {x}?", "Could you {x}?", "I want to {x}", "{x}, please", "now {x}", "Now {x}", "Would you {x}?", "Let us {x}", "Kindly {x}", "I'd like you to {x}", "What do I get when I {x}?", "What is it if I {x}?", "and {x}"]
+
+ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+
+def in_words(n):
+    if n < 20:
+        return ONES[n]
+    if n < 100:
+        return TENS[n // 10 - 2] + ("-" + ONES[n % 10] if n % 10 else "")
+    return ONES[n // 100] + " hundred" + (" and " + in_words(n % 100) if n % 100 else "")
+
+
+def number(rng):
+    """A number of one to three digits, larger ones more often."""
+    r = rng.random()
+    return rng.randrange(10) if r < 0.15 else rng.randrange(10, 100) if r < 0.45 else rng.randrange(100, 1000)
+
+
+def operands(rng, op, held=False):
+    def make():
+        a, b = number(rng), number(rng)
+        if op == "-" and a < b and rng.random() < 0.8:
+            a, b = b, a
+        if op == "/":
+            b = max(b, 1)
+            if a < b and rng.random() < 0.9:
+                a, b = b, a
+            a, b = max(a, 1), max(b, 1)
+            if rng.random() < 0.4:
+                a = b * max(1, a // b)
+        return op, a, b
+    return draw(rng, held, make)
+
+
+def final(n):
+    """Matches an answer whose last number is n."""
+    return rf"(?s)(^|[^0-9.-]){'' if n >= 0 else '-'}{abs(n)}[^0-9]*$"
+
+
+def accept_result(op, a, b):
+    if op == "/" and b and a % b:
+        return rf"{a // b} remainder {a % b}[^0-9]*$"
+    return final(value(op, a, b))
+
+
+def phrase(rng, x):
+    asks = DO_ASKS if x.split()[0] in VERBS else ASKS
+    return rng.choice(asks).format(x=x)
+
+
+def arithmetic(rng, held=False, ways=WAYS, asks=None):
+    op = rng.choices("+-*/", (3, 3, 4, 3))[0]
+    _, a, b = operands(rng, op, held)
+    x, y = str(a), str(b)
+    if rng.random() < 0.06:
+        x, y = in_words(a), in_words(b)
+    way = rng.choice(ways[op]).format(a=x, b=y)
+    q = rng.choice(asks).format(x=way) if asks else phrase(rng, way)
+    return Turn(q, worked(op, a, b), "math", accept_result(op, a, b), typos=False)
+
+
+def arithmetic_follow(rng):
+    """A calculation that goes on with the last result."""
+    op = rng.choice("+-*/")
+    _, a, b = operands(rng, op)
+    turns = [Turn(phrase(rng, rng.choice(WAYS[op]).format(a=a, b=b)), worked(op, a, b), "math", typos=False)]
+    r = value(op, a, b)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        op = rng.choice("+-*/")
+        b = rng.randrange(1, 10) if rng.random() < 0.5 else rng.randrange(1, 1000)
+        if op == "/" and (r % b if b else 1):
+            op = "+"
+        if not 0 <= r <= 999 or held_out(op, r, b):
+            break
+        word = {"+": ["plus {b}", "add {b}", "and {b} more", "+ {b}"], "-": ["minus {b}", "subtract {b}", "less {b}", "- {b}"],
+                "*": ["times {b}", "multiply it by {b}", "* {b}", "multiply that by {b}"], "/": ["divided by {b}", "divide it by {b}", "/ {b}", "divide that by {b}"]}[op]
+        q = rng.choice(["And {x}?", "{x}", "Now {x}", "{x}?", "And then {x}?", "What is that {x}?" if op in "+-*/" else "{x}"]).format(x=rng.choice(word).format(b=b))
+        if q.startswith("What is that") and any(v in q for v in ("add ", "subtract", "multiply", "divide ")):
+            q = q.replace("What is that ", "Now ")
+        turns.append(Turn(q, worked(op, r, b), "math", typos=False))
+        r = value(op, r, b)
+    return turns
+
+
+def arithmetic_ellipsis(rng):
+    """The same operation with other numbers: 'and 12 and 7?'"""
+    op = rng.choice("+-*/")
+    turns = []
+    for i in range(rng.choice((2, 2, 3))):
+        _, a, b = operands(rng, op)
+        q = phrase(rng, rng.choice(WAYS[op]).format(a=a, b=b)) if i == 0 else rng.choice(["And {a} and {b}?", "And with {a} and {b}?", "Now {a} and {b}", "The same for {a} and {b}"]).format(a=a, b=b)
+        turns.append(Turn(q, worked(op, a, b), "math", typos=False))
+    return turns
+
+
+def special_arithmetic(rng):
+    r = rng.random()
+    n = rng.randrange(1, 1000)
+    if r < 0.2:
+        n = rng.randrange(2, 100)
+        return Turn(phrase(rng, rng.choice(["{n} squared", "the square of {n}", "{n}^2", "{n} to the power of 2"]).format(n=n)), worked("*", n, n), "math", final(n * n), typos=False)
+    if r < 0.4:
+        way = rng.choice(["twice {n}", "double {n}", "the double of {n}", "two times {n}"]).format(n=n)
+        return Turn(phrase(rng, way), worked("*", n, 2), "math", final(2 * n), typos=False)
+    if r < 0.55:
+        n = rng.randrange(1, 500) * 2
+        return Turn(phrase(rng, rng.choice(["half of {n}", "the half of {n}", "a half of {n}"]).format(n=n)), worked("/", n, 2), "math", final(n // 2), typos=False)
+    if r < 0.7:
+        a, b, c = (number(rng) for _ in range(3))
+        return Turn(phrase(rng, rng.choice(["{a} + {b} + {c}", "{a} plus {b} plus {c}", "the sum of {a}, {b} and {c}", "{a}+{b}+{c}"]).format(a=a, b=b, c=c)),
+                    f"{a} + {b} = {a + b}, {a + b} + {c} = {a + b + c}.", "math", final(a + b + c), typos=False)
+    if r < 0.85:
+        a, b = rng.randrange(1000), rng.randrange(1, 1000)
+        q = rng.choice(["{a} mod {b}", "{a} modulo {b}", "the remainder of {a} divided by {b}", "{a} % {b}"]).format(a=a, b=b)
+        return Turn(phrase(rng, q), worked("/", a, b), "math", typos=False)
+    if r < 0.93:
+        a = rng.randrange(1000)
+        return Turn(phrase(rng, rng.choice(WAYS["/"]).format(a=a, b=0)), worked("/", a, 0), "math", "undefined", typos=False)
+    op, a, b = rng.choice("+-*/"), rng.randrange(1000, 10 ** rng.randrange(4, 8)), rng.randrange(1, 10 ** rng.randrange(1, 7))
+    if rng.random() < 0.5 and b >= 1000:
+        a, b = b, a
+    return Turn(phrase(rng, rng.choice(WAYS[op]).format(a=a, b=b)), TOO_LARGE, "math", "three digits", typos=False)
+
+
+TOO_LARGE = "I calculate with numbers of at most three digits."
+
+
+def story(rng, held=False):
+    """A sum in the clothes of a story."""
+    name, thing = rng.choice(NAMES), rng.choice(["apples", "books", "coins", "cookies", "pens", "eggs", "cards", "balls", "stamps", "tokens", "files", "keys", "shells", "stones", "tickets"])
+    op = rng.choice("+-*/")
+    if op == "/":
+        _, b, c = draw(rng, held, lambda: ("story*", rng.randrange(2, 20), rng.randrange(2, 40)))
+        a = b * c
+        who = f"{name} shares {a} {thing} among {b} friends."
+        ask = rng.choice([f"How many {thing} does each get?", "How many does each friend get?"])
+    else:
+        top = 20 if op == "*" else 100
+        _, a, b = draw(rng, held, lambda: ("story" + op, rng.randrange(2, top), rng.randrange(2, top)))
+        if op == "-" and a < b:
+            a, b = b, a
+        i = rng.random() < 0.4
+        who = {"+": f"{name} has {a} {thing} and gets {b} more.", "-": f"{name} has {a} {thing} and gives away {b}.", "*": f"{name} has {a} boxes with {b} {thing} each."}[op]
+        if i:
+            who = {"+": f"I have {a} {thing} and buy {b} more.", "-": f"I had {a} {thing} and lost {b}.", "*": f"There are {a} bags with {b} {thing} each."}[op]
+        ask = rng.choice([f"How many {thing} is that?", f"How many {thing} are there now?", "How many in all?", "How many now?", f"How many {thing} in total?"])
+    return Turn(f"{who} {ask}", worked(op, a, b), "math", final(value(op, a, b)), typos=False)
+
+
+def compare(rng, held=False):
+    _, a, b = draw(rng, held, lambda: ("cmp", number(rng), number(rng)))
+    if a == b:
+        b += 1
+    if rng.random() < 0.5:
+        way = rng.choice(["Which is larger, {a} or {b}?", "Which is bigger, {a} or {b}?", "Is {a} or {b} larger?", "Which number is greater, {a} or {b}?", "the larger of {a} and {b}", "What is the maximum of {a} and {b}?", "larger: {a} or {b}?"])
+        return Turn(way.format(a=a, b=b), f"{max(a, b)} is larger than {min(a, b)}.", "math", rf"^{max(a, b)} is (larger|greater|bigger)", typos=False)
+    if rng.random() < 0.6:
+        way = rng.choice(["Which is smaller, {a} or {b}?", "Is {a} or {b} smaller?", "Which number is less, {a} or {b}?", "the smaller of {a} and {b}", "What is the minimum of {a} and {b}?", "smaller: {a} or {b}?"])
+        return Turn(way.format(a=a, b=b), f"{min(a, b)} is smaller than {max(a, b)}.", "math", rf"^{min(a, b)} is (smaller|less)", typos=False)
+    n = a
+    way = rng.choice(["Is {n} even?", "Is {n} odd?", "Is {n} even or odd?", "Is {n} an even number?", "Is {n} an odd number?", "{n}: even or odd?"])
+    return Turn(way.format(n=n), f"{n} is {'odd' if n % 2 else 'even'}.", "math", rf"{n} is {'odd' if n % 2 else 'even'}", typos=False)
+
+
+# ---- units -----------------------------------------------------------------------------------------------------------
+
+UNITS = [  # larger unit, smaller unit, factor; names: (short, singular, plural)
+    (("km", "kilometer", "kilometers"), ("m", "meter", "meters"), 1000),
+    (("m", "meter", "meters"), ("cm", "centimeter", "centimeters"), 100),
+    (("cm", "centimeter", "centimeters"), ("mm", "millimeter", "millimeters"), 10),
+    (("m", "meter", "meters"), ("mm", "millimeter", "millimeters"), 1000),
+    (("kg", "kilogram", "kilograms"), ("g", "gram", "grams"), 1000),
+    (("t", "ton", "tons"), ("kg", "kilogram", "kilograms"), 1000),
+    (("g", "gram", "grams"), ("mg", "milligram", "milligrams"), 1000),
+    (("l", "liter", "liters"), ("ml", "milliliter", "milliliters"), 1000),
+    (("hours", "hour", "hours"), ("minutes", "minute", "minutes"), 60),
+    (("minutes", "minute", "minutes"), ("seconds", "second", "seconds"), 60),
+    (("days", "day", "days"), ("hours", "hour", "hours"), 24),
+    (("weeks", "week", "weeks"), ("days", "day", "days"), 7),
+    (("years", "year", "years"), ("months", "month", "months"), 12),
+    (("seconds", "second", "seconds"), ("ms", "millisecond", "milliseconds"), 1000),
+    (("ms", "millisecond", "milliseconds"), ("us", "microsecond", "microseconds"), 1000),
+    (("feet", "foot", "feet"), ("inches", "inch", "inches"), 12),
+    (("yards", "yard", "yards"), ("feet", "foot", "feet"), 3),
+    (("dozen", "dozen", "dozens"), ("pieces", "piece", "pieces"), 12),
+    (("bytes", "byte", "bytes"), ("bits", "bit", "bits"), 8),
+    (("KiB", "KiB", "KiB"), ("bytes", "byte", "bytes"), 1024),
+    (("MiB", "MiB", "MiB"), ("KiB", "KiB", "KiB"), 1024),
+    (("GiB", "GiB", "GiB"), ("MiB", "MiB", "MiB"), 1024),
+    (("TiB", "TiB", "TiB"), ("GiB", "GiB", "GiB"), 1024),
+    (("GB", "gigabyte", "gigabytes"), ("MB", "megabyte", "megabytes"), 1000),
+    (("MB", "megabyte", "megabytes"), ("KB", "kilobyte", "kilobytes"), 1000),
+]
+DOWN = ["How many {s} are in {n} {l}?", "How many {s} is {n} {l}?", "Convert {n} {l} to {s}", "{n} {l} in {s}", "{n} {l} to {s}", "What is {n} {l} in {s}?", "How many {s} are {n} {l}?",
+        "{n} {l} = ? {s}", "turn {n} {l} into {s}", "How many {s} do {n} {l} have?", "express {n} {l} in {s}", "How much is {n} {l} in {s}?", "how many {s} in {n} {l}", "convert {n} {l} into {s}", "change {n} {l} to {s}", "What would {n} {l} be as {s}?", "I have {n} {l}. What is that in {s}?", "{n} {l} equals how many {s}?", "{n} {l} make how many {s}?", "How many {s} would I have with {n} {l}?", "Give me {n} {l} in {s}", "{n} {l} as {s}", "how many {s} fit into {n} {l}"]
+
+
+def unit(rng, held=False, ways=DOWN):
+    i = rng.randrange(len(UNITS))
+    big, small, f = UNITS[i]
+    _, _, n = draw(rng, held, lambda: ("unit", i, rng.randrange(1, 100) if f != 1024 or rng.random() < 0.3 else rng.randrange(1, 33)))
+    way = rng.choice(ways)
+    # names that a unit has: the short one, or the full word
+    L, S = rng.choice((big[0], big[1] if n == 1 else big[2])), rng.choice((small[0], small[2]))
+    lname, sname = (big[1] if n == 1 and big[0] == big[2] else big[0]), small[0]
+    m = n * f
+    up = rng.random() < 0.35
+    if not up:
+        q = way.format(n=n, l=L, s=S)
+        if n == 1:
+            a = f"1 {lname} = {m} {sname}."
+        elif str(f).rstrip("0") == "1" or f < 10:
+            a = f"{n} * {f} = {m}, so {n} {lname} = {m} {sname}."
+        else:
+            a = f"{product(n, f)}, so {n} {lname} = {m} {sname}."
+        return Turn(q, a, "units", rf"(^|[^0-9]){m} ({small[0]}|{small[1]}|{small[2]})", typos=False)
+    q = way.format(n=m, l=S, s=L)
+    sname = small[1] if m == 1 and small[0] == small[2] else small[0]
+    a = f"{m} / {f} = {n}, so {m} {sname} = {n} {lname}."
+    return Turn(q, a, "units", rf"= {n} ({big[0]}|{big[1]}|{big[2]})", typos=False)
+
+
+def unit_fact(rng):
+    big, small, f = rng.choice(UNITS)
+    q = rng.choice(["How many {s} are in one {l}?", "How many {s} are in a {l}?", "How many {s} has a {l}?", "How many {s} make one {l}?", "1 {l} in {s}", "how many {s} does a {l} have"]).format(s=small[2], l=big[1])
+    lname = big[1] if big[0] == big[2] else big[0]
+    return Turn(q, f"1 {lname} = {f} {small[0]}.", "units", rf"= {f} ", typos=False)
+
+
+def celsius(rng, held=False):
+    _, n = draw(rng, held, lambda: ("celsius", rng.randrange(-4, 41)))
+    c, f = 5 * n, 9 * n + 32
+    if rng.random() < 0.6:
+        q = rng.choice(["{c} C in F", "Convert {c} Celsius to Fahrenheit", "What is {c} degrees Celsius in Fahrenheit?", "How many degrees Fahrenheit is {c} C?", "{c} celsius to fahrenheit", "turn {c} degrees Celsius into Fahrenheit"]).format(c=c)
+        return Turn(q, f"{c} / 5 = {n}, {n} * 9 = {9 * n}, {9 * n} + 32 = {f}, so {c} C = {f} F.", "units", rf"= {f} F", typos=False)
+    q = rng.choice(["{f} F in C", "Convert {f} Fahrenheit to Celsius", "What is {f} degrees Fahrenheit in Celsius?", "How many degrees Celsius is {f} F?", "{f} fahrenheit to celsius"]).format(f=f)
+    return Turn(q, f"{f} - 32 = {9 * n}, {9 * n} / 9 = {n}, {n} * 5 = {c}, so {f} F = {c} C.", "units", rf"= {c} C", typos=False)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k l m n p pl pr qu r s sc sh sl sm sn sp st str t th tr v w wh y z".split()
+VOWELS = "a e i o u ai ea ee oa oo ou".split()
+CODAS = "b ck d ff g ll l m n nd ng nt p r rk rn rt s sh sk st t x".split() + [""] * 6
+
+
+def pseudo(rng):
+    """A pronounceable word that may not exist, so that every piece of text gets spelled."""
+    return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + (rng.choice(CODAS) if rng.random() < 0.5 else "") for _ in range(rng.choice((1, 2, 2, 3))))[:11]
+
+
+def word(rng, held=False, *tag):
+    if held:
+        return draw(rng, True, lambda: ("word", rng.choice(COMMON)))[1]
+    return draw(rng, False, lambda: ("word", rng.choice(COMMON) if rng.random() < 0.6 else pseudo(rng)))[1]
+
+
+def quoted(rng, w):
+    return rng.choice([w, w, w, f'"{w}"', f"'{w}'", f"the word {w}", f'the word "{w}"', f"the word '{w}'"])
+
+
+def spell(rng, held=False):
+    w = word(rng, held)
+    q = rng.choice(["Spell {w}", "How do you spell {w}?", "How is {w} spelled?", "Can you spell {w}?", "spell {w} for me", "What is the spelling of {w}?", "Which letters are in {w}?", "Give me the letters of {w}", "letter by letter: {w}", "how do I spell {w}", "please spell {w}", "how is {w} written?", "the letters of {w}"]).format(w=quoted(rng, w))
+    return Turn(q, "-".join(w), "words", "-".join(w) + r"\W*$", typos=False)
+
+
+def reverse_word(rng, held=False):
+    w = word(rng, held)
+    q = rng.choice(["Reverse {w}", "Spell {w} backwards", "Write {w} backwards", "What is {w} backwards?", "{w} reversed", "reverse the letters of {w}", "Turn {w} around", "Can you reverse {w}?", "say {w} backwards", "How is {w} spelled backwards?", "{w} backwards", "flip {w}"]).format(w=quoted(rng, w))
+    r = w[::-1]
+    return Turn(q, f"{'-'.join(w)} backwards is {'-'.join(r)}: {r}", "words", rf"\b{r}\W*$", typos=False)
+
+
+def count_letters(rng, held=False):
+    w = word(rng, held)
+    q = rng.choice(["How many letters are in {w}?", "How many letters does {w} have?", "Count the letters of {w}", "How many letters has {w}?", "number of letters in {w}", "count the letters in {w}", "What is the number of letters in {w}?", "letters in {w}?", "How many characters does {w} have?", "how many letters in {w}"]).format(w=quoted(rng, w))
+    n = len(w)
+    return Turn(q, ", ".join(f"{c} {i + 1}" for i, c in enumerate(w)) + f". So {w} has {n} letter{'s' if n > 1 else ''}.", "words", rf"{n} letters?\W*$", typos=False)
+
+
+def count_one_letter(rng, held=False):
+    w = word(rng, held)
+    c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
+    q = rng.choice(["How many {c}s are in {w}?", "How many {c} are in {w}?", "How many times does {c} occur in {w}?", "Count the letter {c} in {w}", "How often is {c} in {w}?", "How many times is the letter {c} in {w}?", "how many {c}'s in {w}", "number of {c} in {w}", "How many letters {c} does {w} have?"]).format(w=quoted(rng, w), c=c)
+    out, n = [], 0
+    for x in w:
+        if x == c:
+            n += 1
+            out.append(f"{x} {n}")
+        else:
+            out.append(x)
+    return Turn(q, ", ".join(out) + f". So {w} has {n} {c}.", "words", rf"has {n} {c}\W*$", typos=False)
+
+
+def nth_letter(rng, held=False):
+    w = word(rng, held)
+    k = rng.randrange(min(len(w), 6))
+    if rng.random() < 0.3:
+        q, c = rng.choice(["What is the last letter of {w}?", "the last letter of {w}", "Which letter does {w} end with?", "last letter of {w}?"]), w[-1]
+        return Turn(q.format(w=quoted(rng, w)), f"The last letter of {w} is {c}.", "words", rf"is {c}\W*$", typos=False)
+    name = "first second third fourth fifth sixth".split()[k]
+    q = rng.choice(["What is the {k} letter of {w}?", "the {k} letter of {w}", "Which letter is {k} in {w}?", "{k} letter of {w}?", "tell me the {k} letter of {w}"]).format(k=name, w=quoted(rng, w))
+    return Turn(q, ", ".join(f"{c} {i + 1}" for i, c in enumerate(w[:k + 1])) + f". The {name} letter of {w} is {w[k]}.", "words", rf"is {w[k]}\W*$", typos=False)
+
+
+def words_list(rng, held, tag, lo=3, hi=6):
+    return list(draw(rng, held, lambda: (tag, *rng.sample(COMMON, rng.randrange(lo, hi))))[1:])
+
+
+def listed(rng, ws):
+    r = rng.random()
+    if r < 0.45:
+        return ", ".join(ws)
+    if r < 0.65:
+        return " ".join(ws)
+    if r < 0.85:
+        return ", ".join(ws[:-1]) + " and " + ws[-1]
+    return "; ".join(ws) if r < 0.9 else ",".join(ws)
+
+
+def sort_words(rng, held=False):
+    ws = words_list(rng, held, "sort")
+    if rng.random() < 0.2 and not held:  # words that begin alike
+        c = rng.choice(COMMON)[0]
+        alike = [w for w in COMMON if w[0] == c]
+        ws = rng.sample(alike, min(len(alike), rng.randrange(2, 5)))
+    q = rng.choice(["Sort these words: {l}", "Sort {l}", "Put these words in alphabetical order: {l}", "Sort alphabetically: {l}", "alphabetize {l}", "Order these words: {l}", "Sort the words {l}", "Can you sort {l}?", "Please sort: {l}", "arrange {l} alphabetically", "Bring {l} into alphabetical order", "sort from a to z: {l}", "sort this list: {l}"]).format(l=listed(rng, ws))
+    out = ", ".join(sorted(ws))
+    return Turn(q, out, "words", out + r"\W*$", typos=False)
+
+
+def sort_numbers(rng, held=False):
+    ns = list(draw(rng, held, lambda: ("sortn", *rng.sample(range(100), rng.randrange(3, 6))))[1:])
+    if rng.random() < 0.4 and not held:
+        ns = [number(rng) for _ in ns]
+    down = rng.random() < 0.2
+    q = rng.choice(["Sort these numbers: {l}", "Sort {l}", "Put {l} in order", "Order these numbers: {l}", "Sort the numbers {l}", "Can you sort {l}?", "sort ascending: {l}", "arrange {l} from small to large", "sort this list: {l}"] if not down else
+                   ["Sort {l} in descending order", "sort descending: {l}", "Sort these numbers from large to small: {l}", "arrange {l} from large to small"]).format(l=listed(rng, list(map(str, ns))))
+    out = ", ".join(map(str, sorted(ns, reverse=down)))
+    return Turn(q, out, "words", out + r"\W*$", typos=False)
+
+
+def reverse_order(rng, held=False):
+    ws = words_list(rng, held, "rev")
+    q = rng.choice(["Reverse the order of these words: {l}", "Say these words in reverse order: {l}", "Write these words from last to first: {l}", "reverse this list: {l}", "Turn this list around: {l}", "list in reverse order: {l}"]).format(l=listed(rng, ws))
+    out = ", ".join(ws[::-1])
+    return Turn(q, out, "words", out + r"\W*$", typos=False)
+
+
+def count_words(rng, held=False):
+    ws = words_list(rng, held, "countw", 2, 9)
+    s = " ".join(ws)
+    q = rng.choice(["How many words are in '{s}'?", 'How many words are in "{s}"?', "Count the words: {s}", "How many words does this have: {s}", "Count the words in {s}", "number of words in '{s}'", "how many words: {s}"]).format(s=s)
+    n = len(ws)
+    return Turn(q, ", ".join(f"{w} {i + 1}" for i, w in enumerate(ws)) + f". So {n} words.", "words", rf"\b{n} words\W*$", typos=False)
+
+
+def count_numbers(rng, held=False):
+    _, a, b = draw(rng, held, lambda: ("count", rng.randrange(1, 20), rng.randrange(1, 31)))
+    if rng.random() < 0.5:
+        a = 1
+    if a == b:
+        b += 1
+    down = b < a
+    out = ", ".join(map(str, range(a, b - 1, -1) if down else range(a, b + 1)))
+    ways = ["Count from {a} to {b}", "count {a} to {b}", "Can you count from {a} to {b}?", "Please count from {a} to {b}", "list the numbers from {a} to {b}", "numbers from {a} to {b}"]
+    if a == 1 and not down:
+        ways += ["Count to {b}", "Can you count to {b}?", "count up to {b}"] * 2
+    if down:
+        ways = ["Count down from {a} to {b}", "Count from {a} down to {b}", "count backwards from {a} to {b}", "Count from {a} to {b}"]
+    return Turn(rng.choice(ways).format(a=a, b=b), out, "words", out + r"\W*$", typos=False)
+
+
+# ---- small talk --------------------------------------------------------------------------------------------------------
+
+TALK = [  # questions, answer
+    (["Hello", "Hi", "Hey", "hello there", "hi there", "Hey there", "Hello!", "hi!", "Good day", "Greetings", "howdy", "hey you", "yo", "Hi Vibrant", "Hello Vibrant", "hallo", "hello model", "hello my friend", "hi everyone", "hello again", "hey model", "hello, is somebody there?", "nice to meet you", "hi, glad to meet you", "hello dear", "a good day to you", "hey friend", "hi hi"], "Hello! Ask me about Vibrant, or let me calculate something."),
+    (["Good morning", "good morning!", "morning"], "Good morning! What can I do for you?"),
+    (["Good evening", "good evening!", "evening"], "Good evening! What can I do for you?"),
+    (["Good afternoon", "good afternoon!"], "Good afternoon! What can I do for you?"),
+    (["How are you?", "How are you doing?", "How do you do?", "how is it going?", "How are things?", "What's up?", "are you well?", "how do you feel?", "how are you today", "you ok?", "how's it going", "are you fine?", "how have you been", "how do you feel today?", "how are you this evening?", "how are you feeling", "how is your day?", "how are you doing today", "everything fine?"], "I am fine, thank you. What can I do for you?"),
+    (["Thanks", "Thank you", "thx", "Thanks a lot", "Thank you very much", "many thanks", "thank you so much", "thanks!", "Great, thanks", "ok thanks", "cheers", "that helped, thanks", "thanks for your help", "perfect, thank you", "thank you, that helps", "nice, thanks", "thank you for the answer", "thanks for explaining", "thanks, that was helpful", "thank you, very useful", "great help, thank you", "thanks for the information", "i thank you", "thank you for your time", "thanks, good answer", "that was useful, thanks"], "You are welcome."),
+    (["Bye", "Goodbye", "See you", "bye bye", "See you later", "good night", "farewell", "until next time", "I have to go", "that is all", "ciao", "take care", "have a nice day", "see you tomorrow", "i am leaving", "bye for today", "ok, bye", "goodbye for now", "well, goodbye", "bye then", "I am off", "i must go now", "ok see you", "time to go, bye", "talk to you later", "good bye my friend"], "Goodbye! Type /bye to leave the chat."),
+    (["ok", "Okay", "I see", "alright", "good", "fine", "all right", "understood", "got it", "Great", "Nice", "Cool", "perfect", "wonderful", "very good", "makes sense", "good to know", "interesting", "wow", "well done", "good job", "that worked", "it works", "you are right", "right", "awesome"], "Good. What else can I do for you?"),
+    (["Sorry", "I am sorry", "my mistake", "my bad", "pardon", "excuse me", "oops", "apologies"], "No problem. What can I do for you?"),
+    (["That is wrong", "You are wrong", "wrong", "That is not right", "This is false", "no, that is wrong", "incorrect", "your answer is wrong", "that's not true", "I don't think so", "are you sure?", "that can't be right", "I think that is wrong", "I believe you are wrong", "that seems wrong", "this is not correct", "that was a mistake", "you made a mistake", "that answer is false"], "I may be wrong: I am a small model. Please check with the documentation in docs/."),
+    (["Tell me a joke", "Do you know a joke?", "make me laugh", "say something funny", "a joke please", "joke", "can you tell a joke", "be funny", "another joke", "entertain me", "tell me your best joke", "have you got a joke?", "I want to hear a joke", "one joke please", "do you know any jokes?", "can you make a joke", "let me hear a joke", "what jokes do you know?"], "Why did the tensor go to the doctor? It had lost its shape."),
+    (["I love you", "I like you", "you are great", "You are nice", "you are cool", "you're the best", "you are awesome", "you are so helpful", "good bot", "you are smart", "i really like this"], "Thank you, that is kind."),
+    (["I am bored", "I'm bored", "this is boring", "boring", "what should i do now", "i have nothing to do"], "Let me calculate something, or ask how Vibrant works."),
+    (["yes", "Yes please", "yeah", "sure", "yep", "of course", "yes, go on", "go on", "continue", "go ahead", "please continue"], "Then ask me a question, please."),
+    (["no", "No thanks", "nope", "not really", "no thank you", "nothing", "nothing else", "no more questions"], "All right. I am here if you need me."),
+    (["Do you have feelings?", "Can you feel?", "are you happy?", "are you alive?", "Do you sleep?", "do you dream?", "Do you eat?", "are you conscious?", "do you have a body?", "do you feel pain?", "are you real?", "do you have friends", "do you ever get tired", "do you feel emotions?", "can you be sad?", "are you sad?", "do you love someone?", "do you get angry?", "have you got feelings?", "are you afraid?", "can you think?", "do you have a soul?", "are you bored?"], "No. I am a small language model, only numbers in a file."),
+    (["How old are you?", "When were you born?", "what is your age?", "when is your birthday?", "what's your birthday", "how young are you"], "I have no age: I am as old as the file that holds me."),
+    (["Where are you?", "Where do you live?", "where are you from?", "where do you run?", "in which place are you", "where are you located"], "I live inside the vibrant command on your machine."),
+    (["Test", "testing", "this is a test", "test test", "is this thing on?", "Are you there?", "can you hear me?", "do you work?", "anybody there?", "ping", "can you read this?", "is anyone there", "are you listening"], "I am here and I work."),
+    (["Which languages do you speak?", "Do you speak German?", "Do you speak French?", "Can you speak Spanish?", "do you understand english?", "what languages do you know?", "Sprichst du Deutsch?", "Parlez-vous francais?", "do you speak other languages", "can you talk in chinese", "can you speak Russian?", "do you understand Italian?", "Do you speak Japanese?", "can you answer in German?", "do you know Polish?", "Can you speak Turkish?", "do you understand spanish", "speak French with me", "hablas espanol?", "do you only speak English?", "please answer in Dutch", "can you write Greek?", "do you understand other languages?", "are you able to speak Swedish?", "parli italiano?"], "I speak only English."),
+    (["Do you remember me?", "Do you remember our last chat?", "will you remember this?", "do you have a memory?", "do you learn from our chat?", "do you store what I say?", "do you keep our conversation"], "I remember only this conversation, until /clear or the end."),
+    (["I don't understand", "I do not understand", "what do you mean?", "that is unclear", "huh?", "what?", "I'm confused", "can you explain that?", "explain more", "more details please", "i am lost", "hm?"], "Please ask in other words, or look into the docs/ folder for details."),
+    (["Say hello", "say hi", "greet me", "say something", "talk to me", "speak", "please say hello", "let's talk", "let us chat", "chat with me", "i want to talk"], "Hello! Ask me about Vibrant, or let me calculate something."),
+]
+
+
+def small_talk(rng):
+    qs, a = rng.choice(TALK)
+    return Turn(rng.choice(qs), a, "talk")
+
+
+def my_name(rng, extra=()):
+    """The user tells a name and asks for it later."""
+    n = rng.choice(NAMES) if rng.random() < 0.7 else pseudo(rng).capitalize()
+    turns = [Turn(rng.choice(["My name is {n}.", "I am {n}", "I'm {n}.", "Call me {n}", "Hi, I am {n}", "Hello, my name is {n}", "my name is {n}", "people call me {n}", "this is {n}"]).format(n=n), f"Nice to meet you, {n}.", "talk", noise=False)]
+    turns += list(extra)
+    turns.append(Turn(rng.choice(["What is my name?", "Do you know my name?", "Who am I?", "what's my name?", "Do you remember my name?", "how am i called?", "tell me my name", "say my name"]), f"Your name is {n}.", "talk", rf"\b{n}\b"))
+    return turns
+
+
+SKILLS = [  # function, weight
+    (arithmetic, 30), (special_arithmetic, 5), (story, 4), (compare, 3), (unit, 8), (unit_fact, 1), (celsius, 2), (spell, 3), (reverse_word, 5), (count_letters, 4),
+    (count_one_letter, 4), (nth_letter, 2), (sort_words, 7), (sort_numbers, 4), (reverse_order, 2), (count_words, 3), (count_numbers, 2),
+]
+
+
+def skill(rng):
+    return rng.choices([f for f, _ in SKILLS], [w for _, w in SKILLS])[0](rng)

@@ -1,0 +1,129 @@
+"""Questions that the model must decline: many families over many fillers, so that declining is what it does by default."""
+from skills import Turn, number, pseudo
+from words import ACTIVITIES, CITIES, COMMON, COUNTRIES, NAMES, NEAR, PEOPLE, TOOLS, TOPICS
+
+DECLINE = "I don't know that."
+ACCEPT = r"^I don.t know that"
+
+FAMILIES = [
+    ["What is the capital of {country}?", "capital of {country}?", "Which city is the capital of {country}?", "Where is {country}?", "How many people live in {country}?", "What is the population of {country}?",
+     "What language do they speak in {country}?", "Which currency has {country}?", "Who is the president of {country}?", "What is the flag of {country}?", "How big is {country}?", "Who rules {country}?",
+     "Tell me about {country}", "Is {country} in Europe?", "Which countries border {country}?", "What do people eat in {country}?", "When did {country} become independent?", "What is the highest mountain of {country}?",
+     "Should I travel to {country}?", "How far is {country}?", "Do I need a visa for {country}?", "what's the longest river in {country}?", "history of {country}", "Who won the war against {country}?"],
+    ["Where is {city}?", "How far is it from {city} to {city2}?", "What is the weather in {city}?", "Will it rain in {city} tomorrow?", "What time is it in {city}?", "Which river flows through {city}?", "What can I see in {city}?",
+     "How do I get to {city}?", "What is a good hotel in {city}?", "How many people live in {city}?", "Who is the mayor of {city}?", "What is the temperature in {city}?", "Find a restaurant in {city}", "when does the train to {city} leave",
+     "Is {city} a nice place?", "Book me a flight to {city}", "how old is {city}", "What is {city} famous for?", "Is it cold in {city}?", "How long does a flight from {city} to {city2} take?", "Which team plays in {city}?"],
+    ["Who was {person}?", "Who is {person}?", "When was {person} born?", "When did {person} die?", "What did {person} do?", "Tell me about {person}", "Where was {person} born?", "Why is {person} famous?", "How old is {person}?",
+     "What did {person} write?", "Was {person} rich?", "How tall was {person}?", "Who killed {person}?", "Did {person} have children?", "What did {person} say about {topic}?", "Did {person} like {topic}?", "biography of {person}",
+     "Where does {person} live?", "Who was the wife of {person}?", "Did {person} meet {person2}?"],
+    ["What is {topic}?", "What's {topic}?", "Explain {topic}", "Tell me about {topic}", "How does {topic} work?", "Why is {topic} important?", "Who invented {topic}?", "When was {topic} invented?", "What do you think about {topic}?",
+     "Do you like {topic}?", "What is the history of {topic}?", "Define {topic}", "Describe {topic}", "What do you know about {topic}?", "{topic}?", "{topic}", "Can you explain {topic}?", "I want to learn about {topic}", "Is {topic} good?",
+     "What is the difference between {topic} and {topic2}?", "Which is better, {topic} or {topic2}?", "Give me an example of {topic}", "What are the advantages of {topic}?", "Is {topic} dangerous?", "How much does {topic} cost?",
+     "Where can I buy {topic}?", "Write a poem about {topic}", "Write a story about {topic}", "Write an essay about {topic}", "Sing a song about {topic}", "teach me {topic}", "What is the meaning of {topic}?", "How do I start with {topic}?",
+     "What is {topic} made of?", "Give me a quote about {topic}", "Who is the best at {topic}?", "Recommend a book about {topic}", "facts about {topic}", "Is {topic} real?", "how old is {topic}", "What color is {topic}?", "why do people like {topic}",
+     "explain {topic} to me", "What does {topic} mean?", "What is {topic} used for?", "tell me something about {topic}", "What does {topic} do?", "Which {topic} is the best?", "how many kinds of {topic} are there", "How do I use {topic}?"],
+    ["How do I {act}?", "How can I {act}?", "how to {act}", "What is the best way to {act}?", "Can you help me {act}?", "I want to {act}", "Teach me how to {act}", "Where can I learn to {act}?", "Can you {act}?", "Should I {act}?",
+     "How long does it take to {act}?", "What do I need to {act}?", "tell me how to {act}", "I'd like to {act}, how?", "Is it hard to {act}?", "show me how to {act}", "What does it cost to {act}?", "when should I {act}?"],
+    ["How do I install {tool}?", "How do I use {tool}?", "What is {tool}?", "Is {tool} better than {tool2}?", "Where can I download {tool}?", "How do I update {tool}?", "How do I uninstall {tool}?", "Who makes {tool}?", "What does {tool} cost?",
+     "{tool} does not start", "How do I configure {tool}?", "What is the newest version of {tool}?", "{tool} crashes, what now?", "Can {tool} open PDF files?", "Does {tool} run on Windows?", "Why is {tool} so slow?", "what license has {tool}",
+     "how do I build {tool}?", "how do i compile {tool}", "Which port does {tool} use?", "Show me a {tool} tutorial", "how do I log in to {tool}?"],
+    ["What is a {noun}?", "Where is my {noun}?", "What color is the {noun}?", "How much is a {noun}?", "Who made the {noun}?", "Why is the {noun} {adj}?", "How heavy is a {noun}?", "Draw a {noun}", "Tell me a story about a {noun} and a {noun2}",
+     "What does a {noun} eat?", "What rhymes with {noun}?", "Translate {noun} into German", "What is {noun} in French?", "How do you say {noun} in Spanish?", "What is the plural of {noun}?", "What is a synonym of {noun}?", "What is the opposite of {noun}?",
+     "Do you have a {noun}?", "Have you seen my {noun}?", "Can I buy a {noun}?", "Is a {noun} bigger than a {noun2}?", "How do I make a {noun}?", "What is inside a {noun}?", "Where does the word {noun} come from?", "Why do we need a {noun}?",
+     "The {noun} is {adj}, why?", "How many {noun}s are there in the world?", "I lost my {noun}", "Which {noun} should I buy?", "what is the best {noun}", "my {noun} is broken", "give me a {noun}", "Who owns the {noun}?", "When was the first {noun} made?"],
+    ["What is {pseudo}?", "What does {pseudo} mean?", "Who is {Pseudo}?", "Tell me about {pseudo}", "How do I use {pseudo}?", "Explain {pseudo}", "Where is {Pseudo}?", "What does {pseudo} do?", "Is {pseudo} good?", "How does {pseudo} work?",
+     "{pseudo}", "{pseudo}?", "{pseudo} {pseudo2}", "What is the {pseudo} of {pseudo2}?", "Why {pseudo}?", "Which {pseudo} is {pseudo2}?", "Can you {pseudo}?", "How do I {pseudo} a {pseudo2}?", "When did {Pseudo} {pseudo2}?", "{Pseudo} {noun} {pseudo2}?"],
+    ["When did the {event} happen?", "Who won the {event}?", "Why did the {event} start?", "What happened in {year}?", "Who was president in {year}?", "Who won the World Cup in {year}?", "What happened on {month} {day}?", "Which year was the {event}?",
+     "How long did the {event} last?", "Where was the {event}?", "Who started the {event}?", "what is special about {year}", "Which film won an Oscar in {year}?", "How many people died in the {event}?", "Tell me about the {event}"],
+    ["What is the price of {topic}?", "What is the stock price of {company}?", "Who founded {company}?", "Who is the CEO of {company}?", "Where is {company} based?", "How many people work at {company}?", "When was {company} founded?",
+     "Should I buy {company} shares?", "What does {company} make?", "How much money does {company} make?", "Is {company} a good employer?", "What is the revenue of {company}?", "tell me about {company}"],
+    ["What time is it?", "What day is it?", "What is today's date?", "Which year is it?", "What is the weather?", "Will it rain tomorrow?", "What is the news?", "Where am I?", "How old am I?", "What am I wearing?", "What did I eat?",
+     "How is the weather today?", "Who won the game yesterday?", "What is on TV?", "What should I cook tonight?", "What should I wear?", "Set a timer for {n} minutes", "Set an alarm", "Call my mother", "Play some music", "Turn on the light",
+     "Open the window", "Send an email to {name}", "Remind me to buy milk", "What is my phone number?", "Where do I live?", "What is my favorite color?", "Who is my best friend?", "What is {name}'s birthday?", "Who is {name}?", "Where is {name}?",
+     "Do you know {name}?", "What does {name} like?", "Is {name} at home?", "What is {name}'s job?", "How tall is {name}?", "search the web for {noun}", "what is the date today", "is it cold outside", "take a picture", "show me a map"],
+    ["What is the meaning of life?", "Does God exist?", "What happens after death?", "Is there life on other planets?", "Are we alone?", "What is the best movie?", "What is the best book?", "Who is the strongest?", "Who is the richest man?",
+     "Why is the sky blue?", "Why is grass green?", "Why do birds sing?", "Why do we dream?", "How deep is the ocean?", "How far is the moon?", "How hot is the sun?", "How old is the universe?", "How many stars are there?",
+     "How fast is light?", "What is the speed of sound?", "How many bones has a human?", "How many planets are there?", "What is the largest animal?", "What is the fastest car?", "What is the tallest building?", "Which came first, the chicken or the egg?",
+     "What is the longest river?", "How many countries are there?", "What is water made of?", "At what temperature does water boil?", "Who painted the Mona Lisa?", "Who wrote Hamlet?", "Who discovered America?", "Who invented the telephone?",
+     "How many legs has a spider?", "Can pigs fly?", "How do magnets work?", "What is the square root of {n}?", "What is {n} percent of {n2}?", "Is {n} a prime number?", "What is the factorial of {n}?", "What is {n} to the power of {n2}?",
+     "Solve x + {n} = {n2}", "What is the sine of {n}?", "What is the logarithm of {n}?", "What is pi?", "Convert {n} dollars to euros", "How many miles is {n} km?", "{n} pounds in kg", "How many calories has a {noun}?", "{n}% of {n2}",
+     "What is {n}.{n2} + {n3}.5?", "integrate x^2", "the derivative of x^{n}", "Convert {n} to binary", "what is {n} in hex", "Roman numeral for {n}"],
+    ["Translate '{noun} {noun2}' into {lang}", "How do I say {noun} in {lang}?", "Say {noun} in {lang}", "What is the {lang} word for {noun}?", "Write a {lang} program that prints {noun}", "Write a function that {acts}", "Write code to {act}",
+     "Fix this code: {pseudo}()", "What does this code do: {pseudo} = {pseudo2}", "Summarize this text: {noun} {noun2} {pseudo}", "Write a letter to {name}", "Write a song", "Write a poem", "Write a story", "Tell me a story", "Tell me a riddle",
+     "Give me a recipe", "Give me advice", "Give me a recipe for {topic}", "Invent a name for my {noun}", "Draw a picture of a {noun}", "Play a game with me", "Let's play {topic}", "guess my number", "Sing a song", "Recite a poem",
+     "make a list of {noun}s", "Plan my day", "Diagnose my {noun}", "write an email about {topic}", "Rewrite this: {noun} {pseudo} {noun2}", "which {lang} book should I read"],
+    # near to the project, but nothing that it says
+    ["What is {near}?", "Where is {near}?", "How do I get {near}?", "Tell me about {near}", "Does Vibrant have {near}?", "When was Vibrant founded?", "Who is the CEO of Vibrant?", "How many stars has Vibrant on GitHub?", "How many developers has Vibrant?",
+     "When is the next release of Vibrant?", "Where is the Vibrant office?", "What was the first version of Vibrant?", "Who owns Vibrant?", "How many users has Vibrant?", "Does Vibrant support {topic}?", "Can Vibrant {act}?", "Does Vibrant work with {tool}?",
+     "How do I connect Vibrant to {tool}?", "How do I deploy Vibrant on {tool}?", "Why is Vibrant called Vibrant?", "Is there a phone number for Vibrant?", "How do I fine-tune a model?", "How do I train a LoRA?", "Can it generate images?", "Can it transcribe speech?",
+     "How many bits has Q{d}_Z?", "What is Q{d}_X?", "What is the block size of Q{d}_W?", "What does --{pseudo} do?", "What does the flag --{noun} do?", "What does make {pseudo} do?", "What does make {noun} do?", "What is vb_{pseudo}?", "What does vb_{noun} do?",
+     "What is Err{Pseudo}?", "What does Err{Noun} mean?", "What does vibrant {pseudo} do?", "What does /{pseudo} do?", "What does /{noun} do?", "What is tensor.{Pseudo}?", "What does tensor.{Noun} do?", "How do I {act} with Vibrant?", "What is the compute capability of a {noun}?",
+     "How do I build for {noun}?", "How do I build {noun}?", "How do I build Vibrant for {pseudo}?", "What is the formula of {noun}?", "What is the formula of {pseudo}?", "What is the default port of Vibrant?", "What is the block size of {pseudo}?",
+     "How many parameters has {topic}?", "How many bits has {noun}?", "What is the make target for {noun}?", "Which flag sets the {noun}?", "Which command {acts}?", "How fast is {tool}?", "what does {pseudo} need?", "how do I fix {noun}?", "What does the error {pseudo} mean?"],
+]
+FAMILIES.insert(0, [  # plain sentences of any words
+    "Where does the {noun} {verb}?", "When will {name} {verb} the {noun}?", "Who did {verb} my {noun}?", "Which {noun} can {verb}?", "Why does {name} {verb}?", "How do I {verb} my {noun}?", "How do I {verb} a {noun}?", "Can a {noun} {verb}?", "What's the {most} {noun} in the world?",
+    "What's the {most} {noun} of {country}?", "Who's the {most} person alive?", "Which is the {most} {noun}?", "What is the {most} {topic}?", "The {adj} {noun} is in the {noun2}.", "I have a {adj} {noun}", "My {noun} can {verb}", "{name} likes the {noun}", "the {adj} {noun}", "{noun} {noun2}",
+    "Should we {verb} the {noun}?", "How long does a {noun} {verb}?", "How often do {noun}s {verb}?", "What happens when you {verb} a {noun}?", "Is it right to {verb} a {noun}?", "How many {noun}s does a {noun2} have?", "What would a {noun} say?", "How come {noun}s {verb}?", "Why do {noun}s {verb}?",
+    "Name a {adj} {noun}", "Name the {most} {noun}", "Please recommend a good {noun}", "recommend some {topic}", "What's your opinion on {topic}?", "Do you believe in {topic}?", "What's your favorite {noun}?", "Who's your favorite person of {country}?", "Who {verb}s the {noun}?", "When does the {noun} {verb}?",
+    "What's the name of {name}'s {noun}?", "What are the signs of {topic}?", "How much {topic} is too much?", "What's the chemical symbol of {noun}?", "What's the number of {name}?", "Was {person} a {noun}?", "Who was the first {noun} in {country}?", "Who was the first to {verb} a {noun}?", "What causes {topic}?",
+    "Would you {verb} a {noun}?", "Could {name} {verb} in {city}?", "In which year did {person} {verb}?", "The {noun} didn't {verb}, what now?", "Where can one {verb} in {city}?", "Does {name} {verb} a {noun}?", "Tell me a fact about {topic}", "Read me a {noun}", "Explain the rules of {topic}",
+])
+VERBS = "eat drink sleep jump swim dance sing write read paint clean wash cook bake grow plant catch throw carry push pull open close find lose buy sell steal hide seek kiss hug marry meet visit leave forget remember teach learn play win fight kill cure break fix repair burn freeze melt boil cut fold tie climb fly drive ride sail walk wait wake dream think smell hear touch".split()
+MOST = "fastest oldest largest smallest tallest deepest longest cheapest richest strongest heaviest hottest coldest best worst newest most famous|most expensive|most popular|prettiest|highest|strangest|youngest|loudest|rarest".replace(" most", "|most").split("|")
+MOST = [w for m in MOST for w in (m.split() if not m.startswith("most ") else [m])]
+FAKE_FORMATS = "Q1_K Q7_K Q9_K Q8_K Q10_K Q3_0 Q6_0 Q7_0 Q9_0 Q2_1 Q3_1 Q6_1 Q8_2 Q5_7 Q4_5 Q4_X Q5_Z Q6_W TQ3_0 TQ9_1 IQ9_XS IQ7_NL F64 F8 FP12 BF32 BF8 MXFP8 NVFP9 INT3 X4_K Z8_0".split()
+FAMILIES.append([f"{q}" for q in (
+    "How many bits does {fake} use?", "What is {fake}?", "What is the block size of {fake}?", "How many bytes is a block of {fake}?", "What is the type id of {fake}?", "How many bits per weight has {fake}?", "explain {fake}", "tell me about {fake}", "{fake}?", "How many weights are in a {fake} block?",
+    "What does Err{Pseudo} mean?", "What does Err{Adj}{Noun} mean?", "How do I fix Err{Noun}?", "What is Err{Verb}?", "I get Err{Adj}", "What does vb_{verb} do?", "What is vb_{adj}_{noun}?", "What does --{verb} do?", "What does --{adj}-{noun} do?", "What is the flag --{pseudo} for?", "what does -{letter} do", "What does make {verb} do?",
+    "What is make {adj}-{noun}?", "What does vibrant {verb} do?", "What is the command vibrant {noun}?", "What does /{verb} do?", "What is tensor.{Verb}?", "What does tensor.{Adj} do?", "What is gpu.{Verb}?", "How do I call {pseudo} in Go?", "How do I build for a {noun}?", "How do I build for {company}?", "Can I build it for my {noun}?",
+    "What is the compute capability of {pseudo}?", "What is the compute capability of {company}?", "Does Vibrant run on a {noun}?", "Does Vibrant {verb}?", "Can Vibrant {verb} my {noun}?", "Is there a Vibrant {noun}?", "Where can I buy a Vibrant {noun}?", "What's the Vibrant {noun}?", "Who {verb}s Vibrant?", "How many {noun}s does Vibrant have?",
+    "Does Vibrant have a {adj} {noun}?", "When will Vibrant {verb}?", "What's the formula of {topic}?", "What is {noun} in C?", "How many tokens does {person} have?", "Which model does {company} use?", "What's the license of {tool}?", "How do I quantize {topic}?", "How do I get {company} to build?", "what's the version of {tool}?")])
+EVENTS = "French Revolution|First World War|Second World War|Cold War|moon landing|Civil War|battle of Waterloo|fall of Rome|gold rush|plague|industrial revolution|Titanic disaster|Renaissance|crusades|ice age|election|final|race|championship|Olympics".split("|")
+COMPANIES = "Google|Apple|Microsoft|Amazon|Tesla|Toyota|Ikea|Nike|Samsung|Sony|Intel|IBM|Boeing|Airbus|Siemens|Nokia|Volvo|Lego|Disney|Netflix|Coca-Cola|OpenAI|Meta|Oracle|Adobe|Shell|Ford|BMW".split("|")
+LANGS = "German French Spanish Italian Latin Greek Chinese Japanese Python Java Rust Perl Swedish Polish Turkish Arabic Hindi Dutch".split()
+MONTHS = "January February March April May June July August September October November December".split()
+ACTS = ["sorts a list", "counts words", "draws a circle", "sends mail", "plays music", "reads a file", "adds colors", "paints a wall", "parses dates", "prints a table", "makes coffee", "bakes bread"]
+ADJ = "red blue green broken old new late wet cold hot big small slow loud empty round soft heavy".split()
+
+
+class Filler(dict):
+    """Draws the value of each field that a template names, once, and remembers the words drawn."""
+
+    def __init__(self, rng):
+        super().__init__()
+        self.rng = rng
+
+    def __missing__(self, key):
+        value = self[key] = DRAWS[key.rstrip("23")](self.rng) if key.rstrip("23") in DRAWS else self.cased(key)
+        return value
+
+    def cased(self, key):
+        return self[key.lower()].capitalize()
+
+
+def nonsense(rng):
+    while True:
+        p = pseudo(rng)
+        if len(p) > 2:
+            return p
+
+
+DRAWS = {
+    "country": lambda r: r.choice(COUNTRIES), "city": lambda r: r.choice(CITIES), "person": lambda r: r.choice(PEOPLE), "topic": lambda r: r.choice(TOPICS),
+    "act": lambda r: r.choice(ACTIVITIES), "acts": lambda r: r.choice(ACTS), "tool": lambda r: r.choice(TOOLS), "noun": lambda r: r.choice(COMMON),
+    "adj": lambda r: r.choice(ADJ), "pseudo": nonsense, "event": lambda r: r.choice(EVENTS), "year": lambda r: r.randrange(1000, 2030),
+    "verb": lambda r: r.choice(VERBS), "most": lambda r: r.choice(MOST), "fake": lambda r: r.choice(FAKE_FORMATS), "letter": lambda r: r.choice("abdeghijklqruvwxyz"),
+    "month": lambda r: r.choice(MONTHS), "day": lambda r: r.randrange(1, 29), "company": lambda r: r.choice(COMPANIES), "n": number,
+    "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "near": lambda r: r.choice(NEAR),
+}
+
+
+def unknown(rng, known=frozenset()):
+    """A question to decline. known: words that name something the model knows; single words drawn are none of them."""
+    while True:
+        family = rng.choice(FAMILIES[-2:]) if rng.random() < 0.25 else rng.choice(FAMILIES)
+        filler = Filler(rng)
+        q = rng.choice(family).format_map(filler)
+        if not any(str(v).lower() in known for v in filler.values()):
+            return Turn(q, DECLINE, "unknown", ACCEPT)
