@@ -27,7 +27,7 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-internal/kernel, internal/testdata, internal/gguf <
+internal/kernel, internal/testdata, internal/gguf, internal/demomodel <
 csrc, internal/purego, internal/purego/kerneltest < internal/kernel, internal/testdata
 cuda                    < csrc
 gpu                     < csrc, cuda, internal/purego
@@ -43,6 +43,7 @@ internal/engine         < internal/model, internal/sample
 .                       < internal/engine, internal/tokenizer, internal/chat, internal/chat/jinja
 cmd/...                 < ., internal/optable
 examples/...            < .
+scripts/...             < ., internal/demomodel
 `
 
 // A package below its own pattern may be imported within it: internal/chat uses internal/chat/jinja.

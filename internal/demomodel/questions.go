@@ -1,0 +1,66 @@
+package demomodel
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+)
+
+// Question is one item of the held-out evaluation, testdata/questions.json: the corpus that the model was trained on
+// does not contain it.
+type Question struct {
+	Text    string   `json:"q"`
+	History []string `json:"history"` // messages sent before it in the same conversation
+	Accept  []string `json:"accept"`  // regular expressions of right answers: any one is enough, case does not matter
+	Kind    string   `json:"kind"`    // fact, follow, talk, math, units, words; unknown is to be declined
+
+	right []*regexp.Regexp
+}
+
+// ReadQuestions reads a questions.json. A pattern that does not compile is an error.
+func ReadQuestions(r io.Reader) ([]Question, error) {
+	var questions []Question
+	if err := json.NewDecoder(r).Decode(&questions); err != nil {
+		return nil, fmt.Errorf("demomodel: questions: %w", err)
+	}
+	for i := range questions {
+		q := &questions[i]
+		for _, pattern := range q.Accept {
+			re, err := regexp.Compile("(?i)" + pattern)
+			if err != nil {
+				return nil, fmt.Errorf("demomodel: question %q: %w", q.Text, err)
+			}
+			q.right = append(q.right, re)
+		}
+	}
+	return questions, nil
+}
+
+// Right tells whether the answer is accepted.
+func (q Question) Right(answer string) bool {
+	for _, re := range q.right {
+		if re.MatchString(answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// Golden is one answer computed in float64, testdata/golden.json: every build has to give the same tokens.
+type Golden struct {
+	Text        string    `json:"q"`
+	PromptIDs   []int32   `json:"prompt_ids"`   // the question in the chat template
+	IDs         []int32   `json:"ids"`          // greedy, the end token included
+	LeastLead   float64   `json:"least_lead"`   // by which logit the closest of these tokens led the second
+	FirstLogits []float64 `json:"first_logits"` // of ids 0, 1, ... after the prompt
+}
+
+// ReadGolden reads a golden.json.
+func ReadGolden(r io.Reader) ([]Golden, error) {
+	var cases []Golden
+	if err := json.NewDecoder(r).Decode(&cases); err != nil {
+		return nil, fmt.Errorf("demomodel: golden answers: %w", err)
+	}
+	return cases, nil
+}

@@ -1,0 +1,220 @@
+// Eval asks the embedded model its held-out questions, greedily, through the public package, and prints the score: what
+// make demo-eval runs. It fails where the model falls short of what it is shipped with, and where an answer is not the
+// golden one, token for token, though none of its tokens was a close call.
+//
+//	go run ./scripts/demo_model/eval [-device cpu|cuda] [-m FILE.gguf] [-v]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/demomodel"
+)
+
+// What the embedded model must reach, in percent.
+const (
+	leastRight    = 90
+	leastDeclined = 95
+)
+
+const (
+	longestAnswer = 160 // tokens
+	// Tokens that lead by less may differ between backends: activations rounded to int8 move the logits by some
+	// hundredths.
+	closeCall = 0.2
+)
+
+func main() {
+	device := flag.String("device", "auto", "auto, cpu, cuda, cuda:N")
+	path := flag.String("m", "", "GGUF file (default: the embedded model)")
+	data := flag.String("data", "internal/demomodel/testdata", "folder of questions.json and golden.json")
+	verbose := flag.Bool("v", false, "print every answer, not only the wrong ones")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout, *device, *path, *data, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "demo-eval:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, device, path, data string, verbose bool) error {
+	questions, golden, err := load(data)
+	if err != nil {
+		return err
+	}
+	model, err := open(ctx, path, device)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+
+	start := time.Now()
+	score, err := ask(ctx, model, questions, func(q demomodel.Question, answer string, right bool) {
+		if verbose || !right {
+			fmt.Fprintf(out, "%-5s %-8s %s\n               %s\n", map[bool]string{true: "ok", false: "WRONG"}[right], q.Kind, strings.Join(messages(q), " | "), answer)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	for _, kind := range score.kinds() {
+		fmt.Fprintf(out, "%-10s %v\n", kind, score.of[kind])
+	}
+	fmt.Fprintf(out, "\nright      %v  (at least %d)\n", score.known(), leastRight)
+	fmt.Fprintf(out, "declined   %v  (at least %d)\n", score.declined(), leastDeclined)
+
+	same, differing, err := compare(ctx, model, golden)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "golden     %v token for token\n", tally{same, len(golden)})
+	var wrong int
+	for _, d := range differing {
+		fmt.Fprintf(out, "           %q: closest token led by %.4f\n", d.Text, d.LeastLead)
+		if d.LeastLead > closeCall {
+			wrong++
+		}
+	}
+	fmt.Fprintf(out, "%.1f s on %s\n", time.Since(start).Seconds(), model.Info().Device.ID)
+	if wrong > 0 {
+		return fmt.Errorf("%d answers differ from the golden ones", wrong)
+	}
+	if !score.passes() {
+		return fmt.Errorf("the model falls short of its score")
+	}
+	return nil
+}
+
+func load(data string) ([]demomodel.Question, []demomodel.Golden, error) {
+	f, err := os.Open(filepath.Join(data, "questions.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	questions, err := demomodel.ReadQuestions(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := os.Open(filepath.Join(data, "golden.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer g.Close()
+	golden, err := demomodel.ReadGolden(g)
+	return questions, golden, err
+}
+
+func open(ctx context.Context, path, device string) (*vibrant.Model, error) {
+	if path == "" {
+		return vibrant.OpenBytes(ctx, demomodel.GGUF(), vibrant.WithDevice(device))
+	}
+	return vibrant.Open(ctx, path, vibrant.WithDevice(device))
+}
+
+type tally struct{ right, all int }
+
+func (t tally) percent() float64 { return 100 * float64(t.right) / float64(max(t.all, 1)) }
+
+func (t tally) String() string {
+	return fmt.Sprintf("%4d of %4d  %5.1f %%", t.right, t.all, t.percent())
+}
+
+// score counts right answers by the kind of question.
+type score struct{ of map[string]tally }
+
+func (s score) kinds() []string {
+	var names []string
+	for kind := range s.of {
+		names = append(names, kind)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s score) known() (sum tally) {
+	for kind, t := range s.of {
+		if kind != "unknown" {
+			sum.right += t.right
+			sum.all += t.all
+		}
+	}
+	return sum
+}
+
+func (s score) declined() tally { return s.of["unknown"] }
+
+func (s score) passes() bool {
+	return s.known().percent() >= leastRight && s.declined().percent() >= leastDeclined
+}
+
+func messages(q demomodel.Question) []string { return append(slices.Clone(q.History), q.Text) }
+
+// ask puts every question, each in a conversation of its own, and reports each answer.
+func ask(ctx context.Context, model *vibrant.Model, questions []demomodel.Question, report func(demomodel.Question, string, bool)) (score, error) {
+	s := score{map[string]tally{}}
+	for _, q := range questions {
+		answer, _, err := converse(ctx, model, messages(q))
+		if err != nil {
+			return s, fmt.Errorf("%q: %w", q.Text, err)
+		}
+		right := q.Right(answer)
+		t := s.of[q.Kind]
+		t.all++
+		if right {
+			t.right++
+		}
+		s.of[q.Kind] = t
+		report(q, answer, right)
+	}
+	return s, nil
+}
+
+// converse sends messages one after the other and returns the answer to the last, as text and ids.
+func converse(ctx context.Context, model *vibrant.Model, messages []string) (string, []int32, error) {
+	g := vibrant.DefaultGeneration()
+	g.Temperature, g.MaxTokens = 0, longestAnswer
+	session, err := model.NewSession(vibrant.WithGeneration(g))
+	if err != nil {
+		return "", nil, err
+	}
+	defer session.Close()
+	var text strings.Builder
+	for _, message := range messages {
+		text.Reset()
+		for token, err := range session.Send(ctx, message) {
+			if err != nil {
+				return "", nil, err
+			}
+			text.WriteString(token.Text)
+		}
+	}
+	return text.String(), session.Generated(), nil
+}
+
+// compare gives the golden questions and returns how many answers have the golden tokens, and the others.
+func compare(ctx context.Context, model *vibrant.Model, golden []demomodel.Golden) (same int, differing []demomodel.Golden, err error) {
+	for _, c := range golden {
+		_, ids, err := converse(ctx, model, []string{c.Text})
+		if err != nil {
+			return same, differing, fmt.Errorf("%q: %w", c.Text, err)
+		}
+		if slices.Equal(ids, c.IDs) || slices.Equal(ids, c.IDs[:len(c.IDs)-1]) { // with or without the end token
+			same++
+		} else {
+			differing = append(differing, c)
+		}
+	}
+	return same, differing, nil
+}
