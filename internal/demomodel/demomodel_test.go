@@ -3,7 +3,6 @@ package demomodel
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
 	"strings"
 	"testing"
 )
@@ -25,12 +24,7 @@ func TestEmbeddedFileIsASmallGGUF(t *testing.T) {
 
 func readQuestions(t *testing.T) []Question {
 	t.Helper()
-	f, err := os.Open("testdata/questions.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	questions, err := ReadQuestions(f)
+	questions, err := Questions()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +55,7 @@ func TestQuestionsCoverWhatTheModelIsScoredOn(t *testing.T) {
 }
 
 func TestRightMatchesAnyPatternWithoutCase(t *testing.T) {
-	qs, err := ReadQuestions(strings.NewReader(`[{"q":"a","accept":["make x\\b","y$"],"kind":"fact"}]`))
+	qs, err := parseQuestions([]byte(`[{"q":"a","accept":["make x\\b","y$"],"kind":"fact"}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,22 +66,17 @@ func TestRightMatchesAnyPatternWithoutCase(t *testing.T) {
 	}
 }
 
-func TestReadQuestionsNamesABadPattern(t *testing.T) {
-	if _, err := ReadQuestions(strings.NewReader(`[{"q":"why?","accept":["("]}]`)); err == nil || !strings.Contains(err.Error(), "why?") {
-		t.Errorf("ReadQuestions with a bad pattern: error %v, want one that names the question", err)
+func TestABadPatternIsNamed(t *testing.T) {
+	if _, err := parseQuestions([]byte(`[{"q":"why?","accept":["("]}]`)); err == nil || !strings.Contains(err.Error(), "why?") {
+		t.Errorf("a bad pattern: error %v, want one that names the question", err)
 	}
-	if _, err := ReadQuestions(strings.NewReader(`{`)); err == nil {
-		t.Error("ReadQuestions of broken JSON: no error")
+	if _, err := parseQuestions([]byte(`{`)); err == nil {
+		t.Error("broken JSON: no error")
 	}
 }
 
 func TestGoldenAnswersAreComplete(t *testing.T) {
-	f, err := os.Open("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	cases, err := ReadGolden(f)
+	cases, err := GoldenAnswers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +95,5 @@ func TestGoldenAnswersAreComplete(t *testing.T) {
 		if !(c.LeastLead > 1e-3) {
 			t.Errorf("golden answer to %q is decided by %g", c.Text, c.LeastLead)
 		}
-	}
-}
-
-func TestReadGoldenRefusesBrokenJSON(t *testing.T) {
-	if _, err := ReadGolden(strings.NewReader(`[{"q":1}]`)); err == nil {
-		t.Error("no error")
 	}
 }

@@ -1,14 +1,21 @@
 package demomodel
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"regexp"
 )
 
-// Question is one item of the held-out evaluation, testdata/questions.json: the corpus that the model was trained on
-// does not contain it.
+// The linker drops both from a program that does not ask for them.
+var (
+	//go:embed testdata/questions.json
+	questionsJSON []byte
+	//go:embed testdata/golden.json
+	goldenJSON []byte
+)
+
+// Question is one item of the held-out evaluation: the corpus that the model was trained on does not contain it.
 type Question struct {
 	Text    string   `json:"q"`
 	History []string `json:"history"` // messages sent before it in the same conversation
@@ -18,10 +25,12 @@ type Question struct {
 	right []*regexp.Regexp
 }
 
-// ReadQuestions reads a questions.json. A pattern that does not compile is an error.
-func ReadQuestions(r io.Reader) ([]Question, error) {
+// Questions returns the held-out questions.
+func Questions() ([]Question, error) { return parseQuestions(questionsJSON) }
+
+func parseQuestions(data []byte) ([]Question, error) {
 	var questions []Question
-	if err := json.NewDecoder(r).Decode(&questions); err != nil {
+	if err := json.Unmarshal(data, &questions); err != nil {
 		return nil, fmt.Errorf("demomodel: questions: %w", err)
 	}
 	for i := range questions {
@@ -47,7 +56,7 @@ func (q Question) Right(answer string) bool {
 	return false
 }
 
-// Golden is one answer computed in float64, testdata/golden.json: every build has to give the same tokens.
+// Golden is the answer to one of the questions, computed in float64: every build has to give the same tokens.
 type Golden struct {
 	Text        string    `json:"q"`
 	PromptIDs   []int32   `json:"prompt_ids"`   // the question in the chat template
@@ -56,11 +65,11 @@ type Golden struct {
 	FirstLogits []float64 `json:"first_logits"` // of ids 0, 1, ... after the prompt
 }
 
-// ReadGolden reads a golden.json.
-func ReadGolden(r io.Reader) ([]Golden, error) {
-	var cases []Golden
-	if err := json.NewDecoder(r).Decode(&cases); err != nil {
+// GoldenAnswers returns the golden answers.
+func GoldenAnswers() ([]Golden, error) {
+	var answers []Golden
+	if err := json.Unmarshal(goldenJSON, &answers); err != nil {
 		return nil, fmt.Errorf("demomodel: golden answers: %w", err)
 	}
-	return cases, nil
+	return answers, nil
 }

@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -37,19 +36,22 @@ const (
 func main() {
 	device := flag.String("device", "auto", "auto, cpu, cuda, cuda:N")
 	path := flag.String("m", "", "GGUF file (default: the embedded model)")
-	data := flag.String("data", "internal/demomodel/testdata", "folder of questions.json and golden.json")
 	verbose := flag.Bool("v", false, "print every answer, not only the wrong ones")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *device, *path, *data, *verbose); err != nil {
+	if err := run(ctx, os.Stdout, *device, *path, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "demo-eval:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, device, path, data string, verbose bool) error {
-	questions, golden, err := load(data)
+func run(ctx context.Context, out io.Writer, device, path string, verbose bool) error {
+	questions, err := demomodel.Questions()
+	if err != nil {
+		return err
+	}
+	golden, err := demomodel.GoldenAnswers()
 	if err != nil {
 		return err
 	}
@@ -95,25 +97,6 @@ func run(ctx context.Context, out io.Writer, device, path, data string, verbose 
 		return fmt.Errorf("the model falls short of its score")
 	}
 	return nil
-}
-
-func load(data string) ([]demomodel.Question, []demomodel.Golden, error) {
-	f, err := os.Open(filepath.Join(data, "questions.json"))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	questions, err := demomodel.ReadQuestions(f)
-	if err != nil {
-		return nil, nil, err
-	}
-	g, err := os.Open(filepath.Join(data, "golden.json"))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer g.Close()
-	golden, err := demomodel.ReadGolden(g)
-	return questions, golden, err
 }
 
 func open(ctx context.Context, path, device string) (*vibrant.Model, error) {

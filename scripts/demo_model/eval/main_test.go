@@ -9,8 +9,6 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/demomodel"
 )
 
-const data = "../../../internal/demomodel/testdata"
-
 func openDemo(t *testing.T) *vibrant.Model {
 	t.Helper()
 	m, err := open(context.Background(), "", "auto")
@@ -32,7 +30,7 @@ func sample[T any](all []T, every int) (some []T) {
 func slow(m *vibrant.Model) bool { return m.Info().Device.Backend == "go" }
 
 func TestEmbeddedModelAnswersHeldOutQuestions(t *testing.T) {
-	questions, _, err := load(data)
+	questions, err := demomodel.Questions()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +54,7 @@ func TestEmbeddedModelAnswersHeldOutQuestions(t *testing.T) {
 }
 
 func TestEmbeddedModelGivesTheGoldenTokens(t *testing.T) {
-	_, golden, err := load(data)
+	golden, err := demomodel.GoldenAnswers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +78,7 @@ func TestEmbeddedModelGivesTheGoldenTokens(t *testing.T) {
 // The golden logits are of float64 arithmetic on the same weights. Rounding activations to int8, as a device may, was
 // seen to move them by 0.04 where they range over 30.
 func TestEmbeddedModelHasTheGoldenLogits(t *testing.T) {
-	_, golden, err := load(data)
+	golden, err := demomodel.GoldenAnswers()
 	if err != nil {
 		t.Fatal(err)
 	}
