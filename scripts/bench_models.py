@@ -31,7 +31,7 @@ def output(args):
 
 
 def ours(path):
-    """[(prefill tok/s), (decode tok/s)] with the part of the roofline, and the device's name"""
+    """the figures of prefill and decode, as the command prints them"""
     figures = output([A.vibrant, "bench", "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "--json", "--device", A.device, "-t", str(A.t)])
     pick = lambda tag: next(f for f in figures if f["case"].endswith(tag))
     return pick(f"pp{A.p}"), pick(f"tg{A.n}")
@@ -69,10 +69,10 @@ for spec in A.models:
         roofline = statistics.median(f["roofline"] for f in mine) if mine[0]["roofline"] is not None else None
         case = f"{name} {test}" if A.device == "cpu" or test not in ("pp512", "tg128") else name
         found[suite].append({"suite": "cpu" if A.device == "cpu" else suite, "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
-                             "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 4), "error": None,
+                             "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
                              "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n} --rounds {A.rounds} --peer llama-bench"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
-        print(f"{name:24} {test:8} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline and 100 * roofline, '8.1f'):>8} %", flush=True)
+        print(f"{name:24} {test:8} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
 if A.device == "cpu":
     save("cpu", found["prefill"] + found["decode"])
 else:
