@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vibrant-ml/vibrant"
+	_ "github.com/vibrant-ml/vibrant/demo" // the model of commands without -m
 )
 
 func main() {

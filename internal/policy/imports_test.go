@@ -41,8 +41,9 @@ internal/testmodel      < internal/gguf, internal/testdata
 internal/model          < tensor, internal/gguf
 internal/engine         < internal/model, internal/sample
 .                       < internal/engine, internal/tokenizer, internal/chat, internal/chat/jinja
-cmd/...                 < ., internal/optable
-examples/...            < .
+demo                    < ., internal/demomodel
+cmd/...                 < ., demo, internal/optable
+examples/...            < ., demo
 scripts/...             < ., internal/demomodel
 `
 

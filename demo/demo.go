@@ -1,0 +1,14 @@
+// Package demo embeds a small language model of 7 MB in the program that imports it, as the one that vibrant.Open and the
+// rest of package vibrant use for the path "":
+//
+//	import _ "github.com/vibrant-ml/vibrant/demo"
+//
+// It answers questions about Vibrant, calculates and handles words; docs/demo-model.md is its model card.
+package demo
+
+import (
+	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/demomodel"
+)
+
+func init() { vibrant.RegisterDefault(demomodel.GGUF) }
