@@ -264,6 +264,9 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			return
 		}
 		id, err := s.engine.Next(choose)
+		if err == nil {
+			err = sampler.Err() // logits that are NaN
+		}
 		if err != nil {
 			fail(err)
 			return

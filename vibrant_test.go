@@ -264,6 +264,26 @@ func TestModelWithoutTokenizerRunsByIDs(t *testing.T) {
 	}
 }
 
+func TestLogitsThatAreNoNumbersAreAnErrorOfSampling(t *testing.T) {
+	w := testmodel.Writer(testmodel.Tiny, func(name string, row, col int) float32 {
+		if name == "output_norm.weight" {
+			return float32(math.NaN())
+		}
+		return 0.1
+	})
+	w.Set("tokenizer.ggml.model", "no_vocab")
+	g := vibrant.DefaultGeneration()
+	g.Temperature, g.MaxTokens = 1, 4
+	s := newSession(t, openBytes(t, testmodel.Bytes(w)), vibrant.WithGeneration(g))
+	var last error
+	for _, err := range s.CompleteIDs(context.Background(), []int32{1, 2, 3}) {
+		last = err
+	}
+	if last == nil || !strings.Contains(last.Error(), "not a number") {
+		t.Errorf("error %v, want one that says so", last)
+	}
+}
+
 func TestModelThatDoesNotFitIsRefusedWithNumbers(t *testing.T) {
 	shape := testmodel.Tiny
 	shape.Context = 1 << 20
