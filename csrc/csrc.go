@@ -15,11 +15,20 @@ package csrc
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
 static vb_status weight_packed_size(int64_t *bytes, vb_weight w, vb_device *d) { return vb_weight_packed_size(bytes, &w, d); }
+
+// The compute capabilities that the CUDA kernels of this build are for, joined by underscores.
+#ifdef VB_WITH_CUDA
+const char *vb_cuda_architectures(void);
+static const char *architectures(void) { return vb_cuda_architectures(); }
+#else
+static const char *architectures(void) { return "none"; }
+#endif
 */
 import "C"
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/kernel"
 )
@@ -93,7 +102,8 @@ func check(op string, s C.vb_status, d *C.vb_device) error {
 	case C.VB_NO_DEVICE:
 		cause = kernel.ErrNoDevice
 	case C.VB_NO_KERNEL_IMAGE:
-		cause = kernel.ErrNoKernelImage
+		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
+			strings.ReplaceAll(C.GoString(C.architectures()), "_", ", "))
 	case C.VB_OUT_OF_MEMORY:
 		cause = kernel.ErrOutOfMemory
 	case C.VB_DEVICE_LOST:
