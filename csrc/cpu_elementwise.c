@@ -70,9 +70,30 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------------- */
 
-typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, SWIGLU } element_op;
+typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU } element_op;
 
 VB_INLINE float silu(float x) { return x / (1.0f + vb_expf(-x)); }
+
+/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the Chebyshev
+ * fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2). */
+VB_INLINE float gelu(float x) {
+    float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
+    float p = 0.17087277f;
+    p = p * t - 0.82215223f;
+    p = p * t + 1.48851587f;
+    p = p * t - 1.13520398f;
+    p = p * t + 0.27886807f;
+    p = p * t - 0.18628806f;
+    p = p * t + 0.09678418f;
+    p = p * t + 0.37409196f;
+    p = p * t + 1.00002368f;
+    p = p * t - 1.26551223f;
+    float erfc = t * vb_expf(p - 0.5f * x * x);
+    return 0.5f * x * (x < 0 ? erfc : 2.0f - erfc);
+}
+
+/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u. */
+VB_INLINE float gelu_tanh(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
 
 VB_INLINE void elements_body(element_op op, float *out, const float *a, const float *b, float scalar, int64_t n) {
     switch (op) {
@@ -87,6 +108,12 @@ VB_INLINE void elements_body(element_op op, float *out, const float *a, const fl
         break;
     case SILU:
         for (int64_t i = 0; i < n; i++) out[i] = silu(a[i]);
+        break;
+    case GELU:
+        for (int64_t i = 0; i < n; i++) out[i] = gelu(a[i]);
+        break;
+    case GELU_TANH:
+        for (int64_t i = 0; i < n; i++) out[i] = gelu_tanh(a[i]);
         break;
     case SWIGLU:
         for (int64_t i = 0; i < n; i++) out[i] = silu(a[i]) * b[i];
@@ -146,6 +173,14 @@ vb_status vb_cpu_mul_scalar(void *out, const void *a, float scalar, vb_dtype typ
 
 vb_status vb_cpu_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
     return run((element_job){.op = SILU, .out = out, .a = a, .type = type}, n, stream);
+}
+
+vb_status vb_cpu_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    return run((element_job){.op = GELU, .out = out, .a = a, .type = type}, n, stream);
+}
+
+vb_status vb_cpu_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    return run((element_job){.op = GELU_TANH, .out = out, .a = a, .type = type}, n, stream);
 }
 
 vb_status vb_cpu_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {

@@ -1,4 +1,4 @@
-/* cpu_norm.c: operations on rows: softmax, RMS norm, argmax, top-k.
+/* cpu_norm.c: operations on rows: softmax, RMS norm, layer norm, argmax, top-k.
  *
  * Sums run in sixteen float lanes (what the compiler turns into vectors) that are emptied into a double every few
  * thousand elements, so that a row of a whole vocabulary loses no accuracy. */
@@ -67,6 +67,43 @@ VB_INLINE void rms_norm_body(float *y, const float *x, const float *weight, int6
 
 VB_TWINS(rms_norm, (float *y, const float *x, const float *weight, int64_t n, float eps), (y, x, weight, n, eps));
 
+/* ---- layer norm --------------------------------------------------------------------------------------------------------- */
+
+/* Of the differences to `from`; with from = 0 the plain sum. */
+VB_INLINE double sum_of(const float *x, int64_t n, float from, bool squared) {
+    double sum = 0;
+    for (int64_t i = 0; i < n;) {
+        int64_t end = vb_min(i + RUN, n);
+        float lanes[LANES] = {0};
+        for (; i + LANES <= end; i += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float d = x[i + l] - from;
+                lanes[l] += squared ? d * d : d;
+            }
+        for (; i < end; i++) {
+            float d = x[i] - from;
+            lanes[0] += squared ? d * d : d;
+        }
+        sum += lanes_sum(lanes);
+    }
+    return sum;
+}
+
+VB_INLINE void layer_norm_body(float *y, const float *x, const float *weight, const float *bias, int64_t n, float eps) {
+    float mean = (float)(sum_of(x, n, 0, false) / (double)n);
+    /* What rounding the mean left out is what the differences to it still sum to. */
+    double rest = sum_of(x, n, mean, false) / (double)n;
+    float scale = (float)(1 / sqrt(sum_of(x, n, mean, true) / (double)n - rest * rest + eps)), shift = (float)rest;
+    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean - shift) * scale;
+    if (weight)
+        for (int64_t i = 0; i < n; i++) y[i] *= weight[i];
+    if (bias)
+        for (int64_t i = 0; i < n; i++) y[i] += bias[i];
+}
+
+VB_TWINS(layer_norm, (float *y, const float *x, const float *weight, const float *bias, int64_t n, float eps),
+         (y, x, weight, bias, n, eps));
+
 VB_INLINE void add_body(float *y, const float *a, const float *b, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
@@ -78,8 +115,8 @@ VB_TWINS(add, (float *y, const float *a, const float *b, int64_t n), (y, a, b, n
 typedef struct row_job {
     void *sum, *out;
     const void *a, *b; /* b: add_rms_norm only */
-    const float *weight;
-    bool is_softmax;
+    const float *weight, *bias;
+    enum { SOFTMAX, RMS_NORM, LAYER_NORM } op;
     vb_dtype type;
     vb_simd simd;
     int64_t cols;
@@ -114,10 +151,11 @@ static void row_range(void *context, int worker, int64_t begin, int64_t end) {
             x = row_in(j, j->sum, r, buffer); /* as stored: what readers of the sum see is what is normalized */
         }
         float *y = row_out(j, j->out, r, buffer);
-        if (j->is_softmax)
-            softmax[j->simd](y, x, j->cols);
-        else
-            rms_norm[j->simd](y, x, j->weight, j->cols, j->eps);
+        switch (j->op) {
+        case SOFTMAX: softmax[j->simd](y, x, j->cols); break;
+        case RMS_NORM: rms_norm[j->simd](y, x, j->weight, j->cols, j->eps); break;
+        case LAYER_NORM: layer_norm[j->simd](y, x, j->weight, j->bias, j->cols, j->eps); break;
+        }
         row_done(j, j->out, r, y);
     }
 }
@@ -136,17 +174,24 @@ static vb_status run(row_job job, int64_t rows, vb_stream *stream) {
 }
 
 vb_status vb_cpu_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
-    return run((row_job){.out = out, .a = in, .type = type, .cols = cols, .is_softmax = true}, rows, stream);
+    return run((row_job){.out = out, .a = in, .type = type, .cols = cols, .op = SOFTMAX}, rows, stream);
 }
 
 vb_status vb_cpu_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows,
                                   int64_t cols, float eps, vb_stream *stream) {
-    return run((row_job){.out = out, .a = in, .weight = weight, .type = type, .cols = cols, .eps = eps}, rows, stream);
+    row_job job = {.out = out, .a = in, .weight = weight, .op = RMS_NORM, .type = type, .cols = cols, .eps = eps};
+    return run(job, rows, stream);
+}
+
+vb_status vb_cpu_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
+                                    int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+    row_job job = {.out = out, .a = in, .weight = weight, .bias = bias, .op = LAYER_NORM, .type = type, .cols = cols, .eps = eps};
+    return run(job, rows, stream);
 }
 
 vb_status vb_cpu_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                               int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    row_job job = {.sum = sum, .out = out, .a = a, .b = b, .weight = weight, .type = type, .cols = cols, .eps = eps};
+    row_job job = {.sum = sum, .out = out, .a = a, .b = b, .weight = weight, .op = RMS_NORM, .type = type, .cols = cols, .eps = eps};
     return run(job, rows, stream);
 }
 

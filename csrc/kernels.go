@@ -33,6 +33,14 @@ func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
 	return s.check("silu", C.vb_silu(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
 }
 
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("gelu", C.vb_gelu(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("gelu_tanh", C.vb_gelu_tanh(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
 func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	return s.check("swiglu", C.vb_swiglu(out, gate, up, C.vb_dtype(t), C.int64_t(n), s.p))
 }
@@ -55,6 +63,10 @@ func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) err
 
 func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
 	return s.check("rms_norm", C.vb_rms_norm_batched(out, in, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("layer_norm", C.vb_layer_norm_batched(out, in, f32(weight), f32(bias), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
 }
 
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {

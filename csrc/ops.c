@@ -62,6 +62,16 @@ vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream 
     return RUN(silu, out, a, type, n, stream);
 }
 
+vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    return RUN(gelu, out, a, type, n, stream);
+}
+
+vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    return RUN(gelu_tanh, out, a, type, n, stream);
+}
+
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {
     CHECK_ELEMENTWISE(out && gate && up);
     return RUN(swiglu, out, gate, up, type, n, stream);
@@ -118,6 +128,17 @@ vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb
 vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
                       vb_stream *stream) {
     return vb_rms_norm_batched(out, in, weight, type, 1, n, eps, stream);
+}
+
+vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
+                                int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+    CHECK_ROWS(out && in);
+    return RUN(layer_norm_batched, out, in, weight, bias, type, rows, cols, eps, stream);
+}
+
+vb_status vb_layer_norm(void *out, const void *in, const float *weight, const float *bias, vb_dtype type, int64_t n,
+                        float eps, vb_stream *stream) {
+    return vb_layer_norm_batched(out, in, weight, bias, type, 1, n, eps, stream);
 }
 
 vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,

@@ -179,6 +179,11 @@ vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t
 vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = a[i] / (1 + exp(-a[i])) */
 vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = a[i] * P(X <= a[i]) with X normal: a[i] / 2 * (1 + erf(a[i] / sqrt(2))) (Hendrycks & Gimpel 2016, "Gaussian Error
+ * Linear Units"), accurate relative to the result. What PyTorch calls approximate='none'. */
+vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = a[i] / 2 * (1 + tanh(sqrt(2 / pi) * (a[i] + 0.044715 a[i]^3))): the same paper's approximation, approximate='tanh'. */
+vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer") */
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. */
@@ -199,6 +204,13 @@ vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype t
                       vb_stream *stream);
 vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows, int64_t cols,
                               float eps, vb_stream *stream);
+/* out = (in - mean) / sqrt(variance + eps) * weight + bias (Ba, Kiros & Hinton 2016, "Layer Normalization"); the variance is
+ * the mean of (in - mean)^2, summed after the mean is known, so that a large mean costs no accuracy. weight and bias F32
+ * [cols], each NULL for none. */
+vb_status vb_layer_norm(void *out, const void *in, const float *weight, const float *bias, vb_dtype type, int64_t n,
+                        float eps, vb_stream *stream);
+vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
+                                int64_t rows, int64_t cols, float eps, vb_stream *stream);
 /* sum = a + b, out = rms_norm(sum): the residual connection and the norm that follows it. sum may be a or b. */
 vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                           int64_t rows, int64_t cols, float eps, vb_stream *stream);

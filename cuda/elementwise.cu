@@ -1,10 +1,10 @@
-// elementwise.cu: add, mul, mul_scalar, silu, swiglu, copy, increment.
+// elementwise.cu: add, mul, mul_scalar, silu, gelu, gelu_tanh, swiglu, copy, increment.
 //
 // out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16; any n, in place allowed.
 //   grid     one vector of 16 bytes a thread, 512 threads a block: with many blocks at work, more vectors a thread were
 //            slower by 1 to 3 % on an H200
 //   shared   none
-//   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU: about 20)
+//   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU: about 20, GELU: 30)
 //   bound    memory bandwidth; below about 1 MiB the launch
 //   measured H200, F32, 64 Mi elements, graph replays: add 186, mul_scalar 129, silu 133, swiglu 186, copy 128 us (4.1 to
 //            4.3 TB/s); PyTorch 2.11 186, 129, 129, 314, 128 us
@@ -30,6 +30,31 @@ struct MulScalarOp {
 VB_DEVICE float silu(float a) { return a / (1.0f + expf(-a)); }
 struct SiluOp {
     VB_DEVICE float operator()(float a, float) const { return silu(a); }
+};
+// a / 2 * erfc(-a / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the Chebyshev fit
+// of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2).
+struct GeluOp {
+    VB_DEVICE float operator()(float a, float) const {
+        const float t = __fdividef(1.0f, 1.0f + fabsf(a) * 0.353553391f);
+        float p = 0.17087277f;
+        p = p * t - 0.82215223f;
+        p = p * t + 1.48851587f;
+        p = p * t - 1.13520398f;
+        p = p * t + 0.27886807f;
+        p = p * t - 0.18628806f;
+        p = p * t + 0.09678418f;
+        p = p * t + 0.37409196f;
+        p = p * t + 1.00002368f;
+        p = p * t - 1.26551223f;
+        const float erfc = t * expf(p - 0.5f * a * a);
+        return 0.5f * a * (a < 0.0f ? erfc : 2.0f - erfc);
+    }
+};
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u.
+struct GeluTanhOp {
+    VB_DEVICE float operator()(float a, float) const {
+        return a / (1.0f + expf(-1.59576912f * (a + 0.044715f * a * a * a)));
+    }
 };
 struct SwigluOp {
     VB_DEVICE float operator()(float gate, float up) const { return silu(gate) * up; }
@@ -117,6 +142,14 @@ vb_status vb_cuda_mul_scalar(void *out, const void *a, float scalar, vb_dtype ty
 
 vb_status vb_cuda_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
     return map<1>(out, a, a, type, n, SiluOp(), stream);
+}
+
+vb_status vb_cuda_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    return map<1>(out, a, a, type, n, GeluOp(), stream);
+}
+
+vb_status vb_cuda_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    return map<1>(out, a, a, type, n, GeluTanhOp(), stream);
 }
 
 vb_status vb_cuda_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {

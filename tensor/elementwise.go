@@ -17,37 +17,47 @@ func elementwise(op string, out *Tensor, in ...*Tensor) {
 	}
 }
 
-// Add returns a + b, of one type and length (F32, F16, BF16; so all element-wise ops).
-func Add(a, b *Tensor) *Tensor {
-	elementwise("add", a, b)
-	out := like("add", a)
-	AddInto(out, a, b)
+// unaryKernel and binaryKernel are kernels of the catalogue, as method expressions: kernel.Stream.Add.
+type (
+	unaryKernel  func(s kernel.Stream, out, a kernel.Ptr, t DType, n int) error
+	binaryKernel func(s kernel.Stream, out, a, b kernel.Ptr, t DType, n int) error
+)
+
+func unary(op string, f unaryKernel, a *Tensor) *Tensor {
+	elementwise(op, a)
+	out := like(op, a)
+	unaryInto(op, f, out, a)
 	return out
 }
+
+func unaryInto(op string, f unaryKernel, dst, a *Tensor) {
+	elementwise(op, dst, a)
+	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error { return f(s, p[0], p[1], dst.dtype, dst.n) }, dst, a)
+}
+
+func binary(op string, f binaryKernel, a, b *Tensor) *Tensor {
+	elementwise(op, a, b)
+	out := like(op, a)
+	binaryInto(op, f, out, a, b)
+	return out
+}
+
+func binaryInto(op string, f binaryKernel, dst, a, b *Tensor) {
+	elementwise(op, dst, a, b)
+	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error { return f(s, p[0], p[1], p[2], dst.dtype, dst.n) }, dst, a, b)
+}
+
+// Add returns a + b, of one type and length (F32, F16, BF16; so all element-wise ops).
+func Add(a, b *Tensor) *Tensor { return binary("add", kernel.Stream.Add, a, b) }
 
 // AddInto writes a + b to dst, which may be a or b.
-func AddInto(dst, a, b *Tensor) {
-	elementwise("add", dst, a, b)
-	exec("add", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.Add(p[0], p[1], p[2], dst.dtype, dst.n)
-	}, dst, a, b)
-}
+func AddInto(dst, a, b *Tensor) { binaryInto("add", kernel.Stream.Add, dst, a, b) }
 
 // Mul returns a * b, element by element.
-func Mul(a, b *Tensor) *Tensor {
-	elementwise("mul", a, b)
-	out := like("mul", a)
-	MulInto(out, a, b)
-	return out
-}
+func Mul(a, b *Tensor) *Tensor { return binary("mul", kernel.Stream.Mul, a, b) }
 
 // MulInto writes a * b to dst, which may be a or b.
-func MulInto(dst, a, b *Tensor) {
-	elementwise("mul", dst, a, b)
-	exec("mul", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.Mul(p[0], p[1], p[2], dst.dtype, dst.n)
-	}, dst, a, b)
-}
+func MulInto(dst, a, b *Tensor) { binaryInto("mul", kernel.Stream.Mul, dst, a, b) }
 
 // MulScalar returns a * scalar.
 func MulScalar(a *Tensor, scalar float32) *Tensor {
@@ -60,42 +70,36 @@ func MulScalar(a *Tensor, scalar float32) *Tensor {
 // MulScalarInto writes a * scalar to dst, which may be a.
 func MulScalarInto(dst, a *Tensor, scalar float32) {
 	elementwise("mul scalar", dst, a)
-	exec("mul scalar", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.MulScalar(p[0], p[1], scalar, dst.dtype, dst.n)
+	exec("mul scalar", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
+		return s.MulScalar(p[0], p[1], scalar, dst.dtype, dst.n)
 	}, dst, a)
 }
 
 // SiLU returns a / (1 + exp(-a)).
-func SiLU(a *Tensor) *Tensor {
-	elementwise("silu", a)
-	out := like("silu", a)
-	SiLUInto(out, a)
-	return out
-}
+func SiLU(a *Tensor) *Tensor { return unary("silu", kernel.Stream.SiLU, a) }
 
 // SiLUInto writes SiLU(a) to dst, which may be a.
-func SiLUInto(dst, a *Tensor) {
-	elementwise("silu", dst, a)
-	exec("silu", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.SiLU(p[0], p[1], dst.dtype, dst.n)
-	}, dst, a)
-}
+func SiLUInto(dst, a *Tensor) { unaryInto("silu", kernel.Stream.SiLU, dst, a) }
+
+// GELU returns a / 2 * (1 + erf(a / sqrt(2))) (Hendrycks & Gimpel 2016), what PyTorch calls approximate='none'. Its accuracy
+// is relative to the result, also where that is tiny.
+func GELU(a *Tensor) *Tensor { return unary("gelu", kernel.Stream.GELU, a) }
+
+// GELUInto writes GELU(a) to dst, which may be a.
+func GELUInto(dst, a *Tensor) { unaryInto("gelu", kernel.Stream.GELU, dst, a) }
+
+// GELUTanh returns a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))), the approximation of GELU that GPT-2 and Gemma were
+// trained with; PyTorch's approximate='tanh'.
+func GELUTanh(a *Tensor) *Tensor { return unary("gelu tanh", kernel.Stream.GELUTanh, a) }
+
+// GELUTanhInto writes GELUTanh(a) to dst, which may be a.
+func GELUTanhInto(dst, a *Tensor) { unaryInto("gelu tanh", kernel.Stream.GELUTanh, dst, a) }
 
 // SwiGLU returns SiLU(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer").
-func SwiGLU(gate, up *Tensor) *Tensor {
-	elementwise("swiglu", gate, up)
-	out := like("swiglu", gate)
-	SwiGLUInto(out, gate, up)
-	return out
-}
+func SwiGLU(gate, up *Tensor) *Tensor { return binary("swiglu", kernel.Stream.SwiGLU, gate, up) }
 
 // SwiGLUInto writes SwiGLU(gate, up) to dst, which may be either.
-func SwiGLUInto(dst, gate, up *Tensor) {
-	elementwise("swiglu", dst, gate, up)
-	exec("swiglu", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
-		return k.SwiGLU(p[0], p[1], p[2], dst.dtype, dst.n)
-	}, dst, gate, up)
-}
+func SwiGLUInto(dst, gate, up *Tensor) { binaryInto("swiglu", kernel.Stream.SwiGLU, dst, gate, up) }
 
 // Convert returns a in another type: any type to F32; F32, F16 and BF16 among each other, rounded to nearest even.
 func Convert(a *Tensor, dtype DType) *Tensor {

@@ -48,6 +48,20 @@ func ExampleSoftmax() {
 	// Output: [0.5 0.5 0.5 0.5 1 0]
 }
 
+func ExampleLayerNorm() {
+	x := tensor.FromSlice([]float32{1, 3, 100, 104}, 2, 2)
+	fmt.Println(tensor.LayerNorm(x, tensor.FromSlice([]float32{1, 2}), tensor.FromSlice([]float32{0, 10}), 0).Float32s())
+	// Output: [-1 12 -1 12]
+}
+
+func ExampleGELU() {
+	x := tensor.FromSlice([]float32{-1, 0, 1, 2})
+	fmt.Printf("%.4f\n%.4f\n", tensor.GELU(x).Float32s(), tensor.GELUTanh(x).Float32s())
+	// Output:
+	// [-0.1587 0.0000 0.8413 1.9545]
+	// [-0.1588 0.0000 0.8412 1.9546]
+}
+
 func ExampleTensor_Slice() {
 	x := tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	row := x.Slice(1, 2) // shares memory

@@ -19,7 +19,7 @@ func SoftmaxInto(dst, a *Tensor) {
 	}, dst, a)
 }
 
-// checkNorm checks a norm's weight, nil for ones, against the rows that it scales.
+// checkNorm checks a norm's weight or bias, nil for none, against the rows that it applies to.
 func checkNorm(op string, x, weight *Tensor) {
 	if weight != nil && (weight.dtype != F32 || weight.n != x.cols()) {
 		misuse(op, "%s with weight %v %s: want F32 (%d)", shapeString(x.shape), weight.dtype, shapeString(weight.shape), x.cols())
@@ -44,6 +44,28 @@ func RMSNormInto(dst, x, weight *Tensor, eps float32) {
 	exec("rmsnorm", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
 		return k.RMSNorm(p[0], p[1], p[2], x.dtype, x.rows(), x.cols(), eps)
 	}, dst, x, weight)
+}
+
+// LayerNorm returns (x - mean) / sqrt(variance + eps) * weight + bias over each row (the last dimension; Ba, Kiros & Hinton
+// 2016). Weight and bias are F32 of a row's length, each nil for none; x is F32, F16 or BF16.
+func LayerNorm(x, weight, bias *Tensor, eps float32) *Tensor {
+	elementwise("layernorm", x)
+	checkNorm("layernorm", x, weight)
+	checkNorm("layernorm", x, bias)
+	out := like("layernorm", x)
+	LayerNormInto(out, x, weight, bias, eps)
+	return out
+}
+
+// LayerNormInto writes LayerNorm(x, weight, bias, eps) to dst, which may be x.
+func LayerNormInto(dst, x, weight, bias *Tensor, eps float32) {
+	elementwise("layernorm", dst, x)
+	checkNorm("layernorm", x, weight)
+	checkNorm("layernorm", x, bias)
+	weight, bias = weight.on("layernorm", dst.Stream()), bias.on("layernorm", dst.Stream())
+	exec("layernorm", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		return k.LayerNorm(p[0], p[1], p[2], p[3], x.dtype, x.rows(), x.cols(), eps)
+	}, dst, x, weight, bias)
 }
 
 // AddRMSNorm returns sum = a + b and RMSNorm(sum, weight, eps): a residual connection and the norm that follows it.

@@ -19,6 +19,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"unsafe"
@@ -114,6 +115,9 @@ func like(op string, a *Tensor) *Tensor {
 	return t
 }
 
+// mostElements bounds a tensor, far above any memory; where int has 32 bits it keeps four bytes an element addressable.
+const mostElements = min(1<<46, math.MaxInt/4)
+
 // elements returns the product of a shape, after checking that it fits the type and the address space.
 func elements(op string, dtype DType, shape []int) (int, error) {
 	block := dtype.BlockSize()
@@ -125,7 +129,7 @@ func elements(op string, dtype DType, shape []int) (int, error) {
 		if d < 0 {
 			return 0, &ShapeError{op, fmt.Sprintf("%s: negative dimension", shapeString(shape))}
 		}
-		if d > 0 && n > (1<<46)/d {
+		if d > 0 && n > mostElements/d {
 			return 0, &ShapeError{op, fmt.Sprintf("%s: too many elements", shapeString(shape))}
 		}
 		n *= d

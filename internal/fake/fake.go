@@ -86,8 +86,8 @@ func (b *Backend) Open(index int, _ kernel.Options) (kernel.Device, error) {
 	return &device{GPU: b.gpus[index], cpu: cpu}, nil
 }
 
-// base keeps device addresses out of the range of every host: reading one faults.
-const base = uintptr(1) << 56
+// base keeps device addresses out of the range of every 64-bit host: reading one faults.
+const base = ^uintptr(0)>>8 + 1
 
 // GPU is one piece of fake hardware.
 type GPU struct {

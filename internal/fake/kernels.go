@@ -100,6 +100,18 @@ func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
 	return o.launch(func() error { return s.kernels.SiLU(out, a, t, n) })
 }
 
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("GELU")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.GELU(out, a, t, n) })
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("GELUTanh")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.GELUTanh(out, a, t, n) })
+}
+
 func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	o := s.op("SwiGLU")
 	out, gate, up = o.at(out, size(t, n)), o.at(gate, size(t, n)), o.at(up, size(t, n))
@@ -135,6 +147,13 @@ func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols 
 	out, in = o.at(out, size(t, rows, cols)), o.at(in, size(t, rows, cols))
 	weight = o.optional(weight, size(f32, cols))
 	return o.launch(func() error { return s.kernels.RMSNorm(out, in, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("LayerNorm")
+	out, in = o.at(out, size(t, rows, cols)), o.at(in, size(t, rows, cols))
+	weight, bias = o.optional(weight, size(f32, cols)), o.optional(bias, size(f32, cols))
+	return o.launch(func() error { return s.kernels.LayerNorm(out, in, weight, bias, t, rows, cols, eps) })
 }
 
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {

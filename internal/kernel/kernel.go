@@ -147,6 +147,8 @@ type Kernels interface {
 	Mul(out, a, b Ptr, t DType, n int) error
 	MulScalar(out, a Ptr, scalar float32, t DType, n int) error
 	SiLU(out, a Ptr, t DType, n int) error
+	GELU(out, a Ptr, t DType, n int) error
+	GELUTanh(out, a Ptr, t DType, n int) error
 	SwiGLU(out, gate, up Ptr, t DType, n int) error
 	Copy(out, in Ptr, t DType, n int) error
 	Convert(out Ptr, outType DType, in Ptr, inType DType, n int) error
@@ -154,6 +156,7 @@ type Kernels interface {
 
 	Softmax(out, in Ptr, t DType, rows, cols int) error
 	RMSNorm(out, in, weight Ptr, t DType, rows, cols int, eps float32) error
+	LayerNorm(out, in, weight, bias Ptr, t DType, rows, cols int, eps float32) error
 	AddRMSNorm(sum, out, a, b, weight Ptr, t DType, rows, cols int, eps float32) error
 	Argmax(out, in Ptr, rows, cols int) error
 	TopK(values, ids, in Ptr, rows, cols, k int) error

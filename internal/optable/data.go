@@ -49,6 +49,17 @@ func (g *Generator) Scaled(sigma float64, t tensor.DType, shape ...int) *Array {
 	})
 }
 
+// Offset makes normally distributed values around a mean.
+func (g *Generator) Offset(mean float64, t tensor.DType, shape ...int) *Array {
+	return g.build(t, shape, func(n int) []byte {
+		raw := make([]byte, 0, t.Bytes(n))
+		for range n {
+			raw = appendFloat(raw, t, mean+g.rng.NormFloat64())
+		}
+		return raw
+	})
+}
+
 // Ints makes I32 values in [0, limit).
 func (g *Generator) Ints(limit int, shape ...int) *Array {
 	return g.build(tensor.I32, shape, func(n int) []byte {

@@ -58,6 +58,13 @@ func elementwiseOps() []*Op {
 			func(x []float64) float64 { return x[0] * float64(scalar) }, 0, "one rounding"),
 		mapOp("SiLU", 1, func(out, in []*tensor.Tensor) { tensor.SiLUInto(out[0], in[0]) },
 			func(x []float64) float64 { return silu(x[0]) }, exp, "exp in float32"),
+		mapOp("GELU", 1, func(out, in []*tensor.Tensor) { tensor.GELUInto(out[0], in[0]) },
+			func(x []float64) float64 { return x[0] / 2 * math.Erfc(-x[0]/math.Sqrt2) }, 8e-6,
+			"an exponential in float32 of up to -x^2 / 2, whose rounding it multiplies"),
+		mapOp("GELUTanh", 1, func(out, in []*tensor.Tensor) { tensor.GELUTanhInto(out[0], in[0]) },
+			func(x []float64) float64 {
+				return x[0] / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x[0]+0.044715*x[0]*x[0]*x[0])))
+			}, 8e-6, "as GELU"),
 		mapOp("SwiGLU", 2, func(out, in []*tensor.Tensor) { tensor.SwiGLUInto(out[0], in[0], in[1]) },
 			func(x []float64) float64 { return silu(x[0]) * x[1] }, exp, "exp in float32"),
 		mapOp("Copy", 1, func(out, in []*tensor.Tensor) { tensor.CopyInto(out[0], in[0]) },

@@ -69,7 +69,7 @@ func sameShape(c Case) []Spec { return []Spec{{c.Type, c.Dims}} }
 func elements(c Case) int64 { return int64(product(c.Dims)) }
 
 func rowOps() []*Op {
-	return []*Op{softmaxOp(), rmsNormOp(), addRMSNormOp(), argmaxOp(), topKOp()}
+	return []*Op{softmaxOp(), rmsNormOp(), layerNormOp(), addRMSNormOp(), argmaxOp(), topKOp()}
 }
 
 func softmaxOp() *Op {
@@ -106,6 +106,60 @@ func rmsNormOp() *Op {
 		},
 		Tolerance: func(c Case) Tolerance {
 			return Tolerance{Rel: 4e-6 + 2*epsilon(c.Type), Abs: 0x1p-24, Why: "the mean square is summed in float32, in any order"}
+		},
+		FLOPs: elements,
+	}
+}
+
+// layerNormOp's rows lie off zero, by more than they vary: where a variance from the mean of squares goes wrong. Flags: "plain"
+// without weight and bias, "unbiased" with a weight only.
+func layerNormOp() *Op {
+	cases := each(floats, rowCases...)
+	cases = append(cases, Case{Label: "no_weight", Type: tensor.F32, Dims: []int{3, 255}, Flags: "plain"},
+		Case{Label: "no_bias", Type: tensor.F16, Dims: []int{3, 256}, Flags: "unbiased"})
+	return &Op{
+		Name: "LayerNorm", Cases: cases, InPlace: true, Outputs: sameShape,
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Offset(5, c.Type, c.Dims...), g.Normal(tensor.F32, c.Dims[1]), g.Normal(tensor.F32, c.Dims[1])}
+			if c.Flags == "plain" {
+				in[1] = nil
+			}
+			if c.Flags != "" {
+				in[2] = nil
+			}
+			return in
+		},
+		Run: func(out, in []*tensor.Tensor, _ Case) { tensor.LayerNormInto(out[0], in[0], in[1], in[2], eps) },
+		Reference: func(in []*Array, c Case) []Want {
+			var w Want
+			for at := 0; at < len(in[0].Values); at += c.Dims[1] {
+				row := in[0].Values[at:][:c.Dims[1]]
+				mean, variance := 0.0, 0.0
+				for _, v := range row {
+					mean += v / float64(len(row))
+				}
+				for _, v := range row {
+					variance += (v - mean) * (v - mean) / float64(len(row))
+				}
+				for i, v := range row {
+					// The mean is known to a unit of x's last place, not of the difference's.
+					y, scale := (v-mean)/math.Sqrt(variance+float64(eps)), (math.Abs(v)+math.Abs(mean))/math.Sqrt(variance+float64(eps))
+					if in[1] != nil {
+						y, scale = y*in[1].Values[i], scale*math.Abs(in[1].Values[i])
+					}
+					if in[2] != nil {
+						y, scale = y+in[2].Values[i], scale+math.Abs(in[2].Values[i])
+					}
+					if c.Type != tensor.F32 {
+						scale = math.Max(math.Abs(y), 1e-3*scale) // rounding the result counts for more than computing it
+					}
+					w.Values, w.Scale = append(w.Values, y), append(w.Scale, scale)
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			return Tolerance{Rel: 1e-6 + 2*epsilon(c.Type), Abs: 0x1p-24, Why: "mean and variance are float32, relative to the size of the elements"}
 		},
 		FLOPs: elements,
 	}

@@ -87,6 +87,24 @@ func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
 	})
 }
 
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.unary("gelu", out, a, t, n, func(out, a []float32) {
+		for i, x := range a {
+			out[i] = float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2))
+		}
+	})
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	scale := 2 * math.Sqrt(2/math.Pi) // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))
+	return s.unary("gelu_tanh", out, a, t, n, func(out, a []float32) {
+		for i, v := range a {
+			x := float64(v)
+			out[i] = float32(x / (1 + math.Exp(-scale*(x+0.044715*x*x*x))))
+		}
+	})
+}
+
 func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	return s.binary("swiglu", out, gate, up, t, n, func(out, gate, up []float32) {
 		for i := range out {

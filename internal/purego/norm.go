@@ -94,6 +94,49 @@ func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols 
 	return nil
 }
 
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	if n, err := rowsOf("layer_norm", t, rows, cols, out, in); n == 0 || err != nil {
+		return err
+	}
+	dst, src, w, b := array{out, t}, array{in, t}, optional(weight, cols), optional(bias, cols)
+	s.device.parallel(rows, grain(cols), func(lo, hi int) {
+		buf := src.buffer(cols)
+		for r := lo; r < hi; r++ {
+			x := src.load(r*cols, cols, buf)
+			y := dst.view(r*cols, cols, buf)
+			layerNorm(y, x, w, b, eps)
+			dst.commit(r*cols, y)
+		}
+	})
+	return nil
+}
+
+// layerNorm writes (x - mean) / sqrt(variance + eps) * weight + bias; y may be x, an empty weight stands for ones and an
+// empty bias for zeros.
+func layerNorm(y, x, weight, bias []float32, eps float32) {
+	mean := 0.0
+	for _, v := range x {
+		mean += float64(v)
+	}
+	mean /= float64(len(x))
+	squares := 0.0
+	for _, v := range x {
+		d := float64(v) - mean
+		squares += d * d
+	}
+	scale := 1 / math.Sqrt(squares/float64(len(x))+float64(eps))
+	for i, v := range x {
+		o := (float64(v) - mean) * scale
+		if len(weight) > 0 {
+			o *= float64(weight[i])
+		}
+		if len(bias) > 0 {
+			o += float64(bias[i])
+		}
+		y[i] = float32(o)
+	}
+}
+
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
 	if n, err := rowsOf("add_rms_norm", t, rows, cols, sum, out, a, b); n == 0 || err != nil {
 		return err
