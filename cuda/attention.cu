@@ -17,5 +17,6 @@ extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream 
     if (!tensor_cores) return attention_simt(a, stream);
     // Up to four tiles of 16 packed rows, the keys are read once a tile and split over the GPU.
     if (a.seq * (a.heads / a.kv_heads) <= 64) return attention_decode(a, stream);
-    return attention_prefill(a, stream);
+    const vb_status status = attention_prefill_sm90(a, stream);
+    return status == VB_UNSUPPORTED ? attention_prefill(a, stream) : status;
 }

@@ -134,6 +134,7 @@ inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_ro
 // One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);  // tensor cores, few rows a key head
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream); // tensor cores, many rows
+vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);    // any types and sizes, in float32
 
 } // namespace vb

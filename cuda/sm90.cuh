@@ -8,6 +8,13 @@
 
 #include "common.cuh"
 
+// What the kernels are made of came with toolkit 12.3; without it launchers return VB_UNSUPPORTED.
+#if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
+#define VB_WITH_SM90 1
+#endif
+
+#ifdef VB_WITH_SM90
+
 #include <cudaTypedefs.h>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -89,6 +96,11 @@ VB_DEVICE void barrier_arrive_remote(uint64_t *barrier, unsigned rank) {
 
 // Waits for the other threads of a group of `threads` threads that use barrier `id` (1..15).
 VB_DEVICE void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// Counts as one of the group's threads without waiting.
+VB_DEVICE void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// Makes this thread's ordinary writes to shared memory visible to wgmma and to bulk copies, after the next barrier.
+VB_DEVICE void shared_writes_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- bulk tensor copies -------------------------------------------------------------------------------------------------
 
@@ -99,7 +111,14 @@ VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier,
                  "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
                  : "memory");
 }
-// The same into the shared memory of every block of the cluster whose bit is set in `blocks`; each one's barrier, at the
+// Box at (inner, middle, outer) of a three-dimensional tensor.
+VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int middle, int outer) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+                     "r"(shared_address(shared)),
+                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer)
+                 : "memory");
+}
+// A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`; each one's barrier, at the
 // same place as this block's, counts the bytes.
 VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
                                   unsigned short blocks) {
@@ -126,6 +145,20 @@ VB_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" 
 template <int PENDING>
 VB_DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+// Keeps accesses to registers that products in flight use from moving above the wait that precedes this.
+template <int N>
+VB_DEVICE void settle(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N>
+VB_DEVICE void settle(unsigned (&a)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) asm volatile("" : "+r"(a[i][j])::"memory");
 }
 
 template <int REGISTERS>
@@ -189,15 +222,50 @@ struct Wgmma;
 VB_WGMMA_TYPE(half, "f16")
 VB_WGMMA_TYPE(bf16, "bf16")
 
+// d[64][N] += A[64][16] B[16][N] with A in registers: a[h + 2 * i] holds its row as above, columns 2 * (thread % 4) + 8 * i +
+// {0, 1}. So the sums of a product are, packed in pairs, the left factor of the next: columns 16 * i.. are d[8 * i] on.
+#define VB_WGMMA_A(N, TYPE, REGS, A, B, TB, ...)                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, {" A "}, " B            \
+                 ", 1, 1, 1, " TB ";"                                                                                  \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN))
+
+template <class T, int N, int B_MN>
+struct WgmmaRegisters;
+
+#define VB_WGMMA_A_TYPE(T, NAME)                                                                                       \
+    template <int B_MN>                                                                                                \
+    struct WgmmaRegisters<T, 64, B_MN> {                                                                               \
+        static VB_DEVICE void run(float (&d)[32], const unsigned (&a)[4], uint64_t b) {                                \
+            VB_WGMMA_A(64, NAME, VB_R32, "%32, %33, %34, %35", "%36", "%37", VB_D32(0));                               \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <int B_MN>                                                                                                \
+    struct WgmmaRegisters<T, 128, B_MN> {                                                                              \
+        static VB_DEVICE void run(float (&d)[64], const unsigned (&a)[4], uint64_t b) {                                \
+            VB_WGMMA_A(128, NAME, VB_R64, "%64, %65, %66, %67", "%68", "%69", VB_D32(0), VB_D32(32));                  \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <int B_MN>                                                                                                \
+    struct WgmmaRegisters<T, 256, B_MN> {                                                                              \
+        static VB_DEVICE void run(float (&d)[128], const unsigned (&a)[4], uint64_t b) {                               \
+            VB_WGMMA_A(256, NAME, VB_R128, "%128, %129, %130, %131", "%132", "%133", VB_D32(0), VB_D32(32),            \
+                       VB_D32(64), VB_D32(96));                                                                        \
+        }                                                                                                              \
+    };
+VB_WGMMA_A_TYPE(half, "f16")
+VB_WGMMA_A_TYPE(bf16, "bf16")
+
 #endif // VB_SM90A
 
 // ---- host side -----------------------------------------------------------------------------------------------------------
 
-// Describes a row-major matrix [outer][inner] of 16-bit elements, `stride` elements from row to row (a multiple of 8), of
-// which boxes of [box][64] are copied with the 128-byte swizzle. The driver's function is found through the runtime: there
-// is no library of the driver to link with.
-inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, int64_t inner, int64_t outer,
-                            int64_t stride, int box, vb_stream *stream) {
+// Describes a row-major tensor of 16-bit elements, `sizes` from the innermost dimension on, `strides` elements (multiples of
+// 8) from one index of each further dimension to the next. Boxes of [box][64] of the inner two dimensions are copied with the
+// 128-byte swizzle. The driver's function is found through the runtime: there is no library of the driver to link with.
+template <int RANK>
+inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, const int64_t (&sizes)[RANK],
+                            const int64_t (&strides)[RANK - 1], int box, vb_stream *stream) {
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *function = nullptr;
         cudaDriverEntryPointQueryResult found;
@@ -208,17 +276,29 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, i
         return (PFN_cuTensorMapEncodeTiled_v12000)function;
     }();
     if (!encode) return VB_UNSUPPORTED;
-    const cuuint64_t sizes[] = {(cuuint64_t)inner, (cuuint64_t)outer}, strides[] = {(cuuint64_t)stride * 2};
-    const cuuint32_t boxes[] = {tile_width, (cuuint32_t)box}, steps[] = {1, 1};
+    cuuint64_t extents[RANK], bytes[RANK - 1];
+    cuuint32_t boxes[RANK], steps[RANK];
+    for (int i = 0; i < RANK; i++) {
+        extents[i] = (cuuint64_t)sizes[i];
+        if (i > 0) bytes[i - 1] = (cuuint64_t)strides[i - 1] * 2;
+        boxes[i] = i == 0 ? tile_width : i == 1 ? (cuuint32_t)box : 1;
+        steps[i] = 1;
+    }
     const CUresult error =
-        encode(map, type == VB_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-               const_cast<void *>(data), sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        encode(map, type == VB_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, RANK,
+               const_cast<void *>(data), extents, bytes, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (error == CUDA_SUCCESS) return VB_OK;
     device_of(stream->device)->driver_error = (int)error;
     return VB_INTERNAL;
 }
+inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, int64_t inner, int64_t outer,
+                            int64_t stride, int box, vb_stream *stream) {
+    return tensor_map<2>(map, data, type, {inner, outer}, {stride}, box, stream);
+}
 
 } // namespace sm90
 } // namespace vb
+
+#endif // VB_WITH_SM90
 #endif

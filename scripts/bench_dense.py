@@ -379,7 +379,7 @@ def main():
     cases += [(rows, "rms_norm", *shape) for shape in ((4096, 4096), (65536, 2048), (1, 4096), (1, 151936))]
     cases += [(elementwise, name) for name in ("copy", "add", "mul", "mul_scalar", "silu", "swiglu")]
     cases += [(rope,)]
-    cases += [(attention, seq, True) for seq in (512, 2048, 8192)]
+    cases += [(attention, seq, True) for seq in (512, 2048, 8192, 32768)]
     cases += [(attention, seq, False) for seq in (1024, 4096, 32768)]
     for function, *arguments in dict.fromkeys(cases):
         function(bench, *arguments)

@@ -1,0 +1,444 @@
+// attention_prefill_sm90.cu: attention of many query rows over a 16-bit cache on Hopper (FlashAttention-3, Shah et al. 2024).
+//
+//   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, those with the most keys first
+//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each
+//   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
+//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys)
+//   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
+//   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
+//            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
+//
+// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
+// the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when
+// they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then seldom rescaled.
+
+#include "attention.cuh"
+#include "mma.cuh"
+#include "sm90.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+constexpr int rows_per_group = 64; // query rows of a warpgroup
+constexpr int consumers = 2;
+constexpr int rows_per_tile = rows_per_group * consumers;
+constexpr int threads = 128 * (consumers + 1);
+enum Barrier { TURN = 1, OWN = TURN + consumers }; // named barriers: one of each a consumer
+
+template <int DIMS>
+struct PrefillTile {
+    static constexpr int keys = DIMS <= 128 ? 128 : 64;
+    static constexpr int stages = DIMS <= 64 ? 4 : 2;
+    static constexpr int group_bytes = rows_per_group * DIMS * 2, tile_bytes = keys * DIMS * 2;
+    static constexpr int shared_bytes = sm90::swizzle_bytes + consumers * group_bytes + 2 * stages * tile_bytes;
+};
+
+#ifdef VB_SM90A
+
+// What a block works on: a tile and its keys, blocks of keys first..last.
+struct Job {
+    int tile, lo, hi;
+};
+
+struct TileOf {
+    unsigned b, kv_head, first_row;
+    VB_DEVICE TileOf(const AttentionShape &a, unsigned tile, unsigned heads) {
+        const unsigned from_last = tile / heads, head = tile - from_last * heads;
+        b = head / (unsigned)a.kv_heads;
+        kv_head = head - b * (unsigned)a.kv_heads;
+        first_row = (a.tiles - 1 - from_last) * rows_per_tile;
+    }
+};
+
+// A position in a ring of stages, and the parity of its barriers' phase.
+template <int STAGES>
+struct RingPosition {
+    int stage = 0;
+    unsigned phase = 0;
+    VB_DEVICE void advance() {
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+};
+
+// The union of the keys of tokens first..last, in every lane of the warp.
+VB_DEVICE KeyRange keys_of_tokens(const AttentionShape &a, unsigned b, unsigned first, unsigned last) {
+    int lo = INT32_MAX, hi = 0;
+    for (unsigned s = first + threadIdx.x % 32; s <= last; s += 32) {
+        const KeyRange keys = keys_of(a, b, s);
+        lo = smaller(lo, keys.lo);
+        hi = larger(hi, keys.hi);
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        lo = smaller(lo, __shfl_xor_sync(all_lanes, lo, offset));
+        hi = larger(hi, __shfl_xor_sync(all_lanes, hi, offset));
+    }
+    return {smaller(lo, hi), hi};
+}
+
+// Eight query elements as four registers of two 16-bit ones.
+template <class TKV, class TQ>
+VB_DEVICE uint4 query8(const TQ *x) {
+    return *reinterpret_cast<const uint4 *>(x);
+}
+template <class TKV>
+VB_DEVICE uint4 query8(const float *x) {
+    const float4 a = reinterpret_cast<const float4 *>(x)[0], b = reinterpret_cast<const float4 *>(x)[1];
+    return make_uint4(pack<TKV>(a.x, a.y), pack<TKV>(a.z, a.w), pack<TKV>(b.x, b.y), pack<TKV>(b.z, b.w));
+}
+
+// Writes a row of which this thread holds out[4 * j + {0, 1}] of columns 8 * j + 2 * quad + {0, 1}; all lanes of the quad call.
+template <int DIMS>
+VB_DEVICE void store_row(float *target, const float (&out)[DIMS / 2], int h, float norm, int dim, bool valid) {
+    const int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < DIMS / 8; j++)
+        if (valid && 8 * j < dim)
+            *reinterpret_cast<float2 *>(target + 8 * j + 2 * quad) =
+                make_float2(out[4 * j + 2 * h] * norm, out[4 * j + 2 * h + 1] * norm);
+}
+// 16-bit: the quad transposes 4 x 4 words, in blocks of 1, then of 2, so that each lane writes 16 bytes.
+template <int DIMS, class TQ>
+VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float norm, int dim, bool valid) {
+    const int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < DIMS / 8; j += 4) {
+        unsigned w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            w[i] = pack<TQ>(out[4 * (j + i) + 2 * h] * norm, out[4 * (j + i) + 2 * h + 1] * norm);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
+            if (quad & 1) w[i] = other;
+            else w[i + 1] = other;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
+            if (quad & 2) w[i] = other;
+            else w[i + 2] = other;
+        }
+        const int at = 8 * (j + quad);
+        if (valid && at < dim) *reinterpret_cast<uint4 *>(target + at) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+#endif // VB_SM90A
+
+// tickets[0] counts the tiles taken, tickets[1] the blocks that are done; both are 0 between kernels.
+template <class TQ, class TKV, int DIMS>
+__global__ void __launch_bounds__(threads, 1)
+    attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+                                  const AttentionShape a, unsigned heads, unsigned *tickets) {
+#ifdef VB_SM90A
+    using Tile = PrefillTile<DIMS>;
+    constexpr int KEYS = Tile::keys, stages = Tile::stages;
+    using Ring = RingPosition<stages>;
+    extern __shared__ char shared[];
+    __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
+    __shared__ Job jobs[2];
+    char *const q_tile = shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    char *const k_ring = q_tile + consumers * Tile::group_bytes, *const v_ring = k_ring + stages * Tile::tile_bytes;
+    const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
+    const int lane = threadIdx.x % 32;
+    const unsigned tiles = a.tiles * heads;
+
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&k_map);
+        sm90::prefetch_map(&v_map);
+        for (int s = 0; s < stages; s++) {
+            sm90::barrier_init(&k_full[s], 1);
+            sm90::barrier_init(&v_full[s], 1);
+            sm90::barrier_init(&k_empty[s], 4 * consumers); // one arrival a warp
+            sm90::barrier_init(&v_empty[s], 4 * consumers);
+        }
+        for (int s = 0; s < 2; s++) {
+            sm90::barrier_init(&job_full[s], 1);
+            sm90::barrier_init(&job_empty[s], 4 * consumers);
+        }
+        sm90::barrier_init_fence();
+    }
+    __syncthreads();
+    wait_for_previous_kernel();
+    release_next_kernel();
+
+    if (group == 0) {
+        sm90::registers_shrink<40>();
+        if (threadIdx.x < 32) {
+            Ring k_at, v_at;
+            RingPosition<2> job_at;
+            for (unsigned tile = blockIdx.x;; job_at.advance()) {
+                Job job = {-1, 0, 0};
+                int outer = 0;
+                unsigned next = tiles;
+                if (tile < tiles) {
+                    const TileOf place(a, tile, heads);
+                    const unsigned end = smaller(place.first_row + rows_per_tile, a.rows);
+                    const KeyRange all = keys_of_tokens(a, place.b, place.first_row / a.group, (end - 1) / a.group);
+                    job = {(int)tile, all.lo, all.hi};
+                    outer = int((a.sequences ? a.sequences[place.b] : place.b) * a.kv_heads + place.kv_head);
+                    if (lane == 0 && gridDim.x < tiles) next = gridDim.x + atomicAdd(tickets, 1);
+                }
+                if (lane == 0) {
+                    sm90::barrier_wait(&job_empty[job_at.stage], job_at.phase ^ 1);
+                    jobs[job_at.stage] = job;
+                    sm90::barrier_arrive(&job_full[job_at.stage]);
+                    const auto load = [&](char *ring, Ring &at, uint64_t *full, uint64_t *empty, const CUtensorMap *map,
+                                          int block) {
+                        char *const to = ring + at.stage * Tile::tile_bytes;
+                        sm90::barrier_wait(&empty[at.stage], at.phase ^ 1);
+                        sm90::barrier_expect(&full[at.stage], Tile::tile_bytes);
+#pragma unroll
+                        for (int i = 0; i < DIMS / 64; i++)
+                            sm90::copy_box(to + i * KEYS * sm90::row_bytes, map, &full[at.stage], 64 * i, block * KEYS, outer);
+                        at.advance();
+                    };
+                    // From the last keys to the first, as the consumers need them.
+                    const int first = job.lo / KEYS, last = job.hi > job.lo ? (job.hi - 1) / KEYS : first - 1;
+                    for (int block = last; block >= first; block--) {
+                        load(k_ring, k_at, k_full, k_empty, &k_map, block);
+                        if (block < last) load(v_ring, v_at, v_full, v_empty, &v_map, block + 1);
+                    }
+                    if (last >= first) load(v_ring, v_at, v_full, v_empty, &v_map, first);
+                }
+                if (tile >= tiles) break;
+                tile = __shfl_sync(all_lanes, next, 0);
+            }
+            if (lane == 0 && gridDim.x < tiles && atomicAdd(tickets + 1, 1) == gridDim.x - 1) tickets[0] = 0, tickets[1] = 0;
+        }
+    } else {
+        sm90::registers_grow<232>();
+        using Scores = sm90::Wgmma<TKV, KEYS, 0>;
+        using Outputs = sm90::WgmmaRegisters<TKV, DIMS, 1>;
+        const int consumer = group - 1, warp = threadIdx.x % 128 / 32, g = lane / 4, c = lane % 4;
+        const float minus_infinity = __uint_as_float(0xff800000u), scale = a.scale * log2_e;
+        char *const queries = q_tile + consumer * Tile::group_bytes;
+        const uint64_t q_operand = sm90::describe(queries, 0);
+        const auto release = [&](uint64_t *empty) {
+            if (lane == 0) sm90::barrier_arrive(empty);
+        };
+        if (consumer == consumers - 1) sm90::group_arrive(TURN, 256); // the first turn is the first one's
+        Ring k_at, v_at;
+        RingPosition<2> job_at;
+        for (;; job_at.advance()) {
+            sm90::barrier_wait(&job_full[job_at.stage], job_at.phase);
+            const Job job = jobs[job_at.stage];
+            __syncwarp();
+            release(&job_empty[job_at.stage]);
+            if (job.tile < 0) break;
+            const TileOf place(a, (unsigned)job.tile, heads);
+            const unsigned first_row = place.first_row + consumer * rows_per_group;
+            const int rows = smaller((int)a.rows - (int)first_row, rows_per_group), dim = (int)a.dim; // may be negative
+
+            constexpr int chunks = DIMS / 8, copies = rows_per_group * chunks / 128;
+            uint4 query[copies];
+#pragma unroll
+            for (int i = 0; i < copies; i++) {
+                const int item = i * 128 + threadIdx.x % 128, row = item / chunks, d = item % chunks * 8;
+                query[i] = row < rows && d < dim
+                               ? query8<TKV>((const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d)
+                               : make_uint4(0, 0, 0, 0);
+            }
+            sm90::group_sync(OWN + consumer, 128); // the products with the queries before are done
+#pragma unroll
+            for (int i = 0; i < copies; i++) {
+                const int item = i * 128 + threadIdx.x % 128, row = item / chunks, chunk = item % chunks;
+                *reinterpret_cast<uint4 *>(queries + chunk / 8 * rows_per_group * sm90::row_bytes +
+                                           swizzled(row, chunk % 8, 8)) = query[i];
+            }
+            sm90::shared_writes_fence();
+            sm90::group_sync(OWN + consumer, 128);
+
+            // Rows g and g + 8 of the warp, and the keys that all 16 see.
+            KeyRange seen[2], common = {job.lo, job.hi};
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int row = warp * 16 + g + 8 * h;
+                seen[h] = row < rows ? keys_of(a, place.b, (first_row + row) / a.group) : KeyRange{job.lo, job.hi};
+                common = {larger(common.lo, seen[h].lo), smaller(common.hi, seen[h].hi)};
+            }
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) {
+                common.lo = larger(common.lo, __shfl_xor_sync(all_lanes, common.lo, offset));
+                common.hi = smaller(common.hi, __shfl_xor_sync(all_lanes, common.hi, offset));
+            }
+
+            float score[KEYS / 2], out[DIMS / 2];
+            unsigned weights[KEYS / 16][4];
+            float max[2] = {minus_infinity, minus_infinity}, sum[2] = {0.0f, 0.0f}, keep[2];
+#pragma unroll
+            for (int i = 0; i < DIMS / 2; i++) out[i] = 0.0f;
+
+            const auto multiply_keys = [&] {
+                const uint64_t k = sm90::describe(k_ring + k_at.stage * Tile::tile_bytes, 0);
+                // In the descriptor's units of 16 bytes: 16 dimensions are 2, a block of 64 dimensions all of its rows.
+#pragma unroll
+                for (int i = 0; i < DIMS / 16; i++)
+                    Scores::run(score, q_operand + i / 4 * (rows_per_group * sm90::row_bytes / 16) + i % 4 * 2,
+                                k + i / 4 * (KEYS * sm90::row_bytes / 16) + i % 4 * 2, i > 0);
+                sm90::wgmma_commit();
+            };
+            const auto multiply_values = [&] {
+                const uint64_t v = sm90::describe(v_ring + v_at.stage * Tile::tile_bytes, KEYS * sm90::row_bytes);
+#pragma unroll
+                for (int i = 0; i < KEYS / 16; i++) Outputs::run(out, weights[i], v + i * 16 * sm90::row_bytes / 16);
+                sm90::wgmma_commit();
+            };
+            // Scores of a block of keys become weights; keep[] is what the sums so far shrink by.
+            const auto soften = [&](int base) {
+                if (base < common.lo || base + KEYS > common.hi) {
+#pragma unroll
+                    for (int i = 0; i < KEYS / 2; i++) {
+                        const int key = base + i / 4 * 8 + 2 * c + i % 2, h = i / 2 % 2;
+                        if (key < seen[h].lo || key >= seen[h].hi) score[i] = minus_infinity;
+                    }
+                }
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float greatest = minus_infinity;
+#pragma unroll
+                    for (int i = 2 * h; i < KEYS / 2; i += 4)
+                        greatest = Max::combine(greatest, Max::combine(score[i], score[i + 1]));
+                    greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
+                    greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2)) * scale;
+                    keep[h] = 1.0f;
+                    if (!(greatest <= max[h] + 8.0f)) { // NaN too
+                        keep[h] = exp2_fast(max[h] - greatest);
+                        max[h] = greatest;
+                    }
+                    const float from = max[h] == minus_infinity ? 0.0f : max[h];
+                    float part = 0.0f;
+#pragma unroll
+                    for (int i = 2 * h; i < KEYS / 2; i += 4) {
+                        score[i] = exp2_fast(fmaf(score[i], scale, -from));
+                        score[i + 1] = exp2_fast(fmaf(score[i + 1], scale, -from));
+                        part += score[i] + score[i + 1];
+                    }
+                    sum[h] = sum[h] * keep[h] + part;
+                }
+            };
+            const auto pack_weights = [&] {
+#pragma unroll
+                for (int i = 0; i < KEYS / 16; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) weights[i][j] = pack<TKV>(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
+            };
+
+            const int first = job.lo / KEYS;
+            int block = job.hi > job.lo ? (job.hi - 1) / KEYS : first - 1;
+            if (block >= first) {
+                sm90::barrier_wait(&k_full[k_at.stage], k_at.phase);
+                sm90::wgmma_fence();
+                multiply_keys();
+                sm90::wgmma_wait<0>();
+                sm90::settle(score);
+                release(&k_empty[k_at.stage]);
+                k_at.advance();
+                soften(block * KEYS);
+                pack_weights();
+                // Rows that no query of the tile sees may hold anything, NaN too, which a weight of 0 does not cancel. Without
+                // positions all rows below kv_len are values, and those beyond are zeros.
+                const int valid = job.hi - block * KEYS;
+                if (a.positions && valid < KEYS && job.hi < a.kv_len) {
+                    sm90::barrier_wait(&v_full[v_at.stage], v_at.phase);
+                    char *const v = v_ring + v_at.stage * Tile::tile_bytes;
+                    for (int item = threadIdx.x % 128; item < (KEYS - valid) * chunks; item += 128) {
+                        const int row = valid + item / chunks, chunk = item % chunks;
+                        *reinterpret_cast<uint4 *>(v + (chunk / 8 * KEYS + row) * sm90::row_bytes + chunk % 8 * 16) =
+                            make_uint4(0, 0, 0, 0);
+                    }
+                    sm90::shared_writes_fence();
+                    sm90::group_sync(OWN + consumer, 128);
+                }
+                while (--block >= first) {
+                    sm90::barrier_wait(&k_full[k_at.stage], k_at.phase);
+                    sm90::group_sync(TURN + consumer, 256);
+                    sm90::wgmma_fence();
+                    multiply_keys();
+                    sm90::barrier_wait(&v_full[v_at.stage], v_at.phase);
+                    multiply_values();
+                    sm90::group_arrive(TURN + (consumer + 1) % consumers, 256);
+                    sm90::wgmma_wait<1>();
+                    sm90::settle(score);
+                    release(&k_empty[k_at.stage]);
+                    k_at.advance();
+                    soften(block * KEYS);
+                    sm90::wgmma_wait<0>();
+                    sm90::settle(out);
+                    sm90::settle(weights);
+                    release(&v_empty[v_at.stage]);
+                    v_at.advance();
+                    if (__any_sync(all_lanes, keep[0] != 1.0f || keep[1] != 1.0f)) {
+#pragma unroll
+                        for (int i = 0; i < DIMS / 2; i++) out[i] *= keep[i / 2 % 2];
+                    }
+                    pack_weights();
+                }
+                sm90::barrier_wait(&v_full[v_at.stage], v_at.phase);
+                sm90::wgmma_fence();
+                multiply_values();
+                sm90::wgmma_wait<0>();
+                sm90::settle(out);
+                release(&v_empty[v_at.stage]);
+                v_at.advance();
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float total = warp_reduce<Sum, 4>(sum[h]);
+                const float norm = total > 0.0f ? 1.0f / total : total; // no key: zeros; NaN stays
+                const int row = warp * 16 + g + 8 * h;
+                TQ *const target = (TQ *)a.out + (row < rows ? query_offset(a, place.b, place.kv_head, first_row + row) : 0);
+                store_row<DIMS>(target, out, h, norm, dim, row < rows);
+            }
+        }
+    }
+#endif
+}
+
+template <class TQ, class TKV, int DIMS>
+vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
+    using Tile = PrefillTile<DIMS>;
+    const AttentionShape shape = shape_of(a, rows_per_tile);
+    const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+    if (shape.tiles > INT32_MAX / 2 / heads) return VB_UNSUPPORTED;
+    // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
+    const int64_t sizes[3] = {a.dim, a.kv_len, a.sequences ? INT32_MAX : (int64_t)heads}, strides[2] = {a.dim, a.kv_capacity * a.dim};
+    CUtensorMap k_map, v_map;
+    VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));
+    VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
+    return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
+                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TKV, DIMS>, k_map, v_map, shape, heads,
+                             counters(stream));
+}
+
+template <class TQ, class TKV>
+vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
+    if (a.dim <= 64) return launch_prefill<TQ, TKV, 64>(a, stream);
+    if (a.dim <= 128) return launch_prefill<TQ, TKV, 128>(a, stream);
+    return launch_prefill<TQ, TKV, 256>(a, stream);
+}
+
+} // namespace
+
+vb_status attention_prefill_sm90(const vb_attention_args &a, vb_stream *stream) {
+    // The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes.
+    if (capability(stream) != 90 || !(a.scale > 0.0f) || a.kv_len == 0 || a.kv_capacity * a.dim >= (int64_t)1 << 38)
+        return VB_UNSUPPORTED;
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, stream);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, stream);
+    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_prefill<bf16, bf16>(a, stream);
+    return VB_UNSUPPORTED;
+}
+
+#else
+
+vb_status attention_prefill_sm90(const vb_attention_args &, vb_stream *) { return VB_UNSUPPORTED; }
+
+#endif
+
+} // namespace vb
