@@ -12,6 +12,10 @@ static vb_status embedding(void *out, vb_weight w, void *ids, int64_t n, vb_stre
 static vb_status rope(vb_rope_args a, vb_stream *s) { return vb_rope(&a, s); }
 static vb_status kv_write(vb_kv_write_args a, vb_stream *s) { return vb_kv_write(&a, s); }
 static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attention(&a, s); }
+static vb_status norm_linear(void *y, void *x, void *norm, float eps, vb_weight w, void *bias, void *normed, int64_t n, vb_stream *s) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, s); }
+static vb_status norm_swiglu(void *out, void *x, void *norm, float eps, vb_weight gate, vb_weight up, void *normed, void *product, int64_t n, vb_stream *s) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, s); }
+static vb_status linear_add(void *sum, void *a, void *x, vb_weight w, void *bias, void *product, int64_t n, vb_stream *s) { return vb_linear_add(sum, a, x, &w, bias, product, n, s); }
+static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv(&a, s); }
 */
 import "C"
 
@@ -128,5 +132,28 @@ func (s *stream) Attention(a *kernel.AttentionArgs) error {
 		q_batch_stride: C.int64_t(a.QBatchStride), q_head_stride: C.int64_t(a.QHeadStride), q_row_stride: C.int64_t(a.QRowStride),
 		kv_capacity: C.int64_t(a.KVCapacity), kv_len: C.int64_t(a.KVLen), offset: C.int64_t(a.Offset), window: C.int64_t(a.Window),
 		scale: C.float(a.Scale), causal: causal, _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
+	}, s.p))
+}
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	return s.check("norm_linear", C.norm_linear(y, x, norm, C.float(eps), weight(w), bias, normed, C.int64_t(n), s.p))
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
+	return s.check("norm_swiglu", C.norm_swiglu(out, x, norm, C.float(eps), weight(gate), weight(up), normed, product, C.int64_t(n), s.p))
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
+	return s.check("linear_add", C.linear_add(sum, a, x, weight(w), bias, product, C.int64_t(n), s.p))
+}
+
+func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
+	return s.check("norm_qkv", C.norm_qkv(C.vb_norm_qkv_args{
+		q: f32(a.Q), k: a.K, v: a.V, x: f32(a.X), norm: f32(a.Norm), wq: weight(a.WQ), wk: weight(a.WK), wv: weight(a.WV),
+		bq: f32(a.BQ), bk: f32(a.BK), bv: f32(a.BV), q_norm: f32(a.QNorm), k_norm: f32(a.KNorm), cos: f32(a.Cos), sin: f32(a.Sin),
+		positions: i32(a.Positions), sequences: i32(a.Sequences), normed: f32(a.Normed), k_new: f32(a.KNew), v_new: f32(a.VNew),
+		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
+		half: C.int64_t(a.Half), table_rows: C.int64_t(a.TableRows), capacity: C.int64_t(a.Capacity), eps: C.float(a.Eps),
+		kv_type: C.vb_dtype(a.KVType), mode: C.vb_rope_mode(a.Mode),
 	}, s.p))
 }

@@ -265,3 +265,84 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
     if (a->dim > 256 || (a->type != VB_F32 && a->kv_type != a->type)) return VB_UNSUPPORTED;
     return RUN(attention, args, stream);
 }
+
+/* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------------- */
+
+vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
+                         float *normed, int64_t n, vb_stream *stream) {
+    int64_t size, inner;
+    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(y && stream && (w->cols == 0 || (x && w->data && normed)));
+    vb_status status = RUN(norm_linear, y, x, norm, eps, w, bias, normed, n, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, w->cols, eps, stream);
+    return status == VB_OK ? vb_linear(y, normed, w, bias, n, stream) : status;
+}
+
+vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
+                         const vb_weight *up, float *normed, float *product, int64_t n, vb_stream *stream) {
+    int64_t size, inner;
+    REQUIRE(valid_weight(gate) && valid_weight(up) && gate->rows == up->rows && gate->cols == up->cols);
+    REQUIRE(ELEMENTS(&size, n, gate->rows) && ELEMENTS(&inner, n, gate->cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(out && product && stream && (gate->cols == 0 || (x && gate->data && up->data && normed)));
+    vb_status status = RUN(norm_swiglu, out, x, norm, eps, gate, up, normed, product, n, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, gate->cols, eps, stream);
+    if (status == VB_OK) status = vb_linear(out, normed, gate, NULL, n, stream);
+    if (status == VB_OK) status = vb_linear(product, normed, up, NULL, n, stream);
+    return status == VB_OK ? vb_swiglu(out, out, product, VB_F32, size, stream) : status;
+}
+
+vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
+                        int64_t n, vb_stream *stream) {
+    int64_t size, inner;
+    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(sum && a && product && stream && (w->cols == 0 || (x && w->data)));
+    vb_status status = RUN(linear_add, sum, a, x, w, bias, product, n, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    status = vb_linear(product, x, w, bias, n, stream);
+    return status == VB_OK ? vb_add(sum, a, product, VB_F32, size, stream) : status;
+}
+
+/* Norms each head of x[n][heads][dim] where there is a weight, and rotates. */
+static vb_status rotate(float *x, const float *norm, int64_t heads, const vb_norm_qkv_args *a, vb_stream *stream) {
+    const int64_t n = a->batch * a->seq;
+    vb_status status = norm ? vb_rms_norm_batched(x, x, norm, VB_F32, n * heads, a->dim, a->eps, stream) : VB_OK;
+    if (status != VB_OK) return status;
+    const vb_rope_args rope = {x, x, a->cos, a->sin, a->positions, 1, n, heads, 1, a->dim, a->half, a->table_rows, VB_F32, a->mode};
+    return vb_rope(&rope, stream);
+}
+
+vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_norm_qkv_args *a = args;
+    int64_t q_size, kv_size, q_rows, kv_rows, inner, cache, table;
+    REQUIRE(valid_weight(&a->wq) && valid_weight(&a->wk) && valid_weight(&a->wv));
+    REQUIRE(a->wk.cols == a->wq.cols && a->wv.cols == a->wq.cols && a->half <= a->dim / 2);
+    REQUIRE(ELEMENTS(&q_rows, a->heads, a->dim) && ELEMENTS(&kv_rows, a->kv_heads, a->dim));
+    REQUIRE(a->wq.rows == q_rows && a->wk.rows == kv_rows && a->wv.rows == kv_rows);
+    REQUIRE(ELEMENTS(&q_size, a->batch, a->seq, q_rows) && ELEMENTS(&kv_size, a->batch, a->seq, kv_rows));
+    REQUIRE(ELEMENTS(&inner, a->batch, a->seq, a->wq.cols) && ELEMENTS(&table, a->table_rows, a->half));
+    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim) && !a->q_norm == !a->k_norm);
+    if (q_size == 0 && kv_size == 0) return VB_OK;
+    REQUIRE(q_size > 0 && kv_size > 0 && is_float(a->kv_type) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
+    REQUIRE(a->q && a->k && a->v && a->positions && a->k_new && a->v_new && stream && (a->half == 0 || (a->cos && a->sin)));
+    REQUIRE(a->wq.cols == 0 || (a->x && a->normed && a->wq.data && a->wk.data && a->wv.data));
+    if (a->kv_type == VB_BF16) return VB_UNSUPPORTED;
+    vb_status status = RUN(norm_qkv, args, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    const int64_t n = a->batch * a->seq;
+    status = vb_rms_norm_batched(a->normed, a->x, a->norm, VB_F32, n, a->wq.cols, a->eps, stream);
+    if (status == VB_OK) status = vb_linear(a->q, a->normed, &a->wq, a->bq, n, stream);
+    if (status == VB_OK) status = vb_linear(a->k_new, a->normed, &a->wk, a->bk, n, stream);
+    if (status == VB_OK) status = vb_linear(a->v_new, a->normed, &a->wv, a->bv, n, stream);
+    if (status == VB_OK) status = rotate(a->q, a->q_norm, a->heads, a, stream);
+    if (status == VB_OK) status = rotate(a->k_new, a->k_norm, a->kv_heads, a, stream);
+    if (status != VB_OK) return status;
+    const vb_kv_write_args write = {a->k, a->v, a->k_new, a->v_new, a->positions, a->sequences,
+                                    a->batch, a->seq, a->kv_heads, a->dim, a->capacity, a->kv_type};
+    return vb_kv_write(&write, stream);
+}

@@ -313,6 +313,50 @@ typedef struct vb_attention_args {
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
+/* ---- fused: the steps of a transformer's layer between its attention -------------------------------------------------------
+ *
+ * With vb_attention these make a layer in five operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
+ * vb_norm_swiglu, vb_linear_add (down). Each equals the operations named in its formula, to the accuracy of vb_linear. A
+ * device runs it as one kernel where it has one (CUDA: packed weights and n = 1, a token), else as those operations, for
+ * which the caller provides memory: `normed`, `product` and the like, whose contents are undefined afterwards. */
+
+/* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
+vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
+                         float *normed, int64_t n, vb_stream *stream);
+
+/* out[n][rows] = swiglu(h Gate^T, h Up^T) with h = rms_norm(x, norm, eps); gate and up of one shape, x and normed
+ * [n][gate->cols], product[n][gate->rows]. */
+vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
+                         const vb_weight *up, float *normed, float *product, int64_t n, vb_stream *stream);
+
+/* sum[n][w->rows] = a + x W^T + bias: the product that ends a block and the residual connection. sum may be a;
+ * product[n][w->rows]. */
+vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
+                        int64_t n, vb_stream *stream);
+
+/* What attention reads, for batch * seq = n tokens: with h = rms_norm(x, norm, eps), in [n][wq.cols],
+ *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,
+ * q to q[n][heads][dim], k and v to the cache as vb_kv_write stores them. The rows of wq are heads * dim, those of wk and
+ * wv kv_heads * dim. With q_norm and k_norm (both or neither), each head of q and k is normed by these before rope (Qwen3).
+ * Positions outside the tables or the cache: as vb_rope and vb_kv_write say. */
+typedef struct vb_norm_qkv_args {
+    float *q;
+    void *k, *v; /* [sequence][kv_head][capacity][dim] */
+    const float *x, *norm;
+    vb_weight wq, wk, wv;
+    const float *bq, *bk, *bv;      /* [rows], NULL for none */
+    const float *q_norm, *k_norm;   /* [dim], NULL for none */
+    const float *cos, *sin;         /* [table_rows][half], as in vb_rope_args */
+    const int32_t *positions;       /* [batch * seq] */
+    const int32_t *sequences;       /* [batch], NULL for 0, 1, ... */
+    float *normed, *k_new, *v_new;  /* [n][wq.cols], [n][kv_heads * dim], [n][kv_heads * dim] */
+    int64_t batch, seq, heads, kv_heads, dim, half, table_rows, capacity;
+    float eps;
+    vb_dtype kv_type; /* of the cache: F32, F16 */
+    vb_rope_mode mode;
+} vb_norm_qkv_args;
+vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
+
 #ifdef __cplusplus
 }
 #endif

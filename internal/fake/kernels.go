@@ -260,3 +260,41 @@ func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	a.Positions, a.Sequences = o.optional(a.Positions, size(i32, a.Batch, a.Seq)), o.optional(a.Sequences, size(i32, a.Batch))
 	return o.launch(func() error { return s.kernels.Attention(&a) })
 }
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	o, in := s.op("NormLinear"), size(f32, n, w.Cols)
+	y, x, normed = o.at(y, size(f32, n, w.Rows)), o.at(x, in), o.at(normed, in)
+	w, norm, bias = o.weight(w), o.optional(norm, size(f32, w.Cols)), o.optional(bias, size(f32, w.Rows))
+	return o.launch(func() error { return s.kernels.NormLinear(y, x, norm, eps, w, bias, normed, n) })
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
+	o, in, rows := s.op("NormSwiGLU"), size(f32, n, gate.Cols), size(f32, n, gate.Rows)
+	out, product, x, normed = o.at(out, rows), o.at(product, rows), o.at(x, in), o.at(normed, in)
+	gate, up, norm = o.weight(gate), o.weight(up), o.optional(norm, size(f32, gate.Cols))
+	return o.launch(func() error { return s.kernels.NormSwiGLU(out, x, norm, eps, gate, up, normed, product, n) })
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
+	o, rows := s.op("LinearAdd"), size(f32, n, w.Rows)
+	sum, a, product, x = o.at(sum, rows), o.at(a, rows), o.at(product, rows), o.at(x, size(f32, n, w.Cols))
+	w, bias = o.weight(w), o.optional(bias, size(f32, w.Rows))
+	return o.launch(func() error { return s.kernels.LinearAdd(sum, a, x, w, bias, product, n) })
+}
+
+func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
+	o, a := s.op("NormQKV"), *args
+	n, in := a.Batch*a.Seq, size(f32, a.Batch, a.Seq, a.WQ.Cols)
+	cache, rows := size(a.KVType, a.KVHeads, a.Capacity, a.Dim), size(f32, n, a.KVHeads, a.Dim)
+	if a.Sequences == nil { // as in KVWrite
+		cache *= int64(a.Batch)
+	}
+	a.Q, a.K, a.V, a.X, a.Normed = o.at(a.Q, size(f32, n, a.Heads, a.Dim)), o.at(a.K, cache), o.at(a.V, cache), o.at(a.X, in), o.at(a.Normed, in)
+	a.KNew, a.VNew, a.Norm = o.at(a.KNew, rows), o.at(a.VNew, rows), o.optional(a.Norm, size(f32, a.WQ.Cols))
+	a.BQ, a.BK, a.BV = o.optional(a.BQ, size(f32, a.WQ.Rows)), o.optional(a.BK, size(f32, a.WK.Rows)), o.optional(a.BV, size(f32, a.WV.Rows))
+	a.WQ, a.WK, a.WV = o.weight(a.WQ), o.weight(a.WK), o.weight(a.WV)
+	a.QNorm, a.KNorm = o.optional(a.QNorm, size(f32, a.Dim)), o.optional(a.KNorm, size(f32, a.Dim))
+	a.Cos, a.Sin = o.at(a.Cos, size(f32, a.TableRows, a.Half)), o.at(a.Sin, size(f32, a.TableRows, a.Half))
+	a.Positions, a.Sequences = o.at(a.Positions, size(i32, n)), o.optional(a.Sequences, size(i32, a.Batch))
+	return o.launch(func() error { return s.kernels.NormQKV(&a) })
+}

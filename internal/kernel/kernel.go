@@ -141,6 +141,19 @@ type AttentionArgs struct {
 	Type, KVType                          DType
 }
 
+// NormQKVArgs are the arguments of NormQKV: see vb_norm_qkv_args.
+type NormQKVArgs struct {
+	Q, K, V, X, Norm                                           Ptr
+	WQ, WK, WV                                                 Weight
+	BQ, BK, BV, QNorm, KNorm                                   Ptr
+	Cos, Sin, Positions, Sequences                             Ptr
+	Normed, KNew, VNew                                         Ptr
+	Batch, Seq, Heads, KVHeads, Dim, Half, TableRows, Capacity int
+	Eps                                                        float32
+	KVType                                                     DType
+	Mode                                                       RoPEMode
+}
+
 // Kernels are the operations, enqueued in the order of their stream. One line an op, in the order of vibrant.h.
 type Kernels interface {
 	Add(out, a, b Ptr, t DType, n int) error
@@ -170,4 +183,9 @@ type Kernels interface {
 	RoPE(a *RoPEArgs) error
 	KVWrite(a *KVWriteArgs) error
 	Attention(a *AttentionArgs) error
+
+	NormLinear(y, x, norm Ptr, eps float32, w Weight, bias, normed Ptr, n int) error
+	NormSwiGLU(out, x, norm Ptr, eps float32, gate, up Weight, normed, product Ptr, n int) error
+	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
+	NormQKV(a *NormQKVArgs) error
 }

@@ -14,31 +14,57 @@ type Batch struct {
 	Check func() error
 }
 
-// Forward computes the layers for a batch, writes its keys and values to the cache, and returns the hidden states
-// [Count*Seq][Hidden], which lie in the workspace until its next use. Everything is enqueued on the workspace's stream.
-// Its errors are those of Batch.Check; failures of operations panic as package tensor's do.
+// Forward computes the layers for a batch, writes its keys and values to the cache, and returns the residual stream
+// [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is enqueued
+// on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
-	a := m.rows(w, b.Count*b.Seq)
+	n := b.Count * b.Seq
+	a := m.rows(w, n)
 	tensor.EmbeddingInto(a.x, m.embedding, b.IDs)
-	// The residual is added and the next norm taken in one operation, so each block hands its output on unadded.
-	tensor.RMSNormInto(a.norm, a.x, m.layers[0].attnNorm, m.Epsilon)
+	if n > 1 {
+		tensor.RMSNormInto(a.norm, a.x, m.layers[0].attnNorm, m.Epsilon)
+	}
 	for i := range m.layers {
 		if b.Check != nil {
 			if err := b.Check(); err != nil {
 				return nil, err
 			}
 		}
-		l := &m.layers[i]
-		m.attention(a, l, c.K[i], c.V[i], b)
-		tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, l.ffnNorm, m.Epsilon)
-		feedForward(a, l)
-		next := m.outputNorm
-		if i+1 < len(m.layers) {
-			next = m.layers[i+1].attnNorm
+		if n == 1 {
+			m.step(a, &m.layers[i], c.K[i], c.V[i], b)
+		} else {
+			m.layer(a, i, c.K[i], c.V[i], b)
 		}
-		tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, next, m.Epsilon)
 	}
-	return a.norm, nil
+	return a.x, nil
+}
+
+// step computes a layer for one token: x += output(attention(x)), x += feedForward(x). Fused operations, for here the time
+// between kernels counts.
+func (m *Model) step(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
+	tensor.NormQKV(a.qHeads, k, v, a.x, tensor.QKV{
+		Norm: l.attnNorm, Q: l.q, K: l.k, V: l.v, QBias: l.qBias, KBias: l.kBias, VBias: l.vBias, QNorm: l.qNorm, KNorm: l.kNorm,
+		Cos: m.cos, Sin: m.sin, Mode: m.RoPE.Mode, Eps: m.Epsilon, Positions: b.Positions, Sequences: b.Sequences,
+		Normed: a.norm, KNew: a.k, VNew: a.v,
+	})
+	m.attend(a, k, v, b)
+	tensor.LinearAddInto(a.x, a.x, a.attended, l.output, l.outputBias, a.out)
+	tensor.NormSwiGLUInto(a.gate, a.x, l.ffnNorm, m.Epsilon, l.gate, l.up, a.norm, a.up)
+	tensor.LinearAddInto(a.x, a.x, a.gate, l.down, nil, a.out)
+}
+
+// layer computes layer i for many tokens, from norm = rms_norm(x) to the norm that the next layer begins with: the residual
+// is added and the norm taken in one operation, so each block hands its output on unadded.
+func (m *Model) layer(a *activations, i int, k, v *tensor.Tensor, b Batch) {
+	l := &m.layers[i]
+	m.attention(a, l, k, v, b)
+	tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, l.ffnNorm, m.Epsilon)
+	feedForward(a, l)
+	if i+1 == len(m.layers) { // Logits norms the rows that it needs
+		tensor.AddInto(a.x, a.x, a.out)
+		return
+	}
+	tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, m.layers[i+1].attnNorm, m.Epsilon)
 }
 
 // attention computes out = attention(norm) and appends to the layer's cache.
@@ -52,12 +78,21 @@ func (m *Model) attention(a *activations, l *layer, k, v *tensor.Tensor, b Batch
 	}
 	tensor.RoPEInto(a.qHeads, a.qHeads, m.cos, m.sin, b.Positions, m.RoPE.Mode)
 	tensor.RoPEInto(a.kHeads, a.kHeads, m.cos, m.sin, b.Positions, m.RoPE.Mode)
-	batched := func(t *tensor.Tensor) *tensor.Tensor { return t.Reshape(b.Count, b.Seq, t.Dim(-2), m.HeadDim) }
-	tensor.KVWrite(k, v, batched(a.kHeads), batched(a.vHeads), b.Positions, b.Sequences)
-	tensor.AttentionInto(batched(a.attendedHeads), batched(a.qHeads), k, v, tensor.AttentionOptions{
+	tensor.KVWrite(k, v, b.heads(a.kHeads), b.heads(a.vHeads), b.Positions, b.Sequences)
+	m.attend(a, k, v, b)
+	tensor.LinearInto(a.out, a.attended, l.output, l.outputBias)
+}
+
+// attend computes attended = attention(q) over the cache.
+func (m *Model) attend(a *activations, k, v *tensor.Tensor, b Batch) {
+	tensor.AttentionInto(b.heads(a.attendedHeads), b.heads(a.qHeads), k, v, tensor.AttentionOptions{
 		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window,
 	})
-	tensor.LinearInto(a.out, a.attended, l.output, l.outputBias)
+}
+
+// heads returns [tokens][heads][dim] as [Count][Seq][heads][dim].
+func (b Batch) heads(t *tensor.Tensor) *tensor.Tensor {
+	return t.Reshape(b.Count, b.Seq, t.Dim(-2), t.Dim(-1))
 }
 
 // feedForward computes out = down(silu(gate(norm)) * up(norm)).
@@ -70,8 +105,8 @@ func feedForward(a *activations, l *layer) {
 
 // Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They lie
 // in the workspace until its next use.
-func (m *Model) Logits(w *Workspace, hidden *tensor.Tensor, lo, hi int) *tensor.Tensor {
+func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tensor {
 	out := w.Logits(hi - lo)
-	tensor.LinearInto(out, hidden.Slice(lo, hi), m.output, nil)
+	tensor.NormLinearInto(out, x.Slice(lo, hi), m.outputNorm, m.Epsilon, m.output, nil, w.full.norm.Slice(lo, hi))
 	return out
 }

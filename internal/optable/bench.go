@@ -169,7 +169,7 @@ func (op *Op) measure(ctx context.Context, d *gpu.Device, c Case) (seconds float
 			} else {
 				err = tensor.Try(func() { tensor.CopyInto(t, first) })
 			}
-			if err == nil && i+1 == op.Packs {
+			if err == nil && slices.Contains(op.Packs, i) {
 				err = t.Pack()
 			}
 			if err != nil {

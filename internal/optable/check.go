@@ -19,7 +19,7 @@ func (op *Op) Check(d *gpu.Device, c Case, seed uint64) (worst float64, err erro
 	if op.InPlace {
 		variants = append(variants, variant{inPlace: true})
 	}
-	if op.Packs > 0 && c.Type.Quantized() {
+	if len(op.Packs) > 0 && c.Type.Quantized() {
 		variants = append(variants, variant{packed: true})
 	}
 	for _, v := range variants {
@@ -96,8 +96,10 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 		}
 	}
 	if v.packed {
-		if err := ins[op.Packs-1].Pack(); err != nil {
-			return 0, err
+		for _, i := range op.Packs {
+			if err := ins[i].Pack(); err != nil {
+				return 0, err
+			}
 		}
 	}
 	var outs, outWholes []*tensor.Tensor

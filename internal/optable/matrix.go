@@ -79,7 +79,7 @@ func linearOp() *Op {
 		}
 	}
 	return &Op{
-		Name: "Linear", Cases: cases, Packs: 2,
+		Name: "Linear", Cases: cases, Packs: []int{1},
 		Inputs: func(g *Generator, c Case) []*Array {
 			in := []*Array{g.Normal(tensor.F32, c.Dims[0], c.Dims[1]), g.Weight(c.Type, c.Dims[2], c.Dims[1]), nil}
 			if c.Flags == "bias" || c.Flags == "packed_bias" {
@@ -134,7 +134,7 @@ func embeddingOp() *Op {
 	cases = append(cases, Case{Label: "odd_columns", Type: tensor.F32, Dims: []int{3, 127, 5}},
 		Case{Label: "qwen2.5-3b_prompt", Type: tensor.Q6_K, Dims: []int{512, 2048, 151936}, Flags: "packed", Bench: true, Large: true})
 	return &Op{
-		Name: "Embedding", Cases: cases, Packs: 1,
+		Name: "Embedding", Cases: cases, Packs: []int{0},
 		Inputs: func(g *Generator, c Case) []*Array {
 			return []*Array{g.Weight(c.Type, c.Dims[2], c.Dims[1]), g.Ints(c.Dims[2], c.Dims[0])}
 		},

@@ -26,7 +26,7 @@ type Op struct {
 
 	InPlace bool               // the first output may be the first input; tested both ways
 	InOut   int                // this many inputs are also what the outputs hold before: caches, counters
-	Packs   int                // the input that may be packed for the device, counted from 1; 0 for none
+	Packs   []int              // the inputs that may be packed for the device
 	Bytes   func(c Case) int64 // read and written; nil for every input and output once
 	FLOPs   func(c Case) int64 // nil for what is bound by memory at any size
 }
@@ -89,7 +89,7 @@ func product(shape []int) int {
 // Table lists all operations, in the order of vibrant.h.
 func Table() []*Op {
 	var all []*Op
-	for _, family := range [][]*Op{elementwiseOps(), rowOps(), matrixOps(), transformerOps()} {
+	for _, family := range [][]*Op{elementwiseOps(), rowOps(), matrixOps(), transformerOps(), fusedOps()} {
 		all = append(all, family...)
 	}
 	return all

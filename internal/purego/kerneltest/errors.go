@@ -31,6 +31,12 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.Attention(&a)
 	}
+	qkv := func(edit func(*kernel.NormQKVArgs)) error {
+		a := kernel.NormQKVArgs{Q: p, K: p, V: p, X: p, WQ: weight(f32, 8, 2), WK: weight(f32, 4, 2), WV: weight(f32, 4, 2), Cos: p, Sin: p, Positions: position,
+			Normed: p, KNew: p, VNew: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, Half: 2, TableRows: 4, Capacity: 4}
+		edit(&a)
+		return s.NormQKV(&a)
+	}
 	for _, c := range []struct {
 		what string
 		err  error
@@ -73,6 +79,14 @@ func testErrors(h *harness) {
 		{"attention negative stride", attention(func(a *kernel.AttentionArgs) { a.QHeadStride = -4 })}, {"attention type", attention(func(a *kernel.AttentionArgs) { a.Type = kernel.Q4_0 })},
 		{"attention cache type", attention(func(a *kernel.AttentionArgs) { a.KVType = kernel.I32 })},
 		{"attention rows beyond kv_len", attention(func(a *kernel.AttentionArgs) { a.Causal, a.Offset = true, 4 })},
+		{"norm_linear null", s.NormLinear(p, nil, nil, 1, weight(f32, 2, 2), nil, p, 1)}, {"norm_linear null scratch", s.NormLinear(p, p, nil, 1, weight(f32, 2, 2), nil, nil, 1)},
+		{"norm_linear negative", s.NormLinear(p, p, nil, 1, weight(f32, 2, 2), nil, p, -1)}, {"norm_swiglu null", s.NormSwiGLU(nil, p, nil, 1, weight(f32, 2, 2), weight(f32, 2, 2), p, p, 1)},
+		{"norm_swiglu shapes", s.NormSwiGLU(p, p, nil, 1, weight(f32, 2, 2), weight(f32, 3, 2), p, p, 1)}, {"linear_add null", s.LinearAdd(p, nil, p, weight(f32, 2, 2), nil, p, 1)},
+		{"linear_add integers", s.LinearAdd(p, p, p, weight(kernel.I32, 2, 2), nil, p, 1)},
+		{"norm_qkv null", qkv(func(a *kernel.NormQKVArgs) { a.V = nil })}, {"norm_qkv null positions", qkv(func(a *kernel.NormQKVArgs) { a.Positions = nil })},
+		{"norm_qkv shapes", qkv(func(a *kernel.NormQKVArgs) { a.WK.Rows = 3 })}, {"norm_qkv inner", qkv(func(a *kernel.NormQKVArgs) { a.WV.Cols = 3 })},
+		{"norm_qkv one norm", qkv(func(a *kernel.NormQKVArgs) { a.KNorm = p })}, {"norm_qkv wide", qkv(func(a *kernel.NormQKVArgs) { a.Half = 3 })},
+		{"norm_qkv mode", qkv(func(a *kernel.NormQKVArgs) { a.Mode = 7 })}, {"norm_qkv type", qkv(func(a *kernel.NormQKVArgs) { a.KVType = kernel.I32 })},
 	} {
 		h.is(c.what, c.err, kernel.ErrInvalid)
 	}
@@ -88,6 +102,9 @@ func testErrors(h *harness) {
 		s.Linear(nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 4}, nil, 2), s.Linear(nil, nil, kernel.Weight{Type: kernel.Q4_K, Rows: 3, Cols: 256}, nil, 0),
 		s.Embedding(nil, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, 0),
 		rope(func(a *kernel.RoPEArgs) { a.Seq, a.In = 0, nil }), kv(func(a *kernel.KVWriteArgs) { a.Batch, a.K = 0, nil }), attention(func(a *kernel.AttentionArgs) { a.Seq, a.Q = 0, nil }),
+		s.NormLinear(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0), s.LinearAdd(nil, nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 2}, nil, nil, 2),
+		s.NormSwiGLU(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0),
+		qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {
 		if err != nil {

@@ -1,0 +1,324 @@
+package optable
+
+import (
+	"math"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+func fusedOps() []*Op { return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), normQKVOp()} }
+
+// fusedTypes are the types of weights that fused kernels are written for, and one of those that are composed.
+var fusedTypes = []tensor.DType{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q8_0, tensor.Q5_0, tensor.Q4_0, tensor.F16}
+
+const normEps = 1e-6
+
+// normed returns rms_norm of each row of x, in float64.
+func normed(x, weight *Array) []float64 {
+	cols := x.Shape[1]
+	out := make([]float64, len(x.Values))
+	for r := range x.Shape[0] {
+		squares := 0.0
+		for _, v := range x.Values[r*cols : (r+1)*cols] {
+			squares += v * v
+		}
+		for j, v := range x.Values[r*cols : (r+1)*cols] {
+			out[r*cols+j] = v / math.Sqrt(squares/float64(cols)+normEps)
+			if weight != nil {
+				out[r*cols+j] *= weight.Values[j]
+			}
+		}
+	}
+	return out
+}
+
+// linearOf returns x W^T + bias; its scale is what independent errors of the terms add up to.
+func linearOf(x []float64, n int, w, bias *Array) Want {
+	rows, cols := w.Shape[0], w.Shape[1]
+	out := Want{make([]float64, n*rows), make([]float64, n*rows)}
+	for i := range n {
+		for r := range rows {
+			sum, squares := 0.0, 0.0
+			for j := range cols {
+				p := x[i*cols+j] * w.Values[r*cols+j]
+				sum += p
+				squares += p * p
+			}
+			if bias != nil {
+				sum += bias.Values[r]
+			}
+			out.Values[i*rows+r], out.Scale[i*rows+r] = sum, math.Sqrt(squares)
+		}
+	}
+	return out
+}
+
+func linearTolerance(Case) Tolerance {
+	return Tolerance{RMS: 0.005, Why: "activations may be rounded to int8 blocks or 16-bit floats: the contract of vb_linear"}
+}
+
+// normLinearOp has {n, cols, rows}.
+func normLinearOp() *Op {
+	cases := each(fusedTypes,
+		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
+		Case{Label: "decode", Dims: []int{1, 768, 127}}, Case{Label: "many_columns", Dims: []int{1, 18944, 33}},
+		Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+	cases = append(cases,
+		Case{Label: "qwen2.5-3b_vocabulary", Type: tensor.Q6_K, Dims: []int{1, 2048, 151936}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-0.5b_vocabulary", Type: tensor.Q8_0, Dims: []int{1, 896, 151936}, Bench: true, Large: true})
+	return &Op{
+		Name: "NormLinear", Cases: cases, Packs: []int{2},
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2]
+			in := []*Array{g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, cols), g.Weight(c.Type, rows, cols), nil, g.Normal(tensor.F32, n, cols)}
+			if c.Flags == "bias" {
+				in[3] = g.Normal(tensor.F32, rows)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
+		Run: func(out, in []*tensor.Tensor, _ Case) {
+			tensor.NormLinearInto(out[0], in[0], in[1], normEps, in[2], in[3], in[4])
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			return []Want{linearOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])}
+		},
+		Tolerance: linearTolerance,
+		Bytes: func(c Case) int64 {
+			return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 4*int64(c.Dims[0]*(c.Dims[1]+c.Dims[2]))
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// normSwiGLUOp has {n, cols, rows}.
+func normSwiGLUOp() *Op {
+	cases := each(fusedTypes,
+		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}},
+		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+	cases = append(cases,
+		Case{Label: "qwen2.5-0.5b", Type: tensor.Q5_0, Dims: []int{1, 896, 4864}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-7b", Type: tensor.Q4_K, Dims: []int{1, 3584, 18944}, Bench: true, Large: true})
+	return &Op{
+		Name: "NormSwiGLU", Cases: cases, Packs: []int{2, 3},
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2]
+			return []*Array{g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, cols), g.Weight(c.Type, rows, cols), g.Weight(c.Type, rows, cols),
+				g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, rows)}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
+		Run: func(out, in []*tensor.Tensor, _ Case) {
+			tensor.NormSwiGLUInto(out[0], in[0], in[1], normEps, in[2], in[3], in[4], in[5])
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			h := normed(in[0], in[1])
+			gate, up := linearOf(h, c.Dims[0], in[2], nil), linearOf(h, c.Dims[0], in[3], nil)
+			for i, g := range gate.Values { // errors of either factor, times the other
+				silu := g / (1 + math.Exp(-g))
+				gate.Scale[i] = math.Hypot(gate.Scale[i]*up.Values[i], silu*up.Scale[i])
+				gate.Values[i] = silu * up.Values[i]
+			}
+			return []Want{gate}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{RMS: 0.006, Why: "the contract of vb_linear for two factors; silu's slope is at most 1.1"}
+		},
+		Bytes: func(c Case) int64 {
+			return 2*c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 4*int64(c.Dims[0]*(c.Dims[1]+c.Dims[2]))
+		},
+		FLOPs: func(c Case) int64 { return 4 * elements(c) },
+	}
+}
+
+// linearAddOp has {n, cols, rows}; in place it adds to its own output.
+func linearAddOp() *Op {
+	cases := each(fusedTypes,
+		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
+		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+	cases = append(cases,
+		Case{Label: "qwen2.5-0.5b_down", Type: tensor.Q5_0, Dims: []int{1, 4864, 896}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-0.5b_output", Type: tensor.Q5_0, Dims: []int{1, 896, 896}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-3b_down", Type: tensor.Q6_K, Dims: []int{1, 11008, 2048}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-3b_output", Type: tensor.Q4_K, Dims: []int{1, 2048, 2048}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-7b_down", Type: tensor.Q6_K, Dims: []int{1, 18944, 3584}, Bench: true, Large: true})
+	return &Op{
+		Name: "LinearAdd", Cases: cases, Packs: []int{2}, InPlace: true,
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2]
+			in := []*Array{g.Normal(tensor.F32, n, rows), g.Normal(tensor.F32, n, cols), g.Weight(c.Type, rows, cols), nil, g.Normal(tensor.F32, n, rows)}
+			if c.Flags == "bias" {
+				in[3] = g.Normal(tensor.F32, rows)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
+		Run: func(out, in []*tensor.Tensor, _ Case) {
+			tensor.LinearAddInto(out[0], in[0], in[1], in[2], in[3], in[4])
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			w := linearOf(in[1].Values, c.Dims[0], in[2], in[3])
+			for i, a := range in[0].Values {
+				w.Values[i] += a
+			}
+			return []Want{w}
+		},
+		Tolerance: linearTolerance,
+		Bytes: func(c Case) int64 {
+			return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 4*int64(c.Dims[0]*(c.Dims[1]+2*c.Dims[2]))
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// normQKVOp has {batch, seq, cols, heads, kv heads, dim, half, capacity, sequences}. Type is that of wq and wk. Flags: the
+// mode of RoPE, "bias", "headnorm", "f32" for the cache, "places" for sequences in descending order, and the type of wv
+// where it is another.
+func normQKVOp() *Op {
+	has := func(c Case, flag string) bool { return strings.Contains("-"+c.Flags+"-", "-"+flag+"-") }
+	cases := each(fusedTypes,
+		Case{Label: "one", Dims: []int{1, 1, 256, 1, 1, 2, 1, 5, 1}, Flags: "neox"},
+		Case{Label: "token", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias"},
+		Case{Label: "token", Dims: []int{1, 1, 2048, 2, 1, 128, 64, 40, 3}, Flags: "interleaved-places"},
+		Case{Label: "token", Dims: []int{1, 1, 256, 3, 1, 64, 32, 5, 1}, Flags: "neox-headnorm-f32"},
+		Case{Label: "partial", Dims: []int{1, 1, 512, 2, 2, 64, 16, 40, 1}, Flags: "neox"},
+		Case{Label: "odd_heads", Dims: []int{1, 1, 256, 3, 1, 50, 25, 40, 1}, Flags: "interleaved-bias"},
+		Case{Label: "batch", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places"},
+		Case{Label: "prompt", Dims: []int{1, 17, 512, 2, 1, 64, 32, 40, 1}, Flags: "neox-headnorm"})
+	mixed := func(t tensor.DType, value string, dims ...int) {
+		cases = append(cases, Case{Label: "mixed", Type: t, Dims: dims, Flags: "neox-bias-" + value})
+	}
+	mixed(tensor.Q4_K, "Q6_K", 1, 1, 2048, 2, 1, 128, 64, 40, 1)
+	mixed(tensor.Q5_K, "Q6_K", 1, 1, 768, 4, 2, 64, 32, 40, 1)
+	mixed(tensor.Q5_0, "Q8_0", 1, 1, 896, 14, 2, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q8_0", 1, 1, 512, 4, 2, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "F16", 1, 1, 512, 4, 2, 64, 32, 40, 1)
+	bench := func(label string, t tensor.DType, flags string, dims ...int) {
+		cases = append(cases, Case{Label: label, Type: t, Dims: dims, Flags: flags, Bench: true, Large: true})
+	}
+	bench("qwen2.5-0.5b", tensor.Q5_0, "neox-bias-Q8_0", 1, 1, 896, 14, 2, 64, 32, 1024, 1)
+	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
+	bench("qwen2.5-7b", tensor.Q4_K, "neox-bias", 1, 1, 3584, 28, 4, 128, 64, 1024, 1)
+	valueType := func(c Case) tensor.DType {
+		for _, t := range fusedTypes {
+			if has(c, t.String()) {
+				return t
+			}
+		}
+		return c.Type
+	}
+	cacheType := func(c Case) tensor.DType {
+		if has(c, "f32") {
+			return tensor.F32
+		}
+		return tensor.F16
+	}
+	cache := func(c Case) []int { return []int{c.Dims[8], c.Dims[4], c.Dims[7], c.Dims[5]} }
+	queries := func(c Case) []int { return []int{c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[5]} }
+	return &Op{
+		Name: "NormQKV", Cases: cases, Packs: []int{4, 5, 6}, InOut: 2,
+		Inputs: func(g *Generator, c Case) []*Array {
+			batch, seq, cols, heads, kvHeads, dim, half, capacity := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6], c.Dims[7]
+			n, f := batch*seq, tensor.F32
+			var positions, places []int
+			cos, sin := make([]float64, capacity*half), make([]float64, capacity*half)
+			for i := range cos {
+				sin[i], cos[i] = math.Sincos(float64(i)) // any angles
+			}
+			for i := range n {
+				positions = append(positions, (capacity/2+7*i)%capacity)
+			}
+			for b := range batch {
+				places = append(places, c.Dims[8]-1-b)
+			}
+			in := []*Array{
+				g.Normal(cacheType(c), cache(c)...), g.Normal(cacheType(c), cache(c)...), g.Normal(f, n, cols), g.Normal(f, cols),
+				g.Weight(c.Type, heads*dim, cols), g.Weight(c.Type, kvHeads*dim, cols), g.Weight(valueType(c), kvHeads*dim, cols),
+				nil, nil, nil, nil, nil, Floats(cos, capacity, half), Floats(sin, capacity, half), List(positions...), nil,
+				g.Normal(f, n, cols), g.Normal(f, n, kvHeads*dim), g.Normal(f, n, kvHeads*dim),
+			}
+			if has(c, "bias") {
+				in[7], in[8], in[9] = g.Normal(f, heads*dim), g.Normal(f, kvHeads*dim), g.Normal(f, kvHeads*dim)
+			}
+			if has(c, "headnorm") {
+				in[10], in[11] = g.Normal(f, dim), g.Normal(f, dim)
+			}
+			if has(c, "places") {
+				in[15] = List(places...)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec {
+			return []Spec{{cacheType(c), cache(c)}, {cacheType(c), cache(c)}, {tensor.F32, queries(c)}}
+		},
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			mode := tensor.RoPEInterleaved
+			if has(c, "neox") {
+				mode = tensor.RoPENeoX
+			}
+			tensor.NormQKV(out[2], out[0], out[1], in[2], tensor.QKV{
+				Norm: in[3], Q: in[4], K: in[5], V: in[6], QBias: in[7], KBias: in[8], VBias: in[9], QNorm: in[10], KNorm: in[11],
+				Cos: in[12], Sin: in[13], Mode: mode, Eps: normEps, Positions: in[14], Sequences: in[15],
+				Normed: in[16], KNew: in[17], VNew: in[18],
+			})
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			batch, seq, heads, kvHeads, dim, half, capacity := c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6], c.Dims[7]
+			n := batch * seq
+			h := normed(in[2], in[3])
+			// rotate norms and rotates each head in place; scales grow by what they are multiplied with.
+			rotate := func(w Want, heads int, norm *Array) {
+				for r := range n * heads {
+					x, scale := w.Values[r*dim:(r+1)*dim], w.Scale[r*dim:(r+1)*dim]
+					if norm != nil {
+						y := normed(&Array{Values: x, Shape: []int{1, dim}}, norm)
+						for i := range dim {
+							if x[i] != 0 {
+								scale[i] *= math.Abs(y[i] / x[i])
+							}
+							x[i] = y[i]
+						}
+					}
+					p := int(in[14].Values[r/heads])
+					for i := range half {
+						a, b := 2*i, 2*i+1
+						if has(c, "neox") {
+							a, b = i, i+half
+						}
+						cos, sin := in[12].Values[p*half+i], in[13].Values[p*half+i]
+						x[a], x[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
+						scale[a], scale[b] = math.Hypot(scale[a]*cos, scale[b]*sin), math.Hypot(scale[a]*sin, scale[b]*cos)
+					}
+				}
+			}
+			q, k, v := linearOf(h, n, in[4], in[7]), linearOf(h, n, in[5], in[8]), linearOf(h, n, in[6], in[9])
+			rotate(q, heads, in[10])
+			rotate(k, kvHeads, in[11])
+			var wants []Want
+			for i, w := range []Want{k, v} {
+				out := Want{in[i].Values, make([]float64, len(in[i].Values))}
+				for t := range n {
+					sequence := t / max(seq, 1)
+					if in[15] != nil {
+						sequence = int(in[15].Values[sequence])
+					}
+					for head := range kvHeads {
+						to := ((sequence*kvHeads+head)*capacity + int(in[14].Values[t])) * dim
+						copy(out.Values[to:to+dim], w.Values[(t*kvHeads+head)*dim:])
+						copy(out.Scale[to:to+dim], w.Scale[(t*kvHeads+head)*dim:])
+					}
+				}
+				wants = append(wants, out)
+			}
+			return append(wants, q)
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{RMS: 0.008, Why: "the contract of vb_linear, for few rows, which share the error of one rounded x"}
+		},
+		Bytes: func(c Case) int64 {
+			qk, v := c.Dims[2]*(c.Dims[3]+c.Dims[4])*c.Dims[5], c.Dims[2]*c.Dims[4]*c.Dims[5]
+			return c.Type.Bytes(qk) + valueType(c).Bytes(v) + 4*int64(c.Dims[2]+(c.Dims[3]+c.Dims[4])*c.Dims[5])
+		},
+	}
+}

@@ -1,0 +1,134 @@
+package tensor
+
+import "github.com/vibrant-ml/vibrant/internal/kernel"
+
+// The fused operations: a transformer's layer is NormQKV, Attention, LinearAdd, NormSwiGLU, LinearAdd. A GPU runs each as
+// one kernel for a single token with packed weights, where starting kernels and passing rows between them is what costs;
+// else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards.
+
+// scratch checks memory that an operation may use for n rows.
+func scratch(op, name string, t *Tensor, rows, cols int) {
+	if t.dtype != F32 || t.n != rows*cols {
+		misuse(op, "%s %v %s: want F32 (%d,%d)", name, t.dtype, shapeString(t.shape), rows, cols)
+	}
+}
+
+// NormLinearInto writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
+func NormLinearInto(dst, x, norm *Tensor, eps float32, w, bias, normed *Tensor) {
+	const op = "norm linear"
+	checkLinear(x, w, bias)
+	checkNorm(op, x, norm)
+	n := x.rows()
+	scratch(op, "result", dst, n, w.shape[0])
+	scratch(op, "normed", normed, n, w.shape[1])
+	s := dst.Stream()
+	norm, w, bias = norm.on(op, s), w.on(op, s), bias.on(op, s)
+	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
+		return k.NormLinear(p[0], p[2], p[3], eps, w.weight(p[4]), p[5], p[1], n)
+	}, dst, normed, x, norm, w, bias)
+}
+
+// NormSwiGLUInto writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed is
+// scratch of x's shape, product of dst's.
+func NormSwiGLUInto(dst, x, norm *Tensor, eps float32, gate, up, normed, product *Tensor) {
+	const op = "norm swiglu"
+	checkLinear(x, gate, nil)
+	checkLinear(x, up, nil)
+	checkNorm(op, x, norm)
+	if gate.shape[0] != up.shape[0] {
+		misuse(op, "gate %s and up %s differ", shapeString(gate.shape), shapeString(up.shape))
+	}
+	n := x.rows()
+	scratch(op, "result", dst, n, gate.shape[0])
+	scratch(op, "normed", normed, n, gate.shape[1])
+	scratch(op, "product", product, n, gate.shape[0])
+	s := dst.Stream()
+	norm, gate, up = norm.on(op, s), gate.on(op, s), up.on(op, s)
+	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
+		return k.NormSwiGLU(p[0], p[3], p[4], eps, gate.weight(p[5]), up.weight(p[6]), p[1], p[2], n)
+	}, dst, normed, product, x, norm, gate, up)
+}
+
+// LinearAddInto writes a + Linear(x, w, bias) to dst, which may be a; product is scratch of dst's shape.
+func LinearAddInto(dst, a, x, w, bias, product *Tensor) {
+	const op = "linear add"
+	checkLinear(x, w, bias)
+	n := x.rows()
+	scratch(op, "result", dst, n, w.shape[0])
+	scratch(op, "addend", a, n, w.shape[0])
+	scratch(op, "product", product, n, w.shape[0])
+	s := dst.Stream()
+	w, bias = w.on(op, s), bias.on(op, s)
+	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
+		return k.LinearAdd(p[0], p[2], p[3], w.weight(p[4]), p[5], p[1], n)
+	}, dst, product, a, x, w, bias)
+}
+
+// QKV is what NormQKV computes with; what may be nil says so.
+type QKV struct {
+	Norm         *Tensor // (hidden), nil for ones
+	Q, K, V      *Tensor // weights (heads * dim, hidden), (kv heads * dim, hidden) twice
+	QBias, KBias *Tensor // nil for none
+	VBias        *Tensor // nil for none
+	QNorm, KNorm *Tensor // (dim): RMSNorm of each head before RoPE; nil for none, both or neither
+	Cos, Sin     *Tensor // tables of RoPE
+	Mode         RoPEMode
+	Eps          float32
+
+	Positions *Tensor // I32 of batch * seq
+	Sequences *Tensor // I32 of batch, nil for 0, 1, ...
+
+	Normed     *Tensor // scratch of x's shape
+	KNew, VNew *Tensor // scratch (batch, seq, kv heads, dim)
+}
+
+// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q, a.QBias)) go
+// to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the caches as KVWrite does.
+func NormQKV(q, k, v, x *Tensor, a QKV) {
+	const op = "norm qkv"
+	checkCache(op, k, v)
+	batch, seq, heads, dim, ok := tokenMajor(q)
+	kvHeads, n := k.shape[1], x.rows()
+	if !ok || q.dtype != F32 || dim != k.shape[3] || batch*seq != n || k.dtype != F32 && k.dtype != F16 {
+		misuse(op, "%s into %v %s and cache %v %s", shapeString(x.shape), q.dtype, shapeString(q.shape), k.dtype, shapeString(k.shape))
+	}
+	checkNorm(op, x, a.Norm)
+	for _, w := range []struct {
+		weight, bias *Tensor
+		heads        int
+	}{{a.Q, a.QBias, heads}, {a.K, a.KBias, kvHeads}, {a.V, a.VBias, kvHeads}} {
+		checkLinear(x, w.weight, w.bias)
+		if w.weight.shape[0] != w.heads*dim {
+			misuse(op, "weight %s: want (%d,%d)", shapeString(w.weight.shape), w.heads*dim, x.cols())
+		}
+	}
+	for _, norm := range []*Tensor{a.QNorm, a.KNorm} {
+		checkNorm(op, q, norm)
+		if (norm == nil) != (a.QNorm == nil) {
+			misuse(op, "a norm of q or k alone")
+		}
+	}
+	if a.Positions == nil {
+		misuse(op, "%s: positions are missing", shapeString(x.shape))
+	}
+	heads3 := q.Reshape(n, heads, dim)
+	rope := ropeArgs(heads3, heads3, a.Cos, a.Sin, a.Positions, a.Mode)
+	checkPlaces(op, k, a.Positions, a.Sequences, batch, seq)
+	scratch(op, "normed", a.Normed, n, x.cols())
+	scratch(op, "new keys", a.KNew, n, kvHeads*dim)
+	scratch(op, "new values", a.VNew, n, kvHeads*dim)
+	s := q.Stream()
+	for _, w := range []**Tensor{&a.Norm, &a.Q, &a.K, &a.V, &a.QBias, &a.KBias, &a.VBias, &a.QNorm, &a.KNorm, &a.Cos, &a.Sin} {
+		*w = (*w).on(op, s)
+	}
+	args := kernel.NormQKVArgs{
+		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode,
+	}
+	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
+		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
+		args.WQ, args.WK, args.WV, args.BQ, args.BK, args.BV = a.Q.weight(p[8]), a.K.weight(p[9]), a.V.weight(p[10]), p[11], p[12], p[13]
+		args.QNorm, args.KNorm, args.Cos, args.Sin, args.Positions, args.Sequences = p[14], p[15], p[16], p[17], p[18], p[19]
+		return s.NormQKV(&args)
+	}, q, k, v, a.Normed, a.KNew, a.VNew, x, a.Norm, a.Q, a.K, a.V, a.QBias, a.KBias, a.VBias, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences)
+}
