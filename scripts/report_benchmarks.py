@@ -66,7 +66,6 @@ def pairs(axes, labels, found, title):
     axes.set_xticks(list(at), labels)
     axes.set_title(title)
     axes.set_ylabel("tok/s")
-    axes.set_yscale("log")
     axes.legend()
 
 
