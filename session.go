@@ -33,7 +33,7 @@ type Stats struct {
 	ReusedTokens  int           `json:"reused_tokens"`  // of the prompt, that the session remembered
 	PrefillTime   time.Duration `json:"prefill_ns"`
 	DecodeTokens  int           `json:"decode_tokens"` // generated after the first
-	DecodeTime    time.Duration `json:"decode_ns"`     // without the time that the caller took between tokens
+	DecodeTime    time.Duration `json:"decode_ns"`     // from the first token to the newest: a GPU works on while the caller has one
 	ContextUsed   int           `json:"context_used"`
 	Memory        Memory        `json:"memory"`
 }

@@ -27,8 +27,8 @@ type Batch struct {
 	// One element a row, in the order of active: the newest token, where it goes, and which place of the cache it is.
 	stepIDs, stepPositions, stepPlaces *tensor.Tensor
 	current                            bool           // they are what active says; else they are written before the next step
+	ahead                              bool           // and the next step, which feeds them, is on the device already
 	topValues, topIDs                  *tensor.Tensor // [sequences][k]
-	steps                              steps
 }
 
 // Sequence is a member of a Batch.
@@ -46,7 +46,7 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 	if sequences < 1 || sequences > MaxSequences {
 		return nil, fmt.Errorf("engine: batch of %d sequences: want 1 to %d", sequences, MaxSequences)
 	}
-	b := &Batch{places: make([]bool, sequences), steps: steps{}}
+	b := &Batch{places: make([]bool, sequences)}
 	err := b.open(m, sequences, sequences, sequences, o)
 	if err == nil {
 		err = b.ints(map[**tensor.Tensor]int{&b.stepIDs: sequences, &b.stepPositions: sequences, &b.stepPlaces: sequences})
@@ -60,7 +60,6 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 
 // Close gives the batch's memory back. Closing twice is harmless.
 func (b *Batch) Close() error {
-	b.steps.drop(all)
 	for _, t := range []*tensor.Tensor{b.stepIDs, b.stepPositions, b.stepPlaces, b.topValues, b.topIDs} {
 		t.Free()
 	}
@@ -116,6 +115,9 @@ func (s *Sequence) Leave() {
 
 // Step feeds the newest token of every sequence and chooses the one after it. Without sequences it does nothing. After an
 // error each sequence is as before.
+//
+// Where all choices are greedy and nobody joins or leaves, a GPU is given the step after this one before the host has the
+// tokens of this one, as Session.Next explains.
 func (b *Batch) Step() error {
 	n, longest, k := len(b.active), 0, 1
 	if n == 0 {
@@ -125,7 +127,7 @@ func (b *Batch) Step() error {
 		if s.Room() == 0 {
 			return fmt.Errorf("%w: a sequence has %d tokens", ErrContextFull, len(s.tokens))
 		}
-		longest = max(longest, len(s.tokens))
+		longest = max(longest, len(s.tokens)+1)
 		switch c := b.candidates(s.chooser); {
 		case c == 0 || k == 0:
 			k = 0 // somebody needs all logits
@@ -133,24 +135,52 @@ func (b *Batch) Step() error {
 			k = max(k, c)
 		}
 	}
-	if err := b.prepare(n, k); err != nil {
-		return err
-	}
-	key := stepKey{n, b.bucket(longest + 1), k}
-	b.current = false // unless all goes well
-	if err := b.steps.run(b.stream, key, func() error { return b.step(key) }); err != nil {
-		return err
-	}
-	next, err := b.choices(n, k)
+	next, err := b.advance(n, longest, k)
 	if err != nil {
+		b.current, b.ahead = false, false
 		return err
 	}
 	for i, s := range b.active {
 		s.tokens = append(s.tokens, s.newest)
 		s.newest = next[i]
 	}
-	b.current = k == 1 // the device has chosen, and moved the positions on
 	return nil
+}
+
+// advance computes a step of n sequences, the longest of which has that many tokens after it, and returns what was chosen.
+func (b *Batch) advance(n, longest, k int) ([]int32, error) {
+	if !b.current || !b.ahead {
+		b.results.Drop()
+		if err := b.prepare(n, k); err != nil {
+			return nil, err
+		}
+		if err := b.enqueue(n, longest, k); err != nil {
+			return nil, err
+		}
+	}
+	b.current = k == 1 // the device chooses, and moves the positions on
+	b.ahead = b.current && b.lookAhead && longest < b.context
+	if b.ahead {
+		if err := b.enqueue(n, longest+1, k); err != nil {
+			return nil, err
+		}
+	}
+	return b.choices(n, k)
+}
+
+// enqueue enqueues one token of each sequence and what brings the choice to the host.
+func (b *Batch) enqueue(n, longest, k int) error {
+	key := stepKey{n, b.bucket(longest), k}
+	if err := b.steps.run(b.stream, key, func() error { return b.step(key) }); err != nil {
+		return err
+	}
+	switch k {
+	case 0:
+		return nil
+	case 1:
+		return b.results.Start(b.stepIDs.Slice(0, n))
+	}
+	return b.results.Start(b.topValues.Slice(0, n), b.topIDs.Slice(0, n))
 }
 
 // prepare brings ids, positions and places to the device where it does not have them, and allocates for the choice.
@@ -199,13 +229,10 @@ func (b *Batch) step(key stepKey) error {
 	})
 }
 
-// choices returns the next token of each sequence.
+// choices waits for the step's results and returns the next token of each sequence.
 func (b *Batch) choices(n, k int) ([]int32, error) {
 	next := make([]int32, n)
-	switch k {
-	case 1:
-		return next, b.stepIDs.Slice(0, n).ReadInt32s(next)
-	case 0:
+	if k == 0 {
 		rows, err := b.read(b.work.Logits(n))
 		if err != nil {
 			return nil, err
@@ -215,17 +242,20 @@ func (b *Batch) choices(n, k int) ([]int32, error) {
 		}
 		return next, nil
 	}
-	values, err := b.read(b.topValues.Slice(0, n))
-	ids := make([]int32, n*k)
-	if err == nil {
-		err = b.topIDs.Slice(0, n).ReadInt32s(ids)
-	}
+	bits, err := b.results.Wait()
 	if err != nil {
 		return nil, err
 	}
+	if k == 1 {
+		for i := range next {
+			next[i] = int32(bits[i])
+		}
+		return next, nil
+	}
 	for i, s := range b.active {
 		own := b.candidates(s.chooser)
-		next[i] = choose(s.chooser, values[i*k:i*k+own], ids[i*k:i*k+own])
+		values, ids := unpack(bits[i*k:i*k+own], bits[(n+i)*k:(n+i)*k+own])
+		next[i] = choose(s.chooser, values, ids)
 	}
 	return next, nil
 }

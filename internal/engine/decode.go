@@ -32,45 +32,91 @@ func (r *runner) candidates(c Chooser) int {
 // noChoice says that nothing was computed from the logits yet.
 const noChoice = -1
 
-// Next chooses a token by the logits after the newest Prefill or Step, and waits for them. At most four bytes a token
-// come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
-func (s *Session) Next(c Chooser) (id int32, err error) {
-	start := time.Now()
+// Next chooses a token by the logits after the newest Prefill or Step, and waits for them; asked again it returns the same.
+// At most four bytes a token come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
+//
+// A greedy choice is in the GPU's memory before the host has it, so the step that feeds it is enqueued before Next waits:
+// the Step that follows finds it done or under way. Where another token is fed, or none, that step was for nothing: what
+// it wrote lies beyond what the session counts as its tokens, and is written anew by the next Prefill or Step.
+func (s *Session) Next(c Chooser) (int32, error) {
+	if s.next != noChoice {
+		return s.next, nil
+	}
 	if s.logits == nil {
 		return 0, fmt.Errorf("engine: no logits to choose by: %w", gpu.ErrInvalid)
 	}
 	k := s.candidates(c)
+	id, err := s.choice(k, c)
+	if err != nil {
+		s.forget()
+		return 0, err
+	}
+	now := time.Now()
+	if !s.newest.IsZero() {
+		s.stats.DecodeTokens++
+		s.stats.DecodeTime += now.Sub(s.newest)
+	}
+	s.newest, s.next = now, id
+	return id, nil
+}
+
+// choice returns the token that c chooses among the k likeliest.
+func (s *Session) choice(k int, c Chooser) (int32, error) {
 	if err := s.prepareChoice(k); err != nil {
 		return 0, err
 	}
 	if s.chosen != k {
-		if err := tensor.Try(func() { s.choose(k) }); err != nil {
+		s.results.Drop()
+		err := tensor.Try(func() { s.choose(k) })
+		if err == nil {
+			err = s.fetch(k)
+		}
+		if err != nil {
 			return 0, err
 		}
-		s.chosen, s.onDevice = k, noChoice
+		s.chosen = k
 	}
+	if k == 0 {
+		row, err := s.read(s.logits)
+		if err != nil {
+			return 0, err
+		}
+		return c.Choose(row, nil), nil
+	}
+	if k == 1 && s.lookAhead && s.Room() > 0 {
+		if err := s.enqueue(k); err != nil {
+			return 0, err
+		}
+		s.ahead = true
+	}
+	bits, err := s.results.Wait()
+	if err != nil {
+		return 0, err
+	}
+	if k == 1 {
+		return int32(bits[0]), nil
+	}
+	return c.Choose(unpack(bits[:k], bits[k:])), nil
+}
+
+// unpack returns candidates as a Chooser takes them.
+func unpack(valueBits, idBits []uint32) (values []float32, ids []int32) {
+	values, ids = make([]float32, len(valueBits)), make([]int32, len(idBits))
+	for i := range values {
+		values[i], ids[i] = math.Float32frombits(valueBits[i]), int32(idBits[i])
+	}
+	return values, ids
+}
+
+// fetch starts to bring the k candidates of the newest logits to the host.
+func (s *Session) fetch(k int) error {
 	switch k {
-	case 1:
-		var one [1]int32
-		if err = s.stepID.ReadInt32s(one[:]); err == nil {
-			id, s.onDevice = one[0], int64(one[0])
-		}
 	case 0:
-		var row []float32
-		if row, err = s.read(s.logits); err == nil {
-			id = c.Choose(row, nil)
-		}
-	default:
-		var values []float32
-		ids := make([]int32, k)
-		if values, err = s.read(s.topValues); err == nil {
-			if err = s.topIDs.ReadInt32s(ids); err == nil {
-				id = c.Choose(values, ids)
-			}
-		}
+		return nil
+	case 1:
+		return s.results.Start(s.stepID)
 	}
-	s.stats.DecodeTime += time.Since(start)
-	return id, err
+	return s.results.Start(s.topValues, s.topIDs)
 }
 
 // Step feeds a token, so that Next can choose the one after it with c. On a GPU it returns before the work is done.
@@ -84,25 +130,44 @@ func (s *Session) Step(id int32, c Chooser) error {
 	if err := s.model.CheckIDs([]int32{id}); err != nil {
 		return err
 	}
-	start := time.Now()
-	key := stepKey{1, s.bucket(len(s.tokens) + 1), s.candidates(c)}
-	err := s.prepareChoice(key.candidates)
-	if err == nil && s.onDevice != int64(id) {
-		err = s.stepID.WriteInt32s([]int32{id})
-	}
-	s.onDevice, s.chosen = noChoice, noChoice
-	if err == nil {
-		err = s.steps.run(s.stream, key, func() error { return s.step(key) })
-	}
-	if err != nil {
-		s.logits = nil // the position on the device may have moved: only a Prefill helps
+	k := s.candidates(c)
+	if s.ahead && id == s.next {
+		k = 1
+	} else if err := s.feed(id, k); err != nil {
+		s.forget() // the position on the device may have moved: only a Prefill helps
 		return err
 	}
 	s.tokens = append(s.tokens, id)
-	s.chosen = key.candidates
-	s.stats.DecodeTokens++
-	s.stats.DecodeTime += time.Since(start)
+	s.chosen, s.next, s.ahead = k, noChoice, false
 	return nil
+}
+
+// feed enqueues the step of an id that the host chose.
+func (s *Session) feed(id int32, k int) error {
+	if err := s.prepareChoice(k); err != nil {
+		return err
+	}
+	if s.ahead { // of another id
+		if err := s.stepPosition.WriteInt32s([]int32{int32(len(s.tokens))}); err != nil {
+			return err
+		}
+	}
+	if s.ahead || s.chosen != 1 || s.next != id {
+		if err := s.stepID.WriteInt32s([]int32{id}); err != nil {
+			return err
+		}
+	}
+	s.results.Drop()
+	return s.enqueue(k)
+}
+
+// enqueue enqueues the step of the id and position on the device, and what brings its k candidates to the host.
+func (s *Session) enqueue(k int) error {
+	key := stepKey{1, s.bucket(len(s.tokens) + 1), k}
+	if err := s.steps.run(s.stream, key, func() error { return s.step(key) }); err != nil {
+		return err
+	}
+	return s.fetch(k)
 }
 
 // step enqueues one token: everything that changes from one to the next is read from device memory.
@@ -153,7 +218,7 @@ func (s *Session) Ban(ids []int32) error {
 		return nil
 	}
 	s.bannedIDs = slices.Clone(ids)
-	s.logits = nil
+	s.forget()
 	s.steps.drop(all) // they were captured with or without the old ones
 	s.banned.Free()
 	s.banned = nil

@@ -29,6 +29,14 @@ type runner struct {
 	ids, positions *tensor.Tensor // [chunk] of a prompt
 	sequence       *tensor.Tensor // [1]: where in the cache it goes
 	row            []float32      // logits on the host
+
+	// Of generation: captured steps, and the results of those that the host has not looked at yet.
+	steps   steps
+	results *tensor.Readback
+	// lookAhead says that a step is worth enqueuing before the host has seen the token that it feeds: the device has it
+	// already, and works on while the host decodes text. On a CPU there is nothing to win: a call returns when its work is
+	// done.
+	lookAhead bool
 }
 
 // open allocates. rows is how many a pass may have besides those of a chunk. The caller closes the runner, also after an
@@ -41,9 +49,11 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		o.Chunk = DefaultChunk
 	}
 	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
+	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory
 	if r.stream, err = m.Device().NewStream(); err != nil {
 		return err
 	}
+	r.results = tensor.NewReadback(r.stream)
 	if r.cache, err = m.NewCache(r.stream, sequences, o.Context, o.KVType); err != nil {
 		return err
 	}
@@ -65,6 +75,8 @@ func (r *runner) ints(lengths map[**tensor.Tensor]int) (err error) {
 
 // close gives everything back.
 func (r *runner) close() error {
+	r.steps.drop(all)
+	r.results.Close()
 	r.cache.Free()
 	r.work.Free()
 	r.ids.Free()
