@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/engine"
 	"github.com/vibrant-ml/vibrant/internal/gguf"
 	"github.com/vibrant-ml/vibrant/internal/model"
 	"github.com/vibrant-ml/vibrant/tensor"
@@ -63,21 +64,26 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	if !d.Info().HostMemory {
 		p.Limit = min(p.Limit, free)
 	}
-	weights, err := shape.WeightBytes(f, d)
+	weights, loading, err := shape.ModelBytes(f, d, p.Context)
 	if err != nil {
 		return nil, err
 	}
+	weights -= shape.TableBytes(p.Context)
 	need := func(context int) Memory {
-		return Memory{Weights: weights + shape.TableBytes(context), Cache: shape.CacheBytes(1, context, p.kvType),
-			Workspace: shape.WorkspaceBytes(min(c.chunk, context), 1)}
+		return sessionMemory(shape, weights+shape.TableBytes(context), context, c.chunk, p.kvType)
+	}
+	// While it is loaded, the largest weight is there twice, but no session yet.
+	most := func(context int) int64 {
+		m := need(context)
+		return m.Weights + max(m.Cache+m.Workspace, loading)
 	}
 	p.Memory = need(p.Context)
-	p.Fits = p.Memory.Total() <= p.Limit
+	p.Fits = most(p.Context) <= p.Limit
 	// The need grows with the context: bisect for the largest that fits.
 	low, high := 0, max(shape.Context, p.Context)
 	for low < high {
 		middle := (low + high + 1) / 2
-		if need(middle).Total() <= p.Limit {
+		if most(middle) <= p.Limit {
 			low = middle
 		} else {
 			high = middle - 1
@@ -85,6 +91,17 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	}
 	p.LargestContext = low
 	return p, nil
+}
+
+// sessionMemory returns what a model and one session take.
+func sessionMemory(shape *model.Config, weights int64, context, chunk int, kv tensor.DType) Memory {
+	cache, workspace := engine.SessionBytes(shape, engine.Options{Context: context, Chunk: chunk, KVType: kv})
+	return Memory{Weights: weights, Cache: cache, Workspace: workspace}
+}
+
+// memory returns what the model and one session take, as PredictFit foretells it.
+func (m *Model) memory() Memory {
+	return sessionMemory(&m.model.Config, m.model.Bytes(), m.config.context, m.config.chunk, m.kvType)
 }
 
 // allF32 reports whether all matrices are F32: then a cache in F16 would be the least exact part.

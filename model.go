@@ -13,20 +13,21 @@ import (
 
 // Info describes a loaded model.
 type Info struct {
-	Name               string     `json:"name"` // of the metadata, or else of the file
-	Architecture       string     `json:"architecture"`
-	Parameters         int64      `json:"parameters"`
-	Vocab              int        `json:"vocab"`
-	Layers             int        `json:"layers"`
-	Context            int        `json:"context"` // of a session
-	TrainedContext     int        `json:"trained_context"`
-	KVType             KVType     `json:"kv_type"`
-	HasTokenizer       bool       `json:"has_tokenizer"`
-	DecodeBytes        int64      `json:"decode_bytes"`          // of weights that one generated token reads
-	CacheBytesPerToken int64      `json:"cache_bytes_per_token"` // of keys and values
-	Memory             Memory     `json:"memory"`                // of the weights, and of one session
-	Device             DeviceInfo `json:"device"`
-	DeviceNote         string     `json:"device_note,omitempty"` // why "auto" took no GPU
+	Name               string        `json:"name"` // of the metadata, or else of the file
+	Architecture       string        `json:"architecture"`
+	Parameters         int64         `json:"parameters"`
+	Vocab              int           `json:"vocab"`
+	Layers             int           `json:"layers"`
+	Context            int           `json:"context"` // of a session
+	TrainedContext     int           `json:"trained_context"`
+	KVType             KVType        `json:"kv_type"`
+	HasTokenizer       bool          `json:"has_tokenizer"`
+	DecodeBytes        int64         `json:"decode_bytes"`          // of weights that one generated token reads
+	CacheBytesPerToken int64         `json:"cache_bytes_per_token"` // of keys and values
+	Memory             Memory        `json:"memory"`                // of the weights, and of one session
+	LoadTime           time.Duration `json:"load_ns"`               // of bringing the weights to the device
+	Device             DeviceInfo    `json:"device"`
+	DeviceNote         string        `json:"device_note,omitempty"` // why "auto" took no GPU
 }
 
 // Memory counts bytes by kind.
@@ -47,8 +48,7 @@ func (m *Model) Info() Info {
 		Name: m.name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
 		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1, m.kvType),
-		Memory: Memory{Weights: m.model.WeightBytes(), Cache: c.CacheBytes(1, m.config.context, m.kvType),
-			Workspace: c.WorkspaceBytes(min(m.config.chunk, m.config.context), 1)},
+		Memory: m.memory(), LoadTime: m.loadTime,
 		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
 	}
 	for _, t := range m.file.Tensors() {

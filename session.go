@@ -374,11 +374,9 @@ func (s *Session) Finish() FinishReason { return s.finish }
 // Stats says what the newest answer took.
 func (s *Session) Stats() Stats {
 	e := s.engine.Stats()
-	c := &s.model.model.Config
 	return Stats{
 		PrefillTokens: e.PrefillTokens, ReusedTokens: e.ReusedTokens, PrefillTime: e.PrefillTime,
 		DecodeTokens: e.DecodeTokens, DecodeTime: e.DecodeTime, ContextUsed: len(s.engine.Tokens()),
-		Memory: Memory{Weights: s.model.model.WeightBytes(), Cache: c.CacheBytes(1, s.model.config.context, s.model.kvType),
-			Workspace: c.WorkspaceBytes(min(s.model.config.chunk, s.model.config.context), 1)},
+		Memory: s.model.memory(),
 	}
 }

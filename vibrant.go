@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/chat"
@@ -151,6 +152,7 @@ type Model struct {
 	deviceNote string
 	model      *model.Model
 	kvType     tensor.DType
+	loadTime   time.Duration
 	tokenizer  *Tokenizer // nil: the file has none
 	template   *chat.Template
 	life       lifetime
@@ -240,10 +242,12 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
 	m.config.context = fit.Context
+	start := time.Now()
 	m.model, err = model.Load(ctx, f, m.device, model.Options{Context: fit.Context, Progress: c.progress})
 	if err != nil {
 		return nil, err
 	}
+	m.loadTime = time.Since(start)
 	if !m.device.Info().HostMemory {
 		f.Close() // the weights are on the GPU; what is kept of the file was copied
 	}

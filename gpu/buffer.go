@@ -36,6 +36,22 @@ func (s *Stream) Alloc(bytes int64) (*Buffer, error) {
 // must be new, and lives as long as the object that it is a part of.
 func (s *Stream) AllocInto(b *Buffer, bytes int64) error {
 	blk, err := s.dev.pool.get(s, bytes)
+	return b.hold(s, blk, bytes, err)
+}
+
+// Reserve is Alloc for the few large pieces that live long, such as a model's weights: of the size asked for (up to 256
+// bytes) instead of the next size class, and given back to the device by Free, which waits for the device's work, instead
+// of being kept for later.
+func (s *Stream) Reserve(bytes int64) (*Buffer, error) {
+	b := new(Buffer)
+	blk, err := s.dev.pool.reserve(s, bytes)
+	if err := b.hold(s, blk, bytes, err); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Buffer) hold(s *Stream, blk *block, bytes int64, err error) error {
 	if err != nil {
 		return err
 	}

@@ -129,6 +129,18 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
 	}
 	class, size := sizeClass(bytes)
+	return p.serve(s, class, size, bytes)
+}
+
+// reserve returns a block of that many bytes, up to the grain, that goes back to the device when it is given back.
+func (p *Pool) reserve(s *Stream, bytes int64) (*block, error) {
+	if bytes < 0 || bytes > maxSize {
+		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
+	}
+	return p.serve(s, exact, max(grain, (bytes+grain-1)&^(grain-1)), bytes)
+}
+
+func (p *Pool) serve(s *Stream, class int, size, bytes int64) (*block, error) {
 	p.mu.Lock()
 	if p.closed || s.closed.Load() || p.dev.lost.Load() != nil {
 		p.mu.Unlock()
@@ -157,6 +169,9 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 
 // cached takes a kept block that s may use at once, nil if there is none. The caller holds mu.
 func (p *Pool) cached(s *Stream, class int) *block {
+	if class == exact {
+		return nil
+	}
 	c := s.capture.Load()
 	if c != nil {
 		if free := c.free[class]; len(free) > 0 {
@@ -223,6 +238,9 @@ func (p *Pool) keep(b *block, c *capture) {
 // move takes a block that another stream gave back, and orders s after what that stream has enqueued. It returns nil
 // where there is none, or where the other stream is busy enqueuing: waiting for it could take longer than the device.
 func (p *Pool) move(s *Stream, class int) *block {
+	if class == exact {
+		return nil
+	}
 	p.mu.Lock()
 	var b *block
 	for _, other := range p.streams {
@@ -329,6 +347,10 @@ func (b *block) release() { b.pool.put(b) }
 
 // put takes back one reference to a block.
 func (p *Pool) put(b *block) {
+	if b.class == exact {
+		p.unreserve(b)
+		return
+	}
 	p.mu.Lock()
 	if len(b.users) > 0 && b.refs == 1 && !p.closed {
 		users := b.users
@@ -348,6 +370,29 @@ func (p *Pool) put(b *block) {
 	}
 	defer p.mu.Unlock()
 	p.drop(b)
+}
+
+// unreserve takes back one reference to a reserved block, and gives it to the device with the last.
+func (p *Pool) unreserve(b *block) {
+	p.dev.life.RLock()
+	defer p.dev.life.RUnlock()
+	p.mu.Lock()
+	last := false
+	if !p.closed {
+		if c := b.owner.capture.Load(); c != nil {
+			p.keep(b, c)
+		}
+		b.refs--
+		last = b.refs == 0
+	}
+	if last {
+		delete(p.blocks, b)
+		p.stats.InUse -= b.size
+	}
+	p.mu.Unlock()
+	if last {
+		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
+	}
 }
 
 func (p *Pool) putAll(blocks []*block) {

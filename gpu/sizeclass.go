@@ -11,6 +11,7 @@ const (
 	perDoubling = 8
 	maxSize     = int64(1) << 46 // 64 TiB: far above any device
 	classes     = linearSteps + perDoubling*(46-12)
+	exact       = -1 // the class of blocks that were reserved: of the size asked for, up to the grain, and not kept
 )
 
 // sizeClass returns the class that serves a request of that many bytes, and the size of its blocks, which is at least

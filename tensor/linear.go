@@ -94,31 +94,32 @@ func (t *Tensor) Pack() error {
 	if err := t.buffer.Err(); err != nil {
 		return err
 	}
-	bytes, err := t.Device().PackedSize(t.weight(t.ptr()))
-	if bytes == 0 || errors.Is(err, gpu.ErrUnsupported) {
-		return nil
-	}
-	if err != nil {
+	bytes, err := packedSize(t.Device(), t.weight(t.ptr()))
+	if err != nil || bytes == 0 {
 		return err
 	}
 	b, err := t.Stream().Alloc(bytes)
 	if err != nil {
 		return err
 	}
-	out := &Tensor{dtype: t.dtype, shape: t.shape, n: t.n, packed: true, buffer: b}
-	err = Try(func() {
-		exec("pack", t.Stream(), 1, func(k kernel.Stream, p pointers) error {
-			return k.WeightPack(p[0], t.weight(p[1]))
-		}, out, t)
-	})
-	if err != nil {
+	out := &Tensor{dtype: t.dtype, shape: t.shape, n: t.n, packed: true, packedBytes: bytes, buffer: b}
+	if err := PackInto(out, t); err != nil {
 		b.Free()
 		return err
 	}
 	t.freeCopies()
 	t.buffer.Free()
-	t.buffer, t.offset, t.packed = b, 0, true
+	t.buffer, t.offset, t.packed, t.packedBytes = b, 0, true, bytes
 	return nil
+}
+
+// packedSize returns the bytes of a weight's packed form, 0 where the device has none or gains nothing from it.
+func packedSize(d *gpu.Device, w kernel.Weight) (int64, error) {
+	bytes, err := d.PackedSize(w)
+	if errors.Is(err, gpu.ErrUnsupported) {
+		return 0, nil
+	}
+	return bytes, err
 }
 
 // Packed reports whether Pack has rearranged the tensor.

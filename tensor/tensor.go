@@ -64,6 +64,8 @@ type Tensor struct {
 	offset int64
 	buffer *gpu.Buffer
 
+	packedBytes int64 // of a packed weight
+
 	mu     sync.Mutex
 	copies map[*gpu.Device]*Tensor // of a weight, on the devices where ops wanted it
 }
@@ -229,7 +231,7 @@ func (t *Tensor) Len() int { return t.n }
 // Bytes returns the size of the data, as stored or packed.
 func (t *Tensor) Bytes() int64 {
 	if t.packed {
-		return t.buffer.Size()
+		return t.packedBytes
 	}
 	return t.dtype.Bytes(t.n)
 }

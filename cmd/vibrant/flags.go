@@ -87,6 +87,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 			fmt.Fprintf(e, "device: %s\n", info.DeviceNote)
 		}
 		fmt.Fprintf(e, "model: %s, %s, %s parameters, context %d of %d\n", info.Name, info.Architecture, quantity(float64(info.Parameters)), info.Context, info.TrainedContext)
+		fmt.Fprintf(e, "loaded: %s in %.2f s, %sB/s\n", byteSize(info.Memory.Weights), info.LoadTime.Seconds(), quantity(float64(info.Memory.Weights)/info.LoadTime.Seconds()))
 	}
 	return model, nil
 }

@@ -62,6 +62,12 @@ func New(m *model.Model, o Options) (*Session, error) {
 	return s, nil
 }
 
+// SessionBytes predicts the memory of a session on the device: its cache, and everything else.
+func SessionBytes(c *model.Config, o Options) (cache, workspace int64) {
+	chunk := min(max(o.Chunk, 1), o.Context)
+	return c.CacheBytes(1, o.Context, o.KVType), c.WorkspaceBytes(chunk, min(max(o.LogitRows, 1), o.Context))
+}
+
 // Close gives the session's memory back. Closing twice is harmless.
 func (s *Session) Close() error {
 	for _, t := range []*tensor.Tensor{s.stepID, s.stepPosition, s.banned, s.topValues, s.topIDs} {

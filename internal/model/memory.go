@@ -2,8 +2,6 @@ package model
 
 import (
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/gguf"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -11,14 +9,19 @@ import (
 type Cache struct {
 	K, V                []*tensor.Tensor
 	Sequences, Capacity int
+	memory              *tensor.Arena
 }
 
 // NewCache allocates a cache in the order of a stream; its contents are undefined until they are written.
 func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType) (*Cache, error) {
-	c := &Cache{Sequences: sequences, Capacity: capacity}
+	memory, err := tensor.NewArena(s, m.CacheBytes(sequences, capacity, t))
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{Sequences: sequences, Capacity: capacity, memory: memory}
 	for range m.Layers {
 		for _, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
-			x, err := tensor.New(s, t, sequences, m.KVHeads, capacity, m.HeadDim)
+			x, err := memory.New(t, sequences, m.KVHeads, capacity, m.HeadDim)
 			if err != nil {
 				c.Free()
 				return nil, err
@@ -31,20 +34,14 @@ func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType)
 
 // Free gives the memory back. Freeing nil or twice is harmless.
 func (c *Cache) Free() {
-	if c == nil {
-		return
-	}
-	for i := range c.K {
-		c.K[i].Free()
-	}
-	for i := range c.V {
-		c.V[i].Free()
+	if c != nil {
+		c.memory.Free()
 	}
 }
 
 // CacheBytes returns the size of a cache.
 func (c *Config) CacheBytes(sequences, capacity int, t tensor.DType) int64 {
-	return 2 * int64(c.Layers) * int64(sequences) * t.Bytes(c.KVHeads*capacity*c.HeadDim)
+	return 2 * int64(c.Layers) * tensor.Aligned(int64(sequences)*t.Bytes(c.KVHeads*capacity*c.HeadDim))
 }
 
 // Workspace holds the activations of one pass. Its memory is allocated once, so that captured graphs find it again.
@@ -53,6 +50,7 @@ type Workspace struct {
 	logits    *tensor.Tensor // [LogitRows][Vocab]
 	LogitRows int
 	views     map[int]*activations
+	memory    *tensor.Arena
 }
 
 // activations are the tensors of a pass over n rows. What has several names is one piece of memory in several shapes.
@@ -64,26 +62,35 @@ type activations struct {
 	gate, up              *tensor.Tensor // [n][FeedForward]
 }
 
+// pieces lists what the workspace of passes of up to that many rows consists of.
+func (c *Config) pieces(w *Workspace, rows, logitRows int) []piece {
+	a, q, kv := &w.full, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return []piece{
+		{&a.x, rows, c.Hidden}, {&a.norm, rows, c.Hidden}, {&a.out, rows, c.Hidden},
+		{&a.q, rows, q}, {&a.k, rows, kv}, {&a.v, rows, kv}, {&a.attended, rows, q},
+		{&a.gate, rows, c.FeedForward}, {&a.up, rows, c.FeedForward},
+		{&w.logits, logitRows, c.Vocab},
+	}
+}
+
+// piece is one F32 tensor [rows][cols] of a workspace.
+type piece struct {
+	place      **tensor.Tensor
+	rows, cols int
+}
+
 // NewWorkspace allocates the activations of passes of up to that many rows.
 func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
-	w := &Workspace{LogitRows: logitRows, views: map[int]*activations{}}
-	q, kv := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim
-	a := &w.full
-	for _, t := range []struct {
-		place      **tensor.Tensor
-		rows, cols int
-	}{
-		{&a.x, rows, m.Hidden}, {&a.norm, rows, m.Hidden}, {&a.out, rows, m.Hidden},
-		{&a.q, rows, q}, {&a.k, rows, kv}, {&a.v, rows, kv}, {&a.attended, rows, q},
-		{&a.gate, rows, m.FeedForward}, {&a.up, rows, m.FeedForward},
-		{&w.logits, logitRows, m.Vocab},
-	} {
-		x, err := tensor.New(s, tensor.F32, t.rows, t.cols)
-		if err != nil {
+	memory, err := tensor.NewArena(s, m.WorkspaceBytes(rows, logitRows))
+	if err != nil {
+		return nil, err
+	}
+	w := &Workspace{LogitRows: logitRows, views: map[int]*activations{}, memory: memory}
+	for _, p := range m.pieces(w, rows, logitRows) {
+		if *p.place, err = memory.New(tensor.F32, p.rows, p.cols); err != nil {
 			w.Free()
 			return nil, err
 		}
-		*t.place = x
 	}
 	return w, nil
 }
@@ -93,18 +100,17 @@ func (w *Workspace) Logits(rows int) *tensor.Tensor { return w.logits.Slice(0, r
 
 // WorkspaceBytes returns the size of a workspace.
 func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
-	perRow := 3*c.Hidden + 2*c.Heads*c.HeadDim + 2*c.KVHeads*c.HeadDim + 2*c.FeedForward
-	return 4 * (int64(rows)*int64(perRow) + int64(logitRows)*int64(c.Vocab))
+	var sum int64
+	for _, p := range c.pieces(&Workspace{}, rows, logitRows) {
+		sum += tensor.Aligned(4 * int64(p.rows) * int64(p.cols))
+	}
+	return sum
 }
 
 // Free gives the memory back. Freeing nil or twice is harmless.
 func (w *Workspace) Free() {
-	if w == nil {
-		return
-	}
-	a := &w.full
-	for _, t := range []*tensor.Tensor{a.x, a.norm, a.out, a.q, a.k, a.v, a.attended, a.gate, a.up, w.logits} {
-		t.Free()
+	if w != nil {
+		w.memory.Free()
 	}
 }
 
@@ -126,26 +132,3 @@ func (m *Model) rows(w *Workspace, n int) *activations {
 	}
 	return a
 }
-
-// WeightBytes predicts what the weights of f take on a device: in packed form where the device packs.
-func (c *Config) WeightBytes(f *gguf.File, d *gpu.Device) (int64, error) {
-	found, specs, err := c.find(f)
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, s := range specs {
-		t := found[s.name]
-		bytes := t.Bytes
-		if s.rows == 0 {
-			bytes = 4 * int64(s.cols) // vectors become F32
-		} else if packed, err := d.PackedSize(kernel.Weight{Type: kernel.DType(t.Type), Rows: s.rows, Cols: s.cols}); err == nil && packed > 0 {
-			bytes = packed
-		}
-		sum += bytes
-	}
-	return sum, nil
-}
-
-// TableBytes returns the size of the RoPE tables for a context.
-func (c *Config) TableBytes(context int) int64 { return 2 * 4 * int64(context) * int64(c.RoPE.Dim/2) }

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/fake"
 	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
 	"github.com/vibrant-ml/vibrant/internal/testmodel"
 )
 
@@ -190,41 +192,68 @@ func TestRoPEScaling(t *testing.T) {
 	}
 }
 
-// TestPredictedMemoryIsAllocated compares what is computed in advance with what tensors take.
+// TestPredictedMemoryIsAllocated compares what is computed in advance with what a GPU's pool hands out.
 func TestPredictedMemoryIsAllocated(t *testing.T) {
-	d := gpu.CPU()
-	f := file(t, nil, testmodel.Tiny)
-	m, err := Load(context.Background(), f, d, Options{})
+	d, err := gpu.OpenBackend(fake.New(fake.Config{}), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
-	if n, err := m.Config.WeightBytes(f, d); err != nil || n != m.WeightBytes() {
-		t.Errorf("weights: %d, %v, are %d", n, err, m.WeightBytes())
-	}
-	c, err := m.NewCache(d.Stream(), 3, 100, 1)
+	defer d.Close()
+	shape := testmodel.Tiny
+	shape.Hidden, shape.FeedForward = 256, 512
+	stored := file(t, nil, shape)
+	quantized, err := gguf.FromBytes(testmodel.Retype(stored, quantize))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Free()
-	var sum int64
-	for i := range c.K {
-		sum += c.K[i].Bytes() + c.V[i].Bytes()
+	for name, f := range map[string]*gguf.File{"f32": stored, "q8_0, halves as vectors": quantized} {
+		t.Run(name, func(t *testing.T) {
+			used := func() int64 { return d.Pool().Stats().InUse }
+			var before int64
+			step := func(what string, predicted int64) {
+				t.Helper()
+				if n := used() - before; n != predicted {
+					t.Errorf("%s: predicted %d bytes, are %d", what, predicted, n)
+				}
+				before = used()
+			}
+			before = used()
+			m, err := Load(context.Background(), f, d, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			predicted, _, err := m.Config.ModelBytes(f, d, m.MaxContext())
+			if err != nil || predicted != m.Bytes() {
+				t.Errorf("predicted %d, %v, said to be %d", predicted, err, m.Bytes())
+			}
+			step("model", predicted)
+			c, err := m.NewCache(d.Stream(), 3, 100, kernel.F16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step("cache", m.CacheBytes(3, 100, kernel.F16))
+			w, err := m.NewWorkspace(d.Stream(), 17, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step("workspace", m.WorkspaceBytes(17, 5))
+			w.Free()
+			c.Free()
+			m.Close()
+			if n := used(); n != 0 {
+				t.Errorf("%d bytes are left", n)
+			}
+			if s := d.Pool().Stats(); s.Cached > 1<<20 {
+				t.Errorf("%d bytes are kept", s.Cached)
+			}
+		})
 	}
-	if n := m.CacheBytes(3, 100, 1); n != sum {
-		t.Errorf("cache: %d, is %d", n, sum)
+}
+
+// quantize makes matrices Q8_0 and vectors F16, with whatever values.
+func quantize(t *gguf.Tensor, data []byte) (gguf.Type, []byte) {
+	if len(t.Dims) == 2 {
+		return gguf.Q8_0, make([]byte, len(data)/4/32*34)
 	}
-	w, err := m.NewWorkspace(d.Stream(), 17, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Free()
-	a := w.full
-	sum = w.logits.Bytes()
-	for _, n := range []int64{a.x.Bytes(), a.norm.Bytes(), a.out.Bytes(), a.q.Bytes(), a.k.Bytes(), a.v.Bytes(), a.attended.Bytes(), a.gate.Bytes(), a.up.Bytes()} {
-		sum += n
-	}
-	if n := m.WorkspaceBytes(17, 5); n != sum {
-		t.Errorf("workspace: %d, is %d", n, sum)
-	}
+	return gguf.F16, make([]byte, len(data)/2)
 }

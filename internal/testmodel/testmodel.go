@@ -136,6 +136,25 @@ func Reciter(words ...string) []byte {
 	return Bytes(w)
 }
 
+// Retype returns a copy of a file in which change has replaced types and data of tensors; the metadata stays.
+func Retype(f *gguf.File, change func(t *gguf.Tensor, data []byte) (gguf.Type, []byte)) []byte {
+	w := &gguf.Writer{}
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		w.Set(key, v.Any())
+	}
+	for i := range f.Tensors() {
+		t := &f.Tensors()[i]
+		data, err := f.Data(t)
+		if err != nil {
+			panic(err)
+		}
+		typ, data := change(t, data)
+		w.AddTensor(t.Name, typ, t.Dims, data)
+	}
+	return Bytes(w)
+}
+
 // Bytes returns the file, or panics where the writer refuses it.
 func Bytes(w *gguf.Writer) []byte {
 	var b bytes.Buffer

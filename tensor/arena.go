@@ -1,0 +1,106 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Arena is one piece of device memory that several tensors are cut from: what lives and dies together takes exactly its
+// size, and one allocation. Free of any of its tensors frees them all.
+type Arena struct {
+	stream *gpu.Stream
+	buffer *gpu.Buffer
+	used   int64
+}
+
+// arenaAlignment is that of the device's own allocations.
+const arenaAlignment = 256
+
+// Aligned returns what a tensor of that many bytes takes in an arena.
+func Aligned(bytes int64) int64 { return (bytes + arenaAlignment - 1) &^ (arenaAlignment - 1) }
+
+// NewArena reserves memory in the order of a stream: the sum of Aligned over the tensors to come.
+func NewArena(s *gpu.Stream, bytes int64) (*Arena, error) {
+	b, err := s.Reserve(bytes)
+	if err != nil {
+		return nil, err
+	}
+	return &Arena{stream: s, buffer: b}, nil
+}
+
+// New cuts off a tensor with undefined contents. gpu.ErrOutOfMemory says that the arena is used up.
+func (a *Arena) New(dtype DType, shape ...int) (*Tensor, error) {
+	n, err := elements("new", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return a.cut(&Tensor{dtype: dtype, shape: append([]int(nil), shape...), n: n}, dtype.Bytes(n))
+}
+
+// NewPacked cuts off a matrix of weights in the form that its device reads fastest, for PackInto to fill; nil where the
+// device gains nothing from packing.
+func (a *Arena) NewPacked(dtype DType, rows, cols int) (*Tensor, error) {
+	bytes, err := PackedSize(a.stream.Device(), dtype, rows, cols)
+	if err != nil || bytes == 0 {
+		return nil, err
+	}
+	return a.cut(&Tensor{dtype: dtype, shape: []int{rows, cols}, n: rows * cols, packed: true, packedBytes: bytes}, bytes)
+}
+
+func (a *Arena) cut(t *Tensor, bytes int64) (*Tensor, error) {
+	if bytes > a.buffer.Size()-a.used {
+		return nil, fmt.Errorf("tensor: %d bytes of an arena of %d with %d used: %w", bytes, a.buffer.Size(), a.used, gpu.ErrOutOfMemory)
+	}
+	t.buffer, t.offset = a.buffer, a.used
+	a.used = min(a.used+Aligned(bytes), a.buffer.Size())
+	return t, nil
+}
+
+// Reset makes the whole arena free for other tensors. Those that were cut before share its memory with them: it is for
+// memory that is used in turns, in the order of the stream.
+func (a *Arena) Reset() { a.used = 0 }
+
+// Free gives the memory back. Freeing nil or twice is harmless.
+func (a *Arena) Free() {
+	if a != nil {
+		a.buffer.Free()
+	}
+}
+
+// PackedSize returns the bytes of a matrix of weights in packed form, 0 where the device gains nothing from packing.
+func PackedSize(d *gpu.Device, dtype DType, rows, cols int) (int64, error) {
+	return packedSize(d, kernel.Weight{Type: dtype, Rows: rows, Cols: cols})
+}
+
+// PackInto fills dst, of Arena.NewPacked, with the weights of src as stored, on the same device.
+func PackInto(dst, src *Tensor) error {
+	if !dst.packed || src.packed || dst.dtype != src.dtype || len(src.shape) != 2 || dst.shape[0] != src.shape[0] || dst.shape[1] != src.shape[1] {
+		return &ShapeError{"pack", fmt.Sprintf("%v %s into %v %s", src.dtype, shapeString(src.shape), dst.dtype, shapeString(dst.shape))}
+	}
+	return Try(func() {
+		exec("pack", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+			return k.WeightPack(p[0], src.weight(p[1]))
+		}, dst, src)
+	})
+}
+
+// Source is data that a tensor is to be filled with, as stored.
+type Source struct {
+	To *Tensor
+	// Read fills dst with the data from a byte offset on. It is called from several goroutines at once.
+	Read func(dst []byte, offset int64) error
+	// Then is called in order once the copies are enqueued: what it enqueues finds the data. It may be nil.
+	Then func() error
+}
+
+// Upload fills tensors of one stream: see gpu.Stream.Upload.
+func Upload(ctx context.Context, s *gpu.Stream, sources []Source) error {
+	uploads := make([]gpu.Upload, len(sources))
+	for i, x := range sources {
+		uploads[i] = gpu.Upload{To: x.To.buffer, At: x.To.offset, Bytes: x.To.Bytes(), Read: x.Read, Then: x.Then}
+	}
+	return s.Upload(ctx, uploads)
+}
