@@ -1,9 +1,9 @@
-/* cpu_matmul.c: C = A B in float32.
+/* cpu_matmul.c: C = A B in float32, of matrices stored with any strides, transposed or not.
  *
  * A thread takes a tile of C, 32 columns wide and up to 96 rows high. It copies 512 rows of these columns of B into a
  * panel (64 KiB, in the second-level cache) and runs groups of six rows of A past it: twelve vector accumulators, so that
  * one load of B and one broadcast of A feed six multiply-adds (Goto & van de Geijn 2008, with B's role as the packed
- * side). 16-bit operands are widened while they are copied. */
+ * side). 16-bit operands are widened, and transposed ones turned, while they are copied; A is copied as a whole then. */
 #include "cpu_matmul.h"
 
 #if VB_X86
@@ -125,55 +125,114 @@ void vb_cpu_panel_transpose(float *panel, const float *rows, int64_t ld, int64_t
 
 typedef struct matmul_job {
     void *c;
-    const float *a; /* widened where the type is not F32 */
+    const float *a; /* [m] rows of k, a_stride apart: widened and turned where they are stored otherwise */
     const void *b;
     vb_dtype type;
     vb_simd simd;
-    int64_t m, k, n, tile_rows, tiles; /* tiles: of rows */
-    float *scratch;                    /* a worker: a panel and a tile of sums */
+    int64_t m, k, n, a_stride, b_stride, c_stride;
+    int b_transposed;
+    int64_t tile_rows, tiles, worker_floats; /* tiles: of rows */
+    float *scratch;                          /* a worker: a panel, a tile of sums, and columns of a transposed 16-bit B */
 } matmul_job;
 
-enum { WORKER_FLOATS = DEPTH * VB_PANEL + TILE_ROWS * VB_PANEL };
+enum { PANEL_FLOATS = DEPTH * VB_PANEL, SUM_FLOATS = TILE_ROWS * VB_PANEL };
+
+/* Rows p .. p + depth - 1 and columns col .. col + width - 1 of B as a panel. */
+static void load_panel(const matmul_job *j, float *panel, float *columns, int64_t p, int64_t depth, int64_t col, int64_t width) {
+    if (!j->b_transposed) {
+        for (int64_t q = 0; q < depth; q++) {
+            vb_cpu_load(panel + q * VB_PANEL, vb_at(j->b, j->type, (p + q) * j->b_stride + col), j->type, width, j->simd);
+            for (int64_t i = width; i < VB_PANEL; i++) panel[q * VB_PANEL + i] = 0;
+        }
+        return;
+    }
+    const float *rows = vb_at(j->b, j->type, col * j->b_stride + p);
+    int64_t stride = j->b_stride;
+    if (j->type != VB_F32) {
+        for (int64_t i = 0; i < width; i++)
+            vb_cpu_load(columns + i * DEPTH, vb_at(j->b, j->type, (col + i) * j->b_stride + p), j->type, depth, j->simd);
+        rows = columns;
+        stride = DEPTH;
+    }
+    vb_cpu_panel_transpose(panel, rows, stride, width, depth, j->simd);
+}
 
 static void matmul_range(void *context, int worker, int64_t begin, int64_t end) {
     const matmul_job *j = context;
-    float *panel = j->scratch + (int64_t)worker * WORKER_FLOATS, *sums = panel + DEPTH * VB_PANEL;
+    float *panel = j->scratch + (int64_t)worker * j->worker_floats, *sums = panel + PANEL_FLOATS, *columns = sums + SUM_FLOATS;
     for (int64_t item = begin; item < end; item++) {
         int64_t col = item / j->tiles * VB_PANEL, width = vb_min(VB_PANEL, j->n - col);
         int64_t row = item % j->tiles * j->tile_rows, height = vb_min(j->tile_rows, j->m - row);
         memset(sums, 0, (size_t)(height * VB_PANEL) * 4);
         for (int64_t p = 0; p < j->k; p += DEPTH) {
             int64_t depth = vb_min(DEPTH, j->k - p);
-            for (int64_t q = 0; q < depth; q++) {
-                vb_cpu_load(panel + q * VB_PANEL, vb_at(j->b, j->type, (p + q) * j->n + col), j->type, width, j->simd);
-                for (int64_t i = width; i < VB_PANEL; i++) panel[q * VB_PANEL + i] = 0;
-            }
-            vb_cpu_panel_product(sums, j->a + row * j->k + p, j->k, panel, height, depth, j->simd);
+            load_panel(j, panel, columns, p, depth, col, width);
+            vb_cpu_panel_product(sums, j->a + row * j->a_stride + p, j->a_stride, panel, height, depth, j->simd);
         }
         for (int64_t i = 0; i < height; i++)
-            vb_cpu_store((void *)vb_at(j->c, j->type, (row + i) * j->n + col), sums + i * VB_PANEL, j->type, width, j->simd);
+            vb_cpu_store((void *)vb_at(j->c, j->type, (row + i) * j->c_stride + col), sums + i * VB_PANEL, j->type, width, j->simd);
     }
 }
 
-vb_status vb_cpu_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
-                        vb_stream *stream) {
-    if (m == 1) return vb_cpu_matmul_single_row(c, a, b, type, k, n, stream);
+typedef struct rows_job {
+    float *out; /* [m][k] */
+    const void *a;
+    vb_dtype type;
+    vb_simd simd;
+    int64_t m, k, stride;
+    int transposed;
+} rows_job;
+
+/* Rows of A as floats; of a transposed one a strip of 16, which is a cache line of its rows. */
+static void rows_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    enum { STRIP_ROWS = 16 };
+    const rows_job *j = context;
+    for (int64_t i = begin; i < end; i++) {
+        if (!j->transposed) {
+            vb_cpu_load(j->out + i * j->k, vb_at(j->a, j->type, i * j->stride), j->type, j->k, j->simd);
+            continue;
+        }
+        float strip[STRIP_ROWS];
+        int64_t first = i * STRIP_ROWS, width = vb_min(STRIP_ROWS, j->m - first);
+        for (int64_t p = 0; p < j->k; p++) {
+            vb_cpu_load(strip, vb_at(j->a, j->type, p * j->stride + first), j->type, width, j->simd);
+            for (int64_t r = 0; r < width; r++) j->out[(first + r) * j->k + p] = strip[r];
+        }
+    }
+}
+
+vb_status vb_cpu_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
+    const vb_matmul_args *x = args;
     vb_cpu_device *device = vb_cpu_device_of(stream);
     int threads = vb_cpu_pool_threads(device->pool);
-    int64_t panels = (n + VB_PANEL - 1) / VB_PANEL;
-    matmul_job job = {.c = c, .a = a, .b = b, .type = type, .simd = device->simd, .m = m, .k = k, .n = n};
+    int64_t panels = (x->n + VB_PANEL - 1) / VB_PANEL;
+    matmul_job job = {.type = x->type, .simd = device->simd, .m = x->m, .k = x->k, .n = x->n, .a_stride = x->a_stride,
+                      .b_stride = x->b_stride, .c_stride = x->c_stride, .b_transposed = x->b_transposed};
     job.tile_rows = panels >= 4 * (int64_t)threads ? TILE_ROWS : 4 * GROUP;
-    job.tiles = (m + job.tile_rows - 1) / job.tile_rows;
-    int64_t floats = WORKER_FLOATS * (int64_t)threads, wide = type == VB_F32 ? 0 : m * k;
-    if (floats + wide > INT64_MAX / 4) return VB_OUT_OF_MEMORY;
-    job.scratch = vb_cpu_scratch(stream, (floats + wide) * 4);
+    job.tiles = (x->m + job.tile_rows - 1) / job.tile_rows;
+    job.worker_floats = PANEL_FLOATS + SUM_FLOATS + (x->b_transposed && x->type != VB_F32 ? PANEL_FLOATS : 0);
+    bool copied = x->type != VB_F32 || x->a_transposed;
+    int64_t floats = job.worker_floats * threads, bytes;
+    if (__builtin_mul_overflow(floats + (copied ? x->m * x->k : 0), (int64_t)4, &bytes)) return VB_OUT_OF_MEMORY;
+    job.scratch = vb_cpu_scratch(stream, bytes);
     if (!job.scratch) return VB_OUT_OF_MEMORY;
-    if (wide > 0) {
-        vb_status s = vb_cpu_convert(job.scratch + floats, VB_F32, a, type, wide, stream);
-        if (s != VB_OK) return s;
-        job.a = job.scratch + floats;
+    for (int64_t i = 0; i < x->batch; i++) {
+        job.c = (void *)vb_at(x->c, x->type, i * x->c_batch_stride);
+        job.b = x->k > 0 ? vb_at(x->b, x->type, i * x->b_batch_stride) : NULL;
+        const void *a = x->k > 0 ? vb_at(x->a, x->type, i * x->a_batch_stride) : NULL;
+        job.a = a;
+        if (copied && (i == 0 || x->a_batch_stride > 0)) {
+            rows_job rows = {job.scratch + floats, a, x->type, device->simd, x->m, x->k, x->a_stride, x->a_transposed};
+            int64_t items = x->a_transposed ? (x->m + 15) / 16 : x->m;
+            vb_cpu_parallel(stream, items, vb_cpu_grain(x->k * (x->a_transposed ? 16 : 1)), rows_range, &rows);
+        }
+        if (copied) {
+            job.a = job.scratch + floats;
+            job.a_stride = x->k;
+        }
+        vb_cpu_parallel(stream, panels * job.tiles, vb_cpu_grain(job.tile_rows * x->k * VB_PANEL / 8), matmul_range, &job);
     }
-    vb_cpu_parallel(stream, panels * job.tiles, 1, matmul_range, &job);
     return VB_OK;
 }
 
@@ -190,7 +249,7 @@ VB_TWINS(add_rows, (float *sums, const float *x, const float *b, int64_t ld, int
 
 static void single_row_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
-    const matmul_job *j = context;
+    const matmul_job *j = context; /* its b_stride is n, and its A the row as stored */
     float sums[STRIP], wide[ROWS_AT_ONCE * STRIP], x[ROWS_AT_ONCE];
     for (int64_t col = begin; col < end; col += STRIP) {
         int64_t n = vb_min(STRIP, end - col);

@@ -9,6 +9,7 @@ package csrc
 static vb_status weight_pack(void *out, vb_weight w, vb_stream *s) { return vb_weight_pack(out, &w, s); }
 static vb_status linear(void *y, void *x, vb_weight w, void *bias, int64_t n, vb_stream *s) { return vb_linear(y, x, &w, bias, n, s); }
 static vb_status embedding(void *out, vb_weight w, void *ids, int64_t n, vb_stream *s) { return vb_embedding(out, &w, ids, n, s); }
+static vb_status matmul(vb_matmul_args a, vb_stream *s) { return vb_matmul_batched(&a, s); }
 static vb_status rope(vb_rope_args a, vb_stream *s) { return vb_rope(&a, s); }
 static vb_status kv_write(vb_kv_write_args a, vb_stream *s) { return vb_kv_write(&a, s); }
 static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attention(&a, s); }
@@ -85,8 +86,13 @@ func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
 	return s.check("top_k", C.vb_top_k(f32(values), i32(ids), f32(in), C.int64_t(rows), C.int64_t(cols), C.int64_t(k), s.p))
 }
 
-func (s *stream) MatMul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) error {
-	return s.check("matmul", C.vb_matmul(c, a, b, C.vb_dtype(t), C.int64_t(m), C.int64_t(k), C.int64_t(n), s.p))
+func (s *stream) MatMul(a *kernel.MatMulArgs) error {
+	return s.check("matmul", C.matmul(C.vb_matmul_args{
+		c: a.C, a: a.A, b: a.B, m: C.int64_t(a.M), k: C.int64_t(a.K), n: C.int64_t(a.N), batch: C.int64_t(a.Batch),
+		a_stride: C.int64_t(a.AStride), b_stride: C.int64_t(a.BStride), c_stride: C.int64_t(a.CStride),
+		a_batch_stride: C.int64_t(a.ABatchStride), b_batch_stride: C.int64_t(a.BBatchStride), c_batch_stride: C.int64_t(a.CBatchStride),
+		a_transposed: truth(a.ATransposed), b_transposed: truth(a.BTransposed), _type: C.vb_dtype(a.Type), precision: C.vb_precision(a.Precision),
+	}, s.p))
 }
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
@@ -122,16 +128,12 @@ func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
 }
 
 func (s *stream) Attention(a *kernel.AttentionArgs) error {
-	causal := C.int(0)
-	if a.Causal {
-		causal = 1
-	}
 	return s.check("attention", C.attention(C.vb_attention_args{
 		out: a.Out, q: a.Q, k: a.K, v: a.V, positions: i32(a.Positions), sequences: i32(a.Sequences),
 		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
 		q_batch_stride: C.int64_t(a.QBatchStride), q_head_stride: C.int64_t(a.QHeadStride), q_row_stride: C.int64_t(a.QRowStride),
 		kv_capacity: C.int64_t(a.KVCapacity), kv_len: C.int64_t(a.KVLen), offset: C.int64_t(a.Offset), window: C.int64_t(a.Window),
-		scale: C.float(a.Scale), causal: causal, _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
+		scale: C.float(a.Scale), causal: truth(a.Causal), _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
 	}, s.p))
 }
 
@@ -156,4 +158,11 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		half: C.int64_t(a.Half), table_rows: C.int64_t(a.TableRows), capacity: C.int64_t(a.Capacity), eps: C.float(a.Eps),
 		kv_type: C.vb_dtype(a.KVType), mode: C.vb_rope_mode(a.Mode),
 	}, s.p))
+}
+
+func truth(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -166,14 +166,49 @@ vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, i
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------------- */
 
+/* The elements that `batch` matrices of [rows][cols] reach over. */
+static bool extent(int64_t *count, int64_t batch, int64_t batch_stride, int64_t rows, int64_t cols, int64_t stride) {
+    int64_t within, between;
+    if (rows == 0 || cols == 0) return *count = 0, true;
+    if (stride < cols || batch_stride < 0 || !ELEMENTS(&within, rows, stride) || !ELEMENTS(&between, batch, batch_stride)) return false;
+    return ELEMENTS(count, 1, within + between);
+}
+
 /* k = 0 is an empty sum, not an empty result: the output becomes zeros. */
+vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    vb_matmul_args x = *args;
+    int64_t size, work, reach;
+    REQUIRE(ELEMENTS(&size, x.batch, x.m, x.n) && ELEMENTS(&work, x.batch, x.m, x.k, x.n));
+    REQUIRE(ELEMENTS(&work, x.m, x.k) && ELEMENTS(&work, x.k, x.n));
+    if (size == 0) return VB_OK;
+    REQUIRE(is_float(x.type) && x.precision >= VB_PRECISION_FLOAT32 && x.precision <= VB_PRECISION_TF32);
+    REQUIRE(extent(&reach, x.batch, x.c_batch_stride, x.m, x.n, x.c_stride));
+    REQUIRE(extent(&reach, x.batch, x.a_batch_stride, x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k, x.a_stride));
+    REQUIRE(extent(&reach, x.batch, x.b_batch_stride, x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n, x.b_stride));
+    /* Matrices of C lie one after the other, or their rows are interleaved. */
+    REQUIRE(x.batch == 1 || x.c_batch_stride >= (x.m - 1) * x.c_stride + x.n || x.c_stride >= (x.batch - 1) * x.c_batch_stride + x.n);
+    REQUIRE(x.c && stream && (x.k == 0 || (x.a && x.b)));
+    if (x.batch > 1 && x.b_batch_stride == 0 && !x.a_transposed && x.a_batch_stride == x.m * x.a_stride &&
+        x.c_batch_stride == x.m * x.c_stride) { /* one B for all: the matrices of A are one tall one */
+        x.m *= x.batch;
+        x.batch = 1;
+    }
+    if (x.batch == 1) x.a_batch_stride = x.b_batch_stride = x.c_batch_stride = 0;
+    if (x.m == 1 && x.a_stride == 1 && x.a_transposed) { /* a column without gaps is a row */
+        x.a_transposed = 0;
+        x.a_stride = x.k;
+    }
+    if (x.m == 1 && x.batch == 1 && !x.a_transposed && !x.b_transposed && x.b_stride == x.n)
+        return RUN(matmul_single_row, x.c, x.a, x.b, x.type, x.k, x.n, stream);
+    return RUN(matmul_batched, &x, stream);
+}
+
 vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                     vb_stream *stream) {
-    int64_t size, work, inner;
-    REQUIRE(ELEMENTS(&size, m, n) && ELEMENTS(&inner, m, k) && ELEMENTS(&inner, k, n) && ELEMENTS(&work, m, k, n));
-    if (size == 0) return VB_OK;
-    REQUIRE(is_float(type) && c && stream && (k == 0 || (a && b)));
-    return RUN(matmul, c, a, b, type, m, k, n, stream);
+    vb_matmul_args args = {.c = c, .a = a, .b = b, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k, .b_stride = n,
+                           .c_stride = n, .type = type};
+    return vb_matmul_batched(&args, stream);
 }
 
 vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,

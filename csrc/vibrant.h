@@ -223,9 +223,36 @@ vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, i
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------------- */
 
-/* C[m][n] = A[m][k] B[k][n]; all of one type F32, F16 or BF16, accumulated in float32. */
+/* C[m][n] = A[m][k] B[k][n]; all of one type F32, F16 or BF16, accumulated in float32 (VB_PRECISION_FLOAT32). */
 vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                     vb_stream *stream);
+/* What a product of F32 matrices may do to be fast. The 16-bit types are multiplied exactly and summed in float32 anyway. */
+typedef enum vb_precision {
+    /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are no
+     * larger than those of multiplying and adding in float32. */
+    VB_PRECISION_FLOAT32 = 0,
+    /* Only multiplications and additions of float32 (IEEE 754), in any order of the sum. */
+    VB_PRECISION_IEEE = 1,
+    /* Operands may be rounded to the 11 significant bits of TF32. A permission, no obligation: a device without tensor
+     * cores for it computes in float32. */
+    VB_PRECISION_TF32 = 2
+} vb_precision;
+
+/* C = A B for `batch` matrices each: C[m][n], A[m][k] stored [k][m] where a_transposed, B[k][n] stored [n][k] where
+ * b_transposed. Row r of a stored matrix begins `stride` elements after row r - 1 (at least its length), matrix i
+ * `batch_stride` elements after matrix i - 1; a batch stride of 0 uses one A or B for all. Matrices of C must not overlap
+ * each other or the operands. */
+typedef struct vb_matmul_args {
+    void *c;
+    const void *a, *b;
+    int64_t m, k, n, batch;
+    int64_t a_stride, b_stride, c_stride;
+    int64_t a_batch_stride, b_batch_stride, c_batch_stride;
+    int a_transposed, b_transposed;
+    vb_dtype type; /* of all three: F32, F16, BF16; accumulated in float32 */
+    vb_precision precision;
+} vb_matmul_args;
+vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream);
 /* c[n] = a[k] B[k][n] */
 vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
                                vb_stream *stream);

@@ -1,128 +1,191 @@
-// matmul_f32.cu: C[m][n] = A[m][k] B[k][n] in float32 on the fp32 units, for rows of whole 16-byte vectors.
+// matmul_f32.cu: C = A B in float32 on the fp32 units, any layout, strides and sizes.
 //
-//   grid     ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh)
-//   block    256 threads; a thread has TM x TN outputs: rows 4 apart, columns in pieces of 4 that lie 32 apart; a warp is
-//            4 x 8 threads
-//   shared   three stages of A [BM][16 + 4] and B [16][BN], copied asynchronously: 84 KiB for 256 x 128. The padding puts
-//            the four rows that a warp reads at once into different banks
+//   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices)
+//   block    a warp has 4 TM x 8 TN outputs, a thread TM x TN of them in pieces of 4 x 4
+//   shared   four stages of A [8][BM + 4] and B [8][BN + 4], copied asynchronously: 33 KiB for 128 x 128. An operand whose
+//            rows run along k is turned by copying single words; the padding then keeps 8 of k and 4 rows in different banks
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 2 m n k FLOPs
 //   bound    fp32 units; each output is one chain of additions in the order of k
-//   measured H200, graph replays: 17, 61, 402, 3188 us for cubes of 512, 1024, 2048, 4096; cuBLAS 13, 61, 340, 2681 us
 
 #include "matmul.cuh"
 
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
-constexpr int depth = 16; // of a stage along k
-constexpr int stages = 3;
-constexpr int a_stride = depth + 4;
+constexpr int depth = 8; // of a stage along k
+constexpr int stages = 4;
 
 template <int BM, int BN>
 __host__ __device__ constexpr int stage_floats() {
-    return BM * a_stride + depth * BN;
+    return depth * (BM + 4 + BN + 4);
 }
 
-template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(threads, BLOCKS_PER_SM)
-    matmul_f32_kernel(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n) {
-    static_assert((BM / TM) * (BN / TN) == threads, "a thread has TM x TN outputs");
-    constexpr int warps_n = BN / (8 * TN), b_chunks = BN / 4;
+// Copies a tile [depth][SIZE + 4] of an operand that is stored [..][k] where BY_K, else [k][..].
+template <bool BY_K, int SIZE, int THREADS>
+struct TileCopy {
+    unsigned to;
+    const float *from;
+    int64_t stride;
+    int k, left; // k at the tile's start; elements from this thread's first one on, along the side that is not k
+    bool vectors;
+
+    static constexpr int width = SIZE + 4;
+
+    // `first` of `size` elements along the side that is not k.
+    VB_DEVICE TileCopy(const float *tile, const float *matrix, int64_t stride, int64_t first, int64_t size, bool vectors)
+        : stride(stride), vectors(vectors) {
+        const int thread = threadIdx.x;
+        if (BY_K) { // a warp copies 8 of k from 4 rows at a time
+            const int x = thread / 8;
+            k = thread % 8;
+            to = shared_address(tile) + (k * width + x) * 4;
+            from = matrix + (first + x) * stride + k;
+            left = (int)smaller<int64_t>(SIZE, size - first) - x;
+        } else if (vectors) {
+            const int x = thread % (SIZE / 4) * 4;
+            k = thread / (SIZE / 4);
+            to = shared_address(tile) + (k * width + x) * 4;
+            from = matrix + k * stride + first + x;
+            left = (int)smaller<int64_t>(SIZE, size - first) - x;
+        } else {
+            const int x = thread % SIZE;
+            k = thread / SIZE;
+            to = shared_address(tile) + (k * width + x) * 4;
+            from = matrix + k * stride + first + x;
+            left = (int)smaller<int64_t>(SIZE, size - first) - x;
+        }
+    }
+
+    // Rows k0 .. k0 + depth - 1, of `size`, into the stage at an offset in bytes; k0 grows by depth from call to call.
+    VB_DEVICE void run(unsigned offset, int64_t k0, int64_t size) {
+        const unsigned at = to + offset;
+        if (BY_K) {
+            constexpr int apart = THREADS / 8;
+            const bool inside = k0 + k < size;
+#pragma unroll
+            for (int i = 0; i < SIZE / apart; i++) copy_async_word(at + i * apart * 4, from + i * apart * stride, inside && i * apart < left);
+            from += depth;
+        } else if (vectors) {
+            constexpr int apart = THREADS / (SIZE / 4);
+            const int bytes = larger(0, smaller(16, left * 4));
+#pragma unroll
+            for (int i = 0; i < depth; i += apart)
+                if (apart <= depth || k < depth)
+                    copy_async_part(at + i * width * 4, bytes ? from + i * stride : from, k0 + k + i < size ? bytes : 0);
+            from += depth * stride;
+        } else {
+            constexpr int apart = larger(1, THREADS / SIZE), across = larger(1, SIZE / THREADS);
+#pragma unroll
+            for (int i = 0; i < depth; i += apart)
+#pragma unroll
+                for (int j = 0; j < across; j++)
+                    copy_async_word(at + (i * width + j * THREADS) * 4, from + i * stride + j * THREADS,
+                                    k0 + k + i < size && j * THREADS < left);
+            from += depth * stride;
+        }
+    }
+};
+
+template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM, bool A_T, bool B_T>
+__global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_kernel(MatMulProblem<float> p) {
+    constexpr int threads = BM * BN / (TM * TN), warps_n = BN / (8 * TN);
     extern __shared__ float4 shared[];
     float *const tiles = reinterpret_cast<float *>(shared);
+    p.select();
     wait_for_previous_kernel();
     release_next_kernel();
-    const TileOrder tile = tile_of_block(ceil_div<int64_t>(m, BM), ceil_div<int64_t>(n, BN));
+    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
     const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / warps_n * 4 * TM + lane / 8, col = warp % warps_n * 8 * TN + lane % 8 * 4;
+    // First row and column of the thread's first piece; the next lie 16 rows and 32 columns on.
+    const int row = warp / warps_n * 4 * TM + lane / 8 * 4, col = warp % warps_n * 8 * TN + lane % 8 * 4;
 
-    // A thread copies 16 bytes of every a_apart-th row of A's tile and of every b_apart-th of B's.
-    constexpr int a_apart = threads / (depth / 4), b_apart = threads / b_chunks;
-    const int a_row = threadIdx.x / (depth / 4), a_col = threadIdx.x % (depth / 4) * 4;
-    const int b_row = threadIdx.x / b_chunks, b_col = threadIdx.x % b_chunks * 4;
-    const unsigned a_to = shared_address(shared) + (a_row * a_stride + a_col) * 4;
-    const unsigned b_to = shared_address(shared) + (BM * a_stride + b_row * BN + b_col) * 4;
-    const float *const a_from = a + (m0 + a_row) * k + a_col, *const b_from = b + b_row * n + n0 + b_col;
-    const int a_rows = (int)smaller<int64_t>(BM, m - m0) - a_row;
-    const bool b_valid = n0 + b_col < n;
+    TileCopy<!A_T, BM, threads> a_copy(tiles, p.a, p.a_stride, m0, p.m, p.a_vectors);
+    TileCopy<B_T, BN, threads> b_copy(tiles + depth * (BM + 4), p.b, p.b_stride, n0, p.n, p.b_vectors);
     const auto copy_stage = [&](int stage, int64_t k0) {
         const unsigned offset = unsigned(stage) * (stage_floats<BM, BN>() * 4);
-        const bool a_valid = k0 + a_col < k;
-#pragma unroll
-        for (int i = 0; i < BM; i += a_apart)
-            if (a_apart <= BM || a_row < BM)
-                copy_async(a_to + offset + i * a_stride * 4, a_from + k0 + i * k, a_valid && i < a_rows);
-#pragma unroll
-        for (int i = 0; i < depth; i += b_apart)
-            copy_async(b_to + offset + i * BN * 4, b_from + (k0 + i) * n, b_valid && k0 + i + b_row < k);
+        a_copy.run(offset, k0, p.k);
+        b_copy.run(offset, k0, p.k);
     };
-
     for (int i = 0; i < stages - 1; i++) {
-        if (i * depth < k) copy_stage(i, i * depth);
+        if (i * depth < p.k) copy_stage(i, i * depth);
         copy_async_commit();
     }
+    float x[2][TM], y[2][TN];
+    const float *at = tiles; // of the stage in use
+    const auto load = [&](int buffer, int d) {
+#pragma unroll
+        for (int i = 0; i < TM; i += 4)
+            *reinterpret_cast<float4 *>(x[buffer] + i) = *reinterpret_cast<const float4 *>(at + d * (BM + 4) + row + i * 4);
+#pragma unroll
+        for (int j = 0; j < TN; j += 4)
+            *reinterpret_cast<float4 *>(y[buffer] + j) =
+                *reinterpret_cast<const float4 *>(at + depth * (BM + 4) + d * (BN + 4) + col + j * 8);
+    };
+    copy_async_wait<stages - 2>();
+    __syncthreads();
+    load(0, 0);
     float sum[TM][TN] = {};
     int stage = 0;
-    for (int64_t k0 = 0; k0 < k; k0 += depth) {
-        copy_async_wait<stages - 2>();
-        __syncthreads();
-        // The stage that all have left is the one before this.
-        if (k0 + (stages - 1) * depth < k) copy_stage(stage == 0 ? stages - 1 : stage - 1, k0 + (stages - 1) * depth);
-        copy_async_commit();
-        const float *const a_tile = tiles + stage * stage_floats<BM, BN>() + row * a_stride;
-        const float *const b_tile = tiles + stage * stage_floats<BM, BN>() + BM * a_stride + col;
-        stage = stage == stages - 1 ? 0 : stage + 1;
+    for (int64_t k0 = 0; k0 < p.k; k0 += depth) {
 #pragma unroll
-        for (int d = 0; d < depth; d += 4) {
-            float x[TM][4];
+        for (int d = 0; d < depth; d++) {
+            if (d == depth - 1) { // the next stage has come, and all have left this one, before the next is read from
+                copy_async_wait<stages - 2>();
+                __syncthreads();
+                stage = stage == stages - 1 ? 0 : stage + 1;
+                at = tiles + stage * stage_floats<BM, BN>();
+            }
+            load((d + 1) % 2, (d + 1) % depth);
+            if (d == 0) {
+                const int64_t next = k0 + (stages - 1) * depth;
+                if (next < p.k) copy_stage(stage == 0 ? stages - 1 : stage - 1, next);
+                copy_async_commit();
+            }
 #pragma unroll
             for (int i = 0; i < TM; i++)
-                *reinterpret_cast<float4 *>(x[i]) = *reinterpret_cast<const float4 *>(a_tile + 4 * i * a_stride + d);
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float y[TN];
-#pragma unroll
-                for (int j = 0; j < TN; j += 4)
-                    *reinterpret_cast<float4 *>(y + j) = *reinterpret_cast<const float4 *>(b_tile + (d + e) * BN + j * 8);
-#pragma unroll
-                for (int i = 0; i < TM; i++)
-#pragma unroll
-                    for (int j = 0; j < TN; j++) sum[i][j] += x[i][e] * y[j];
-            }
+                for (int j = 0; j < TN; j++) sum[i][j] += x[d % 2][i] * y[d % 2][j];
         }
     }
 #pragma unroll
     for (int i = 0; i < TM; i++) {
-        const int64_t r = m0 + row + 4 * i;
-        if (r >= m) continue;
+        const int64_t r = m0 + row + i / 4 * 16 + i % 4;
+        if (r >= p.m) continue;
+        float *const c = p.c + r * p.c_stride;
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
             const int64_t q = n0 + col + j * 8;
-            if (q < n)
-                *reinterpret_cast<float4 *>(c + r * n + q) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+            if (p.c_vectors && q + 4 <= p.n) {
+                *reinterpret_cast<float4 *>(c + q) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (q + e < p.n) c[q + e] = sum[i][j + e];
+            }
         }
     }
 }
 
 template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM>
-vb_status launch_f32(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
-    const int64_t rows = ceil_div<int64_t>(m, BM), cols = ceil_div<int64_t>(n, BN);
-    if (rows > INT32_MAX / cols) return VB_UNSUPPORTED;
-    return launch_overlapped(stream, (unsigned)(rows * cols), threads, stages * stage_floats<BM, BN>() * 4,
-                             matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM>, c, a, b, m, k, n);
+vb_status launch_f32(const vb_matmul_args &x, vb_stream *stream) {
+    return with_layouts(x, [&](auto a_t, auto b_t) {
+        return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
+            return launch_overlapped(stream, grid, BM * BN / (TM * TN), stages * stage_floats<BM, BN>() * 4,
+                                     matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p);
+        });
+    });
 }
 
 } // namespace
 
-// The largest tile of which there are about as many as multiprocessors: 43 TFLOP/s at 4096^3 on an H200, 40 with 128 x 128.
-vb_status matmul_f32(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
-    const auto tiles = [&](int64_t size_m, int64_t size_n) { return ceil_div(m, size_m) * ceil_div(n, size_n); };
+// The largest tile of which there are about as many as multiprocessors.
+vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream) {
+    const auto tiles = [&](int64_t size_m, int64_t size_n) { return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch; };
     const int64_t enough = multiprocessors(stream) * 7 / 8;
-    if (tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(c, a, b, m, k, n, stream);
-    if (tiles(128, 64) >= enough) return launch_f32<128, 64, 8, 4, 2>(c, a, b, m, k, n, stream);
-    return launch_f32<32, 64, 2, 4, 3>(c, a, b, m, k, n, stream);
+    if (tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, stream);
+    if (tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, stream);
+    return launch_f32<32, 64, 4, 4, 3>(x, stream);
 }
 
 } // namespace vb

@@ -42,6 +42,15 @@ func ExampleLinear() {
 	// Output: [11 26]
 }
 
+// Products of batches of matrices, of transposed ones, and in another precision.
+func ExampleMatMulWith() {
+	q := tensor.FromSlice([]float32{1, 0, 0, 1, 1, 1, 2, 2}, 2, 2, 2)
+	k := tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 2, 2)
+	scores := tensor.MatMulWith(q, k, tensor.MatMulOptions{TransB: true, Precision: tensor.PrecisionTF32})
+	fmt.Println(scores)
+	// Output: F32(2,2,2) on cpu [1 3 2 4 11 15 22 30]
+}
+
 func ExampleSoftmax() {
 	x := tensor.FromSlice([]float32{0, 0, 5, 5, 200, 0}, 3, 2)
 	fmt.Println(tensor.Softmax(x).Float32s())

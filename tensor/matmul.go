@@ -1,45 +1,123 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import (
+	"slices"
+
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+)
+
+// Precision says what a product of F32 matrices may do to be fast; the 16-bit types are multiplied exactly and summed in
+// float32 anyway.
+type Precision = kernel.Precision
+
+const (
+	// PrecisionFloat32, the default, has float32 accuracy by whatever is fastest: also tensor cores on split operands, where
+	// the errors are no larger than those of multiplying and adding in float32.
+	PrecisionFloat32 = kernel.PrecisionFloat32
+	// PrecisionIEEE multiplies and adds in float32 (IEEE 754) and nothing else.
+	PrecisionIEEE = kernel.PrecisionIEEE
+	// PrecisionTF32 permits rounding operands to the 11 significant bits of TF32. A device that gains nothing from it computes
+	// in float32.
+	PrecisionTF32 = kernel.PrecisionTF32
+)
+
+// MatMulOptions are what MatMulWith does besides A B.
+type MatMulOptions struct {
+	TransA    bool // a is (..., K, M)
+	TransB    bool // b is (..., N, K)
+	Precision Precision
+}
 
 // MatMul returns the matrix product of a (..., K) and b (K, N), of shape (..., N): leading dimensions of a are rows. Both
-// are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear.
-func MatMul(a, b *Tensor) *Tensor {
-	checkMatMul(a, b)
-	shape := a.Shape()
-	shape[len(shape)-1] = b.cols()
+// are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear; for batches of
+// matrices, transposed ones and other precisions, MatMulWith.
+func MatMul(a, b *Tensor) *Tensor { return MatMulWith(a, b, MatMulOptions{}) }
+
+// MatMulInto writes MatMul(a, b) to dst; not in place.
+func MatMulInto(dst, a, b *Tensor) { MatMulWithInto(dst, a, b, MatMulOptions{}) }
+
+// MatMulWith returns the products of the matrices in the last two dimensions of a (..., M, K) and b (..., K, N), of shape
+// (..., M, N). The dimensions before them are equal, or one operand has none and is used for all. Where b is a single
+// matrix and a is not transposed, a may have any number of dimensions from 1 up, as for MatMul.
+func MatMulWith(a, b *Tensor, o MatMulOptions) *Tensor {
+	_, shape := matMulArgs(a, b, o)
 	out := output("matmul", a.Stream(), a.dtype, shape)
-	MatMulInto(out, a, b)
+	MatMulWithInto(out, a, b, o)
 	return out
 }
 
-// MatMulInto writes MatMul(a, b) to dst; not in place.
-func MatMulInto(dst, a, b *Tensor) {
-	checkMatMul(a, b)
-	m, k, n := a.rows(), a.cols(), b.cols()
-	if dst.dtype != a.dtype || dst.n != m*n || dst.cols() != n {
-		misuse("matmul", "%s x %s into %v %s: want %v (%d,%d)", shapeString(a.shape), shapeString(b.shape),
-			dst.dtype, shapeString(dst.shape), a.dtype, m, n)
+// MatMulWithInto writes MatMulWith(a, b, o) to dst, whose shape it is or has the same rows; not in place.
+func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
+	args, shape := matMulArgs(a, b, o)
+	if dst.dtype != a.dtype || dst.n != args.Batch*args.M*args.N || dst.cols() != args.N {
+		misuse("matmul", "%s x %s into %v %s: want %v %s", shapeString(a.shape), shapeString(b.shape),
+			dst.dtype, shapeString(dst.shape), a.dtype, shapeString(shape))
 	}
-	if k == 0 {
+	if args.K == 0 {
 		dst.Zero() // the empty sum
 		return
 	}
 	exec("matmul", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
-		if m == 1 {
-			return s.MatMulSingleRow(p[0], p[1], p[2], a.dtype, k, n)
+		args := args
+		args.C, args.A, args.B = p[0], p[1], p[2]
+		if args.M == 1 && args.Batch == 1 && !o.TransA && !o.TransB {
+			return s.MatMulSingleRow(args.C, args.A, args.B, args.Type, args.K, args.N)
 		}
-		return s.MatMul(p[0], p[1], p[2], a.dtype, m, k, n)
+		return s.MatMul(&args)
 	}, dst, a, b)
 }
 
-func checkMatMul(a, b *Tensor) {
+// matMulArgs checks the operands of a product and returns its sizes and the shape of the output.
+func matMulArgs(a, b *Tensor, o MatMulOptions) (args kernel.MatMulArgs, shape []int) {
+	rows := len(b.shape) == 2 && !o.TransA // all dimensions of a but the last are rows
 	switch {
-	case len(a.shape) == 0 || len(b.shape) != 2:
-		misuse("matmul", "%s x %s: want (..., K) x (K, N)", shapeString(a.shape), shapeString(b.shape))
-	case a.cols() != b.shape[0]:
-		misuse("matmul", "%s x %s: inner dimensions %d and %d differ", shapeString(a.shape), shapeString(b.shape), a.cols(), b.shape[0])
+	case len(a.shape) == 0 || len(b.shape) < 2 || len(a.shape) == 1 && !rows:
+		want := "(..., K) x (K, N)"
+		if o.TransA || o.TransB {
+			want = "matrices"
+		}
+		misuse("matmul", "%s x %s: want %s", shapeString(a.shape), shapeString(b.shape), want)
 	case a.dtype != b.dtype || (a.dtype != F32 && a.dtype != F16 && a.dtype != BF16):
 		misuse("matmul", "%s x %s: types %v and %v: want both F32, F16 or BF16", shapeString(a.shape), shapeString(b.shape), a.dtype, b.dtype)
+	case o.Precision < PrecisionFloat32 || o.Precision > PrecisionTF32:
+		misuse("matmul", "%s x %s: unknown precision %d", shapeString(a.shape), shapeString(b.shape), o.Precision)
 	}
+	args = kernel.MatMulArgs{Batch: 1, ATransposed: o.TransA, BTransposed: o.TransB, Type: a.dtype, Precision: o.Precision,
+		AStride: a.cols(), BStride: b.cols()}
+	var inner int
+	if rows {
+		args.M, args.K = a.rows(), a.cols()
+	} else if args.M, args.K = a.shape[len(a.shape)-2], a.cols(); o.TransA {
+		args.M, args.K = args.K, args.M
+	}
+	if inner, args.N = b.shape[len(b.shape)-2], b.cols(); o.TransB {
+		inner, args.N = args.N, inner
+	}
+	if inner != args.K {
+		misuse("matmul", "%s x %s: inner dimensions %d and %d differ", shapeString(a.shape), shapeString(b.shape), args.K, inner)
+	}
+	args.CStride = args.N
+	if rows {
+		shape = append(slices.Clone(a.shape[:len(a.shape)-1]), args.N)
+		return args, shape
+	}
+	aBatch, bBatch := a.shape[:len(a.shape)-2], b.shape[:len(b.shape)-2]
+	batch := aBatch
+	if len(aBatch) == 0 {
+		batch = bBatch
+	}
+	if len(aBatch) > 0 && len(bBatch) > 0 && !slices.Equal(aBatch, bBatch) {
+		misuse("matmul", "%s x %s: batches differ", shapeString(a.shape), shapeString(b.shape))
+	}
+	for _, d := range batch {
+		args.Batch *= d
+	}
+	if len(aBatch) > 0 {
+		args.ABatchStride = args.M * args.K
+	}
+	if len(bBatch) > 0 {
+		args.BBatchStride = args.K * args.N
+	}
+	args.CBatchStride = args.M * args.N
+	return args, append(slices.Clone(batch), args.M, args.N)
 }

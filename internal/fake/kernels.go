@@ -176,10 +176,21 @@ func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
 	return o.launch(func() error { return s.kernels.TopK(values, ids, in, rows, cols, k) })
 }
 
-func (s *stream) MatMul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) error {
-	o := s.op("MatMul")
-	c, a, b = o.at(c, size(t, m, n)), o.at(a, size(t, m, k)), o.at(b, size(t, k, n))
-	return o.launch(func() error { return s.kernels.MatMul(c, a, b, t, m, k, n) })
+func (s *stream) MatMul(args *kernel.MatMulArgs) error {
+	o, a := s.op("MatMul"), *args
+	reach := func(batchStride, rows, cols, stride int, transposed bool) int64 {
+		if transposed {
+			rows, cols = cols, rows
+		}
+		if a.Batch <= 0 || rows <= 0 || cols <= 0 {
+			return 0
+		}
+		return size(a.Type, (a.Batch-1)*batchStride+(rows-1)*stride+cols)
+	}
+	a.C = o.at(a.C, reach(a.CBatchStride, a.M, a.N, a.CStride, false))
+	a.A = o.at(a.A, reach(a.ABatchStride, a.M, a.K, a.AStride, a.ATransposed))
+	a.B = o.at(a.B, reach(a.BBatchStride, a.K, a.N, a.BStride, a.BTransposed))
+	return o.launch(func() error { return s.kernels.MatMul(&a) })
 }
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {

@@ -107,6 +107,27 @@ type Weight struct {
 	Cols   int
 }
 
+// Precision says what a product of F32 matrices may do to be fast: see vb_precision.
+type Precision int
+
+// The precisions, in the order of vibrant.h.
+const (
+	PrecisionFloat32 Precision = iota // float32 accuracy by whatever is fastest
+	PrecisionIEEE                     // multiplications and additions of float32 only
+	PrecisionTF32                     // operands may be rounded to 11 significant bits
+)
+
+// MatMulArgs are the arguments of MatMul: see vb_matmul_args.
+type MatMulArgs struct {
+	C, A, B                                  Ptr
+	M, K, N, Batch                           int
+	AStride, BStride, CStride                int
+	ABatchStride, BBatchStride, CBatchStride int
+	ATransposed, BTransposed                 bool
+	Type                                     DType
+	Precision                                Precision
+}
+
 // RoPEMode says which elements form a rotated pair.
 type RoPEMode int
 
@@ -174,7 +195,7 @@ type Kernels interface {
 	Argmax(out, in Ptr, rows, cols int) error
 	TopK(values, ids, in Ptr, rows, cols, k int) error
 
-	MatMul(c, a, b Ptr, t DType, m, k, n int) error
+	MatMul(a *MatMulArgs) error
 	MatMulSingleRow(c, a, b Ptr, t DType, k, n int) error
 	WeightPack(out Ptr, w Weight) error
 	Linear(y, x Ptr, w Weight, bias Ptr, n int) error

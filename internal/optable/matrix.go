@@ -2,6 +2,7 @@ package optable
 
 import (
 	"math"
+	"strings"
 
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -15,7 +16,7 @@ func weightTypes() []tensor.DType {
 	}
 }
 
-func matrixOps() []*Op { return []*Op{matMulOp(), linearOp(), embeddingOp()} }
+func matrixOps() []*Op { return []*Op{matMulOp(), matMulWithOp(), linearOp(), embeddingOp()} }
 
 // matMulOp has {m, k, n}; one row takes the single-row kernel.
 func matMulOp() *Op {
@@ -53,6 +54,96 @@ func matMulOp() *Op {
 			// A float32 sum of k terms in blocks or pairs is off by about sqrt(k) units of the sum of their sizes at
 			// worst in practice, and k in theory; the bound below is the first with a margin of 4.
 			return Tolerance{Rel: 4*math.Sqrt(float64(c.Dims[1])+1)*0x1p-24 + epsilon(c.Type), Why: "float32 sums in any order, relative to the sum of the terms' sizes"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// matMulWithOp has {batch, m, k, n}. Flags, in this order: "nt", "tn", "tt" or "nn"; "shared_a" or "shared_b" for one matrix
+// in all products; "ieee" or "tf32".
+func matMulWithOp() *Op {
+	has := func(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_", "_"+flag+"_") }
+	var cases []Case
+	for _, layout := range []string{"nn", "nt", "tn", "tt"} {
+		cases = append(cases, each(floats,
+			Case{Label: "one", Dims: []int{1, 1, 1, 1}, Flags: layout}, Case{Label: "no_matrices", Dims: []int{0, 3, 4, 5}, Flags: layout},
+			Case{Label: "no_terms", Dims: []int{2, 3, 0, 5}, Flags: layout}, Case{Label: "row", Dims: []int{1, 1, 255, 127}, Flags: layout},
+			Case{Label: "column", Dims: []int{1, 127, 255, 1}, Flags: layout}, Case{Label: "odd", Dims: []int{3, 5, 127, 33}, Flags: layout},
+			Case{Label: "tile", Dims: []int{2, 128, 64, 128}, Flags: layout + "_shared_a"}, Case{Label: "around_tile", Dims: []int{2, 129, 72, 127}, Flags: layout + "_shared_b"},
+			Case{Label: "aligned", Dims: []int{1, 144, 264, 136}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 7, 4104, 24}, Flags: layout},
+			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
+			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
+		cases = append(cases, each([]tensor.DType{tensor.F32},
+			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
+			Case{Label: "tf32_small", Dims: []int{2, 65, 127, 33}, Flags: layout + "_tf32"}, Case{Label: "tf32", Dims: []int{1, 260, 264, 256}, Flags: layout + "_tf32"},
+			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
+			Case{Label: "ieee_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_ieee", Bench: true, Large: true})...)
+	}
+	options := func(c Case) tensor.MatMulOptions {
+		o := tensor.MatMulOptions{TransA: c.Flags[0] == 't', TransB: c.Flags[1] == 't'}
+		if has(c, "ieee") {
+			o.Precision = tensor.PrecisionIEEE
+		} else if has(c, "tf32") {
+			o.Precision = tensor.PrecisionTF32
+		}
+		return o
+	}
+	return &Op{
+		Name: "MatMulWith", Cases: cases,
+		Inputs: func(g *Generator, c Case) []*Array {
+			shape := func(rows, cols int, transposed, shared bool) []int {
+				if transposed {
+					rows, cols = cols, rows
+				}
+				if shared {
+					return []int{rows, cols}
+				}
+				return []int{c.Dims[0], rows, cols}
+			}
+			o := options(c)
+			return []*Array{g.Normal(c.Type, shape(c.Dims[1], c.Dims[2], o.TransA, has(c, "shared_a"))...),
+				g.Normal(c.Type, shape(c.Dims[2], c.Dims[3], o.TransB, has(c, "shared_b"))...)}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{c.Type, []int{c.Dims[0], c.Dims[1], c.Dims[3]}}} },
+		Run:     func(out, in []*tensor.Tensor, c Case) { tensor.MatMulWithInto(out[0], in[0], in[1], options(c)) },
+		Reference: func(in []*Array, c Case) []Want {
+			batch, m, k, n := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
+			rowA, termA, termB, columnB := k, 1, n, 1 // from one to the next
+			if c.Flags[0] == 't' {
+				rowA, termA = 1, m
+			}
+			if c.Flags[1] == 't' {
+				termB, columnB = 1, k
+			}
+			w := Want{make([]float64, batch*m*n), make([]float64, batch*m*n)}
+			for z := range batch {
+				a, b := in[0].Values, in[1].Values
+				if !has(c, "shared_a") {
+					a = a[z*m*k:]
+				}
+				if !has(c, "shared_b") {
+					b = b[z*k*n:]
+				}
+				for i := range m {
+					for j := range n {
+						sum, sizes := 0.0, 0.0
+						for l := range k {
+							p := a[i*rowA+l*termA] * b[l*termB+j*columnB]
+							sum += p
+							sizes += math.Abs(p)
+						}
+						w.Values[(z*m+i)*n+j], w.Scale[(z*m+i)*n+j] = sum, sizes
+					}
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			rel := 4*math.Sqrt(float64(c.Dims[2])+1)*0x1p-24 + epsilon(c.Type)
+			if has(c, "tf32") {
+				return Tolerance{Rel: rel + 2*0x1p-11, Why: "both operands rounded to 11 significant bits, float32 sums"}
+			}
+			return Tolerance{Rel: rel, Why: "as MatMul"}
 		},
 		FLOPs: func(c Case) int64 { return 2 * elements(c) },
 	}

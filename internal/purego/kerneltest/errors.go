@@ -15,6 +15,11 @@ func testErrors(h *harness) {
 	weight := func(t kernel.DType, rows, cols int) kernel.Weight {
 		return kernel.Weight{Data: p, Type: t, Rows: rows, Cols: cols}
 	}
+	product := func(edit func(a *kernel.MatMulArgs)) *kernel.MatMulArgs {
+		a := kernel.MatMulArgs{C: p, A: p, B: p, M: 2, K: 4, N: 4, Batch: 3, AStride: 4, BStride: 4, CStride: 4, ABatchStride: 8, CBatchStride: 8, Type: f32}
+		edit(&a)
+		return &a
+	}
 	rope := func(edit func(a *kernel.RoPEArgs)) error {
 		a := kernel.RoPEArgs{Out: p, In: p, Cos: p, Sin: p, Batch: 1, Heads: 1, Seq: 1, Dim: 4, Half: 2, TableRows: 4}
 		edit(&a)
@@ -57,8 +62,11 @@ func testErrors(h *harness) {
 		{"add_rms_norm null", s.AddRMSNorm(nil, p, p, p, nil, f32, 1, 4, 1e-5)}, {"add_rms_norm null b", s.AddRMSNorm(p, p, p, nil, nil, f32, 1, 4, 1e-5)},
 		{"argmax of nothing", s.Argmax(p, p, 1, 0)}, {"argmax null", s.Argmax(p, nil, 1, 4)}, {"argmax negative", s.Argmax(p, p, -1, 4)},
 		{"top_k of too many", s.TopK(p, p, p, 1, 4, 5)}, {"top_k negative", s.TopK(p, p, p, 1, 4, -1)}, {"top_k null", s.TopK(p, nil, p, 1, 4, 2)},
-		{"matmul null", s.MatMul(p, p, nil, f32, 2, 2, 2)}, {"matmul negative", s.MatMul(p, p, p, f32, 2, -2, 2)},
-		{"matmul overflow", s.MatMul(p, p, p, f32, big, big, big)}, {"matmul type", s.MatMul(p, p, p, kernel.Q4_0, 2, 2, 2)},
+		{"matmul null", s.MatMul(matmul(p, p, nil, f32, 2, 2, 2))}, {"matmul negative", s.MatMul(matmul(p, p, p, f32, 2, -2, 2))},
+		{"matmul overflow", s.MatMul(matmul(p, p, p, f32, big, big, big))}, {"matmul type", s.MatMul(matmul(p, p, p, kernel.Q4_0, 2, 2, 2))},
+		{"matmul short rows", s.MatMul(product(func(a *kernel.MatMulArgs) { a.BStride = 3 }))}, {"matmul short rows of a transposed", s.MatMul(product(func(a *kernel.MatMulArgs) { a.ATransposed, a.AStride = true, 1 }))},
+		{"matmul overlap", s.MatMul(product(func(a *kernel.MatMulArgs) { a.CBatchStride = 7 }))}, {"matmul batch overflow", s.MatMul(product(func(a *kernel.MatMulArgs) { a.ABatchStride = big }))},
+		{"matmul negative batch", s.MatMul(product(func(a *kernel.MatMulArgs) { a.Batch = -1 }))}, {"matmul precision", s.MatMul(product(func(a *kernel.MatMulArgs) { a.Precision = 3 }))},
 		{"matmul_single_row null", s.MatMulSingleRow(nil, p, p, f32, 2, 2)},
 		{"linear null y", s.Linear(nil, p, weight(f32, 2, 2), nil, 1)}, {"linear null x", s.Linear(p, nil, weight(f32, 2, 2), nil, 1)},
 		{"linear null weight", s.Linear(p, p, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, 1)}, {"linear part of a block", s.Linear(p, p, weight(kernel.Q4_K, 2, 128), nil, 1)},
@@ -98,7 +106,7 @@ func testErrors(h *harness) {
 		s.Add(nil, nil, nil, f32, 0), s.Mul(nil, nil, nil, f32, 0), s.MulScalar(nil, nil, 2, f32, 0), s.SiLU(nil, nil, f32, 0), s.SwiGLU(nil, nil, nil, f32, 0),
 		s.Copy(nil, nil, kernel.Q4_K, 0), s.Convert(nil, f32, nil, kernel.Q4_K, 0), s.IncrementI32(nil, 0),
 		s.Softmax(nil, nil, f32, 0, 4), s.Softmax(nil, nil, f32, 4, 0), s.RMSNorm(nil, nil, nil, f32, 4, 0, 1), s.AddRMSNorm(nil, nil, nil, nil, nil, f32, 0, 4, 1),
-		s.Argmax(nil, nil, 0, 4), s.TopK(nil, nil, nil, 4, 4, 0), s.TopK(nil, nil, nil, 0, 4, 2), s.MatMul(nil, nil, nil, f32, 0, 4, 4), s.MatMulSingleRow(nil, nil, nil, f32, 4, 0),
+		s.Argmax(nil, nil, 0, 4), s.TopK(nil, nil, nil, 4, 4, 0), s.TopK(nil, nil, nil, 0, 4, 2), s.MatMul(matmul(nil, nil, nil, f32, 0, 4, 4)), s.MatMulSingleRow(nil, nil, nil, f32, 4, 0),
 		s.Linear(nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 4}, nil, 2), s.Linear(nil, nil, kernel.Weight{Type: kernel.Q4_K, Rows: 3, Cols: 256}, nil, 0),
 		s.Embedding(nil, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, 0),
 		rope(func(a *kernel.RoPEArgs) { a.Seq, a.In = 0, nil }), kv(func(a *kernel.KVWriteArgs) { a.Batch, a.K = 0, nil }), attention(func(a *kernel.AttentionArgs) { a.Seq, a.Q = 0, nil }),

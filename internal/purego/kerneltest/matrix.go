@@ -24,7 +24,7 @@ func testMatMul(h *harness) {
 			// Random signs: the error of float32 sums grows like sqrt(k) epsilon against results of size sqrt(k).
 			abs := 1e-6 * math.Sqrt(float64(k)) * 4
 			out := h.output(t, m*n)
-			h.ok(h.stream.MatMul(out, pa, pb, t, m, k, n))
+			h.ok(h.stream.MatMul(matmul(out, pa, pb, t, m, k, n)))
 			name := sizeName("matmul ", t, " ", s)
 			h.near(name, h.read(out, t, m*n), want, 1.001*epsilon(t), abs)
 			if m == 1 {
@@ -33,6 +33,11 @@ func testMatMul(h *harness) {
 			}
 		}
 	}
+}
+
+// matmul is a product of contiguous matrices.
+func matmul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) *kernel.MatMulArgs {
+	return &kernel.MatMulArgs{C: c, A: a, B: b, M: m, K: k, N: n, Batch: 1, AStride: k, BStride: n, CStride: n, Type: t}
 }
 
 // linearOf returns the outputs and the RMS size of a sum of such products with random signs. An error is measured against
