@@ -170,7 +170,7 @@ VB_DEVICE void registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A is K-major, so is B unless B_MN. A thread holds of
+// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A and B are K-major unless A_MN, B_MN. A thread holds of
 // row (thread / 4 % 8 + 16 * warp + 8 * h), columns 8 * j + 2 * (thread % 4) + {0, 1}: d[4 * j + 2 * h + {0, 1}].
 #define VB_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define VB_D32(i) VB_D8(i), VB_D8(i + 8), VB_D8(i + 16), VB_D8(i + 24)
@@ -188,32 +188,32 @@ VB_DEVICE void registers_shrink() {
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, " A ", " B ", p, 1, 1, " TA \
                  ", " TB ";\n}\n"                                                                                      \
                  : __VA_ARGS__                                                                                         \
-                 : "l"(a), "l"(b), "r"(keep), "n"(0), "n"(B_MN))
+                 : "l"(a), "l"(b), "r"(keep), "n"(A_MN), "n"(B_MN))
 
-template <class T, int N, int B_MN>
+template <class T, int N, int B_MN, int A_MN = 0>
 struct Wgmma;
 
 #define VB_WGMMA_TYPE(T, NAME)                                                                                         \
-    template <int B_MN>                                                                                                \
-    struct Wgmma<T, 64, B_MN> {                                                                                        \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 64, B_MN, A_MN> {                                                                                  \
         static VB_DEVICE void run(float (&d)[32], uint64_t a, uint64_t b, int keep) {                                  \
             VB_WGMMA(64, NAME, VB_R32, "%32", "%33", "%34", "%35", "%36", VB_D32(0));                                  \
         }                                                                                                              \
     };                                                                                                                 \
-    template <int B_MN>                                                                                                \
-    struct Wgmma<T, 128, B_MN> {                                                                                       \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 128, B_MN, A_MN> {                                                                                 \
         static VB_DEVICE void run(float (&d)[64], uint64_t a, uint64_t b, int keep) {                                  \
             VB_WGMMA(128, NAME, VB_R64, "%64", "%65", "%66", "%67", "%68", VB_D32(0), VB_D32(32));                     \
         }                                                                                                              \
     };                                                                                                                 \
-    template <int B_MN>                                                                                                \
-    struct Wgmma<T, 192, B_MN> {                                                                                       \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 192, B_MN, A_MN> {                                                                                 \
         static VB_DEVICE void run(float (&d)[96], uint64_t a, uint64_t b, int keep) {                                  \
             VB_WGMMA(192, NAME, VB_R96, "%96", "%97", "%98", "%99", "%100", VB_D32(0), VB_D32(32), VB_D32(64));        \
         }                                                                                                              \
     };                                                                                                                 \
-    template <int B_MN>                                                                                                \
-    struct Wgmma<T, 256, B_MN> {                                                                                       \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 256, B_MN, A_MN> {                                                                                 \
         static VB_DEVICE void run(float (&d)[128], uint64_t a, uint64_t b, int keep) {                                 \
             VB_WGMMA(256, NAME, VB_R128, "%128", "%129", "%130", "%131", "%132", VB_D32(0), VB_D32(32), VB_D32(64),    \
                      VB_D32(96));                                                                                      \

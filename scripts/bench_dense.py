@@ -35,6 +35,13 @@ class Rope(ctypes.Structure):  # vb_rope_args
     _fields_ += [("type", ctypes.c_int), ("mode", ctypes.c_int)]
 
 
+class MatMul(ctypes.Structure):  # vb_matmul_args
+    _fields_ = [(name, pointer) for name in ("c", "a", "b")]
+    _fields_ += [(name, int64) for name in ("m", "k", "n", "batch", "a_stride", "b_stride", "c_stride", "a_batch_stride",
+                                            "b_batch_stride", "c_batch_stride")]
+    _fields_ += [(name, ctypes.c_int) for name in ("a_transposed", "b_transposed", "type", "precision")]
+
+
 class Attention(ctypes.Structure):  # vb_attention_args
     _fields_ = [(name, pointer) for name in ("out", "q", "k", "v", "positions", "sequences")]
     _fields_ += [(name, int64) for name in (
@@ -247,6 +254,59 @@ def gemv(bench, type, k, n):
                   lambda out, a, b: (out, a.double() @ b.double()), size * (k * n + k + n))
 
 
+PRECISIONS = ("float32", "ieee", "tf32")  # vb_precision
+
+
+def values(kind, *shape, type=F32):
+    """Normal; or magnitudes log-uniform over 2^-30 to 2^30; else normal (matmul makes halves of them cancel)."""
+    x = torch.randn(*shape, device="cuda")
+    if kind == "log-uniform":
+        x = torch.sign(x) * torch.exp2(torch.rand(*shape, device="cuda") * 60 - 30)
+    return x.to(TORCH[type])
+
+
+def matmul(bench, type, size, layout="nn", batch=1, precision="float32", kind="normal"):
+    """vb_matmul_batched on cubes: layouts by BLAS's letters, t for a transposed operand."""
+    case = f"matmul {layout} {NAME[type]}" + f" {precision}" * (precision != "float32") + f" {kind}" * (kind != "normal")
+    case += f" {batch}x{size}" if batch > 1 else f" {size}"
+    if not bench.wanted(case):
+        return
+    c, peer_c = (torch.empty(batch, size, size, device="cuda", dtype=TORCH[type]) for _ in range(2))
+    nbytes = batch * size**2 * TORCH[type].itemsize
+
+    def operands():
+        a, b = (values(kind, batch, size, size, type=type) for _ in range(2))
+        if kind == "cancelling":  # the second half of k undoes the first but for a thousandth
+            half = size // 2
+            a[:, :, half:] = -a[:, :, :half]
+            b[:, half:] = b[:, :half] * (1 + 1e-3 * torch.randn_like(b[:, :half]))
+        return tuple(x.mT.contiguous() if t == "t" else x for x, t in zip((a, b), layout))
+
+    def logical(a, b):
+        return (x.mT if t == "t" else x for x, t in zip((a, b), layout))
+
+    def ours(a, b):
+        arguments = MatMul(c.data_ptr(), a.data_ptr(), b.data_ptr(), size, size, size, batch, size, size, size, *[size**2] * 3,
+                           layout[0] == "t", layout[1] == "t", type, PRECISIONS.index(precision))
+        bench.library.op("matmul_batched", ctypes.byref(arguments))
+        return c
+
+    def peer(a, b):
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        x, y = logical(a, b)
+        out = torch.mm(x[0], y[0], out=peer_c[0]) if batch == 1 else torch.bmm(x, y, out=peer_c)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return out.view(batch, size, size)
+
+    def reference(out, a, b):
+        x, y = logical(a[:1], b[:1])
+        return out[0, :256], x[0, :256].double() @ y[0].double()
+
+    inputs = [operands() for _ in range(min(bench.copies(2 * nbytes), 1 if batch * size**3 > 2e11 else 8))]
+    rate = {"float32": 3, "ieee": 12, "tf32": 2}[precision] if type == F32 else 1  # of bf16's, by units and their number
+    bench.measure(case, inputs, ours, {"cuBLAS": peer}, reference, 3 * nbytes, 2 * batch * size**3 * rate)
+
+
 def rows(bench, operation, m, n):
     case = f"{operation} f32 {m}x{n}"
     if not bench.wanted(case):
@@ -259,6 +319,13 @@ def rows(bench, operation, m, n):
             return out
         def function(x):
             return F.softmax(x, -1)
+    elif operation == "layer_norm":
+        bias = random(n)
+        def ours(x):
+            bench.library.op("layer_norm_batched", out, x, weight, bias, ctypes.c_int(F32), m, n, ctypes.c_float(1e-5))
+            return out
+        def function(x):
+            return F.layer_norm(x, (n,), weight.to(x.dtype), bias.to(x.dtype), 1e-5)
     else:
         def ours(x):
             bench.library.op("rms_norm_batched", out, x, weight, ctypes.c_int(F32), m, n, ctypes.c_float(1e-6))
@@ -283,11 +350,14 @@ def elementwise(bench, operation, n=64 << 20):
         "mul_scalar": (2, lambda x: op("mul_scalar", out, x, ctypes.c_float(1.7), f32, n),
                        {"eager": lambda x: torch.mul(x, 1.7, out=peer_out)}),
         "silu": (2, lambda x: op("silu", out, x, f32, n), {"eager": F.silu}),
+        "gelu": (2, lambda x: op("gelu", out, x, f32, n), {"eager": F.gelu}),
+        "gelu_tanh": (2, lambda x: op("gelu_tanh", out, x, f32, n), {"eager": lambda x: F.gelu(x, approximate="tanh")}),
         "swiglu": (3, lambda x: op("swiglu", out, x, other, f32, n),
                    {"eager": lambda x: F.silu(x) * other, "torch.compile": bench.compiled(lambda x: F.silu(x) * other)}),
     }[operation]
     exact = {"copy": lambda x, y: x, "add": lambda x, y: x + y, "mul": lambda x, y: x * y,
              "mul_scalar": lambda x, y: x * float(torch.tensor(1.7)), "silu": lambda x, y: F.silu(x),
+             "gelu": lambda x, y: F.gelu(x), "gelu_tanh": lambda x, y: F.gelu(x, approximate="tanh"),
              "swiglu": lambda x, y: F.silu(x) * y}[operation]
 
     def run(x):
@@ -375,9 +445,16 @@ def main():
     cases += [(gemm, BF16, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096))
               for m in (16, 64, 256, 1024, 4096)]
     cases += [(gemv, type, 4096, n) for type in (F32, BF16) for n in (4096, 14336)]
+    cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
+    cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
+    cases += [(matmul, F32, 4096, layout, 1, precision) for layout in ("nt", "tn", "tt") for precision in PRECISIONS]
+    cases += [(matmul, BF16, n, layout) for layout in ("nt", "tn", "tt") for n in (2048, 4096)]
+    cases += [(matmul, type, 512, layout, 64) for type in (F32, BF16) for layout in ("nn", "nt")]
+    cases += [(matmul, F32, 2048, "nn", 1, precision, kind) for kind in ("log-uniform", "cancelling") for precision in PRECISIONS]
     cases += [(rows, "softmax", *shape) for shape in ((4096, 4096), (65536, 2048), (32, 151936), (1, 151936))]
     cases += [(rows, "rms_norm", *shape) for shape in ((4096, 4096), (65536, 2048), (1, 4096), (1, 151936))]
-    cases += [(elementwise, name) for name in ("copy", "add", "mul", "mul_scalar", "silu", "swiglu")]
+    cases += [(rows, "layer_norm", *shape) for shape in ((4096, 4096), (65536, 2048), (1, 4096), (1, 151936))]
+    cases += [(elementwise, name) for name in ("gelu", "gelu_tanh", "copy", "add", "mul", "mul_scalar", "silu", "swiglu")]
     cases += [(rope,)]
     cases += [(attention, seq, True) for seq in (512, 2048, 8192, 32768)]
     cases += [(attention, seq, False) for seq in (1024, 4096, 32768)]
