@@ -26,6 +26,7 @@ type Info struct {
 	CacheBytesPerToken int64         `json:"cache_bytes_per_token"` // of keys and values
 	Memory             Memory        `json:"memory"`                // of the weights, and of one session
 	LoadTime           time.Duration `json:"load_ns"`               // of bringing the weights to the device
+	Taken              int64         `json:"taken"`                 // of a GPU's memory since the model was opened, by whomever; 0 on a CPU
 	Device             DeviceInfo    `json:"device"`
 	DeviceNote         string        `json:"device_note,omitempty"` // why "auto" took no GPU
 }
@@ -50,6 +51,9 @@ func (m *Model) Info() Info {
 		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1, m.kvType),
 		Memory: m.memory(), LoadTime: m.loadTime,
 		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
+	}
+	if !m.device.Info().HostMemory {
+		info.Taken = m.freeBefore - free
 	}
 	for _, t := range m.file.Tensors() {
 		info.Parameters += int64(t.Elements())

@@ -153,6 +153,7 @@ type Model struct {
 	model      *model.Model
 	kvType     tensor.DType
 	loadTime   time.Duration
+	freeBefore int64      // bytes that the device had free when it was opened
 	tokenizer  *Tokenizer // nil: the file has none
 	template   *chat.Template
 	life       lifetime
@@ -227,6 +228,9 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 		return nil, err
 	}
 	if m.device, m.deviceNote, err = c.open(); err != nil {
+		return nil, err
+	}
+	if m.freeBefore, _, err = m.device.Memory(); err != nil {
 		return nil, err
 	}
 	fit, err := predict(f, m.device, c)

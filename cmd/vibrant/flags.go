@@ -94,11 +94,15 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 
 // reportStats prints what a session used, for --verbose.
 func reportStats(cmd *cobra.Command, model *vibrant.Model, s *vibrant.Session) {
-	st, mem := s.Stats(), model.Info().Memory
+	st, info := s.Stats(), model.Info()
+	mem := info.Memory
 	e := cmd.ErrOrStderr()
 	fmt.Fprintf(e, "prefill: %d tokens (%d reused), %.1f tok/s\n", st.PrefillTokens, st.ReusedTokens, st.PrefillRate())
 	fmt.Fprintf(e, "decode: %d tokens, %.1f tok/s\n", st.DecodeTokens, st.DecodeRate())
 	fmt.Fprintf(e, "memory: weights %s, cache %s, workspace %s\n", byteSize(mem.Weights), byteSize(st.Memory.Cache), byteSize(st.Memory.Workspace))
+	if info.Taken > 0 {
+		fmt.Fprintf(e, "memory: predicted %.3f GB, taken on %s %.3f GB\n", float64(mem.Total())/1e9, info.Device.ID, float64(info.Taken)/1e9)
+	}
 }
 
 // generationFlags say how tokens are chosen and when to stop.
