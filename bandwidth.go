@@ -58,17 +58,20 @@ func copyBandwidth(ctx context.Context, d *gpu.Device, each time.Duration) (floa
 		return 0, err
 	}
 	defer s.Close()
-	const elements = 256 << 20 / 4 // several times any L2
-	a, err := tensor.New(s, tensor.F32, elements)
+	const elements = 256 << 20 / 4                  // several times any L2
+	memory, err := tensor.NewArena(s, 2*4*elements) // not the pool's, which would keep it
 	if err != nil {
 		return 0, err
 	}
-	defer a.Free()
-	b, err := tensor.New(s, tensor.F32, elements)
+	defer memory.Free()
+	a, err := memory.New(tensor.F32, elements)
 	if err != nil {
 		return 0, err
 	}
-	defer b.Free()
+	b, err := memory.New(tensor.F32, elements)
+	if err != nil {
+		return 0, err
+	}
 	var rates []float64
 	err = tensor.Try(func() { a.Zero(); tensor.CopyInto(b, a) })
 	for i := 0; i < 9 && err == nil; i++ {

@@ -60,6 +60,40 @@ func ExampleSession_Complete() {
 	// Output: " Light" " scatters" "," length
 }
 
+func ExampleBatch() {
+	ctx := context.Background()
+	model := open()
+	defer model.Close()
+	batch, err := model.NewBatch(8) // up to eight answers at once
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer batch.Close()
+	g := vibrant.DefaultGeneration()
+	g.Temperature = 0
+	var answers []*vibrant.Answer
+	for i, question := range []string{"Why is the sky blue?", "What is light?", "Is it?"} {
+		g.MaxTokens = 2 + 2*i // each answer has options of its own
+		a, err := batch.Send(ctx, []vibrant.Message{{Role: "user", Content: question}}, g)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	for batch.Len() > 0 {
+		if _, err := batch.Step(ctx); err != nil { // a token of each
+			log.Fatal(err)
+		}
+	}
+	for _, a := range answers {
+		fmt.Printf("%q %s\n", a.Text(), a.Finish())
+	}
+	// Output:
+	// " Light scatters" length
+	// " Light scatters, blue" length
+	// " Light scatters, blue most." length
+}
+
 func ExampleModel_Logits() {
 	model := open()
 	defer model.Close()

@@ -70,7 +70,7 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	}
 	weights -= shape.TableBytes(p.Context)
 	need := func(context int) Memory {
-		return sessionMemory(shape, weights+shape.TableBytes(context), context, c.chunk, p.kvType)
+		return sessionMemory(shape, d, weights+shape.TableBytes(context), context, c.chunk, p.kvType)
 	}
 	// While it is loaded, the largest weight is there twice, but no session yet.
 	most := func(context int) int64 {
@@ -94,14 +94,14 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 }
 
 // sessionMemory returns what a model and one session take.
-func sessionMemory(shape *model.Config, weights int64, context, chunk int, kv tensor.DType) Memory {
-	cache, workspace := engine.SessionBytes(shape, engine.Options{Context: context, Chunk: chunk, KVType: kv})
+func sessionMemory(shape *model.Config, d *gpu.Device, weights int64, context, chunk int, kv tensor.DType) Memory {
+	cache, workspace := engine.SessionBytes(shape, d, engine.Options{Context: context, Chunk: chunk, KVType: kv})
 	return Memory{Weights: weights, Cache: cache, Workspace: workspace}
 }
 
 // memory returns what the model and one session take, as PredictFit foretells it.
 func (m *Model) memory() Memory {
-	return sessionMemory(&m.model.Config, m.model.Bytes(), m.config.context, m.config.chunk, m.kvType)
+	return sessionMemory(&m.model.Config, m.device, m.model.Bytes(), m.config.context, m.config.chunk, m.kvType)
 }
 
 // allF32 reports whether all matrices are F32: then a cache in F16 would be the least exact part.

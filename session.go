@@ -2,7 +2,6 @@ package vibrant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,9 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/chat"
 	"github.com/vibrant-ml/vibrant/internal/engine"
-	"github.com/vibrant-ml/vibrant/internal/tokenizer"
 )
 
 // Token is a piece of an answer.
@@ -62,8 +59,7 @@ type Session struct {
 	system  string
 	history []Message
 
-	generated []int32
-	finish    FinishReason
+	answer *answer // the newest
 }
 
 // SessionOption adjusts NewSession.
@@ -81,7 +77,7 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	defer m.life.leave()
-	s := &Session{model: m, options: DefaultGeneration()}
+	s := &Session{model: m, options: DefaultGeneration(), answer: &answer{}}
 	for _, o := range options {
 		o(s)
 	}
@@ -93,19 +89,7 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	s.engine = e
-	s.life.release = func() error {
-		m.mu.Lock()
-		_, open := m.sessions[e] // not if the model has closed it
-		delete(m.sessions, e)
-		m.mu.Unlock()
-		if !open {
-			return nil
-		}
-		return e.Close()
-	}
-	m.mu.Lock()
-	m.sessions[e] = struct{}{}
-	m.mu.Unlock()
+	s.life.release = m.own(e)
 	return s, nil
 }
 
@@ -150,23 +134,23 @@ func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error]
 		}
 		defer s.end()
 		said := append(slices.Clone(s.history), Message{"user", text})
-		ids, err := s.prompt(said)
+		ids, err := s.model.prompt(s.system, said)
 		if err != nil {
 			yield(Token{ID: -1}, err)
 			return
 		}
-		var answer strings.Builder
+		var reply strings.Builder
 		started := false
 		s.generate(ctx, ids, func(t Token, err error) bool {
 			started = started || err == nil
-			answer.WriteString(t.Text)
+			reply.WriteString(t.Text)
 			if started {
 				// The loop's body may look at the history, or leave.
-				s.history = append(said, Message{"assistant", answer.String()})
+				s.history = append(said, Message{"assistant", reply.String()})
 			}
 			return yield(t, err)
 		})
-		if !started && s.finish == FinishStop {
+		if !started && s.answer.finish == FinishStop {
 			s.history = append(said, Message{"assistant", ""})
 		}
 	}
@@ -211,36 +195,12 @@ func (s *Session) Prefill(ctx context.Context, ids []int32) error {
 	return contextError(s.engine.Prefill(ctx, ids))
 }
 
-// prompt renders a conversation and returns its ids.
-func (s *Session) prompt(messages []Message) ([]int32, error) {
-	if s.model.tokenizer == nil {
-		return nil, ErrNoTokenizer
-	}
-	var list []chat.Message
-	if s.system != "" {
-		list = append(list, chat.NewMessage("system", s.system))
-	}
-	for _, m := range messages {
-		list = append(list, chat.NewMessage(m.Role, m.Content))
-	}
-	segments, err := s.model.template.RenderSegments(list, chat.Options{AddGenerationPrompt: true, MergeSystem: true})
-	if err != nil {
-		return nil, err
-	}
-	parts := make([]tokenizer.Segment, len(segments))
-	for i, p := range segments {
-		parts[i] = tokenizer.Segment{Text: p.Text, ParseSpecial: !p.FromUser}
-	}
-	return s.model.tokenizer.t.EncodeSegments(parts, tokenizer.Options{AddBOS: true})
-}
-
 // generate computes a prompt and yields what follows.
 func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, error) bool) {
-	s.generated, s.finish = nil, FinishNone
+	a := newAnswer(s.model, s.options, ids)
+	s.answer = a
 	s.engine.ResetStats()
 	fail := func(err error) { yield(Token{ID: -1}, contextError(err)) }
-	sampler := s.options.sampler(ids)
-	choose := chooser(sampler)
 	err := s.engine.Ban(s.banned())
 	if err == nil {
 		err = s.engine.Prefill(ctx, ids)
@@ -249,12 +209,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 		fail(err)
 		return
 	}
-	var decoder *tokenizer.Decoder
-	if t := s.model.tokenizer; t != nil {
-		decoder = t.t.NewDecoder()
-	}
-	stop := engine.NewStopText(s.options.Stop)
-	for s.finish == FinishNone {
+	for a.finish == FinishNone {
 		if err := ctx.Err(); err != nil {
 			fail(err)
 			return
@@ -263,57 +218,31 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			fail(ErrClosed)
 			return
 		}
-		id, err := s.engine.Next(choose)
+		id, err := s.engine.Next(a.chooser)
+		var token Token
 		if err == nil {
-			err = sampler.Err() // logits that are NaN
+			token, err = a.take(id, s.engine.Room())
 		}
 		if err != nil {
 			fail(err)
 			return
 		}
-		if s.ends(id) {
-			s.finish = FinishStop
+		if a.ended {
 			break
-		}
-		sampler.Accept(id)
-		s.generated = append(s.generated, id)
-		token := Token{ID: id}
-		if decoder != nil {
-			text, err := decoder.Next(id)
-			if err != nil && !errors.Is(err, tokenizer.ErrOutOfRange) { // rows that pad the matrix have no token
-				fail(err)
-				return
-			}
-			token.Text = stop.Next(text)
-		}
-		switch {
-		case stop.Stopped():
-			s.finish = FinishStop
-		case len(s.generated) == s.options.MaxTokens:
-			s.finish = FinishLength
-		case s.engine.Room() == 0:
-			s.finish = FinishContext
 		}
 		if !yield(token, nil) {
 			return
 		}
-		if s.finish == FinishNone {
-			if err := s.engine.Step(id, choose); err != nil {
+		if a.finish == FinishNone {
+			if err := s.engine.Step(id, a.chooser); err != nil {
 				fail(err)
 				return
 			}
 		}
 	}
-	if decoder != nil && !stop.Stopped() {
-		if rest := stop.Next(decoder.Flush()) + stop.Rest(); rest != "" {
-			yield(Token{ID: -1, Text: rest}, nil)
-		}
+	if rest := a.rest(); rest != "" {
+		yield(Token{ID: -1, Text: rest}, nil)
 	}
-}
-
-// ends reports whether a token ends the answer.
-func (s *Session) ends(id int32) bool {
-	return s.model.tokenizer != nil && !s.options.IgnoreEOS && s.model.tokenizer.IsEnd(id)
 }
 
 // banned returns the ids that may not be chosen.
@@ -326,7 +255,7 @@ func (s *Session) banned() []int32 {
 
 // Reset forgets the conversation, but not the system message.
 func (s *Session) Reset() {
-	s.history, s.generated, s.finish = nil, nil, FinishNone
+	s.history, s.answer = nil, &answer{}
 	if s.begin() == nil {
 		s.engine.Reset()
 		s.end()
@@ -366,10 +295,10 @@ func (s *Session) SetGeneration(g Generation) error {
 }
 
 // Generated returns the ids of the newest answer.
-func (s *Session) Generated() []int32 { return append([]int32{}, s.generated...) }
+func (s *Session) Generated() []int32 { return append([]int32{}, s.answer.ids...) }
 
 // Finish says why the newest answer ended.
-func (s *Session) Finish() FinishReason { return s.finish }
+func (s *Session) Finish() FinishReason { return s.answer.finish }
 
 // Stats says what the newest answer took.
 func (s *Session) Stats() Stats {

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -158,8 +159,25 @@ type Model struct {
 	template   *chat.Template
 	life       lifetime
 
-	mu       sync.Mutex
-	sessions map[*engine.Session]struct{}
+	mu    sync.Mutex
+	owned map[io.Closer]struct{} // open sessions and batches of the engine
+}
+
+// own has the model close something when it is closed itself, and returns what closes it before.
+func (m *Model) own(c io.Closer) (release func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.owned[c] = struct{}{}
+	return func() error {
+		m.mu.Lock()
+		_, open := m.owned[c] // not if the model has closed it
+		delete(m.owned, c)
+		m.mu.Unlock()
+		if !open {
+			return nil
+		}
+		return c.Close()
+	}
 }
 
 // Open loads a model from a GGUF file; the path "" means the one of RegisterDefault. The caller closes it.
@@ -208,7 +226,7 @@ func openFile(path string) (*gguf.File, error) {
 }
 
 func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, err error) {
-	m := &Model{config: c, file: f, sessions: map[*engine.Session]struct{}{}}
+	m := &Model{config: c, file: f, owned: map[io.Closer]struct{}{}}
 	m.life.release = m.release
 	defer func() {
 		if err != nil {
@@ -264,10 +282,10 @@ func (m *Model) Close() error { return m.life.close() }
 
 func (m *Model) release() error {
 	m.mu.Lock()
-	for s := range m.sessions {
-		s.Close()
+	for c := range m.owned {
+		c.Close()
 	}
-	m.sessions = nil
+	m.owned = nil
 	m.mu.Unlock()
 	if m.model != nil {
 		m.model.Close()

@@ -29,7 +29,9 @@ type Device struct {
 	pool   *Pool
 	main   *Stream
 	closed atomic.Bool
-	lost   atomic.Pointer[error]
+
+	streamBytes int64
+	lost        atomic.Pointer[error]
 
 	// life is held for reading around calls on kernel that no stream's lock covers, and for writing by Close.
 	life    sync.RWMutex
@@ -78,9 +80,13 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 		limit = int64(o.poolFraction * float64(d.info.TotalMemory))
 	}
 	d.pool = newPool(d, limit)
+	before, _, _ := k.Memory()
 	if d.main, err = d.NewStream(); err != nil {
 		k.Close()
 		return nil, err
+	}
+	if after, _, err := k.Memory(); err == nil && !d.info.HostMemory {
+		d.streamBytes = max(0, before-after)
 	}
 	return d, nil
 }
@@ -101,6 +107,9 @@ func (d *Device) Memory() (free, total int64, err error) {
 	free, total, err = d.kernel.Memory()
 	return free, total, d.check(err)
 }
+
+// StreamBytes returns the memory of the device that each stream takes for itself: measured when the first one was made.
+func (d *Device) StreamBytes() int64 { return d.streamBytes }
 
 // Stream returns the default stream.
 func (d *Device) Stream() *Stream { return d.main }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -32,27 +33,45 @@ type figure struct {
 	Command  string   `json:"command"`
 }
 
+// benchFlags say what of a model is measured.
+type benchFlags struct {
+	prompts, gens, depths, parallel []int
+	repetitions                     int
+}
+
+func (b *benchFlags) check() error {
+	if b.repetitions < 1 {
+		return usagef("--repetitions is %d, want 1 or more", b.repetitions)
+	}
+	for _, n := range slices.Concat(b.prompts, b.gens, b.depths) {
+		if n < 0 || n > 1<<20 {
+			return usagef("-p, -n and -d want 0 to %d tokens, not %d", 1<<20, n)
+		}
+	}
+	for _, n := range b.parallel {
+		if n < 1 || n > vibrant.MaxBatch {
+			return usagef("--parallel wants 1 to %d sequences, not %d", vibrant.MaxBatch, n)
+		}
+	}
+	return nil
+}
+
 func benchCommand() *cobra.Command {
 	var m modelFlags
-	var prompts, gens []int
-	var repetitions int
+	var b benchFlags
 	var ops string
 	var asJSON, lines bool
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure prompt (pp) and generation (tg) speed of a model, or with --ops of single operations",
-		Long: "Measure prompt (pp) and generation (tg) speed of a model as llama-bench does: random tokens, an empty cache, the median\n" +
-			"of the repetitions after one that is not counted. The roofline of generation is the time that reading its bytes would\n" +
-			"take at the bandwidth measured in the same run.",
+		Long: "Measure prompt (pp) and generation (tg) speed of a model as llama-bench does: random tokens, a cache that holds --depth\n" +
+			"tokens, the median of the repetitions after one that is not counted. The roofline of generation is the time that reading\n" +
+			"its bytes would take at the bandwidth measured in the same run.\n\n" +
+			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if repetitions < 1 {
-				return usagef("--repetitions is %d, want 1 or more", repetitions)
-			}
-			for _, n := range append(append([]int(nil), prompts...), gens...) {
-				if n < 0 || n > 1<<20 {
-					return usagef("-p and -n want 0 to %d tokens, not %d", 1<<20, n)
-				}
+			if err := b.check(); err != nil {
+				return err
 			}
 			out := cmd.OutOrStdout()
 			var figures []figure
@@ -66,11 +85,16 @@ func benchCommand() *cobra.Command {
 				figures = append(figures, f)
 				return nil
 			}
-			if ops != "" {
-				if err := benchOps(cmd, &m, ops, emit, asJSON || lines); err != nil {
-					return err
-				}
-			} else if err := benchModel(cmd, &m, prompts, gens, repetitions, emit, asJSON || lines); err != nil {
+			var err error
+			switch quiet := asJSON || lines; {
+			case ops != "":
+				err = benchOps(cmd, &m, ops, emit, quiet)
+			case len(b.parallel) > 0:
+				err = benchParallel(cmd, &m, &b, emit, quiet)
+			default:
+				err = benchModel(cmd, &m, &b, emit, quiet)
+			}
+			if err != nil {
 				return err
 			}
 			if asJSON {
@@ -84,9 +108,11 @@ func benchCommand() *cobra.Command {
 	}
 	m.add(c)
 	f := c.Flags()
-	f.IntSliceVarP(&prompts, "prompt", "p", []int{512}, "lengths of prompts, 0 for none")
-	f.IntSliceVarP(&gens, "gen", "n", []int{128}, "numbers of tokens to generate, 0 for none")
-	f.IntVarP(&repetitions, "repetitions", "r", 5, "repetitions of each measurement")
+	f.IntSliceVarP(&b.prompts, "prompt", "p", []int{512}, "lengths of prompts, 0 for none")
+	f.IntSliceVarP(&b.gens, "gen", "n", []int{128}, "numbers of tokens to generate, 0 for none")
+	f.IntSliceVarP(&b.depths, "depth", "d", []int{0}, "tokens that the cache holds before")
+	f.IntSliceVar(&b.parallel, "parallel", nil, "measure so many sequences that generate together (1 to 64)")
+	f.IntVarP(&b.repetitions, "repetitions", "r", 5, "repetitions of each measurement")
 	f.StringVar(&ops, "ops", "", "measure the operations whose name (Op/case) matches this regular expression, instead of a model")
 	f.BoolVar(&asJSON, "json", false, "print a JSON list of figures")
 	f.BoolVar(&lines, "jsonl", false, "print a figure a line as JSON")
@@ -106,27 +132,39 @@ func commandLine(cmd *cobra.Command) string {
 	return strings.Join(words, " ")
 }
 
-func benchModel(cmd *cobra.Command, m *modelFlags, prompts, gens []int, repetitions int, emit func(figure) error, quiet bool) error {
-	longest := 0
-	for _, n := range prompts {
-		longest = max(longest, n)
-	}
-	for _, n := range gens {
-		longest = max(longest, n+1)
-	}
+// openForBench opens a model whose context holds so many tokens.
+func openForBench(cmd *cobra.Command, m *modelFlags, tokens int) (*vibrant.Model, error) {
 	if m.context == 0 {
-		m.context = max(longest, 1)
-	} else if m.context < longest {
-		return usagef("--ctx %d is too small for %d tokens", m.context, longest)
+		m.context = max(tokens, 1)
+	} else if m.context < tokens {
+		return nil, usagef("--ctx %d is too small for %d tokens", m.context, tokens)
 	}
-	model, err := m.open(cmd)
+	return m.open(cmd)
+}
+
+// greedyGeneration returns options that generate exactly n tokens.
+func greedyGeneration(n int) vibrant.Generation {
+	g := vibrant.DefaultGeneration()
+	g.Temperature, g.IgnoreEOS, g.MaxTokens = 0, true, n
+	return g
+}
+
+func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figure) error, quiet bool) error {
+	longest := 0
+	for _, d := range b.depths {
+		for _, n := range b.prompts {
+			longest = max(longest, d+n)
+		}
+		for _, n := range b.gens {
+			longest = max(longest, d+n+1)
+		}
+	}
+	model, err := openForBench(cmd, m, longest)
 	if err != nil {
 		return err
 	}
 	defer model.Close()
-	generation := vibrant.DefaultGeneration()
-	generation.Temperature, generation.IgnoreEOS = 0, true
-	session, err := model.NewSession(vibrant.WithGeneration(generation))
+	session, err := model.NewSession()
 	if err != nil {
 		return err
 	}
@@ -145,52 +183,65 @@ func benchModel(cmd *cobra.Command, m *modelFlags, prompts, gens []int, repetiti
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", name, byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
 	fmt.Fprintln(t, "test\ttok/s\tspread\tbytes/token\troofline\t")
-	for _, n := range prompts {
-		if n == 0 {
-			continue
+	ids := randomIDs(longest, info.Vocab)
+	for _, depth := range b.depths {
+		suffix := ""
+		if depth > 0 {
+			suffix = fmt.Sprintf(" @ d%d", depth)
 		}
-		rates, err := benchRuns(repetitions, func() (float64, error) {
-			session.Reset()
-			err := session.Prefill(cmd.Context(), randomIDs(n, info.Vocab))
-			return session.Stats().PrefillRate(), err
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(t, "pp%d\t%.1f\t%.1f %%\t\t\t\n", n, median(rates), 100*spread(rates))
-		err = emit(figure{Suite: "model", Case: fmt.Sprintf("%s pp%d", name, n), Ours: median(rates), Unit: "tok/s", Device: info.Device.Name})
-		if err != nil {
-			return err
-		}
-	}
-	for _, n := range gens {
-		if n == 0 {
-			continue
-		}
-		generation.MaxTokens = n + 1 // the first token is the prefill's
-		if err := session.SetGeneration(generation); err != nil {
-			return err
-		}
-		rates, err := benchRuns(repetitions, func() (float64, error) {
-			session.Reset()
-			for _, err := range session.CompleteIDs(cmd.Context(), randomIDs(1, info.Vocab)) {
-				if err != nil {
-					return 0, err
-				}
+		for _, n := range b.prompts {
+			if n == 0 {
+				continue
 			}
-			return session.Stats().DecodeRate(), nil
-		})
-		if err != nil {
-			return err
+			rates, err := benchRuns(b.repetitions, func() (float64, error) {
+				session.Reset()
+				if depth > 0 {
+					if err := session.Prefill(cmd.Context(), ids[:depth]); err != nil {
+						return 0, err
+					}
+				}
+				err := session.Prefill(cmd.Context(), ids[:depth+n])
+				return session.Stats().PrefillRate(), err
+			})
+			if err != nil {
+				return err
+			}
+			test := fmt.Sprintf("pp%d%s", n, suffix)
+			fmt.Fprintf(t, "%s\t%.1f\t%.1f %%\t\t\t\n", test, median(rates), 100*spread(rates))
+			err = emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name})
+			if err != nil {
+				return err
+			}
 		}
-		// Half of the tokens' keys and values are read on average.
-		bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*float64(n)/2
-		roofline := 100 * median(rates) * bytes / bandwidth
-		fmt.Fprintf(t, "tg%d\t%.2f\t%.1f %%\t%sB\t%.1f %%\t\n", n, median(rates), 100*spread(rates), quantity(bytes), roofline)
-		err = emit(figure{Suite: "model", Case: fmt.Sprintf("%s tg%d", name, n), Ours: median(rates), Unit: "tok/s",
-			Roofline: &roofline, Device: info.Device.Name})
-		if err != nil {
-			return err
+		for _, n := range b.gens {
+			if n == 0 {
+				continue
+			}
+			if err := session.SetGeneration(greedyGeneration(n + 1)); err != nil { // the first token is the prefill's
+				return err
+			}
+			rates, err := benchRuns(b.repetitions, func() (float64, error) {
+				// What is in the cache of these tokens stays there between the repetitions.
+				for _, err := range session.CompleteIDs(cmd.Context(), ids[:depth+1]) {
+					if err != nil {
+						return 0, err
+					}
+				}
+				return session.Stats().DecodeRate(), nil
+			})
+			if err != nil {
+				return err
+			}
+			// Of the tokens generated, half of the keys and values are read on average.
+			bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*(float64(depth)+float64(n)/2)
+			roofline := 100 * median(rates) * bytes / bandwidth
+			test := fmt.Sprintf("tg%d%s", n, suffix)
+			fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%.1f %%\t\n", test, median(rates), 100*spread(rates), quantity(bytes), roofline)
+			err = emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s",
+				Roofline: &roofline, Device: info.Device.Name})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	if err := t.Flush(); err != nil {

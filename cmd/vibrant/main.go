@@ -118,6 +118,10 @@ func aliases(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "prompt"
 	case "n-gen":
 		name = "gen"
+	case "n-depth":
+		name = "depth"
+	case "npl", "n-parallel":
+		name = "parallel"
 	case "cache-type":
 		name = "kv-type"
 	}

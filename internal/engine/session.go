@@ -10,6 +10,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -62,10 +63,13 @@ func New(m *model.Model, o Options) (*Session, error) {
 	return s, nil
 }
 
-// SessionBytes predicts the memory of a session on the device: its cache, and everything else.
-func SessionBytes(c *model.Config, o Options) (cache, workspace int64) {
-	chunk := min(max(o.Chunk, 1), o.Context)
-	return c.CacheBytes(1, o.Context, o.KVType), c.WorkspaceBytes(chunk, min(max(o.LogitRows, 1), o.Context))
+// SessionBytes predicts the memory of a session on a device: its cache, and everything else.
+func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace int64) {
+	if o.Chunk == 0 {
+		o.Chunk = DefaultChunk
+	}
+	workspace = c.WorkspaceBytes(min(o.Chunk, o.Context), min(max(o.LogitRows, 1), o.Context))
+	return c.CacheBytes(1, o.Context, o.KVType), workspace + d.StreamBytes()
 }
 
 // Close gives the session's memory back. Closing twice is harmless.

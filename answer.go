@@ -1,0 +1,94 @@
+package vibrant
+
+import (
+	"errors"
+
+	"github.com/vibrant-ml/vibrant/internal/chat"
+	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/sample"
+	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+)
+
+// answer turns chosen ids into text and says when it is complete.
+type answer struct {
+	options Generation
+	vocab   *Tokenizer // nil: no text
+	sampler *sample.Sampler
+	chooser engine.Chooser
+	decoder *tokenizer.Decoder
+	stop    *engine.StopText
+	ids     []int32
+	finish  FinishReason
+	ended   bool // by a token that is not part of it
+}
+
+func newAnswer(m *Model, g Generation, prompt []int32) *answer {
+	a := &answer{options: g, vocab: m.tokenizer, sampler: g.sampler(prompt), stop: engine.NewStopText(g.Stop)}
+	a.chooser = chooser(a.sampler)
+	if a.vocab != nil {
+		a.decoder = a.vocab.t.NewDecoder()
+	}
+	return a
+}
+
+// take takes the next id, with so much room left in the context, and returns what to show of it, unless it ended the
+// answer.
+func (a *answer) take(id int32, room int) (Token, error) {
+	if err := a.sampler.Err(); err != nil { // logits that are NaN
+		return Token{}, err
+	}
+	if a.vocab != nil && !a.options.IgnoreEOS && a.vocab.IsEnd(id) {
+		a.finish, a.ended = FinishStop, true
+		return Token{ID: id}, nil
+	}
+	a.sampler.Accept(id)
+	a.ids = append(a.ids, id)
+	token := Token{ID: id}
+	if a.decoder != nil {
+		text, err := a.decoder.Next(id)
+		if err != nil && !errors.Is(err, tokenizer.ErrOutOfRange) { // rows that pad the matrix have no token
+			return Token{}, err
+		}
+		token.Text = a.stop.Next(text)
+	}
+	switch {
+	case a.stop.Stopped():
+		a.finish = FinishStop
+	case len(a.ids) == a.options.MaxTokens:
+		a.finish = FinishLength
+	case room == 0:
+		a.finish = FinishContext
+	}
+	return token, nil
+}
+
+// rest returns the text that was held back, once the answer is complete.
+func (a *answer) rest() string {
+	if a.decoder == nil || a.stop.Stopped() {
+		return ""
+	}
+	return a.stop.Next(a.decoder.Flush()) + a.stop.Rest()
+}
+
+// prompt renders a conversation by the model's chat template and returns its ids.
+func (m *Model) prompt(system string, messages []Message) ([]int32, error) {
+	if m.tokenizer == nil {
+		return nil, ErrNoTokenizer
+	}
+	var list []chat.Message
+	if system != "" {
+		list = append(list, chat.NewMessage("system", system))
+	}
+	for _, x := range messages {
+		list = append(list, chat.NewMessage(x.Role, x.Content))
+	}
+	segments, err := m.template.RenderSegments(list, chat.Options{AddGenerationPrompt: true, MergeSystem: true})
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]tokenizer.Segment, len(segments))
+	for i, p := range segments {
+		parts[i] = tokenizer.Segment{Text: p.Text, ParseSpecial: !p.FromUser}
+	}
+	return m.tokenizer.t.EncodeSegments(parts, tokenizer.Options{AddBOS: true})
+}

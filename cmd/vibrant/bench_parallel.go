@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vibrant-ml/vibrant"
+)
+
+// benchParallel measures sequences that generate together: a prompt of each, then one token of all in a pass.
+func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figure) error, quiet bool) error {
+	longest := 0
+	for _, p := range b.prompts {
+		for _, n := range b.gens {
+			longest = max(longest, max(p, 1)+n+1)
+		}
+	}
+	model, err := openForBench(cmd, m, longest)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	info := model.Info()
+	bandwidth, err := model.MeasureBandwidth(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var w io.Writer = cmd.OutOrStdout()
+	if quiet {
+		w = io.Discard
+	}
+	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", info.Name, byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "prompt\tgenerated\tsequences\ttok/s\tspread\ttok/s each\tms/step\tagainst the first\troofline\t")
+	for _, prompt := range b.prompts {
+		for _, n := range b.gens {
+			if n == 0 {
+				continue
+			}
+			first := 0.0
+			for _, sequences := range b.parallel {
+				rates, err := parallelRates(cmd, model, max(prompt, 1), n, sequences, b.repetitions)
+				if err != nil {
+					return err
+				}
+				rate := median(rates)
+				if first == 0 {
+					first = rate
+				}
+				// A step reads the weights once, and the keys and values of every sequence.
+				bytes := float64(info.DecodeBytes) + float64(sequences)*float64(info.CacheBytesPerToken)*(float64(prompt)+float64(n)/2)
+				steps := rate / float64(sequences)
+				roofline := 100 * steps * bytes / bandwidth
+				fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.1f %%\t%.1f\t%.3f\t%.2fx\t%.1f %%\t\n", prompt, n, sequences, rate, 100*spread(rates),
+					steps, 1e3/steps, rate/first, roofline)
+				err = emit(figure{Suite: "batch", Case: fmt.Sprintf("%s tg%d @ d%d x %d", info.Name, n, prompt, sequences), Ours: rate,
+					Unit: "tok/s", Roofline: &roofline, Device: info.Device.Name})
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// parallelRates returns tokens a second of all sequences together, prompts not counted.
+func parallelRates(cmd *cobra.Command, model *vibrant.Model, prompt, n, sequences, repetitions int) ([]float64, error) {
+	batch, err := model.NewBatch(sequences)
+	if err != nil {
+		return nil, err
+	}
+	defer batch.Close()
+	ids := randomIDs(prompt+sequences, model.Info().Vocab)
+	return benchRuns(repetitions, func() (float64, error) {
+		for i := range sequences {
+			// The first token is the prompt's. No two prompts are the same.
+			if _, err := batch.Join(cmd.Context(), ids[i:i+prompt], greedyGeneration(n+1)); err != nil {
+				return 0, err
+			}
+		}
+		start := time.Now()
+		for batch.Len() > 0 {
+			if _, err := batch.Step(cmd.Context()); err != nil {
+				return 0, err
+			}
+		}
+		return float64(n*sequences) / time.Since(start).Seconds(), nil
+	})
+}
