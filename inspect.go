@@ -66,7 +66,7 @@ func Inspect(path string) (*File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	out := &File{Version: int(f.Version), Bytes: f.Size, Metadata: metadata(f)}
+	out := &File{Version: int(f.Version), Bytes: f.Bytes(), Metadata: metadata(f)}
 	types := map[string]*TypeCount{}
 	for _, t := range f.Tensors() {
 		shape := slices.Clone(t.Dims)

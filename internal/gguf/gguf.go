@@ -47,6 +47,8 @@ type File struct {
 	tensors []Tensor
 	byName  map[string]int // index into tensors
 
+	others []*File // of a split model: the parts after the first
+
 	data   []byte      // the whole file where it is mapped or was given as bytes, else nil
 	r      io.ReaderAt // the file, but where it was given as bytes
 	closer func() error
@@ -60,6 +62,7 @@ type Tensor struct {
 	Dims   []int // at most 4; Dims[0] is the contiguous one (ggml's ne), so a matrix [out][in] has Dims {in, out}
 	Offset int64 // of the data, in bytes from the start of the file; a multiple of File.Alignment past File.DataStart
 	Bytes  int64 // of the data
+	part   int   // of a split model: which file holds the data, from 0
 }
 
 // Elements returns the product of the dimensions: 1 for a tensor without any.
@@ -72,6 +75,8 @@ func (t *Tensor) Elements() int {
 }
 
 // Open opens the file and maps it where the system can, else reads tensor data on demand. The caller closes the File.
+// Of a split model (NAME-00001-of-00003.gguf) any part may be named: all are opened, as one File, whose offsets count
+// from the start of the part that holds the tensor. ErrMissingPart names those that are not there.
 //
 // A mapped file must not be truncated by others while it is open: the system would answer the next access with SIGBUS.
 func Open(path string) (*File, error) {
@@ -88,6 +93,19 @@ func Open(path string) (*File, error) {
 }
 
 func open(path string) (*File, error) {
+	f, err := openOne(path)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := join(path, f)
+	if err != nil {
+		f.Close()
+	}
+	return whole, err
+}
+
+// openOne opens one file, which may be a part of a model.
+func openOne(path string) (*File, error) {
 	fd, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -146,10 +164,17 @@ func FromBytes(b []byte) (*File, error) {
 // metadata stay valid. A second Close does nothing. There is no clean-up by the garbage collector, which cannot see
 // whether such a slice is still in use.
 func (f *File) Close() error {
-	if f.closed.Swap(true) || f.closer == nil {
+	if f.closed.Swap(true) {
 		return nil
 	}
-	return f.closer()
+	var errs []error
+	if f.closer != nil {
+		errs = append(errs, f.closer())
+	}
+	for _, p := range f.others {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Tensors returns all tensors in the order of the file. The caller must not change the slice.
@@ -174,7 +199,8 @@ func (f *File) HasTensor(name string) bool {
 // the mapping or slice: no copy, read only (a write to a mapping faults), invalid after Close. Else it is read into a
 // new slice. A mapped tensor is aligned in memory as in the file, up to the page size.
 func (f *File) Data(t *Tensor) ([]byte, error) {
-	if err := f.check(t); err != nil {
+	f, err := f.holding(t)
+	if err != nil {
 		return nil, err
 	}
 	if f.data != nil {
@@ -192,7 +218,8 @@ func (f *File) Data(t *Tensor) ([]byte, error) {
 // faster than Data, whose pages the system has to map one after the other; and it returns an error where Data's slice of
 // a file that somebody has truncated would fault.
 func (f *File) ReadTensor(t *Tensor, dst []byte, offset int64) error {
-	if err := f.check(t); err != nil {
+	f, err := f.holding(t)
+	if err != nil {
 		return err
 	}
 	if offset < 0 || int64(len(dst)) > t.Bytes-offset {
@@ -208,13 +235,14 @@ func (f *File) ReadTensor(t *Tensor, dst []byte, offset int64) error {
 	return nil
 }
 
-// check says why a tensor's data cannot be read.
-func (f *File) check(t *Tensor) error {
+// holding returns the file that holds a tensor's data, or why it cannot be read.
+func (f *File) holding(t *Tensor) (*File, error) {
 	if f.closed.Load() {
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	if t.Offset < f.DataStart || t.Bytes < 0 || t.Bytes > f.Size-t.Offset {
-		return fmt.Errorf("gguf: tensor %q: bytes %d to %d are not of this file", t.Name, t.Offset, t.Offset+t.Bytes)
+	p := f.file(t)
+	if p == nil || t.Offset < p.DataStart || t.Bytes < 0 || t.Bytes > p.Size-t.Offset {
+		return nil, fmt.Errorf("gguf: tensor %q: bytes %d to %d are not of this file", t.Name, t.Offset, t.Offset+t.Bytes)
 	}
-	return nil
+	return p, nil
 }
