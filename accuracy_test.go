@@ -1,0 +1,120 @@
+package vibrant
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/testdata"
+	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// perplexityTolerance is how much the perplexity of a quantized model may differ from that of the same weights as float32,
+// with keys, values and activations in float32 too: 0.2 %. What differs are activations rounded for integer products and a
+// cache in halves.
+const perplexityTolerance = 0.002
+
+// TestQuantizedPerplexityIsThatOfDequantizedWeights scores stories with models that were trained on such, as their files
+// have them and with their weights dequantized, on every device that this build has here.
+func TestQuantizedPerplexityIsThatOfDequantizedWeights(t *testing.T) {
+	for _, name := range []string{"f16", "q8_0", "q4_0", "q5_1"} {
+		t.Run("stories260K-"+name, func(t *testing.T) {
+			dir := testdata.Path(t, "models")
+			file, err := os.ReadFile(filepath.Join(dir, "stories260K-"+name+".gguf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			comparePerplexity(t, file, storyTexts(t, dir), 128)
+		})
+	}
+}
+
+func comparePerplexity(t *testing.T, file []byte, text string, length int) {
+	want := perplexityOf(t, dequantized(t, file), "cpu", text, length)
+	for _, device := range []string{"cpu", "cuda"} {
+		d, err := gpu.Open(device)
+		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		got := perplexityOf(t, file, device, text, length)
+		off := math.Abs(got/want - 1)
+		t.Logf("%s: perplexity %.4f, of the dequantized weights %.4f: %.3f %% off", device, got, want, 100*off)
+		if !(off <= perplexityTolerance) {
+			t.Errorf("%s: more than %.1f %% off", device, 100*perplexityTolerance)
+		}
+	}
+}
+
+// storyTexts returns the stories that the golden files tell, each once.
+func storyTexts(t *testing.T, dir string) string {
+	t.Helper()
+	var texts []string
+	for _, name := range []string{"f32", "f16", "q8_0", "q4_0", "q5_1"} {
+		b, err := os.ReadFile(filepath.Join(dir, "stories260K-"+name+".golden.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var golden struct {
+			Cases []struct{ Text string }
+		}
+		if err := json.Unmarshal(b, &golden); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range golden.Cases {
+			texts = append(texts, c.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// dequantized returns the file with all tensors as F32.
+func dequantized(t *testing.T, file []byte) []byte {
+	t.Helper()
+	f, err := gguf.FromBytes(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testmodel.Retype(f, func(x *gguf.Tensor, data []byte) (gguf.Type, []byte) {
+		rows := x.Elements() / x.Dims[0]
+		stored, err := tensor.FromMemory(gpu.CPU(), tensor.DType(x.Type), data, f, rows, x.Dims[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := stored.Float32s()
+		out := make([]byte, 0, 4*len(values))
+		for _, v := range values {
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+		}
+		return gguf.F32, out
+	})
+}
+
+func perplexityOf(t *testing.T, file []byte, device, text string, length int) float64 {
+	t.Helper()
+	m, err := OpenBytes(context.Background(), file, WithDevice(device), WithContext(length))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	r, err := m.Perplexity(context.Background(), text, PerplexityOptions{Context: length})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Scored < 500 {
+		t.Fatalf("only %d tokens were scored", r.Scored)
+	}
+	return r.Perplexity
+}
