@@ -24,25 +24,13 @@ func chatCommand() *cobra.Command {
 		Short: "Chat with a model; piped input is one turn a line",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			generation, err := g.generation()
-			if err != nil {
-				return err
-			}
-			model, err := m.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer model.Close()
-			session, err := model.NewSession(vibrant.WithSystem(system), vibrant.WithGeneration(generation))
-			if err != nil {
-				return err
-			}
-			defer session.Close()
-			chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
-			if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-				return chat.interactive()
-			}
-			return chat.piped()
+			return withSession(cmd, &m, &g, system, func(model *vibrant.Model, session *vibrant.Session) error {
+				chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
+				if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
+					return chat.interactive()
+				}
+				return chat.piped()
+			})
 		},
 	}
 	m.add(c)
@@ -61,19 +49,7 @@ type chat struct {
 
 // answer sends one turn and prints the answer as it comes.
 func (c *chat) answer(ctx context.Context, text string) error {
-	out := newTokenWriter(c.cmd.OutOrStdout())
-	for token, err := range c.session.Send(ctx, text) {
-		if err != nil {
-			if out.text.Len() > 0 {
-				out.end()
-			}
-			return err
-		}
-		if err := out.write(token.Text); err != nil {
-			return err
-		}
-	}
-	if err := out.end(); err != nil {
+	if err := newTokenWriter(c.cmd.OutOrStdout()).writeAll(c.session.Send(ctx, text)); err != nil {
 		return err
 	}
 	if c.session.Finish() == vibrant.FinishContext {

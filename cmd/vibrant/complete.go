@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -19,16 +18,13 @@ func completeCommand() *cobra.Command {
 		Short: "Continue a raw prompt, without a chat template",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			generation, err := g.generation()
-			if err != nil {
-				return err
-			}
 			if err := oneOf(cmd, "prompt", "file", "ids"); err != nil {
 				return err
 			}
 			var ids []int32
 			switch flags := cmd.Flags(); {
 			case flags.Changed("ids"):
+				var err error
 				if ids, err = parseIDs(list); err != nil {
 					return err
 				}
@@ -39,52 +35,33 @@ func completeCommand() *cobra.Command {
 				}
 				prompt = string(b)
 			}
-			model, err := m.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer model.Close()
-			if ids == nil {
-				if ids, err = encodePrompt(model, prompt); err != nil {
+			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {
+				if ids == nil {
+					if ids, err = encodePrompt(model, prompt); err != nil {
+						return err
+					}
+				}
+				out := newTokenWriter(cmd.OutOrStdout())
+				if asJSON {
+					out = newTokenWriter(io.Discard)
+				}
+				out.ids = !model.Info().HasTokenizer
+				if err := out.writeAll(session.CompleteIDs(cmd.Context(), ids)); err != nil {
 					return err
 				}
-			}
-			session, err := model.NewSession(vibrant.WithGeneration(generation))
-			if err != nil {
-				return err
-			}
-			defer session.Close()
-			out := newTokenWriter(cmd.OutOrStdout())
-			if asJSON {
-				out = newTokenWriter(io.Discard)
-			}
-			for token, err := range session.CompleteIDs(cmd.Context(), ids) {
-				if err != nil {
-					return err
+				if asJSON {
+					text := out.text.String()
+					if out.ids {
+						text = ""
+					}
+					return writeJSON(cmd.OutOrStdout(), map[string]any{"prompt_ids": nonNil(ids), "ids": session.Generated(),
+						"text": text, "finish": session.Finish()})
 				}
-				text := token.Text
-				if !model.Info().HasTokenizer {
-					text = fmt.Sprintf("%d ", token.ID)
+				if m.verbose {
+					reportStats(cmd, model, session)
 				}
-				if err := out.write(text); err != nil {
-					return err
-				}
-			}
-			if asJSON {
-				text := out.text.String()
-				if !model.Info().HasTokenizer {
-					text = ""
-				}
-				return writeJSON(cmd.OutOrStdout(), map[string]any{"prompt_ids": nonNil(ids), "ids": session.Generated(),
-					"text": text, "finish": session.Finish()})
-			}
-			if err := out.end(); err != nil {
-				return err
-			}
-			if m.verbose {
-				reportStats(cmd, model, session)
-			}
-			return nil
+				return nil
+			})
 		},
 	}
 	m.add(c)
