@@ -99,10 +99,10 @@ func reportStats(cmd *cobra.Command, model *vibrant.Model, s *vibrant.Session) {
 	e := cmd.ErrOrStderr()
 	fmt.Fprintf(e, "prefill: %d tokens (%d reused), %.1f tok/s\n", st.PrefillTokens, st.ReusedTokens, st.PrefillRate())
 	fmt.Fprintf(e, "decode: %d tokens, %.1f tok/s\n", st.DecodeTokens, st.DecodeRate())
-	fmt.Fprintf(e, "memory: weights %s, cache %s, workspace %s\n", byteSize(mem.Weights), byteSize(st.Memory.Cache), byteSize(st.Memory.Workspace))
 	if info.Taken > 0 {
-		fmt.Fprintf(e, "memory: predicted %.3f GB, taken on %s %.3f GB\n", float64(mem.Total())/1e9, info.Device.ID, float64(info.Taken)/1e9)
+		fmt.Fprintf(e, "taken: %.3f GB of %s, %.3f GB were predicted\n", float64(info.Taken)/1e9, info.Device.ID, float64(mem.Total())/1e9)
 	}
+	fmt.Fprintf(e, "memory: weights %s, cache %s, workspace %s\n", byteSize(mem.Weights), byteSize(st.Memory.Cache), byteSize(st.Memory.Workspace))
 }
 
 // generationFlags say how tokens are chosen and when to stop.
