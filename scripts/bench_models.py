@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure whole models, ours beside a peer, on the same GGUF files in one run.
 
-    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512] [-n 128] [--out docs/benchmarks] NAME=FILE.gguf ...
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512] [-n 128] [-d 8192,...] [--out docs/benchmarks] NAME=FILE.gguf ...
 
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
@@ -18,9 +18,14 @@ ap.add_argument("--vibrant", default="bin/vibrant")
 ap.add_argument("--rounds", type=int, default=3)
 ap.add_argument("-p", type=int, default=512, help="prompt tokens")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
+ap.add_argument("-d", default="", help="also decode after so many tokens in the cache, for example 8192,32768")
 ap.add_argument("-t", type=int, default=os.cpu_count(), help="threads on the CPU")
 ap.add_argument("--out", default="docs/benchmarks")
 A = ap.parse_args()
+
+
+depths = [int(d) for d in A.d.split(",") if d]
+tests = [("prefill", f"pp{A.p}", ""), ("decode", f"tg{A.n}", "")] + [("decode", f"tg{A.n} @ d{d}", f" d{d}") for d in depths]
 
 
 def output(args):
@@ -31,17 +36,18 @@ def output(args):
 
 
 def ours(path):
-    """the figures of prefill and decode, as the command prints them"""
-    figures = output([A.vibrant, "bench", "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "--json", "--device", A.device, "-t", str(A.t)])
-    pick = lambda tag: next(f for f in figures if f["case"].endswith(tag))
-    return pick(f"pp{A.p}"), pick(f"tg{A.n}")
+    """the figures of each test, as the command prints them"""
+    figures = output([A.vibrant, "bench", "-m", path, "-p", str(A.p), "-n", str(A.n), "-d", ",".join(map(str, [0] + depths)), "-r", "3", "--json",
+                      "--device", A.device, "-t", str(A.t)])
+    return [next(f for f in figures if f["case"].endswith(test)) for _, test, _ in tests]
 
 
 def peer(path):
-    layers = "99" if A.device == "cuda" else "0"
-    rows = output([A.peer, "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "-ngl", layers, "-fa", "1", "-t", str(A.t), "-o", "json"])
+    """tokens a second of each test"""
+    rows = output([A.peer, "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
+                   "-t", str(A.t), "-o", "json"] + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
     pick = lambda prompt, gen: next(r["avg_ts"] for r in rows if r["n_prompt"] == prompt and r["n_gen"] == gen)
-    return pick(A.p, 0), pick(0, A.n)
+    return [pick(A.p, 0), pick(0, A.n)] + [pick(d, A.n) for d in depths]
 
 
 def save(suite, lines):
@@ -56,23 +62,23 @@ def save(suite, lines):
 
 
 found = {"decode": [], "prefill": []}
-print(f"{'model':24} {'test':8} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")
+print(f"{'model':24} {'test':14} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")
 for spec in A.models:
     name, _, path = spec.partition("=")
     rounds = []
     for r in range(A.rounds):
-        rounds.append((ours(path), peer(path) if A.peer else (None, None)))
-    for i, (suite, test) in enumerate((("prefill", f"pp{A.p}"), ("decode", f"tg{A.n}"))):
+        rounds.append((ours(path), peer(path) if A.peer else None))
+    for i, (suite, test, suffix) in enumerate(tests):
         mine = [o[i] for o, _ in rounds]
         value = statistics.median(f["ours"] for f in mine)
         theirs = statistics.median(p[i] for _, p in rounds) if A.peer else None
         roofline = statistics.median(f["roofline"] for f in mine) if mine[0]["roofline"] is not None else None
-        case = f"{name} {test}" if A.device == "cpu" or test not in ("pp512", "tg128") else name
+        case = f"{name} {test}" if A.device == "cpu" or (A.p, A.n) != (512, 128) else name + suffix
         found[suite].append({"suite": "cpu" if A.device == "cpu" else suite, "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
-                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n} --rounds {A.rounds} --peer llama-bench"})
+                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''} --rounds {A.rounds} --peer llama-bench"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
-        print(f"{name:24} {test:8} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
+        print(f"{name:24} {test:14} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
 if A.device == "cpu":
     save("cpu", found["prefill"] + found["decode"])
 else:
