@@ -88,8 +88,8 @@ type config struct {
 type Option func(*config)
 
 // WithDevice chooses the device: "cpu"; "cuda" (also "gpu" or "metal") for the first GPU, "cuda:1" for another; or
-// "auto", the default, for the first GPU where there is one and else the CPU. On a GPU nothing ever runs elsewhere: opening
-// a model there turns strictness on for the whole process (tensor.SetStrict).
+// "auto", the default, for the first GPU where there is one and else the CPU. What a model computes on a GPU never runs
+// elsewhere: its device is strict (gpu.Device.SetStrict).
 func WithDevice(name string) Option { return func(c *config) { c.device = name } }
 
 // WithContext sets how many tokens a session can hold. The default 0 means what the model was trained on, at most
@@ -259,7 +259,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 		return nil, err
 	}
 	if !m.device.Info().HostMemory {
-		tensor.SetStrict(true)
+		m.device.SetStrict(true)
 	}
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType

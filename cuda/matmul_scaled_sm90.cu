@@ -33,6 +33,7 @@ struct Conversion {
     const float *in;
     half *out;
     unsigned *largest; // bits of magnitudes: [matrices][rows] where by_k, else [matrices][columns]
+    float2 *scale;     // of the same: see strided::Problem
     int64_t stride, batch_stride, out_stride, out_batch_stride;
     int rows, columns, matrices; // as stored
     bool by_k, vectors;          // rows run along k
@@ -77,6 +78,23 @@ struct Place {
     }
 };
 
+constexpr unsigned infinity_bits = 0x7f800000u;
+
+// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15): -113..163.
+VB_DEVICE int raise_of(unsigned bits) {
+    if (bits == 0 || bits >= infinity_bits) return 0;
+    return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
+}
+// 2^exponent for -126..127.
+VB_DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
+
+// The factors that take a scale back.
+VB_DEVICE float2 scale_of(unsigned largest) {
+    if (largest >= infinity_bits) return make_float2(__int_as_float(0x7fffffff), 1.0f);
+    const int raised = raise_of(largest);
+    return make_float2(power_of_two(-(raised / 2)), power_of_two(-(raised - raised / 2)));
+}
+
 VB_DEVICE unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
 // x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a float.
@@ -84,9 +102,9 @@ struct Raise {
     float first, second;
     Raise() = default;
     VB_DEVICE explicit Raise(unsigned largest) {
-        const int raised = strided::raise_of(largest);
-        first = strided::power_of_two(raised / 2);
-        second = strided::power_of_two(raised - raised / 2);
+        const int raised = raise_of(largest);
+        first = power_of_two(raised / 2);
+        second = power_of_two(raised - raised / 2);
     }
     VB_DEVICE half high(float x) const { return __float2half_rn(x * first * second); }
     VB_DEVICE half low(float x, half high) const { return __float2half_rn(x * first * second - __half2float(high)); }
@@ -143,15 +161,24 @@ __global__ __launch_bounds__(convert_threads) void convert_kernel(const __grid_c
     const int rows = of.by_k ? of.rows : padded(of.rows), columns = of.by_k ? padded(of.columns) : of.columns;
     if (place.column >= columns) return;
     const unsigned *const largest = of.largest + place.matrix * (of.by_k ? of.rows : of.columns);
+    float2 *const scale = of.scale + place.matrix * (of.by_k ? of.rows : of.columns);
     Raise raise[4];
     if (!of.by_k)
 #pragma unroll
-        for (int e = 0; e < 4; e++) raise[e] = Raise(place.column + e < of.columns ? largest[place.column + e] : 0);
+        for (int e = 0; e < 4; e++) {
+            const bool inside = place.column + e < of.columns;
+            const unsigned bits = inside ? largest[place.column + e] : 0;
+            raise[e] = Raise(bits);
+            if (inside && place.row == 0) scale[place.column + e] = scale_of(bits);
+        }
 #pragma unroll
     for (int i = 0; i < rows_each; i++) {
         const int row = place.row + i * rows_apart;
         if (row >= rows) continue;
-        if (of.by_k) raise[0] = raise[1] = raise[2] = raise[3] = Raise(largest[row]);
+        if (of.by_k) {
+            raise[0] = raise[1] = raise[2] = raise[3] = Raise(largest[row]);
+            if (place.column == 0) scale[row] = scale_of(largest[row]);
+        }
         const float value[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
         Vec<half, 4> high, low;
 #pragma unroll
@@ -186,7 +213,7 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const bool tf32 = x.precision == VB_PRECISION_TF32;
     const double work = (double)x.m * x.n * x.k * x.batch;
     // What the kernels on plain operands take as long for.
-    if (!strided::sizes_fit(x) || x.m < 32 || x.n < 32 || x.k < 128 || work < (tf32 ? 2e9 : 6e7)) return VB_UNSUPPORTED;
+    if (!strided::sizes_fit(x) || x.m < 32 || x.n < 32 || x.k < 128 || work < (tf32 ? 4e8 : 6e7)) return VB_UNSUPPORTED;
     const int parts = tf32 ? 1 : 2;
     const bool a_shared = x.a_batch_stride == 0, b_shared = x.b_batch_stride == 0;
     Conversion a = {}, b = {};
@@ -198,13 +225,15 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     b.vectors = rows_of_vectors<float>(x.b, x.b_stride, x.b_batch_stride);
     if (a.blocks() + b.blocks() > INT32_MAX) return VB_UNSUPPORTED;
 
-    const int64_t largest_bytes = (x.m * a.matrices + x.n * b.matrices) * 4;
+    const int64_t sides = x.m * a.matrices + x.n * b.matrices, largest_bytes = align256(sides * 4);
     char *memory = nullptr;
     plan_operand(a, parts, memory), plan_operand(b, parts, memory);
-    if (workspace((void **)&memory, (memory - (char *)nullptr) + largest_bytes, stream) != VB_OK) return VB_UNSUPPORTED;
+    if (workspace((void **)&memory, (memory - (char *)nullptr) + largest_bytes + sides * (int64_t)sizeof(float2), stream) != VB_OK) return VB_UNSUPPORTED;
     const strided::Operand a_scaled = plan_operand(a, parts, memory), b_scaled = plan_operand(b, parts, memory);
     a.largest = (unsigned *)memory;
     b.largest = a.largest + x.m * a.matrices;
+    a.scale = (float2 *)(memory + largest_bytes);
+    b.scale = a.scale + x.m * a.matrices;
 
     const unsigned blocks = (unsigned)(a.blocks() + b.blocks());
     VB_TRY(vb_cuda_memset(memory, 0, largest_bytes, stream));
@@ -217,7 +246,7 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     p.a_shared = a_shared, p.b_shared = b_shared;
     p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch;
     p.steps = (int)ceil_div<int64_t>(a.by_k ? a_scaled.columns : a_scaled.rows, strided::depth);
-    p.a_largest = a.largest, p.b_largest = b.largest;
+    p.a_scale = a.scale, p.b_scale = b.scale;
     p.a = a.in, p.b = b.in;
     p.a_row = x.a_transposed ? 1 : x.a_stride, p.a_term = x.a_transposed ? x.a_stride : 1, p.a_batch = x.a_batch_stride;
     p.b_term = x.b_transposed ? 1 : x.b_stride, p.b_column = x.b_transposed ? x.b_stride : 1, p.b_batch = x.b_batch_stride;

@@ -31,9 +31,9 @@ struct Problem {
     int64_t c_stride, c_batch_stride;
     bool c_vectors, a_shared, b_shared; // shared: one matrix for all of the batch
     int m, k, n, batch, steps, group_rows;
-    // Scaled operands only: the bits of the largest magnitude in each row of A and column of B, [matrices][m] and [matrices][n];
-    // and A and B themselves, with the distances between neighbouring elements.
-    const unsigned *a_largest, *b_largest;
+    // Scaled operands only: the two factors that take back the scale of each row of A and column of B, [matrices][m] and
+    // [matrices][n], NaN where it holds Inf or NaN; and A and B themselves, with the distances between neighbouring elements.
+    const float2 *a_scale, *b_scale;
     const float *a, *b;
     int64_t a_row, a_term, a_batch, b_term, b_column, b_batch;
 };
@@ -46,23 +46,6 @@ struct Stage {
 };
 
 #ifdef VB_SM90A
-
-constexpr unsigned infinity_bits = 0x7f800000u;
-
-// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15).
-VB_DEVICE int raise_of(unsigned bits) {
-    if (bits == 0 || bits >= infinity_bits) return 0;
-    return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
-}
-// 2^exponent for -126..127.
-VB_DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
-
-// x * 2^exponent by two factors, since 2^exponent alone may not be a float. Sums of scaled operands are 0 or at least 2^-48,
-// so that the first product is exact; exponents past what float32 holds give 0 all the same.
-VB_DEVICE float lower(float x, int exponent) {
-    exponent = larger(exponent, -252);
-    return x * power_of_two(exponent >> 1) * power_of_two(exponent - (exponent >> 1));
-}
 
 // One element in plain float32 arithmetic, for rows and columns with Inf or NaN.
 template <class Out>
@@ -116,37 +99,47 @@ VB_DEVICE void store_rows(const Problem<Out> &p, const float (&sum)[N / 2], int 
     }
 }
 
-// The same for the sums of scaled operands, whose scale is taken back.
+// The same for the sums of scaled operands, whose scale is taken back. 2^exponent alone may not be a float, so that there are two
+// factors of each, which are combined crosswise: where these leave the range of float32 the result does so too.
 template <int N>
 VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N / 2], int z, int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4;
-    const unsigned *const a_largest = p.a_largest + (p.a_shared ? 0 : (int64_t)z * p.m);
-    const unsigned *const b_largest = p.b_largest + (p.b_shared ? 0 : (int64_t)z * p.n);
+    const float2 *const a_scale = p.a_scale + (p.a_shared ? 0 : (int64_t)z * p.m);
+    const float2 *const b_scale = p.b_scale + (p.b_shared ? 0 : (int64_t)z * p.n);
+    float *c[2];
+    float2 of_row[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = row + lane / 4 + 8 * h;
-        if (r >= p.m) continue;
-        float *const c = p.c + z * p.c_batch_stride + r * p.c_stride;
-        const unsigned in_row = a_largest[r];
-        const int raised = raise_of(in_row);
+        c[h] = p.c + z * p.c_batch_stride + r * p.c_stride;
+        of_row[h] = r < p.m ? a_scale[r] : make_float2(0, 0);
+    }
+    bool plain = false;
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const int at = column + 8 * j + 2 * quad;
-            float x[2];
+    for (int j = 0; j < N / 8; j++) {
+        const int at = column + 8 * j + 2 * quad;
+        const float2 first = at < p.n ? b_scale[at] : make_float2(0, 0), second = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                if (at + e >= p.n) continue;
-                const unsigned in_column = b_largest[at + e];
-                x[e] = lower(sum[4 * j + 2 * h + e], -raised - raise_of(in_column));
-                if (in_row >= infinity_bits || in_column >= infinity_bits) x[e] = plain_element(p, z, r, at + e);
-            }
+        for (int h = 0; h < 2; h++) {
+            const float x = sum[4 * j + 2 * h] * (of_row[h].x * first.x) * (of_row[h].y * first.y);
+            const float y = sum[4 * j + 2 * h + 1] * (of_row[h].x * second.x) * (of_row[h].y * second.y);
+            plain |= x != x || y != y;
+            if (row + lane / 4 + 8 * h >= p.m) continue;
             if (p.c_vectors && at + 2 <= p.n) {
-                *reinterpret_cast<float2 *>(c + at) = make_float2(x[0], x[1]);
+                *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
             } else {
-                if (at < p.n) c[at] = x[0];
-                if (at + 1 < p.n) c[at + 1] = x[1];
+                if (at < p.n) c[h][at] = x;
+                if (at + 1 < p.n) c[h][at + 1] = y;
             }
         }
+    }
+    if (!plain) return;
+#pragma unroll 1
+    for (int i = 0; i < N / 2; i++) {
+        const int at = column + i / 4 * 8 + 2 * quad + i % 2, h = i / 2 % 2, r = row + lane / 4 + 8 * h;
+        if (r >= p.m || at >= p.n) continue;
+        const float scale = a_scale[r].x * b_scale[at].x;
+        if (scale != scale) p.c[z * p.c_batch_stride + r * p.c_stride + at] = plain_element(p, z, r, at);
     }
 }
 

@@ -28,6 +28,7 @@ type Device struct {
 	info   Info
 	pool   *Pool
 	main   *Stream
+	strict atomic.Bool
 	closed atomic.Bool
 
 	streamBytes int64
@@ -113,6 +114,13 @@ func (d *Device) StreamBytes() int64 { return d.streamBytes }
 
 // Stream returns the default stream.
 func (d *Device) Stream() *Stream { return d.main }
+
+// SetStrict makes it an error when an operation of package tensor on this device would run elsewhere, or would move an operand
+// that is no weight, whatever tensor.SetStrict says for the process.
+func (d *Device) SetStrict(on bool) { d.strict.Store(on) }
+
+// Strict returns what SetStrict set.
+func (d *Device) Strict() bool { return d.strict.Load() }
 
 // Pool returns the pool that the device's memory comes from.
 func (d *Device) Pool() *Pool { return d.pool }

@@ -36,7 +36,7 @@ func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers)
 	if err == nil {
 		return
 	}
-	if !errors.Is(err, gpu.ErrUnsupported) || s.Device().Info().HostMemory || strict.Load() {
+	if !errors.Is(err, gpu.ErrUnsupported) || s.Device().Info().HostMemory || strictOn(s.Device()) {
 		fail(op, err, operands...)
 	}
 	count(op, err.Error())
@@ -78,7 +78,7 @@ func checkMove(op string, s *gpu.Stream, outputs int, operands []*Tensor) {
 			continue
 		}
 		reason := fmt.Sprintf("operand on %s, op on %s", t.Device(), s.Device())
-		if i < outputs || strict.Load() {
+		if i < outputs || strictOn(s.Device()) || t.Device().Strict() {
 			fail(op, fmt.Errorf("%w: %s", gpu.ErrInvalid, reason), operands...)
 		}
 		count(op, reason)
@@ -141,11 +141,14 @@ func (t *Tensor) on(op string, s *gpu.Stream) *Tensor {
 var strict atomic.Bool
 
 // SetStrict makes it an error (gpu.ErrUnsupported or gpu.ErrInvalid) when an op would leave its device, or would move an
-// operand to it that is no weight. Without it, both happen, are counted, and are logged once.
+// operand to it that is no weight. Without it, both happen, are counted, and are logged once, except on devices that are
+// strict themselves (gpu.Device.SetStrict).
 func SetStrict(on bool) { strict.Store(on) }
 
 // Strict returns what SetStrict set.
 func Strict() bool { return strict.Load() }
+
+func strictOn(d *gpu.Device) bool { return strict.Load() || d.Strict() }
 
 // Fallback counts how often an op did not run where and on what it was asked to.
 type Fallback struct {

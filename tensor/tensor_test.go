@@ -304,6 +304,24 @@ func TestOperandsElsewhereAreMovedAndCountedOrRefused(t *testing.T) {
 	}
 }
 
+func TestAStrictDeviceLeavesOthersAsTheyAre(t *testing.T) {
+	strict, _ := openFake(t, fake.Config{Lacks: []string{"SwiGLU"}})
+	other, _ := openFake(t, fake.Config{Lacks: []string{"SwiGLU"}})
+	strict.SetStrict(true)
+	x, y, there := on(t, strict, tensor.FromSlice(ramp(3))), on(t, other, tensor.FromSlice(ramp(3))), tensor.FromSlice(ramp(3))
+	if err := tensor.Try(func() { tensor.SwiGLU(x, x) }); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("a missing kernel: %v", err)
+	}
+	for _, operands := range [][2]*tensor.Tensor{{x, there}, {there, x}} {
+		if err := tensor.Try(func() { tensor.Mul(operands[0], operands[1]) }); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("an operand elsewhere: %v", err)
+		}
+	}
+	if err := tensor.Try(func() { tensor.SwiGLU(y, y); tensor.Mul(y, there) }); err != nil || tensor.Strict() {
+		t.Errorf("on another device: %v, strict %v", err, tensor.Strict())
+	}
+}
+
 func TestAMissingKernelFallsBackOrIsAnError(t *testing.T) {
 	d, _ := openFake(t, fake.Config{Lacks: []string{"SwiGLU", "AddRMSNorm", "Linear"}})
 	x := on(t, d, tensor.FromSlice(ramp(6), 2, 3))
