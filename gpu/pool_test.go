@@ -217,50 +217,69 @@ func TestAnOutOfMemoryDeviceIsTriedTwice(t *testing.T) {
 	}
 }
 
-// BenchmarkPoolHit is the pool alone; the goal is 0.2 us a hit and no allocation.
-func BenchmarkPoolHit(b *testing.B) {
-	d, _ := openFake(b, fake.Config{})
-	s := d.Stream()
-	b.ReportAllocs()
-	for b.Loop() {
-		block, err := d.pool.get(s, 16<<20)
+// eachDevice runs a benchmark on a fake device, which shows what the host does, and on a GPU where there is one.
+func eachDevice(b *testing.B, f func(*testing.B, *Device)) {
+	b.Run("fake", func(b *testing.B) {
+		d, _ := openFake(b, fake.Config{})
+		f(b, d)
+	})
+	b.Run("cuda", func(b *testing.B) {
+		d, err := Open("cuda")
 		if err != nil {
-			b.Fatal(err)
+			b.Skip(err)
 		}
-		d.pool.put(block)
-	}
+		defer d.Close()
+		f(b, d)
+	})
+}
+
+// BenchmarkPoolHit is the pool alone, for 16 MiB; the goal is 0.2 us a hit and no allocation.
+func BenchmarkPoolHit(b *testing.B) {
+	eachDevice(b, func(b *testing.B, d *Device) {
+		s := d.Stream()
+		b.ReportAllocs()
+		for b.Loop() {
+			block, err := d.pool.get(s, 16<<20)
+			if err != nil {
+				b.Fatal(err)
+			}
+			d.pool.put(block)
+		}
+	})
 }
 
 // BenchmarkBuffer adds the handle and its cleanup by the garbage collector.
 func BenchmarkBuffer(b *testing.B) {
-	d, _ := openFake(b, fake.Config{})
-	s := d.Stream()
-	b.ReportAllocs()
-	for b.Loop() {
-		buffer, err := s.Alloc(16 << 20)
-		if err != nil {
-			b.Fatal(err)
+	eachDevice(b, func(b *testing.B, d *Device) {
+		s := d.Stream()
+		b.ReportAllocs()
+		for b.Loop() {
+			buffer, err := s.Alloc(16 << 20)
+			if err != nil {
+				b.Fatal(err)
+			}
+			buffer.Free()
 		}
-		buffer.Free()
-	}
+	})
 }
 
 func BenchmarkPoolHitParallel(b *testing.B) {
-	d, _ := openFake(b, fake.Config{})
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		s, err := d.NewStream()
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		for pb.Next() {
-			block, err := d.pool.get(s, 1<<20)
+	eachDevice(b, func(b *testing.B, d *Device) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			s, err := d.NewStream()
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			d.pool.put(block)
-		}
+			for pb.Next() {
+				block, err := d.pool.get(s, 1<<20)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				d.pool.put(block)
+			}
+		})
 	})
 }

@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -502,31 +503,45 @@ func TestAbsentGPUIsAnErrorThatSaysWhy(t *testing.T) {
 	}
 }
 
+// eachPlace runs a benchmark with 32 floats on the CPU, and on a GPU where there is one.
+func eachPlace(b *testing.B, f func(b *testing.B, x *tensor.Tensor)) {
+	for _, place := range []tensor.Place{tensor.CPU, tensor.GPU} {
+		b.Run(fmt.Sprint(place), func(b *testing.B) {
+			x, err := tensor.Zeros(32).ToDevice(place)
+			if err != nil {
+				b.Skip(err)
+			}
+			b.ReportAllocs()
+			f(b, x)
+		})
+	}
+}
+
 // BenchmarkAdd32 is the host time of a small eager op; the goal is 3 us.
 func BenchmarkAdd32(b *testing.B) {
-	x := tensor.Zeros(32)
-	b.ReportAllocs()
-	for b.Loop() {
-		y := tensor.Add(x, x)
-		y.Free()
-	}
+	eachPlace(b, func(b *testing.B, x *tensor.Tensor) {
+		for b.Loop() {
+			y := tensor.Add(x, x)
+			y.Free()
+		}
+	})
 }
 
 // BenchmarkAdd32Dropped leaves the results to the garbage collector.
 func BenchmarkAdd32Dropped(b *testing.B) {
-	x := tensor.Zeros(32)
-	b.ReportAllocs()
-	for b.Loop() {
-		tensor.Add(x, x)
-	}
+	eachPlace(b, func(b *testing.B, x *tensor.Tensor) {
+		for b.Loop() {
+			tensor.Add(x, x)
+		}
+	})
 }
 
 // BenchmarkAddInto32 is what a preallocated output costs.
 func BenchmarkAddInto32(b *testing.B) {
-	x := tensor.Zeros(32)
-	y := x.Clone()
-	b.ReportAllocs()
-	for b.Loop() {
-		tensor.AddInto(y, x, x)
-	}
+	eachPlace(b, func(b *testing.B, x *tensor.Tensor) {
+		y := x.Clone()
+		for b.Loop() {
+			tensor.AddInto(y, x, x)
+		}
+	})
 }

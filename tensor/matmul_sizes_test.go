@@ -1,0 +1,272 @@
+package tensor_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// TestMatMulIsExactAtEverySize multiplies integers, whose products and sums are exact in float32, so that any kernel's result
+// must be equal to the sum rounded to its type once: for all triples of awkward sizes and every size from 1 to 257 along
+// each axis, every layout, type and precision; rows without gaps, rows of whole 16-byte pieces, and rows of neither. Around the
+// operands lie other numbers, and around the output what must not be overwritten. CPUs get fewer sizes.
+//
+// The operands are corners of two fixed matrices, so that the reference of all m and n for one k is one matrix of prefix sums.
+func TestMatMulIsExactAtEverySize(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.Name(), func(t *testing.T) {
+			if raceDetector {
+				t.Skip("left out under the race detector")
+			}
+			d, err := gpu.OpenBackend(b, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			sizes := productSizes([]int{1, 2, 7, 8, 17, 32, 63, 64, 65, 127, 128, 129, 256, 257}, 1)
+			if d.Info().ID == "cpu" || b.Name() == "fake" {
+				sizes = productSizes([]int{1, 7, 65}, 29)
+			}
+			newProductTest(t, d).run(sizes)
+		})
+	}
+}
+
+const productSide = 257
+
+// productSizes lists {m, k, n} by k: all triples of a set, and along each axis every step-th size.
+func productSizes(set []int, step int) (sizes [productSide + 1][][2]int) {
+	for _, k := range set {
+		for _, m := range set {
+			for _, n := range set {
+				sizes[k] = append(sizes[k], [2]int{m, n})
+			}
+		}
+	}
+	for s := 1; s <= productSide; s += step {
+		sizes[s] = append(sizes[s], [2]int{33, 40})
+		sizes[72] = append(sizes[72], [2]int{s, 64})
+		sizes[56] = append(sizes[56], [2]int{24, s})
+	}
+	return sizes
+}
+
+type productTest struct {
+	*testing.T
+	device *gpu.Device
+	a, b   [productSide][productSide]float32
+
+	mu     sync.Mutex
+	placed map[placement]*gpu.Buffer
+}
+
+// placement is an operand on the device: a or b, transposed or not, so many elements from row to row.
+type placement struct {
+	dtype      tensor.DType
+	isB, trans bool
+	stride     int
+}
+
+func newProductTest(t *testing.T, d *gpu.Device) *productTest {
+	p := &productTest{T: t, device: d, placed: map[placement]*gpu.Buffer{}}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range productSide {
+		for j := range productSide {
+			p.a[i][j], p.b[i][j] = float32(rng.IntN(31)-15), float32(rng.IntN(31)-15)
+		}
+	}
+	return p
+}
+
+// operand returns rows of an operand, cut to the stride or followed by more numbers.
+func (p *productTest) operand(at placement) (*gpu.Buffer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x := p.placed[at]; x != nil {
+		return x, nil
+	}
+	from := &p.a
+	if at.isB {
+		from = &p.b
+	}
+	values := make([]float32, productSide*at.stride)
+	for i := range productSide {
+		for j := range at.stride {
+			switch {
+			case j >= productSide:
+				values[i*at.stride+j] = 1e4
+			case at.trans:
+				values[i*at.stride+j] = from[j][i]
+			default:
+				values[i*at.stride+j] = from[i][j]
+			}
+		}
+	}
+	raw := make([]byte, at.dtype.Bytes(len(values)))
+	if err := tensor.Convert(tensor.FromSlice(values), at.dtype).ReadBytes(raw); err != nil {
+		return nil, err
+	}
+	x, err := p.device.Alloc(int64(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	if err := x.CopyFromHost(raw); err != nil {
+		return nil, err
+	}
+	p.placed[at] = x
+	return x, p.device.Stream().Synchronize()
+}
+
+// run checks the sizes of each k on streams of their own.
+func (p *productTest) run(sizes [productSide + 1][][2]int) {
+	type job struct {
+		k      int
+		prefix []float32 // [side][side]
+	}
+	jobs := make(chan job)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			s, err := p.device.NewStream()
+			if err != nil {
+				p.Error(err)
+			}
+			for j := range jobs {
+				if err == nil {
+					err = p.depth(s, j.k, j.prefix, sizes[j.k])
+				}
+			}
+			if err != nil {
+				p.Error(err)
+			} else {
+				s.Close()
+			}
+		}()
+	}
+	sums := make([]float32, productSide*productSide)
+	for k := 1; k <= productSide; k++ {
+		for i := range productSide {
+			for j := range productSide {
+				sums[i*productSide+j] += p.a[i][k-1] * p.b[k-1][j]
+			}
+		}
+		if len(sizes[k]) > 0 {
+			jobs <- job{k, append([]float32(nil), sums...)}
+		}
+	}
+	close(jobs)
+	workers.Wait()
+}
+
+// depth checks all products of one k.
+func (p *productTest) depth(s *gpu.Stream, k int, prefix []float32, sizes [][2]int) error {
+	for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+		want := make([]byte, dtype.Bytes(len(prefix)))
+		if err := tensor.Convert(tensor.FromSlice(prefix), dtype).ReadBytes(want); err != nil {
+			return err
+		}
+		precisions := []tensor.Precision{tensor.PrecisionFloat32}
+		if dtype == tensor.F32 {
+			precisions = append(precisions, tensor.PrecisionIEEE, tensor.PrecisionTF32)
+		}
+		for _, size := range sizes {
+			for layout := range 4 {
+				for _, stride := range []int{0, 264, 259} {
+					for _, precision := range precisions {
+						args := kernel.MatMulArgs{M: size[0], K: k, N: size[1], Batch: 1, ATransposed: layout&1 != 0, BTransposed: layout&2 != 0,
+							AStride: stride, BStride: stride, CStride: stride, Type: dtype, Precision: precision}
+						if err := p.product(s, args, want); err != nil {
+							return fmt.Errorf("%v %dx%dx%d, a transposed %v, b transposed %v, stride %d, precision %d: %w",
+								dtype, size[0], k, size[1], args.ATransposed, args.BTransposed, stride, precision, err)
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p *productTest) product(s *gpu.Stream, args kernel.MatMulArgs, want []byte) error {
+	if args.CStride == 0 { // no gaps
+		args.AStride, args.BStride, args.CStride = args.K, args.N, args.N
+		if args.ATransposed {
+			args.AStride = args.M
+		}
+		if args.BTransposed {
+			args.BStride = args.K
+		}
+	}
+	a, err := p.operand(placement{args.Type, false, args.ATransposed, args.AStride})
+	if err != nil {
+		return err
+	}
+	b, err := p.operand(placement{args.Type, true, args.BTransposed, args.BStride})
+	if err != nil {
+		return err
+	}
+	size := int(args.Type.Bytes(1))
+	got := make([]byte, (args.M+1)*args.CStride*size) // and a row that must stay
+	c, err := s.Alloc(int64(len(got)))
+	if err != nil {
+		return err
+	}
+	defer c.Free()
+	err = s.Do(func(k kernel.Stream) error {
+		args.A, args.B, args.C = a.Ptr(), b.Ptr(), c.Ptr()
+		if err := k.Memset(args.C, 0xff, int64(len(got))); err != nil {
+			return err
+		}
+		return k.MatMul(&args)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.CopyToHost(got); err != nil {
+		return err
+	}
+	for i := range args.M + 1 {
+		row := got[i*args.CStride*size:][:args.CStride*size]
+		inside := 0
+		if i < args.M {
+			inside = args.N * size
+			if expected := want[i*productSide*size:][:inside]; string(row[:inside]) != string(expected) {
+				for j := range args.N {
+					if string(row[j*size:][:size]) != string(expected[j*size:][:size]) {
+						return fmt.Errorf("[%d][%d] is %v, want %v", i, j, valueOf(row[j*size:], args.Type), valueOf(expected[j*size:], args.Type))
+					}
+				}
+			}
+		}
+		for j, x := range row[inside:] {
+			if x != 0xff {
+				return fmt.Errorf("byte %d after row %d was overwritten", j, i)
+			}
+		}
+	}
+	return nil
+}
+
+func valueOf(raw []byte, t tensor.DType) float32 {
+	if t == tensor.F32 {
+		return math.Float32frombits(binary.LittleEndian.Uint32(raw))
+	}
+	x, err := tensor.FromMemory(gpu.CPU(), t, raw[:2], nil, 1)
+	if err != nil {
+		return float32(math.NaN())
+	}
+	return x.Float32s()[0]
+}
