@@ -270,3 +270,66 @@ func valueOf(raw []byte, t tensor.DType) float32 {
 	}
 	return x.Float32s()[0]
 }
+
+// TestMatMulKeepsInfinitiesAndNaNs holds the rows and columns that meet an Inf or a NaN to IEEE 754, whatever a kernel does to its
+// operands, and all others to be finite.
+func TestMatMulKeepsInfinitiesAndNaNs(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.Name(), func(t *testing.T) {
+			d, err := gpu.OpenBackend(b, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			side := 768 // where operands are scaled and rounded
+			if d.Info().HostMemory || b.Name() == "fake" {
+				side = 40
+			}
+			inf := float32(math.Inf(1))
+			a, bs := normals(1, side*side), normals(2, side*side)
+			a[3*side+5], a[7*side+9], bs[11*side+13] = inf, float32(math.NaN()), -inf
+			a[21*side], bs[22] = 3e38, 3e38 // their product and some sums overflow
+			x, y := on(t, d, tensor.FromSlice(a, side, side)), on(t, d, tensor.FromSlice(bs, side, side))
+			for _, precision := range []tensor.Precision{tensor.PrecisionFloat32, tensor.PrecisionIEEE, tensor.PrecisionTF32} {
+				got := tensor.MatMulWith(x, y, tensor.MatMulOptions{Precision: precision}).Float32s()
+				for i := range side {
+					for j := range side {
+						v := float64(got[i*side+j])
+						if i != 3 && i != 7 && j != 13 && i != 21 && j != 22 {
+							if math.IsNaN(v) || math.IsInf(v, 0) {
+								t.Fatalf("precision %d: [%d][%d] is %v", precision, i, j, v)
+							}
+							continue
+						}
+						want := 0.0
+						for l := range side {
+							want += float64(a[i*side+l]) * float64(bs[l*side+j])
+						}
+						if math.Abs(math.Abs(want)/math.MaxFloat32-1) < 0.01 {
+							continue // rounded operands may fall on the other side of the overflow
+						}
+						if want = float64(float32(want)); math.IsNaN(want) || math.IsInf(want, 0) {
+							if math.IsNaN(want) != math.IsNaN(v) || !math.IsNaN(v) && v != want {
+								t.Fatalf("precision %d: [%d][%d] is %v, want %v", precision, i, j, v, want)
+							}
+						} else if math.IsNaN(v) || math.IsInf(v, 0) {
+							t.Fatalf("precision %d: [%d][%d] is %v, want %v", precision, i, j, v, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func normals(seed uint64, n int) []float32 {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	return values
+}
