@@ -69,6 +69,7 @@ struct Tile {
 
 template <bool A_T, bool B_T>
 __global__ void __launch_bounds__(threads, 2) matmul_tf32_kernel(MatMulProblem<float> p) {
+#if __CUDA_ARCH__ >= 800
     using A = Tile<!A_T>;
     using B = Tile<B_T>;
     constexpr int stage_floats = A::floats + B::floats;
@@ -137,6 +138,7 @@ __global__ void __launch_bounds__(threads, 2) matmul_tf32_kernel(MatMulProblem<f
                 }
             }
         }
+#endif
 }
 
 } // namespace
