@@ -12,6 +12,8 @@
 //   shared     static, 320 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
+//   measured   H200, F32, graph replays: 36, 260, 2.6, 5.5 us for 4096x4096, 65536x2048, 1x4096, 1x151936; torch.compile 36, 259,
+//              2.2, 7.2 us. One reduction of counts, means and squares together: 37, 261, 2.5, 5.4 us
 
 #include "rows.cuh"
 
