@@ -7,7 +7,7 @@
 //   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU: about 20, GELU: 30)
 //   bound    memory bandwidth; below about 1 MiB the launch
 //   measured H200, F32, 64 Mi elements, graph replays: add 186, mul_scalar 129, silu 133, swiglu 186, copy 128, gelu 135 us (4.0 to
-//            4.3 TB/s); PyTorch 2.11 186, 129, 129, 314, 128 us
+//            4.3 TB/s); PyTorch 2.11 186, 129, 129, 314, 128, 129 us
 
 #include "common.cuh"
 
