@@ -197,7 +197,7 @@ vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_devi
 vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     const LinearArgs args = {y, x, w->data, bias, n, w->rows, w->cols};
     if (w->layout == VB_PACKED) {
-        vb_status status = n == 1 ? linear_vector(args, w->type, stream) : VB_UNSUPPORTED;
+        vb_status status = n == 1 ? linear_vector(args, {}, w->type, stream) : VB_UNSUPPORTED;
         // Beyond a few rows of x the 15-bit product is bound by instructions, Q6_K's first: measured on an H200.
         const bool many = w->rows > 16384 && n > (w->type == VB_Q6_K ? 4 : w->type == VB_Q4_K || w->type == VB_Q5_K ? 8 : 16);
         if (status == VB_UNSUPPORTED && n <= packed_batch && !many) status = linear_packed(args, w->type, stream);

@@ -19,8 +19,16 @@ struct LinearArgs {
     int64_t n, rows, cols;
 };
 
+// What may be done in the same kernel where n = 1.
+struct LinearExtra {
+    bool with_norm; // multiply rms_norm(x, norm, eps) instead of x
+    const float *norm;
+    float eps;
+    const float *add; // [rows] that are added to y, or null; may be y
+};
+
 // Packed weights, n = 1, capability 7.5 and up; VB_UNSUPPORTED where x does not fit in shared memory (linear_vector.cu).
-vb_status linear_vector(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
 // The rows of x that linear_packed takes in one pass over the weights.
 constexpr int packed_batch = 16;

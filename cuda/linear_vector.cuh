@@ -31,12 +31,9 @@ struct VectorTile {
     static constexpr int scale = sums + 4 * sum_bytes;
     static constexpr int bytes = scale + 16;
 
-    // One warp quantizes x[0..depth-1].
-    static VB_DEVICE void quantize(uint8_t *out, const float *x, int lane) {
-        constexpr int parts = P::depth / 128; // 4 elements of each 128 a lane
-        float4 v[parts];
-#pragma unroll
-        for (int i = 0; i < parts; i++) v[i] = reinterpret_cast<const float4 *>(x)[32 * i + lane];
+    // One warp quantizes x[0..depth-1], of which v are 4 elements of each 128 a lane.
+    static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int lane) {
+        constexpr int parts = P::depth / 128;
         const Quantization q = quantization_of(v);
         if (lane == 0) *reinterpret_cast<float *>(out + scale) = q.scale;
         if (lane < lane_bytes) reinterpret_cast<uint32_t *>(out + zeros)[lane] = 0;

@@ -247,25 +247,27 @@ struct QuantizedWord {
     uint32_t high, low;
     int high_sum, low_sum;
 };
+// Adding 1.5 * 2^23 leaves an integer in a float's low bits; 64 more, and bits 0..6 are low + 64 and bits 7..14 high.
 VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
-    const int q[4] = {__float2int_rn(v.x * inverse), __float2int_rn(v.y * inverse), __float2int_rn(v.z * inverse),
-                      __float2int_rn(v.w * inverse)};
-    QuantizedWord word = {0, 0, 0, 0};
-#pragma unroll
-    for (int b = 0; b < 4; b++) {
-        const int high = (q[b] + 64) >> 7, low = q[b] - (high << 7);
-        word.high |= (high & 255) << (8 * b), word.low |= (low & 255) << (8 * b);
-        word.high_sum += high, word.low_sum += low;
-    }
+    const float magic = 12582912.0f + 64.0f;
+    const uint32_t q[4] = {__float_as_uint(fmaf(v.x, inverse, magic)) << 1, __float_as_uint(fmaf(v.y, inverse, magic)) << 1,
+                           __float_as_uint(fmaf(v.z, inverse, magic)) << 1, __float_as_uint(fmaf(v.w, inverse, magic)) << 1};
+    const uint32_t first = __byte_perm(q[0], q[1], 0x4051), second = __byte_perm(q[2], q[3], 0x4051);
+    QuantizedWord word;
+    word.high = __byte_perm(first, second, 0x5410);
+    const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u; // of 7 bits, whose sign is extended to 8
+    word.low = low | (low & 0x40404040u) << 1;
+    word.high_sum = __dp4a(static_cast<int>(word.high), 0x01010101, 0);
+    word.low_sum = __dp4a(static_cast<int>(word.low), 0x01010101, 0);
     return word;
 }
-// Adds the sums over groups of `lanes` neighbours.
+// Adds the sums over groups of `lanes` neighbours, both in one register: they stay below 2^15.
 VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
+    int both = (word.high_sum << 16) + word.low_sum;
 #pragma unroll
-    for (int o = 1; o < lanes; o <<= 1) {
-        word.high_sum += __shfl_xor_sync(all_lanes, word.high_sum, o);
-        word.low_sum += __shfl_xor_sync(all_lanes, word.low_sum, o);
-    }
+    for (int o = 1; o < lanes; o <<= 1) both += __shfl_xor_sync(all_lanes, both, o);
+    word.low_sum = static_cast<short>(both);
+    word.high_sum = (both - word.low_sum) >> 16;
 }
 
 // ---- single elements ------------------------------------------------------------------------------------------------------
