@@ -136,8 +136,8 @@ extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *s
     const vb_dtype type = a.wq.type, values = a.wv.type;
     const bool packed = a.wq.layout == VB_PACKED && a.wk.layout == VB_PACKED && a.wv.layout == VB_PACKED;
     // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
-    if (a.batch * a.seq != 1 || !packed || a.wk.type != type || a.q_norm || a.dim % (2 * packed_rows) != 0 ||
-        2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
+    if (a.batch * a.seq != 1 || !packed || a.wk.type != type || a.q_norm || (a.kv_type != VB_F16 && a.kv_type != VB_F32) ||
+        a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
         return VB_UNSUPPORTED;
     if (type == values) return qkv_vector(type, a, QK_VALUES, stream);
     if (type == VB_Q4_K && values == VB_Q6_K) return qkv_vector<vb_block_q4_k, vb_block_q6_k>(a, QK_VALUES, stream);
