@@ -15,8 +15,9 @@ extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream 
                               aligned16(a.out, a.q, a.k, a.v) && a.q_batch_stride % 8 == 0 && a.q_head_stride % 8 == 0 &&
                               a.q_row_stride % 8 == 0;
     if (!tensor_cores) return attention_simt(a, stream);
-    // Up to four tiles of 16 packed rows, the keys are read once a tile and split over the GPU.
-    if (a.seq * (a.heads / a.kv_heads) <= 64) return attention_decode(a, stream);
-    const vb_status status = attention_prefill_sm90(a, stream);
-    return status == VB_UNSUPPORTED ? attention_prefill(a, stream) : status;
+    // Up to 64 packed rows, the keys are read once and split over the GPU.
+    const bool few = a.seq * (a.heads / a.kv_heads) <= 64;
+    const vb_status status = few ? attention_decode_sm90(a, stream) : attention_prefill_sm90(a, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    return few ? attention_decode(a, stream) : attention_prefill(a, stream);
 }

@@ -44,16 +44,20 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
 VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
     KeyRange keys = {0, (int)a.kv_len};
     if (a.causal) {
-        const int64_t position = a.positions ? a.positions[b * a.seq + s] : a.offset + s;
+        // Not from the L1, which may hold what was read before the previous kernel had ended (attention_decode.cu).
+        const int64_t position = a.positions ? __ldcg(a.positions + b * a.seq + s) : a.offset + s;
         keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
         if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
     }
     return keys;
 }
 
+// The token of packed row i: without a division where there is one.
+VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
+
 // The first element of packed row i in q and out.
 VB_DEVICE int64_t query_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {
-    const unsigned s = i / a.group, member = i - s * a.group;
+    const unsigned s = token_of(a, i), member = i - s * a.group;
     return b * a.q_batch_stride + (kv_head * a.group + member) * a.q_head_stride + s * a.q_row_stride;
 }
 
@@ -134,7 +138,8 @@ inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_ro
 // One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);  // tensor cores, few rows a key head
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream); // tensor cores, many rows
-vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
+vb_status attention_decode_sm90(const vb_attention_args &args, vb_stream *stream);  // the same on Hopper
+vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);    // any types and sizes, in float32
 
 } // namespace vb

@@ -7,6 +7,8 @@
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
 //            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
+//   measured H200, BF16, causal, 32/8 heads of 128, scripts/bench_dense.py: 12.7, 72.6, 947, 14493 us for 512, 2048, 8192,
+//            32768 rows, 169 to 607 TFLOP/s; PyTorch 2.11 SDPA 13.9, 82.6, 1011, 14833 in the same run
 //
 // Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
 // the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when

@@ -62,5 +62,45 @@ VB_DEVICE float2 load_remote2(unsigned address) {
     return x;
 }
 
+
+// ---- messages ---------------------------------------------------------------------------------------------------------
+// A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
+
+VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n"
+                 "fence.mbarrier_init.release.cluster;\n"
+                 "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)),
+                 "r"(bytes)
+                 : "memory");
+#endif
+}
+VB_DEVICE void mailbox_wait(uint64_t *mailbox) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra again;\n"
+                 "}\n" ::"r"(shared_address(mailbox))
+                 : "memory");
+#endif
+}
+// Writes to another block's shared memory, counted by its mailbox; both addresses by cluster_address.
+VB_DEVICE void send4(unsigned to, unsigned mailbox, float4 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+                 "r"(mailbox), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#endif
+}
+VB_DEVICE void send2(unsigned to, unsigned mailbox, float2 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(to),
+                 "r"(mailbox), "f"(x.x), "f"(x.y)
+                 : "memory");
+#endif
+}
+
 } // namespace vb
 #endif
