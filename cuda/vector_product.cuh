@@ -11,9 +11,14 @@
 //
 // What costs is the way from the end of one kernel to the end of the next. So a block uses less than half of a
 // multiprocessor: the next kernel's blocks start beside it, as soon as x has been asked for, and fill their rings of tiles
-// before this kernel has ended, for weights depend on nothing. Then only x is waited for. Measured on an H200 in chains of
-// one such kernel: 0.2 us from the end of a kernel to the next one's going on where that waits already; a barrier of all
-// blocks in one persistent kernel takes 0.4 us longer than the whole step from kernel to kernel.
+// before this kernel has ended, for weights depend on nothing. Then only x is waited for.
+//
+// Measured on an H200, chains of one kernel in a graph:
+//   a kernel that waits already goes on 0.2 us after the one before it; a step that loads, adds up and stores 1024 floats
+//   takes 0.85 us from kernel to kernel, and 1.23 us between barriers of all blocks in one persistent kernel
+//   0.5B (Q5_0): norm_qkv 3.1, linear_add 2.2 (output), norm_swiglu 4.1 us; 3B (Q4_K): 4.6, 3.0, 10.7 us, where memory
+//   alone would take 0.7, 0.5, 5.5: from the end of one kernel to the first products of the next, memory idles
+//   slower: starting the next kernel before x is asked for, and a first pass over no data to have the instructions at hand
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 16 warps of at most 64 registers
 //   shared   the rings, x as bytes (2.6 an element and part), 1 KiB of partial sums for each item of two chunks; at most
