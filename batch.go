@@ -18,7 +18,7 @@ const MaxBatch = engine.MaxSequences
 var ErrBatchFull = errors.New("the batch is full")
 
 // Batch generates several answers together: a step computes one token of each in one pass, which reads the weights once
-// for all of them. Where generation is bound by memory, as on a GPU, thirty-two answers take little longer than one.
+// for all of them: docs/benchmarks.md says what that gains.
 //
 //	batch, err := model.NewBatch(32)
 //	...
