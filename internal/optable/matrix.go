@@ -24,6 +24,8 @@ func matMulOp() *Op {
 		Case{Label: "one", Dims: []int{1, 1, 1}}, Case{Label: "no_rows", Dims: []int{0, 3, 4}}, Case{Label: "no_columns", Dims: []int{3, 4, 0}},
 		Case{Label: "no_terms", Dims: []int{3, 0, 4}}, Case{Label: "odd", Dims: []int{3, 127, 5}}, Case{Label: "tile", Dims: []int{128, 128, 128}},
 		Case{Label: "around_tile", Dims: []int{127, 255, 129}}, Case{Label: "deep", Dims: []int{2, 20481, 3}},
+		Case{Label: "two_rows", Dims: []int{2, 260, 36}}, Case{Label: "few_rows", Dims: []int{13, 1028, 516}},
+		Case{Label: "few_rows_wide", Dims: []int{33, 196, 2052}}, Case{Label: "few_rows_deep", Dims: []int{61, 4100, 68}},
 		Case{Label: "row", Dims: []int{1, 255, 127}}, Case{Label: "row_deep", Dims: []int{1, 20481, 3}}, Case{Label: "row_wide", Dims: []int{1, 3, 20481}},
 		Case{Label: "cube", Dims: []int{512, 512, 512}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{1024, 1024, 1024}, Bench: true, Large: true},
 		Case{Label: "cube", Dims: []int{2048, 2048, 2048}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{4096, 4096, 4096}, Bench: true, Large: true},
