@@ -41,7 +41,7 @@ vb_status gemm_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(k, gemm_depth);
         const GemmProblem<T> p = {static_cast<T *>(c), (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps),
-                                  plan.group_rows, nullptr, nullptr, nullptr, nullptr};
+                                  plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr};
         return b_transposed ? run_tile<T, false>(plan, a, b, type, p, stream) : run_tile<T, true>(plan, a, b, type, p, stream);
     };
     return type == VB_F16 ? with(half()) : type == VB_BF16 ? with(bf16()) : VB_UNSUPPORTED;

@@ -44,6 +44,7 @@ struct GemmProblem {
     int m, n, k;
     int steps; // of gemm_depth stored elements
     int splits, group_rows;
+    int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; the rest is never looked at
     // Split operands only: by how many powers of two the rows of A and the columns of B were raised, and the operands.
     const int *a_shift, *b_shift;
     const float *a, *b;
@@ -231,9 +232,6 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     }
     if (PAIR) sm90::cluster_sync();
     else __syncthreads();
-    wait_for_previous_kernel();
-    release_next_kernel();
-
     const int first_tile = blockIdx.x / cluster, tile_step = gridDim.x / cluster;
     const int first_step = PAIR ? 0 : p.steps * (int)rank / p.splits;
     const int last_step = PAIR ? p.steps : p.steps * ((int)rank + 1) / p.splits;
@@ -243,6 +241,9 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
         m0 = ((first + tile % in_band % rows) * pair + (PAIR ? rank : 0)) * BM;
         n0 = tile % in_band / rows * BN;
     };
+
+    wait_for_previous_kernel();
+    release_next_kernel();
 
     if (group == 0) {
         sm90::registers_shrink<40>();
@@ -257,7 +258,7 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                     uint64_t *const barrier = &full[stage];
                     const int k = step * gemm_depth;
                     sm90::barrier_wait(&empty[stage], phase);
-                    sm90::barrier_expect(barrier, Stage::bytes);
+                    sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
                     sm90::copy_box(a, &a_map, barrier, k, m0);
                     // Of a pair, each block copies half of every box of B, its rows cut in two.
                     if (B_MN) {
@@ -380,7 +381,8 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
     using Stage = GemmStage<BM, BN>;
     constexpr int pair = PAIR ? 2 : 1;
     CUtensorMap a_map, b_map;
-    VB_TRY(sm90::tensor_map(&a_map, a, type, a_width, p.m, a_stride, BM, stream));
+    p.a_rows = smaller(BM, ceil_div(p.m, 8) * 8);
+    VB_TRY(sm90::tensor_map(&a_map, a, type, a_width, p.m, a_stride, p.a_rows, stream));
     if (B_MN)
         VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, gemm_depth / pair, stream));
     else

@@ -207,7 +207,7 @@ vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, i
                           a_split, b_split, a_shift, b_shift, a, b, (int)m, (int)k, (int)n, stride));
 
     const int steps = (int)(width / gemm_depth);
-    const GemmProblem<float> p = {c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows,
+    const GemmProblem<float> p = {c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows, 0,
                                   a_shift, b_shift, a, b};
     const auto run = [&](auto bm, auto bn, auto pair) {
         return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split, stride,
