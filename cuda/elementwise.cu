@@ -9,7 +9,7 @@
 //   measured H200, F32, 64 Mi elements, graph replays: add 186, mul_scalar 129, silu 133, swiglu 186, copy 128, gelu 135 us (4.0 to
 //            4.3 TB/s); PyTorch 2.11 186, 129, 129, 314, 128, 129 us
 
-#include "common.cuh"
+#include "streaming.cuh"
 
 namespace vb {
 namespace {
@@ -26,8 +26,9 @@ struct MulScalarOp {
     float scalar;
     VB_DEVICE float operator()(float a, float) const { return a * scalar; }
 };
-// a / (1 + exp(-a)): for a < -88 the exponential is inf and the quotient -0, the limit.
-VB_DEVICE float silu(float a) { return a / (1.0f + expf(-a)); }
+// a / (1 + exp(-a)): for a < -87 the quotient is 0, the limit. The division is good to 2 units in the last place; IEEE's
+// took longer than the memory.
+VB_DEVICE float silu(float a) { return __fdividef(a, 1.0f + expf(-a)); }
 struct SiluOp {
     VB_DEVICE float operator()(float a, float) const { return silu(a); }
 };
@@ -62,15 +63,16 @@ struct SwigluOp {
 
 // INPUTS is 1 or 2. Without `aligned` (a pointer is not a multiple of 16 bytes) all of n is done element by element.
 template <class T, class Op, int INPUTS>
-__global__ void __launch_bounds__(threads) map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, Op op) {
+__global__ void __launch_bounds__(threads) map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
     const int64_t vectors = aligned ? n / V::size : 0;
     const int64_t first = (int64_t)blockIdx.x * threads + threadIdx.x;
     if (first < vectors) {
-        V x = reinterpret_cast<const V *>(a)[first], y;
-        if (INPUTS == 2) y = reinterpret_cast<const V *>(b)[first];
+        const StreamReader reader(streamed);
+        V x = reader.load(reinterpret_cast<const V *>(a) + first), y;
+        if (INPUTS == 2) y = reader.load(reinterpret_cast<const V *>(b) + first);
 #pragma unroll
         for (int e = 0; e < V::size; e++)
             x.at[e] = from_float<T>(op(to_float(x.at[e]), INPUTS == 2 ? to_float(y.at[e]) : 0.0f));
@@ -90,7 +92,7 @@ vb_status map(void *out, const void *a, const void *b, vb_dtype type, int64_t n,
         const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * threads);
         if (blocks > INT32_MAX) return VB_UNSUPPORTED; // 2^42 elements: no memory holds them
         return launch_overlapped(stream, (unsigned)blocks, threads, 0, map_kernel<T, Op, INPUTS>, (T *)out, (const T *)a,
-                                 (const T *)b, n, aligned, op);
+                                 (const T *)b, n, aligned, beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
     });
 }
 
@@ -98,15 +100,17 @@ vb_status map(void *out, const void *a, const void *b, vb_dtype type, int64_t n,
 constexpr int copy_threads = 128;
 constexpr int copy_unroll = 2;
 
-__global__ void __launch_bounds__(copy_threads) copy_kernel(char *out, const char *in, int64_t bytes, bool aligned) {
+__global__ void __launch_bounds__(copy_threads) copy_kernel(char *out, const char *in, int64_t bytes, bool aligned,
+                                                            bool streamed) {
     wait_for_previous_kernel();
     release_next_kernel();
     const int64_t vectors = aligned ? bytes / 16 : 0;
     const int64_t first = (int64_t)blockIdx.x * (copy_threads * copy_unroll) + threadIdx.x;
+    const StreamReader reader(streamed);
     uint4 x[copy_unroll];
 #pragma unroll
     for (int u = 0; u < copy_unroll; u++)
-        if (first + u * copy_threads < vectors) x[u] = reinterpret_cast<const uint4 *>(in)[first + u * copy_threads];
+        if (first + u * copy_threads < vectors) x[u] = reader.load(reinterpret_cast<const uint4 *>(in) + first + u * copy_threads);
 #pragma unroll
     for (int u = 0; u < copy_unroll; u++)
         if (first + u * copy_threads < vectors) reinterpret_cast<uint4 *>(out)[first + u * copy_threads] = x[u];
@@ -161,7 +165,7 @@ vb_status vb_cuda_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_s
     const int64_t blocks = ceil_div<int64_t>(bytes, 16 * copy_threads * copy_unroll);
     if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     return launch_overlapped(stream, (unsigned)blocks, copy_threads, 0, copy_kernel, (char *)out, (const char *)in, bytes,
-                             aligned16(out, in));
+                             aligned16(out, in), beyond_l2(bytes, stream));
 }
 
 vb_status vb_cuda_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {

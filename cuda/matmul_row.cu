@@ -1,16 +1,18 @@
 // matmul_row.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
 //
-//   grid     (ceil(n / tile), splits of k): a tile is 32 lanes * 16 bytes of columns; 4 or 16 blocks an SM
+//   grid     (ceil(n / tile), splits of k): a tile is up to 32 lanes * 16 bytes of columns
 //   block    8 warps; a warp takes 8 rows of B at a time, so 8 loads of 16 bytes a lane are under way
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
 //   bound    memory bandwidth
-//   measured H200, F32, graph replays: 18.9 and 58.4 us for k = 4096, n = 4096 and 14336 (3.6 and 4.0 TB/s); cuBLAS 18.4, 56.6
+//   measured H200, graph replays, k x n = 4096 x 4096, 4096 x 14336, 14336 x 4096: F32 19.1, 57.0, 56.6 us (at most 4.15 TB/s, as
+//            a copy), BF16 11.8, 30.7, 30.7 us. L1::no_allocate took 2 to 4 % off. Slower: prefetches into the L2 before the
+//            kernel before this one ends; a ring in shared memory (stream-K); fetches of 256 bytes; two blocks an SM in F32
 //
 // The splits of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
 // change from run to run.
 
-#include "common.cuh"
+#include "streaming.cuh"
 
 namespace vb {
 namespace {
@@ -22,25 +24,24 @@ constexpr int rows_per_step = warps * rows_at_once;
 
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
-    matmul_row_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int64_t k_per_split, float *partial,
+    matmul_row_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
                       unsigned *counters) {
-    constexpr int tile = 32 * WIDTH;
     using V = Vec<T, WIDTH>;
-    __shared__ float sums[warps][tile];
+    __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t n0 = (int64_t)blockIdx.x * tile, n1 = smaller(n, n0 + tile), col = n0 + lane * WIDTH;
+    const int64_t end = smaller(k, (blockIdx.y + 1) * k_per_split);
     wait_for_previous_kernel();
     release_next_kernel();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t n0 = (int64_t)blockIdx.x * tile, col = n0 + lane * WIDTH;
-    const int64_t end = smaller(k, (blockIdx.y + 1) * k_per_split);
     float sum[WIDTH] = {};
-    if (col < n) // n is a multiple of WIDTH
+    if (col < n1) // n and tile are multiples of WIDTH
         for (int64_t row = blockIdx.y * k_per_split + warp * rows_at_once; row < end; row += rows_per_step) {
             V x[rows_at_once];
             float weight[rows_at_once];
 #pragma unroll
             for (int r = 0; r < rows_at_once; r++)
-                if (row + r < end) x[r] = *reinterpret_cast<const V *>(b + (row + r) * n + col);
+                if (row + r < end) x[r] = load_once(reinterpret_cast<const V *>(b + (row + r) * n + col));
 #pragma unroll
             for (int r = 0; r < rows_at_once; r++) weight[r] = row + r < end ? to_float(a[row + r]) : 0.0f;
 #pragma unroll
@@ -53,19 +54,19 @@ __global__ void __launch_bounds__(threads, 4)
     for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
     __syncthreads();
     const unsigned splits = gridDim.y;
-    for (int i = threadIdx.x; i < tile; i += threads) {
+    for (int i = threadIdx.x; i < 32 * WIDTH; i += threads) {
         float total = 0.0f;
 #pragma unroll
         for (int w = 0; w < warps; w++) total += sums[w][i];
         const int64_t at = n0 + i % 32 * WIDTH + i / 32;
-        if (at >= n) continue;
+        if (at >= n1) continue;
         if (splits > 1)
             partial[blockIdx.y * n + at] = total;
         else
             c[at] = from_float<T>(total);
     }
     if (splits == 1 || !last_arriver(counters + blockIdx.x, splits, &flag)) return;
-    for (int i = threadIdx.x; i < tile && n0 + i < n; i += threads) {
+    for (int i = threadIdx.x; n0 + i < n1; i += threads) {
         float total = 0.0f;
 #pragma unroll 8
         for (unsigned s = 0; s < splits; s++) total += __ldcg(partial + s * n + n0 + i);
@@ -73,23 +74,37 @@ __global__ void __launch_bounds__(threads, 4)
     }
 }
 
+// Columns of a tile and rows of a split. Blocks at work together read neighbouring tiles, so that pages of memory are read
+// whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be narrower than 32 lanes,
+// which costs about 5 %.
+struct RowPlan {
+    int64_t tiles, splits, rows;
+    int tile;
+};
+inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
+    RowPlan best = {ceil_div<int64_t>(n, 32 * width), 1, k, 32 * width};
+    if (best.tiles > workspace_counters / 2) return best;
+    const int64_t steps = ceil_div<int64_t>(k, rows_per_step);
+    int64_t least = INT64_MAX;
+    for (int lanes = 32; lanes >= (width > 1 ? 24 : 32); lanes -= 4) { // whole pieces of 64 bytes
+        const int64_t tiles = ceil_div<int64_t>(n, lanes * width);
+        for (int64_t splits = 1; splits <= smaller<int64_t>(steps, 32); splits++) {
+            const int64_t each = ceil_div(steps, splits);
+            const int64_t time = ceil_div(tiles * splits, slots) * (each + 4) * lanes * (lanes < 32 ? 21 : 20); // 4: begin and end
+            if (time < least) least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
+        }
+    }
+    return best;
+}
+
 template <class T, int WIDTH>
 vb_status launch_row(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
-    const int64_t tiles = ceil_div<int64_t>(n, 32 * WIDTH);
-    if (tiles > INT32_MAX) return VB_UNSUPPORTED;
-    // Four blocks run on an SM. One round of them where that keeps 93 % busy, else four rounds, which even out.
-    int64_t splits = 1, each = k;
-    for (int rounds = 1; rounds <= 4 && tiles <= workspace_counters; rounds += 3) {
-        const int64_t slots = 4 * multiprocessors(stream);
-        each = larger<int64_t>(1, ceil_div<int64_t>(ceil_div(k, larger<int64_t>(1, rounds * slots / tiles)), rows_per_step)) *
-               rows_per_step;
-        splits = larger<int64_t>(1, ceil_div(k, each));
-        if (tiles * splits <= slots && tiles * splits * 100 >= slots * 93) break;
-    }
+    const RowPlan plan = plan_row(k, n, WIDTH, 4 * multiprocessors(stream));
+    if (plan.tiles > INT32_MAX) return VB_UNSUPPORTED;
     void *partial = nullptr;
-    if (splits > 1) VB_TRY(workspace(&partial, splits * n * (int64_t)sizeof(float), stream));
-    return launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)splits), threads, 0, matmul_row_kernel<T, WIDTH>, (T *)c,
-                             (const T *)a, (const T *)b, k, n, each, (float *)partial, counters(stream));
+    if (plan.splits > 1) VB_TRY(workspace(&partial, plan.splits * n * (int64_t)sizeof(float), stream));
+    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.splits), threads, 0, matmul_row_kernel<T, WIDTH>,
+                             (T *)c, (const T *)a, (const T *)b, k, n, plan.tile, plan.rows, (float *)partial, counters(stream));
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 //            321, 3.7, 89 us
 
 #include "rows.cuh"
+#include "streaming.cuh"
 
 namespace vb {
 namespace {
@@ -34,7 +35,7 @@ VB_DEVICE float rms_scale(float sum_of_squares, int64_t cols, float eps) {
 // ADD: x = a + b, also stored to sum; else x = a, and b and sum are unused.
 template <class T, int PER_THREAD, bool ADD>
 __global__ void __launch_bounds__(max_row_threads)
-    rms_registers_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps) {
+    rms_registers_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps, bool streamed) {
     using V = typename Wide<T>::type;
     __shared__ float scratch[32], slots[max_cluster];
     const int size = cluster_size(), rank = cluster_rank();
@@ -44,12 +45,13 @@ __global__ void __launch_bounds__(max_row_threads)
     const int64_t row = blockIdx.x / size;
     const int vectors = int(cols / V::size), stride = blockDim.x * size, first = rank * blockDim.x + threadIdx.x;
     const V *source = reinterpret_cast<const V *>(a + row * cols), *source2 = reinterpret_cast<const V *>(b + row * cols);
+    const StreamReader reader(streamed);
     V x[PER_THREAD];
     if (ADD) {
         V y[PER_THREAD];
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
-            if (first + v * stride < vectors) x[v] = source[first + v * stride], y[v] = source2[first + v * stride];
+            if (first + v * stride < vectors) x[v] = reader.load(source + first + v * stride), y[v] = reader.load(source2 + first + v * stride);
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
             if (first + v * stride < vectors) {
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(max_row_threads)
     } else {
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
-            if (first + v * stride < vectors) x[v] = source[first + v * stride];
+            if (first + v * stride < vectors) x[v] = reader.load(source + first + v * stride);
     }
     float squares = 0.0f;
 #pragma unroll
@@ -152,7 +154,8 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
         if (plan.in_registers)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight, cols, eps);
+                                      rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight, cols, eps,
+                                      beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
             });
         if (rows > max_grid || rows > max_grid / plan.chunks) return VB_UNSUPPORTED;
         if (!plan.split)

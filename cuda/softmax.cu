@@ -9,12 +9,14 @@
 //            0.2 TB/s); PyTorch 2.11 55, 278, 52, 45 us
 
 #include "rows.cuh"
+#include "streaming.cuh"
 
 namespace vb {
 namespace {
 
 template <class T, int PER_THREAD>
-__global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *out, const T *in, int64_t cols) {
+__global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *out, const T *in, int64_t cols,
+                                                                              bool streamed) {
     using V = typename Wide<T>::type;
     __shared__ float scratch[32], max_slots[max_cluster], sum_slots[max_cluster];
     const int size = cluster_size(), rank = cluster_rank();
@@ -24,10 +26,11 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
     const int64_t row = blockIdx.x / size;
     const int vectors = int(cols / V::size), stride = blockDim.x * size, first = rank * blockDim.x + threadIdx.x;
     const V *source = reinterpret_cast<const V *>(in + row * cols);
+    const StreamReader reader(streamed);
     V x[PER_THREAD];
 #pragma unroll
     for (int v = 0; v < PER_THREAD; v++)
-        if (first + v * stride < vectors) x[v] = source[first + v * stride];
+        if (first + v * stride < vectors) x[v] = reader.load(source + first + v * stride);
 
     float max = Max::identity();
 #pragma unroll
@@ -147,7 +150,8 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
         if (plan.in_registers)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      softmax_registers_kernel<T, decltype(per_thread)::value>, o, x, cols);
+                                      softmax_registers_kernel<T, decltype(per_thread)::value>, o, x, cols,
+                                      beyond_l2(rows * cols * (int64_t)sizeof(T), stream));
             });
         if (rows > max_grid || rows > max_grid / plan.chunks) return VB_UNSUPPORTED;
         if (!plan.split) return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, softmax_looped_kernel<T>, o, x, cols);
