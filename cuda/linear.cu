@@ -4,8 +4,8 @@
 //   linear_rows_kernel   few rows of x, any stored type, float32 arithmetic on dequantized weights
 //   linear_tiles_kernel  many rows of x, F32 weights (no 16-bit rounding for these)
 //
-// The others: linear_vector.cu (packed weights, one row of x: decode), linear_packed.cu (packed, a few rows),
-// linear_prefill.cu (packed, many rows), linear_gemm.cu (stored, many rows).
+// The others: linear_row.cu (stored floats, one row of x), linear_vector.cu (packed weights, one row of x: decode),
+// linear_packed.cu (packed, a few rows), linear_prefill.cu (packed, many rows), linear_gemm.cu (stored, many rows).
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -203,7 +203,17 @@ vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const flo
         if (status == VB_UNSUPPORTED && n <= packed_batch && !many) status = linear_packed(args, w->type, stream);
         return status == VB_UNSUPPORTED ? linear_prefill(args, w->type, stream) : status;
     }
-    if (w->type == VB_F32 && n > 8) return linear_tiles(args, stream);
+    if (n == 1) {
+        const vb_status status = linear_row(args, w->type, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
+    if (w->type == VB_F32 && n > 8) {
+        // Tensor cores of split operands have float32's accuracy, but no bias.
+        const vb_matmul_args product = {y, x, w->data, n, w->cols, w->rows, 1, w->cols, w->cols, w->rows, 0, 0, 0, 0, 1, VB_F32,
+                                        VB_PRECISION_FLOAT32};
+        if (!bias && capability(stream) == 90) return vb_cuda_matmul_batched(&product, stream);
+        return linear_tiles(args, stream);
+    }
     const bool tensor_cores = w->type != VB_F32 && capability(stream) >= (w->type == VB_BF16 ? 80 : 75);
     const bool plain = w->type == VB_F16 || w->type == VB_BF16;
     if (n > (plain ? 1 : 8) && tensor_cores) return linear_gemm(args, w->type, stream);

@@ -27,6 +27,9 @@ struct LinearExtra {
     const float *add; // [rows] that are added to y, or null; may be y
 };
 
+// Stored F32, F16 or BF16 weights in rows of whole vectors, n = 1 (linear_row.cu).
+vb_status linear_row(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+
 // Packed weights, n = 1, capability 7.5 and up; VB_UNSUPPORTED where x does not fit in shared memory (linear_vector.cu).
 vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
