@@ -254,6 +254,30 @@ def gemv(bench, type, k, n):
                   lambda out, a, b: (out, a.double() @ b.double()), size * (k * n + k + n))
 
 
+class Weight(ctypes.Structure):  # vb_weight
+    _fields_ = [("data", pointer), ("type", ctypes.c_int), ("layout", ctypes.c_int), ("rows", int64), ("cols", int64)]
+
+
+def linear(bench, type, m, k, n):
+    """vb_linear, whose weights are stored [n][k], F32 in and out; the peer's input and output are of the weights' type."""
+    case = f"linear {NAME[type]} {m}x{k}x{n}"
+    if not bench.wanted(case):
+        return
+    size = TORCH[type].itemsize
+    y = torch.empty(m, n, device="cuda")
+    inputs = [(random(m, k), random(n, k, type=type)) for _ in range(bench.copies(size * k * n))]
+    narrowed = {x.data_ptr(): x.to(TORCH[type]) for x, _ in inputs}
+
+    def ours(x, w):
+        weight = Weight(w.data_ptr(), type, 0, n, k)
+        bench.library.op("linear", y, x, ctypes.byref(weight), None, m)
+        return y
+
+    bench.measure(case, inputs, ours, {"cuBLAS": lambda x, w: torch.mm(narrowed[x.data_ptr()], w.mT)},
+                  lambda out, x, w: (out, x.double() @ w.mT.double()), size * k * n + 4 * m * (k + n),
+                  2 * m * n * k * (3 if type == F32 else 1))
+
+
 PRECISIONS = ("float32", "ieee", "tf32")  # vb_precision
 
 
@@ -341,17 +365,17 @@ def elementwise(bench, operation, n=64 << 20):
     if not bench.wanted(case):
         return
     f32 = ctypes.c_int(F32)
-    other, out, peer_out = random(n), torch.empty(n, device="cuda"), torch.empty(n, device="cuda")
-    op = bench.library.op
+    other, out = random(n), torch.empty(n, device="cuda")  # one output for both: where it lies changes the time by 1 or 2 %
+    op, aten = bench.library.op, torch.ops.aten
     tensors, ours, peers = {
-        "copy": (2, lambda x: op("copy", out, x, f32, n), {"eager": lambda x: peer_out.copy_(x)}),
-        "add": (3, lambda x: op("add", out, x, other, f32, n), {"eager": lambda x: torch.add(x, other, out=peer_out)}),
-        "mul": (3, lambda x: op("mul", out, x, other, f32, n), {"eager": lambda x: torch.mul(x, other, out=peer_out)}),
+        "copy": (2, lambda x: op("copy", out, x, f32, n), {"eager": lambda x: out.copy_(x)}),
+        "add": (3, lambda x: op("add", out, x, other, f32, n), {"eager": lambda x: torch.add(x, other, out=out)}),
+        "mul": (3, lambda x: op("mul", out, x, other, f32, n), {"eager": lambda x: torch.mul(x, other, out=out)}),
         "mul_scalar": (2, lambda x: op("mul_scalar", out, x, ctypes.c_float(1.7), f32, n),
-                       {"eager": lambda x: torch.mul(x, 1.7, out=peer_out)}),
-        "silu": (2, lambda x: op("silu", out, x, f32, n), {"eager": F.silu}),
-        "gelu": (2, lambda x: op("gelu", out, x, f32, n), {"eager": F.gelu}),
-        "gelu_tanh": (2, lambda x: op("gelu_tanh", out, x, f32, n), {"eager": lambda x: F.gelu(x, approximate="tanh")}),
+                       {"eager": lambda x: torch.mul(x, 1.7, out=out)}),
+        "silu": (2, lambda x: op("silu", out, x, f32, n), {"eager": lambda x: aten.silu.out(x, out=out)}),
+        "gelu": (2, lambda x: op("gelu", out, x, f32, n), {"eager": lambda x: aten.gelu.out(x, out=out)}),
+        "gelu_tanh": (2, lambda x: op("gelu_tanh", out, x, f32, n), {"eager": lambda x: aten.gelu.out(x, approximate="tanh", out=out)}),
         "swiglu": (3, lambda x: op("swiglu", out, x, other, f32, n),
                    {"eager": lambda x: F.silu(x) * other, "torch.compile": bench.compiled(lambda x: F.silu(x) * other)}),
     }[operation]
@@ -444,7 +468,9 @@ def main():
     cases += [(gemm, BF16, n, n, n) for n in (1024, 2048, 4096, 8192)] + [(gemm, F16, 4096, 4096, 4096)]
     cases += [(gemm, BF16, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096))
               for m in (16, 64, 256, 1024, 4096)]
-    cases += [(gemv, type, 4096, n) for type in (F32, BF16) for n in (4096, 14336)]
+    cases += [(gemm, F32, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096)) for m in (4, 16, 32, 64, 128)]
+    cases += [(gemv, type, k, n) for type in (F32, BF16, F16) for k, n in ((4096, 4096), (4096, 14336), (14336, 4096))]
+    cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16)]
     cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
     cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
     cases += [(matmul, F32, 4096, layout, 1, precision) for layout in ("nt", "tn", "tt") for precision in PRECISIONS]
