@@ -240,10 +240,10 @@ vb_status launch_few(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t tiles = ceil_div<int64_t>(x.m, R::rows) * ceil_div<int64_t>(x.n, R::columns), at_once = multiprocessors(stream);
     const int64_t steps = ceil_div<int64_t>(x.k, R::step_depth);
     // As many splits as keep every multiprocessor equally long at work.
-    int64_t splits = 1, least = INT64_MAX;
+    int64_t splits = 1, least = 0;
     for (int64_t s = 1; s <= smaller<int64_t>(steps, 16); s++) {
         const int64_t time = ceil_div(tiles * s, at_once) * (ceil_div(steps, s) + 4); // 4: to begin and to end a block
-        if (time < least) least = time, splits = s;
+        if (least == 0 || time < least) least = time, splits = s;
     }
     const int64_t each = ceil_div(steps, splits);
     splits = ceil_div(steps, each);

@@ -85,13 +85,13 @@ inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
     RowPlan best = {ceil_div<int64_t>(n, 32 * width), 1, k, 32 * width};
     if (best.tiles > workspace_counters / 2) return best;
     const int64_t steps = ceil_div<int64_t>(k, rows_per_step);
-    int64_t least = INT64_MAX;
+    int64_t least = 0;
     for (int lanes = 32; lanes >= (width > 1 ? 24 : 32); lanes -= 4) { // whole pieces of 64 bytes
         const int64_t tiles = ceil_div<int64_t>(n, lanes * width);
         for (int64_t splits = 1; splits <= smaller<int64_t>(steps, 32); splits++) {
             const int64_t each = ceil_div(steps, splits);
             const int64_t time = ceil_div(tiles * splits, slots) * (each + 4) * lanes * (lanes < 32 ? 21 : 20); // 4: begin and end
-            if (time < least) least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
+            if (least == 0 || time < least) least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
         }
     }
     return best;

@@ -61,7 +61,7 @@ class StreamReader {
             VB_DEVICE Bits() {}
         } bits;
 #if __CUDA_ARCH__ >= 800
-        asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+        asm volatile("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
                      : "=r"(bits.words.x), "=r"(bits.words.y), "=r"(bits.words.z), "=r"(bits.words.w)
                      : "l"(at), "l"(policy));
 #else
