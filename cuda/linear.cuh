@@ -34,9 +34,10 @@ vb_status linear_row(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
 // The rows of x that linear_packed takes in one pass over the weights.
-constexpr int packed_batch = 16;
+constexpr int packed_batch = 32;
 
-// Packed weights, n <= packed_batch, capability 7.5 and up (linear_packed.cu).
+// Packed weights, n <= packed_batch, capability 7.5 and up; VB_UNSUPPORTED where sums do not fit in shared memory
+// (linear_packed.cu).
 vb_status linear_packed(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 
 // Packed weights, any n, capability 7.5 and up (linear_prefill.cu).

@@ -2,7 +2,7 @@
 //
 // A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row. The
 // instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k will do
-// as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes the lane's
+// as long as x has the same, so x is laid out with its elements permuted (element_at) and a value word becomes the lane's
 // two registers as it is: no shuffles, no shared memory for weights.
 //
 // Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay below
@@ -24,34 +24,7 @@ VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v)
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
 VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
 
-// One lane's part of a tile of weights, in flight or at work.
-template <class Block>
-struct PrefillWeights {
-    using P = Packed<Block>;
-    uint32_t words[2 * P::words];
-    uint4 head[P::small ? 1 : 2]; // k4: d, dmin, scales of the rows g, g + 8; k6: scales; small: four d of each row
-    uint32_t d[P::k6 ? 2 : 1];
-
-    VB_DEVICE void load(const uint8_t *tile, int lane) {
-        load_codes<Block>(words, tile, lane);
-        const uint8_t *p = tile + P::code_bytes;
-        const int g = lane >> 2;
-        if constexpr (P::small) {
-            const uint2 a = load_once(reinterpret_cast<const uint2 *>(p) + g);
-            const uint2 b = load_once(reinterpret_cast<const uint2 *>(p) + g + 8);
-            head[0] = make_uint4(a.x, a.y, b.x, b.y);
-        } else {
-            head[0] = load_once(reinterpret_cast<const uint4 *>(p) + g);
-            head[1] = load_once(reinterpret_cast<const uint4 *>(p) + g + 8);
-        }
-        if constexpr (P::k6) {
-            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
-            d[0] = __ldg(h + g), d[1] = __ldg(h + g + 8);
-        }
-    }
-};
-
-// The same, unpacked: value words as bytes, and the scales in a form that costs little to apply.
+// A LaneTile, unpacked: value words as bytes, and the scales in a form that costs little to apply.
 template <class Block>
 struct PrefillTile {
     using P = Packed<Block>;
@@ -59,7 +32,7 @@ struct PrefillTile {
     uint32_t scales[2][P::small ? 2 : P::k4 ? 4 : 4]; // small: four halves; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
     __half2 d[2];                                     // k4: {d, -dmin}; k6: d of both rows; all times 64
 
-    VB_DEVICE void unpack(const PrefillWeights<Block> &w) {
+    VB_DEVICE void unpack(const LaneTile<Block> &w) {
         P::unpack(v[0], w.words);
         P::unpack(v[1], w.words + P::words);
         if constexpr (P::bits == 8) {
@@ -67,11 +40,11 @@ struct PrefillTile {
             for (int i = 0; i < P::values; i++) v[0][i] ^= 0x80808080, v[1][i] ^= 0x80808080; // q + 128
         }
         if constexpr (P::small) {
-            scales[0][0] = w.head[0].x, scales[0][1] = w.head[0].y, scales[1][0] = w.head[0].z, scales[1][1] = w.head[0].w;
+            scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z, scales[1][1] = w.scales[0].w;
         } else if constexpr (P::k4) {
 #pragma unroll
             for (int r = 0; r < 2; r++) { // vb_k4_scale, four at a time
-                const uint4 s = w.head[r];
+                const uint4 s = w.scales[r];
                 scales[r][0] = s.y & 0x3f3f3f3f, scales[r][1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
                 scales[r][2] = s.z & 0x3f3f3f3f, scales[r][3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
                 d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(prefill_unit, -prefill_unit));
@@ -79,7 +52,7 @@ struct PrefillTile {
         } else {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const uint4 s = w.head[r]; // q6_scale_byte: word h, byte p is the scale of 4 p + h; + 128
+                const uint4 s = w.scales[r]; // q6_scale_byte: word h, byte p is the scale of 4 p + h; + 128
                 scales[r][0] = s.x ^ 0x80808080, scales[r][1] = s.y ^ 0x80808080;
                 scales[r][2] = s.z ^ 0x80808080, scales[r][3] = s.w ^ 0x80808080;
             }

@@ -198,20 +198,47 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
     return v;
 }
 
-// The codes of one tile that belong to one lane: those of row g, then those of row g + 8.
+// What one lane multiplies of one tile, as stored: the rows g and g + 8.
 template <class Block>
-VB_DEVICE void load_codes(uint32_t words[2 * Packed<Block>::words], const uint8_t *tile, int lane) {
+struct LaneTile {
     using P = Packed<Block>;
+    uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
+    uint4 scales[P::small ? 1 : 2]; // 16 bytes of each row; small: four d of row g, four of row g + 8
+    uint32_t d[P::k6 ? 2 : 1];
+
+    // From global memory (GLOBAL), or from a tile in shared memory.
+    template <bool GLOBAL>
+    VB_DEVICE void load(const uint8_t *tile, int lane) {
+        const auto four = [](const void *p, int i) {
+            return GLOBAL ? load_once(static_cast<const uint4 *>(p) + i) : static_cast<const uint4 *>(p)[i];
+        };
+        const auto two = [](const void *p, int i) {
+            return GLOBAL ? load_once(static_cast<const uint2 *>(p) + i) : static_cast<const uint2 *>(p)[i];
+        };
 #pragma unroll
-    for (int i = 0; i < P::quads; i++) {
-        const uint4 v = load_once(reinterpret_cast<const uint4 *>(tile + 512 * i) + lane);
-        words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        for (int i = 0; i < P::quads; i++) {
+            const uint4 v = four(tile + 512 * i, lane);
+            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        }
+        if constexpr (P::pair) {
+            const uint2 v = two(tile + 512 * P::quads, lane);
+            words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
+        }
+        const uint8_t *p = tile + P::code_bytes;
+        const int g = lane >> 2;
+        if constexpr (P::small) {
+            const uint2 a = two(p, g), b = two(p, g + 8);
+            scales[0] = make_uint4(a.x, a.y, b.x, b.y);
+        } else {
+            scales[0] = four(p, g);
+            scales[1] = four(p, g + 8);
+        }
+        if constexpr (P::k6) {
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+            d[0] = GLOBAL ? __ldg(h + g) : h[g], d[1] = GLOBAL ? __ldg(h + g + 8) : h[g + 8];
+        }
     }
-    if constexpr (P::pair) {
-        const uint2 v = load_once(reinterpret_cast<const uint2 *>(tile + 512 * P::quads) + lane);
-        words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
-    }
-}
+};
 
 VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
 VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
@@ -268,6 +295,14 @@ VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
     for (int o = 1; o < lanes; o <<= 1) both += __shfl_xor_sync(all_lanes, both, o);
     word.low_sum = static_cast<short>(both);
     word.high_sum = (both - word.low_sum) >> 16;
+}
+
+// ---- x as F16 -------------------------------------------------------------------------------------------------------------
+
+// The 2^e that brings a row's greatest magnitude to [2^13, 2^14), so that it fits F16; 1 for zero, Inf and NaN.
+VB_DEVICE float power_of_two_scale(float most) {
+    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
+    return __int_as_float((smaller(13 - (int(__float_as_uint(most) >> 23) - 127), 120) + 127) << 23);
 }
 
 // ---- single elements ------------------------------------------------------------------------------------------------------
