@@ -159,12 +159,23 @@ func linearOp() *Op {
 		cases = append(cases,
 			Case{Label: "no_rows", Type: t, Dims: []int{0, cols, 3}}, Case{Label: "one", Type: t, Dims: []int{1, cols, 1}},
 			Case{Label: "decode", Type: t, Dims: []int{1, 3 * 256, 127}}, Case{Label: "decode", Type: t, Dims: []int{1, 2048, 255}, Flags: "packed"},
-			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "prefill", Type: t, Dims: []int{33, 512, 129}, Flags: "packed_bias"},
+			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "few", Type: t, Dims: []int{8, 768, 127}, Flags: "packed"},
+			Case{Label: "batch", Type: t, Dims: []int{9, 512, 128}, Flags: "packed_bias"}, Case{Label: "batch", Type: t, Dims: []int{17, 512, 127}, Flags: "packed"},
+			Case{Label: "prefill", Type: t, Dims: []int{33, 512, 129}, Flags: "packed_bias"}, Case{Label: "prefill", Type: t, Dims: []int{65, 1024, 127}, Flags: "packed"},
 			Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{1, 2048, 11008}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_ffn_down", Type: t, Dims: []int{1, 11008, 2048}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_attn", Type: t, Dims: []int{1, 2048, 2048}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_vocabulary", Type: t, Dims: []int{1, 2048, 151936}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_prefill", Type: t, Dims: []int{512, 2048, 11008}, Flags: "packed", Bench: true, Large: true})
+		if t == tensor.Q4_K || t == tensor.Q6_K { // steps of several sequences
+			for _, n := range []int{2, 8, 16, 32, 64} {
+				cases = append(cases,
+					Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{n, 2048, 11008}, Flags: "packed", Bench: true, Large: true},
+					Case{Label: "qwen2.5-3b_ffn_down", Type: t, Dims: []int{n, 11008, 2048}, Flags: "packed", Bench: true, Large: true},
+					Case{Label: "qwen2.5-3b_attn", Type: t, Dims: []int{n, 2048, 2048}, Flags: "packed", Bench: true, Large: true})
+			}
+			cases = append(cases, Case{Label: "qwen2.5-3b_prefill_down", Type: t, Dims: []int{512, 11008, 2048}, Flags: "packed", Bench: true, Large: true})
+		}
 		if !t.Quantized() {
 			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}})
 		} else if t.BlockSize() == 32 {
