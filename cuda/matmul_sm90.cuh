@@ -295,8 +295,8 @@ struct Operand {
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
     CUtensorMap a_map, b_map;
-    VB_TRY(a.map(&a_map, type, A_MN ? depth : tile_m, stream));
-    VB_TRY(b.map(&b_map, type, B_MN ? depth : BN, stream));
+    if (a.map(&a_map, type, A_MN ? depth : tile_m, stream) != VB_OK || b.map(&b_map, type, B_MN ? depth : BN, stream) != VB_OK)
+        return VB_UNSUPPORTED; // strides that TMA does not take
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m) * ceil_div<int64_t>(p.n, BN) * p.batch;
     if (tiles > INT32_MAX / 2) return VB_UNSUPPORTED;
     p.group_rows = 16;

@@ -271,6 +271,74 @@ func valueOf(raw []byte, t tensor.DType) float32 {
 	return x.Float32s()[0]
 }
 
+// TestMatMulOfInterleavedBatches takes heads out of [rows][heads][dim] as attention does: a batch stride smaller than that of rows.
+func TestMatMulOfInterleavedBatches(t *testing.T) {
+	const batch, m, k, n = 3, 72, 64, 136
+	rng := rand.New(rand.NewPCG(4, 5))
+	ints := func(count int) []float32 {
+		values := make([]float32, count)
+		for i := range values {
+			values[i] = float32(rng.IntN(15) - 7)
+		}
+		return values
+	}
+	a, b, want := ints(m*batch*k), ints(n*batch*k), make([]float32, m*batch*n)
+	for z := range batch {
+		for i := range m {
+			for j := range n {
+				for l := range k {
+					want[(i*batch+z)*n+j] += a[(i*batch+z)*k+l] * b[(j*batch+z)*k+l]
+				}
+			}
+		}
+	}
+	for _, backend := range backends() {
+		t.Run(backend.Name(), func(t *testing.T) {
+			d, err := gpu.OpenBackend(backend, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+				place := func(values []float32) (*gpu.Buffer, []byte) {
+					raw := make([]byte, dtype.Bytes(len(values)))
+					if err := tensor.Convert(tensor.FromSlice(values), dtype).ReadBytes(raw); err != nil {
+						t.Fatal(err)
+					}
+					x, err := d.Alloc(int64(len(raw)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := x.CopyFromHost(raw); err != nil {
+						t.Fatal(err)
+					}
+					return x, raw
+				}
+				x, _ := place(a)
+				y, _ := place(b)
+				c, expected := place(want)
+				err := d.Stream().Do(func(s kernel.Stream) error {
+					if err := s.Memset(c.Ptr(), 0xff, c.Size()); err != nil {
+						return err
+					}
+					return s.MatMul(&kernel.MatMulArgs{C: c.Ptr(), A: x.Ptr(), B: y.Ptr(), M: m, K: k, N: n, Batch: batch, Type: dtype, BTransposed: true,
+						AStride: batch * k, BStride: batch * k, CStride: batch * n, ABatchStride: k, BBatchStride: k, CBatchStride: n})
+				})
+				got := make([]byte, len(expected))
+				if err == nil {
+					err = c.CopyToHost(got)
+				}
+				if err != nil || string(got) != string(expected) {
+					t.Errorf("%v: differs, %v", dtype, err)
+				}
+			}
+		})
+	}
+}
+
 // TestMatMulKeepsInfinitiesAndNaNs holds the rows and columns that meet an Inf or a NaN to IEEE 754, whatever a kernel does to its
 // operands, and all others to be finite.
 func TestMatMulKeepsInfinitiesAndNaNs(t *testing.T) {
