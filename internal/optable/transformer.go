@@ -187,6 +187,9 @@ func attentionOp() *Op {
 		Case{Label: "decode", Dims: []int{1, 1, 16, 2, 128, 512, 301, 300, 0}, Flags: "causal"},
 		Case{Label: "decode", Dims: []int{2, 1, 14, 2, 64, 512, 400, 0, 0}, Flags: "causal_positions"},
 		Case{Label: "decode_long", Dims: []int{1, 1, 4, 1, 128, 4096, 4001, 4000, 0}, Flags: "causal_positions"},
+		Case{Label: "decode_uneven", Dims: []int{5, 1, 8, 2, 128, 1024, 1000, 0, 0}, Flags: "causal_positions"},
+		Case{Label: "decode_window", Dims: []int{1, 3, 8, 2, 64, 1024, 900, 890, 301}, Flags: "causal"},
+		Case{Label: "prefill_tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 259, 0}, Flags: "causal"},
 		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
 		Case{Label: "qwen2.5-3b_decode", Dims: []int{1, 1, 16, 2, 128, 4096, 4096, 4095, 0}, Flags: "causal_positions", Bench: true, Large: true},
 	)
