@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/vibrant-ml/vibrant/internal/engine"
 	"github.com/vibrant-ml/vibrant/internal/sample"
@@ -50,7 +51,8 @@ func (g Generation) Validate() error {
 		{"most tokens", float64(g.MaxTokens), 0, math.MaxInt32},
 	} {
 		if !(f.value >= f.low && f.value <= f.high) {
-			return fmt.Errorf("%s is %v, want %v to %v", f.name, f.value, f.low, f.high)
+			plain := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+			return fmt.Errorf("%s is %s, want %s to %s", f.name, plain(f.value), plain(f.low), plain(f.high))
 		}
 	}
 	for _, s := range g.Stop {

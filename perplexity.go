@@ -32,7 +32,7 @@ func (m *Model) Perplexity(ctx context.Context, text string, o PerplexityOptions
 		o.Context = 512
 	}
 	if o.Context < 4 || o.Context > m.config.context {
-		return nil, fmt.Errorf("perplexity: chunks of %d tokens: want 4 to the context of %d", o.Context, m.config.context)
+		return nil, fmt.Errorf("perplexity: chunks of %d tokens in a context of %d: want at least 4 and at most the context", o.Context, m.config.context)
 	}
 	t, err := m.Tokenizer()
 	if err != nil {

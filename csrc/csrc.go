@@ -67,7 +67,7 @@ func (b backend) Devices() ([]kernel.Info, error) {
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	d := &device{backend: b}
 	options := C.vb_device_options{threads: C.int(o.Threads)}
-	if err := check(fmt.Sprintf("open %s:%d", b.name, index), C.vb_device_open(&d.p, b.kind, C.int(index), &options), nil); err != nil {
+	if err := check("vb_device_open", C.vb_device_open(&d.p, b.kind, C.int(index), &options), nil); err != nil {
 		return nil, err
 	}
 	var info C.vb_device_info

@@ -102,7 +102,7 @@ typedef struct vb_graph vb_graph;
 typedef enum vb_device_kind { VB_CPU = 0, VB_CUDA = 1 } vb_device_kind;
 
 typedef struct vb_device_options {
-    int threads; /* CPU: worker threads, 0 = one a core that the process may use. CUDA: ignored. */
+    int threads; /* CPU: worker threads, at most 1024; 0 = one a core that the process may use. CUDA: ignored. */
 } vb_device_options;
 
 typedef struct vb_device_info {

@@ -50,7 +50,7 @@ type options struct {
 // Option adjusts Open.
 type Option func(*options)
 
-// WithThreads sets the worker threads of a CPU; 0 is one for each core that the process may use.
+// WithThreads sets the worker threads of a CPU, at most 1024; 0 is one for each core that the process may use.
 func WithThreads(n int) Option { return func(o *options) { o.kernel.Threads = n } }
 
 // WithPoolFraction caps the pool, in use and cached together, at a part of the device's memory; the default is 0.8.
@@ -68,8 +68,11 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 	if !(o.poolFraction > 0 && o.poolFraction <= 1) {
 		return nil, fmt.Errorf("gpu: pool fraction %v: %w: want more than 0, at most 1", o.poolFraction, ErrInvalid)
 	}
-	if o.poolLimit < 0 || o.kernel.Threads < 0 {
-		return nil, fmt.Errorf("gpu: pool limit %d, threads %d: %w: negative", o.poolLimit, o.kernel.Threads, ErrInvalid)
+	if o.poolLimit < 0 {
+		return nil, fmt.Errorf("gpu: pool limit %d: %w: negative", o.poolLimit, ErrInvalid)
+	}
+	if o.kernel.Threads < 0 || o.kernel.Threads > kernel.MaxThreads {
+		return nil, fmt.Errorf("gpu: %d threads: %w: want 0 to %d", o.kernel.Threads, ErrInvalid, kernel.MaxThreads)
 	}
 	k, err := b.Open(index, o.kernel)
 	if err != nil {

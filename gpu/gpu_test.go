@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +95,14 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 			t.Errorf("Open(%q): %v does not name it", id, err)
 		}
 	}
-	_, err := Open("cpu", WithThreads(-1))
-	wants(t, err, ErrInvalid)
-	_, err = Open("cpu", WithPoolFraction(0))
+	for _, n := range []int{-1, 1025} {
+		_, err := Open("cpu", WithThreads(n))
+		wants(t, err, ErrInvalid)
+		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(n)) {
+			t.Errorf("%d threads: %v does not name them", n, err)
+		}
+	}
+	_, err := Open("cpu", WithPoolFraction(0))
 	wants(t, err, ErrInvalid)
 	_, err = OpenBackend(fake.New(fake.Config{}), 3)
 	wants(t, err, ErrNoDevice)

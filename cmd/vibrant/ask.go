@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"strings"
 
@@ -17,7 +18,12 @@ func askCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ask PROMPT|-",
 		Short: "Answer one question; only the answer goes to stdout (- reads the question from stdin)",
-		Args:  cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("ask what? give a PROMPT, or - to read it from stdin")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prompt := strings.Join(args, " ")
 			if prompt == "-" {

@@ -74,7 +74,7 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "did you mean chat", []string{"chta"}},
 		{2, "--frob", []string{"ask", "--frob", "hi"}},
 		{2, "empty", []string{"ask", "-m", m, " "}},
-		{2, "arg", []string{"ask", "-m", m}},
+		{2, "PROMPT", []string{"ask", "-m", m}},
 		{2, "warm", []string{"ask", "-m", m, "--temp", "warm", "hi"}},
 		{2, "temperature", []string{"ask", "-m", m, "--temp=-1", "hi"}},
 		{2, "top-p", []string{"ask", "-m", m, "--top-p=1.5", "hi"}},

@@ -43,8 +43,11 @@ type Info struct {
 
 // Options of opening a device.
 type Options struct {
-	Threads int // CPU: worker threads, 0 for one a core
+	Threads int // CPU: worker threads, at most MaxThreads, 0 for one a core
 }
+
+// MaxThreads is the most worker threads that a CPU device takes, as csrc/cpu_device.c has it.
+const MaxThreads = 1024
 
 // Backend is a kind of device that a build can use.
 type Backend interface {
