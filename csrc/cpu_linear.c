@@ -102,13 +102,31 @@ static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     vb_cpu_linear_round(context, begin, end);
 }
 
+static void int8_panels(const vb_linear_job *j, const vb_linear_code *code, char *scratch, int64_t begin, int64_t end) {
+    float *sums = (float *)(scratch + code->panel_bytes);
+    for (int64_t r = begin; r < end; r += code->lanes) {
+        int width = (int)vb_min(code->lanes, end - r);
+        for (int64_t i = 0; i < j->n; i += VB_PANEL_ROWS_OF_X) {
+            int64_t n = vb_min(VB_PANEL_ROWS_OF_X, j->n - i);
+            memset(sums, 0, (size_t)n * code->lanes * sizeof(float));
+            for (int64_t c = 0; c < j->chunks; c++) {
+                code->panel(scratch, j, r, width, c);
+                code->times(sums, scratch, j->q + c * j->n + i, n);
+            }
+            for (int64_t k = 0; k < n; k++)
+                for (int t = 0; t < width; t++)
+                    j->y[(i + k) * j->w.rows + r + t] = sums[k * code->lanes + t] + (j->bias ? j->bias[r + t] : 0);
+        }
+    }
+}
+
 static void int8_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_linear_job *j = context;
-    bool avx512 = j->simd == VB_SIMD_AVX512;
+    vb_linear_code code = (j->simd == VB_SIMD_AVX512 ? vb_cpu_linear_code_avx512 : vb_cpu_linear_code_avx2)(j->w.type);
     if (j->n < INT8_PANEL_ROWS)
-        (avx512 ? vb_cpu_linear_rows_avx512 : vb_cpu_linear_rows_avx2)(j, begin, end);
+        code.rows(j, begin, end);
     else
-        (avx512 ? vb_cpu_linear_panels_avx512 : vb_cpu_linear_panels_avx2)(j, j->scratch + worker * j->worker_bytes, begin, end);
+        int8_panels(j, &code, j->scratch + worker * j->worker_bytes, begin, end);
 }
 
 static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {

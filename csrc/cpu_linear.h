@@ -49,11 +49,20 @@ enum { VB_PANEL_ROWS_OF_X = 256, VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 
 /* Rounds x for chunks begin..end-1 of [chunks][n]. */
 void vb_cpu_linear_round(const vb_linear_job *job, int64_t begin, int64_t end);
 
-/* Compute outputs begin..end-1 for all rows of x. */
-void vb_cpu_linear_rows_avx2(const vb_linear_job *job, int64_t begin, int64_t end);
-void vb_cpu_linear_rows_avx512(const vb_linear_job *job, int64_t begin, int64_t end);
-void vb_cpu_linear_panels_avx2(const vb_linear_job *job, char *scratch, int64_t begin, int64_t end);
-void vb_cpu_linear_panels_avx512(const vb_linear_job *job, char *scratch, int64_t begin, int64_t end);
+/* How a processor multiplies weights of one type: */
+typedef struct vb_linear_code {
+    int lanes;          /* rows of a panel */
+    size_t panel_bytes; /* a multiple of its alignment of 64 */
+    /* outputs begin..end-1 for all rows of x */
+    void (*rows)(const vb_linear_job *job, int64_t begin, int64_t end);
+    /* panel of rows r..r+n-1, chunk c */
+    void (*panel)(void *panel, const vb_linear_job *job, int64_t r, int n, int64_t c);
+    /* sums[n][lanes] += panel times n rows of x */
+    void (*times)(float *sums, const void *panel, const vb_x_chunk *x, int64_t n);
+} vb_linear_code;
+
+vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type);
+vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type);
 #endif
 
 /* Where chunk c of weight row r lies. Types of 32-element blocks may end in part of a chunk (`live` of its 16 scales

@@ -373,21 +373,15 @@ FN void panel_times(float *sums, const panel *p, const vb_x_chunk *x, int64_t n,
     for (; n > 0; n--, x++, sums += LANES) panel_times_m(sums, p, x, 1, is_signed);
 }
 
-VB_TARGET_AVX2 static void panel_times_signed(float *sums, const panel *p, const vb_x_chunk *x, int64_t n) {
+VB_TARGET_AVX2 static void panel_times_signed(float *sums, const void *p, const vb_x_chunk *x, int64_t n) {
     panel_times(sums, p, x, n, true);
 }
 
-VB_TARGET_AVX2 static void panel_times_unsigned(float *sums, const panel *p, const vb_x_chunk *x, int64_t n) {
+VB_TARGET_AVX2 static void panel_times_unsigned(float *sums, const void *p, const vb_x_chunk *x, int64_t n) {
     panel_times(sums, p, x, n, false);
 }
 
 /* ---- the types ---------------------------------------------------------------------------------------------------------------------- */
-
-typedef struct type_code {
-    void (*rows)(const vb_linear_job *j, int64_t begin, int64_t end);
-    void (*panel)(panel *out, const vb_linear_job *j, int64_t r, int n, int64_t c);
-    void (*times)(float *sums, const panel *p, const vb_x_chunk *x, int64_t n);
-} type_code;
 
 #define TYPES(X) \
     X(Q4_0, unsigned) X(Q4_1, unsigned) X(Q5_0, unsigned) X(Q5_1, unsigned) X(Q8_0, signed) X(Q2_K, unsigned) X(Q3_K, unsigned) \
@@ -399,42 +393,20 @@ typedef struct type_code {
         for (int64_t r = begin; r < end; r++) \
             for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, j, r, i); \
     } \
-    VB_TARGET_AVX2 static void panel_##TYPE(panel *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
+    VB_TARGET_AVX2 static void panel_##TYPE(void *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
         make_panel(VB_##TYPE, out, j, r, n, c); \
     }
 TYPES(X)
 #undef X
 
-static type_code code_of(vb_dtype type) {
+vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type) {
+    _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
     switch ((int)type) {
 #define X(TYPE, sign) \
-    case VB_##TYPE: return (type_code){rows_##TYPE, panel_##TYPE, panel_times_##sign};
+    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, panel_##TYPE, panel_times_##sign};
         TYPES(X)
 #undef X
     }
     __builtin_unreachable();
-}
-
-void vb_cpu_linear_rows_avx2(const vb_linear_job *j, int64_t begin, int64_t end) { code_of(j->w.type).rows(j, begin, end); }
-
-void vb_cpu_linear_panels_avx2(const vb_linear_job *j, char *scratch, int64_t begin, int64_t end) {
-    _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
-    type_code code = code_of(j->w.type);
-    panel *p = (panel *)scratch;
-    float *sums = (float *)(p + 1);
-    for (int64_t r = begin; r < end; r += LANES) {
-        int width = (int)vb_min(LANES, end - r);
-        for (int64_t i = 0; i < j->n; i += VB_PANEL_ROWS_OF_X) {
-            int64_t n = vb_min(VB_PANEL_ROWS_OF_X, j->n - i);
-            memset(sums, 0, (size_t)n * LANES * 4);
-            for (int64_t c = 0; c < j->chunks; c++) {
-                code.panel(p, j, r, width, c);
-                code.times(sums, p, j->q + c * j->n + i, n);
-            }
-            for (int64_t k = 0; k < n; k++)
-                for (int t = 0; t < width; t++)
-                    j->y[(i + k) * j->w.rows + r + t] = sums[k * LANES + t] + (j->bias ? j->bias[r + t] : 0);
-        }
-    }
 }
 #endif

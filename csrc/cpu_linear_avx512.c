@@ -449,21 +449,15 @@ FN void panel_times_run(float *sums, const panel *p, const vb_x_chunk *x, int64_
     if (n) panel_times_m(sums, p, x, 1, run);
 }
 
-VB_TARGET_AVX512 static void panel_times_16(float *sums, const panel *p, const vb_x_chunk *x, int64_t n) {
+VB_TARGET_AVX512 static void panel_times_16(float *sums, const void *p, const vb_x_chunk *x, int64_t n) {
     panel_times_run(sums, p, x, n, 16);
 }
 
-VB_TARGET_AVX512 static void panel_times_32(float *sums, const panel *p, const vb_x_chunk *x, int64_t n) {
+VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb_x_chunk *x, int64_t n) {
     panel_times_run(sums, p, x, n, 32);
 }
 
 /* ---- the types -------------------------------------------------------------------------------------------------------------- */
-
-typedef struct type_code {
-    void (*rows)(const vb_linear_job *j, int64_t begin, int64_t end);
-    void (*panel)(panel *out, const vb_linear_job *j, int64_t r, int n, int64_t c);
-    void (*times)(float *sums, const panel *p, const vb_x_chunk *x, int64_t n);
-} type_code;
 
 /* Type, block, blocks of a chunk, elements that share a scale. */
 #define TYPES(X) \
@@ -481,42 +475,20 @@ typedef struct type_code {
         for (; r < end; r++) \
             for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, 1, j, r, i); \
     } \
-    VB_TARGET_AVX512 static void panel_##TYPE(panel *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
+    VB_TARGET_AVX512 static void panel_##TYPE(void *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
         make_panel(VB_##TYPE, out, j, r, n, c); \
     }
 TYPES(X)
 #undef X
 
-static type_code code_of(vb_dtype type) {
+vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type) {
+    _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
     switch ((int)type) {
 #define X(TYPE, name, blocks, run) \
-    case VB_##TYPE: return (type_code){rows_##TYPE, panel_##TYPE, panel_times_##run};
+    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, panel_##TYPE, panel_times_##run};
         TYPES(X)
 #undef X
     }
     __builtin_unreachable();
-}
-
-void vb_cpu_linear_rows_avx512(const vb_linear_job *j, int64_t begin, int64_t end) { code_of(j->w.type).rows(j, begin, end); }
-
-void vb_cpu_linear_panels_avx512(const vb_linear_job *j, char *scratch, int64_t begin, int64_t end) {
-    _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
-    type_code code = code_of(j->w.type);
-    panel *p = (panel *)scratch;
-    float *sums = (float *)(p + 1);
-    for (int64_t r = begin; r < end; r += LANES) {
-        int width = (int)vb_min(LANES, end - r);
-        for (int64_t i = 0; i < j->n; i += VB_PANEL_ROWS_OF_X) {
-            int64_t n = vb_min(VB_PANEL_ROWS_OF_X, j->n - i);
-            memset(sums, 0, (size_t)n * LANES * 4);
-            for (int64_t c = 0; c < j->chunks; c++) {
-                code.panel(p, j, r, width, c);
-                code.times(sums, p, j->q + c * j->n + i, n);
-            }
-            for (int64_t k = 0; k < n; k++)
-                for (int t = 0; t < width; t++)
-                    j->y[(i + k) * j->w.rows + r + t] = sums[k * LANES + t] + (j->bias ? j->bias[r + t] : 0);
-        }
-    }
 }
 #endif
