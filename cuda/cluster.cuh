@@ -62,7 +62,6 @@ VB_DEVICE float2 load_remote2(unsigned address) {
     return x;
 }
 
-
 // ---- messages ---------------------------------------------------------------------------------------------------------
 // A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
 
@@ -98,6 +97,12 @@ VB_DEVICE void send2(unsigned to, unsigned mailbox, float2 x) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(to),
                  "r"(mailbox), "f"(x.x), "f"(x.y)
+                 : "memory");
+#endif
+}
+VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(to), "r"(mailbox), "f"(x)
                  : "memory");
 #endif
 }

@@ -37,31 +37,36 @@ struct RowsOut {
     }
 };
 
-template <class Block, int PARTS, bool NORM>
-__global__ void __launch_bounds__(512, 2) linear_vector_kernel(VectorInput in, RowsOut<NORM, PARTS> out) {
-    vector_product<Block, PARTS>(in, out, blockIdx.x, gridDim.x);
+template <class Block, int PARTS, bool NORM, int SPLIT>
+__global__ void __launch_bounds__(32 * vector_warps, 2) linear_vector_kernel(VectorInput in, RowsOut<NORM, PARTS> out) {
+    vector_product<Block, PARTS, SPLIT>(in, out, blockIdx.x / SPLIT, gridDim.x / SPLIT);
 }
 
-template <class Block, int PARTS, bool NORM>
+template <class Block, int PARTS, bool NORM, int SPLIT = 1>
 vb_status vector_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = a.cols / P::depth * P::tile_bytes;
     if (tile_rows * P::rows > INT32_MAX || a.cols > INT32_MAX) return VB_UNSUPPORTED;
     VectorInput in = {a.x, extra.norm, extra.eps, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), 0, 0};
     VectorPlan plan;
-    VB_TRY((plan_vector_product<Block, PARTS>(&plan, in.tiles, in.items, stream)));
+    VB_TRY((plan_vector_product<Block, PARTS, SPLIT>(&plan, in.tiles, in.items, stream)));
     in.stages = plan.stages, in.chunk = plan.chunk;
     const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows, (int)tile_rows};
-    return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_vector_kernel<Block, PARTS, NORM>, in,
-                             out);
+    return launch_cluster(stream, SPLIT, plan.blocks, 32 * plan.warps, plan.shared_bytes,
+                          linear_vector_kernel<Block, PARTS, NORM, SPLIT>, in, out);
 }
 
 template <class Block>
 vb_status vector_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
     if (extra.with_norm) return vector_rows<Block, 2, true>(a, extra, stream);
-    // Two rows of tiles share a barrier where there are enough of them for all multiprocessors.
-    return a.rows >= 2 * 2 * packed_rows * (int64_t)multiprocessors(stream) ? vector_rows<Block, 2, false>(a, extra, stream)
-                                                                             : vector_rows<Block, 1, false>(a, extra, stream);
+    // Two rows of tiles share x where there are enough of them for all multiprocessors.
+    if (a.rows >= 2 * 2 * packed_rows * (int64_t)multiprocessors(stream)) return vector_rows<Block, 2, false>(a, extra, stream);
+    // Of long rows each block of a cluster takes a half, and so loads and quantizes half of x.
+    if (capability(stream) >= 90 && a.cols / Packed<Block>::depth >= 32) {
+        const vb_status status = vector_rows<Block, 2, false, 2>(a, extra, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
+    return vector_rows<Block, 1, false>(a, extra, stream);
 }
 
 } // namespace

@@ -69,6 +69,34 @@ struct VectorTile {
     }
 };
 
+// What one lane multiplies of one tile of x, read from shared memory: for any number of tiles of weights.
+template <class Block>
+struct VectorOperand {
+    using V = VectorTile<Block>;
+    static constexpr int lane_words = V::lane_bytes / 4, sum_words = V::sum_bytes ? V::sum_bytes / 4 : 1;
+    uint32_t codes[4][lane_words];
+    int sums[sum_words];
+    float scale;
+
+    // offsets are VectorTile's operand_offset.
+    VB_DEVICE void load(const uint8_t *x, const int offsets[4], int lane) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            if constexpr (lane_words == 4) {
+                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
+                codes[s][0] = b.x, codes[s][1] = b.y, codes[s][2] = b.z, codes[s][3] = b.w;
+            } else {
+                const uint2 b = *reinterpret_cast<const uint2 *>(x + offsets[s]);
+                codes[s][0] = b.x, codes[s][1] = b.y;
+            }
+        }
+        const int2 *from = reinterpret_cast<const int2 *>(x + V::sums + (lane & 3) * V::sum_bytes);
+#pragma unroll
+        for (int i = 0; i < V::sum_bytes / 8; i++) sums[2 * i] = from[i].x, sums[2 * i + 1] = from[i].y;
+        scale = *reinterpret_cast<const float *>(x + V::scale);
+    }
+};
+
 // What one lane multiplies of one tile of weights, read from shared memory.
 template <class Block>
 struct VectorWeights {
@@ -104,48 +132,40 @@ struct VectorWeights {
         }
     }
 
-    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x; offsets are VectorTile's operand_offset.
-    VB_DEVICE void multiply(float sum[2], const uint8_t *x, const int offsets[4], int lane) const {
-        using V = VectorTile<Block>;
+    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x.
+    VB_DEVICE void multiply(float sum[2], const VectorOperand<Block> &x, int lane) const {
         const int t = lane & 3;
         uint32_t v[2][P::values];
         if constexpr (P::bits == 4) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
         else P::unpack(v[0], words), P::unpack(v[1], words + P::words);
-        const float scale = *reinterpret_cast<const float *>(x + V::scale);
-        const uint8_t *sums = x + V::sums + t * V::sum_bytes;
         if constexpr (P::k4) {
             int c[2][4] = {};
 #pragma unroll
             for (int s = 0; s < 4; s++) {
-                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
-                mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b.x, b.y);
-                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b.z, b.w);
+                const uint32_t *b = x.codes[s];
+                mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[0], b[1]);
+                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b[2], b[3]);
             }
-            const int2 total = *reinterpret_cast<const int2 *>(sums);
 #pragma unroll
             for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
                 const uint32_t a = __byte_perm(k4[r].y, 0, 0x4440 | t), m = __byte_perm(k4[r].z, 0, 0x4440 | t);
                 const uint32_t l = __byte_perm(k4[r].w, 0, 0x4440 | t);
-                const int s1 = (l & 15) | ((a >> 2) & 0x30), m1 = (l >> 4) | ((m >> 2) & 0x30);
-                constexpr int unit = P::bits == 4 ? 16 : 1; // c[1] counts sixteenths
-                const int s0 = (a & 63) * unit, m0 = m & 63;
-                const int high = s0 * c[0][2 * r] + s1 * c[1][2 * r], low = s0 * c[0][2 * r + 1] + s1 * c[1][2 * r + 1];
-                const float dot = fmaf(static_cast<float>(high), 128.0f / unit, static_cast<float>(low) * (1.0f / unit));
-                const float f = low_half(k4[r].x) * dot -
-                                high_half(k4[r].x) * static_cast<float>(m0 * total.x + m1 * total.y);
-                sum[r] = fmaf(f, scale, sum[r]);
+                const int s0 = a & 63, s1 = (l & 15) | ((a >> 2) & 0x30), m0 = m & 63, m1 = (l >> 4) | ((m >> 2) & 0x30);
+                const int dot0 = c[0][2 * r] * 128 + c[0][2 * r + 1];
+                // c[1] counts sixteenths where the codes are nibbles. Of 32 codes of 31 and scales of 63 both dots make 2.04e9.
+                const int dot1 = P::bits == 4 ? c[1][2 * r] * 8 + (c[1][2 * r + 1] >> 4) : c[1][2 * r] * 128 + c[1][2 * r + 1];
+                const float f = low_half(k4[r].x) * static_cast<float>(s0 * dot0 + s1 * dot1) -
+                                high_half(k4[r].x) * static_cast<float>(m0 * x.sums[0] + m1 * x.sums[1]);
+                sum[r] = fmaf(f, x.scale, sum[r]);
             }
         } else if constexpr (P::k6) {
-            const int4 z0 = reinterpret_cast<const int4 *>(sums)[0], z1 = reinterpret_cast<const int4 *>(sums)[1];
-            int c[4][4] = {{z0.x, z0.y, z0.x, z0.y}, {z0.z, z0.w, z0.z, z0.w}, {z1.x, z1.y, z1.x, z1.y}, {z1.z, z1.w, z1.z, z1.w}};
+            int c[4][4];
 #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
-                mma_16x8x16(c[0], v[0][s], v[1][s], b.x);
-                mma_16x8x16(c[1], v[0][s + 4], v[1][s + 4], b.y);
-                mma_16x8x16(c[2], v[0][s + 8], v[1][s + 8], b.z);
-                mma_16x8x16(c[3], v[0][s + 12], v[1][s + 12], b.w);
-            }
+            for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = x.sums[2 * i], c[i][1] = c[i][3] = x.sums[2 * i + 1];
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) mma_16x8x16(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 int high = 0, low = 0;
@@ -154,21 +174,17 @@ struct VectorWeights {
                     const int s = static_cast<int8_t>(k6[r] >> (8 * i));
                     high += s * c[i][2 * r], low += s * c[i][2 * r + 1];
                 }
-                const float dot = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
-                sum[r] = fmaf(half_bits(d[r]) * scale, dot, sum[r]);
+                const float both = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
+                sum[r] = fmaf(half_bits(d[r]) * x.scale, both, sum[r]);
             }
         } else {
             int c[4] = {0, 0, 0, 0};
-            if constexpr (P::zero != 0) {
-                const int2 z = *reinterpret_cast<const int2 *>(sums);
-                c[0] = c[2] = z.x, c[1] = c[3] = z.y;
-            }
+            if constexpr (P::zero != 0) c[0] = c[2] = x.sums[0], c[1] = c[3] = x.sums[1];
 #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const uint2 b = *reinterpret_cast<const uint2 *>(x + offsets[s]);
-                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b.x, b.y);
-            }
-            const float unit = P::bits == 4 && t >= 2 ? scale * 0.0625f : scale; // v[4..7] are 16 times their value
+            for (int s = 0; s < 4; s++)
+                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], x.codes[s][0],
+                                          x.codes[s][1]);
+            const float unit = P::bits == 4 && t >= 2 ? x.scale * 0.0625f : x.scale; // v[4..7] are 16 times their value
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);

@@ -79,7 +79,7 @@ struct QKVOut {
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
 template <class A, class B>
-__global__ void __launch_bounds__(512, 2)
+__global__ void __launch_bounds__(32 * vector_warps, 2)
     qkv_vector_kernel(VectorInput in, QKVOut first, QKVOut second, int first_blocks, int second_items, int second_stages,
                       int second_chunk) {
     if ((int)blockIdx.x < first_blocks) {
@@ -102,6 +102,7 @@ vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *strea
     QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16};
     QKVOut second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
+    // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
     VectorPlan qk = {}, v = {};
     if (qk_items) VB_TRY((plan_vector_product<A, 2>(&qk, tiles, qk_items, stream)));
     if (v_items) VB_TRY((plan_vector_product<B, 2>(&v, tiles, v_items, stream)));

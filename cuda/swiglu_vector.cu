@@ -28,7 +28,7 @@ struct SwiGLUOut {
 };
 
 template <class Block>
-__global__ void __launch_bounds__(512, 2) swiglu_vector_kernel(VectorInput in, SwiGLUOut out) {
+__global__ void __launch_bounds__(32 * vector_warps, 2) swiglu_vector_kernel(VectorInput in, SwiGLUOut out) {
     vector_product<Block, 2>(in, out, blockIdx.x, gridDim.x);
 }
 

@@ -2,32 +2,46 @@
 // RMS norm before it and whatever follows it (`Out`) in the same kernel. linear_vector.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps
-// of a block share an item: warp w has the part w % PARTS and of its tiles each (warps / PARTS)-th. It quantizes just those
-// parts of x, for itself, so that no barrier precedes the products. One barrier a chunk of items adds up the warps: warp i
-// then adds up item i of the chunk and calls Out, while the others go on with the next chunk.
+// of a block share an item: warp w multiplies the tiles w, w + warps, ... of it, those of both parts by one loaded tile of
+// x. It quantizes just those tiles of x, for itself, so that no barrier precedes the products. One barrier a chunk of items
+// adds up the warps: warp i then adds up item i of the chunk and calls Out, while the others go on with the next chunk.
+//
+// Long rows (down) are split between the two blocks of a cluster, each of which loads and quantizes half of x; the sums of an
+// item go by message to the one that finishes it, and are added in the order of the ranks.
 //
 // rms_norm(x) needs no pass of its own: W (x * norm) is multiplied, each warp squares the x that it quantizes anyway, and the
 // factor 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //
-// What costs is the way from the end of one kernel to the end of the next. So a block uses less than half of a
+// What costs is the way from the end of one kernel to the end of the next. So a block uses about half of a
 // multiprocessor: the next kernel's blocks start beside it, as soon as x has been asked for, and fill their rings of tiles
 // before this kernel has ended, for weights depend on nothing. Then only x is waited for.
 //
-// Measured on an H200, chains of one kernel in a graph:
+// Measured on an H200, tokens/s of a token's graph at 100 positions, Q4_K_M, where no unit is said:
+//   0.5B 2,220; 1.5B 1,430; 3B 967; 7B 655. Chains of one kernel: 0.5B (Q5_0) norm_qkv 2.6, output 2.0, norm_swiglu 3.9, down
+//   3.3 us; 3B (Q4_K) 3.4, 2.7, 8.4, 6.7, where memory alone takes 0.7, 0.6, 6.0, 3.7; 7B 5.3, 3.9, 19.0, 14.1 of 2.3, 1.7,
+//   18.2, 11.2
+//   neighbours: where two blocks of norm_swiglu may lie on one multiprocessor, they do, another is left without one, and all
+//   wait for the pair: output and norm_swiglu of the 7B 33 us instead of 23, the model 547 instead of 668
+//   warps: 16 of 64 registers, one tile at a time, took 190 instructions a tile instead of 150, with less to do while they
+//   waited (a scheduler issued in 43 cycles of 100), and x twice, in rings of 64 KiB: 3B 789, 7B 523
+//   rings: 140 KiB for long kernels and 84 for short ones is 2 % better for the 7B and 6 % worse for the 3B than 118 and 106
+//   split: 3B 891 with two blocks, 853 without; four blocks gain 2 % more in the 3B and lose 9 % in the 7B; splitting the
+//   output too changes nothing
+//   the L2: a layer of the 3B whose weights lie there already takes 26.1 us instead of 26.7, output and norm_swiglu 9.8
+//   instead of 11.4: bringing weights there ahead of time can gain no more
 //   a kernel that waits already goes on 0.2 us after the one before it; a step that loads, adds up and stores 1024 floats
 //   takes 0.85 us from kernel to kernel, and 1.23 us between barriers of all blocks in one persistent kernel
-//   0.5B (Q5_0): norm_qkv 3.1, linear_add 2.2 (output), norm_swiglu 4.1 us; 3B (Q4_K): 4.6, 3.0, 10.7 us, where memory
-//   alone would take 0.7, 0.5, 5.5: from the end of one kernel to the first products of the next, memory idles
-//   slower: starting the next kernel before x is asked for, and a first pass over no data to have the instructions at hand
+//   slower: starting the next kernel before x is asked for; a first pass over no data to have the instructions at hand; second
+//   items in norm_qkv of the 7B instead of 144 blocks (630); kernels that are long and short in turn (7B 558)
 //
-//   grid     a block for each multiprocessor, or item if there are fewer; up to 16 warps of at most 64 registers
-//   shared   the rings, x as bytes (2.6 an element and part), 1 KiB of partial sums for each item of two chunks; at most
-//            half of what there is
+//   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
+//   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
 //   moves    the weights once; x once a block, from L2
 //   bound    memory bandwidth; below a few MB the latency of x: load, quantize, multiply, add up, store
 #ifndef VB_VECTOR_PRODUCT_CUH
 #define VB_VECTOR_PRODUCT_CUH
 
+#include "cluster.cuh"
 #include "linear_vector.cuh"
 
 namespace vb {
@@ -40,20 +54,23 @@ struct VectorInput {
     int stages, chunk; // of a warp's ring; items between two barriers
 };
 
-// The shared memory of a block: rings, x, partial sums, sums of squares, barriers of the rings.
-constexpr int vector_warps = 16; // at most
+// The shared memory of a block: rings, x, partial sums, sums of squares, barriers of the rings, and where the tiles of a row
+// are split among the blocks of a cluster, what the others send of the items that this block finishes.
+constexpr int vector_warps = 8; // at most
 template <class Block, int PARTS>
 struct VectorMemory {
     using V = VectorTile<Block>;
     static constexpr int tile_bytes = Packed<Block>::tile_bytes;
-    static __host__ __device__ int slots(int tiles, int warps) { return ceil_div(tiles, warps / PARTS) * warps; }
-    static __host__ __device__ int64_t bytes(int tiles, int warps, int stages, int chunk) {
+    static constexpr int results = 16 * PARTS; // of an item
+    static __host__ __device__ int slots(int tiles, int warps) { return ceil_div(tiles, warps) * warps; }
+    static __host__ __device__ int64_t bytes(int tiles, int warps, int stages, int chunk, int split) {
         return (int64_t)warps * stages * (tile_bytes + 8) + (int64_t)slots(tiles, warps) * V::bytes +
-               (2 * chunk * 16 + 1) * vector_warps * (int64_t)sizeof(float);
+               (2 * chunk * results + 1) * vector_warps * (int64_t)sizeof(float) +
+               (split > 1 ? vector_warps * (8 + split * results * (int64_t)sizeof(float)) : 0);
     }
 };
 
-// One block's share of the items: block `index` of `count`. Out has
+// One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
 //   tiles(item, part)               where that row of tiles begins
 //   Ahead                           what is fetched for an item while it is computed, by one warp:
@@ -61,37 +78,72 @@ struct VectorMemory {
 //   fetch(&ahead, item, lane)       what does, before the warp reads x
 //   fetch_more(&ahead, item, lane)  after that: what needs the values of the first
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
-template <class Block, int PARTS, class Out>
+// Items index, index + count, ... are this block's, or its cluster's: each of SPLIT blocks then multiplies a range of the
+// tiles of every row, and finishes every SPLIT-th item.
+template <class Block, int PARTS, int SPLIT = 1, class Out>
 VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
+    static_assert(SPLIT == 1 || !Out::norm, "each block sees a part of x only");
     using P = Packed<Block>;
     using V = VectorTile<Block>;
     using M = VectorMemory<Block, PARTS>;
-    constexpr int quads = P::depth / 128, group = 4 / quads; // 16-byte loads a lane; tiles of x loaded at once
+    constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
+    constexpr int group = (Out::norm ? 4 : 8) / quads; // tiles of x loaded at once
+    constexpr int results = M::results;
     extern __shared__ __align__(128) uint8_t shared[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int part = warp % PARTS, first = warp / PARTS, step = warps / PARTS, tiles = in.tiles, stages = in.stages;
+    const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
+    const int rank = SPLIT > 1 ? cluster_rank() : 0, begin = in.tiles * rank / SPLIT, stages = in.stages;
+    const int tiles = in.tiles * (rank + 1) / SPLIT - begin; // of a row, this block's
     uint8_t *activations = shared + warps * stages * P::tile_bytes; // tile j of warp w: slot j * warps + w
-    float *partial = reinterpret_cast<float *>(activations + M::slots(tiles, warps) * V::bytes); // [2][chunk][warps][16]
-    float *squares = partial + 2 * in.chunk * vector_warps * 16;                                  // [warps]
+    const int slots = M::slots(ceil_div(in.tiles, SPLIT), warps);
+    float *partial = reinterpret_cast<float *>(activations + slots * V::bytes); // [2][chunk][vector_warps][results]
+    float *squares = partial + 2 * in.chunk * vector_warps * results;            // [vector_warps]
     uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + vector_warps);
+    uint64_t *mailboxes = barriers + warps * stages;                              // [vector_warps]
+    float *inbox = reinterpret_cast<float *>(mailboxes + vector_warps);           // [vector_warps][SPLIT][results]
 
     TileRing<P::tile_bytes> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
-    int ahead_item = index, ahead_tile = first; // the next tile to fetch
-    auto address = [&] { return out.tiles(ahead_item, part) + ahead_tile * P::tile_bytes; };
-    auto advance = [&] {
-        ahead_tile += step;
-        if (ahead_tile >= tiles) ahead_tile = first, ahead_item += count;
+    // The next tile to fetch.
+    int ahead_item = index, ahead_tile = warp, ahead_part = 0;
+    const uint8_t *ahead_row[PARTS] = {};
+    auto find_rows = [&] {
+        if (ahead_item < in.items)
+#pragma unroll
+            for (int p = 0; p < PARTS; p++) ahead_row[p] = out.tiles(ahead_item, p) + (begin + warp) * P::tile_bytes;
     };
-    for (int s = 0; s < stages; s++, advance()) ring.fetch(s, address(), ahead_item < in.items, lane);
-    // Sums always run over 16 warps, so that their loads do not wait for each other: those that are missing are zeros.
+    find_rows();
+    auto address = [&] {
+        return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + (ahead_tile - warp) * P::tile_bytes;
+    };
+    auto advance = [&] {
+        if (PARTS > 1 && (ahead_part ^= 1)) return;
+        ahead_tile += warps;
+        if (ahead_tile >= tiles) ahead_tile = warp, ahead_item += count, find_rows();
+    };
+    const bool has_tiles = warp < tiles;
+    for (int s = 0; s < stages; s++, advance()) ring.fetch(s, address(), has_tiles && ahead_item < in.items, lane);
+    auto next = [&](VectorWeights<Block> &weights) {
+        weights.load(ring.wait(), lane);
+        ring.refill(address(), ahead_item < in.items, lane);
+        advance();
+    };
+    // Sums always run over all of vector_warps, so that their loads do not wait for each other: missing warps are zeros.
     if (warps < vector_warps) {
-        for (int i = threadIdx.x; i < 2 * in.chunk * 16 * (vector_warps - warps); i += blockDim.x) {
-            const int of = i / (16 * (vector_warps - warps)), rest = i - of * 16 * (vector_warps - warps);
-            partial[(of * vector_warps + warps) * 16 + rest] = 0.0f;
+        const int missing = results * (vector_warps - warps);
+        for (int i = threadIdx.x; i < 2 * in.chunk * missing; i += blockDim.x) {
+            const int of = i / missing;
+            partial[(of * vector_warps + warps) * results + i - of * missing] = 0.0f;
         }
         if (Out::norm && (int)threadIdx.x < vector_warps - warps) squares[warps + threadIdx.x] = 0.0f;
+    }
+    typename Out::Ahead ahead;
+    // What this warp adds up: item `warp` of a chunk, or of those that this block finishes for its cluster.
+    const int own_item = index + (SPLIT > 1 ? warp * SPLIT + rank : warp) * count;
+    const bool adds = own_item < in.items && (SPLIT > 1 || warp < in.chunk);
+    if (SPLIT > 1) {
+        if (adds && lane == 0) mailbox_init(mailboxes + warp, SPLIT * results * (int)sizeof(float));
+        cluster_arrive();
     }
     int offsets[4];
 #pragma unroll
@@ -102,28 +154,27 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
         for (int t = 0; t < group; t++)
 #pragma unroll
             for (int i = 0; i < quads; i++)
-                v[t][i] = k + t * step < tiles ? reinterpret_cast<const float4 *>(from + (k + t * step) * P::depth)[32 * i + lane]
-                                               : make_float4(0, 0, 0, 0);
+                v[t][i] = k + t * warps < tiles
+                              ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
+                              : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
     float4 norm[group][quads];
-    if (weighted) load(norm, in.norm, first);
-    typename Out::Ahead ahead;
-    const int own_item = index + warp * count; // what this warp adds up of the first chunk
-    const bool adds = warp < in.chunk && own_item < in.items;
+    if (weighted) load(norm, in.norm, warp);
     if (adds) out.prepare(&ahead, own_item, lane);
+    if (SPLIT > 1) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if (adds) out.fetch(&ahead, own_item, lane);
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
-    for (int k = first; k < tiles; k += group * step) {
+    for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
-        if (k == first) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
-        if (weighted && k != first) load(norm, in.norm, k);
+        if (k == warp) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+        if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll
         for (int t = 0; t < group; t++) {
-            if (k + t * step >= tiles) break;
+            if (k + t * warps >= tiles) break;
             if constexpr (Out::norm) {
 #pragma unroll
                 for (int i = 0; i < quads; i++) {
@@ -146,45 +197,85 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     if (adds) out.fetch_more(&ahead, own_item, lane);
     __syncwarp();
 
+    const int g = lane / 4, t = lane % 4;
     float *sums = partial; // of the chunk
-    for (int begin = index; begin < in.items; begin += in.chunk * count) {
-        const int mine = begin + warp * count, end = smaller(in.items, begin + in.chunk * count);
-        if (warp < in.chunk && mine < end && begin != index)
+    for (int first = index; first < in.items; first += in.chunk * count) {
+        const int mine = first + warp * count, end = smaller(in.items, first + in.chunk * count);
+        const bool adds_mine = warp < in.chunk && mine < end;
+        if (SPLIT == 1 && adds_mine && first != index)
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
-        float *to = sums + warp * 16;
-        for (int item = begin; item < end; item += count, to += vector_warps * 16) {
-            float sum[2] = {0, 0};
+        float *to = sums + warp * results;
+        for (int item = first; item < end; item += count, to += vector_warps * results) {
+            float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part
             const uint8_t *x = activations + warp * V::bytes;
-            for (int k = first; k < tiles; k += step, advance(), x += warps * V::bytes) {
-                VectorWeights<Block> weights;
-                weights.load(ring.wait(), lane);
-                ring.refill(address(), ahead_item < in.items, lane);
-                weights.multiply(sum, x, offsets, lane);
+            const int step = warps * V::bytes;
+            // Two tiles at a time, for a warp to have something to do while it waits: of both parts, or of one row.
+            if constexpr (PARTS == 2) {
+                for (int k = warp; k < tiles; k += warps, x += step) {
+                    VectorWeights<Block> a, b;
+                    VectorOperand<Block> operand;
+                    next(a), next(b);
+                    operand.load(x, offsets, lane);
+                    a.multiply(sum, operand, lane), b.multiply(sum + 2, operand, lane);
+                }
+            } else {
+                int k = warp;
+                for (; k + warps < tiles; k += 2 * warps, x += 2 * step) {
+                    VectorWeights<Block> a, b;
+                    VectorOperand<Block> operand, second;
+                    next(a), next(b);
+                    operand.load(x, offsets, lane), second.load(x + step, offsets, lane);
+                    a.multiply(sum, operand, lane), b.multiply(sum, second, lane);
+                }
+                if (k < tiles) {
+                    VectorWeights<Block> a;
+                    VectorOperand<Block> operand;
+                    next(a);
+                    operand.load(x, offsets, lane);
+                    a.multiply(sum, operand, lane);
+                }
             }
+            // Adds up four lanes: lane t of them gets row g + 8 (t & 1) of part t / 2.
+            float pair[PARTS];
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                sum[r] += __shfl_xor_sync(all_lanes, sum[r], 1);
-                sum[r] += __shfl_xor_sync(all_lanes, sum[r], 2);
-            }
-            if (lane % 4 == 0) to[lane / 4] = sum[0], to[lane / 4 + 8] = sum[1];
+            for (int p = 0; p < PARTS; p++)
+                pair[p] = (t & 1 ? sum[2 * p + 1] : sum[2 * p]) +
+                          __shfl_xor_sync(all_lanes, t & 1 ? sum[2 * p] : sum[2 * p + 1], 1);
+            const bool upper = PARTS == 2 && t & 2; // which part this lane keeps
+            const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
+            if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
         }
         __syncthreads();
-        if (warp < in.chunk && mine < end) { // half of the lanes add up every other warp: with two parts, those of its part
-            const float *from = sums + (warp * vector_warps + lane / 16) * 16 + lane % 16;
-            float total = 0, mean = 0;
+        if (adds_mine) {
+            const float *from = sums + warp * vector_warps * results + lane;
+            float total = 0;
 #pragma unroll
-            for (int v = 0; v < vector_warps / 2; v++) {
-                total += from[2 * v * 16];
-                if constexpr (Out::norm) mean += squares[2 * v + lane / 16];
+            for (int i = 0; i < vector_warps * results / 32; i++) total += from[32 * i];
+            if (PARTS == 1) total += __shfl_xor_sync(all_lanes, total, 16);
+            if constexpr (Out::norm) {
+                float mean = 0;
+#pragma unroll
+                for (int w = 0; w < vector_warps; w++) mean += squares[w];
+                total *= rsqrtf(mean / static_cast<float>(tiles * P::depth) + in.eps);
             }
-            if constexpr (PARTS == 1) {
-                total += __shfl_xor_sync(all_lanes, total, 16);
-                if constexpr (Out::norm) mean += __shfl_xor_sync(all_lanes, mean, 16);
+            if constexpr (SPLIT == 1) {
+                out.store(ahead, mine, lane, total);
+            } else if (lane < results) {
+                const int nth = (mine - index) / count, owner = nth % SPLIT, of = nth / SPLIT;
+                send(cluster_address(inbox + (of * SPLIT + rank) * results + lane, owner),
+                     cluster_address(mailboxes + of, owner), total);
             }
-            if constexpr (Out::norm) total *= rsqrtf(mean / static_cast<float>(tiles * P::depth) + in.eps);
-            out.store(ahead, mine, lane, total);
         }
-        sums = sums == partial ? partial + in.chunk * vector_warps * 16 : partial;
+        sums = sums == partial ? partial + in.chunk * vector_warps * results : partial;
+    }
+    if constexpr (SPLIT > 1) {
+        if (adds) {
+            mailbox_wait(mailboxes + warp);
+            float total = 0;
+#pragma unroll
+            for (int r = 0; r < SPLIT; r++) total += inbox[(warp * SPLIT + r) * results + lane % results];
+            out.store(ahead, own_item, lane, total);
+        }
     }
 #endif
 }
@@ -192,27 +283,38 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
 // ---- host side ----------------------------------------------------------------------------------------------------------
 
 struct VectorPlan {
-    int warps, stages, chunk, blocks; // of a block; of a ring; items between barriers; of the grid
+    int warps, stages, chunk; // of a block; of a ring; items between barriers
+    int blocks;               // of the grid
     int64_t shared_bytes;
 };
 
+// On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one kernel's
+// beside the next one's, never three, and never two of one long kernel, which would leave another multiprocessor without.
+// What reads a vocabulary has a multiprocessor to itself. By the bytes of weights; 1 KiB more a block is the driver's.
+inline int64_t granted_shared(int64_t weight_bytes, int64_t most) {
+    return weight_bytes > 150 << 20 ? most : smaller<int64_t>(most, weight_bytes > 16 << 20 ? 118 << 10 : 106 << 10);
+}
+
 // Plans blocks for that many items; VB_UNSUPPORTED where x does not fit in shared memory.
-template <class Block, int PARTS>
-vb_status plan_vector_product(VectorPlan *plan, int tiles, int64_t items, vb_stream *stream) {
+template <class Block, int PARTS, int SPLIT = 1>
+vb_status plan_vector_product(VectorPlan *plan, int row_tiles, int64_t items, vb_stream *stream) {
     using M = VectorMemory<Block, PARTS>;
     const bool bulk = capability(stream) >= 90;
-    const int most = (bulk ? vector_warps : 8) / PARTS, sms = multiprocessors(stream);
-    const int each = ceil_div(tiles, most), step = ceil_div(tiles, each); // tiles a warp and item
-    plan->warps = step * PARTS;
-    // Half of a multiprocessor's 228 KiB, for the next kernel to start beside this one; the driver takes 1 KiB of a block.
-    const int64_t limit = bulk ? (114 << 10) - 1024 : shared_limit(stream), rounds = ceil_div<int64_t>(items, sms);
+    const int64_t most = shared_limit(stream);
+    const int64_t granted = bulk ? granted_shared(items * PARTS * row_tiles * M::tile_bytes, most) : most;
+    const int sms = multiprocessors(stream), tiles = ceil_div(row_tiles, SPLIT);
+    const int each = ceil_div(tiles, vector_warps); // tiles a warp and item
+    const int64_t rounds = ceil_div<int64_t>(items, sms / SPLIT);
+    plan->warps = ceil_div(tiles, each);
+    if (SPLIT > 1 && ceil_div<int64_t>(rounds, SPLIT) > plan->warps) return VB_UNSUPPORTED;
     plan->chunk = (int)smaller<int64_t>(smaller<int64_t>(rounds, plan->warps), larger(1, 4 / each));
-    plan->stages = bulk ? (int)smaller<int64_t>(each * rounds, 8) : TileRing<M::tile_bytes>::old_stages;
-    while (bulk && plan->stages > 1 && M::bytes(tiles, plan->warps, plan->stages, plan->chunk) > limit) plan->stages--;
-    plan->shared_bytes = M::bytes(tiles, plan->warps, plan->stages, plan->chunk);
-    if (plan->shared_bytes > limit) return VB_UNSUPPORTED;
-    const int64_t resident = bulk ? 1 : larger<int64_t>(1, smaller<int64_t>(3, limit / (plan->shared_bytes + 1024)));
-    plan->blocks = (int)smaller<int64_t>(items, sms * resident);
+    plan->stages = bulk ? (int)smaller<int64_t>(PARTS * each * rounds, 12) : TileRing<M::tile_bytes>::old_stages;
+    const auto bytes = [&] { return M::bytes(tiles, plan->warps, plan->stages, plan->chunk, SPLIT); };
+    while (bulk && plan->stages > 1 && bytes() > granted) plan->stages--;
+    if (bytes() > most) return VB_UNSUPPORTED;
+    plan->shared_bytes = bulk ? larger(bytes(), granted) : bytes();
+    const int64_t resident = bulk ? 1 : larger<int64_t>(1, smaller<int64_t>(2, most / (plan->shared_bytes + 1024)));
+    plan->blocks = (int)smaller<int64_t>(items * SPLIT, sms * resident / SPLIT * SPLIT);
     return VB_OK;
 }
 

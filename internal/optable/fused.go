@@ -138,6 +138,8 @@ func linearAddOp() *Op {
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
 		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
+		// More rows than all blocks take at once, the last ones an odd number of tiles.
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}},
 		Case{Label: "qwen2.5-0.5b_down", Type: tensor.Q5_0, Dims: []int{1, 4864, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-0.5b_output", Type: tensor.Q5_0, Dims: []int{1, 896, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_down", Type: tensor.Q6_K, Dims: []int{1, 11008, 2048}, Bench: true, Large: true},
