@@ -17,22 +17,22 @@
 // before this kernel has ended, for weights depend on nothing. Then only x is waited for.
 //
 // Measured on an H200, tokens/s of a token's graph at 100 positions, Q4_K_M, where no unit is said:
-//   0.5B 2,220; 1.5B 1,430; 3B 967; 7B 655. Chains of one kernel: 0.5B (Q5_0) norm_qkv 2.6, output 2.0, norm_swiglu 3.9, down
-//   3.3 us; 3B (Q4_K) 3.4, 2.7, 8.4, 6.7, where memory alone takes 0.7, 0.6, 6.0, 3.7; 7B 5.3, 3.9, 19.0, 14.1 of 2.3, 1.7,
-//   18.2, 11.2
-//   neighbours: where two blocks of norm_swiglu may lie on one multiprocessor, they do, another is left without one, and all
-//   wait for the pair: output and norm_swiglu of the 7B 33 us instead of 23, the model 547 instead of 668
+//   0.5B 2,220; 1.5B 1,430; 3B 967; 7B 655 (by these sizes of shared memory, before the last change of the planning).
+//   Chains of one kernel: 0.5B (Q5_0) norm_qkv 2.6, output 2.0, norm_swiglu 3.9, down 3.3 us; 3B (Q4_K) 3.4, 2.7, 8.4, 6.7,
+//   where memory alone takes 0.7, 0.6, 6.0, 3.7; 7B, long kernels of 140 KiB, 5.3, 3.9, 19.0, 14.1 of 2.3, 1.7, 18.2, 11.2
+//   neighbours: output and norm_swiglu of the 7B took 33 us where two blocks of a kernel fit on one multiprocessor beside none,
+//   25 where the output's took 113 KiB so that they did not, 23 with long kernels of 140; the model 547, 569 and 668
 //   warps: 16 of 64 registers, one tile at a time, took 190 instructions a tile instead of 150, with less to do while they
 //   waited (a scheduler issued in 43 cycles of 100), and x twice, in rings of 64 KiB: 3B 789, 7B 523
 //   rings: 140 KiB for long kernels and 84 for short ones is 2 % better for the 7B and 6 % worse for the 3B than 118 and 106
 //   split: 3B 891 with two blocks, 853 without; four blocks gain 2 % more in the 3B and lose 9 % in the 7B; splitting the
 //   output too changes nothing
-//   the L2: a layer of the 3B whose weights lie there already takes 26.1 us instead of 26.7, output and norm_swiglu 9.8
-//   instead of 11.4: bringing weights there ahead of time can gain no more
+//   the L2: output and norm_swiglu of the 3B take 9.8 us instead of 11.4 where the same 28 MB are read again and again: about
+//   what bringing them there ahead of time could gain
 //   a kernel that waits already goes on 0.2 us after the one before it; a step that loads, adds up and stores 1024 floats
 //   takes 0.85 us from kernel to kernel, and 1.23 us between barriers of all blocks in one persistent kernel
-//   slower: starting the next kernel before x is asked for; a first pass over no data to have the instructions at hand; second
-//   items in norm_qkv of the 7B instead of 144 blocks (630); kernels that are long and short in turn (7B 558)
+//   slower: starting the next kernel before x is asked for; a first pass over no data to have the instructions at hand; a
+//   second item for some blocks of norm_qkv instead of 144 blocks (7B 630); long and short kernels in turn (7B 558)
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
