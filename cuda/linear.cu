@@ -4,10 +4,12 @@
 //   linear_rows_kernel   few rows of x, any stored type, float32 arithmetic on dequantized weights
 //   linear_tiles_kernel  many rows of x, F32 weights (no 16-bit rounding for these)
 //
-// The others: linear_row.cu (stored floats, one row of x), linear_vector.cu (packed weights, one row of x: decode),
-// linear_packed.cu (packed, a few rows), linear_prefill.cu (packed, many rows), linear_gemm.cu (stored, many rows).
+// The others: of stored weights linear_row.cu (floats, one row of x), matmul_few.cu and the other products of matrices (F32, more
+// rows), linear_gemm.cu (all but F32, many rows); of packed ones
+// linear_vector.cu (one row: decode), linear_packed.cu (a few), linear_prefill.cu (many).
 
 #include "linear.cuh"
+#include "matmul.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "packed.cuh"
 #endif
@@ -157,6 +159,28 @@ vb_status linear_tiles(const LinearArgs &a, vb_stream *stream) {
     return VB_OK;
 }
 
+// y[n][rows] += bias
+__global__ void __launch_bounds__(256) add_bias_kernel(float *y, const float *bias, int64_t n, int64_t rows) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t row = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    if (row >= rows) return;
+    const float b = bias[row];
+    for (int64_t token = blockIdx.y; token < n; token += gridDim.y) y[token * rows + row] += b;
+}
+
+// F32 weights on tensor cores of split operands, which have float32's accuracy.
+vb_status linear_float32(const LinearArgs &a, vb_stream *stream) {
+    const vb_matmul_args product = {a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32,
+                                    VB_PRECISION_FLOAT32};
+    const vb_status status = capability(stream) >= 80 ? matmul_few(product, a.bias, stream) : VB_UNSUPPORTED;
+    if (status != VB_UNSUPPORTED || capability(stream) != 90 || a.n <= 8) return status;
+    VB_TRY(vb_cuda_matmul_batched(&product, stream));
+    if (!a.bias) return VB_OK;
+    const dim3 grid((unsigned)ceil_div<int64_t>(a.rows, 256), (unsigned)smaller<int64_t>(a.n, 1024));
+    return launch_overlapped(stream, grid, 256, 0, add_bias_kernel, a.y, a.bias, a.n, a.rows);
+}
+
 vb_status linear_stored(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     switch (type) {
 #define X(type, Block) case type: return linear_rows<Block>(a, stream);
@@ -208,13 +232,11 @@ vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const flo
         const vb_status status = linear_row(args, w->type, stream);
         if (status != VB_UNSUPPORTED) return status;
     }
-    if (w->type == VB_F32 && n > 8) {
-        // Tensor cores of split operands have float32's accuracy, but no bias.
-        const vb_matmul_args product = {y, x, w->data, n, w->cols, w->rows, 1, w->cols, w->cols, w->rows, 0, 0, 0, 0, 1, VB_F32,
-                                        VB_PRECISION_FLOAT32};
-        if (!bias && capability(stream) == 90) return vb_cuda_matmul_batched(&product, stream);
-        return linear_tiles(args, stream);
+    if (w->type == VB_F32 && n > 1) {
+        const vb_status status = linear_float32(args, stream);
+        if (status != VB_UNSUPPORTED) return status;
     }
+    if (w->type == VB_F32 && n > 8) return linear_tiles(args, stream);
     const bool tensor_cores = w->type != VB_F32 && capability(stream) >= (w->type == VB_BF16 ? 80 : 75);
     const bool plain = w->type == VB_F16 || w->type == VB_BF16;
     if (n > (plain ? 1 : 8) && tensor_cores) return linear_gemm(args, w->type, stream);

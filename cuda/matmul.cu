@@ -184,7 +184,7 @@ extern "C" vb_status vb_cuda_matmul_batched(const vb_matmul_args *args, vb_strea
         if (suits && status == VB_UNSUPPORTED) status = kernel(x, stream);
     };
     const bool ampere = capability(stream) >= 80, hopper = capability(stream) == 90, f32 = x.type == VB_F32;
-    otherwise(ampere && f32, matmul_few);
+    otherwise(ampere && f32, [](const vb_matmul_args &y, vb_stream *on) { return matmul_few(y, nullptr, on); });
     otherwise(hopper, gemm);
     otherwise(hopper && x.precision != VB_PRECISION_IEEE, matmul_sm90);
     otherwise(ampere && !f32, matmul_mma);

@@ -96,7 +96,8 @@ vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
 // F32 on the fp32 units; capability 8.0.
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
 // F32 with float32 accuracy, contiguous: few rows of A, or few of all; capability 8.0 with the shared memory of 9.0 and 10.0.
-vb_status matmul_few(const vb_matmul_args &x, vb_stream *stream);
+// Adds bias[n] to each row, unless null.
+vb_status matmul_few(const vb_matmul_args &x, const float *bias, vb_stream *stream);
 // Hopper's: F16 and BF16, and F32 with float32 accuracy or TF32's.
 vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream);
 
