@@ -5,7 +5,7 @@
 //   linear_tiles_kernel  many rows of x, F32 weights (no 16-bit rounding for these)
 //
 // The others: of stored weights linear_row.cu (floats, one row of x), matmul_few.cu and the other products of matrices (F32, more
-// rows), linear_gemm.cu (all but F32, many rows); of packed ones
+// rows), linear_few_sm90.cu (16-bit floats, few rows, Hopper), linear_gemm.cu (all but F32, many rows); of packed ones
 // linear_vector.cu (one row: decode), linear_packed.cu (a few), linear_prefill.cu (many).
 
 #include "linear.cuh"
@@ -239,6 +239,10 @@ vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const flo
     if (w->type == VB_F32 && n > 8) return linear_tiles(args, stream);
     const bool tensor_cores = w->type != VB_F32 && capability(stream) >= (w->type == VB_BF16 ? 80 : 75);
     const bool plain = w->type == VB_F16 || w->type == VB_BF16;
+    if (plain && n > 1 && capability(stream) == 90) {
+        const vb_status status = linear_few_sm90(args, w->type, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
     if (n > (plain ? 1 : 8) && tensor_cores) return linear_gemm(args, w->type, stream);
     return linear_stored(args, w->type, stream);
 }

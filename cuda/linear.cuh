@@ -47,5 +47,8 @@ vb_status linear_prefill(const LinearArgs &args, vb_dtype type, vb_stream *strea
 // (linear_gemm.cu).
 vb_status linear_gemm(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 
+// Stored F16 or BF16 weights, 2 to 64 rows of x; Hopper (linear_few_sm90.cu).
+vb_status linear_few_sm90(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+
 } // namespace vb
 #endif

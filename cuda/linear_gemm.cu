@@ -146,6 +146,8 @@ vb_status gemm(const LinearArgs &a, Weights weights, vb_stream *stream) {
 
 // ---- few rows of x, F16 and BF16 weights ------------------------------------------------------------------------------------
 //
+// Before Hopper, whose kernel is in linear_few_sm90.cu.
+//
 // The same instructions with operand A straight from global memory: lane (g, t) loads 16 bytes, the elements 8 t .. 8 t + 7 of
 // 32, which stand for the positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long
 // as x is read the same way.

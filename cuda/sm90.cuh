@@ -174,6 +174,8 @@ VB_DEVICE void registers_shrink() {
 // row (thread / 4 % 8 + 16 * warp + 8 * h), columns 8 * j + 2 * (thread % 4) + {0, 1}: d[4 * j + 2 * h + {0, 1}].
 #define VB_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define VB_D32(i) VB_D8(i), VB_D8(i + 8), VB_D8(i + 16), VB_D8(i + 24)
+#define VB_R8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define VB_R16 VB_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define VB_R32                                                                                                         \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define VB_R64                                                                                                         \
@@ -194,6 +196,18 @@ template <class T, int N, int B_MN, int A_MN = 0>
 struct Wgmma;
 
 #define VB_WGMMA_TYPE(T, NAME)                                                                                         \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 16, B_MN, A_MN> {                                                                                  \
+        static VB_DEVICE void run(float (&d)[8], uint64_t a, uint64_t b, int keep) {                                   \
+            VB_WGMMA(16, NAME, VB_R8, "%8", "%9", "%10", "%11", "%12", VB_D8(0));                                      \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <int B_MN, int A_MN>                                                                                      \
+    struct Wgmma<T, 32, B_MN, A_MN> {                                                                                  \
+        static VB_DEVICE void run(float (&d)[16], uint64_t a, uint64_t b, int keep) {                                  \
+            VB_WGMMA(32, NAME, VB_R16, "%16", "%17", "%18", "%19", "%20", VB_D8(0), VB_D8(8));                         \
+        }                                                                                                              \
+    };                                                                                                                 \
     template <int B_MN, int A_MN>                                                                                      \
     struct Wgmma<T, 64, B_MN, A_MN> {                                                                                  \
         static VB_DEVICE void run(float (&d)[32], uint64_t a, uint64_t b, int keep) {                                  \
