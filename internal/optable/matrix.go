@@ -177,7 +177,9 @@ func linearOp() *Op {
 			cases = append(cases, Case{Label: "qwen2.5-3b_prefill_down", Type: t, Dims: []int{512, 11008, 2048}, Flags: "packed", Bench: true, Large: true})
 		}
 		if !t.Quantized() {
-			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}})
+			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}},
+				Case{Label: "part_of_a_tile", Type: t, Dims: []int{2, 8, 4}, Flags: "bias"}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{15, 520, 132}, Flags: "bias"},
+				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"})
 		} else if t.BlockSize() == 32 {
 			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"})
 		}
