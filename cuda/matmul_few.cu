@@ -8,7 +8,8 @@
 //   moves    4 (k n) bytes once (from L2 for each further tile of rows), 2 m n k FLOPs
 //   bound    the memory that holds B to 16 rows, 3 * 2 m n k FLOPs of mma.sync from 64
 //   measured H200, cuBLAS in the same run: 4096 x 4096, 4 / 16 / 32 / 64 rows: 20.9, 23.3, 28.5, 49.2 us (67, 79, 41, 56);
-//            4096 x 14336: 59.6, 62.4, 87.7, 162.8 us (91, 119, 186, 186); cubes of 256, 512: 5.1, 9.4 us (6.9, 13.6)
+//            4096 x 14336: 59.6, 62.4, 87.7, 162.8 us (91, 119, 186, 186); cubes of 256, 512: 5.1, 9.4 us (6.9, 13.6);
+//            stored [n][k], 16 rows: 4096 x 4096 25.8 us (50.0), 4096 x 14336 76.6 us (154.2)
 //
 // Nothing is transposed: the product is C^T = B^T A^T, and the columns and the k of a fragment may be any, so long as both
 // operands agree. Lane (g = lane / 4, t = lane % 4) multiplies the columns 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...) of k = 4 t ..
