@@ -52,8 +52,14 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 	}
-	if c.kvType == KVF32 || c.kvType == KVAuto && allF32(f) {
+	switch {
+	case c.kvType == KVF32 || c.kvType == KVAuto && allF32(f):
 		p.kvType = tensor.F32
+	case c.kvType == KVQ8:
+		p.kvType = tensor.Q8_0
+	}
+	if err := shape.CheckCacheType(p.kvType); err != nil {
+		return nil, err
 	}
 	p.KVType = kvName(p.kvType)
 	free, total, err := d.Memory()

@@ -48,7 +48,7 @@ func (m *Model) Info() Info {
 	info := Info{
 		Name: m.name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
-		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1, m.kvType),
+		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1024, m.kvType) / 1024,
 		Memory: m.memory(), LoadTime: m.loadTime,
 		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
 	}
@@ -62,8 +62,11 @@ func (m *Model) Info() Info {
 }
 
 func kvName(t tensor.DType) KVType {
-	if t == tensor.F32 {
+	switch t {
+	case tensor.F32:
 		return KVF32
+	case tensor.Q8_0:
+		return KVQ8
 	}
 	return KVF16
 }

@@ -3,7 +3,7 @@
  *
  * An item is one query position of one key head: the query heads that share it (7 in a Qwen2 0.5B, 4 in a Llama 3) read
  * each cached row once. Keys come in tiles of 32 rows, converted to float32 into the first-level cache where the cache
- * holds 16-bit numbers. With few items (decoding) the heads of a group are split among the threads. */
+ * holds other numbers. With few items (decoding) the heads of a group are split among the threads. */
 #include <math.h>
 
 #include "cpu.h"
@@ -70,6 +70,7 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
     const attention_job *j = context;
     const vb_attention_args *a = j->args;
     int64_t dim = a->dim, splits = a->heads / j->together, group = a->heads / a->kv_heads;
+    int64_t block = vb_dtype_block_size(a->kv_type), block_bytes = vb_dtype_block_bytes(a->kv_type);
     float *k_tile = j->scratch + worker * j->worker_floats, *v_tile = k_tile + TILE * dim;
     float *q = v_tile + TILE * dim, *sums = q + j->together * dim;
     running *state = (running *)(sums + j->together * dim);
@@ -90,10 +91,11 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
         memset(sums, 0, (size_t)(j->together * dim) * 4);
         for (int64_t i = first; i < last; i += TILE) {
             int64_t n = vb_min(TILE, last - i);
-            const float *k = vb_at(a->k, a->kv_type, (base + i) * dim), *v = vb_at(a->v, a->kv_type, (base + i) * dim);
+            int64_t at_key = (base + i) * dim / block * block_bytes;
+            const float *k = (const void *)((const char *)a->k + at_key), *v = (const void *)((const char *)a->v + at_key);
             if (a->kv_type != VB_F32) {
-                vb_cpu_load(k_tile, k, a->kv_type, n * dim, j->simd);
-                vb_cpu_load(v_tile, v, a->kv_type, n * dim, j->simd);
+                vb_cpu_dequantize(k_tile, k, a->kv_type, n * dim, j->simd);
+                vb_cpu_dequantize(v_tile, v, a->kv_type, n * dim, j->simd);
                 k = k_tile;
                 v = v_tile;
             }
@@ -113,8 +115,11 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
 vb_status vb_cpu_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args *a = args;
     vb_cpu_device *device = vb_cpu_device_of(stream);
-    for (int64_t i = 0; a->causal && a->positions && i < a->batch * a->seq; i++)
+    int64_t longest = a->causal && a->positions ? 1 : a->kv_len; /* keys of any row; kv_len may be a bound that lies far off */
+    for (int64_t i = 0; a->causal && a->positions && i < a->batch * a->seq; i++) {
         if (a->positions[i] < 0 || a->positions[i] >= a->kv_len) return VB_INVALID_ARGUMENT;
+        longest = vb_max(longest, a->positions[i] + 1);
+    }
     for (int64_t b = 0; a->sequences && b < a->batch; b++)
         if (a->sequences[b] < 0) return VB_INVALID_ARGUMENT;
     int threads = vb_cpu_pool_threads(device->pool);
@@ -130,7 +135,7 @@ vb_status vb_cpu_attention(const vb_attention_args *args, vb_stream *stream) {
     job.scratch = vb_cpu_scratch(stream, bytes);
     if (!job.scratch) return VB_OUT_OF_MEMORY;
     int64_t items = rows * (a->heads / job.together);
-    int64_t grain = vb_cpu_grain(job.together * a->dim * a->kv_len);
+    int64_t grain = vb_cpu_grain(job.together * a->dim * longest);
     vb_cpu_parallel(stream, items, vb_min(grain, vb_max(items / threads, 1)), attention_range, &job);
     return VB_OK;
 }

@@ -1,5 +1,8 @@
 /* cpu_rope.c: rotary position embedding, and storing keys and values into their cache. */
+#include <math.h>
+
 #include "cpu.h"
+#include "quant.h"
 
 /* Rows whose position is outside 0..limit-1? */
 static bool outside(const int32_t *positions, int64_t batch, int64_t stride, int64_t seq, int64_t limit) {
@@ -73,6 +76,24 @@ vb_status vb_cpu_rope(const vb_rope_args *args, vb_stream *stream) {
 
 /* ---- key-value cache ----------------------------------------------------------------------------------------------------- */
 
+/* Quantizes n elements, a multiple of 32, as ggml does: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN makes all
+ * of its block NaN. */
+static void quantize_q8_0(vb_block_q8_0 *out, const float *in, int64_t n) {
+    for (; n > 0; n -= VB_QK, in += VB_QK, out++) {
+        float greatest = 0;
+        for (int i = 0; i < VB_QK; i++) {
+            float size = fabsf(in[i]);
+            greatest = size > greatest || size != size ? size : greatest; /* NaN stays */
+        }
+        float d = greatest / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+        vb_cpu_store(&out->d, &d, VB_F16, 1, VB_SIMD_PLAIN);
+        for (int i = 0; i < VB_QK; i++) {
+            float q = roundf(in[i] * inverse);
+            out->qs[i] = q == q ? (int8_t)q : 0;
+        }
+    }
+}
+
 typedef struct kv_job {
     const vb_kv_write_args *args;
     vb_simd simd;
@@ -87,6 +108,11 @@ static void kv_range(void *context, int worker, int64_t begin, int64_t end) {
         for (int64_t h = 0; h < a->kv_heads; h++) {
             int64_t to = ((sequence * a->kv_heads + h) * a->capacity + a->positions[r]) * a->dim;
             int64_t from = (r * a->kv_heads + h) * a->dim;
+            if (a->type == VB_Q8_0) {
+                quantize_q8_0((vb_block_q8_0 *)a->k + to / VB_QK, a->k_in + from, a->dim);
+                quantize_q8_0((vb_block_q8_0 *)a->v + to / VB_QK, a->v_in + from, a->dim);
+                continue;
+            }
             vb_cpu_store((void *)vb_at(a->k, a->type, to), a->k_in + from, a->type, a->dim, j->simd);
             vb_cpu_store((void *)vb_at(a->v, a->type, to), a->v_in + from, a->type, a->dim, j->simd);
         }

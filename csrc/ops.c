@@ -33,6 +33,8 @@ static bool elements(int64_t *count, int n, const int64_t *sizes) {
     elements(count, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
 
 static bool is_float(vb_dtype type) { return type == VB_F32 || type == VB_F16 || type == VB_BF16; }
+/* Of a key-value cache: blocks of Q8_0 lie along a head. */
+static bool is_cache(vb_dtype type, int64_t dim) { return is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0); }
 
 /* ---- element-wise ---------------------------------------------------------------------------------------------------- */
 
@@ -278,7 +280,7 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     int64_t size, cache;
     REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->kv_heads, a->dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim));
     if (size == 0) return VB_OK;
-    REQUIRE(is_float(a->type) && a->k && a->v && a->k_in && a->v_in && a->positions && stream);
+    REQUIRE(is_cache(a->type, a->dim) && a->k && a->v && a->k_in && a->v_in && a->positions && stream);
     if (a->type == VB_BF16) return VB_UNSUPPORTED;
     return RUN(kv_write, args, stream);
 }
@@ -293,7 +295,7 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride) && ELEMENTS(&stride, a->heads, a->q_head_stride));
     REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride));
     if (size == 0) return VB_OK;
-    REQUIRE(is_float(a->type) && is_float(a->kv_type) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
+    REQUIRE(is_float(a->type) && is_cache(a->kv_type, a->dim) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
     REQUIRE(a->kv_len >= 0 && a->kv_len <= a->kv_capacity && a->offset >= 0 && a->window >= 0);
     REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset));
     REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || (a->k && a->v)));
@@ -363,7 +365,7 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&inner, a->batch, a->seq, a->wq.cols) && ELEMENTS(&table, a->table_rows, a->half));
     REQUIRE(ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim) && !a->q_norm == !a->k_norm);
     if (q_size == 0 && kv_size == 0) return VB_OK;
-    REQUIRE(q_size > 0 && kv_size > 0 && is_float(a->kv_type) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
+    REQUIRE(q_size > 0 && kv_size > 0 && is_cache(a->kv_type, a->dim) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
     REQUIRE(a->q && a->k && a->v && a->positions && a->k_new && a->v_new && stream && (a->half == 0 || (a->cos && a->sin)));
     REQUIRE(a->wq.cols == 0 || (a->x && a->normed && a->wq.data && a->wk.data && a->wv.data));
     if (a->kv_type == VB_BF16) return VB_UNSUPPORTED;

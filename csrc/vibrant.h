@@ -305,7 +305,8 @@ typedef struct vb_rope_args {
 } vb_rope_args;
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
 
-/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32 or F16. vb_kv_write stores
+/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16 or Q8_0 (then dim is a multiple of
+ * its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
  * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
  * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU). */
 typedef struct vb_kv_write_args {
@@ -322,9 +323,10 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * h / (heads / kv_heads), of sequence sequences[b] (NULL: b) in k, v[sequence][kv_head][kv_capacity][dim].
  * Its position is positions[b * seq + s], or offset + s where positions is NULL. Causal: it sees keys 0..position (and,
  * with window > 0, only the newest `window` of these). Not causal: it sees keys 0..kv_len-1.
- * With a 16-bit cache a device may round queries and softmax weights to the cache's type; sums are float32.
- * With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity): it sizes the launch, so
- * that a captured graph may be replayed while positions grow below it. dim <= 256, heads a multiple of kv_heads. */
+ * With a 16-bit cache a device may round queries and softmax weights to the cache's type, with one of Q8_0 to F16; sums are
+ * float32. With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity), so that a captured
+ * graph may be replayed while positions grow below it. On CUDA the time of one token a sequence follows the positions,
+ * whatever the bound; with more, a bound far off costs time. dim <= 256, heads a multiple of kv_heads. */
 typedef struct vb_attention_args {
     void *out;
     const void *q;
@@ -336,7 +338,7 @@ typedef struct vb_attention_args {
     float scale;
     int causal;
     vb_dtype type;    /* of q and out: F32 (F16, BF16 with kv_type the same) */
-    vb_dtype kv_type; /* F32, F16, BF16 */
+    vb_dtype kv_type; /* F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8) */
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
@@ -379,7 +381,7 @@ typedef struct vb_norm_qkv_args {
     float *normed, *k_new, *v_new;  /* [n][wq.cols], [n][kv_heads * dim], [n][kv_heads * dim] */
     int64_t batch, seq, heads, kv_heads, dim, half, table_rows, capacity;
     float eps;
-    vb_dtype kv_type; /* of the cache: F32, F16 */
+    vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
     vb_rope_mode mode;
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);

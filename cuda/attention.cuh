@@ -1,4 +1,4 @@
-// attention.cuh: what the three attention kernels share: how queries are packed into tiles, which keys a row sees, and how
+// attention.cuh: what the attention kernels share: how queries are packed into tiles, which keys a row sees, and how
 // the parts of a split row come together.
 //
 // The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group of
@@ -41,16 +41,21 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
     return shape;
 }
 
-VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
+// Not from the L1, which may hold what was read before the previous kernel had ended (attention_decode_kernel.cuh).
+VB_DEVICE int position_of(const AttentionShape &a, unsigned b, unsigned s) {
+    return a.positions ? __ldcg(a.positions + b * a.seq + s) : int(a.offset + s);
+}
+
+VB_DEVICE KeyRange keys_at(const AttentionShape &a, int64_t position) {
     KeyRange keys = {0, (int)a.kv_len};
     if (a.causal) {
-        // Not from the L1, which may hold what was read before the previous kernel had ended (attention_decode.cu).
-        const int64_t position = a.positions ? __ldcg(a.positions + b * a.seq + s) : a.offset + s;
         keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
         if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
     }
     return keys;
 }
+
+VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) { return keys_at(a, a.causal ? position_of(a, b, s) : 0); }
 
 // The token of packed row i: without a division where there is one.
 VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
@@ -136,11 +141,12 @@ inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_ro
 }
 
 // One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
-vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);  // tensor cores, few rows a key head
-vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream); // tensor cores, many rows
-vb_status attention_decode_sm90(const vb_attention_args &args, vb_stream *stream);  // the same on Hopper
-vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
-vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);    // any types and sizes, in float32
+vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);    // tensor cores, few rows a key head
+vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
+vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);   // tensor cores, many rows
+vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
+vb_status attention_prefill_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
+vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any types and sizes, in float32
 
 } // namespace vb
 #endif

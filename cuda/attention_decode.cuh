@@ -1,5 +1,15 @@
-// attention_decode.cuh: what the kernels for few query rows share: how the keys of a tile are divided among blocks, and how
+// attention_decode.cuh: what the blocks of attention_decode.cu share: how the keys of a tile are divided among them, and how
 // their parts come together.
+//
+// A tile is up to 16 packed query rows of a key head. Its keys are read in units of 16, each by one warp. Which units a warp
+// takes depends on how many there are, and so on positions in device memory alone: a launch is sized by the GPU, and a
+// captured one serves a sequence of any length.
+//
+//   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys are
+//             shared by the first cluster alone, whose blocks send each other their parts, and the others end at once. Of
+//             many keys each cluster takes its turn, and adds its part to those of the others by way of the workspace.
+//   planned   sequences of different lengths: every block finds out which keys of which tile are its own, equally many for
+//             each. No clusters: tiles have parts as they need.
 
 #ifndef VB_CUDA_ATTENTION_DECODE_CUH
 #define VB_CUDA_ATTENTION_DECODE_CUH
@@ -9,27 +19,29 @@
 
 namespace vb {
 
-constexpr int keys_per_step = 64;
+constexpr int unit_keys = 16;
+constexpr int decode_warps = 4;
+constexpr int decode_threads = decode_warps * 32;
+constexpr int block_keys = decode_warps * unit_keys; // a unit of each warp
 constexpr int most_split_tiles = 512; // with more there is enough to do without splitting, and parts would fill memory
 
-// How the keys of tiles are shared among blocks.
-enum Sharing {
-    BY_CLUSTER, // grid (cluster, tiles of a sequence, sequences): in turns of a step, and the parts come together at once
-    BY_PARTS,   // grid (parts, tiles of a sequence, sequences): the same by way of memory
-    PLANNED     // equally many keys a block, whatever the sequences' lengths
-};
-struct DecodeSplits : AttentionSplits { // a part's slot is its block's number
-    Sharing sharing;
-    int slots;     // PLANNED: blocks that the keys are to be shared among
-    bool prefetch; // what a block reads is known before the kernel before this has ended
+struct DecodePlan {
+    bool planned;
+    int slots;   // planned: blocks that the keys are to be shared among
+    int cluster; // blocks
+    bool foretold; // what a block reads follows from the arguments and one position
+    float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
+    float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
+    unsigned *counters;
 };
 
-// What a block computes: of a tile's keys, those from first + i * stride on, a step each, below end.
+// What a block computes: which tile, and with how many others.
 struct Part {
     unsigned b, kv_head, tile, first_row; // tile: of all sequences and heads
     int rows;
-    int first, stride, end;
-    int parts, first_block; // of the tile
+    KeyRange all;            // keys of the tile
+    int first, stride, end;  // of its keys, those of this warp: 16 at first + i * stride, below end
+    int parts, slot, first_slot; // of the tile, in the workspace
 };
 
 // The keys that any of a tile's tokens sees, by each lane for itself.
@@ -53,17 +65,31 @@ VB_DEVICE void place_tile(Part *part, const AttentionShape &a, unsigned b, unsig
     part->rows = (int)smaller<unsigned>(TILE_ROWS, a.rows - part->first_row);
 }
 
-// The part of a block that shares its tile in turns.
+// The first whole unit that has a key of the range.
+VB_DEVICE int first_unit(const KeyRange &keys) { return keys.lo & ~(unit_keys - 1); }
+
+// In turns: the tile of a block.
 template <int TILE_ROWS>
-VB_DEVICE Part part_in_turns(const AttentionShape &a) {
+VB_DEVICE Part tile_in_turns(const AttentionShape &a, int cluster) {
     Part part;
     place_tile<TILE_ROWS>(&part, a, blockIdx.z, blockIdx.y);
-    part.first = (int)blockIdx.x * keys_per_step;
-    part.stride = (int)gridDim.x * keys_per_step;
-    part.end = (int)a.kv_len;
-    part.parts = (int)gridDim.x;
-    part.first_block = int((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x);
+    const int clusters = (int)gridDim.x / cluster;
+    part.first_slot = int(part.tile) * clusters;
+    part.slot = part.first_slot + (int)blockIdx.x / cluster;
     return part;
+}
+
+// In turns: what a warp has of these keys. Its first unit does not depend on how many there are; the blocks of a cluster lie
+// before its warps, so that few units are spread over many multiprocessors.
+VB_DEVICE void take_turn(Part *part, KeyRange all, int cluster) {
+    const int turn = cluster * block_keys, clusters = (int)gridDim.x / cluster, index = part->slot - part->first_slot;
+    const int rank = (int)blockIdx.x - index * cluster, start = first_unit(all), keys = all.hi - start;
+    // Two units a warp take less time than parts that come together by way of memory.
+    part->parts = keys <= 2 * turn ? 1 : smaller(clusters, ceil_div(keys, turn));
+    part->all = all;
+    part->first = start + index * turn + ((int)(threadIdx.x / 32) * cluster + rank) * unit_keys;
+    part->stride = part->parts * turn;
+    part->end = index < part->parts ? all.hi : 0;
 }
 
 // Every warp adds up the sequences' lengths, 32 at a time, and finds the block's own keys. Returns false where there is
@@ -74,7 +100,7 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
     const auto length = [&](unsigned b) {
         if (b >= batch) return 0;
         const KeyRange keys = keys_of_few(a, b, 0, (int)a.rows);
-        return keys.hi - keys.lo;
+        return keys.hi - first_unit(keys);
     };
     int64_t total = 0;
     for (unsigned first = 0; first < batch; first += 32) {
@@ -84,7 +110,7 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
         total += keys;
     }
     const int64_t even = ceil_div<int64_t>(total * tiles_of_sequence, slots);
-    const int each = (int)ceil_div<int64_t>(larger<int64_t>(even, 4 * keys_per_step), keys_per_step) * keys_per_step;
+    const int each = (int)ceil_div<int64_t>(larger<int64_t>(even, 2 * block_keys), block_keys) * block_keys;
     unsigned block = blockIdx.x;
     for (unsigned first = 0; first < batch; first += 32) {
         const unsigned b = first + lane, parts = (unsigned)larger(1, ceil_div(length(b), each));
@@ -102,12 +128,14 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
             const unsigned parts_of_tile = __shfl_sync(all_lanes, parts, owner), tile = block / parts_of_tile;
             const int index = int(block - tile * parts_of_tile);
             place_tile<TILE_ROWS>(part, a, first + owner, tile);
-            const KeyRange all = keys_of_few(a, part->b, part->first_row, part->rows);
-            part->first = all.lo + index * each;
-            part->end = smaller(part->first + each, all.hi);
-            part->stride = keys_per_step;
-            part->parts = larger(1, ceil_div(all.hi - all.lo, each)); // a tile may see fewer keys than its sequence
-            part->first_block = (int)blockIdx.x - index;
+            part->all = keys_of_few(a, part->b, part->first_row, part->rows);
+            const int start = first_unit(part->all), from = start + index * each;
+            part->first = from + (int)(threadIdx.x / 32) * unit_keys;
+            part->end = smaller(from + each, part->all.hi);
+            part->stride = block_keys;
+            part->parts = larger(1, ceil_div(part->all.hi - start, each)); // a tile may see fewer keys than its sequence
+            part->slot = (int)blockIdx.x;
+            part->first_slot = part->slot - index;
             return index < part->parts;
         }
         block -= __shfl_sync(all_lanes, end, 31);
@@ -120,25 +148,21 @@ struct RowPart {
     float max, sum;
     float4 out;
 };
-// The sum of N such, where part(i) gives the i-th.
-template <int N, class F>
-VB_DEVICE RowPart add_parts(int n, F part) {
-    RowPart x[N], all = {Max::identity(), 0.0f, make_float4(0, 0, 0, 0)};
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        if (i < n) {
-            x[i] = part(i);
-            all.max = Max::combine(all.max, x[i].max);
-        }
+// The sum of n such: stats(i) is the greatest score and the sum of the i-th, out(i) its outputs.
+template <class S, class O>
+VB_DEVICE RowPart add_parts(int n, S stats, O out) {
+    RowPart all = {Max::identity(), 0.0f, make_float4(0, 0, 0, 0)};
+#pragma unroll 8
+    for (int i = 0; i < n; i++) all.max = Max::combine(all.max, stats(i).x);
     const float from = all.max == Max::identity() ? 0.0f : all.max;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        if (i < n) {
-            const float weight = exp2_fast(x[i].max - from);
-            all.sum += x[i].sum * weight;
-            all.out.x += x[i].out.x * weight, all.out.y += x[i].out.y * weight;
-            all.out.z += x[i].out.z * weight, all.out.w += x[i].out.w * weight;
-        }
+#pragma unroll 8
+    for (int i = 0; i < n; i++) {
+        const float2 part = stats(i);
+        const float4 x = out(i);
+        const float weight = exp2_fast(part.x - from);
+        all.sum += part.y * weight;
+        all.out.x += x.x * weight, all.out.y += x.y * weight, all.out.z += x.z * weight, all.out.w += x.w * weight;
+    }
     return all;
 }
 
@@ -159,60 +183,45 @@ VB_DEVICE void prefetch_to_l2(const void *from, int bytes) {
 #endif
 }
 
-// The last block of a split tile adds the parts in the workspace up, [block][row of TILE_ROWS][DIMS]. Whole block.
-template <int TILE_ROWS, int DIMS, class TQ>
-VB_DEVICE void combine_parts(const AttentionShape &a, const DecodeSplits &splits, const Part &part, unsigned *flag) {
-    if (!last_arriver(splits.counters + part.tile, (unsigned)part.parts, flag)) return;
-    for (int item = threadIdx.x; item < part.rows * (DIMS / 4); item += blockDim.x) {
-        const int row = item / (DIMS / 4), d = item % (DIMS / 4) * 4;
-        const auto slot = [&](int p) { return (int64_t)(part.first_block + p) * TILE_ROWS + row; };
-        RowPart sum = {Max::identity(), 0.0f, make_float4(0, 0, 0, 0)};
-        for (int p = 0; p < part.parts; p += 16) {
-            const RowPart some = add_parts<16>(part.parts - p, [&](int i) {
-                const float2 stats = __ldcg(splits.stats + slot(p + i));
-                return RowPart{stats.x, stats.y,
-                               __ldcg(reinterpret_cast<const float4 *>(splits.partial + slot(p + i) * DIMS + d))};
-            });
-            sum = add_parts<2>(2, [&](int i) { return i == 0 ? sum : some; });
-        }
-        store_part<TQ>(a, part, row, d, sum);
+// Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.
+inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, int together,
+                             vb_stream *stream) {
+    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = together * multiprocessors(stream);
+    *plan = {};
+    plan->cluster = 1;
+    plan->counters = counters(stream);
+    // With positions the lengths of sequences are known to the device only.
+    plan->planned = (shape.batch > 1 && shape.positions) || heads > 65535 || shape.batch > 65535;
+    if (tiles > most_split_tiles) {
+        if (heads > 65535 || shape.batch > 65535) return VB_UNSUPPORTED;
+        plan->planned = false;
     }
-}
-
-// Divides the tiles among blocks, where clusters may have up to `most` of them, and as many blocks as `slots` are at work at
-// once; allocates the parts' memory.
-inline vb_status plan_decode(DecodeSplits *splits, dim3 *grid, int *cluster, const AttentionShape &shape, int tile_rows, int dims,
-                             int most, int slots, vb_stream *stream) {
-    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch;
-    const int64_t steps = ceil_div<int64_t>(shape.kv_len, keys_per_step);
-    *splits = {};
-    splits->slots = slots;
-    splits->counters = counters(stream);
-    *cluster = 1;
-    if (capability(stream) >= 90)
-        while (*cluster < steps && *cluster < most && tiles * *cluster * 2 <= 2 * multiprocessors(stream)) *cluster *= 2;
-    // Beyond so many steps a block, parts on all multiprocessors are faster than clusters on most of them.
     int64_t parts = 1;
-    if (steps > (*cluster > 1 ? 4 : 2) * *cluster && tiles <= most_split_tiles) {
-        *cluster = 1;
-        parts = larger<int64_t>(1, smaller(steps, slots / tiles));
-        splits->sharing = shape.positions && shape.batch > 1 ? PLANNED : BY_PARTS;
+    if (plan->planned) {
+        plan->slots = 2 * multiprocessors(stream);
+        *grid = dim3((unsigned)(plan->slots + tiles));
+        parts = grid->x;
+    } else {
+        const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, block_keys));
+        if (capability(stream) >= 90)
+            while (plan->cluster < 8 && plan->cluster < rounds && 2 * plan->cluster * tiles <= larger<int64_t>(slots, 2 * multiprocessors(stream)))
+                plan->cluster *= 2;
+        int64_t clusters = 1;
+        if (tiles <= most_split_tiles)
+            clusters = larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
+        *grid = dim3((unsigned)(plan->cluster * clusters), (unsigned)heads, (unsigned)shape.batch);
+        parts = tiles * clusters;
+        if (clusters == 1) parts = 0;
+        // Sequences and a window's first key are read from memory that the kernel before may be writing.
+        plan->foretold = !shape.sequences && shape.window == 0 && (shape.seq == 1 || !shape.positions);
     }
-    if (heads > 65535 || shape.batch > 65535) {
-        if (tiles > most_split_tiles) return VB_UNSUPPORTED;
-        splits->sharing = PLANNED;
-    }
-    *grid = splits->sharing == PLANNED ? dim3((unsigned)(slots + tiles))
-                                       : dim3((unsigned)(*cluster * parts), (unsigned)heads, (unsigned)shape.batch);
-    if (splits->sharing != BY_CLUSTER) {
+    if (parts > 0) {
         void *memory;
-        const int64_t rows = (int64_t)grid->x * grid->y * grid->z * tile_rows;
-        VB_TRY(workspace(&memory, rows * (dims * (int64_t)sizeof(float) + (int64_t)sizeof(float2)), stream));
-        splits->partial = (float *)memory;
-        splits->stats = (float2 *)((float *)memory + rows * dims);
+        const int64_t items = parts * tile_rows * (dims / 4);
+        VB_TRY(workspace(&memory, items * (int64_t)(sizeof(float4) + sizeof(float2)), stream));
+        plan->partial = (float4 *)memory;
+        plan->stats = (float2 *)(plan->partial + items);
     }
-    // Sequences and a window's first key are read from memory that the kernel before may be writing.
-    splits->prefetch = capability(stream) >= 90 && splits->sharing != PLANNED && !shape.sequences && shape.window == 0;
     return VB_OK;
 }
 

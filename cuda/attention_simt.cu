@@ -1,4 +1,4 @@
-// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd head sizes and GPUs before 8.0.
+// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes and GPUs before 8.0.
 //
 //   grid     tiles * splits; a tile is ROWS packed query rows, a split a range of keys
 //   block    128 threads: 16 groups of 8 lanes. A group takes a key at a time: its lanes hold DIMS / 8 elements of the
@@ -9,6 +9,7 @@
 //   bound    few tiles: memory bandwidth; many: the fp32 units and the cache's bandwidth
 
 #include "attention.cuh"
+#include "quant.h"
 
 namespace vb {
 namespace {
@@ -29,6 +30,23 @@ VB_DEVICE void load4(float (&x)[4], const T *row, int d, int left, bool vectors)
 #pragma unroll
         for (int e = 0; e < 4; e++) x[e] = e < left ? to_float(row[d + e]) : 0.0f;
     }
+}
+
+VB_DEVICE void load4(float (&x)[4], const vb_block_q8_0 *row, int d, int left, bool) { // dim is a multiple of 32
+    const vb_block_q8_0 *const block = row + d / VB_QK;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        x[e] = left > 0 ? to_float(*reinterpret_cast<const half *>(&block->d)) * (float)block->qs[d % VB_QK + e] : 0.0f;
+}
+
+// Elements of a row as TKV stores them.
+template <class TKV>
+VB_DEVICE int row_length(int dim) {
+    return dim;
+}
+template <>
+VB_DEVICE int row_length<vb_block_q8_0>(int dim) {
+    return dim / VB_QK;
 }
 
 template <class TQ, class TKV, int DIMS, int ROWS>
@@ -71,13 +89,13 @@ __global__ void __launch_bounds__(threads)
         for (int e = 0; e < per_lane; e++) out[r][e] = 0.0f;
     }
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
-    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim;
+    const int dim = (int)a.dim, row_size = row_length<TKV>(dim);
+    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * row_size;
     const int lane = threadIdx.x % lanes_per_key;
-    const int dim = (int)a.dim;
     for (int base = mine.lo; base < mine.hi; base += keys_per_step) {
         const int key = base + threadIdx.x / lanes_per_key;
         const bool valid = key < mine.hi;
-        const TKV *k_row = (const TKV *)a.k + cache + (int64_t)key * dim, *v_row = (const TKV *)a.v + cache + (int64_t)key * dim;
+        const TKV *k_row = (const TKV *)a.k + cache + (int64_t)key * row_size, *v_row = (const TKV *)a.v + cache + (int64_t)key * row_size;
         float k[vectors_per_lane][4], v[vectors_per_lane][4];
 #pragma unroll
         for (int j = 0; j < vectors_per_lane; j++) {
@@ -180,6 +198,7 @@ vb_status attention_simt(const vb_attention_args &a, vb_stream *stream) {
     if (a.type == VB_F32 && a.kv_type == VB_F32) return launch_simt<float, float>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_simt<float, half>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_simt<float, bf16>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_Q8_0) return launch_simt<float, vb_block_q8_0>(a, stream);
     if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_simt<half, half>(a, stream);
     if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_simt<bf16, bf16>(a, stream);
     return VB_UNSUPPORTED;

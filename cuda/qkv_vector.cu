@@ -19,6 +19,7 @@ struct QKVOut {
     int64_t row_bytes;        // of a row of tiles
     int head_items, q_items;  // items of a head; of all heads of q, which come first
     bool values, half_cache;  // v instead of q and k; the cache is F16
+    bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
     struct Ahead {
         float bias, cosine, sine;
         int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
@@ -69,6 +70,10 @@ struct QKVOut {
                 return;
             }
         }
+        if (fresh) {
+            (values ? a.v_new : a.k_new)[ahead.row] = x;
+            return;
+        }
         if (ahead.position < 0 || ahead.position >= a.capacity) return;
         const int64_t at = ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
         void *cache = values ? a.v : a.k;
@@ -99,7 +104,7 @@ vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *strea
     const int tiles = (int)(a.wq.cols / Packed<A>::depth), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = parts & VALUES ? head_items * (int)a.kv_heads : 0;
     const int qk_items = parts & QK ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16};
+    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16, a.kv_type == VB_Q8_0};
     QKVOut second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
     // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
@@ -131,13 +136,12 @@ vb_status qkv_vector(vb_dtype type, const vb_norm_qkv_args &a, QKVParts parts, v
 
 using namespace vb;
 
-extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
 #ifdef VB_HAS_PACKED_LAYOUT
-    const vb_norm_qkv_args &a = *args;
+static vb_status norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
     const vb_dtype type = a.wq.type, values = a.wv.type;
     const bool packed = a.wq.layout == VB_PACKED && a.wk.layout == VB_PACKED && a.wv.layout == VB_PACKED;
     // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
-    if (a.batch * a.seq != 1 || !packed || a.wk.type != type || a.q_norm || (a.kv_type != VB_F16 && a.kv_type != VB_F32) ||
+    if (a.batch * a.seq != 1 || !packed || a.wk.type != type || a.q_norm ||
         a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
         return VB_UNSUPPORTED;
     if (type == values) return qkv_vector(type, a, QK_VALUES, stream);
@@ -146,6 +150,17 @@ extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *s
     if (type == VB_Q5_0 && values == VB_Q8_0) return qkv_vector<vb_block_q5_0, vb_block_q8_0>(a, QK_VALUES, stream);
     VB_TRY(qkv_vector(values, a, VALUES, stream));
     return qkv_vector(type, a, QK, stream);
+}
+#endif
+
+extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
+#ifdef VB_HAS_PACKED_LAYOUT
+    const vb_norm_qkv_args &a = *args;
+    VB_TRY(norm_qkv(a, stream));
+    if (a.kv_type != VB_Q8_0) return VB_OK;
+    // A block of Q8_0 has elements of two rows of tiles, which different warps compute.
+    const vb_kv_write_args write = {a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
+    return vb_cuda_kv_write(&write, stream);
 #else
     return VB_UNSUPPORTED;
 #endif

@@ -9,16 +9,21 @@ import (
 // maxHeadDim is the widest head that attention kernels take: see vb_attention_args.
 const maxHeadDim = 256
 
-// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32 or F16; kIn
-// and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one sequence. positions is I32 of batch * seq;
+// isCache reports whether t can hold the keys and values of heads of dim.
+func isCache(t DType, dim int) bool {
+	return t == F32 || t == F16 || t == Q8_0 && dim%t.BlockSize() == 0
+}
+
+// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16 or, where
+// dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one sequence. positions is I32 of batch * seq;
 // sequences, I32 of batch, names the caches' leading index of each batch entry, nil for 0, 1, ...
 //
 // Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU.
 func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) {
 	const op = "kv write"
 	checkCache(op, k, v)
-	if k.dtype != F32 && k.dtype != F16 {
-		misuse(op, "cache %v %s: want F32 or F16", k.dtype, shapeString(k.shape))
+	if !isCache(k.dtype, k.shape[3]) {
+		misuse(op, "cache %v %s: want F32, F16 or Q8_0 with whole blocks", k.dtype, shapeString(k.shape))
 	}
 	batch, seq, heads, dim, ok := tokenMajor(kIn)
 	if !ok || kIn.dtype != F32 || vIn.dtype != F32 || vIn.n != kIn.n || heads != k.shape[1] || dim != k.shape[3] {
@@ -50,7 +55,7 @@ type AttentionOptions struct {
 
 // Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads, dim)
 // for one sequence; the result has its shape and type. k and v are caches (sequences, kv heads, capacity, dim), of which
-// groups of heads / kv heads query heads share one. q is F32 with caches of F32 or F16, or F16 or BF16 with caches alike.
+// groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16 or Q8_0, or F16 or BF16 with caches alike.
 // dim is at most 256.
 func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	attentionArgs(q, q, k, v, &o)
@@ -80,7 +85,7 @@ func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionAr
 	if !ok || dim != k.shape[3] || dim > maxHeadDim || kvHeads == 0 || heads%kvHeads != 0 {
 		misuse(op, "%s with cache %s: want one head size up to %d, and heads a multiple of the cache's", shapeString(q.shape), shapeString(k.shape), maxHeadDim)
 	}
-	if !(q.dtype == k.dtype || q.dtype == F32 && k.dtype == F16) {
+	if !(q.dtype == k.dtype && !q.dtype.Quantized() || q.dtype == F32 && isCache(k.dtype, dim)) {
 		misuse(op, "%s of %v with cache %s of %v", shapeString(q.shape), q.dtype, shapeString(k.shape), k.dtype)
 	}
 	checkPlaces(op, k, o.Positions, o.Sequences, batch, seq)

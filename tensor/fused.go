@@ -89,7 +89,7 @@ func NormQKV(q, k, v, x *Tensor, a QKV) {
 	checkCache(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(q)
 	kvHeads, n := k.shape[1], x.rows()
-	if !ok || q.dtype != F32 || dim != k.shape[3] || batch*seq != n || k.dtype != F32 && k.dtype != F16 {
+	if !ok || q.dtype != F32 || dim != k.shape[3] || batch*seq != n || !isCache(k.dtype, dim) {
 		misuse(op, "%s into %v %s and cache %v %s", shapeString(x.shape), q.dtype, shapeString(q.shape), k.dtype, shapeString(k.shape))
 	}
 	checkNorm(op, x, a.Norm)

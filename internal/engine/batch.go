@@ -154,14 +154,14 @@ func (b *Batch) advance(n, longest, k int) ([]int32, error) {
 		if err := b.prepare(n, k); err != nil {
 			return nil, err
 		}
-		if err := b.enqueue(n, longest, k); err != nil {
+		if err := b.enqueue(n, k); err != nil {
 			return nil, err
 		}
 	}
 	b.current = k == 1 // the device chooses, and moves the positions on
 	b.ahead = b.current && b.lookAhead && longest < b.context
 	if b.ahead {
-		if err := b.enqueue(n, longest+1, k); err != nil {
+		if err := b.enqueue(n, k); err != nil {
 			return nil, err
 		}
 	}
@@ -169,8 +169,8 @@ func (b *Batch) advance(n, longest, k int) ([]int32, error) {
 }
 
 // enqueue enqueues one token of each sequence and what brings the choice to the host.
-func (b *Batch) enqueue(n, longest, k int) error {
-	key := stepKey{n, b.bucket(longest), k}
+func (b *Batch) enqueue(n, k int) error {
+	key := stepKey{n, k}
 	if err := b.steps.run(b.stream, key, func() error { return b.step(key) }); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (b *Batch) step(key stepKey) error {
 		n := key.rows
 		ids, positions := b.stepIDs.Slice(0, n), b.stepPositions.Slice(0, n)
 		hidden, _ := b.model.Forward(b.work, b.cache, model.Batch{
-			Count: n, Seq: 1, IDs: ids, Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: key.kvLen,
+			Count: n, Seq: 1, IDs: ids, Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: b.context,
 		})
 		logits := b.model.Logits(b.work, hidden, 0, n)
 		switch key.candidates {

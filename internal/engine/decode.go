@@ -163,7 +163,7 @@ func (s *Session) feed(id int32, k int) error {
 
 // enqueue enqueues the step of the id and position on the device, and what brings its k candidates to the host.
 func (s *Session) enqueue(k int) error {
-	key := stepKey{1, s.bucket(len(s.tokens) + 1), k}
+	key := stepKey{1, k}
 	if err := s.steps.run(s.stream, key, func() error { return s.step(key) }); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Session) enqueue(k int) error {
 func (s *Session) step(key stepKey) error {
 	return tensor.Try(func() {
 		hidden, _ := s.model.Forward(s.work, s.cache, model.Batch{
-			Count: 1, Seq: 1, IDs: s.stepID, Positions: s.stepPosition, KVLen: key.kvLen,
+			Count: 1, Seq: 1, IDs: s.stepID, Positions: s.stepPosition, KVLen: s.context,
 		})
 		s.model.Logits(s.work, hidden, 0, 1)
 		s.choose(key.candidates)

@@ -163,21 +163,10 @@ func (r *runner) read(logits *tensor.Tensor) ([]float32, error) {
 	return row, logits.ReadFloat32s(row)
 }
 
-// firstBucket is the shortest bound of the cache's length that a step is captured for. Bounds double from there: a step's
-// attention is launched for at most twice the length, and a long answer captures a handful of graphs.
-const firstBucket = 256
-
-func (r *runner) bucket(n int) int {
-	b := firstBucket
-	for b < n {
-		b *= 2
-	}
-	return min(b, r.context)
-}
-
-// stepKey says what a captured step computes: for how many sequences, up to what length of the cache it may be replayed,
-// and how many of the likeliest tokens it finds after the logits (1: the next token; 0: none, the host reads all logits).
-type stepKey struct{ rows, kvLen, candidates int }
+// stepKey says what a captured step computes: for how many sequences, and how many of the likeliest tokens it finds after the
+// logits (1: the next token; 0: none, the host reads all logits). The sequences' lengths are no part of it: kernels find them
+// on the device, so that a conversation of any length replays one graph.
+type stepKey struct{ rows, candidates int }
 
 // steps holds captured steps by what they compute.
 type steps map[stepKey]*gpu.Graph

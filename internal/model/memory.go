@@ -1,19 +1,41 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Cache holds keys and values: for each layer [Sequences][KVHeads][Capacity][HeadDim].
+// Cache holds keys and values: for each layer [Sequences][KVHeads][room for Capacity][HeadDim].
 type Cache struct {
 	K, V                []*tensor.Tensor
 	Sequences, Capacity int
 	memory              *tensor.Arena
 }
 
+// CheckCacheType says why keys and values cannot be kept in t: blocks of a quantized type lie along a head.
+func (c *Config) CheckCacheType(t tensor.DType) error {
+	if t.Quantized() && c.HeadDim%t.BlockSize() != 0 {
+		return fmt.Errorf("a cache of %v needs heads of a multiple of %d, this model's have %d", t, t.BlockSize(), c.HeadDim)
+	}
+	return nil
+}
+
+// cacheRoom returns for how many tokens a cache has room: kernels copy quantized keys by 16 bytes, of which eight of them,
+// whatever their size, are a multiple.
+func cacheRoom(capacity int, t tensor.DType) int {
+	if t.Quantized() {
+		return (capacity + 7) / 8 * 8
+	}
+	return capacity
+}
+
 // NewCache allocates a cache in the order of a stream; its contents are undefined until they are written.
 func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType) (*Cache, error) {
+	if err := m.CheckCacheType(t); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
 	memory, err := tensor.NewArena(s, m.CacheBytes(sequences, capacity, t))
 	if err != nil {
 		return nil, err
@@ -21,7 +43,7 @@ func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType)
 	c := &Cache{Sequences: sequences, Capacity: capacity, memory: memory}
 	for range m.Layers {
 		for _, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
-			x, err := memory.New(t, sequences, m.KVHeads, capacity, m.HeadDim)
+			x, err := memory.New(t, sequences, m.KVHeads, cacheRoom(capacity, t), m.HeadDim)
 			if err != nil {
 				c.Free()
 				return nil, err
@@ -41,7 +63,7 @@ func (c *Cache) Free() {
 
 // CacheBytes returns the size of a cache.
 func (c *Config) CacheBytes(sequences, capacity int, t tensor.DType) int64 {
-	return 2 * int64(c.Layers) * tensor.Aligned(int64(sequences)*t.Bytes(c.KVHeads*capacity*c.HeadDim))
+	return 2 * int64(c.Layers) * tensor.Aligned(int64(sequences)*t.Bytes(c.KVHeads*cacheRoom(capacity, t)*c.HeadDim))
 }
 
 // Workspace holds the activations of one pass. Its memory is allocated once, so that captured graphs find it again.

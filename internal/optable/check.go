@@ -67,8 +67,16 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 			t.Free()
 		}
 	}()
-	// place puts an array on the device, with bytes after it that must not change.
-	place := func(t tensor.DType, shape []int, raw []byte) (whole, x *tensor.Tensor, err error) {
+	// place puts an array on the device, with bytes after it that must not change; quantized ones, which cannot be cut
+	// anywhere, without, and where they are only read in place.
+	place := func(t tensor.DType, shape []int, raw []byte, written bool) (whole, x *tensor.Tensor, err error) {
+		if t.Quantized() && written {
+			if x, err = tensor.New(d.Stream(), t, shape...); err == nil {
+				made = append(made, x)
+				err = x.WriteBytes(raw)
+			}
+			return x, x, err
+		}
 		if t.Quantized() {
 			x, err = tensor.FromMemory(d, t, raw, nil, shape...)
 			if err == nil {
@@ -91,7 +99,7 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 		if a == nil {
 			continue
 		}
-		if wholes[i], ins[i], err = place(a.Type, a.Shape, a.Raw); err != nil {
+		if wholes[i], ins[i], err = place(a.Type, a.Shape, a.Raw, i < op.InOut); err != nil {
 			return 0, err
 		}
 	}
@@ -108,7 +116,7 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 			outs, outWholes = append(outs, ins[i]), append(outWholes, wholes[i])
 			continue
 		}
-		whole, x, err := place(s.Type, s.Shape, bytes.Repeat([]byte{0xff}, int(s.Type.Bytes(s.Elements()))))
+		whole, x, err := place(s.Type, s.Shape, bytes.Repeat([]byte{0xff}, int(s.Type.Bytes(s.Elements()))), true)
 		if err != nil {
 			return 0, err
 		}
@@ -124,7 +132,10 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 		if err := outWholes[i].ReadBytes(raw); err != nil {
 			return 0, err
 		}
-		data := raw[:len(raw)-guard]
+		data := raw
+		if !outs[i].DType().Quantized() {
+			data = raw[:len(raw)-guard]
+		}
 		for j, b := range raw[len(data):] {
 			if b != 0xff {
 				return 0, fmt.Errorf("output %d: byte %d after its end was overwritten", i, j)

@@ -49,6 +49,16 @@ func (g *Generator) Scaled(sigma float64, t tensor.DType, shape ...int) *Array {
 	})
 }
 
+// Cache makes keys or values about as large as Normal's, in Q8_0 as well.
+func (g *Generator) Cache(t tensor.DType, shape ...int) *Array {
+	if !t.Quantized() {
+		return g.Normal(t, shape...)
+	}
+	a := g.Weight(t, product(shape)/max(1, shape[len(shape)-1]), shape[len(shape)-1]) // scales of 2^-8 and bytes to 127
+	a.Shape = shape
+	return a
+}
+
 // Offset makes normally distributed values around a mean.
 func (g *Generator) Offset(mean float64, t tensor.DType, shape ...int) *Array {
 	return g.build(t, shape, func(n int) []byte {

@@ -106,11 +106,16 @@ func kvWriteOp() *Op {
 	cache := func(c Case) []int { return []int{c.Dims[5], c.Dims[2], c.Dims[4], c.Dims[3]} }
 	return &Op{
 		Name: "KVWrite", InOut: 2,
-		Cases: each([]tensor.DType{tensor.F32, tensor.F16},
+		Cases: append(each([]tensor.DType{tensor.F32, tensor.F16},
 			Case{Label: "empty", Dims: []int{1, 0, 2, 8, 5, 1}}, Case{Label: "one", Dims: []int{1, 1, 1, 1, 1, 1}},
 			Case{Label: "odd", Dims: []int{2, 3, 3, 7, 127, 3}, Flags: "sequences"}, Case{Label: "prefill", Dims: []int{1, 33, 2, 64, 255, 2}},
 			Case{Label: "qwen2.5-3b_decode", Dims: []int{1, 1, 2, 128, 4096, 1}, Bench: true},
 			Case{Label: "qwen2.5-3b_prefill", Dims: []int{1, 512, 2, 128, 4096, 1}, Bench: true}),
+			each([]tensor.DType{tensor.Q8_0},
+				Case{Label: "empty", Dims: []int{1, 0, 2, 32, 5, 1}}, Case{Label: "one", Dims: []int{1, 1, 1, 32, 1, 1}},
+				Case{Label: "odd", Dims: []int{2, 3, 3, 96, 127, 3}, Flags: "sequences"}, Case{Label: "prefill", Dims: []int{1, 33, 2, 64, 255, 2}},
+				Case{Label: "qwen2.5-3b_decode", Dims: []int{1, 1, 2, 128, 4096, 1}, Bench: true},
+				Case{Label: "qwen2.5-3b_prefill", Dims: []int{1, 512, 2, 128, 4096, 1}, Bench: true})...),
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads, dim := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			positions := make([]int, 0, batch*seq)
@@ -120,7 +125,7 @@ func kvWriteOp() *Op {
 				}
 			}
 			in := []*Array{
-				g.Normal(c.Type, cache(c)...), g.Normal(c.Type, cache(c)...),
+				g.Cache(c.Type, cache(c)...), g.Cache(c.Type, cache(c)...),
 				g.Normal(tensor.F32, batch, seq, heads, dim), g.Normal(tensor.F32, batch, seq, heads, dim), List(positions...), nil,
 			}
 			if c.Flags == "sequences" { // in descending order
@@ -155,11 +160,30 @@ func kvWriteOp() *Op {
 					}
 				}
 			}
+			if c.Type == tensor.Q8_0 { // a step of d = max / 127, rounded to nearest, where d has 11 bits
+				scale := func(x []float64) []float64 {
+					s := make([]float64, len(x))
+					for i := 0; i < len(x); i += 32 {
+						m := 0.0
+						for _, v := range x[i : i+32] {
+							m = max(m, math.Abs(v))
+						}
+						for j := range 32 {
+							s[i+j] = m
+						}
+					}
+					return s
+				}
+				return []Want{{in[0].Values, scale(in[0].Values)}, {in[1].Values, scale(in[1].Values)}}
+			}
 			return []Want{{Values: in[0].Values}, {Values: in[1].Values}}
 		},
 		Tolerance: func(c Case) Tolerance {
 			if c.Type == tensor.F32 {
 				return Tolerance{Why: "a copy"}
+			}
+			if c.Type == tensor.Q8_0 {
+				return Tolerance{Rel: 0.5/127 + 0x1p-11, Why: "rounded to a 127th of the block's greatest value, itself rounded to F16"}
 			}
 			return Tolerance{Rel: 0x1p-11, Abs: 0x1p-25, Why: "rounded to F16 once"}
 		},
@@ -200,6 +224,21 @@ func attentionOp() *Op {
 		Case{Label: "8b_prefill", Dims: []int{1, 512, 32, 8, 128, 512, 0, 0, 0}, Flags: "causal_half", Bench: true, Large: true},
 		Case{Label: "8b_prefill", Dims: []int{1, 2048, 32, 8, 128, 2048, 0, 0, 0}, Flags: "causal_half", Bench: true, Large: true},
 		Case{Label: "8b_prefill", Dims: []int{1, 8192, 32, 8, 128, 8192, 0, 0, 0}, Flags: "causal_half", Bench: true, Large: true})...)
+	cases = append(cases, each([]tensor.DType{tensor.Q8_0},
+		Case{Label: "one", Dims: []int{1, 1, 1, 1, 32, 1, 0, 0, 0}, Flags: "causal"},
+		Case{Label: "prefill", Dims: []int{1, 33, 4, 2, 64, 128, 0, 0, 0}, Flags: "causal"},
+		Case{Label: "chunk", Dims: []int{1, 17, 4, 2, 64, 255, 144, 127, 0}, Flags: "causal"},
+		Case{Label: "batch", Dims: []int{3, 5, 6, 3, 32, 127, 0, 0, 0}, Flags: "full"},
+		Case{Label: "odd_dim", Dims: []int{2, 7, 3, 1, 96, 31, 0, 3, 0}, Flags: "causal_headmajor"},
+		Case{Label: "window", Dims: []int{1, 65, 2, 2, 64, 128, 0, 20, 31}, Flags: "causal"},
+		Case{Label: "decode", Dims: []int{1, 1, 16, 2, 128, 512, 301, 300, 0}, Flags: "causal"},
+		Case{Label: "decode", Dims: []int{2, 1, 14, 2, 64, 512, 400, 0, 0}, Flags: "causal_positions"},
+		Case{Label: "decode_long", Dims: []int{1, 1, 4, 1, 128, 4096, 4001, 4000, 0}, Flags: "causal_positions"},
+		Case{Label: "decode_uneven", Dims: []int{5, 1, 8, 2, 128, 1024, 1000, 0, 0}, Flags: "causal_positions"},
+		Case{Label: "decode_unaligned", Dims: []int{1, 1, 8, 2, 64, 301, 0, 300, 0}, Flags: "causal"},
+		Case{Label: "prefill_tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 259, 0}, Flags: "causal"},
+		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
+		Case{Label: "8b_decode", Dims: []int{1, 1, 32, 8, 128, 32768, 0, 32767, 0}, Flags: "causal", Bench: true, Large: true})...)
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, Case{Label: "half", Dims: []int{1, 17, 4, 2, 64, 128, 0, 30, 0}, Flags: "causal_half"})...)
 	has := func(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_", "_"+flag+"_") }
 	queryType := func(c Case) tensor.DType {
@@ -219,7 +258,7 @@ func attentionOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq := c.Dims[0], c.Dims[1]
 			cache := []int{batch, c.Dims[3], c.Dims[5], c.Dims[4]}
-			in := []*Array{g.Normal(queryType(c), shape(c)...), g.Normal(c.Type, cache...), g.Normal(c.Type, cache...), nil}
+			in := []*Array{g.Normal(queryType(c), shape(c)...), g.Cache(c.Type, cache...), g.Cache(c.Type, cache...), nil}
 			if has(c, "positions") {
 				var p []int
 				for i := range batch * seq {
@@ -240,8 +279,12 @@ func attentionOp() *Op {
 			return []Want{attention(in, c, has(c, "causal"), has(c, "headmajor"))}
 		},
 		Tolerance: func(c Case) Tolerance {
-			return Tolerance{Rel: 2e-5 + 2*epsilon(c.Type) + 4*epsilon(queryType(c)),
-				Why: "sums in float32, relative to the weighted sizes of v; tensor cores round queries and weights to the type of a 16-bit cache, once each"}
+			products := c.Type
+			if products == tensor.Q8_0 {
+				products = tensor.F16
+			}
+			return Tolerance{Rel: 2e-5 + 2*epsilon(products) + 4*epsilon(queryType(c)),
+				Why: "sums in float32, relative to the weighted sizes of v; tensor cores round queries and weights to the type of a 16-bit cache, to F16 for Q8_0, once each"}
 		},
 		Bytes: func(c Case) int64 {
 			kv := c.Dims[6]

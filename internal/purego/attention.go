@@ -2,6 +2,7 @@ package purego
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/kernel"
 )
@@ -15,7 +16,7 @@ func checkAttention(a *kernel.AttentionArgs) (int, error) {
 	if err := floatType(op, a.Type); err != nil {
 		return 0, err
 	}
-	if err := floatType(op, a.KVType); err != nil {
+	if err := cacheType(op, a.KVType, a.Dim); err != nil {
 		return 0, err
 	}
 	if a.Type != kernel.F32 && a.KVType != a.Type {
@@ -70,15 +71,19 @@ func (s *stream) Attention(a *kernel.AttentionArgs) error {
 			return err
 		}
 	}
+	longest := a.KVLen // keys of any row; with positions KVLen is a bound that may lie far off
+	if positions != nil {
+		longest = int(slices.Max(positions)) + 1
+	}
 	sequence, err := sequenceOf("attention", a.Sequences, a.Batch)
 	if err != nil {
 		return err
 	}
 	group := a.Heads / a.KVHeads
 	k, v, q, out := array{a.K, a.KVType}, array{a.V, a.KVType}, array{a.Q, a.Type}, array{a.Out, a.Type}
-	s.device.parallel(items, grain(a.Heads*a.Dim*max(a.KVLen, 1)), func(lo, hi int) {
+	s.device.parallel(items, grain(a.Heads*a.Dim*max(longest, 1)), func(lo, hi int) {
 		kvBuf, rows := k.buffer(a.Dim), make([]float32, group*a.Dim)
-		scores := make([]float32, group*a.KVLen)
+		scores := make([]float32, group*longest)
 		sums := make([]float64, group*a.Dim)
 		for item := lo; item < hi; item++ {
 			kvHead, row := item%a.KVHeads, item/a.KVHeads

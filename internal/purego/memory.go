@@ -13,7 +13,7 @@ import (
 // unknownMemory stands for a size that the system does not tell: no limit.
 const unknownMemory = 1 << 46
 
-// An array is memory of a plain float type, read and written as float32.
+// An array is memory of a plain float type, read and written as float32; or of Q8_0, in whole blocks.
 type array struct {
 	p unsafe.Pointer
 	t kernel.DType
@@ -39,6 +39,8 @@ func (a array) load(lo, n int, buf []float32) []float32 {
 		for i, h := range unsafe.Slice((*uint16)(unsafe.Add(a.p, 2*lo)), n) {
 			v[i] = bf16ToF32(h)
 		}
+	case kernel.Q8_0:
+		dequantize(v, unsafe.Add(a.p, a.t.Bytes(lo)), a.t)
 	}
 	return v
 }
@@ -56,6 +58,8 @@ func (a array) commit(lo int, v []float32) {
 		for i, f := range v {
 			out[i] = f32ToBF16(f)
 		}
+	case kernel.Q8_0:
+		quantizeQ8_0(slice[byte](unsafe.Add(a.p, a.t.Bytes(lo)), int(a.t.Bytes(len(v)))), v)
 	}
 }
 
@@ -106,6 +110,17 @@ func floatType(op string, t kernel.DType) error {
 		return fmt.Errorf("%s: type %v: %w", op, t, kernel.ErrInvalid)
 	}
 	return nil
+}
+
+// cacheType checks the type of a key-value cache with heads of dim.
+func cacheType(op string, t kernel.DType, dim int) error {
+	if t == kernel.Q8_0 {
+		if dim%t.BlockSize() != 0 {
+			return fmt.Errorf("%s: heads of %d in a cache of %v: want a multiple of %d: %w", op, dim, t, t.BlockSize(), kernel.ErrInvalid)
+		}
+		return nil
+	}
+	return floatType(op, t)
 }
 
 // weightBytes checks the shape and type of a stored weight (its data aside) and returns its size.

@@ -112,6 +112,30 @@ func blockQ8_0(y []float32, b []byte) {
 	}
 }
 
+// quantizeQ8_0 stores blocks as ggml does: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN makes all of its block NaN.
+func quantizeQ8_0(b []byte, x []float32) {
+	for ; len(x) > 0; b, x = b[34:], x[32:] {
+		greatest := float32(0)
+		for _, v := range x[:32] {
+			if size := float32(math.Abs(float64(v))); size > greatest || size != size {
+				greatest = size // NaN stays
+			}
+		}
+		d, inverse := greatest/127, float32(0)
+		if d != 0 {
+			inverse = 1 / d
+		}
+		binary.LittleEndian.PutUint16(b, f32ToF16(d))
+		for i, v := range x[:32] {
+			q := math.Round(float64(v * inverse))
+			if q != q {
+				q = 0
+			}
+			b[2+i] = byte(int8(q))
+		}
+	}
+}
+
 // The values of 4-bit codes; csrc/quant.h holds the same tables.
 var (
 	iq4nlValues = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}

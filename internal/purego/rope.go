@@ -75,10 +75,10 @@ func (s *stream) RoPE(a *kernel.RoPEArgs) error {
 
 func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
 	const op = "kv_write"
-	if a.Type != kernel.F32 && a.Type != kernel.F16 {
-		if floatType(op, a.Type) != nil {
-			return fmt.Errorf("%s: cache of %v: %w", op, a.Type, kernel.ErrInvalid)
-		}
+	if err := cacheType(op, a.Type, a.Dim); err != nil {
+		return err
+	}
+	if a.Type == kernel.BF16 {
 		return fmt.Errorf("%s: cache of %v: %w", op, a.Type, kernel.ErrUnsupported)
 	}
 	n, err := volume(op, a.Batch, a.Seq, a.KVHeads, a.Dim)
