@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/demomodel"
 	"github.com/vibrant-ml/vibrant/internal/gguf"
 	"github.com/vibrant-ml/vibrant/internal/testdata"
 	"github.com/vibrant-ml/vibrant/internal/testmodel"
@@ -35,6 +36,54 @@ func TestQuantizedPerplexityIsThatOfDequantizedWeights(t *testing.T) {
 			}
 			comparePerplexity(t, file, storyTexts(t, dir), 128)
 		})
+	}
+}
+
+// TestPerplexityOverAQuantizedCacheIsThatOfF16 scores what the demo model was trained to say, whose heads have whole blocks.
+func TestPerplexityOverAQuantizedCacheIsThatOfF16(t *testing.T) {
+	answers, err := demomodel.GoldenAnswers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	perplexity := func(device string, kv KVType) float64 {
+		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(512), WithKVType(kv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		tokens, err := m.Tokenizer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, a := range answers[:100] {
+			answer, err := tokens.Decode(a.IDs[:len(a.IDs)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString(a.Text + "\n" + answer + "\n")
+		}
+		r, err := m.Perplexity(context.Background(), text.String(), PerplexityOptions{Context: 512})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Perplexity
+	}
+	for _, device := range []string{"cpu", "cuda"} {
+		d, err := gpu.Open(device)
+		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		want, got := perplexity(device, KVF16), perplexity(device, KVQ8)
+		off := math.Abs(got/want - 1)
+		t.Logf("%s: perplexity %.4f over a cache of Q8_0, %.4f of F16: %.3f %% off", device, got, want, 100*off)
+		if !(off <= 0.005) {
+			t.Errorf("%s: more than 0.5 %% off", device)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ struct Inbox {
 
 template <class TQ, class TKV, int DIMS, int NT, int STAGES, bool PLANNED>
 __global__ void __launch_bounds__(decode_threads, NT * DIMS <= 256 ? 2 : 1)
-    attention_decode_kernel(const __grid_constant__ AttentionShape a, const __grid_constant__ DecodePlan plan) {
+    attention_decode_kernel(AttentionShape a, DecodePlan plan) {
 #if __CUDA_ARCH__ >= 800
     using Units = Unit<TKV, DIMS>;
     using Product = typename Units::Product;

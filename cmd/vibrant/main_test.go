@@ -81,6 +81,8 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "seed", []string{"ask", "-m", m, "--seed", "x", "hi"}},
 		{2, "ctx", []string{"ask", "-m", m, "-c", "-5", "hi"}},
 		{2, "q9", []string{"ask", "-m", m, "--kv-type", "q9", "hi"}},
+		{1, "heads of a multiple of 32", []string{"ask", "-m", m, "--device", "cpu", "--kv-type", "q8_0", "hi"}},
+		{1, "heads of a multiple of 32", []string{"inspect", m, "--fit", "--device", "cpu", "--kv-type", "q8_0"}},
 		{2, "tpu", []string{"ask", "-m", m, "--device", "tpu", "hi"}},
 		{2, "tpu", []string{"inspect", m, "--fit", "--device", "tpu"}},
 		{2, "tpu", []string{"bench", "--ops", ".", "--device", "tpu"}},

@@ -17,6 +17,9 @@ func TestSessionTakesWhatIsPredicted(t *testing.T) {
 		{Context: 8192, KVType: tensor.F32, Chunk: 64},
 		{Context: 1000, KVType: tensor.F16, LogitRows: 50},
 		{Context: 300, KVType: tensor.F16},
+		{Context: 8192, KVType: tensor.Q8_0},
+		{Context: 1001, KVType: tensor.Q8_0, Chunk: 100},
+		{Context: 17, KVType: tensor.Q8_0},
 	} {
 		d.Pool().Trim()
 		before := hw.Used()
@@ -35,6 +38,35 @@ func TestSessionTakesWhatIsPredicted(t *testing.T) {
 		d.Pool().Trim()
 		if n := hw.Used(); n != before {
 			t.Errorf("%+v: %d bytes are left after Close", o, n-before)
+		}
+	}
+}
+
+// TestLongConversationKeepsItsMemory lets one session answer again and again until its context is full.
+func TestLongConversationKeepsItsMemory(t *testing.T) {
+	hw, d := fakeGPU(t)
+	shape := testmodel.Tiny
+	shape.Context = 1024
+	m := randomModel(t, d, shape)
+	for _, kv := range []tensor.DType{tensor.F32, tensor.F16} {
+		s := newSession(t, m, Options{Context: 1024, KVType: kv, Chunk: 32})
+		var ids []int32
+		var used int64
+		for turn := range 30 {
+			ids = append(ids, randomIDs(uint64(turn), 20, m.Vocab)...)
+			ids = append(ids, greedy(t, s, ids, 12)...)
+			if turn == 1 {
+				used = hw.Used()
+			}
+		}
+		if now := hw.Used(); now != used {
+			t.Errorf("cache of %v: %d bytes after the second turn, %d after %d tokens", kv, used, now, len(ids))
+		}
+		if n := len(s.steps); n != 1 {
+			t.Errorf("cache of %v: %d kinds of steps were captured for one conversation", kv, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
