@@ -64,8 +64,8 @@ const (
 	KVAuto KVType = "auto" // F32 for models whose matrices all are F32, else F16
 	KVF16  KVType = "f16"
 	KVF32  KVType = "f32"
-	// KVQ8 takes a little more than half the memory of F16, so that longer texts fit, and less time to read; heads must have a
-	// multiple of 32 elements. Blocks of Q8_0: 32 values of a head share a scale.
+	// KVQ8 takes a little more than half the memory of F16, so that longer texts fit: blocks of Q8_0, 32 values of a head share a
+	// scale. Heads must have a multiple of 32 elements.
 	KVQ8 KVType = "q8_0"
 )
 

@@ -8,7 +8,7 @@
 //   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys are
 //             shared by the first cluster alone, whose blocks send each other their parts, and the others end at once. Of
 //             many keys each cluster takes its turn, and adds its part to those of the others by way of the workspace.
-//   planned   sequences of different lengths: every block finds out which keys of which tile are its own, equally many for
+//   planned   many sequences of different lengths: every block finds out which keys of which tile are its own, equally many for
 //             each. No clusters: tiles have parts as they need.
 
 #ifndef VB_CUDA_ATTENTION_DECODE_CUH
@@ -190,8 +190,13 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     *plan = {};
     plan->cluster = 1;
     plan->counters = counters(stream);
-    // With positions the lengths of sequences are known to the device only.
-    plan->planned = (shape.batch > 1 && shape.positions) || heads > 65535 || shape.batch > 65535;
+    const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, block_keys));
+    int cluster = 1;
+    if (capability(stream) >= 90)
+        while (cluster < 8 && cluster < rounds && 2 * cluster * tiles <= larger<int64_t>(slots, 2 * multiprocessors(stream))) cluster *= 2;
+    // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the longest of
+    // them sooner than a plan is made and its parts are added up by way of memory.
+    plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
     if (tiles > most_split_tiles) {
         if (heads > 65535 || shape.batch > 65535) return VB_UNSUPPORTED;
         plan->planned = false;
@@ -202,10 +207,7 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
         *grid = dim3((unsigned)(plan->slots + tiles));
         parts = grid->x;
     } else {
-        const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, block_keys));
-        if (capability(stream) >= 90)
-            while (plan->cluster < 8 && plan->cluster < rounds && 2 * plan->cluster * tiles <= larger<int64_t>(slots, 2 * multiprocessors(stream)))
-                plan->cluster *= 2;
+        plan->cluster = cluster;
         int64_t clusters = 1;
         if (tiles <= most_split_tiles)
             clusters = larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
