@@ -69,6 +69,11 @@ class Reference:
         return out, float(lead), first
 
 
+# The least lead of a golden answer's tokens: a closer call depends on how an engine rounds activations, and says nothing about
+# its kernels. (The logits of the engine's int8 products are off by 0.02 RMS.)
+CLEAR = 0.05
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("model")
@@ -88,15 +93,23 @@ def main():
         print(f"{tok.decode([t for t in out if t != tok.im_end])}   (smallest lead {lead:.3f})")
     if a.golden:
         alone = [i["q"] for i in heldout.questions() if "history" not in i]
-        cases = []
+        cases, used = [], set()
         for k in range(a.count):
-            q = alone[k * len(alone) // a.count]
-            ids, out, lead, first = answer(q)
+            at = k * len(alone) // a.count
+            while True:
+                q = alone[at % len(alone)]
+                at += 1
+                if q in used:
+                    continue
+                used.add(q)
+                ids, out, lead, first = answer(q)
+                if lead >= CLEAR:
+                    break
+                print(f"passed over, for a token leads by {lead:.4f} only: {q}")
             cases.append({"q": q, "prompt_ids": ids, "ids": out, "least_lead": round(lead, 4), "first_logits": [round(float(x), 4) for x in first[:16]]})
         with open(a.golden, "w") as f:
             f.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False) for c in cases) + "\n]\n")
-        close = [c for c in cases if c["least_lead"] < 0.05]
-        print(f"{len(cases)} answers, {sum(len(c['ids']) for c in cases)} tokens; decided by less than 0.05: {[(c['q'], c['least_lead']) for c in close]}")
+        print(f"{len(cases)} answers, {sum(len(c['ids']) for c in cases)} tokens")
 
 
 if __name__ == "__main__":
