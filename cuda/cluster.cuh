@@ -37,29 +37,13 @@ VB_DEVICE void cluster_wait() {
 #endif
 }
 
-// The address of the same shared variable in block `rank` of the cluster, for load_remote and st.shared::cluster.
+// The address of the same shared variable in block `rank` of the cluster, for what is sent there.
 VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
     unsigned address = shared_address(variable);
 #if __CUDA_ARCH__ >= 900
     asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
 #endif
     return address;
-}
-VB_DEVICE float4 load_remote4(unsigned address) {
-    float4 x = {};
-#if __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(address));
-#endif
-    return x;
-}
-VB_DEVICE float2 load_remote2(unsigned address) {
-    float2 x = {};
-#if __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-#endif
-    return x;
 }
 
 // ---- messages ---------------------------------------------------------------------------------------------------------
