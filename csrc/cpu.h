@@ -154,6 +154,11 @@ void vb_cpu_dequantize(float *out, const void *in, vb_dtype type, int64_t n, vb_
 static inline int64_t vb_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t vb_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Bytes of n elements of any type; n is a multiple of the block size. */
+static inline int64_t vb_bytes_of(vb_dtype type, int64_t n) {
+    return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type);
+}
+
 /* Address of element i of an array of a plain type. */
 static inline const void *vb_at(const void *p, vb_dtype type, int64_t i) {
     return (const char *)p + i * (type == VB_F32 ? 4 : 2);

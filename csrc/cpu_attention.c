@@ -70,7 +70,6 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
     const attention_job *j = context;
     const vb_attention_args *a = j->args;
     int64_t dim = a->dim, splits = a->heads / j->together, group = a->heads / a->kv_heads;
-    int64_t block = vb_dtype_block_size(a->kv_type), block_bytes = vb_dtype_block_bytes(a->kv_type);
     float *k_tile = j->scratch + worker * j->worker_floats, *v_tile = k_tile + TILE * dim;
     float *q = v_tile + TILE * dim, *sums = q + j->together * dim;
     running *state = (running *)(sums + j->together * dim);
@@ -91,7 +90,7 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
         memset(sums, 0, (size_t)(j->together * dim) * 4);
         for (int64_t i = first; i < last; i += TILE) {
             int64_t n = vb_min(TILE, last - i);
-            int64_t at_key = (base + i) * dim / block * block_bytes;
+            int64_t at_key = vb_bytes_of(a->kv_type, (base + i) * dim);
             const float *k = (const void *)((const char *)a->k + at_key), *v = (const void *)((const char *)a->v + at_key);
             if (a->kv_type != VB_F32) {
                 vb_cpu_dequantize(k_tile, k, a->kv_type, n * dim, j->simd);

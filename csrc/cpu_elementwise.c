@@ -188,8 +188,7 @@ vb_status vb_cpu_swiglu(void *out, const void *gate, const void *up, vb_dtype ty
 }
 
 vb_status vb_cpu_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
-    int64_t bytes = n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type);
-    return vb_cpu_memcpy(out, in, bytes, VB_DEVICE_TO_DEVICE, stream);
+    return vb_cpu_memcpy(out, in, vb_bytes_of(type, n), VB_DEVICE_TO_DEVICE, stream);
 }
 
 typedef struct convert_job {
@@ -204,11 +203,10 @@ enum { CONVERT_PIECE = 512 }; /* a multiple of every block size, as are the rang
 static void convert_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const convert_job *j = context;
-    int64_t block = vb_dtype_block_size(j->in_type), bytes = vb_dtype_block_bytes(j->in_type);
     float buffer[CONVERT_PIECE];
     for (int64_t i = begin; i < end; i += CONVERT_PIECE) {
         int64_t n = vb_min(CONVERT_PIECE, end - i);
-        const void *in = (const char *)j->in + i / block * bytes;
+        const void *in = (const char *)j->in + vb_bytes_of(j->in_type, i);
         void *out = (void *)vb_at(j->out, j->out_type, i);
         vb_cpu_dequantize(j->out_type == VB_F32 ? out : buffer, in, j->in_type, n, j->simd);
         if (j->out_type != VB_F32) vb_cpu_store(out, buffer, j->out_type, n, j->simd);

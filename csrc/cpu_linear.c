@@ -25,8 +25,7 @@ VB_TWINS(dot, (double *sum, const float *a, const float *b, int64_t n), (sum, a,
 
 /* Elements p.. of weight row r as float: in place for F32, else widened into the buffer; n a multiple of the block size. */
 static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_t n, float *buffer) {
-    const char *at = (const char *)j->w.data + r * j->row_bytes +
-                     p / vb_dtype_block_size(j->w.type) * vb_dtype_block_bytes(j->w.type);
+    const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
     if (j->w.type == VB_F32) return (const float *)at;
     vb_cpu_dequantize(buffer, at, j->w.type, n, j->simd);
     return buffer;
@@ -132,7 +131,7 @@ static void int8_range(void *context, int worker, int64_t begin, int64_t end) {
 static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
     int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), bytes;
     job->block_bytes = vb_dtype_block_bytes(job->w.type);
-    job->chunk_bytes = VB_CHUNK / vb_dtype_block_size(job->w.type) * job->block_bytes;
+    job->chunk_bytes = vb_bytes_of(job->w.type, VB_CHUNK);
     job->chunks = (job->w.cols + VB_CHUNK - 1) / VB_CHUNK;
     job->worker_bytes = VB_PANEL_SCRATCH;
     int64_t x_chunks = job->chunks * job->n;
@@ -154,7 +153,7 @@ static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
 vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     if (w->layout != VB_STORED) return VB_UNSUPPORTED;
     vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
-    job.row_bytes = w->cols / vb_dtype_block_size(w->type) * vb_dtype_block_bytes(w->type);
+    job.row_bytes = vb_bytes_of(w->type, w->cols);
 #if VB_X86
     /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact products. */
     if (vb_dtype_block_size(w->type) > 1 && w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2) return int8_linear(&job, stream);
@@ -190,7 +189,7 @@ static void embedding_range(void *context, int worker, int64_t begin, int64_t en
     const embedding_job *j = context;
     int64_t cols = j->table->cols;
     vb_dtype type = j->table->type;
-    int64_t row_bytes = cols / vb_dtype_block_size(type) * vb_dtype_block_bytes(type);
+    int64_t row_bytes = vb_bytes_of(type, cols);
     for (int64_t i = begin; i < end; i++)
         vb_cpu_dequantize(j->out + i * cols, (const char *)j->table->data + j->ids[i] * row_bytes, type, cols, j->simd);
 }

@@ -15,8 +15,9 @@ func isCache(t DType, dim int) bool {
 }
 
 // KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16 or, where
-// dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one sequence. positions is I32 of batch * seq;
-// sequences, I32 of batch, names the caches' leading index of each batch entry, nil for 0, 1, ...
+// dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one sequence.
+// positions is I32 of batch * seq; sequences, I32 of batch, names the caches' leading index of each batch entry, nil for
+// 0, 1, ...
 //
 // Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU.
 func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) {
