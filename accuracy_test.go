@@ -34,77 +34,76 @@ func TestQuantizedPerplexityIsThatOfDequantizedWeights(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			comparePerplexity(t, file, storyTexts(t, dir), 128)
+			text := storyTexts(t, dir)
+			want := perplexityOf(t, dequantized(t, file), "cpu", text, 128)
+			onDevices(t, func(device string) {
+				got := perplexityOf(t, file, device, text, 128)
+				comparePerplexity(t, device, "weights as stored", got, "dequantized", want, perplexityTolerance)
+			})
 		})
 	}
 }
 
 // TestPerplexityOverAQuantizedCacheIsThatOfF16 scores what the demo model was trained to say, whose heads have whole blocks.
 func TestPerplexityOverAQuantizedCacheIsThatOfF16(t *testing.T) {
+	file, text := demomodel.GGUF(), demoText(t)
+	onDevices(t, func(device string) {
+		want := perplexityOf(t, file, device, text, 512, WithKVType(KVF16))
+		got := perplexityOf(t, file, device, text, 512, WithKVType(KVQ8))
+		comparePerplexity(t, device, "a cache of Q8_0", got, "of F16", want, 0.005)
+	})
+}
+
+// onDevices calls f with each device that this build has here.
+func onDevices(t *testing.T, f func(device string)) {
+	t.Helper()
+	for _, device := range []string{"cpu", "cuda"} {
+		d, err := gpu.Open(device)
+		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		f(device)
+	}
+}
+
+func comparePerplexity(t *testing.T, device, what string, got float64, than string, want, tolerance float64) {
+	t.Helper()
+	off := math.Abs(got/want - 1)
+	t.Logf("%s: perplexity %.4f with %s, %.4f %s: %.3f %% off", device, got, what, want, than, 100*off)
+	if !(off <= tolerance) {
+		t.Errorf("%s: more than %.1f %% off", device, 100*tolerance)
+	}
+}
+
+// demoText returns questions of the demo model with their golden answers.
+func demoText(t *testing.T) string {
+	t.Helper()
 	answers, err := demomodel.GoldenAnswers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	perplexity := func(device string, kv KVType) float64 {
-		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(512), WithKVType(kv))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		tokens, err := m.Tokenizer()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text strings.Builder
-		for _, a := range answers[:40] {
-			answer, err := tokens.Decode(a.IDs[:len(a.IDs)-1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			text.WriteString(a.Text + "\n" + answer + "\n")
-		}
-		r, err := m.Perplexity(context.Background(), text.String(), PerplexityOptions{Context: 512})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Perplexity
+	m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice("cpu"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, device := range []string{"cpu", "cuda"} {
-		d, err := gpu.Open(device)
-		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
-			continue
-		}
+	defer m.Close()
+	tokens, err := m.Tokenizer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, a := range answers[:40] {
+		answer, err := tokens.Decode(a.IDs[:len(a.IDs)-1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Close()
-		want, got := perplexity(device, KVF16), perplexity(device, KVQ8)
-		off := math.Abs(got/want - 1)
-		t.Logf("%s: perplexity %.4f over a cache of Q8_0, %.4f of F16: %.3f %% off", device, got, want, 100*off)
-		if !(off <= 0.005) {
-			t.Errorf("%s: more than 0.5 %% off", device)
-		}
+		text.WriteString(a.Text + "\n" + answer + "\n")
 	}
-}
-
-func comparePerplexity(t *testing.T, file []byte, text string, length int) {
-	want := perplexityOf(t, dequantized(t, file), "cpu", text, length)
-	for _, device := range []string{"cpu", "cuda"} {
-		d, err := gpu.Open(device)
-		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.Close()
-		got := perplexityOf(t, file, device, text, length)
-		off := math.Abs(got/want - 1)
-		t.Logf("%s: perplexity %.4f, of the dequantized weights %.4f: %.3f %% off", device, got, want, 100*off)
-		if !(off <= perplexityTolerance) {
-			t.Errorf("%s: more than %.1f %% off", device, 100*perplexityTolerance)
-		}
-	}
+	return text.String()
 }
 
 // storyTexts returns the stories that the golden files tell, each once.
@@ -151,9 +150,10 @@ func dequantized(t *testing.T, file []byte) []byte {
 	})
 }
 
-func perplexityOf(t *testing.T, file []byte, device, text string, length int) float64 {
+// perplexityOf opens the file on the device with a context of length tokens and scores the text.
+func perplexityOf(t *testing.T, file []byte, device, text string, length int, options ...Option) float64 {
 	t.Helper()
-	m, err := OpenBytes(context.Background(), file, WithDevice(device), WithContext(length))
+	m, err := OpenBytes(context.Background(), file, append(options, WithDevice(device), WithContext(length))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package tensor_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -21,26 +20,16 @@ import (
 //
 // The operands are corners of two fixed matrices, so that the reference of all m and n for one k is one matrix of prefix sums.
 func TestMatMulIsExactAtEverySize(t *testing.T) {
-	for _, b := range backends() {
-		t.Run(b.Name(), func(t *testing.T) {
-			if raceDetector {
-				t.Skip("left out under the race detector")
-			}
-			d, err := gpu.OpenBackend(b, 0)
-			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			sizes := productSizes([]int{1, 2, 7, 8, 17, 32, 63, 64, 65, 127, 128, 129, 256, 257}, 1)
-			if d.Info().ID == "cpu" || b.Name() == "fake" {
-				sizes = productSizes([]int{1, 7, 65}, 29)
-			}
-			newProductTest(t, d).run(sizes)
-		})
-	}
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if raceDetector {
+			t.Skip("left out under the race detector")
+		}
+		sizes := productSizes([]int{1, 2, 7, 8, 17, 32, 63, 64, 65, 127, 128, 129, 256, 257}, 1)
+		if d.Info().ID == "cpu" || b.Name() == "fake" {
+			sizes = productSizes([]int{1, 7, 65}, 29)
+		}
+		newProductTest(t, d).run(sizes)
+	})
 }
 
 const productSide = 257
@@ -292,105 +281,85 @@ func TestMatMulOfInterleavedBatches(t *testing.T) {
 			}
 		}
 	}
-	for _, backend := range backends() {
-		t.Run(backend.Name(), func(t *testing.T) {
-			d, err := gpu.OpenBackend(backend, 0)
-			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
-				place := func(values []float32) (*gpu.Buffer, []byte) {
-					raw := make([]byte, dtype.Bytes(len(values)))
-					if err := tensor.Convert(tensor.FromSlice(values), dtype).ReadBytes(raw); err != nil {
-						t.Fatal(err)
-					}
-					x, err := d.Alloc(int64(len(raw)))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := x.CopyFromHost(raw); err != nil {
-						t.Fatal(err)
-					}
-					return x, raw
+	eachBackend(t, func(t *testing.T, _ kernel.Backend, d *gpu.Device) {
+		for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+			place := func(values []float32) (*gpu.Buffer, []byte) {
+				raw := make([]byte, dtype.Bytes(len(values)))
+				if err := tensor.Convert(tensor.FromSlice(values), dtype).ReadBytes(raw); err != nil {
+					t.Fatal(err)
 				}
-				x, _ := place(a)
-				y, _ := place(b)
-				c, expected := place(want)
-				err := d.Stream().Do(func(s kernel.Stream) error {
-					if err := s.Memset(c.Ptr(), 0xff, c.Size()); err != nil {
-						return err
-					}
-					return s.MatMul(&kernel.MatMulArgs{C: c.Ptr(), A: x.Ptr(), B: y.Ptr(), M: m, K: k, N: n, Batch: batch, Type: dtype, BTransposed: true,
-						AStride: batch * k, BStride: batch * k, CStride: batch * n, ABatchStride: k, BBatchStride: k, CBatchStride: n})
-				})
-				got := make([]byte, len(expected))
-				if err == nil {
-					err = c.CopyToHost(got)
+				x, err := d.Alloc(int64(len(raw)))
+				if err != nil {
+					t.Fatal(err)
 				}
-				if err != nil || string(got) != string(expected) {
-					t.Errorf("%v: differs, %v", dtype, err)
+				if err := x.CopyFromHost(raw); err != nil {
+					t.Fatal(err)
 				}
+				return x, raw
 			}
-		})
-	}
+			x, _ := place(a)
+			y, _ := place(b)
+			c, expected := place(want)
+			err := d.Stream().Do(func(s kernel.Stream) error {
+				if err := s.Memset(c.Ptr(), 0xff, c.Size()); err != nil {
+					return err
+				}
+				return s.MatMul(&kernel.MatMulArgs{C: c.Ptr(), A: x.Ptr(), B: y.Ptr(), M: m, K: k, N: n, Batch: batch, Type: dtype, BTransposed: true,
+					AStride: batch * k, BStride: batch * k, CStride: batch * n, ABatchStride: k, BBatchStride: k, CBatchStride: n})
+			})
+			got := make([]byte, len(expected))
+			if err == nil {
+				err = c.CopyToHost(got)
+			}
+			if err != nil || string(got) != string(expected) {
+				t.Errorf("%v: differs, %v", dtype, err)
+			}
+		}
+	})
 }
 
 // TestMatMulKeepsInfinitiesAndNaNs holds the rows and columns that meet an Inf or a NaN to IEEE 754, whatever a kernel does to its
 // operands, and all others to be finite.
 func TestMatMulKeepsInfinitiesAndNaNs(t *testing.T) {
-	for _, b := range backends() {
-		t.Run(b.Name(), func(t *testing.T) {
-			d, err := gpu.OpenBackend(b, 0)
-			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			side := 768 // where operands are scaled and rounded
-			if d.Info().HostMemory || b.Name() == "fake" {
-				side = 40
-			}
-			inf := float32(math.Inf(1))
-			a, bs := normals(1, side*side), normals(2, side*side)
-			a[3*side+5], a[7*side+9], bs[11*side+13] = inf, float32(math.NaN()), -inf
-			a[21*side], bs[22] = 3e38, 3e38 // their product and some sums overflow
-			x, y := on(t, d, tensor.FromSlice(a, side, side)), on(t, d, tensor.FromSlice(bs, side, side))
-			for _, precision := range []tensor.Precision{tensor.PrecisionFloat32, tensor.PrecisionIEEE, tensor.PrecisionTF32} {
-				got := tensor.MatMulWith(x, y, tensor.MatMulOptions{Precision: precision}).Float32s()
-				for i := range side {
-					for j := range side {
-						v := float64(got[i*side+j])
-						if i != 3 && i != 7 && j != 13 && i != 21 && j != 22 {
-							if math.IsNaN(v) || math.IsInf(v, 0) {
-								t.Fatalf("precision %d: [%d][%d] is %v", precision, i, j, v)
-							}
-							continue
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		side := 768 // where operands are scaled and rounded
+		if d.Info().HostMemory || b.Name() == "fake" {
+			side = 40
+		}
+		inf := float32(math.Inf(1))
+		a, bs := normals(1, side*side), normals(2, side*side)
+		a[3*side+5], a[7*side+9], bs[11*side+13] = inf, float32(math.NaN()), -inf
+		a[21*side], bs[22] = 3e38, 3e38 // their product and some sums overflow
+		x, y := on(t, d, tensor.FromSlice(a, side, side)), on(t, d, tensor.FromSlice(bs, side, side))
+		for _, precision := range []tensor.Precision{tensor.PrecisionFloat32, tensor.PrecisionIEEE, tensor.PrecisionTF32} {
+			got := tensor.MatMulWith(x, y, tensor.MatMulOptions{Precision: precision}).Float32s()
+			for i := range side {
+				for j := range side {
+					v := float64(got[i*side+j])
+					if i != 3 && i != 7 && j != 13 && i != 21 && j != 22 {
+						if math.IsNaN(v) || math.IsInf(v, 0) {
+							t.Fatalf("precision %d: [%d][%d] is %v", precision, i, j, v)
 						}
-						want := 0.0
-						for l := range side {
-							want += float64(a[i*side+l]) * float64(bs[l*side+j])
-						}
-						if math.Abs(math.Abs(want)/math.MaxFloat32-1) < 0.01 {
-							continue // rounded operands may fall on the other side of the overflow
-						}
-						if want = float64(float32(want)); math.IsNaN(want) || math.IsInf(want, 0) {
-							if math.IsNaN(want) != math.IsNaN(v) || !math.IsNaN(v) && v != want {
-								t.Fatalf("precision %d: [%d][%d] is %v, want %v", precision, i, j, v, want)
-							}
-						} else if math.IsNaN(v) || math.IsInf(v, 0) {
+						continue
+					}
+					want := 0.0
+					for l := range side {
+						want += float64(a[i*side+l]) * float64(bs[l*side+j])
+					}
+					if math.Abs(math.Abs(want)/math.MaxFloat32-1) < 0.01 {
+						continue // rounded operands may fall on the other side of the overflow
+					}
+					if want = float64(float32(want)); math.IsNaN(want) || math.IsInf(want, 0) {
+						if math.IsNaN(want) != math.IsNaN(v) || !math.IsNaN(v) && v != want {
 							t.Fatalf("precision %d: [%d][%d] is %v, want %v", precision, i, j, v, want)
 						}
+					} else if math.IsNaN(v) || math.IsInf(v, 0) {
+						t.Fatalf("precision %d: [%d][%d] is %v, want %v", precision, i, j, v, want)
 					}
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 func normals(seed uint64, n int) []float32 {

@@ -22,16 +22,10 @@ func backends() []kernel.Backend {
 	return append(all, cuda.Backend())
 }
 
-// TestOps holds every operation to its row in the table on every backend, as TestOps/cuda/RMSNorm/odd_columns_3x127_F32.
-// A backend without a device is skipped with its reason. No op may leave its device. Under the race detector the kernels
-// of the CPUs are left out, which are slow there and share nothing with what it looks for, and so are long cases.
-func TestOps(t *testing.T) {
-	strictly(t)
+// eachBackend runs f as a subtest for each backend with its first device; a backend without one is skipped with its reason.
+func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Device)) {
 	for _, b := range backends() {
 		t.Run(b.Name(), func(t *testing.T) {
-			if raceDetector && (b.Name() == "go" || b.Name() == "c") {
-				t.Skip("left out under the race detector")
-			}
 			d, err := gpu.OpenBackend(b, 0)
 			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
 				t.Skip(err)
@@ -40,25 +34,38 @@ func TestOps(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			for _, op := range optable.Table() {
-				t.Run(op.Name, func(t *testing.T) {
-					for i, c := range op.Cases {
-						if c.Large || raceDetector && elements(c.Dims) > 1<<16 {
-							continue
-						}
-						t.Run(c.Name(), func(t *testing.T) {
-							if _, err := op.Check(d, c, uint64(i)); err != nil {
-								t.Error(err)
-							}
-						})
-						if d.Err() != nil {
-							t.Fatal(d.Err()) // nothing after this can tell anything
-						}
-					}
-				})
-			}
+			f(t, b, d)
 		})
 	}
+}
+
+// TestOps holds every operation to its row in the table on every backend, as TestOps/cuda/RMSNorm/odd_columns_3x127_F32.
+// No op may leave its device. Under the race detector the kernels of the CPUs are left out, which are slow there and share
+// nothing with what it looks for, and so are long cases.
+func TestOps(t *testing.T) {
+	strictly(t)
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
+			t.Skip("left out under the race detector")
+		}
+		for _, op := range optable.Table() {
+			t.Run(op.Name, func(t *testing.T) {
+				for i, c := range op.Cases {
+					if c.Large || raceDetector && elements(c.Dims) > 1<<16 {
+						continue
+					}
+					t.Run(c.Name(), func(t *testing.T) {
+						if _, err := op.Check(d, c, uint64(i)); err != nil {
+							t.Error(err)
+						}
+					})
+					if d.Err() != nil {
+						t.Fatal(d.Err()) // nothing after this can tell anything
+					}
+				}
+			})
+		}
+	})
 }
 
 func elements(dims []int) int {
