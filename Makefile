@@ -109,7 +109,6 @@ install: build lib ## install command, headers, libraries and vibrant.pc below P
 test: need-go test-go $(if $(HAVE_CC),test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
 	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
 
-
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) test ./...
@@ -134,8 +133,8 @@ else
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./... >/dev/null # its lines name packages without tests
 endif
 
-gpu-bundle: need-go need-cc need-nvcc ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
-	@scripts/make-gpu-bundle.sh
+gpu-bundle: build-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
+	@LDFLAGS="-s -w $(LINK_CUDA)" scripts/make-gpu-bundle.sh
 
 # ---- measure -----------------------------------------------------------------------------------------------------------
 

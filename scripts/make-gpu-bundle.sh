@@ -4,23 +4,22 @@
 #   tests/             the test binaries of every package that can use a GPU, beside its testdata
 #   data/              golden data by other engines, where it is present (VIBRANT_TESTDATA, else shared/data beside the repository)
 #   run.sh             runs it: see run.sh --help
-# CUDA_ARCH chooses the architectures (default: the GPU present, else all).
+# What `make gpu-bundle` runs, with LDFLAGS, after bin/vibrant is built.
 set -euo pipefail
+: "${LDFLAGS:?run make gpu-bundle}"
 cd "$(dirname "$0")/.."
 out=build/gpu-bundle
 rm -rf "$out"
 mkdir -p "$out/tests"
 
-make --no-print-directory build-cuda CUDA_ARCH="${CUDA_ARCH:-}"
 cp -r bin "$out/"
 export CGO_ENABLED=1
-ldflags="-s -w -X github.com/vibrant-ml/vibrant/cuda.library=$(cksum <build/cuda/libvibrant_cuda.a | cut -d ' ' -f 1)" # as in the Makefile
 # The packages with tests that, with these, depend on the CUDA kernels (the test variants of `go list -test`).
 for dir in $(go list -tags cuda -test -f '{{if .ForTest}}{{$d := .Dir}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$d}}{{end}}{{end}}{{end}}' ./... | sort -u); do
     name=$(realpath --relative-to=. "$dir" | tr / -)
     test "$name" = . && name=vibrant
     mkdir -p "$out/tests/$name"
-    go test -tags cuda -c -ldflags "$ldflags" -o "$out/tests/$name/$name.test" "$dir"
+    go test -tags cuda -c -ldflags "$LDFLAGS" -o "$out/tests/$name/$name.test" "$dir"
     if test -d "$dir/testdata"; then cp -r "$dir/testdata" "$out/tests/$name/"; fi
 done
 data=${VIBRANT_TESTDATA:-../shared/data}
