@@ -27,7 +27,12 @@ func chatCommand() *cobra.Command {
 			return withSession(cmd, &m, &g, system, func(model *vibrant.Model, session *vibrant.Session) error {
 				chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
 				if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-					return chat.interactive()
+					lines, err := newLineReader()
+					if err != nil {
+						return err
+					}
+					defer lines.close()
+					return chat.interactive(lines)
 				}
 				return chat.piped()
 			})
@@ -81,12 +86,7 @@ func (c *chat) piped() error {
 }
 
 // interactive reads turns from a terminal. Ctrl-C stops an answer and Ctrl-D leaves; errors of a turn do not end the chat.
-func (c *chat) interactive() error {
-	lines, err := newLineReader()
-	if err != nil {
-		return err
-	}
-	defer lines.close()
+func (c *chat) interactive(lines lineReader) error {
 	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
 	base := context.WithoutCancel(c.cmd.Context())
 	interrupts := make(chan os.Signal, 1)

@@ -88,7 +88,14 @@ func (c *chat) set(args string) error {
 		*p, err = strconv.ParseFloat(value, 64)
 	case *int:
 		*p, err = strconv.Atoi(value)
+		if name == "num_predict" && *p == -1 { // Ollama's "no limit"
+			*p = 0
+		}
 	case **uint64:
+		if value == "-1" { // a random one
+			*p = nil
+			break
+		}
 		var seed uint64
 		seed, err = strconv.ParseUint(value, 10, 64)
 		*p = &seed

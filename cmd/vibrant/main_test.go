@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vibrant-ml/vibrant"
 	"github.com/vibrant-ml/vibrant/internal/testmodel"
 )
 
@@ -251,5 +252,61 @@ func TestTurnsOfSeveralLines(t *testing.T) {
 	}
 	if _, err := readTurn(r); err != io.EOF {
 		t.Errorf("input that ends inside: %v", err)
+	}
+}
+
+// TestCommandsOfAChat types a conversation with every slash command, and holds what is shown against it.
+func TestCommandsOfAChat(t *testing.T) {
+	cmd := chatCommand()
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetContext(t.Context())
+	m := modelFlags{model: reciter(t), device: "cpu", kvType: "auto"}
+	err := withSession(cmd, &m, &generationFlags{g: vibrant.DefaultGeneration()}, "Be brief.", func(model *vibrant.Model, session *vibrant.Session) error {
+		chat := &chat{cmd: cmd, model: model, session: session}
+		for _, turn := range []struct{ line, out, errs string }{
+			{"/set temperature 0", "", ""},
+			{"hi", " Hello, I recite.\n", ""},
+			{"/show history", "user: hi\nassistant:  Hello, I recite.\n", ""},
+			{"/clear", "The conversation is forgotten.\n", ""},
+			{"/show history", "", ""},
+			{"/show system", "Be brief.\n", ""},
+			{"/set system \"Be long.\"", "", ""},
+			{"/show system", "Be long.\n", ""},
+			{"/set parameter num_predict 2", "", ""},
+			{"hi", " Hello,\n", ""},
+			{"/set num_predict -1", "", ""}, // no limit, as Ollama writes it
+			{"/set stop recite", "", ""},
+			{"hi", " Hello, I \n", ""},
+			{"/set seed 7", "", ""},
+			{"/set seed -1", "", ""}, // a random one again
+			{"/set top_k 5", "", ""},
+			{"/show parameters", "top_k              5\n", ""},
+			{"/set top_k many", "", "vibrant: top_k: \"many\" is no number for it\n"},
+			{"/set top_p 2", "", "vibrant: top-p is 2, want 0 to 1\n"},
+			{"/set nothing 1", "", "vibrant: unknown parameter \"nothing\": "},
+			{"/show nothing", "", "vibrant: /show nothing: want info, parameters, system or history\n"},
+			{"/nothing", "", "vibrant: unknown command /nothing: /help lists them\n"},
+			{"/help", "/bye    leave\n", ""},
+			{"/show info", "context", ""},
+		} {
+			out.Reset()
+			errs.Reset()
+			if err := chat.interactive(&scripted{lines: []string{turn.line, "/bye"}}); err != nil {
+				return err
+			}
+			_, shown, _ := strings.Cut(out.String(), "\n") // after the greeting
+			if !strings.Contains(shown, turn.out) || turn.out == "" && shown != "" || !strings.HasPrefix(errs.String(), turn.errs) || turn.errs == "" && errs.Len() > 0 {
+				t.Errorf("%s: %q, %q", turn.line, shown, errs.String())
+			}
+		}
+		if g := session.Generation(); g.Seed != nil || g.MaxTokens != 0 {
+			t.Errorf("seed %v, at most %d tokens", g.Seed, g.MaxTokens)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
