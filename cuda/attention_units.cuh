@@ -122,15 +122,16 @@ struct Unit {
 // ---- Q8_0 -------------------------------------------------------------------------------------------------------------
 // Rows of blocks as the cache has them, 2176 bytes for 16 rows of 128. Products are of whole numbers, exact in F16: scores are
 // scaled by their key's blocks afterwards, weights by their value's before.
-// What lies at an even offset from an aligned address.
+// What lies at an even offset from an aligned address. Nothing beyond it is read, which may be another warp's.
 VB_DEVICE uint2 bytes8(const char *from, int offset) {
     const unsigned *words = reinterpret_cast<const unsigned *>(from + (offset & ~3));
-    const unsigned shift = (unsigned)(offset & 2) * 8, middle = words[1];
-    return make_uint2(__funnelshift_r(words[0], middle, shift), __funnelshift_r(middle, words[2], shift));
+    const unsigned odd = (unsigned)offset >> 1 & 1, shift = 16 * odd, middle = words[1];
+    return make_uint2(__funnelshift_r(words[0], middle, shift), __funnelshift_r(middle, words[1 + odd], shift));
 }
 VB_DEVICE unsigned bytes4(const char *from, int offset) {
     const unsigned *words = reinterpret_cast<const unsigned *>(from + (offset & ~3));
-    return __funnelshift_r(words[0], words[1], (unsigned)(offset & 2) * 8);
+    const unsigned odd = (unsigned)offset >> 1 & 1;
+    return __funnelshift_r(words[0], words[odd], 16 * odd);
 }
 // Two bytes, b + 128 each, as halves b: 0x6400 + u is 1024 + u.
 template <int PICK>
