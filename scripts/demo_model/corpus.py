@@ -320,9 +320,9 @@ def one_turn(rng):
     if r < 0.44:
         fs, weights = fact_list()
         return fact_turn(rng, rng.choices(fs, weights)[0])
-    if r < 0.72:
+    if r < 0.71:
         return finish(rng, skills.skill(rng))
-    if r < 0.92:
+    if r < 0.94:
         return unknown_turn(rng)
     return finish(rng, skills.small_talk(rng))
 

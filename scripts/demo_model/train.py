@@ -3,7 +3,7 @@
 
     train.py --out DIR [--steps N | --minutes M] [--from CHECKPOINT]
 
-It takes about three minutes on one H200. DIR gets demo.gguf, questions.json, tokenizer.json, checkpoint.npz (F16),
+It takes about four minutes on one H200. DIR gets demo.gguf, questions.json, tokenizer.json, checkpoint.npz (F16),
 answers.txt and report.json. The corpus and the first weights follow from --seed; a GPU's sums do not repeat to the last
 bit, so two runs differ slightly.
 """
@@ -235,7 +235,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--steps", type=int, default=3681)
+    ap.add_argument("--steps", type=int, default=5500)
     ap.add_argument("--minutes", type=float, default=0, help="instead of --steps: as many as fit, by the speed of the first ones")
     ap.add_argument("--batch", type=int, default=65536, help="tokens a step")
     ap.add_argument("--lr", type=float, default=0.004, help="of the matrices (Muon)")

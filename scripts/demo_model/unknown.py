@@ -69,6 +69,14 @@ FAMILIES.insert(0, [  # plain sentences of any words
     "What's the name of {name}'s {noun}?", "What are the signs of {topic}?", "How much {topic} is too much?", "What's the chemical symbol of {noun}?", "What's the number of {name}?", "Was {person} a {noun}?", "Who was the first {noun} in {country}?", "Who was the first to {verb} a {noun}?", "What causes {topic}?",
     "Would you {verb} a {noun}?", "Could {name} {verb} in {city}?", "In which year did {person} {verb}?", "The {noun} didn't {verb}, what now?", "Where can one {verb} in {city}?", "Does {name} {verb} a {noun}?", "Tell me a fact about {topic}", "Read me a {noun}", "Explain the rules of {topic}",
 ])
+FAMILIES.insert(1, [  # of the one who asks, of what will be, and sums beyond the rules
+    "Will I {verb}?", "Will I ever {verb} a {noun}?", "Will {name} {verb} tomorrow?", "Am I {adj}?", "Am I {most}?", "Will my {noun} be {adj}?", "Which {noun} am I looking at?", "What {noun} do I have?", "What word did I forget?", "How many {noun}s do I own?", "What will {name} say?",
+    "Which {noun} do I like?", "What am I going to {verb}?", "When will I {verb}?", "Why am I {adj}?", "Where did I put the {noun}?", "Who is the {role} of the {noun}?", "Who is the {role} of {company}?", "Who is the {role} of Vibrant?", "Who is {role} at Vibrant?", "Is there a {role} for Vibrant?",
+    "Which {noun} is the right one?", "Which {topic} is the true one?", "What is going to happen to {name}?", "How will the {noun} be in {year}?", "What's {name} going to do?", "What was the {noun} like?", "How's the {noun} going to be?", "What's {n}.{n2} times {n3}?", "{n}.{n2} - {n3}.{d}", "How much is {n}.{d} and {n2}.{d2}?",
+    "Calculate {n}.{n2} / {n3}", "{n}.{d} plus {n2}", "Define {noun}", "Define {topic} in one sentence", "What is a {person} {noun}?", "What is a {city} {noun}?", "What's the newest {noun} of {company}?", "What's the latest {noun} of {tool}?", "How do I {verb} {noun}s in {tool}?", "How do I {verb} the {noun} in {tool}?",
+    "Does Vibrant support {noun} {noun2}?", "Does Vibrant support {adj} {noun}s?", "Can Vibrant make a {noun}?", "Is Vibrant {adj}?", "How {adj} is Vibrant?",
+])
+ROLES = "owner president director chairman head manager secretary leader founder lawyer accountant captain mascot sponsor investor".split()
 VERBS = "eat drink sleep jump swim dance sing write read paint clean wash cook bake grow plant catch throw carry push pull open close find lose buy sell steal hide seek kiss hug marry meet visit leave forget remember teach learn play win fight kill cure break fix repair burn freeze melt boil cut fold tie climb fly drive ride sail walk wait wake dream think smell hear touch".split()
 MOST = "fastest oldest largest smallest tallest deepest longest cheapest richest strongest heaviest hottest coldest best worst newest most famous|most expensive|most popular|prettiest|highest|strangest|youngest|loudest|rarest".replace(" most", "|most").split("|")
 MOST = [w for m in MOST for w in (m.split() if not m.startswith("most ") else [m])]
@@ -115,7 +123,7 @@ DRAWS = {
     "adj": lambda r: r.choice(ADJ), "pseudo": nonsense, "event": lambda r: r.choice(EVENTS), "year": lambda r: r.randrange(1000, 2030),
     "verb": lambda r: r.choice(VERBS), "most": lambda r: r.choice(MOST), "fake": lambda r: r.choice(FAKE_FORMATS), "letter": lambda r: r.choice("abdeghijklqruvwxyz"),
     "month": lambda r: r.choice(MONTHS), "day": lambda r: r.randrange(1, 29), "company": lambda r: r.choice(COMPANIES), "n": number,
-    "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "near": lambda r: r.choice(NEAR),
+    "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "role": lambda r: r.choice(ROLES), "near": lambda r: r.choice(NEAR),
 }
 
 
