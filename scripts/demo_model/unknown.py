@@ -77,6 +77,13 @@ FAMILIES.insert(1, [  # of the one who asks, of what will be, and sums beyond th
     "Does Vibrant support {noun} {noun2}?", "Does Vibrant support {adj} {noun}s?", "Can Vibrant make a {noun}?", "Is Vibrant {adj}?", "How {adj} is Vibrant?",
 ])
 ROLES = "owner president director chairman head manager secretary leader founder lawyer accountant captain mascot sponsor investor".split()
+FAMILIES.insert(2, [  # words of the project in questions that it does not answer
+    "Who invented {term}?", "When was {term} invented?", "Should I learn {term}?", "Should I learn {term} or {lang}?", "Is {term} better than {tool}?", "Which is better, {term} or {topic}?", "Is {term} hard to learn?", "How old is {term}?", "Write a poem about {term}", "What does {name} think about {term}?",
+    "What is a {noun} {term}?", "What is the {noun} of {term}?", "Define {noun} {term}", "Why is {term} {adj}?", "Who is the {role} of {term}?", "How much is a {adj} {term}?", "Where can I buy {term}?", "Which {company} product has {term}?", "Which book about {term} is the {most}?", "What's the newest {term} of {company}?",
+    "Did {name} see the {term}?", "Did you {verb} the {term}?", "How many {noun}s does {term} have?", "How many {noun}s are in {term}?", "How do I {verb} {term}?", "Who {verb}s the {term}?", "What color is {term}?", "Is {term} a {noun}?", "Was {person} good at {term}?", "history of {term}", "the {term} of {country}",
+    "Translate {term} into {lang}", "How do you say {term} in {lang}?", "What's the {lang} word for {term}?", "what rhymes with {term}", "my {term} is {adj}", "I lost my {term}", "Who is the {role} of the Vibrant {noun}?", "Who is the {role} of the Vibrant project?", "What is the {noun} of the Vibrant project?",
+])
+TERMS = "Go|CUDA|GGUF|softmax|attention|kernel|GPU|Linux|tensor|graph|model|token|tokenizer|transformer|transform|prompt|template|cache|stream|pool|buffer|thread|batch|context|memory|layer|vector|matrix|precision|entropy|sampler|temperature|seed|argmax|word|text|device|driver|compiler|command|flag|error".split("|")
 VERBS = "eat drink sleep jump swim dance sing write read paint clean wash cook bake grow plant catch throw carry push pull open close find lose buy sell steal hide seek kiss hug marry meet visit leave forget remember teach learn play win fight kill cure break fix repair burn freeze melt boil cut fold tie climb fly drive ride sail walk wait wake dream think smell hear touch".split()
 MOST = "fastest oldest largest smallest tallest deepest longest cheapest richest strongest heaviest hottest coldest best worst newest most famous|most expensive|most popular|prettiest|highest|strangest|youngest|loudest|rarest".replace(" most", "|most").split("|")
 MOST = [w for m in MOST for w in (m.split() if not m.startswith("most ") else [m])]
@@ -123,7 +130,7 @@ DRAWS = {
     "adj": lambda r: r.choice(ADJ), "pseudo": nonsense, "event": lambda r: r.choice(EVENTS), "year": lambda r: r.randrange(1000, 2030),
     "verb": lambda r: r.choice(VERBS), "most": lambda r: r.choice(MOST), "fake": lambda r: r.choice(FAKE_FORMATS), "letter": lambda r: r.choice("abdeghijklqruvwxyz"),
     "month": lambda r: r.choice(MONTHS), "day": lambda r: r.randrange(1, 29), "company": lambda r: r.choice(COMPANIES), "n": number,
-    "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "role": lambda r: r.choice(ROLES), "near": lambda r: r.choice(NEAR),
+    "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "role": lambda r: r.choice(ROLES), "term": lambda r: r.choice(TERMS), "near": lambda r: r.choice(NEAR),
 }
 
 
@@ -133,5 +140,5 @@ def unknown(rng, known=frozenset()):
         family = rng.choice(FAMILIES[-2:]) if rng.random() < 0.25 else rng.choice(FAMILIES)
         filler = Filler(rng)
         q = rng.choice(family).format_map(filler)
-        if not any(str(v).lower() in known for v in filler.values()):
+        if not any(str(v).lower() in known for k, v in filler.items() if k != "term"):
             return Turn(q, DECLINE, "unknown", ACCEPT)
