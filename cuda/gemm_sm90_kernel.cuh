@@ -120,28 +120,38 @@ VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)
     const int lane = threadIdx.x % 32, quad = lane % 4;
     const bool pairs = p.n % 2 == 0;
     bool plain = false;
+    // Scales are read before any sum is written, so that the reads are under way together.
+    constexpr int some = 8;
+    int row_shift[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = row + lane / 4 + 8 * h;
-        if (r >= p.m) continue;
-        float *const c = p.c + (int64_t)r * p.n;
-        const int row_shift = p.a_shift[r];
+    for (int h = 0; h < 2; h++) row_shift[h] = row + lane / 4 + 8 * h < p.m ? p.a_shift[row + lane / 4 + 8 * h] : 0;
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const int at = column + 8 * j + 2 * quad;
-            if (at >= p.n) continue;
-            const bool second = at + 1 < p.n;
-            const int shift = row_shift + p.b_shift[at], next = second ? row_shift + p.b_shift[at + 1] : 0;
-            plain |= shift >= gemm_not_finite / 2 || next >= gemm_not_finite / 2;
-            const float x = scale_by_power_of_two(sum[4 * j + 2 * h], -shift);
-            const float y = scale_by_power_of_two(sum[4 * j + 2 * h + 1], -next);
-            if (pairs) {
-                *reinterpret_cast<float2 *>(c + at) = make_float2(x, y);
-            } else {
-                c[at] = x;
-                if (second) c[at + 1] = y;
-            }
+    for (int j0 = 0; j0 < N / 8; j0 += some) {
+        int2 column_shift[some];
+#pragma unroll
+        for (int u = 0; u < some; u++) {
+            const int at = column + 8 * (j0 + u) + 2 * quad;
+            column_shift[u] = make_int2(at < p.n ? p.b_shift[at] : 0, at + 1 < p.n ? p.b_shift[at + 1] : 0);
         }
+#pragma unroll
+        for (int u = 0; u < some; u++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int r = row + lane / 4 + 8 * h, j = j0 + u, at = column + 8 * j + 2 * quad;
+                if (r >= p.m || at >= p.n) continue;
+                float *const c = p.c + (int64_t)r * p.n + at;
+                const bool second = at + 1 < p.n;
+                const int shift = row_shift[h] + column_shift[u].x, next = second ? row_shift[h] + column_shift[u].y : 0;
+                plain |= shift >= gemm_not_finite / 2 || next >= gemm_not_finite / 2;
+                const float x = scale_by_power_of_two(sum[4 * j + 2 * h], -shift);
+                const float y = scale_by_power_of_two(sum[4 * j + 2 * h + 1], -next);
+                if (pairs) {
+                    *reinterpret_cast<float2 *>(c) = make_float2(x, y);
+                } else {
+                    c[0] = x;
+                    if (second) c[1] = y;
+                }
+            }
     }
     if (!__any_sync(all_lanes, plain)) return;
     __syncwarp();

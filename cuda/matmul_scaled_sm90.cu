@@ -6,11 +6,12 @@
 // loses bits, one 2^-39 below is lost: that shows only where a row and a column both span more and their large elements meet small
 // ones alone. A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 //
-// largest_kernel, convert_kernel:
-//   grid     tiles of 64 x 128 of A, then of B, as they are stored
-//   block    256 threads, each 4 columns of every 8th row
-//   shared   the maxima of 8 rows of 128 columns
-//   moves    4 (m k + k n) bytes read each; 2 (two parts: 4) (m k + k n) written by the second
+// convert_kernel, both operands by one:
+//   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an eighth of the
+//            rows; then one row a block of an operand whose rows are scaled, or one a warp of up to 1024 elements
+//   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements at most
+//   shared   the greatest magnitudes of 64 columns
+//   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice, from L2
 //   bound    memory
 
 #include "matmul_scaled_sm90.cuh"
@@ -23,60 +24,30 @@ namespace vb {
 
 namespace {
 
-constexpr int convert_threads = 256;
-constexpr int tile_rows = 64, tile_columns = 128;
-constexpr int rows_apart = convert_threads / 32, rows_each = tile_rows / rows_apart;
+constexpr int convert_threads = 256, convert_warps = convert_threads / 32;
+constexpr int convert_cluster = 8;
+constexpr int strip = 64;             // columns of a cluster
+constexpr int row_of_warp = 1024;     // the longest row that one warp converts
 constexpr int chunk = strided::depth / 2; // of k: so many high parts, then as many low ones
 
 // An operand and what it becomes.
 struct Conversion {
     const float *in;
     half *out;
-    unsigned *largest; // bits of magnitudes: [matrices][rows] where by_k, else [matrices][columns]
-    float2 *scale;     // of the same: see strided::Problem
+    float2 *scale; // [matrices][rows] where by_k, else [matrices][columns]: see strided::Problem
     int64_t stride, batch_stride, out_stride, out_batch_stride;
     int rows, columns, matrices; // as stored
-    bool by_k, vectors;          // rows run along k
+    bool by_k, vectors;          // rows run along k, and are scaled; else columns
 
-    __host__ __device__ int tiles_across() const { return ceil_div(columns, tile_columns); }
-    __host__ __device__ int64_t tiles() const { return (int64_t)ceil_div(rows, tile_rows) * tiles_across(); }
-    __host__ __device__ int64_t blocks() const { return tiles() * matrices; }
+    __host__ __device__ int strips() const { return ceil_div(columns, strip); }
+    __host__ __device__ int64_t clusters() const { return by_k ? 0 : (int64_t)strips() * matrices; }
+    __host__ __device__ int64_t blocks() const { // beside the clusters
+        const int64_t all = by_k ? (int64_t)rows * matrices : 0;
+        return columns > row_of_warp ? all : ceil_div<int64_t>(all, convert_warps);
+    }
 };
 
 #ifdef VB_SM90A
-
-// The block's tile in one of the two operands.
-struct Place {
-    const Conversion &of;
-    int64_t matrix;
-    int row, column; // of this thread's first four elements
-
-    VB_DEVICE Place(const Conversion &a, const Conversion &b) : of(blockIdx.x < a.blocks() ? a : b) {
-        const int64_t block = blockIdx.x < a.blocks() ? blockIdx.x : blockIdx.x - a.blocks();
-        const int tile = int(block % of.tiles());
-        matrix = block / of.tiles();
-        row = tile / of.tiles_across() * tile_rows + threadIdx.x / 32;
-        column = tile % of.tiles_across() * tile_columns + threadIdx.x % 32 * 4;
-    }
-    VB_DEVICE void load(float4 (&x)[rows_each]) const {
-        const float *const in = of.in + matrix * of.batch_stride;
-#pragma unroll
-        for (int i = 0; i < rows_each; i++) {
-            const int r = row + i * rows_apart, left = of.columns - column;
-            x[i] = make_float4(0, 0, 0, 0);
-            if (r >= of.rows) continue;
-            const float *const at = in + r * of.stride + column;
-            if (of.vectors && left >= 4) {
-                x[i] = *reinterpret_cast<const float4 *>(at);
-            } else {
-                if (left > 0) x[i].x = at[0];
-                if (left > 1) x[i].y = at[1];
-                if (left > 2) x[i].z = at[2];
-                if (left > 3) x[i].w = at[3];
-            }
-        }
-    }
-};
 
 constexpr unsigned infinity_bits = 0x7f800000u;
 
@@ -94,6 +65,16 @@ VB_DEVICE float2 scale_of(unsigned largest) {
     const int raised = raise_of(largest);
     return make_float2(power_of_two(-(raised / 2)), power_of_two(-(raised - raised / 2)));
 }
+// Of two parts, k is padded with zeros to whole chunks.
+template <int PARTS>
+VB_DEVICE int padded(int k) {
+    return PARTS == 2 ? ceil_div(k, chunk) * chunk : k;
+}
+// Where element i of k lies; its low part is `chunk` further on.
+template <int PARTS>
+VB_DEVICE int64_t along_k(int i) {
+    return PARTS == 2 ? i / chunk * 2 * chunk + i % chunk : i;
+}
 
 VB_DEVICE unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
@@ -110,86 +91,160 @@ struct Raise {
     VB_DEVICE half low(float x, half high) const { return __float2half_rn(x * first * second - __half2float(high)); }
 };
 
-#endif
-
-__global__ __launch_bounds__(convert_threads) void largest_kernel(const __grid_constant__ Conversion a, const __grid_constant__ Conversion b) {
-#ifdef VB_SM90A
-    __shared__ unsigned most[rows_apart][tile_columns];
-    const Place place(a, b);
-    float4 x[rows_each];
-    place.load(x);
-    const int lane = threadIdx.x % 32;
-    if (place.of.by_k) {
-#pragma unroll
-        for (int i = 0; i < rows_each; i++) {
-            const int row = place.row + i * rows_apart;
-            const unsigned largest = __reduce_max_sync(all_lanes, max(max(magnitude(x[i].x), magnitude(x[i].y)),
-                                                                       max(magnitude(x[i].z), magnitude(x[i].w))));
-            if (lane == 0 && row < place.of.rows) atomicMax(&place.of.largest[place.matrix * place.of.rows + row], largest);
+// Row `row` of all the operand's, by WARPS warps.
+template <int PARTS, int WARPS>
+VB_DEVICE void convert_row(const Conversion &of, int64_t row, unsigned *scratch) {
+    constexpr int held = 8, threads = WARPS * 32;
+    const int thread = threadIdx.x % threads;
+    const int64_t matrix = row / of.rows, at = row - matrix * of.rows;
+    const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
+    half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
+    const auto load = [&](int i) { // elements i .. i + 3
+        float4 x = make_float4(0, 0, 0, 0);
+        const int left = of.columns - i;
+        if (of.vectors && left >= 4) {
+            x = *reinterpret_cast<const float4 *>(in + i);
+        } else {
+            if (left > 0) x.x = in[i];
+            if (left > 1) x.y = in[i + 1];
+            if (left > 2) x.z = in[i + 2];
+            if (left > 3) x.w = in[i + 3];
         }
-        return;
+        return x;
+    };
+    const auto largest = [](float4 x) { return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))); };
+    float4 x[held];
+    unsigned most = 0;
+#pragma unroll
+    for (int h = 0; h < held; h++) x[h] = load((h * threads + thread) * 4);
+#pragma unroll
+    for (int h = 0; h < held; h++) most = max(most, largest(x[h]));
+    if (WARPS > 1)
+        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4) most = max(most, largest(load(i)));
+    most = __reduce_max_sync(all_lanes, most);
+    if (WARPS > 1) {
+        if (thread % 32 == 0) scratch[thread / 32] = most;
+        __syncthreads();
+        most = __reduce_max_sync(all_lanes, scratch[thread % WARPS]);
     }
-    uint4 four = make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int i = 0; i < rows_each; i++) {
-        four.x = max(four.x, magnitude(x[i].x)), four.y = max(four.y, magnitude(x[i].y));
-        four.z = max(four.z, magnitude(x[i].z)), four.w = max(four.w, magnitude(x[i].w));
-    }
-    *reinterpret_cast<uint4 *>(&most[threadIdx.x / 32][lane * 4]) = four;
-    __syncthreads();
-    const int column = place.column - lane * 4 + threadIdx.x;
-    if (threadIdx.x >= tile_columns || column >= place.of.columns) return;
-    unsigned largest = 0;
-#pragma unroll
-    for (int i = 0; i < rows_apart; i++) largest = max(largest, most[i][threadIdx.x]);
-    atomicMax(&place.of.largest[place.matrix * place.of.columns + column], largest);
-#endif
-}
-
-template <int PARTS>
-__global__ __launch_bounds__(convert_threads) void convert_kernel(const __grid_constant__ Conversion a, const __grid_constant__ Conversion b) {
-#ifdef VB_SM90A
-    wait_for_previous_kernel();
-    release_next_kernel();
-    const Place place(a, b);
-    const Conversion &of = place.of;
-    float4 x[rows_each];
-    place.load(x);
-    // Of two parts, k is padded with zeros to whole chunks.
-    const auto padded = [](int size) { return PARTS == 2 ? ceil_div(size, chunk) * chunk : size; };
-    const auto along_k = [](int k) { return PARTS == 2 ? k / chunk * 2 * chunk + k % chunk : k; };
-    const int rows = of.by_k ? of.rows : padded(of.rows), columns = of.by_k ? padded(of.columns) : of.columns;
-    if (place.column >= columns) return;
-    const unsigned *const largest = of.largest + place.matrix * (of.by_k ? of.rows : of.columns);
-    float2 *const scale = of.scale + place.matrix * (of.by_k ? of.rows : of.columns);
-    Raise raise[4];
-    if (!of.by_k)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const bool inside = place.column + e < of.columns;
-            const unsigned bits = inside ? largest[place.column + e] : 0;
-            raise[e] = Raise(bits);
-            if (inside && place.row == 0) scale[place.column + e] = scale_of(bits);
-        }
-#pragma unroll
-    for (int i = 0; i < rows_each; i++) {
-        const int row = place.row + i * rows_apart;
-        if (row >= rows) continue;
-        if (of.by_k) {
-            raise[0] = raise[1] = raise[2] = raise[3] = Raise(largest[row]);
-            if (place.column == 0) scale[row] = scale_of(largest[row]);
-        }
-        const float value[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+    if (thread == 0) of.scale[row] = scale_of(most);
+    const Raise raise(most);
+    const int end = padded<PARTS>(of.columns);
+    const auto store = [&](int i, float4 four) {
+        if (i >= end) return;
+        const float value[4] = {four.x, four.y, four.z, four.w};
         Vec<half, 4> high, low;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            high.at[e] = raise[e].high(value[e]);
-            low.at[e] = raise[e].low(value[e], high.at[e]);
+            high.at[e] = raise.high(value[e]);
+            if (PARTS == 2) low.at[e] = raise.low(value[e], high.at[e]);
         }
-        half *const to = of.out + place.matrix * of.out_batch_stride +
-                         (of.by_k ? row * of.out_stride + along_k(place.column) : along_k(row) * of.out_stride + place.column);
+        half *const to = out + along_k<PARTS>(i);
         *reinterpret_cast<Vec<half, 4> *>(to) = high;
-        if (PARTS == 2) *reinterpret_cast<Vec<half, 4> *>(to + (of.by_k ? chunk : chunk * of.out_stride)) = low;
+        if (PARTS == 2) *reinterpret_cast<Vec<half, 4> *>(to + chunk) = low;
+    };
+#pragma unroll
+    for (int h = 0; h < held; h++) store((h * threads + thread) * 4, x[h]);
+    if (WARPS > 1)
+        for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(i, load(i));
+}
+
+// Strip `index` of all the operand's, by a cluster; `scratch` holds zeros.
+template <int PARTS>
+VB_DEVICE void convert_strip(const Conversion &of, int64_t index, unsigned *scratch) {
+    constexpr int held = 32, some = 8; // rows that a thread has at once
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = padded<PARTS>(of.rows);
+    const unsigned rank = sm90::cluster_rank();
+    const int64_t matrix = index / of.strips();
+    const int column = int(index - matrix * of.strips()) * strip + lane * 2;
+    const int each = ceil_div(end, convert_cluster), first = (int)rank * each + warp, last = smaller(((int)rank + 1) * each, end);
+    const float *const in = of.in + matrix * of.batch_stride + column;
+    half *const out = of.out + matrix * of.out_batch_stride + column;
+    const bool inside = column < of.columns, both = column + 1 < of.columns;
+    const auto load = [&](int row) {
+        float2 x = make_float2(0, 0);
+        if (!inside || row >= last || row >= of.rows) return x;
+        const float *const at = in + row * of.stride;
+        if (of.vectors && both) return *reinterpret_cast<const float2 *>(at);
+        x.x = at[0];
+        if (both) x.y = at[1];
+        return x;
+    };
+    uint2 most = make_uint2(0, 0);
+    const auto add = [&](float2 x) { most = make_uint2(max(most.x, magnitude(x.x)), max(most.y, magnitude(x.y))); };
+    float2 x[held];
+#pragma unroll
+    for (int i = 0; i < held; i++) x[i] = load(first + i * convert_warps);
+#pragma unroll
+    for (int i = 0; i < held; i++) add(x[i]);
+    for (int row = first + held * convert_warps; row < last; row += some * convert_warps) {
+        float2 y[some];
+#pragma unroll
+        for (int i = 0; i < some; i++) y[i] = load(row + i * convert_warps);
+#pragma unroll
+        for (int i = 0; i < some; i++) add(y[i]);
+    }
+    atomicMax(&scratch[lane * 2], most.x);
+    atomicMax(&scratch[lane * 2 + 1], most.y);
+    sm90::cluster_sync();
+    most = make_uint2(0, 0);
+#pragma unroll
+    for (int r = 0; r < convert_cluster; r++) {
+        const unsigned remote = sm90::remote_address(&scratch[lane * 2], r);
+        most.x = max(most.x, sm90::load_remote_word(remote)), most.y = max(most.y, sm90::load_remote_word(remote + 4));
+    }
+    if (rank == 0 && warp == 0) {
+        float2 *const scale = of.scale + matrix * of.columns + column;
+        if (inside) scale[0] = scale_of(most.x);
+        if (both) scale[1] = scale_of(most.y);
+    }
+    const Raise raise[2] = {Raise(most.x), Raise(most.y)};
+    const auto store = [&](int row, float2 two) {
+        if (!inside || row >= last) return;
+        const Vec<half, 2> high = {{raise[0].high(two.x), raise[1].high(two.y)}};
+        half *const to = out + along_k<PARTS>(row) * of.out_stride;
+        *reinterpret_cast<Vec<half, 2> *>(to) = high;
+        if (PARTS == 2)
+            *reinterpret_cast<Vec<half, 2> *>(to + chunk * of.out_stride) = {
+                {raise[0].low(two.x, high.at[0]), raise[1].low(two.y, high.at[1])}};
+    };
+#pragma unroll
+    for (int i = 0; i < held; i++) store(first + i * convert_warps, x[i]);
+    for (int row = first + held * convert_warps; row < last; row += some * convert_warps) {
+        float2 y[some];
+#pragma unroll
+        for (int i = 0; i < some; i++) y[i] = load(row + i * convert_warps);
+#pragma unroll
+        for (int i = 0; i < some; i++) store(row + i * convert_warps, y[i]);
+    }
+    sm90::cluster_sync(); // others may still read this block's maxima
+}
+
+#endif
+
+template <int PARTS>
+__global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __grid_constant__ Conversion a,
+                                                                     const __grid_constant__ Conversion b) {
+#ifdef VB_SM90A
+    __shared__ __align__(8) unsigned scratch[strip];
+    if (threadIdx.x < strip) scratch[threadIdx.x] = 0;
+    __syncthreads();
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t cluster = blockIdx.x / convert_cluster, clusters = a.clusters() + b.clusters();
+    if (cluster < clusters) {
+        convert_strip<PARTS>(cluster < a.clusters() ? a : b, cluster < a.clusters() ? cluster : cluster - a.clusters(), scratch);
+        return;
+    }
+    int64_t block = blockIdx.x - clusters * convert_cluster;
+    const Conversion &of = block < a.blocks() ? a : b;
+    if (block >= a.blocks()) block -= a.blocks();
+    if (block >= of.blocks()) return;
+    if (of.columns > row_of_warp) {
+        convert_row<PARTS, convert_warps>(of, block, scratch);
+    } else {
+        const int64_t row = block * convert_warps + threadIdx.x / 32;
+        if (row < (int64_t)of.rows * of.matrices) convert_row<PARTS, 1>(of, row, scratch);
     }
 #endif
 }
@@ -223,22 +278,19 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     b.in = (const float *)x.b, b.stride = x.b_stride, b.batch_stride = x.b_batch_stride, b.by_k = x.b_transposed;
     b.rows = (int)(b.by_k ? x.n : x.k), b.columns = (int)(b.by_k ? x.k : x.n), b.matrices = b_shared ? 1 : (int)x.batch;
     b.vectors = rows_of_vectors<float>(x.b, x.b_stride, x.b_batch_stride);
-    if (a.blocks() + b.blocks() > INT32_MAX) return VB_UNSUPPORTED;
+    const int64_t whole = a.clusters() + b.clusters() + ceil_div<int64_t>(a.blocks() + b.blocks(), convert_cluster);
+    const int64_t blocks = whole * convert_cluster;
+    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
 
-    const int64_t sides = x.m * a.matrices + x.n * b.matrices, largest_bytes = align256(sides * 4);
     char *memory = nullptr;
     plan_operand(a, parts, memory), plan_operand(b, parts, memory);
-    if (workspace((void **)&memory, (memory - (char *)nullptr) + largest_bytes + sides * (int64_t)sizeof(float2), stream) != VB_OK) return VB_UNSUPPORTED;
+    const int64_t scales = (x.m * a.matrices + x.n * b.matrices) * (int64_t)sizeof(float2);
+    if (workspace((void **)&memory, (memory - (char *)nullptr) + scales, stream) != VB_OK) return VB_UNSUPPORTED;
     const strided::Operand a_scaled = plan_operand(a, parts, memory), b_scaled = plan_operand(b, parts, memory);
-    a.largest = (unsigned *)memory;
-    b.largest = a.largest + x.m * a.matrices;
-    a.scale = (float2 *)(memory + largest_bytes);
+    a.scale = (float2 *)memory;
     b.scale = a.scale + x.m * a.matrices;
-
-    const unsigned blocks = (unsigned)(a.blocks() + b.blocks());
-    VB_TRY(vb_cuda_memset(memory, 0, largest_bytes, stream));
-    VB_TRY(launch(stream, blocks, convert_threads, 0, largest_kernel, a, b));
-    VB_TRY(launch_overlapped(stream, blocks, convert_threads, 0, parts == 2 ? convert_kernel<2> : convert_kernel<1>, a, b));
+    VB_TRY(launch_cluster(stream, convert_cluster, (unsigned)blocks, convert_threads, 0,
+                          parts == 2 ? convert_kernel<2> : convert_kernel<1>, a, b));
 
     strided::Problem<float> p = {};
     p.c = (float *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
@@ -250,12 +302,15 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     p.a = a.in, p.b = b.in;
     p.a_row = x.a_transposed ? 1 : x.a_stride, p.a_term = x.a_transposed ? x.a_stride : 1, p.a_batch = x.a_batch_stride;
     p.b_term = x.b_transposed ? 1 : x.b_stride, p.b_column = x.b_transposed ? x.b_stride : 1, p.b_batch = x.b_batch_stride;
-    const bool wide = tf32 && strided::wide_tiles(x, stream);
+    // The widest tiles that take no more time; narrow ones where these are too few to occupy the multiprocessors.
+    const int64_t tiles = ceil_div<int64_t>(x.m, strided::tile_m) * ceil_div<int64_t>(x.n, 128) * x.batch;
+    const int width = strided::wide_tiles(x, stream) ? 256 : 4 * tiles > 3 * multiprocessors(stream) ? 128 : 64;
     return with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
         if (!tf32) return strided::launch_matmul<half, float, 128, A_MN, B_MN, 2>(a_scaled, b_scaled, VB_F16, p, stream);
-        return wide ? strided::launch_matmul<half, float, 256, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
-                    : strided::launch_matmul<half, float, 128, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream);
+        return width == 256   ? strided::launch_matmul<half, float, 256, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
+               : width == 128 ? strided::launch_matmul<half, float, 128, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
+                              : strided::launch_matmul<half, float, 64, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream);
     });
 }
 

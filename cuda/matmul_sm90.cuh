@@ -115,21 +115,32 @@ VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N /
         of_row[h] = r < p.m ? a_scale[r] : make_float2(0, 0);
     }
     bool plain = false;
+    // Scales of some columns are read before any sum is written: one by one, between writes that might change them for all the
+    // compiler knows, they took longer than the product of 128 x 256 x 2048.
+    constexpr int some = 8;
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const int at = column + 8 * j + 2 * quad;
-        const float2 first = at < p.n ? b_scale[at] : make_float2(0, 0), second = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
+    for (int j0 = 0; j0 < N / 8; j0 += some) {
+        float2 first[some], second[some];
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float x = sum[4 * j + 2 * h] * (of_row[h].x * first.x) * (of_row[h].y * first.y);
-            const float y = sum[4 * j + 2 * h + 1] * (of_row[h].x * second.x) * (of_row[h].y * second.y);
-            plain |= x != x || y != y;
-            if (row + lane / 4 + 8 * h >= p.m) continue;
-            if (p.c_vectors && at + 2 <= p.n) {
-                *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
-            } else {
-                if (at < p.n) c[h][at] = x;
-                if (at + 1 < p.n) c[h][at + 1] = y;
+        for (int u = 0; u < some; u++) {
+            const int at = column + 8 * (j0 + u) + 2 * quad;
+            first[u] = at < p.n ? b_scale[at] : make_float2(0, 0), second[u] = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
+        }
+#pragma unroll
+        for (int u = 0; u < some; u++) {
+            const int j = j0 + u, at = column + 8 * j + 2 * quad;
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float x = sum[4 * j + 2 * h] * (of_row[h].x * first[u].x) * (of_row[h].y * first[u].y);
+                const float y = sum[4 * j + 2 * h + 1] * (of_row[h].x * second[u].x) * (of_row[h].y * second[u].y);
+                plain |= x != x || y != y;
+                if (row + lane / 4 + 8 * h >= p.m) continue;
+                if (p.c_vectors && at + 2 <= p.n) {
+                    *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
+                } else {
+                    if (at < p.n) c[h][at] = x;
+                    if (at + 1 < p.n) c[h][at + 1] = y;
+                }
             }
         }
     }
