@@ -50,6 +50,14 @@ __global__ void __launch_bounds__(max_row_threads)
 #pragma unroll
     for (int v = 0; v < PER_THREAD; v++)
         if (first + v * stride < vectors) x[v] = source[first + v * stride];
+    // A vector a thread is the plan for few rows: nothing else hides how long parameters take to come.
+    constexpr bool early = PER_THREAD == 1;
+    float w[V::size], b[V::size];
+    const auto load_parameters = [&](int vector) {
+        load_parameter<V>(w, weight, vector, 1.0f);
+        load_parameter<V>(b, bias, vector, 0.0f);
+    };
+    if (early && first < vectors) load_parameters(first);
 #pragma unroll
     for (int v = 0; v < PER_THREAD; v++)
         if (first + v * stride < vectors)
@@ -72,9 +80,7 @@ __global__ void __launch_bounds__(max_row_threads)
 #pragma unroll
     for (int v = 0; v < PER_THREAD; v++)
         if (first + v * stride < vectors) {
-            float w[V::size], b[V::size];
-            load_parameter<V>(w, weight, first + v * stride, 1.0f);
-            load_parameter<V>(b, bias, first + v * stride, 0.0f);
+            if (!early) load_parameters(first + v * stride);
 #pragma unroll
             for (int e = 0; e < V::size; e++)
                 x[v].at[e] = from_float<T>((to_float(x[v].at[e]) - mean) * scale * w[e] + b[e]);
@@ -165,7 +171,7 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         using T = decltype(zero);
         T *const o = (T *)out;
         const T *const x = (const T *)in;
-        const RowPlan plan = plan_rows<T>(rows, cols, aligned16(out, in, weight, bias), stream);
+        const RowPlan plan = plan_rows<T>(rows, cols, aligned16(out, in, weight, bias), stream, max_row_threads); // two reductions
         if (plan.in_registers)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,

@@ -53,17 +53,18 @@ struct RowPlan {
     int64_t chunks;
 };
 
+// block_vectors: which a block has before a cluster shares them, which takes time for each reduction.
 template <class T>
-inline RowPlan plan_rows(int64_t rows, int64_t cols, bool aligned, vb_stream *stream) {
+inline RowPlan plan_rows(int64_t rows, int64_t cols, bool aligned, vb_stream *stream, int64_t block_vectors = 512) {
     constexpr int width = Wide<T>::size;
     RowPlan plan = {false, false, 1, looped_threads, 1, ceil_div(cols, row_chunk)};
     const int sms = multiprocessors(stream);
     const int64_t vectors = cols / width;
     int64_t part = vectors;
     if (capability(stream) >= 90) {
-        // More blocks a row while they do not fill the GPU and keep at least 256 vectors each.
+        // More blocks a row while they do not fill the GPU and have more vectors each.
         while (plan.cluster < max_cluster &&
-               (part > 4 * max_row_threads || (part > 512 && rows * plan.cluster * 2 <= sms))) {
+               (part > 4 * max_row_threads || (part > block_vectors && rows * plan.cluster * 2 <= sms))) {
             plan.cluster *= 2;
             part = ceil_div<int64_t>(vectors, plan.cluster);
         }
