@@ -31,6 +31,21 @@
 //   what bringing them there ahead of time could gain
 //   a kernel that waits already goes on 0.2 us after the one before it; a step that loads, adds up and stores 1024 floats
 //   takes 0.85 us from kernel to kernel, and 1.23 us between barriers of all blocks in one persistent kernel
+//   slower: all layers as one persistent kernel. A block an SM: a warp that fetched the tiles of the whole token, in order, to
+//   rings of three tiles for each of 16 warps (162 KiB); x, q, k, v and h passed on as values that are their own flags, without
+//   barriers of all blocks. us a layer, graphs at 100 positions without the vocabulary, these kernels first: 0.5B 17.3 and
+//   16.9, 1.5B 23.1 and 24.5, 3B 26.4 and 30.7, 7B 48.8 and 60.3; a layer of a 256-wide model 15.2 and 12.7. The reasons:
+//     messages wait behind weights. One step in which every block hears 2048 floats and tells 16 takes 1,360 cycles by itself,
+//     3,350 while 36 KiB of tiles are on their way to each SM (3.8 TB/s, by a clock of 1.98 GHz), 6,600 with 72 and 12,900 with
+//     144; of 11008 floats 2,880, and 5,980 with 36 KiB. What is fetched early to hide the steps makes them longer: with 8
+//     tiles a warp asked for in the L2 ahead instead of 2 the 3B took 47 us a layer instead of 37
+//     it was not the memory: with the weights of one layer for all, which the L2 nearly holds, 31.5 us (these kernels 26.3). Of
+//     a block's cycles, in one traced run, two fifths waited for messages, a quarter multiplied, a fifth quantized: 2,000 for
+//     one tile a warp
+//     code: a loop over one inlined product 30.7, the same product called as a function 37.6. 17 warps have 96 registers each,
+//     which spilled; 16 warps of 128 were not measured
+//     polls: of all that a lane misses at once; 64 ns of sleep between them changes nothing, one lane that polls for its warp
+//     makes 31.9 of 30.7
 //   slower: starting the next kernel before x is asked for; a first pass over no data to have the instructions at hand; a
 //   second item for some blocks of norm_qkv instead of 144 blocks (7B 630); long and short kernels in turn (7B 558)
 //
