@@ -346,8 +346,9 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
  *
  * With vb_attention these make a layer in five operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
  * vb_norm_swiglu, vb_linear_add (down). Each equals the operations named in its formula, to the accuracy of vb_linear. A
- * device runs it as one kernel where it has one (CUDA: packed weights and n = 1, a token), else as those operations, for
- * which the caller provides memory: `normed`, `product` and the like, whose contents are undefined afterwards. */
+ * device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before where n > 1), else as
+ * those operations, for which the caller provides memory: `normed`, `product` and the like, whose contents are undefined
+ * afterwards. */
 
 /* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,

@@ -19,12 +19,12 @@ struct LinearArgs {
     int64_t n, rows, cols;
 };
 
-// What may be done in the same kernel where n = 1.
+// What may be done in the same kernel with packed weights.
 struct LinearExtra {
     bool with_norm; // multiply rms_norm(x, norm, eps) instead of x
     const float *norm;
     float eps;
-    const float *add; // [rows] that are added to y, or null; may be y
+    const float *add; // [n][rows] that are added to y, or null; may be y
 };
 
 // Stored F32, F16 or BF16 weights in rows of whole vectors, n = 1 (linear_row.cu).
@@ -36,12 +36,24 @@ vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dty
 // The rows of x that linear_packed takes in one pass over the weights.
 constexpr int packed_batch = 32;
 
-// Packed weights, n <= packed_batch, capability 7.5 and up; VB_UNSUPPORTED where sums do not fit in shared memory
+// Packed weights, n <= packed_batch, capability 7.5 and up; VB_UNSUPPORTED for more, or where sums do not fit in shared memory
 // (linear_packed.cu).
-vb_status linear_packed(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status linear_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
-// Packed weights, any n, capability 7.5 and up (linear_prefill.cu).
-vb_status linear_prefill(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+// norm_qkv and norm_swiglu for such weights and n (packed_qkv.cu, packed_swiglu.cu).
+vb_status packed_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
+vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight &gate, const vb_weight &up,
+                             int64_t n, vb_stream *stream);
+
+// Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv, to q, k_new and v_new:
+// n up to 4096, all weights packed.
+vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
+vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
+                              vb_stream *stream);
+vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
+
+// The one of these that is fastest for n (linear.cu).
+vb_status linear_of_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
 // Stored weights of any type but F32, any n, on tensor cores of 16-bit floats; capability 7.5 and up, 8.0 for BF16
 // (linear_gemm.cu).

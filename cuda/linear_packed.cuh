@@ -15,35 +15,70 @@
 
 namespace vb {
 
-// x of one tile, `tokens` rows of it, as operand B, one token a column: everything in the order in which lanes
-// (g = token % 8, t) read it.
-//   values  [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16
-//   sums    [tokens / 8][g][t]: 2^-6 times the sums over the elements of a scale, each as two F16 numbers, high and low:
-//           small: {high 0..3, low 0..3} by two;  k4: high 0..7 by two, low;  k6: high 0..7, 8..15 by two, low
-template <class Block>
+// x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column: everything in the order in which
+// lanes (g = token % 8, t) read it. Every type of this depth reads the same.
+//   values   [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16, each row
+//            of the tile scaled by a power of two so that nothing overflows
+//   sums32   [tokens / 8][g][t]: 2^-6 times the sums over 32 elements, each as two F16 numbers, high and low:
+//            {high 0..3, low 0..3} by two where there are 4; high 0..7 by two, low where there are 8
+//   sums16   [tokens / 8][g][t]: where the depth is 256, the same over 16: high 0..7, 8..15 by two, low
+//   inverse  [tokens]: 1 / scale
+//   squares  [tokens]: the sum of squares of the row's elements before they were multiplied by a norm's weights
+template <int DEPTH>
 struct ActivationTile {
-    using P = Packed<Block>;
-    static constexpr int sum_words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
-    static constexpr int sum_bytes = 16 * sum_words;              // of a token
-    static constexpr int token_bytes = 2 * P::depth + sum_bytes;
-    static constexpr int zero = P::bits == 8 ? 128 : P::zero;     // what is subtracted from the codes of operand A
+    static constexpr bool deep = DEPTH == 256;
+    // Offsets and sizes in bytes of a token.
+    static constexpr int sums32 = 2 * DEPTH, sums16 = sums32 + (deep ? 32 : 16), inverse = sums16 + (deep ? 64 : 0);
+    static constexpr int squares = inverse + 4, token_bytes = squares + 4;
 
-    // Writes the elements k..k+3 of a token, k < depth, `tokens` being a multiple of 8. A warp has neighbours.
-    static VB_DEVICE void write(uint8_t *out, float4 x, float scale, int k, int token, int tokens) {
+    // One warp writes row `token`; v are 4 elements of each 128 a lane, multiplied by norm if that is given.
+    static VB_DEVICE void write(uint8_t *out, float4 (&v)[DEPTH / 128], const float4 (&norm)[DEPTH / 128], bool with_norm, int lane,
+                                int token, int tokens) {
+        uint32_t most = 0; // as integers, NaN is the greatest magnitude
+        float square = 0;
+#pragma unroll
+        for (int i = 0; i < DEPTH / 128; i++) {
+            float4 &e = v[i];
+            if (with_norm) {
+                square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
+                e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
+            }
+            most = larger(most, larger(larger(__float_as_uint(fabsf(e.x)), __float_as_uint(fabsf(e.y))),
+                                       larger(__float_as_uint(fabsf(e.z)), __float_as_uint(fabsf(e.w)))));
+        }
+        if (with_norm) square = warp_reduce<Sum>(square);
+        const float scale = power_of_two_scale(__uint_as_float(warp_most(most)));
+        if (lane == 0) {
+            reinterpret_cast<float *>(out + inverse * tokens)[token] = 1.0f / scale;
+            reinterpret_cast<float *>(out + squares * tokens)[token] = square;
+        }
+#pragma unroll
+        for (int i = 0; i < DEPTH / 128; i++) write_four(out, v[i], scale, 128 * i + 4 * lane, token, tokens);
+    }
+
+private:
+    // The elements k..k+3, by all lanes of a warp together.
+    static VB_DEVICE void write_four(uint8_t *out, float4 x, float scale, int k, int token, int tokens) {
         const Vec<half, 4> v = {__float2half_rn(x.x * scale), __float2half_rn(x.z * scale), __float2half_rn(x.y * scale),
                                 __float2half_rn(x.w * scale)};
         *reinterpret_cast<Vec<half, 4> *>(out + k / 32 * 64 * tokens + token * 64 + k / 4 % 4 * 16 + k / 16 % 2 * 8) = v;
         float sum = (__half2float(v.at[0]) + __half2float(v.at[1])) + (__half2float(v.at[2]) + __half2float(v.at[3]));
-        constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
-#pragma unroll
-        for (int o = 1; o < lanes; o <<= 1) sum += __shfl_xor_sync(all_lanes, sum, o);
-        if (threadIdx.x % lanes != 0) return;
-        sum *= 0.015625f;
-        const half high = __float2half_rn(sum), low = __float2half_rn(sum - __half2float(high));
-        const int s = k / (4 * lanes);
-        const int at = P::small ? s : P::k4 ? s / 2 * 4 + s % 2 : s % 8 / 2 * 8 + s / 8 * 2 + s % 2;
-        half *sums = reinterpret_cast<half *>(out + P::depth * 2 * tokens + token * sum_bytes) + at;
-        sums[0] = high, sums[P::k4 ? 2 : 4] = low;
+        const auto put = [&](half *sums, int high_at, int low_at) {
+            const float part = sum * 0.015625f;
+            const half high = __float2half_rn(part);
+            sums[high_at] = high, sums[low_at] = __float2half_rn(part - __half2float(high));
+        };
+        sum += __shfl_xor_sync(all_lanes, sum, 1);
+        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        if (deep && k % 16 == 0) {
+            const int s = k / 16, at = s % 8 / 2 * 8 + s / 8 * 2 + s % 2;
+            put(reinterpret_cast<half *>(out + sums16 * tokens + token * 64), at, at + 4);
+        }
+        sum += __shfl_xor_sync(all_lanes, sum, 4);
+        if (k % 32 == 0) {
+            const int s = k / 32, at = deep ? s / 2 * 4 + s % 2 : s;
+            put(reinterpret_cast<half *>(out + sums32 * tokens + token * (deep ? 32 : 16)), at, at + (deep ? 2 : 4));
+        }
     }
 };
 
@@ -53,13 +88,17 @@ constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
 template <class Block>
 struct WeightTile {
     using P = Packed<Block>;
-    using X = ActivationTile<Block>;
-    const LaneTile<Block> &w;
+    static constexpr int zero = P::bits == 8 ? 128 : P::zero; // what is subtracted from the codes of operand A
+    LaneTile<Block> w;
     uint32_t v[2][P::bits == 4 ? 1 : P::values];
     uint32_t bytes[2][P::small ? 1 : 4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: + 128, in packed order
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
 
-    VB_DEVICE explicit WeightTile(const LaneTile<Block> &w) : w(w) {
+    // From a tile in shared memory, which may be overwritten afterwards.
+    VB_DEVICE void load(const uint8_t *tile, int lane) {
+        w.template load<false>(tile, lane);
+    }
+    VB_DEVICE void prepare() {
         if constexpr (P::bits != 4) P::unpack(v[0], w.words), P::unpack(v[1], w.words + P::words);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -126,51 +165,70 @@ struct WeightTile {
     }
     // What the subtrahend of row g + 8 r is multiplied by.
     VB_DEVICE float subtract(int r) const {
-        if constexpr (P::small) return -X::zero * 64.0f;
+        if constexpr (P::small) return -zero * 64.0f;
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
-        else return half_bits(w.d[r]) * (-X::zero * 64.0f);
+        else return half_bits(w.d[r]) * (-zero * 64.0f);
     }
 
-    // sum[j] += the rows g, g + 8 by the tokens 8 j + 2 t, + 1.
-    template <int TOKENS>
-    VB_DEVICE void multiply(float (&sum)[TOKENS / 8][4], const uint8_t *x, int lane) const {
-        const uint4 *values = reinterpret_cast<const uint4 *>(x) + lane;
+};
+
+// sum[p][j] += the rows g, g + 8 of tile p by the tokens 8 j + 2 t, + 1.
+template <int TOKENS, int PARTS, class Block>
+VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const WeightTile<Block> (&w)[PARTS], const uint8_t *x, int lane) {
+    using P = Packed<Block>;
+    using X = ActivationTile<P::depth>;
+    const uint4 *values = reinterpret_cast<const uint4 *>(x) + lane;
+    float tile[PARTS][TOKENS / 8][4] = {};
 #pragma unroll
-        for (int b = 0; b < P::depth / 32; b++) {
-            uint32_t a[2][4];
-            float s[2][2];
+    for (int b = 0; b < P::depth / 32; b++) {
+        uint32_t a[PARTS][2][4];
+        float s[PARTS][2][2];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                operand(a[h], 2 * b + h);
-                s[h][0] = scale(0, 2 * b + h), s[h][1] = scale(1, 2 * b + h);
+                w[p].operand(a[p][h], 2 * b + h);
+                s[p][h][0] = w[p].scale(0, 2 * b + h), s[p][h][1] = w[p].scale(1, 2 * b + h);
             }
 #pragma unroll
-            for (int j = 0; j < TOKENS / 8; j++) {
-                const uint4 in = values[(b * (TOKENS / 8) + j) * 32];
+        for (int j = 0; j < TOKENS / 8; j++) {
+            const uint4 in = values[(b * (TOKENS / 8) + j) * 32];
+#pragma unroll
+            for (int p = 0; p < PARTS; p++) {
                 float c[2][4] = {};
-                mma_16x8x16(c[0], a[0], in.x, in.y, half());
-                mma_16x8x16(c[P::k6], a[1], in.z, in.w, half());
+                mma_16x8x16(c[0], a[p][0], in.x, in.y, half());
+                mma_16x8x16(c[P::k6], a[p][1], in.z, in.w, half());
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    sum[j][e] = fmaf(s[0][e >> 1], c[0][e], sum[j][e]);
-                    if constexpr (P::k6) sum[j][e] = fmaf(s[1][e >> 1], c[1][e], sum[j][e]);
+                    tile[p][j][e] = fmaf(s[p][0][e >> 1], c[0][e], tile[p][j][e]);
+                    if constexpr (P::k6) tile[p][j][e] = fmaf(s[p][1][e >> 1], c[1][e], tile[p][j][e]);
                 }
             }
         }
-        uint32_t a[4];
-        subtrahend(a, lane & 3);
-        const float f[2] = {subtract(0), subtract(1)};
+    }
+    uint32_t a[PARTS][4];
+    float f[PARTS][2];
 #pragma unroll
-        for (int j = 0; j < TOKENS / 8; j++) {
-            const uint32_t *in = reinterpret_cast<const uint32_t *>(x + P::depth * 2 * TOKENS) + (32 * j + lane) * X::sum_words;
+    for (int p = 0; p < PARTS; p++) w[p].subtrahend(a[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
+        const uint32_t *from = reinterpret_cast<const uint32_t *>(x + (P::k6 ? X::sums16 : X::sums32) * TOKENS) + (32 * j + lane) * words;
+        uint32_t in[words];
+#pragma unroll
+        for (int i = 0; i < words; i++) in[i] = from[i];
+        const float2 inverse = *reinterpret_cast<const float2 *>(x + X::inverse * TOKENS + (8 * j + 2 * (lane & 3)) * 4);
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
             float c[4] = {};
-            mma_16x8x16(c, a, in[0], P::small ? 0 : in[P::small ? 0 : 1], half());
-            if constexpr (P::k6) mma_16x8x16(c, a, in[2], in[3], half());
+            mma_16x8x16(c, a[p], in[0], P::small ? 0 : in[P::small ? 0 : 1], half());
+            if constexpr (P::k6) mma_16x8x16(c, a[p], in[2], in[3], half());
 #pragma unroll
-            for (int e = 0; e < 4; e++) sum[j][e] = fmaf(f[e >> 1], c[e], sum[j][e]);
+            for (int e = 0; e < 4; e++)
+                sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x, fmaf(f[p][e >> 1], c[e], tile[p][j][e]), sum[p][j][e]);
         }
     }
-};
+}
 
 } // namespace vb
 #endif

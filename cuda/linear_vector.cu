@@ -96,14 +96,14 @@ extern "C" {
 
 vb_status vb_cuda_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
                               float *, int64_t n, vb_stream *stream) {
-    if (n != 1 || w->layout != VB_PACKED || !aligned16(x, norm)) return VB_UNSUPPORTED;
-    return linear_vector({y, x, w->data, bias, n, w->rows, w->cols}, {true, norm, eps, nullptr}, w->type, stream);
+    if (w->layout != VB_PACKED || !aligned16(x, norm)) return VB_UNSUPPORTED;
+    return vb::linear_of_packed({y, x, w->data, bias, n, w->rows, w->cols}, {true, norm, eps, nullptr}, w->type, stream);
 }
 
 vb_status vb_cuda_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *,
                              int64_t n, vb_stream *stream) {
-    if (n != 1 || w->layout != VB_PACKED || !aligned16(x)) return VB_UNSUPPORTED;
-    return linear_vector({sum, x, w->data, bias, n, w->rows, w->cols}, {false, nullptr, 0, a}, w->type, stream);
+    if (w->layout != VB_PACKED || !aligned16(x)) return VB_UNSUPPORTED;
+    return vb::linear_of_packed({sum, x, w->data, bias, n, w->rows, w->cols}, {false, nullptr, 0, a}, w->type, stream);
 }
 
 } // extern "C"

@@ -250,6 +250,16 @@ struct Quantization {
     float scale, inverse;
 };
 
+VB_DEVICE uint32_t warp_most(uint32_t x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(all_lanes, x);
+#else
+#pragma unroll
+    for (int o = 16; o; o >>= 1) x = larger(x, __shfl_xor_sync(all_lanes, x, o));
+    return x;
+#endif
+}
+
 // From the greatest magnitude of a warp's elements. A NaN among them makes the scale NaN; below 8e-31, where the inverse
 // could overflow, all is zero.
 template <int COUNT>
@@ -259,13 +269,7 @@ VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
     for (int i = 0; i < COUNT; i++)
         most = larger(most, larger(larger(__float_as_uint(fabsf(v[i].x)), __float_as_uint(fabsf(v[i].y))),
                                    larger(__float_as_uint(fabsf(v[i].z)), __float_as_uint(fabsf(v[i].w)))));
-#if __CUDA_ARCH__ >= 800
-    most = __reduce_max_sync(all_lanes, most);
-#else
-#pragma unroll
-    for (int o = 16; o; o >>= 1) most = larger(most, __shfl_xor_sync(all_lanes, most, o));
-#endif
-    const float amax = __uint_as_float(most);
+    const float amax = __uint_as_float(warp_most(most));
     return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
 }
 

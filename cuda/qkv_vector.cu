@@ -141,7 +141,7 @@ static vb_status norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
     const vb_dtype type = a.wq.type, values = a.wv.type;
     const bool packed = a.wq.layout == VB_PACKED && a.wk.layout == VB_PACKED && a.wv.layout == VB_PACKED;
     // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
-    if (a.batch * a.seq != 1 || !packed || a.wk.type != type || a.q_norm ||
+    if (!packed || a.wk.type != type || a.q_norm ||
         a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
         return VB_UNSUPPORTED;
     if (type == values) return qkv_vector(type, a, QK_VALUES, stream);
@@ -156,6 +156,7 @@ static vb_status norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
 #ifdef VB_HAS_PACKED_LAYOUT
     const vb_norm_qkv_args &a = *args;
+    if (a.batch * a.seq > 1) return packed_norm_qkv(a, stream);
     VB_TRY(norm_qkv(a, stream));
     if (a.kv_type != VB_Q8_0) return VB_OK;
     // A block of Q8_0 has elements of two rows of tiles, which different warps compute.

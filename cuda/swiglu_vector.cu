@@ -53,7 +53,8 @@ using namespace vb;
 extern "C" vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
                                          const vb_weight *up, float *, float *, int64_t n, vb_stream *stream) {
 #ifdef VB_HAS_PACKED_LAYOUT
-    if (n != 1 || gate->layout != VB_PACKED || up->layout != VB_PACKED || gate->type != up->type || !aligned16(x, norm) ||
+    if (n > 1) return packed_norm_swiglu(out, x, norm, eps, *gate, *up, n, stream);
+    if (gate->layout != VB_PACKED || up->layout != VB_PACKED || gate->type != up->type || !aligned16(x, norm) ||
         gate->rows > INT32_MAX - packed_rows || gate->cols > INT32_MAX)
         return VB_UNSUPPORTED;
     const VectorInput in = {x, norm, eps, 0, 0, 0, 0};

@@ -18,31 +18,23 @@ type Batch struct {
 // [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is enqueued
 // on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
-	n := b.Count * b.Seq
-	a := m.rows(w, n)
+	a := m.rows(w, b.Count*b.Seq)
 	tensor.EmbeddingInto(a.x, m.embedding, b.IDs)
-	if n > 1 {
-		tensor.RMSNormInto(a.norm, a.x, m.layers[0].attnNorm, m.Epsilon)
-	}
 	for i := range m.layers {
 		if b.Check != nil {
 			if err := b.Check(); err != nil {
 				return nil, err
 			}
 		}
-		if n == 1 {
-			m.step(a, &m.layers[i], c.K[i], c.V[i], b)
-		} else {
-			m.layer(a, i, c.K[i], c.V[i], b)
-		}
+		m.layer(a, &m.layers[i], c.K[i], c.V[i], b)
 	}
 	return a.x, nil
 }
 
-// step computes a layer for one token: x += output(attention(x)), x += feedForward(x). Fused operations, for here the time
-// between kernels counts.
-func (m *Model) step(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
-	tensor.NormQKV(a.qHeads, k, v, a.x, tensor.QKV{
+// layer computes x += output(attention(x)), x += feedForward(x), in fused operations: in a step of generation the time between
+// kernels counts, in a prompt what they read and write.
+func (m *Model) layer(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
+	tensor.NormQKV(b.heads(a.qHeads), k, v, a.x, tensor.QKV{
 		Norm: l.attnNorm, Q: l.q, K: l.k, V: l.v, QBias: l.qBias, KBias: l.kBias, VBias: l.vBias, QNorm: l.qNorm, KNorm: l.kNorm,
 		Cos: m.cos, Sin: m.sin, Mode: m.RoPE.Mode, Eps: m.Epsilon, Positions: b.Positions, Sequences: b.Sequences,
 		Normed: a.norm, KNew: a.k, VNew: a.v,
@@ -51,36 +43,6 @@ func (m *Model) step(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
 	tensor.LinearAddInto(a.x, a.x, a.attended, l.output, l.outputBias, a.out)
 	tensor.NormSwiGLUInto(a.gate, a.x, l.ffnNorm, m.Epsilon, l.gate, l.up, a.norm, a.up)
 	tensor.LinearAddInto(a.x, a.x, a.gate, l.down, nil, a.out)
-}
-
-// layer computes layer i for many tokens, from norm = rms_norm(x) to the norm that the next layer begins with: the residual
-// is added and the norm taken in one operation, so each block hands its output on unadded.
-func (m *Model) layer(a *activations, i int, k, v *tensor.Tensor, b Batch) {
-	l := &m.layers[i]
-	m.attention(a, l, k, v, b)
-	tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, l.ffnNorm, m.Epsilon)
-	feedForward(a, l)
-	if i+1 == len(m.layers) { // Logits norms the rows that it needs
-		tensor.AddInto(a.x, a.x, a.out)
-		return
-	}
-	tensor.AddRMSNormInto(a.x, a.norm, a.x, a.out, m.layers[i+1].attnNorm, m.Epsilon)
-}
-
-// attention computes out = attention(norm) and appends to the layer's cache.
-func (m *Model) attention(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
-	tensor.LinearInto(a.q, a.norm, l.q, l.qBias)
-	tensor.LinearInto(a.k, a.norm, l.k, l.kBias)
-	tensor.LinearInto(a.v, a.norm, l.v, l.vBias)
-	if l.qNorm != nil { // over each head, before RoPE
-		tensor.RMSNormInto(a.qHeads, a.qHeads, l.qNorm, m.Epsilon)
-		tensor.RMSNormInto(a.kHeads, a.kHeads, l.kNorm, m.Epsilon)
-	}
-	tensor.RoPEInto(a.qHeads, a.qHeads, m.cos, m.sin, b.Positions, m.RoPE.Mode)
-	tensor.RoPEInto(a.kHeads, a.kHeads, m.cos, m.sin, b.Positions, m.RoPE.Mode)
-	tensor.KVWrite(k, v, b.heads(a.kHeads), b.heads(a.vHeads), b.Positions, b.Sequences)
-	m.attend(a, k, v, b)
-	tensor.LinearInto(a.out, a.attended, l.output, l.outputBias)
 }
 
 // attend computes attended = attention(q) over the cache.
@@ -93,14 +55,6 @@ func (m *Model) attend(a *activations, k, v *tensor.Tensor, b Batch) {
 // heads returns [tokens][heads][dim] as [Count][Seq][heads][dim].
 func (b Batch) heads(t *tensor.Tensor) *tensor.Tensor {
 	return t.Reshape(b.Count, b.Seq, t.Dim(-2), t.Dim(-1))
-}
-
-// feedForward computes out = down(silu(gate(norm)) * up(norm)).
-func feedForward(a *activations, l *layer) {
-	tensor.LinearInto(a.gate, a.norm, l.gate, nil)
-	tensor.LinearInto(a.up, a.norm, l.up, nil)
-	tensor.SwiGLUInto(a.gate, a.gate, a.up)
-	tensor.LinearInto(a.out, a.gate, l.down, nil)
 }
 
 // Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They lie

@@ -79,8 +79,7 @@ type Workspace struct {
 type activations struct {
 	x, norm, out          *tensor.Tensor // [n][Hidden]: residual stream, a block's input, its output
 	q, k, v, attended     *tensor.Tensor // [n][heads * HeadDim]
-	qHeads, kHeads        *tensor.Tensor // [n][heads][HeadDim]
-	vHeads, attendedHeads *tensor.Tensor
+	qHeads, attendedHeads *tensor.Tensor // [n][heads][HeadDim]
 	gate, up              *tensor.Tensor // [n][FeedForward]
 }
 
@@ -148,7 +147,6 @@ func (m *Model) rows(w *Workspace, n int) *activations {
 		gate: f.gate.Slice(0, n), up: f.up.Slice(0, n),
 	}
 	a.qHeads, a.attendedHeads = a.q.Reshape(n, m.Heads, m.HeadDim), a.attended.Reshape(n, m.Heads, m.HeadDim)
-	a.kHeads, a.vHeads = a.k.Reshape(n, m.KVHeads, m.HeadDim), a.v.Reshape(n, m.KVHeads, m.HeadDim)
 	if n == 1 { // steps of generation come back for it; prompts' rests are of any length
 		w.views[n] = a
 	}

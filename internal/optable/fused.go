@@ -14,6 +14,9 @@ var fusedTypes = []tensor.DType{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q8
 
 const normEps = 1e-6
 
+// batchSizes are the rows of x that fused kernels are measured with: steps of so many sequences, and a prompt.
+var batchSizes = []int{2, 8, 16, 32, 64, 512}
+
 // normed returns rms_norm of each row of x, in float64.
 func normed(x, weight *Array) []float64 {
 	cols := x.Shape[1]
@@ -63,7 +66,8 @@ func normLinearOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
 		Case{Label: "decode", Dims: []int{1, 768, 127}}, Case{Label: "many_columns", Dims: []int{1, 18944, 33}},
-		Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+		Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}},
+		Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		Case{Label: "qwen2.5-3b_vocabulary", Type: tensor.Q6_K, Dims: []int{1, 2048, 151936}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-0.5b_vocabulary", Type: tensor.Q8_0, Dims: []int{1, 896, 151936}, Bench: true, Large: true})
@@ -96,11 +100,15 @@ func normLinearOp() *Op {
 func normSwiGLUOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}},
-		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "step", Dims: []int{9, 768, 80}},
+		Case{Label: "step", Dims: []int{31, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		Case{Label: "qwen2.5-0.5b", Type: tensor.Q5_0, Dims: []int{1, 896, 4864}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-7b", Type: tensor.Q4_K, Dims: []int{1, 3584, 18944}, Bench: true, Large: true})
+	for _, n := range batchSizes {
+		cases = append(cases, Case{Label: "qwen2.5-3b_batch", Type: tensor.Q4_K, Dims: []int{n, 2048, 11008}, Bench: true, Large: true})
+	}
 	return &Op{
 		Name: "NormSwiGLU", Cases: cases, Packs: []int{2, 3},
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -136,7 +144,9 @@ func normSwiGLUOp() *Op {
 func linearAddOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
-		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}},
+		Case{Label: "step", Dims: []int{9, 4352, 48}, Flags: "bias"}, Case{Label: "step", Dims: []int{31, 1024, 48}},
+		Case{Label: "prompt", Dims: []int{67, 256, 144}, Flags: "bias"}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		// More rows than all blocks take at once, the last ones an odd number of tiles.
 		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}},
@@ -145,6 +155,11 @@ func linearAddOp() *Op {
 		Case{Label: "qwen2.5-3b_down", Type: tensor.Q6_K, Dims: []int{1, 11008, 2048}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_output", Type: tensor.Q4_K, Dims: []int{1, 2048, 2048}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-7b_down", Type: tensor.Q6_K, Dims: []int{1, 18944, 3584}, Bench: true, Large: true})
+	for _, n := range batchSizes {
+		cases = append(cases,
+			Case{Label: "qwen2.5-3b_down_batch", Type: tensor.Q6_K, Dims: []int{n, 11008, 2048}, Bench: true, Large: true},
+			Case{Label: "qwen2.5-3b_output_batch", Type: tensor.Q4_K, Dims: []int{n, 2048, 2048}, Bench: true, Large: true})
+	}
 	return &Op{
 		Name: "LinearAdd", Cases: cases, Packs: []int{2}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -188,7 +203,13 @@ func normQKVOp() *Op {
 		Case{Label: "partial", Dims: []int{1, 1, 512, 2, 2, 64, 16, 40, 1}, Flags: "neox"},
 		Case{Label: "odd_heads", Dims: []int{1, 1, 256, 3, 1, 50, 25, 40, 1}, Flags: "interleaved-bias"},
 		Case{Label: "batch", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places"},
-		Case{Label: "prompt", Dims: []int{1, 17, 512, 2, 1, 64, 32, 40, 1}, Flags: "neox-headnorm"})
+		Case{Label: "step", Dims: []int{9, 1, 768, 4, 2, 64, 32, 40, 9}, Flags: "interleaved-f32"},
+		Case{Label: "step", Dims: []int{31, 1, 256, 2, 1, 128, 64, 40, 31}, Flags: "neox-bias-q8cache-places"},
+		Case{Label: "prompt", Dims: []int{1, 17, 512, 2, 1, 64, 32, 40, 1}, Flags: "neox-headnorm"},
+		Case{Label: "prompt", Dims: []int{2, 35, 256, 3, 1, 64, 32, 256, 2}, Flags: "neox-bias-places"},
+		Case{Label: "prompt", Dims: []int{1, 40, 256, 2, 1, 32, 16, 40, 1}, Flags: "interleaved-bias"},
+		Case{Label: "prompt", Dims: []int{1, 33, 256, 1, 1, 50, 25, 40, 1}, Flags: "interleaved-f32"},
+		Case{Label: "prompt", Dims: []int{1, 67, 256, 2, 1, 64, 20, 67, 1}, Flags: "interleaved-headnorm-q8cache"})
 	mixed := func(t tensor.DType, value string, dims ...int) {
 		cases = append(cases, Case{Label: "mixed", Type: t, Dims: dims, Flags: "neox-bias-" + value})
 	}
@@ -197,12 +218,20 @@ func normQKVOp() *Op {
 	mixed(tensor.Q5_0, "Q8_0", 1, 1, 896, 14, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "Q8_0", 1, 1, 512, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "F16", 1, 1, 512, 4, 2, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K", 9, 1, 2048, 2, 1, 128, 64, 40, 9)
+	mixed(tensor.Q5_K, "Q6_K", 2, 1, 768, 4, 2, 64, 32, 40, 2)
+	mixed(tensor.Q5_0, "Q8_0", 17, 1, 896, 2, 1, 64, 32, 40, 17)
+	mixed(tensor.Q4_K, "Q8_0", 4, 1, 512, 4, 2, 64, 32, 40, 4)
+	mixed(tensor.Q4_K, "Q6_K", 3, 30, 256, 2, 1, 64, 32, 90, 3)
 	bench := func(label string, t tensor.DType, flags string, dims ...int) {
 		cases = append(cases, Case{Label: label, Type: t, Dims: dims, Flags: flags, Bench: true, Large: true})
 	}
 	bench("qwen2.5-0.5b", tensor.Q5_0, "neox-bias-Q8_0", 1, 1, 896, 14, 2, 64, 32, 1024, 1)
 	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
 	bench("qwen2.5-7b", tensor.Q4_K, "neox-bias", 1, 1, 3584, 28, 4, 128, 64, 1024, 1)
+	for _, n := range batchSizes {
+		bench("qwen2.5-3b_batch", tensor.Q4_K, "neox-bias-Q6_K", n, 1, 2048, 16, 2, 128, 64, 1024, n)
+	}
 	valueType := func(c Case) tensor.DType {
 		for _, t := range fusedTypes {
 			if has(c, t.String()) {
