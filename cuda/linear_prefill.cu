@@ -13,6 +13,8 @@
 //   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x
 //   shared   stages of TOKENS x 128 of x: 16 or 32 KiB each; with SwiGLU 16 or 32 KiB to exchange sums
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
+//   measured on an H200 with the conversion of x, operands from memory, n = 64 and 512: norm_swiglu of 2 x 11008 x 2048 Q4_K 24 and
+//            99 us (465 TFLOP/s), linear_add of 2048 x 11008 Q6_K 22.5 and 63.5 us (364), of 2048 x 2048 Q4_K 12.9 and 24.2 us
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
