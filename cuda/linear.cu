@@ -227,9 +227,7 @@ vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_devi
 
 vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     const LinearArgs args = {y, x, w->data, bias, n, w->rows, w->cols};
-    if (w->layout == VB_PACKED) {
-        return linear_of_packed(args, {}, w->type, stream);
-    }
+    if (w->layout == VB_PACKED) return linear_of_packed(args, {}, w->type, stream);
     if (n == 1) {
         const vb_status status = linear_row(args, w->type, stream);
         if (status != VB_UNSUPPORTED) return status;

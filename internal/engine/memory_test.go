@@ -70,3 +70,14 @@ func TestLongConversationKeepsItsMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestScratchOfAQuantizedCacheIsForeseen(t *testing.T) {
+	for _, c := range []struct {
+		headDim, context int
+		want             int64 // MiB
+	}{{128, 1, 0}, {128, 65536, 0}, {128, 65537, 64}, {64, 131072, 0}, {128, 131072, 64}, {128, 131073, 64 + 128}, {256, 262144, 64 + 128 + 256}} {
+		if got := convertedHeadGrowth(c.headDim, c.context); got != c.want<<20 {
+			t.Errorf("heads of %d, context of %d: %d bytes, want %d MiB", c.headDim, c.context, got, c.want)
+		}
+	}
+}
