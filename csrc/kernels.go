@@ -134,6 +134,7 @@ func (s *stream) Attention(a *kernel.AttentionArgs) error {
 		q_batch_stride: C.int64_t(a.QBatchStride), q_head_stride: C.int64_t(a.QHeadStride), q_row_stride: C.int64_t(a.QRowStride),
 		kv_capacity: C.int64_t(a.KVCapacity), kv_len: C.int64_t(a.KVLen), offset: C.int64_t(a.Offset), window: C.int64_t(a.Window),
 		scale: C.float(a.Scale), causal: truth(a.Causal), _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
+		settled: truth(a.Settled),
 	}, s.p))
 }
 

@@ -339,6 +339,8 @@ typedef struct vb_attention_args {
     int causal;
     vb_dtype type;    /* of q and out: F32 (F16, BF16 with kv_type the same) */
     vb_dtype kv_type; /* F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8) */
+    int settled;      /* the op before writes no keys and values but those at the positions of these tokens: others may be
+                       * read while it still runs */
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 

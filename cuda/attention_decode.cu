@@ -5,11 +5,11 @@
 namespace vb {
 namespace {
 
-// Stages for 64, 128 and 256 dimensions: 64 KiB a block, so that an SM has room for those of the next kernel.
+// Slots for 64, 128 and 256 dimensions: 96 KiB a block, so that an SM has room for those of the next kernel.
 template <class TQ, class TKV>
 vb_status decode(const vb_attention_args &a, vb_stream *stream) {
-    if (a.seq * (a.heads / a.kv_heads) <= 8) return launch_decode<TQ, TKV, 1, 4, 2, 1>(a, 1, stream);
-    return launch_decode<TQ, TKV, 2, 4, 2, 1>(a, 1, stream);
+    if (a.seq * (a.heads / a.kv_heads) <= 8) return launch_decode<TQ, TKV, 1, 6, 3, 3>(a, stream);
+    return launch_decode<TQ, TKV, 2, 6, 3, 3>(a, stream);
 }
 
 } // namespace

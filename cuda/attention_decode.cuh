@@ -7,7 +7,8 @@
 //
 //   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys are
 //             shared by the first cluster alone, whose blocks send each other their parts, and the others end at once. Of
-//             many keys each cluster takes its turn, and adds its part to those of the others by way of the workspace.
+//             many keys each cluster takes its turn, and adds its part to those of the others: on Hopper the number of parts is a
+//             power of two, and they meet in pairs, pairs of pairs, ...; else by way of the workspace.
 //   planned   many sequences of different lengths: every block finds out which keys of which tile are its own, equally many for
 //             each. No clusters: tiles have parts as they need.
 
@@ -17,12 +18,17 @@
 #include "attention.cuh"
 #include "cluster.cuh"
 
+// An exchange of 16 bytes is an instruction of capability 9.0 and toolkit 12.3.
+#if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
+#define VB_WITH_EXCHANGE 1
+#endif
+
 namespace vb {
 
 constexpr int unit_keys = 16;
-constexpr int decode_warps = 4;
-constexpr int decode_threads = decode_warps * 32;
-constexpr int block_keys = decode_warps * unit_keys; // a unit of each warp
+// Warps of a block, as many as registers and shared memory leave room for twice on an SM.
+__host__ __device__ constexpr int decode_warps(int dims) { return dims > 128 ? 4 : 8; }
+constexpr int fewest_keys = 64; // that a block is worth having for
 constexpr int most_split_tiles = 512; // with more there is enough to do without splitting, and parts would fill memory
 
 struct DecodePlan {
@@ -33,6 +39,7 @@ struct DecodePlan {
     float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
+    uint4 *meeting; // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
 };
 
 // What a block computes: which tile, and with how many others.
@@ -81,21 +88,26 @@ VB_DEVICE Part tile_in_turns(const AttentionShape &a, int cluster) {
 
 // In turns: what a warp has of these keys. Its first unit does not depend on how many there are; the blocks of a cluster lie
 // before its warps, so that few units are spread over many multiprocessors.
-VB_DEVICE void take_turn(Part *part, KeyRange all, int cluster) {
-    const int turn = cluster * block_keys, clusters = (int)gridDim.x / cluster, index = part->slot - part->first_slot;
-    const int rank = (int)blockIdx.x - index * cluster, start = first_unit(all), keys = all.hi - start;
+template <int WARPS>
+VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
+    const int turn = plan.cluster * WARPS * unit_keys, clusters = (int)gridDim.x / plan.cluster, index = part->slot - part->first_slot;
+    const int rank = (int)blockIdx.x - index * plan.cluster, start = first_unit(all), keys = all.hi - start;
     // Two units a warp take less time than parts that come together by way of memory.
-    part->parts = keys <= 2 * turn ? 1 : smaller(clusters, ceil_div(keys, turn));
+    if (plan.meeting)
+        for (part->parts = 1; 2 * part->parts <= clusters && keys > 2 * part->parts * turn;) part->parts *= 2;
+    else
+        part->parts = keys <= 2 * turn ? 1 : smaller(clusters, ceil_div(keys, turn));
     part->all = all;
-    part->first = start + index * turn + ((int)(threadIdx.x / 32) * cluster + rank) * unit_keys;
+    part->first = start + index * turn + ((int)(threadIdx.x / 32) * plan.cluster + rank) * unit_keys;
     part->stride = part->parts * turn;
     part->end = index < part->parts ? all.hi : 0;
 }
 
 // Every warp adds up the sequences' lengths, 32 at a time, and finds the block's own keys. Returns false where there is
 // nothing for the block to do.
-template <int TILE_ROWS>
+template <int TILE_ROWS, int WARPS>
 VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
+    constexpr int block_keys = WARPS * unit_keys;
     const unsigned lane = threadIdx.x % 32, batch = (unsigned)a.batch, tiles_of_sequence = a.tiles * (unsigned)a.kv_heads;
     const auto length = [&](unsigned b) {
         if (b >= batch) return 0;
@@ -166,6 +178,36 @@ VB_DEVICE RowPart add_parts(int n, S stats, O out) {
     return all;
 }
 
+// Two parts meet: the first leaves what it has in a slot of zeros, the second takes it and leaves zeros. One access by each,
+// where writing, counting and reading are three after each other. Returns whether this is the second; then adds what it took.
+// A part is never all zeros: a sum of none has a maximum of minus infinity.
+VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
+    const uint4 mine = make_uint4(__float_as_uint(out->x), __float_as_uint(out->y), __float_as_uint(stats->x), __float_as_uint(stats->y));
+    uint4 other = make_uint4(0, 0, 0, 0);
+#if defined(VB_WITH_EXCHANGE) && __CUDA_ARCH__ >= 900
+    uint64_t low, high;
+    asm volatile("{\n"
+                 ".reg .b128 mine, other;\n"
+                 "mov.b128 mine, {%2, %3};\n"
+                 "atom.relaxed.gpu.global.exch.b128 other, [%4], mine;\n"
+                 "mov.b128 {%0, %1}, other;\n"
+                 "}\n"
+                 : "=l"(low), "=l"(high)
+                 : "l"((uint64_t)mine.y << 32 | mine.x), "l"((uint64_t)mine.w << 32 | mine.z), "l"(__cvta_generic_to_global(slot))
+                 : "memory");
+    other = make_uint4((unsigned)low, unsigned(low >> 32), (unsigned)high, unsigned(high >> 32));
+#endif
+    if ((other.x | other.y | other.z | other.w) == 0) return false;
+    *slot = make_uint4(0, 0, 0, 0);
+    const float max = Max::combine(stats->x, __uint_as_float(other.z)), from = max == Max::identity() ? 0.0f : max;
+    const float weight = exp2_fast(stats->x - from), weight_other = exp2_fast(__uint_as_float(other.z) - from);
+    // Products rounded each, so that the sum does not depend on who came second.
+    const auto add = [&](float x, unsigned y) { return __fmul_rn(x, weight) + __fmul_rn(__uint_as_float(y), weight_other); };
+    *out = make_float2(add(out->x, other.x), add(out->y, other.y));
+    *stats = make_float2(max, add(stats->y, other.w));
+    return true;
+}
+
 template <class TQ>
 VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, int d, const RowPart &x) {
     if (d >= (int)a.dim) return;
@@ -175,25 +217,24 @@ VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, in
     y.at[2] = from_float<TQ>(x.out.z * scale), y.at[3] = from_float<TQ>(x.out.w * scale);
     *reinterpret_cast<Vec<TQ, 4> *>((TQ *)a.out + query_offset(a, part.b, part.kv_head, part.first_row + row) + d) = y;
 }
-
-// Starts bringing bytes, a multiple of 16, from a 16-byte aligned address into the L2.
-VB_DEVICE void prefetch_to_l2(const void *from, int bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
+template <class TQ>
+VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, int d, float2 out, float sum) {
+    if (d >= (int)a.dim) return;
+    const float scale = sum > 0.0f ? 1.0f / sum : sum;
+    const Vec<TQ, 2> y = {{from_float<TQ>(out.x * scale), from_float<TQ>(out.y * scale)}};
+    *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + query_offset(a, part.b, part.kv_head, part.first_row + row) + d) = y;
 }
 
-// Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.
-inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, int together,
-                             vb_stream *stream) {
-    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = together * multiprocessors(stream);
+// Divides the tiles among blocks, one a multiprocessor; allocates the parts' memory.
+inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, vb_stream *stream) {
+    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = multiprocessors(stream);
     *plan = {};
     plan->cluster = 1;
     plan->counters = counters(stream);
-    const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, block_keys));
+    const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, fewest_keys));
     int cluster = 1;
     if (capability(stream) >= 90)
-        while (cluster < 8 && cluster < rounds && 2 * cluster * tiles <= larger<int64_t>(slots, 2 * multiprocessors(stream))) cluster *= 2;
+        while (cluster < 8 && cluster < rounds && cluster * tiles <= slots) cluster *= 2;
     // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the longest of
     // them sooner than a plan is made and its parts are added up by way of memory.
     plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
@@ -213,7 +254,10 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
             clusters = larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
         *grid = dim3((unsigned)(plan->cluster * clusters), (unsigned)heads, (unsigned)shape.batch);
         parts = tiles * clusters;
-        if (clusters == 1) parts = 0;
+#ifdef VB_WITH_EXCHANGE
+        if (capability(stream) >= 90 && (parts - tiles) * tile_rows * (dims / 2) <= workspace_slots) plan->meeting = zero_slots(stream);
+#endif
+        if (clusters == 1 || plan->meeting) parts = 0;
         // Sequences and a window's first key are read from memory that the kernel before may be writing.
         plan->foretold = !shape.sequences && shape.window == 0 && (shape.seq == 1 || !shape.positions);
     }

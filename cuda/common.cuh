@@ -214,6 +214,8 @@ struct Identity {
 
 // Counters that are 0 between kernels (see last_arriver), at the start of a stream's workspace.
 constexpr int workspace_counters = 16384;
+// Behind them, as many vectors of 16 bytes that are 0 between kernels too.
+constexpr int workspace_slots = 32768;
 
 #ifndef __CUDACC_RTC__
 
@@ -229,7 +231,7 @@ struct Device : vb_device {
 
 struct Stream : vb_stream {
     cudaStream_t handle;
-    unsigned *counters; // workspace_counters zeros
+    unsigned *counters; // workspace_counters zeros, then those of workspace_slots
     char *scratch;      // contents undefined between kernels
     int64_t scratch_bytes;
     std::vector<void *> outgrown; // older scratch that captured graphs may still use
@@ -255,6 +257,7 @@ inline int64_t shared_limit(vb_stream *stream) {
     return (int64_t)device_of(stream->device)->properties.sharedMemPerBlockOptin;
 }
 inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
+inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. 32 MiB are
@@ -301,6 +304,7 @@ VB_DEVICE int capability(vb_stream *) { return __CUDA_ARCH__ / 10; }
 VB_DEVICE int multiprocessors(vb_stream *) { return 1; }
 VB_DEVICE int64_t shared_limit(vb_stream *) { return 48 << 10; }
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
+VB_DEVICE uint4 *zero_slots(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
 VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
 static __device__ void *volatile instantiated;

@@ -17,7 +17,7 @@
 
 namespace vb {
 
-constexpr int64_t counter_bytes = workspace_counters * (int64_t)sizeof(unsigned);
+constexpr int64_t zero_bytes = workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
 constexpr int64_t first_scratch_bytes = 32 << 20;
 
 vb_status status_of(cudaError_t error, vb_device *device) {
@@ -232,9 +232,9 @@ vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
     if (!s) return VB_OUT_OF_MEMORY;
     s->device = device;
     void *memory = nullptr;
-    vb_status status = VB_CUDA(cudaMalloc(&memory, counter_bytes + first_scratch_bytes), device);
+    vb_status status = VB_CUDA(cudaMalloc(&memory, zero_bytes + first_scratch_bytes), device);
     if (status == VB_OK) status = VB_CUDA(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), device);
-    if (status == VB_OK) status = VB_CUDA(cudaMemsetAsync(memory, 0, counter_bytes, s->handle), device);
+    if (status == VB_OK) status = VB_CUDA(cudaMemsetAsync(memory, 0, zero_bytes, s->handle), device);
     if (status != VB_OK) {
         if (s->handle) cudaStreamDestroy(s->handle);
         cudaFree(memory);
@@ -242,7 +242,7 @@ vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
         return status;
     }
     s->counters = (unsigned *)memory;
-    s->scratch = (char *)memory + counter_bytes;
+    s->scratch = (char *)memory + zero_bytes;
     s->scratch_bytes = first_scratch_bytes;
     ++device_of(device)->references;
     *out = s;

@@ -47,7 +47,8 @@ class Attention(ctypes.Structure):  # vb_attention_args
     _fields_ += [(name, int64) for name in (
         "batch", "seq", "heads", "kv_heads", "dim", "q_batch_stride", "q_head_stride", "q_row_stride",
         "kv_capacity", "kv_len", "offset", "window")]
-    _fields_ += [("scale", ctypes.c_float), ("causal", ctypes.c_int), ("type", ctypes.c_int), ("kv_type", ctypes.c_int)]
+    _fields_ += [("scale", ctypes.c_float), ("causal", ctypes.c_int), ("type", ctypes.c_int), ("kv_type", ctypes.c_int),
+                ("settled", ctypes.c_int)]
 
 
 class Unsupported(Exception):
@@ -429,7 +430,7 @@ def attention(bench, seq, causal, heads=32, kv_heads=8, dim=128):
     def ours(q, k, v):
         arguments = Attention(out.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), None, None, 1, queries, heads,
                               kv_heads, dim, heads * queries * dim, queries * dim, dim, seq, seq, seq - queries, 0,
-                              dim**-0.5, int(causal), BF16, BF16)
+                              dim**-0.5, int(causal), BF16, BF16, int(not causal))
         bench.library.op("attention", ctypes.byref(arguments))
         return out
 
@@ -470,7 +471,7 @@ def main():
               for m in (16, 64, 256, 1024, 4096)]
     cases += [(gemm, F32, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096)) for m in (4, 16, 32, 64, 128)]
     cases += [(gemv, type, k, n) for type in (F32, BF16, F16) for k, n in ((4096, 4096), (4096, 14336), (14336, 4096))]
-    cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16)]
+    cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16, 64)]
     cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
     cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
     cases += [(matmul, F32, 4096, layout, 1, precision) for layout in ("nt", "tn", "tt") for precision in PRECISIONS]

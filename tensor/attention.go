@@ -52,6 +52,9 @@ type AttentionOptions struct {
 	Offset    int     // position of the first query where Positions is nil
 	Window    int     // causal: only the newest keys are seen; 0 means all
 	Scale     float32 // of q k^T; 0 means 1 / sqrt(dim)
+	// The operation before writes no keys and values but those at the positions of these queries, as KVWrite does in a decoding
+	// step: a GPU may read the others while it still runs.
+	Settled bool
 }
 
 // Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads, dim)
@@ -93,7 +96,7 @@ func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionAr
 	a := kernel.AttentionArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim,
 		KVCapacity: k.shape[2], KVLen: o.KVLen, Offset: o.Offset, Window: o.Window,
-		Scale: o.Scale, Causal: o.Causal, Type: q.dtype, KVType: k.dtype,
+		Scale: o.Scale, Causal: o.Causal, Settled: o.Settled, Type: q.dtype, KVType: k.dtype,
 		QBatchStride: seq * heads * dim, QHeadStride: dim, QRowStride: heads * dim,
 	}
 	if o.HeadMajor {

@@ -161,7 +161,7 @@ type AttentionArgs struct {
 	QBatchStride, QHeadStride, QRowStride int
 	KVCapacity, KVLen, Offset, Window     int
 	Scale                                 float32
-	Causal                                bool
+	Causal, Settled                       bool
 	Type, KVType                          DType
 }
 

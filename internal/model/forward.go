@@ -48,7 +48,7 @@ func (m *Model) layer(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
 // attend computes attended = attention(q) over the cache.
 func (m *Model) attend(a *activations, k, v *tensor.Tensor, b Batch) {
 	tensor.AttentionInto(b.heads(a.attendedHeads), b.heads(a.qHeads), k, v, tensor.AttentionOptions{
-		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window,
+		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window, Settled: true,
 	})
 }
 

@@ -1,0 +1,82 @@
+package tensor_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// A decoding step's own key and value count although a GPU may read the others while the op that writes them still runs: what
+// comes out is that of attention which waits.
+func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
+	const heads, kvHeads, dim, capacity, steps = 16, 2, 128, 4096, 12
+	random := rand.New(rand.NewPCG(1, 2))
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if b.Name() == "fake" {
+			t.Skip("it computes nothing")
+		}
+		places := []int{5, 0, 250, 1500, 4000} // of the first token
+		if d.Info().HostMemory {
+			places = places[:1]
+		}
+		on := func(x *tensor.Tensor) *tensor.Tensor {
+			y, err := x.ToStream(d.Stream())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return y
+		}
+		normal := func(shape ...int) *tensor.Tensor {
+			n := 1
+			for _, size := range shape {
+				n *= size
+			}
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = float32(random.NormFloat64())
+			}
+			return on(tensor.FromSlice(values, shape...))
+		}
+		everywhere := make([]int32, capacity)
+		for i := range everywhere {
+			everywhere[i] = int32(i)
+		}
+		all := on(tensor.FromInt32s(everywhere, capacity))
+		q, kNew, vNew := normal(1, 1, heads, dim), normal(steps, 1, 1, kvHeads, dim), normal(steps, 1, 1, kvHeads, dim)
+		kOld, vOld := normal(1, capacity, kvHeads, dim), normal(1, capacity, kvHeads, dim)
+		for _, dtype := range []tensor.DType{tensor.F16, tensor.Q8_0} {
+			for _, first := range places {
+				var results [2][steps][]float32
+				for settled := range 2 {
+					var caches [2]*tensor.Tensor
+					for i := range caches {
+						var err error
+						if caches[i], err = tensor.New(d.Stream(), dtype, 1, kvHeads, capacity, dim); err != nil {
+							t.Fatal(err)
+						}
+					}
+					k, v := caches[0], caches[1]
+					tensor.KVWrite(k, v, kOld, vOld, all, nil)
+					var out [steps]*tensor.Tensor
+					for i := range steps {
+						at := all.Slice(first+i, first+i+1)
+						tensor.KVWrite(k, v, kNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), vNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), at, nil)
+						out[i] = tensor.Attention(q, k, v, tensor.AttentionOptions{Causal: true, Positions: at, Settled: settled == 1})
+					}
+					for i, o := range out {
+						results[settled][i] = o.Float32s()
+					}
+				}
+				for i := range steps {
+					if !slices.Equal(results[0][i], results[1][i]) {
+						t.Fatalf("%v cache, position %d: settled keys change the result", dtype, first+i)
+					}
+				}
+			}
+		}
+	})
+}
