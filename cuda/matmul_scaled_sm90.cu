@@ -8,7 +8,7 @@
 //
 // convert_kernel, both operands by one:
 //   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an eighth of the
-//            rows; then one row a block of an operand whose rows are scaled, or one a warp of up to 1024 elements
+//            rows; then eight rows a block of an operand whose rows are scaled, fewer from 2048 elements on, down to one
 //   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements at most
 //   shared   the greatest magnitudes of 64 columns
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice, from L2
@@ -27,7 +27,7 @@ namespace {
 constexpr int convert_threads = 256, convert_warps = convert_threads / 32;
 constexpr int convert_cluster = 8;
 constexpr int strip = 64;             // columns of a cluster
-constexpr int row_of_warp = 1024;     // the longest row that one warp converts
+constexpr int row_of_warp = 2048;     // the longest row that one warp keeps in registers
 constexpr int chunk = strided::depth / 2; // of k: so many high parts, then as many low ones
 
 // An operand and what it becomes.
@@ -41,9 +41,13 @@ struct Conversion {
 
     __host__ __device__ int strips() const { return ceil_div(columns, strip); }
     __host__ __device__ int64_t clusters() const { return by_k ? 0 : (int64_t)strips() * matrices; }
+    __host__ __device__ int warps_of_row() const {
+        int warps = 1;
+        while (warps < convert_warps && columns > warps * row_of_warp) warps *= 2;
+        return warps;
+    }
     __host__ __device__ int64_t blocks() const { // beside the clusters
-        const int64_t all = by_k ? (int64_t)rows * matrices : 0;
-        return columns > row_of_warp ? all : ceil_div<int64_t>(all, convert_warps);
+        return by_k ? ceil_div<int64_t>((int64_t)rows * matrices, convert_warps / warps_of_row()) : 0;
     }
 };
 
@@ -91,11 +95,13 @@ struct Raise {
     VB_DEVICE half low(float x, half high) const { return __float2half_rn(x * first * second - __half2float(high)); }
 };
 
-// Row `row` of all the operand's, by WARPS warps.
+// Rows of all the operand's, WARPS warps each.
 template <int PARTS, int WARPS>
-VB_DEVICE void convert_row(const Conversion &of, int64_t row, unsigned *scratch) {
-    constexpr int held = 8, threads = WARPS * 32;
-    const int thread = threadIdx.x % threads;
+VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
+    constexpr int threads = WARPS * 32, held = row_of_warp / (32 * 4);
+    const int thread = threadIdx.x % threads, group = threadIdx.x / threads;
+    const int64_t row = block * (convert_warps / WARPS) + group;
+    if (row >= (int64_t)of.rows * of.matrices) return;
     const int64_t matrix = row / of.rows, at = row - matrix * of.rows;
     const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
     half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
@@ -119,13 +125,13 @@ VB_DEVICE void convert_row(const Conversion &of, int64_t row, unsigned *scratch)
     for (int h = 0; h < held; h++) x[h] = load((h * threads + thread) * 4);
 #pragma unroll
     for (int h = 0; h < held; h++) most = max(most, largest(x[h]));
-    if (WARPS > 1)
+    if (WARPS == convert_warps)
         for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4) most = max(most, largest(load(i)));
     most = __reduce_max_sync(all_lanes, most);
     if (WARPS > 1) {
-        if (thread % 32 == 0) scratch[thread / 32] = most;
-        __syncthreads();
-        most = __reduce_max_sync(all_lanes, scratch[thread % WARPS]);
+        if (thread % 32 == 0) scratch[threadIdx.x / 32] = most;
+        sm90::group_sync(1 + group, threads);
+        most = __reduce_max_sync(all_lanes, scratch[group * WARPS + thread % WARPS]);
     }
     if (thread == 0) of.scale[row] = scale_of(most);
     const Raise raise(most);
@@ -145,7 +151,7 @@ VB_DEVICE void convert_row(const Conversion &of, int64_t row, unsigned *scratch)
     };
 #pragma unroll
     for (int h = 0; h < held; h++) store((h * threads + thread) * 4, x[h]);
-    if (WARPS > 1)
+    if (WARPS == convert_warps)
         for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(i, load(i));
 }
 
@@ -240,11 +246,11 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
     const Conversion &of = block < a.blocks() ? a : b;
     if (block >= a.blocks()) block -= a.blocks();
     if (block >= of.blocks()) return;
-    if (of.columns > row_of_warp) {
-        convert_row<PARTS, convert_warps>(of, block, scratch);
-    } else {
-        const int64_t row = block * convert_warps + threadIdx.x / 32;
-        if (row < (int64_t)of.rows * of.matrices) convert_row<PARTS, 1>(of, row, scratch);
+    switch (of.warps_of_row()) {
+    case 1: return convert_rows<PARTS, 1>(of, block, scratch);
+    case 2: return convert_rows<PARTS, 2>(of, block, scratch);
+    case 4: return convert_rows<PARTS, 4>(of, block, scratch);
+    default: return convert_rows<PARTS, convert_warps>(of, block, scratch);
     }
 #endif
 }
