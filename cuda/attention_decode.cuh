@@ -26,8 +26,6 @@
 namespace vb {
 
 constexpr int unit_keys = 16;
-// Warps of a block, as many as registers and shared memory leave room for twice on an SM.
-__host__ __device__ constexpr int decode_warps(int dims) { return dims > 128 ? 4 : 8; }
 constexpr int fewest_keys = 64; // that a block is worth having for
 constexpr int most_split_tiles = 512; // with more there is enough to do without splitting, and parts would fill memory
 
@@ -225,16 +223,17 @@ VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, in
     *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + query_offset(a, part.b, part.kv_head, part.first_row + row) + d) = y;
 }
 
-// Divides the tiles among blocks, one a multiprocessor; allocates the parts' memory.
-inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, vb_stream *stream) {
-    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = multiprocessors(stream);
+// Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.
+inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, int together,
+                             vb_stream *stream) {
+    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = together * multiprocessors(stream);
     *plan = {};
     plan->cluster = 1;
     plan->counters = counters(stream);
     const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, fewest_keys));
     int cluster = 1;
     if (capability(stream) >= 90)
-        while (cluster < 8 && cluster < rounds && cluster * tiles <= slots) cluster *= 2;
+        while (cluster < 8 && cluster < rounds && cluster * tiles <= multiprocessors(stream)) cluster *= 2;
     // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the longest of
     // them sooner than a plan is made and its parts are added up by way of memory.
     plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;

@@ -1,7 +1,7 @@
 // attention_decode_kernel.cuh: attention of few query rows a key head, on tensor cores, for whichever cache a Unit reads.
 //
-//   grid     attention_decode.cuh; about a block an SM, whatever the length: blocks of short sequences end at once
-//   block    8 warps (4 of more than 128 dimensions), which work on 16 keys each, on their own until the end
+//   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length: blocks of short sequences end at once
+//   block    8 warps (4 of more than 128 dimensions, and over Q8_0), which work on 16 keys each, on their own until the end
 //   cluster  on Hopper up to 8 blocks, which send each other their parts
 //   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits; what the
 //            cluster sends
@@ -9,9 +9,10 @@
 //   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an instruction, so
 //            they are few: with three times as many 32768 keys took 60 us instead of 41
 //   measured H200, graph replays, inputs rotated past the L2, BF16, 32/8 heads of 128, settled keys, PyTorch 2.11 SDPA in the
-//            same run: 4.1, 4.6, 5.7, 7.0, 12.7, 37.9 us for 512, 1024, 2048, 4096, 8192, 32768 keys; SDPA 8.5, 7.7, 8.8, 12.0, 16.2,
-//            40.5. Not settled: 4.3, 5.3, 6.6, 10.0, 14.8, 39.4. Parts by way of memory with a counter instead of in pairs: 8.8 for 4096.
-//            Four warps a block: 4.1, 5.0, 7.5, 11.1, 16.1, 40.8. Clusters of 16, of which an H200 holds 7 at a block an SM: 7.5 for 4096,
+//            same run: 4.1, 4.5, 5.6, 7.2, 12.6, 36.6 us for 512, 1024, 2048, 4096, 8192, 32768 keys; SDPA 8.4, 7.6, 8.8, 12.2, 16.0,
+//            40.3. Not settled: 4.3, 5.1, 6.3, 9.9, 13.9, 36.7. F32 over F16, 16/2 heads, launched for 32768: 4.3, 5.0, 5.6, 14.0 us for
+//            128, 600, 2000, 32700 keys. Parts by way of memory with a counter instead of in pairs: 8.8 for 4096.
+//            Four warps a block: 4.1, 4.9, 7.5, 11.1, 15.9, 40.2, and 0.1 to 0.3 us less for 300 keys. Clusters of 16, of which an H200 holds 7 at a block an SM: 7.5 for 4096,
 //            12.7 for 8192, 42.9 for 32768. Clusters of 4: 9.5, 41.8. As few blocks of a cluster as have a unit for each warp: 4.5 for 512
 //
 // A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where keys are
@@ -59,12 +60,12 @@ struct Inbox {
 };
 
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED>
-__global__ void __launch_bounds__(decode_warps(DIMS) * 32, NT * DIMS * decode_warps(DIMS) <= 1024 ? 2 : 1)
+__global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<TKV, DIMS>::warps <= 1024 ? 2 : 1)
     attention_decode_kernel(AttentionShape a, DecodePlan plan) {
 #if __CUDA_ARCH__ >= 800
     using Units = Unit<TKV, DIMS>;
     using Product = typename Units::Product;
-    constexpr int warps = decode_warps(DIMS), threads = warps * 32, slots = slots_of(SLOTS, __CUDA_ARCH__ / 10);
+    constexpr int warps = Units::warps, threads = warps * 32, slots = slots_of(SLOTS, __CUDA_ARCH__ / 10);
     constexpr int tile_rows = 8 * NT, row_items = DIMS / 4, tile_items = tile_rows * row_items;
     constexpr int out_stride = DIMS + 4; // rows in different banks
     constexpr int ring_bytes = larger(slots * Units::bytes, tile_rows * out_stride * 4);
@@ -301,14 +302,15 @@ __global__ void __launch_bounds__(decode_warps(DIMS) * 32, NT * DIMS * decode_wa
 
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS>
 vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
-    constexpr int tile_rows = 8 * NT, threads = decode_warps(DIMS) * 32;
+    using Units = Unit<TKV, DIMS>;
+    constexpr int tile_rows = 8 * NT, threads = Units::warps * 32;
     const AttentionShape shape = shape_of(a, tile_rows);
     DecodePlan plan;
     dim3 grid;
-    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, stream));
+    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
     const int slots = slots_of(SLOTS, capability(stream));
-    const int64_t ring_bytes = larger<int64_t>(slots * Unit<TKV, DIMS>::bytes, tile_rows * (DIMS + 4) * 4);
-    const int64_t shared_bytes = decode_warps(DIMS) * ring_bytes + (int64_t)sizeof(Inbox<tile_rows * DIMS / 4>);
+    const int64_t ring_bytes = larger<int64_t>(slots * Units::bytes, tile_rows * (DIMS + 4) * 4);
+    const int64_t shared_bytes = Units::warps * ring_bytes + (int64_t)sizeof(Inbox<tile_rows * DIMS / 4>);
     return plan.planned ? launch_overlapped(stream, grid, threads, shared_bytes,
                                             attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, true>, shape, plan)
                         : launch_cluster(stream, plan.cluster, grid, threads, shared_bytes,

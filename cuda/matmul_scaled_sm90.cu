@@ -96,9 +96,9 @@ struct Raise {
 };
 
 // Rows of all the operand's, WARPS warps each.
-template <int PARTS, int WARPS>
+template <int PARTS, int WARPS, int LONGEST = row_of_warp>
 VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
-    constexpr int threads = WARPS * 32, held = row_of_warp / (32 * 4);
+    constexpr int threads = WARPS * 32, held = LONGEST / (32 * 4); // vectors of a thread
     const int thread = threadIdx.x % threads, group = threadIdx.x / threads;
     const int64_t row = block * (convert_warps / WARPS) + group;
     if (row >= (int64_t)of.rows * of.matrices) return;
@@ -247,7 +247,8 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
     if (block >= a.blocks()) block -= a.blocks();
     if (block >= of.blocks()) return;
     switch (of.warps_of_row()) {
-    case 1: return convert_rows<PARTS, 1>(of, block, scratch);
+    case 1: return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, 1, row_of_warp / 2>(of, block, scratch)
+                                                 : convert_rows<PARTS, 1>(of, block, scratch);
     case 2: return convert_rows<PARTS, 2>(of, block, scratch);
     case 4: return convert_rows<PARTS, 4>(of, block, scratch);
     default: return convert_rows<PARTS, convert_warps>(of, block, scratch);

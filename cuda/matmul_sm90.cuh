@@ -101,7 +101,7 @@ VB_DEVICE void store_rows(const Problem<Out> &p, const float (&sum)[N / 2], int 
 
 // The same for the sums of scaled operands, whose scale is taken back. 2^exponent alone may not be a float, so that there are two
 // factors of each, which are combined crosswise: where these leave the range of float32 the result does so too.
-template <int N>
+template <int N, int SOME>
 VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N / 2], int z, int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4;
     const float2 *const a_scale = p.a_scale + (p.a_shared ? 0 : (int64_t)z * p.m);
@@ -115,19 +115,18 @@ VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N /
         of_row[h] = r < p.m ? a_scale[r] : make_float2(0, 0);
     }
     bool plain = false;
-    // Scales of some columns are read before any sum is written: one by one, between writes that might change them for all the
-    // compiler knows, they took longer than the product of 128 x 256 x 2048.
-    constexpr int some = 8;
+    // Scales of SOME columns are under way together: one by one, between writes that might change them for all the compiler knows,
+    // they took a quarter of TF32's 2048^3. With two parts more registers cost the product itself as much (4096^3: 707 to 781 us).
 #pragma unroll
-    for (int j0 = 0; j0 < N / 8; j0 += some) {
-        float2 first[some], second[some];
+    for (int j0 = 0; j0 < N / 8; j0 += SOME) {
+        float2 first[SOME], second[SOME];
 #pragma unroll
-        for (int u = 0; u < some; u++) {
+        for (int u = 0; u < SOME; u++) {
             const int at = column + 8 * (j0 + u) + 2 * quad;
             first[u] = at < p.n ? b_scale[at] : make_float2(0, 0), second[u] = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
         }
 #pragma unroll
-        for (int u = 0; u < some; u++) {
+        for (int u = 0; u < SOME; u++) {
             const int j = j0 + u, at = column + 8 * j + 2 * quad;
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -283,8 +282,8 @@ __global__ __launch_bounds__(threads, 1) void matmul_sm90_kernel(const __grid_co
                 release(previous);
             }
             const int row = m0 + consumer * 64 + warp * 16;
-            if constexpr (PARTS == 2) store_rows_scaled<BN>(p, total, z, row, n0);
-            else if constexpr (PARTS == 1) store_rows_scaled<BN>(p, sum, z, row, n0);
+            if constexpr (PARTS == 2) store_rows_scaled<BN, 1>(p, total, z, row, n0);
+            else if constexpr (PARTS == 1) store_rows_scaled<BN, 8>(p, sum, z, row, n0);
             else store_rows<Out, BN>(p, sum, z, row, n0);
         }
     }
