@@ -16,11 +16,8 @@ func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
 	const heads, kvHeads, dim, capacity, steps = 16, 2, 128, 4096, 12
 	random := rand.New(rand.NewPCG(1, 2))
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if b.Name() == "fake" {
-			t.Skip("it computes nothing")
-		}
 		places := []int{5, 0, 250, 1500, 4000} // of the first token
-		if d.Info().HostMemory {
+		if d.Info().HostMemory || b.Name() == "fake" {
 			places = places[:1]
 		}
 		on := func(x *tensor.Tensor) *tensor.Tensor {
