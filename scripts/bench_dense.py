@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import json
 import pathlib
+import shlex
 import statistics
 import sys
 
@@ -146,7 +147,7 @@ class Bench:
         properties = torch.cuda.get_device_properties(0)
         self.l2 = properties.L2_cache_size
         self.device = f"{properties.name}, {properties.multi_processor_count} SMs"
-        self.command = "python3 scripts/bench_dense.py" + (" --only " + " ".join(options.only) if options.only else "")
+        self.command = shlex.join(["python3", "scripts/bench_dense.py", *(["--only", *options.only] if options.only else [])])
         torch.manual_seed(7)
         n = 64 << 20
         source, target = (torch.randn(4, n, device="cuda") for _ in range(2))
