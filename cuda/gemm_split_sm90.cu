@@ -4,7 +4,8 @@
 // An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column of B
 // was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts, 2^-24 of
 // the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one 2^-24 below the
-// sum is in float32: that shows only where a row and a column both span more and their large elements meet small ones alone. A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
+// sum is in float32: that shows only where a row and a column both span more and their large elements meet small ones alone.
+// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 //
 // split_kernel:
 //   grid     clusters of 8 blocks: first one a strip of 64 columns of B (32 where those are few), each block an eighth of

@@ -2,9 +2,8 @@
 //
 //   k, v[sequence][kv_head][capacity][dim] <- k_in, v_in[batch][seq][kv_heads][dim] (F32), row (b, s) at its position
 //
-//   grid     256 threads; a thread moves WIDTH elements of a key and of its value
+//   grid     256 threads; a thread moves WIDTH elements of a key and of its value, of Q8_0 four, of which eight make a block
 //   shared   none
-//            of Q8_0: a thread moves 4 elements, eight of them make a block
 //   moves    batch * seq * kv_heads * dim * (8 + 2 * sizeof(T)) bytes; bound by memory bandwidth, in decode by the launch
 
 #include "common.cuh"
