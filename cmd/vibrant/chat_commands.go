@@ -88,17 +88,8 @@ func (c *chat) set(args string) error {
 		*p, err = strconv.ParseFloat(value, 64)
 	case *int:
 		*p, err = strconv.Atoi(value)
-		if name == "num_predict" && *p == -1 { // Ollama's "no limit"
-			*p = 0
-		}
 	case **uint64:
-		if value == "-1" { // a random one
-			*p = nil
-			break
-		}
-		var seed uint64
-		seed, err = strconv.ParseUint(value, 10, 64)
-		*p = &seed
+		*p, err = parseSeed(value)
 	case *[]string:
 		*p = nil
 		if value != "" {
@@ -108,6 +99,7 @@ func (c *chat) set(args string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %q is no number for it", name, value)
 	}
+	g.MaxTokens = tokenLimit(g.MaxTokens)
 	return c.session.SetGeneration(g)
 }
 

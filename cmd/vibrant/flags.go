@@ -128,18 +128,32 @@ func (g *generationFlags) add(c *cobra.Command) {
 	f.StringArrayVar(&g.g.Stop, "stop", nil, "stop before this text (may be repeated)")
 }
 
+// parseSeed reads a seed; -1 is how llama.cpp and Ollama ask for a random one.
+func parseSeed(text string) (*uint64, error) {
+	if text == "-1" {
+		return nil, nil
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	return &seed, err
+}
+
+// tokenLimit takes -1 for no limit, as llama.cpp and Ollama do.
+func tokenLimit(n int) int {
+	if n == -1 {
+		return 0
+	}
+	return n
+}
+
 // generation checks the flags.
 func (g *generationFlags) generation() (vibrant.Generation, error) {
-	if g.seed != "" && g.seed != "-1" { // -1 is how llama.cpp asks for a random seed
-		seed, err := strconv.ParseUint(g.seed, 10, 64)
-		if err != nil {
+	if g.seed != "" {
+		var err error
+		if g.g.Seed, err = parseSeed(g.seed); err != nil {
 			return g.g, usagef("--seed is %q, want a number of 0 or more", g.seed)
 		}
-		g.g.Seed = &seed
 	}
-	if g.g.MaxTokens == -1 { // as in llama.cpp and Ollama
-		g.g.MaxTokens = 0
-	}
+	g.g.MaxTokens = tokenLimit(g.g.MaxTokens)
 	if err := g.g.Validate(); err != nil {
 		return g.g, usageError{err}
 	}
