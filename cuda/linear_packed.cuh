@@ -34,7 +34,7 @@ struct ActivationTile {
     // One warp writes row `token`; v are 4 elements of each 128 a lane, multiplied by norm if that is given.
     static VB_DEVICE void write(uint8_t *out, float4 (&v)[DEPTH / 128], const float4 (&norm)[DEPTH / 128], bool with_norm, int lane,
                                 int token, int tokens) {
-        uint32_t most = 0; // as integers, NaN is the greatest magnitude
+        uint32_t most = 0;
         float square = 0;
 #pragma unroll
         for (int i = 0; i < DEPTH / 128; i++) {
@@ -43,8 +43,7 @@ struct ActivationTile {
                 square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
                 e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
             }
-            most = larger(most, larger(larger(__float_as_uint(fabsf(e.x)), __float_as_uint(fabsf(e.y))),
-                                       larger(__float_as_uint(fabsf(e.z)), __float_as_uint(fabsf(e.w)))));
+            most = larger(most, greatest_bits(e));
         }
         if (with_norm) square = warp_reduce<Sum>(square);
         const float scale = power_of_two_scale(__uint_as_float(warp_most(most)));
@@ -169,7 +168,6 @@ struct WeightTile {
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
         else return half_bits(w.d[r]) * (-zero * 64.0f);
     }
-
 };
 
 // sum[p][j] += the rows g, g + 8 of tile p by the tokens 8 j + 2 t, + 1.

@@ -209,7 +209,7 @@ VB_DEVICE void store_swiglu(const Product &r, const float (&c)[TOKENS / 2], cons
             const float s = e & 1 ? scale.y : scale.x, gate = (up ? other : own) * s, product = (up ? own : other) * s;
             const int64_t row = row0 + e / 2 * 8;
             if (token + (e & 1) < tokens && row < m.rows)
-                y[(token0 + token + (e & 1)) * m.rows + row] = __fdividef(gate, 1.0f + __expf(-gate)) * product;
+                y[(token0 + token + (e & 1)) * m.rows + row] = swiglu(gate, product);
         }
     }
 }

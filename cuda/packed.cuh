@@ -250,6 +250,11 @@ struct Quantization {
     float scale, inverse;
 };
 
+// Of the greatest magnitude: as integers, NaN is that.
+VB_DEVICE uint32_t greatest_bits(float4 x) {
+    return larger(larger(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
+                  larger(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
+}
 VB_DEVICE uint32_t warp_most(uint32_t x) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(all_lanes, x);
@@ -264,11 +269,9 @@ VB_DEVICE uint32_t warp_most(uint32_t x) {
 // could overflow, all is zero.
 template <int COUNT>
 VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
-    uint32_t most = 0; // as integers, NaN is the greatest magnitude
+    uint32_t most = 0;
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        most = larger(most, larger(larger(__float_as_uint(fabsf(v[i].x)), __float_as_uint(fabsf(v[i].y))),
-                                   larger(__float_as_uint(fabsf(v[i].z)), __float_as_uint(fabsf(v[i].w)))));
+    for (int i = 0; i < COUNT; i++) most = larger(most, greatest_bits(v[i]));
     const float amax = __uint_as_float(warp_most(most));
     return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
 }
@@ -308,6 +311,10 @@ VB_DEVICE float power_of_two_scale(float most) {
     if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
     return __int_as_float((smaller(13 - (int(__float_as_uint(most) >> 23) - 127), 120) + 127) << 23);
 }
+
+// ---- results --------------------------------------------------------------------------------------------------------------
+
+VB_DEVICE float swiglu(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
 
 // ---- single elements ------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ struct PackedSwiGLUOut {
     VB_DEVICE void fetch(Ahead *, int, int, int) const {}
     VB_DEVICE void store(const Ahead &, int item, int token, int row, const float (&sums)[2]) const {
         const int r = item * packed_rows + row;
-        if (token < n && r < rows) out[(int64_t)token * rows + r] = __fdividef(sums[0], 1.0f + __expf(-sums[0])) * sums[1];
+        if (token < n && r < rows) out[(int64_t)token * rows + r] = swiglu(sums[0], sums[1]);
     }
 };
 

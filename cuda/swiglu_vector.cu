@@ -23,7 +23,7 @@ struct SwiGLUOut {
     VB_DEVICE void store(const Ahead &, int item, int lane, float sum) const {
         const float other = __shfl_xor_sync(all_lanes, sum, 16);
         const int row = item * packed_rows + lane;
-        if (lane < 16 && row < rows) out[row] = __fdividef(sum, 1.0f + __expf(-sum)) * other;
+        if (lane < 16 && row < rows) out[row] = swiglu(sum, other);
     }
 };
 
