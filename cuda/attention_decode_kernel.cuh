@@ -83,8 +83,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     // it does not write.
     Part part = PLANNED ? Part() : tile_in_turns<tile_rows>(a, cluster);
     if (cluster > 1) {
-        if (threadIdx.x == 0)
-            mailbox_init(&mailbox, part.rows * row_items * (int)(sizeof(float4) + sizeof(float2)));
+        mailbox_init(&mailbox, part.rows * row_items * (int)(sizeof(float4) + sizeof(float2)), threadIdx.x == 0);
         cluster_arrive();
     }
     const char *k_cache = nullptr, *v_cache = nullptr;

@@ -49,13 +49,17 @@ VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
 // ---- messages ---------------------------------------------------------------------------------------------------------
 // A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
 
-VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes) {
+// Called by whole warps; one lane of one of them sets it up. (The warp meets in between for racecheck's sake, which takes the
+// barrier's beginning for a write by all lanes.)
+VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n"
-                 "fence.mbarrier_init.release.cluster;\n"
-                 "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)),
-                 "r"(bytes)
-                 : "memory");
+    if (this_lane)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n"
+                     "fence.mbarrier_init.release.cluster;" ::"r"(shared_address(mailbox))
+                     : "memory");
+    __syncwarp();
+    if (this_lane)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)), "r"(bytes) : "memory");
 #endif
 }
 VB_DEVICE void mailbox_wait(uint64_t *mailbox) {

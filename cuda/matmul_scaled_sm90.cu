@@ -8,7 +8,7 @@
 //
 // convert_kernel, both operands by one:
 //   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an eighth of the
-//            rows; then eight rows a block of an operand whose rows are scaled, fewer from 2048 elements on, down to one
+//            rows (up to 512 rows, each block has 64 columns to itself); then eight rows a block of an operand whose rows are scaled, fewer from 2048 elements on, down to one
 //   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements at most
 //   shared   the greatest magnitudes of 64 columns
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice, from L2
@@ -40,7 +40,11 @@ struct Conversion {
     bool by_k, vectors;          // rows run along k, and are scaled; else columns
 
     __host__ __device__ int strips() const { return ceil_div(columns, strip); }
-    __host__ __device__ int64_t clusters() const { return by_k ? 0 : (int64_t)strips() * matrices; }
+    // Blocks that share a strip; of few rows, each of a cluster has a strip to itself.
+    __host__ __device__ int sharing() const { return rows > 512 ? convert_cluster : 1; }
+    __host__ __device__ int64_t clusters() const {
+        return by_k ? 0 : ceil_div<int64_t>((int64_t)strips() * matrices * sharing(), convert_cluster);
+    }
     __host__ __device__ int warps_of_row() const {
         int warps = 1;
         while (warps < convert_warps && columns > warps * row_of_warp) warps *= 2;
@@ -155,15 +159,18 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
         for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(i, load(i));
 }
 
-// Strip `index` of all the operand's, by a cluster; `scratch` holds zeros.
+// Cluster `index` of the operand's: one strip, or one for each block; `scratch` holds zeros.
 template <int PARTS>
-VB_DEVICE void convert_strip(const Conversion &of, int64_t index, unsigned *scratch) {
+VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scratch) {
     constexpr int held = 32, some = 8; // rows that a thread has at once
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = padded<PARTS>(of.rows);
-    const unsigned rank = sm90::cluster_rank();
+    const int sharing = of.sharing();
+    const unsigned rank = sharing > 1 ? sm90::cluster_rank() : 0;
+    if (sharing == 1) index = index * convert_cluster + sm90::cluster_rank();
     const int64_t matrix = index / of.strips();
+    if (matrix >= of.matrices) return; // whole blocks, which no other waits for
     const int column = int(index - matrix * of.strips()) * strip + lane * 2;
-    const int each = ceil_div(end, convert_cluster), first = (int)rank * each + warp, last = smaller(((int)rank + 1) * each, end);
+    const int each = ceil_div(end, sharing), first = (int)rank * each + warp, last = smaller(((int)rank + 1) * each, end);
     const float *const in = of.in + matrix * of.batch_stride + column;
     half *const out = of.out + matrix * of.out_batch_stride + column;
     const bool inside = column < of.columns, both = column + 1 < of.columns;
@@ -192,12 +199,17 @@ VB_DEVICE void convert_strip(const Conversion &of, int64_t index, unsigned *scra
     }
     atomicMax(&scratch[lane * 2], most.x);
     atomicMax(&scratch[lane * 2 + 1], most.y);
-    sm90::cluster_sync();
-    most = make_uint2(0, 0);
+    if (sharing > 1) {
+        sm90::cluster_sync();
+        most = make_uint2(0, 0);
 #pragma unroll
-    for (int r = 0; r < convert_cluster; r++) {
-        const unsigned remote = sm90::remote_address(&scratch[lane * 2], r);
-        most.x = max(most.x, sm90::load_remote_word(remote)), most.y = max(most.y, sm90::load_remote_word(remote + 4));
+        for (int r = 0; r < convert_cluster; r++) {
+            const unsigned remote = sm90::remote_address(&scratch[lane * 2], r);
+            most.x = max(most.x, sm90::load_remote_word(remote)), most.y = max(most.y, sm90::load_remote_word(remote + 4));
+        }
+    } else {
+        __syncthreads();
+        most = make_uint2(scratch[lane * 2], scratch[lane * 2 + 1]);
     }
     if (rank == 0 && warp == 0) {
         float2 *const scale = of.scale + matrix * of.columns + column;
@@ -223,7 +235,7 @@ VB_DEVICE void convert_strip(const Conversion &of, int64_t index, unsigned *scra
 #pragma unroll
         for (int i = 0; i < some; i++) store(row + i * convert_warps, y[i]);
     }
-    sm90::cluster_sync(); // others may still read this block's maxima
+    if (sharing > 1) sm90::cluster_sync(); // others may still read this block's maxima
 }
 
 #endif
@@ -239,7 +251,7 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
     release_next_kernel();
     const int64_t cluster = blockIdx.x / convert_cluster, clusters = a.clusters() + b.clusters();
     if (cluster < clusters) {
-        convert_strip<PARTS>(cluster < a.clusters() ? a : b, cluster < a.clusters() ? cluster : cluster - a.clusters(), scratch);
+        convert_strips<PARTS>(cluster < a.clusters() ? a : b, cluster < a.clusters() ? cluster : cluster - a.clusters(), scratch);
         return;
     }
     int64_t block = blockIdx.x - clusters * convert_cluster;

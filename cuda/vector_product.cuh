@@ -157,7 +157,7 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     const int own_item = index + (SPLIT > 1 ? warp * SPLIT + rank : warp) * count;
     const bool adds = own_item < in.items && (SPLIT > 1 || warp < in.chunk);
     if (SPLIT > 1) {
-        if (adds && lane == 0) mailbox_init(mailboxes + warp, SPLIT * results * (int)sizeof(float));
+        mailbox_init(mailboxes + warp, SPLIT * results * (int)sizeof(float), adds && lane == 0);
         cluster_arrive();
     }
     int offsets[4];
