@@ -17,6 +17,7 @@
 // The product reads 4 (m k + k n) bytes at least, writes 4 m n. FLOPs 6 m n k, bound by the tensor cores.
 
 #include "gemm_sm90_kernel.cuh"
+#include "scaling.cuh"
 
 namespace vb {
 
@@ -33,31 +34,13 @@ constexpr int chunk = gemm_depth / 2; // of k: so many high parts, then as many 
 // Where element i of k lies in a split operand; its low part is `chunk` further on.
 VB_DEVICE int64_t place(int64_t i) { return i / chunk * 2 * chunk + i % chunk; }
 
-// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15).
-VB_DEVICE int shift_of(unsigned bits) {
-    if (bits == 0) return 0;
-    if (bits >= 0x7f800000u) return gemm_not_finite;
-    const int exponent = bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits); // subnormals: leading zeros count
-    return 14 - exponent;
+VB_DEVICE int shift_of(unsigned bits) { return bits >= infinity_bits ? gemm_not_finite : raise_of(bits); }
+// Of a row that is not finite the parts are not used.
+VB_DEVICE Raise raise_by(int shift) { return Raise(smaller(shift, 255)); }
+VB_DEVICE void split(const Raise &raise, float x, half &high, half &low) {
+    high = raise.high(x);
+    low = raise.low(x, high);
 }
-
-// x * 2^shift in two steps, since 2^shift alone may not be a float.
-struct Raise {
-    float first, second;
-    Raise() = default;
-    VB_DEVICE explicit Raise(int shift) {
-        shift = smaller(shift, 255); // of a row that is not finite: its parts are not used
-        first = __int_as_float((shift / 2 + 127) << 23);
-        second = __int_as_float((shift - shift / 2 + 127) << 23);
-    }
-    VB_DEVICE void split(float x, half &high, half &low) const {
-        const float value = x * first * second;
-        high = __float2half_rn(value);
-        low = __float2half_rn(value - __half2float(high));
-    }
-};
-
-VB_DEVICE unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
 // Row `row` of A[..][k]: out[row][2 * ceil(k / chunk) * chunk], padded with zeros. Up to `held` floats a thread stay in
 // registers between finding the maximum and splitting.
@@ -67,42 +50,28 @@ VB_DEVICE void split_row(half *out, int *shift, const float *x, int64_t row, int
     x += row * k;
     out += row * 2 * padded;
     const bool vectors = k % 4 == 0; // rows start at multiples of 16 bytes, given that the matrix does
-    const auto load = [&](int i) { // elements i .. i + 3
-        float4 four = make_float4(0, 0, 0, 0);
-        if (vectors) {
-            if (i < k) four = *reinterpret_cast<const float4 *>(x + i);
-        } else {
-            if (i < k) four.x = x[i];
-            if (i + 1 < k) four.y = x[i + 1];
-            if (i + 2 < k) four.z = x[i + 2];
-            if (i + 3 < k) four.w = x[i + 3];
-        }
-        return four;
-    };
-    const auto largest = [](float4 v) {
-        return max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
-    };
+    const auto load = [&](int i) { return load_four(x + i, k - i, vectors); };
     float4 value[held];
     unsigned most = 0;
 #pragma unroll
     for (int h = 0; h < held; h++) value[h] = load((h * split_threads + thread) * 4);
 #pragma unroll
-    for (int h = 0; h < held; h++) most = max(most, largest(value[h]));
-    for (int i = (held * split_threads + thread) * 4; i < k; i += split_threads * 4) most = max(most, largest(load(i)));
+    for (int h = 0; h < held; h++) most = max(most, greatest_magnitude(value[h]));
+    for (int i = (held * split_threads + thread) * 4; i < k; i += split_threads * 4) most = max(most, greatest_magnitude(load(i)));
     most = __reduce_max_sync(all_lanes, most);
     if (thread % 32 == 0) scratch[thread / 32] = most;
     __syncthreads();
     most = __reduce_max_sync(all_lanes, scratch[thread % (split_threads / 32)]);
     const int raised = shift_of(most);
     if (thread == 0) shift[row] = raised;
-    const Raise raise(raised);
+    const Raise raise = raise_by(raised);
     const auto store = [&](int i, float4 v) {
         if (i >= padded) return;
         Vec<half, 4> high, low;
-        raise.split(v.x, high.at[0], low.at[0]);
-        raise.split(v.y, high.at[1], low.at[1]);
-        raise.split(v.z, high.at[2], low.at[2]);
-        raise.split(v.w, high.at[3], low.at[3]);
+        split(raise, v.x, high.at[0], low.at[0]);
+        split(raise, v.y, high.at[1], low.at[1]);
+        split(raise, v.z, high.at[2], low.at[2]);
+        split(raise, v.w, high.at[3], low.at[3]);
         *reinterpret_cast<Vec<half, 4> *>(out + place(i)) = high;
         *reinterpret_cast<Vec<half, 4> *>(out + place(i) + chunk) = low;
     };
@@ -148,7 +117,7 @@ VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t stri
         for (int r = 0; r < split_cluster; r++)
             all = max(all, sm90::load_remote_word(sm90::remote_address(&scratch[c * 32 + lane], r)));
         const int raised = shift_of(all);
-        raise[c] = Raise(raised);
+        raise[c] = raise_by(raised);
         if (rank == 0 && warp == 0 && inside) shift[column + c] = raised;
     }
     for (int row = first + warp; row < last; row += warps * unroll) {
@@ -161,7 +130,7 @@ VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t stri
             if (at >= last || !inside) continue;
             Vec<half, C> high, low;
 #pragma unroll
-            for (int c = 0; c < C; c++) raise[c].split(v[u].at[c], high.at[c], low.at[c]);
+            for (int c = 0; c < C; c++) split(raise[c], v[u].at[c], high.at[c], low.at[c]);
             half *const to = out + place(at) * stride + column;
             *reinterpret_cast<Vec<half, C> *>(to) = high;
             *reinterpret_cast<Vec<half, C> *>(to + chunk * stride) = low;

@@ -17,6 +17,7 @@
 #include "matmul_scaled_sm90.cuh"
 
 #include "matmul_sm90.cuh"
+#include "scaling.cuh"
 
 namespace vb {
 
@@ -57,16 +58,6 @@ struct Conversion {
 
 #ifdef VB_SM90A
 
-constexpr unsigned infinity_bits = 0x7f800000u;
-
-// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15): -113..163.
-VB_DEVICE int raise_of(unsigned bits) {
-    if (bits == 0 || bits >= infinity_bits) return 0;
-    return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
-}
-// 2^exponent for -126..127.
-VB_DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
-
 // The factors that take a scale back.
 VB_DEVICE float2 scale_of(unsigned largest) {
     if (largest >= infinity_bits) return make_float2(__int_as_float(0x7fffffff), 1.0f);
@@ -84,21 +75,6 @@ VB_DEVICE int64_t along_k(int i) {
     return PARTS == 2 ? i / chunk * 2 * chunk + i % chunk : i;
 }
 
-VB_DEVICE unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-// x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a float.
-struct Raise {
-    float first, second;
-    Raise() = default;
-    VB_DEVICE explicit Raise(unsigned largest) {
-        const int raised = raise_of(largest);
-        first = power_of_two(raised / 2);
-        second = power_of_two(raised - raised / 2);
-    }
-    VB_DEVICE half high(float x) const { return __float2half_rn(x * first * second); }
-    VB_DEVICE half low(float x, half high) const { return __float2half_rn(x * first * second - __half2float(high)); }
-};
-
 // Rows of all the operand's, WARPS warps each.
 template <int PARTS, int WARPS, int LONGEST = row_of_warp>
 VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
@@ -109,28 +85,15 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
     const int64_t matrix = row / of.rows, at = row - matrix * of.rows;
     const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
     half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
-    const auto load = [&](int i) { // elements i .. i + 3
-        float4 x = make_float4(0, 0, 0, 0);
-        const int left = of.columns - i;
-        if (of.vectors && left >= 4) {
-            x = *reinterpret_cast<const float4 *>(in + i);
-        } else {
-            if (left > 0) x.x = in[i];
-            if (left > 1) x.y = in[i + 1];
-            if (left > 2) x.z = in[i + 2];
-            if (left > 3) x.w = in[i + 3];
-        }
-        return x;
-    };
-    const auto largest = [](float4 x) { return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))); };
+    const auto load = [&](int i) { return load_four(in + i, of.columns - i, of.vectors); };
     float4 x[held];
     unsigned most = 0;
 #pragma unroll
     for (int h = 0; h < held; h++) x[h] = load((h * threads + thread) * 4);
 #pragma unroll
-    for (int h = 0; h < held; h++) most = max(most, largest(x[h]));
+    for (int h = 0; h < held; h++) most = max(most, greatest_magnitude(x[h]));
     if (WARPS == convert_warps)
-        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4) most = max(most, largest(load(i)));
+        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4) most = max(most, greatest_magnitude(load(i)));
     most = __reduce_max_sync(all_lanes, most);
     if (WARPS > 1) {
         if (thread % 32 == 0) scratch[threadIdx.x / 32] = most;
@@ -138,7 +101,7 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
         most = __reduce_max_sync(all_lanes, scratch[group * WARPS + thread % WARPS]);
     }
     if (thread == 0) of.scale[row] = scale_of(most);
-    const Raise raise(most);
+    const Raise raise(raise_of(most));
     const int end = padded<PARTS>(of.columns);
     const auto store = [&](int i, float4 four) {
         if (i >= end) return;
@@ -216,7 +179,7 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
         if (inside) scale[0] = scale_of(most.x);
         if (both) scale[1] = scale_of(most.y);
     }
-    const Raise raise[2] = {Raise(most.x), Raise(most.y)};
+    const Raise raise[2] = {Raise(raise_of(most.x)), Raise(raise_of(most.y))};
     const auto store = [&](int row, float2 two) {
         if (!inside || row >= last) return;
         const Vec<half, 2> high = {{raise[0].high(two.x), raise[1].high(two.y)}};
