@@ -3,7 +3,7 @@
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "packed_product.cuh"
+#include "few_product.cuh"
 
 namespace vb {
 namespace {
@@ -112,6 +112,7 @@ struct PackedRowsOut {
             ahead->value[p] = r < rows ? (bias ? bias[r] : 0.0f) + (add ? add[(int64_t)token * rows + r] : 0.0f) : 0.0f;
         }
     }
+    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[PARTS]) const {
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
@@ -143,8 +144,43 @@ vb_status product(const LinearArgs &a, const LinearExtra &extra, vb_stream *stre
     return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_packed_kernel<Block, TOKENS, PARTS>, in, out);
 }
 
+template <class Block, int ROWS, int PARTS, int SPLIT>
+__global__ void __launch_bounds__(32 * few_warps, 2) linear_few_kernel(FewInput in, PackedRowsOut<PARTS> out) {
+    few_product<Block, ROWS, PARTS, SPLIT>(in, out, blockIdx.x / SPLIT, gridDim.x / SPLIT);
+}
+
+// SPLIT blocks share the columns.
+template <class Block, int ROWS, int PARTS, int SPLIT = 1>
+vb_status few_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
+    using P = Packed<Block>;
+    const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows);
+    const PackedRowsOut<PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, a.cols / P::depth * P::tile_bytes, (int)a.n, (int)a.rows,
+                                      (int)tile_rows};
+    FewInput in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), 0, 0, 0};
+    FewPlan plan;
+    VB_TRY((plan_few_product<Block, ROWS, PARTS, SPLIT>(&plan, &in, stream)));
+    return launch_cluster(stream, SPLIT, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_few_kernel<Block, ROWS, PARTS, SPLIT>, in, out);
+}
+
+template <class Block>
+vb_status linear_few(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
+    return with_few_rows(a.n, [&](auto tokens) {
+        constexpr int most = decltype(tokens)::value;
+        // Two rows of tiles share x where there are enough of them for all multiprocessors.
+        if (a.rows >= 4 * packed_rows * (int64_t)multiprocessors(stream)) return few_rows<Block, most, 2>(a, extra, stream);
+        // Of long rows each block of a cluster takes a part, and so loads and quantizes that part of x.
+        if (!extra.with_norm && capability(stream) >= 90 && a.cols / Packed<Block>::depth >= 32) {
+            const vb_status status = few_rows<Block, most, 2, 2>(a, extra, stream);
+            if (status != VB_UNSUPPORTED) return status;
+        }
+        return few_rows<Block, most, 1>(a, extra, stream);
+    });
+}
+
 template <class Block>
 vb_status linear_packed_type(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
+    const vb_status status = linear_few<Block>(a, extra, stream);
+    if (status != VB_UNSUPPORTED) return status;
     return with_tokens(a.n, a.rows, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         // Two rows of tiles share x where there are enough of them for all multiprocessors.

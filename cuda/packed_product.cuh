@@ -1,4 +1,4 @@
-// packed_product.cuh: the kernel of a step of 2 to 32 sequences: 16 or 32 rows of W at a time by few rows of x, packed
+// packed_product.cuh: the kernel of a step of 5 to 32 sequences: 16 or 32 rows of W at a time by few rows of x, packed
 // weights, and whatever follows it (`Out`) in the same kernel. linear_packed.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours, which share
@@ -50,6 +50,7 @@ struct PackedMemory {
 //   tiles(item, part)                    where that row of tiles begins
 //   Ahead                                what is fetched for a result while it is computed:
 //   fetch(&ahead, item, token, row)
+//   fetch_more(&ahead, item, token, row) what needs the values of the first
 //   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1 of the same
 //                                        token, which may be n: not to be stored
 template <class Block, int TOKENS, int PARTS, class Out>
@@ -95,7 +96,7 @@ VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, 
     const int token = threadIdx.x / packed_rows, row = threadIdx.x % packed_rows; // what this thread adds up first
     for (int item = index; item < in.items; item += count) {
         typename Out::Ahead ahead;
-        if (token < in.n) out.fetch(&ahead, item, token, row);
+        if (token < in.n) out.fetch(&ahead, item, token, row), out.fetch_more(&ahead, item, token, row);
         float sum[PARTS][TOKENS / 8][4] = {};
         for (int k = warp; k < in.tiles; k += warps) {
             WeightTile<Block> tiles[PARTS];
@@ -119,7 +120,7 @@ VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, 
                         sum[p][j][e];
         __syncthreads();
         for (int t = token; t - lane / packed_rows < in.n; t += blockDim.x / packed_rows) {
-            if (t != token && t < in.n) out.fetch(&ahead, item, t, row);
+            if (t != token && t < in.n) out.fetch(&ahead, item, t, row), out.fetch_more(&ahead, item, t, row);
             float total[PARTS] = {};
 #pragma unroll 4
             for (int w = 0; w < warps; w++)

@@ -8,7 +8,7 @@
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "packed_product.cuh"
+#include "few_product.cuh"
 
 namespace vb {
 namespace {
@@ -17,92 +17,134 @@ struct PackedQKVOut {
     vb_norm_qkv_args a;
     int64_t row_bytes;          // of a row of tiles
     int n, head_items, q_items; // rows of x; items of a head; of all heads of q, which come first
+    int inverse;                // 2^16 / head_items, rounded up
     bool values;                // v instead of q and k
+    bool raw;                   // products only, to q, k_new and v_new
     struct Ahead {
         int position, sequence;
+        float bias[2], cosine[2], sine[2]; // of each part
+    };
+    struct Place {
+        int head, first, step; // an item's head, of q or k or v; where its part 0 lies there, and how much further part 1
     };
 
     VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
-    // The row of the matrix that row `row` of a part of an item is.
-    VB_DEVICE int row_of(int item, int part, int row) const {
+    VB_DEVICE Place place_of(int item) const {
         if (!values && !is_q(item)) item -= q_items;
-        if (values || a.mode == VB_ROPE_INTERLEAVED) return (2 * item + part) * packed_rows + row;
-        const int head = item / head_items;
-        return (head * 2 * head_items + part * head_items + (item - head * head_items)) * packed_rows + row;
+        const int head = item * inverse >> 16, nth = item - head * head_items;
+        const bool apart = !values && !raw && a.mode == VB_ROPE_NEOX;
+        return {head, (apart ? 1 : 2) * packed_rows * nth, (apart ? head_items : 1) * packed_rows};
     }
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
-        return static_cast<const uint8_t *>(w) + row_of(item, part, 0) / packed_rows * row_bytes;
+        const Place place = place_of(item);
+        return static_cast<const uint8_t *>(w) + (place.head * (int)a.dim + place.first + part * place.step) / packed_rows * row_bytes;
     }
-    VB_DEVICE void fetch(Ahead *ahead, int, int token, int) const {
-        const int b = token / (int)a.seq;
+    VB_DEVICE void fetch(Ahead *ahead, int item, int token, int row) const {
+        const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
+        const Place place = place_of(item);
+        const int b = a.seq == 1 ? token : token / (int)a.seq;
         ahead->position = a.positions[token];
         ahead->sequence = a.sequences ? a.sequences[b] : b;
-    }
-    // Rotates the pair (u, v) of a row by the row's place in its head.
-    VB_DEVICE void rotate(float *u, float *v, int position, int place) const {
-        const int half = (int)a.half;
-        const bool known = position >= 0 && position < a.table_rows;
-        const int64_t at = (int64_t)position * half + (a.mode == VB_ROPE_INTERLEAVED ? place / 2 : place < half ? place : place - half);
-        const float cosine = known ? a.cos[at] : __uint_as_float(0x7fffffffu), sine = known ? a.sin[at] : __uint_as_float(0x7fffffffu);
-        const float x = *u;
-        *u = x * cosine - *v * sine, *v = x * sine + *v * cosine;
-    }
-    VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[2]) const {
-        const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
-        const int dim = (int)a.dim, rows[2] = {row_of(item, 0, row), row_of(item, 1, row)};
-        float x[2] = {sums[0] + (bias ? bias[rows[0]] : 0.0f), sums[1] + (bias ? bias[rows[1]] : 0.0f)};
-        if (!values && a.mode == VB_ROPE_INTERLEAVED) {
 #pragma unroll
-            for (int p = 0; p < 2; p++) {
-                float other = __shfl_xor_sync(all_lanes, x[p], 1);
-                if (token >= n) continue;
-                if (row & 1) rotate(&other, &x[p], ahead.position, rows[p] % dim);
-                else rotate(&x[p], &other, ahead.position, rows[p] % dim);
-            }
-        } else if (!values && token < n) {
-            rotate(&x[0], &x[1], ahead.position, rows[0] % dim);
-        }
-        if (token >= n) return;
+        for (int p = 0; p < 2; p++) ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
+    }
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int, int row) const {
+        if (values || raw) return;
+        const int position = ahead->position, first = place_of(item).first + row;
+        const bool known = position >= 0 && position < a.table_rows;
 #pragma unroll
         for (int p = 0; p < 2; p++) {
-            if (is_q(item)) a.q[token * a.wq.rows + rows[p]] = x[p];
-            else if (a.kv_type == VB_Q8_0) (values ? a.v_new : a.k_new)[token * a.wk.rows + rows[p]] = x[p]; // kv_write makes blocks of it
-            else if (ahead.position >= 0 && ahead.position < a.capacity) {
-                const int head = rows[p] / dim;
-                const int64_t at = ((ahead.sequence * a.kv_heads + head) * a.capacity + ahead.position) * dim + rows[p] - head * dim;
-                void *cache = values ? a.v : a.k;
-                if (a.kv_type == VB_F16) static_cast<half *>(cache)[at] = from_float<half>(x[p]);
-                else static_cast<float *>(cache)[at] = x[p];
+            const int64_t at = (int64_t)position * a.half + (a.mode == VB_ROPE_NEOX ? first : (first + p * packed_rows) / 2);
+            ahead->cosine[p] = known ? a.cos[at] : __uint_as_float(0x7fffffffu); // NaN
+            ahead->sine[p] = known ? a.sin[at] : __uint_as_float(0x7fffffffu);
+        }
+    }
+    VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[2]) const {
+        float x[2] = {sums[0] + ahead.bias[0], sums[1] + ahead.bias[1]};
+        if (!values && !raw) {
+            const bool interleaved = a.mode == VB_ROPE_INTERLEAVED;
+            const float y[2] = {__shfl_xor_sync(all_lanes, x[0], 1), __shfl_xor_sync(all_lanes, x[1], 1)};
+            const float other[2] = {interleaved ? y[0] : x[1], interleaved ? y[1] : x[0]};
+#pragma unroll
+            for (int p = 0; p < 2; p++) {
+                const bool second = interleaved ? row & 1 : p; // of its pair
+                x[p] = second ? other[p] * ahead.sine[p] + x[p] * ahead.cosine[p] : x[p] * ahead.cosine[p] - other[p] * ahead.sine[p];
             }
+        }
+        if (token >= n) return;
+        const Place place = place_of(item);
+        const int dim = (int)a.dim, at = place.first + row;
+        if (is_q(item) || raw || a.kv_type == VB_Q8_0) { // kv_write makes blocks of Q8_0
+            float *to = is_q(item) ? a.q + token * a.wq.rows : (values ? a.v_new : a.k_new) + token * a.wk.rows;
+#pragma unroll
+            for (int p = 0; p < 2; p++) to[place.head * dim + at + p * place.step] = x[p];
+            return;
+        }
+        if (ahead.position < 0 || ahead.position >= a.capacity) return;
+        const int64_t to = ((ahead.sequence * a.kv_heads + place.head) * a.capacity + ahead.position) * dim + at;
+        void *cache = values ? a.v : a.k;
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            if (a.kv_type == VB_F16) static_cast<half *>(cache)[to + p * place.step] = from_float<half>(x[p]);
+            else static_cast<float *>(cache)[to + p * place.step] = x[p];
         }
     }
 };
 
-// Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
+template <class A, class B>
+struct SameType {
+    static constexpr bool value = false;
+};
+template <class A>
+struct SameType<A, A> {
+    static constexpr bool value = true;
+};
+
+// Blocks 0 .. first_blocks - 1 compute q and k from weights of type A, the others v from weights of type B.
 template <class A, class B, int TOKENS>
 __global__ void __launch_bounds__(32 * PackedMemory<A, TOKENS, 2>::most_warps, 1)
-    packed_qkv_kernel(PackedInput in, PackedQKVOut first, PackedQKVOut second, int first_blocks, int second_items, int second_stages) {
-    if ((int)blockIdx.x < first_blocks) {
-        packed_product<A, TOKENS, 2>(in, first, blockIdx.x, first_blocks);
-    } else {
-        in.items = second_items, in.stages = second_stages;
-        packed_product<B, TOKENS, 2>(in, second, blockIdx.x - first_blocks, gridDim.x - first_blocks);
-    }
+    packed_qkv_kernel(PackedInput in, PackedQKVOut out, int first_blocks, int v_items, int v_stages, int64_t v_row_bytes) {
+    out.values = (int)blockIdx.x >= first_blocks;
+    if (out.values) in.items = v_items, in.stages = v_stages, out.row_bytes = v_row_bytes;
+    const int index = blockIdx.x - (out.values ? first_blocks : 0), count = out.values ? gridDim.x - first_blocks : first_blocks;
+    if (SameType<A, B>::value || !out.values) packed_product<A, TOKENS, 2>(in, out, index, count);
+    else packed_product<B, TOKENS, 2>(in, out, index, count);
+}
+
+template <class A, class B, int ROWS>
+__global__ void __launch_bounds__(32 * few_warps, 2)
+    few_qkv_kernel(FewInput in, FewInput v, PackedQKVOut out, int first_blocks, int64_t v_row_bytes) {
+    out.values = (int)blockIdx.x >= first_blocks;
+    if (out.values) in = v, out.row_bytes = v_row_bytes;
+    const int index = blockIdx.x - (out.values ? first_blocks : 0), count = out.values ? gridDim.x - first_blocks : first_blocks;
+    if (SameType<A, B>::value || !out.values) few_product<A, ROWS, 2, 1>(in, out, index, count);
+    else few_product<B, ROWS, 2, 1>(in, out, index, count);
 }
 
 // q and k from weights of type A and v from such of type B.
 template <class A, class B>
-vb_status packed_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
+vb_status packed_qkv(const vb_norm_qkv_args &a, bool raw, vb_stream *stream) {
     using P = Packed<A>;
     static_assert(P::depth == Packed<B>::depth, "one tiling of x");
-    return with_tokens(a.batch * a.seq, a.wq.rows, [&](auto tokens) {
+    const int n = (int)(a.batch * a.seq), tiles = (int)(a.wq.cols / P::depth), head_items = (int)(a.dim / (2 * packed_rows));
+    const int q_items = head_items * (int)a.heads, kv_items = head_items * (int)a.kv_heads;
+    const PackedQKVOut out = {a, (int64_t)tiles * P::tile_bytes, n, head_items, q_items, (65535 + head_items) / head_items, false, raw};
+    if ((int64_t)q_items * head_items > 32767) return VB_UNSUPPORTED; // of items times the inverse
+    const int64_t v_row_bytes = (int64_t)tiles * Packed<B>::tile_bytes;
+    const vb_status status = with_few_rows(n, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
-        const int n = (int)(a.batch * a.seq), tiles = (int)(a.wq.cols / P::depth), head_items = (int)(a.dim / (2 * packed_rows));
-        const int q_items = head_items * (int)a.heads, kv_items = head_items * (int)a.kv_heads;
-        PackedQKVOut first = {a, (int64_t)tiles * P::tile_bytes, n, head_items, q_items, false};
-        PackedQKVOut second = first;
-        second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
+        FewInput qk = {a.x, a.norm, true, a.eps, n, tiles, q_items + kv_items, 0, 0, 0}, v = qk;
+        v.items = kv_items;
+        FewPlan plan, of_v;
+        VB_TRY((plan_few_product<A, most, 2, 1>(&plan, &qk, stream)));
+        VB_TRY((plan_few_product<B, most, 2, 1>(&of_v, &v, stream)));
+        return launch_overlapped(stream, plan.blocks + of_v.blocks, 32 * plan.warps, larger(plan.shared_bytes, of_v.shared_bytes),
+                                 few_qkv_kernel<A, B, most>, qk, v, out, plan.blocks, v_row_bytes);
+    });
+    if (status != VB_UNSUPPORTED) return status;
+    return with_tokens(n, a.wq.rows, [&](auto tokens) {
+        constexpr int most = decltype(tokens)::value;
         PackedPlan qk, v;
         VB_TRY((plan_packed_product<A, most, 2>(&qk, tiles, q_items + kv_items, stream)));
         VB_TRY((plan_packed_product<B, most, 2>(&v, tiles, kv_items, stream)));
@@ -112,8 +154,8 @@ vb_status packed_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
         VB_TRY(packed_activations(&x, a.x, a.norm, true, n, a.wq.cols, P::depth, most, stream));
         const PackedInput in = {x, n, tiles, q_items + kv_items, qk.stages, true, a.eps};
         const int64_t shared = larger(PackedMemory<A, most, 2>::bytes(warps, qk.stages), PackedMemory<B, most, 2>::bytes(warps, v.stages));
-        return launch_overlapped(stream, qk.blocks + v.blocks, 32 * warps, shared, packed_qkv_kernel<A, B, most>, in, first, second,
-                                 qk.blocks, kv_items, v.stages);
+        return launch_overlapped(stream, qk.blocks + v.blocks, 32 * warps, shared, packed_qkv_kernel<A, B, most>, in, out, qk.blocks,
+                                 kv_items, v.stages, v_row_bytes);
     });
 }
 
@@ -193,23 +235,20 @@ vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
     return vb_cuda_kv_write(&write, stream);
 }
 
-// The one kernel, and what it leaves to do with a cache of Q8_0, whose blocks have elements of two rows of tiles.
-vb_status step_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
+// The one kernel.
+vb_status step_qkv(const vb_norm_qkv_args &a, bool raw, vb_stream *stream) {
     const vb_dtype type = a.wq.type, values = a.wv.type;
-    // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
-    if (a.q_norm || a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim) return VB_UNSUPPORTED;
-    vb_status status = VB_UNSUPPORTED;
-    if (type == VB_Q4_K && values == VB_Q6_K) status = packed_qkv<vb_block_q4_k, vb_block_q6_k>(a, stream);
-    else if (type == VB_Q5_K && values == VB_Q6_K) status = packed_qkv<vb_block_q5_k, vb_block_q6_k>(a, stream);
-    else if (type == VB_Q5_0 && values == VB_Q8_0) status = packed_qkv<vb_block_q5_0, vb_block_q8_0>(a, stream);
-    else if (type == values)
-        switch (type) {
-#define X(type, Block) case type: status = packed_qkv<Block, Block>(a, stream); break;
-            VB_PACKED_TYPES(X)
+    if (a.dim % (2 * packed_rows) != 0) return VB_UNSUPPORTED;
+    if (type == VB_Q4_K && values == VB_Q6_K) return packed_qkv<vb_block_q4_k, vb_block_q6_k>(a, raw, stream);
+    if (type == VB_Q5_K && values == VB_Q6_K) return packed_qkv<vb_block_q5_k, vb_block_q6_k>(a, raw, stream);
+    if (type == VB_Q5_0 && values == VB_Q8_0) return packed_qkv<vb_block_q5_0, vb_block_q8_0>(a, raw, stream);
+    if (type != values) return VB_UNSUPPORTED;
+    switch (type) {
+#define X(type, Block) case type: return packed_qkv<Block, Block>(a, raw, stream);
+        VB_PACKED_TYPES(X)
 #undef X
-        default: break;
-        }
-    return status == VB_OK && a.kv_type == VB_Q8_0 ? store_keys_and_values(a, stream) : status;
+    default: return VB_UNSUPPORTED;
+    }
 }
 
 } // namespace
@@ -218,9 +257,12 @@ vb_status packed_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
     if (a.wq.layout != VB_PACKED || a.wk.layout != VB_PACKED || a.wv.layout != VB_PACKED || a.wk.type != a.wq.type || !aligned16(a.x, a.norm) ||
         a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
         return VB_UNSUPPORTED;
-    const vb_status status = step_qkv(a, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    VB_TRY(prefill_norm_qkv(a, stream));
+    // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
+    const bool raw = a.q_norm || 2 * a.half != a.dim;
+    const vb_status status = step_qkv(a, raw, stream);
+    if (status == VB_OK && !raw) return a.kv_type == VB_Q8_0 ? store_keys_and_values(a, stream) : VB_OK; // blocks have elements of two items
+    if (status == VB_UNSUPPORTED) VB_TRY(prefill_norm_qkv(a, stream));
+    else VB_TRY(status);
     const int64_t n = a.batch * a.seq;
     if (a.q_norm) VB_TRY(vb_cuda_rms_norm_batched(a.q, a.q, a.q_norm, VB_F32, n * a.heads, a.dim, a.eps, stream));
     if (a.k_norm) VB_TRY(vb_cuda_rms_norm_batched(a.k_new, a.k_new, a.k_norm, VB_F32, n * a.kv_heads, a.dim, a.eps, stream));

@@ -4,7 +4,7 @@
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "packed_product.cuh"
+#include "few_product.cuh"
 
 namespace vb {
 namespace {
@@ -18,6 +18,7 @@ struct PackedSwiGLUOut {
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const { return (part ? up : gate) + item * row_bytes; }
     VB_DEVICE void fetch(Ahead *, int, int, int) const {}
+    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
     VB_DEVICE void store(const Ahead &, int item, int token, int row, const float (&sums)[2]) const {
         const int r = item * packed_rows + row;
         if (token < n && r < rows) out[(int64_t)token * rows + r] = swiglu(sums[0], sums[1]);
@@ -30,8 +31,27 @@ __global__ void __launch_bounds__(32 * PackedMemory<Block, TOKENS, 2>::most_warp
     packed_product<Block, TOKENS, 2>(in, out, blockIdx.x, gridDim.x);
 }
 
+template <class Block, int ROWS>
+__global__ void __launch_bounds__(32 * few_warps, 2) few_swiglu_kernel(FewInput in, PackedSwiGLUOut out) {
+    few_product<Block, ROWS, 2, 1>(in, out, blockIdx.x, gridDim.x);
+}
+
+template <class Block>
+vb_status few_swiglu(PackedSwiGLUOut out, const float *x, const float *norm, float eps, int64_t cols, vb_stream *stream) {
+    return with_few_rows(out.n, [&](auto tokens) {
+        constexpr int most = decltype(tokens)::value;
+        out.row_bytes = cols / Packed<Block>::depth * Packed<Block>::tile_bytes;
+        FewInput in = {x, norm, true, eps, out.n, (int)(cols / Packed<Block>::depth), ceil_div<int>(out.rows, packed_rows), 0, 0, 0};
+        FewPlan plan;
+        VB_TRY((plan_few_product<Block, most, 2, 1>(&plan, &in, stream)));
+        return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, few_swiglu_kernel<Block, most>, in, out);
+    });
+}
+
 template <class Block>
 vb_status packed_swiglu(PackedSwiGLUOut out, const float *x, const float *norm, float eps, int64_t cols, vb_stream *stream) {
+    const vb_status status = few_swiglu<Block>(out, x, norm, eps, cols, stream);
+    if (status != VB_UNSUPPORTED) return status;
     return with_tokens(out.n, out.rows, [&](auto tokens) {
         using P = Packed<Block>;
         constexpr int most = decltype(tokens)::value;

@@ -66,7 +66,8 @@ func normLinearOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
 		Case{Label: "decode", Dims: []int{1, 768, 127}}, Case{Label: "many_columns", Dims: []int{1, 18944, 33}},
-		Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}},
+		Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "few", Dims: []int{7, 2048, 80}, Flags: "bias"},
+		Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}},
 		Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		Case{Label: "qwen2.5-3b_vocabulary", Type: tensor.Q6_K, Dims: []int{1, 2048, 151936}, Bench: true, Large: true},
@@ -100,8 +101,8 @@ func normLinearOp() *Op {
 func normSwiGLUOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}},
-		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "step", Dims: []int{9, 768, 80}},
-		Case{Label: "step", Dims: []int{31, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "few", Dims: []int{8, 2048, 127}},
+		Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		Case{Label: "qwen2.5-0.5b", Type: tensor.Q5_0, Dims: []int{1, 896, 4864}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
@@ -145,11 +146,13 @@ func linearAddOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}, Flags: "bias"},
 		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}},
+		Case{Label: "few_long", Dims: []int{2, 11008, 48}, Flags: "bias"}, Case{Label: "few_long", Dims: []int{7, 8448, 80}},
 		Case{Label: "step", Dims: []int{9, 4352, 48}, Flags: "bias"}, Case{Label: "step", Dims: []int{31, 1024, 48}},
 		Case{Label: "prompt", Dims: []int{67, 256, 144}, Flags: "bias"}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		// More rows than all blocks take at once, the last ones an odd number of tiles.
-		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}}, Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 8192, 2145}},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 256, 17249}},
 		Case{Label: "qwen2.5-0.5b_down", Type: tensor.Q5_0, Dims: []int{1, 4864, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-0.5b_output", Type: tensor.Q5_0, Dims: []int{1, 896, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_down", Type: tensor.Q6_K, Dims: []int{1, 11008, 2048}, Bench: true, Large: true},
@@ -203,6 +206,8 @@ func normQKVOp() *Op {
 		Case{Label: "partial", Dims: []int{1, 1, 512, 2, 2, 64, 16, 40, 1}, Flags: "neox"},
 		Case{Label: "odd_heads", Dims: []int{1, 1, 256, 3, 1, 50, 25, 40, 1}, Flags: "interleaved-bias"},
 		Case{Label: "batch", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places"},
+		Case{Label: "few", Dims: []int{6, 1, 768, 4, 2, 64, 32, 40, 7}, Flags: "interleaved-bias-places"},
+		Case{Label: "few", Dims: []int{7, 1, 512, 2, 1, 128, 64, 40, 7}, Flags: "neox-q8cache"},
 		Case{Label: "step", Dims: []int{9, 1, 768, 4, 2, 64, 32, 40, 9}, Flags: "interleaved-f32"},
 		Case{Label: "step", Dims: []int{31, 1, 256, 2, 1, 128, 64, 40, 31}, Flags: "neox-bias-q8cache-places"},
 		Case{Label: "prompt", Dims: []int{1, 17, 512, 2, 1, 64, 32, 40, 1}, Flags: "neox-headnorm"},
@@ -220,6 +225,8 @@ func normQKVOp() *Op {
 	mixed(tensor.Q4_K, "F16", 1, 1, 512, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "Q6_K", 9, 1, 2048, 2, 1, 128, 64, 40, 9)
 	mixed(tensor.Q5_K, "Q6_K", 2, 1, 768, 4, 2, 64, 32, 40, 2)
+	mixed(tensor.Q4_K, "Q6_K", 8, 1, 2048, 4, 2, 128, 64, 40, 9)
+	mixed(tensor.Q5_0, "Q8_0", 5, 1, 896, 14, 2, 64, 32, 40, 6)
 	mixed(tensor.Q5_0, "Q8_0", 17, 1, 896, 2, 1, 64, 32, 40, 17)
 	mixed(tensor.Q4_K, "Q8_0", 4, 1, 512, 4, 2, 64, 32, 40, 4)
 	mixed(tensor.Q4_K, "Q6_K", 3, 30, 256, 2, 1, 64, 32, 90, 3)
