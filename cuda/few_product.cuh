@@ -3,15 +3,22 @@
 //
 // It is the kernel of one row (vector_product.cuh), which tells its shape: warps share an item and split its tiles, each quantizes
 // just those tiles of x, of all rows, that it multiplies, so that no barrier precedes the products; one barrier a chunk of items adds
-// up the warps. Long rows are split among the blocks of a cluster, which send their sums to the block that finishes them: pairs of
-// rows of x in turn.
+// up the warps. Long rows are split between the two blocks of a cluster, which send their sums to the block that finishes them: each
+// two rows of x.
 //
 // Each piece of code stands here once: instructions come from memory too. Unrolled over four rows of x and with three places that
 // finish a result, norm_qkv had 4,900 of them a type and took 8.3 us instead of the 4.0 of one row, waiting for instructions.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
-//   shared   the rings, x as bytes (10 or 20 an element), sums of each warp of two chunks
+//   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
 //   moves    the weights once; x once a block, from L2
+//   bound    latency and instructions: what of x a block loads and quantizes, about 0.5 us a warp, tile and two rows
+//   measured on an H200, us of chains of one kernel by n = 1 (vector_product.cuh), 2, 4: 3B norm_qkv 4.0, 4.8, 5.3; output 2.4, 2.9, 3.5;
+//            norm_swiglu 8.4, 9.4, 10.6; down 6.9, 8.9, 10.6; its layer with attention 26.5, 31.7, 35.3. 0.5B 16.6, 18.8, 22.3; 7B 59.5 and
+//            68.6 for 2 and 4. packed_product.cuh took 43.5 for a layer of the 3B
+//   slower   8 and 16 rows by two and four operands B: a layer of the 3B 52 and 88 us, of packed_product.cuh 42 and 49
+//            x of two pairs of rows on the way instead of one: 33.4 and 38.5, of registers that spill
+//            down by clusters of four: 12.0 instead of 9.2 for two rows, for whose tiles there are too many warps
 #ifndef VB_FEW_PRODUCT_CUH
 #define VB_FEW_PRODUCT_CUH
 
@@ -20,8 +27,6 @@
 #include "vector_product.cuh"
 
 namespace vb {
-
-constexpr int most_few = 4; // rows of x; of 8 it takes 52 us a layer of the 3B, packed_product.cuh 44
 
 struct FewInput {
     const float *x;    // [n][tiles * depth]
@@ -34,26 +39,26 @@ struct FewInput {
 
 // The shared memory of a block.
 constexpr int few_warps = 8; // at most
-template <class Block, int ROWS, int PARTS, int SPLIT>
+template <class Block, int PARTS, int SPLIT>
 struct FewMemory {
-    using X = FewTile<Block, ROWS>;
+    using X = FewTile<Block>;
     static constexpr int tile_bytes = Packed<Block>::tile_bytes;
     static constexpr int results = 16 * PARTS, stride = results + 8; // of a row of x and item; without conflicts of banks
-    static constexpr int own_pairs = larger(1, ROWS / 2 / SPLIT); // of rows of x, which a block of a cluster finishes, at most
     static __host__ __device__ int64_t bytes(int n, int tiles, int warps, int stages, int chunk, int rounds) {
         return (int64_t)warps * stages * (tile_bytes + 8) + (int64_t)tiles * X::bytes +
-               (2 * chunk * warps * n * stride + few_warps * ROWS) * (int64_t)sizeof(float) +
-               (SPLIT > 1 ? rounds * (8 + SPLIT * 2 * own_pairs * results * (int64_t)sizeof(float)) : 0);
+               (2 * chunk * warps * n * stride + few_warps * most_few) * (int64_t)sizeof(float) +
+               (SPLIT > 1 ? rounds * (8 + SPLIT * 2 * results * (int64_t)sizeof(float)) : 0);
     }
 };
 
 // One block's share of the items: index, index + count, ..., or its cluster's of SPLIT blocks. Out is that of packed_product.cuh.
-template <class Block, int ROWS, int PARTS, int SPLIT, class Out>
+template <class Block, int PARTS, int SPLIT, class Out>
 VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
-    using X = FewTile<Block, ROWS>;
-    using M = FewMemory<Block, ROWS, PARTS, SPLIT>;
+    static_assert(SPLIT <= 2, "a block finishes two rows of x");
+    using X = FewTile<Block>;
+    using M = FewMemory<Block, PARTS, SPLIT>;
     constexpr int quads = P::depth / 128;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
@@ -61,10 +66,10 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
     const int begin = in.tiles * rank / SPLIT, tiles = in.tiles * (rank + 1) / SPLIT - begin; // of a row, this block's
     uint8_t *activations = shared + warps * stages * P::tile_bytes;
     float *partial = reinterpret_cast<float *>(activations + ceil_div(in.tiles, SPLIT) * X::bytes);
-    float *squares = partial + 2 * in.chunk * warps * n * M::stride; // partial: [2][chunk][warps][n][stride]; [few_warps][ROWS]
-    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + few_warps * ROWS);
+    float *squares = partial + 2 * in.chunk * warps * n * M::stride; // partial: [2][chunk][warps][n][stride]; [few_warps][most_few]
+    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + few_warps * most_few);
     uint64_t *mailboxes = barriers + warps * stages;                 // [rounds]
-    float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][SPLIT][2 * own_pairs][16][PARTS]
+    float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][SPLIT][2][16][PARTS]
 
     // The ring holds whole pairs of tiles, where there are two parts. The tiles to fetch next, after advance():
     TileRing<P::tile_bytes> ring;
@@ -92,22 +97,26 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
 
     // After the products a warp finishes the 16 rows of an item for two rows of x: those of item `of` of a chunk.
     const int pairs = (n + 1) / 2, of = warp / pairs, pair = warp - of * pairs, row = lane % 16, token = 2 * pair + lane / 16;
-    // In a cluster, these are sums of a part of the tiles, which block `pair` % SPLIT adds up: of round `round`, this warp.
-    const int round = warp / M::own_pairs, own_pair = warp % M::own_pairs, own_item = index + round * count;
-    const int own_token = SPLIT > 1 ? 2 * (rank + own_pair * SPLIT) + lane / 16 : token;
-    const bool adds_own = SPLIT > 1 && rank + own_pair * SPLIT < pairs && own_item < in.items;
+    // In a cluster, these are sums of a part of the tiles, which block `pair` adds up: of its item `warp`, this warp.
+    const int own_item = index + warp * count, own_token = SPLIT > 1 ? 2 * rank + lane / 16 : token;
+    const bool adds_own = SPLIT > 1 && rank < pairs && own_item < in.items;
     typename Out::Ahead fetched;
     if constexpr (SPLIT > 1) {
-        int rows = 0; // that this block finishes
-        for (int p = rank; p < pairs; p += SPLIT) rows += smaller(2, n - 2 * p);
-        for (int r = warp; index + r * count < in.items; r += warps)
-            mailbox_init(mailboxes + r, SPLIT * rows * M::results * (int)sizeof(float), lane == 0);
+        const int rows = larger(0, smaller(2, n - 2 * rank)); // that this block finishes
+        mailbox_init(mailboxes + warp, SPLIT * rows * M::results * (int)sizeof(float), adds_own && lane == 0);
         cluster_arrive();
         cluster_wait(); // all mailboxes stand
     }
-    if (lane < ROWS) squares[warp * ROWS + lane] = 0;
+    if (lane < most_few) squares[warp * most_few + lane] = 0;
     __syncwarp();
 
+    float4 norm[quads]; // of a tile
+    auto load_norm = [&](int k) {
+        if (in.norm && k < tiles)
+#pragma unroll
+            for (int i = 0; i < quads; i++) norm[i] = reinterpret_cast<const float4 *>(in.norm + k * P::depth)[32 * i + lane];
+    };
+    load_norm(warp);
     float *sums = partial; // of the chunk
 #pragma unroll 1
     for (int first = index, nth = 0; first < in.items; first += in.chunk * count, nth += in.chunk) {
@@ -117,7 +126,7 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
         if (finishes && own_token < n) out.fetch(&fetched, SPLIT > 1 ? own_item : mine, own_token, row);
         if (first == index) {
             // This warp's tiles of x, two rows at a time, of which the next two are on the way: 4 elements of each 128 a lane.
-            float4 v[2][quads], next[2][quads], norm[quads];
+            float4 v[2][quads], next[2][quads];
             int next_tile = warp, next_token = 0;
             auto load = [&] {
                 if (next_tile >= tiles) return;
@@ -130,9 +139,6 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
             load();
 #pragma unroll 1
             for (int k = warp, t = 0; k < tiles;) {
-                if (in.norm && t == 0)
-#pragma unroll
-                    for (int i = 0; i < quads; i++) norm[i] = reinterpret_cast<const float4 *>(in.norm + k * P::depth)[32 * i + lane];
 #pragma unroll
                 for (int i = 0; i < quads; i++) v[0][i] = next[0][i], v[1][i] = next[1][i];
                 load();
@@ -149,11 +155,11 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
                             if (in.norm) e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
                         }
                         square = warp_reduce<Sum>(square);
-                        if (lane == 0 && t + r < n) squares[warp * ROWS + to] += square;
+                        if (lane == 0 && t + r < n) squares[warp * most_few + to] += square;
                     }
                     X::quantize(activations + k * X::bytes, v[r], to, lane);
                 }
-                if ((t += 2) >= n) t = 0, k += warps;
+                if ((t += 2) >= n) t = 0, k += warps, load_norm(k);
             }
             __syncwarp();
         }
@@ -162,7 +168,7 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
         float *to = sums + warp * n * M::stride + lane / 4;
 #pragma unroll 1
         for (int item = first; item < end; item += count, to += warps * n * M::stride) {
-            float sum[PARTS][ROWS / 4][2] = {};
+            float sum[PARTS][2] = {};
 #pragma unroll 1
             for (int k = warp; k < tiles; k += warps) {
                 LaneTile<Block> w[PARTS];
@@ -171,19 +177,15 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
                 for (int p = 0; p < PARTS; p++) {
                     w[p].template load<false>(ring.wait(), lane);
                     ring.refill(ahead[p], exists, lane);
-                    if (ROWS > 4) multiply_few<ROWS>(sum[p], w[p], activations + k * X::bytes, lane); // one at a time, by registers
                 }
-                if (ROWS == 4)
 #pragma unroll
-                    for (int p = 0; p < PARTS; p++) multiply_few<ROWS>(sum[p], w[p], activations + k * X::bytes, lane);
+                for (int p = 0; p < PARTS; p++) multiply_few(sum[p], w[p], activations + k * X::bytes, lane);
             }
+            if (lane % 4 < n)
 #pragma unroll
-            for (int j = 0; j < ROWS / 4; j++)
-                if (4 * j + lane % 4 < n)
+                for (int p = 0; p < PARTS; p++)
 #pragma unroll
-                    for (int p = 0; p < PARTS; p++)
-#pragma unroll
-                        for (int r = 0; r < 2; r++) to[(4 * j + lane % 4) * M::stride + 16 * p + 8 * r] = sum[p][j][r];
+                    for (int r = 0; r < 2; r++) to[lane % 4 * M::stride + 16 * p + 8 * r] = sum[p][r];
         }
         __syncthreads();
         if (adds) {
@@ -195,7 +197,7 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
                 if (w < warps) {
 #pragma unroll
                     for (int p = 0; p < PARTS; p++) total[p] += from[w * n * M::stride + 16 * p];
-                    mean += squares[w * ROWS + at];
+                    mean += squares[w * most_few + at];
                 }
             if (SPLIT == 1 && in.with_norm) {
                 const float factor = rsqrtf(__fdividef(mean, static_cast<float>(tiles * P::depth)) + in.eps);
@@ -205,9 +207,8 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
             if constexpr (SPLIT == 1) {
                 out.store(fetched, mine, token, row, total);
             } else if (token < n) {
-                const int to_block = pair % SPLIT, place = pair / SPLIT * 2 + lane / 16;
-                float *there = inbox + ((((nth + of) * SPLIT + rank) * 2 * M::own_pairs + place) * 16 + row) * PARTS;
-                const unsigned address = cluster_address(there, to_block), mailbox = cluster_address(mailboxes + nth + of, to_block);
+                float *there = inbox + ((((nth + of) * SPLIT + rank) * 2 + lane / 16) * 16 + row) * PARTS;
+                const unsigned address = cluster_address(there, pair), mailbox = cluster_address(mailboxes + nth + of, pair);
                 if constexpr (PARTS == 2) send2(address, mailbox, make_float2(total[0], total[1]));
                 else send(address, mailbox, total[0]);
             }
@@ -216,13 +217,13 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
     }
     if constexpr (SPLIT > 1) {
         if (adds_own) {
-            mailbox_wait(mailboxes + round);
+            mailbox_wait(mailboxes + warp);
             float total[PARTS] = {};
 #pragma unroll
             for (int r = 0; r < SPLIT; r++)
 #pragma unroll
                 for (int p = 0; p < PARTS; p++)
-                    total[p] += inbox[((((round * SPLIT + r) * M::own_pairs + own_pair) * 2 + lane / 16) * 16 + row) * PARTS + p];
+                    total[p] += inbox[(((warp * SPLIT + r) * 2 + lane / 16) * 16 + row) * PARTS + p];
             out.store(fetched, own_item, own_token, row, total);
         }
     }
@@ -236,21 +237,21 @@ struct FewPlan {
     int64_t shared_bytes;
 };
 
-// Plans blocks for in->items, SPLIT of which share the tiles of a row, and fills in the rest of `in`; VB_UNSUPPORTED where x does
-// not fit in shared memory, or a cluster would have more items than its warps finish.
-template <class Block, int ROWS, int PARTS, int SPLIT>
+// Plans blocks for in->items, SPLIT of which share the tiles of a row, and fills in the rest of `in`; VB_UNSUPPORTED for more
+// rows of x, where x does not fit in shared memory, or a cluster would have more items than its warps finish.
+template <class Block, int PARTS, int SPLIT>
 vb_status plan_few_product(FewPlan *plan, FewInput *in, vb_stream *stream) {
-    using M = FewMemory<Block, ROWS, PARTS, SPLIT>;
+    using M = FewMemory<Block, PARTS, SPLIT>;
+    if (in->n > most_few) return VB_UNSUPPORTED;
     const bool bulk = capability(stream) >= 90;
     const int64_t most = shared_limit(stream);
     const int64_t granted = bulk ? granted_shared((int64_t)in->items * PARTS * in->tiles * M::tile_bytes, most) : most;
     const int sms = multiprocessors(stream), tiles = ceil_div(in->tiles, SPLIT), each = ceil_div(tiles, few_warps);
-    // Of the multiprocessors of a group that share clusters some are left over: of 132, 128 make clusters of four.
-    const int clusters = smaller(in->items, SPLIT > 2 ? sms / 8 * 8 / SPLIT : sms / SPLIT), pairs = (in->n + 1) / 2;
+    const int clusters = smaller(in->items, sms / SPLIT), pairs = (in->n + 1) / 2;
     plan->warps = larger(pairs, ceil_div(tiles, each));
     in->rounds = ceil_div(in->items, clusters);
-    if (SPLIT > 1 && in->rounds * M::own_pairs > plan->warps) return VB_UNSUPPORTED;
-    in->chunk = larger(1, smaller(smaller(in->rounds, plan->warps / pairs), smaller(4 / each, most_few / in->n)));
+    if (SPLIT > 1 && in->rounds > plan->warps) return VB_UNSUPPORTED;
+    in->chunk = larger(1, smaller(smaller(in->rounds, plan->warps / pairs), smaller(4 / each, 8 / in->n)));
     in->stages = bulk ? smaller(PARTS * each * in->rounds, 12) : ceil_div((int)TileRing<M::tile_bytes>::old_stages, PARTS) * PARTS;
     const auto bytes = [&] { return M::bytes(in->n, tiles, plan->warps, in->stages, in->chunk, in->rounds); };
     while (bulk && in->stages > 2 * PARTS && bytes() > granted) in->stages -= PARTS;
@@ -260,13 +261,6 @@ vb_status plan_few_product(FewPlan *plan, FewInput *in, vb_stream *stream) {
     const int64_t resident = bulk ? 1 : larger<int64_t>(1, smaller<int64_t>(2, most / (plan->shared_bytes + 1024)));
     plan->blocks = (int)smaller<int64_t>(in->items, clusters * resident) * SPLIT;
     return VB_OK;
-}
-
-// Calls f(constant) with the rows of x, rounded up, that a kernel has been made for; VB_UNSUPPORTED for more.
-template <class F>
-vb_status with_few_rows(int64_t n, F f) {
-    if (n > most_few) return VB_UNSUPPORTED;
-    return n <= 4 ? f(Tokens<4>()) : f(Tokens<8>());
 }
 
 } // namespace vb

@@ -1,5 +1,5 @@
-// linear_packed.cu: packing of weights at load, and the product of packed weights with few rows of x (packed_product.cuh), with the
-// RMS norm before it or an addition after it.
+// linear_packed.cu: packing of weights at load, and the product of packed weights with 2 to 4 rows of x (few_product.cuh) and up to 32
+// (packed_product.cuh), with the RMS norm before it or an addition after it.
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -144,13 +144,13 @@ vb_status product(const LinearArgs &a, const LinearExtra &extra, vb_stream *stre
     return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_packed_kernel<Block, TOKENS, PARTS>, in, out);
 }
 
-template <class Block, int ROWS, int PARTS, int SPLIT>
+template <class Block, int PARTS, int SPLIT>
 __global__ void __launch_bounds__(32 * few_warps, 2) linear_few_kernel(FewInput in, PackedRowsOut<PARTS> out) {
-    few_product<Block, ROWS, PARTS, SPLIT>(in, out, blockIdx.x / SPLIT, gridDim.x / SPLIT);
+    few_product<Block, PARTS, SPLIT>(in, out, blockIdx.x / SPLIT, gridDim.x / SPLIT);
 }
 
 // SPLIT blocks share the columns.
-template <class Block, int ROWS, int PARTS, int SPLIT = 1>
+template <class Block, int PARTS, int SPLIT = 1>
 vb_status few_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows);
@@ -158,23 +158,20 @@ vb_status few_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *str
                                       (int)tile_rows};
     FewInput in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), 0, 0, 0};
     FewPlan plan;
-    VB_TRY((plan_few_product<Block, ROWS, PARTS, SPLIT>(&plan, &in, stream)));
-    return launch_cluster(stream, SPLIT, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_few_kernel<Block, ROWS, PARTS, SPLIT>, in, out);
+    VB_TRY((plan_few_product<Block, PARTS, SPLIT>(&plan, &in, stream)));
+    return launch_cluster(stream, SPLIT, plan.blocks, 32 * plan.warps, plan.shared_bytes, linear_few_kernel<Block, PARTS, SPLIT>, in, out);
 }
 
 template <class Block>
 vb_status linear_few(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
-    return with_few_rows(a.n, [&](auto tokens) {
-        constexpr int most = decltype(tokens)::value;
-        // Two rows of tiles share x where there are enough of them for all multiprocessors.
-        if (a.rows >= 4 * packed_rows * (int64_t)multiprocessors(stream)) return few_rows<Block, most, 2>(a, extra, stream);
-        // Of long rows each block of a cluster takes a part, and so loads and quantizes that part of x.
-        if (!extra.with_norm && capability(stream) >= 90 && a.cols / Packed<Block>::depth >= 32) {
-            const vb_status status = few_rows<Block, most, 2, 2>(a, extra, stream);
-            if (status != VB_UNSUPPORTED) return status;
-        }
-        return few_rows<Block, most, 1>(a, extra, stream);
-    });
+    // Two rows of tiles share x where there are enough of them for all multiprocessors.
+    if (a.rows >= 4 * packed_rows * (int64_t)multiprocessors(stream)) return few_rows<Block, 2>(a, extra, stream);
+    // Of long rows each block of a cluster takes a half, and so loads and quantizes half of x.
+    if (!extra.with_norm && capability(stream) >= 90 && a.cols / Packed<Block>::depth >= 32) {
+        const vb_status status = few_rows<Block, 2, 2>(a, extra, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
+    return few_rows<Block, 1>(a, extra, stream);
 }
 
 template <class Block>

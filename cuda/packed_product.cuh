@@ -13,9 +13,9 @@
 //   shared   the rings, partial sums of each warp (of two items, unless they are many), 1 / rms of each row of x
 //   moves    the weights once: rows * cols * 4.5 / 8 bytes for Q4_K; x in 16 bits from L1 and L2
 //   bound    instructions (Q4_K: about 280 a tile and 8 rows of x) and latency; where x does not fit in L1, L2
-//   measured on an H200 with the kernel that prepares x, weights from memory, n = 2, 8, 16, 32: norm_swiglu of 2 x 11008 x 2048 Q4_K
-//            14.4, 15.1, 20.7, 32.0 us; linear_add of 2048 x 11008 Q6_K 11.0, 10.8, 12.1, 18.5, of 2048 x 2048 Q4_K 4.4, 4.6, 5.7, 8.2;
-//            norm_qkv of the 3B 8.4, 8.3, 7.3, 10.6
+//   measured on an H200 with the kernel that prepares x, weights from memory, n = 8, 16, 32: norm_swiglu of 2 x 11008 x 2048 Q4_K
+//            15.0, 20.4, 32.0 us; linear_add of 2048 x 11008 Q6_K 10.8, 12.1, 18.5, of 2048 x 2048 Q4_K 4.2, 5.2, 7.3; norm_qkv of the 3B
+//            6.5, 5.9, 8.3
 //   slower   columns split among the 8 blocks of a cluster, which load, convert and keep their part of x themselves and send sums
 //            to the block that finishes them: norm_swiglu 20.5, 20.5, 35.4, 53.7 us, with one block a multiprocessor or two
 #ifndef VB_PACKED_PRODUCT_CUH

@@ -1,6 +1,6 @@
 // packed_qkv.cu: what attention reads of 2 to 32 tokens, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
-// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel after that of the
-// activations (packed_product.cuh).
+// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel (few_product.cuh), of 5 and more
+// after that of the activations (packed_product.cuh).
 //
 // Items are those of qkv_vector.cu: two rows of tiles of a head that rotate with each other (NEOX, rows i and i + half), or
 // neighbours (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights
@@ -112,14 +112,25 @@ __global__ void __launch_bounds__(32 * PackedMemory<A, TOKENS, 2>::most_warps, 1
     else packed_product<B, TOKENS, 2>(in, out, index, count);
 }
 
-template <class A, class B, int ROWS>
+template <class A, class B>
 __global__ void __launch_bounds__(32 * few_warps, 2)
     few_qkv_kernel(FewInput in, FewInput v, PackedQKVOut out, int first_blocks, int64_t v_row_bytes) {
     out.values = (int)blockIdx.x >= first_blocks;
     if (out.values) in = v, out.row_bytes = v_row_bytes;
     const int index = blockIdx.x - (out.values ? first_blocks : 0), count = out.values ? gridDim.x - first_blocks : first_blocks;
-    if (SameType<A, B>::value || !out.values) few_product<A, ROWS, 2, 1>(in, out, index, count);
-    else few_product<B, ROWS, 2, 1>(in, out, index, count);
+    if (SameType<A, B>::value || !out.values) few_product<A, 2, 1>(in, out, index, count);
+    else few_product<B, 2, 1>(in, out, index, count);
+}
+
+template <class A, class B>
+vb_status few_qkv(const PackedQKVOut &out, int tiles, int q_items, int kv_items, int64_t v_row_bytes, vb_stream *stream) {
+    FewInput qk = {out.a.x, out.a.norm, true, out.a.eps, out.n, tiles, q_items + kv_items, 0, 0, 0}, v = qk;
+    v.items = kv_items;
+    FewPlan plan, of_v;
+    VB_TRY((plan_few_product<A, 2, 1>(&plan, &qk, stream)));
+    VB_TRY((plan_few_product<B, 2, 1>(&of_v, &v, stream)));
+    return launch_overlapped(stream, plan.blocks + of_v.blocks, 32 * plan.warps, larger(plan.shared_bytes, of_v.shared_bytes),
+                             few_qkv_kernel<A, B>, qk, v, out, plan.blocks, v_row_bytes);
 }
 
 // q and k from weights of type A and v from such of type B.
@@ -132,16 +143,7 @@ vb_status packed_qkv(const vb_norm_qkv_args &a, bool raw, vb_stream *stream) {
     const PackedQKVOut out = {a, (int64_t)tiles * P::tile_bytes, n, head_items, q_items, (65535 + head_items) / head_items, false, raw};
     if ((int64_t)q_items * head_items > 32767) return VB_UNSUPPORTED; // of items times the inverse
     const int64_t v_row_bytes = (int64_t)tiles * Packed<B>::tile_bytes;
-    const vb_status status = with_few_rows(n, [&](auto tokens) {
-        constexpr int most = decltype(tokens)::value;
-        FewInput qk = {a.x, a.norm, true, a.eps, n, tiles, q_items + kv_items, 0, 0, 0}, v = qk;
-        v.items = kv_items;
-        FewPlan plan, of_v;
-        VB_TRY((plan_few_product<A, most, 2, 1>(&plan, &qk, stream)));
-        VB_TRY((plan_few_product<B, most, 2, 1>(&of_v, &v, stream)));
-        return launch_overlapped(stream, plan.blocks + of_v.blocks, 32 * plan.warps, larger(plan.shared_bytes, of_v.shared_bytes),
-                                 few_qkv_kernel<A, B, most>, qk, v, out, plan.blocks, v_row_bytes);
-    });
+    const vb_status status = few_qkv<A, B>(out, tiles, q_items, kv_items, v_row_bytes, stream);
     if (status != VB_UNSUPPORTED) return status;
     return with_tokens(n, a.wq.rows, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;

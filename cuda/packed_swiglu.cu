@@ -1,6 +1,6 @@
 // packed_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 2 to 32 rows of x, packed weights: norm_swiglu of a
-// step of sequences as one kernel after that of the activations (packed_product.cuh). An item is a row of tiles of the gate
-// and the same of the up projection.
+// step of sequences as one kernel (few_product.cuh), of 5 and more after that of the activations (packed_product.cuh). An item is a
+// row of tiles of the gate and the same of the up projection.
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -31,32 +31,29 @@ __global__ void __launch_bounds__(32 * PackedMemory<Block, TOKENS, 2>::most_warp
     packed_product<Block, TOKENS, 2>(in, out, blockIdx.x, gridDim.x);
 }
 
-template <class Block, int ROWS>
+template <class Block>
 __global__ void __launch_bounds__(32 * few_warps, 2) few_swiglu_kernel(FewInput in, PackedSwiGLUOut out) {
-    few_product<Block, ROWS, 2, 1>(in, out, blockIdx.x, gridDim.x);
+    few_product<Block, 2, 1>(in, out, blockIdx.x, gridDim.x);
 }
 
 template <class Block>
-vb_status few_swiglu(PackedSwiGLUOut out, const float *x, const float *norm, float eps, int64_t cols, vb_stream *stream) {
-    return with_few_rows(out.n, [&](auto tokens) {
-        constexpr int most = decltype(tokens)::value;
-        out.row_bytes = cols / Packed<Block>::depth * Packed<Block>::tile_bytes;
-        FewInput in = {x, norm, true, eps, out.n, (int)(cols / Packed<Block>::depth), ceil_div<int>(out.rows, packed_rows), 0, 0, 0};
-        FewPlan plan;
-        VB_TRY((plan_few_product<Block, most, 2, 1>(&plan, &in, stream)));
-        return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, few_swiglu_kernel<Block, most>, in, out);
-    });
+vb_status few_swiglu(const PackedSwiGLUOut &out, const float *x, const float *norm, float eps, int tiles, vb_stream *stream) {
+    FewInput in = {x, norm, true, eps, out.n, tiles, ceil_div<int>(out.rows, packed_rows), 0, 0, 0};
+    FewPlan plan;
+    VB_TRY((plan_few_product<Block, 2, 1>(&plan, &in, stream)));
+    return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, few_swiglu_kernel<Block>, in, out);
 }
 
 template <class Block>
 vb_status packed_swiglu(PackedSwiGLUOut out, const float *x, const float *norm, float eps, int64_t cols, vb_stream *stream) {
-    const vb_status status = few_swiglu<Block>(out, x, norm, eps, cols, stream);
+    using P = Packed<Block>;
+    const int tiles = (int)(cols / P::depth);
+    out.row_bytes = (int64_t)tiles * P::tile_bytes;
+    const vb_status status = few_swiglu<Block>(out, x, norm, eps, tiles, stream);
     if (status != VB_UNSUPPORTED) return status;
     return with_tokens(out.n, out.rows, [&](auto tokens) {
-        using P = Packed<Block>;
         constexpr int most = decltype(tokens)::value;
-        out.row_bytes = cols / P::depth * P::tile_bytes;
-        PackedInput in = {nullptr, out.n, (int)(cols / P::depth), ceil_div<int>(out.rows, P::rows), 0, true, eps};
+        PackedInput in = {nullptr, out.n, tiles, ceil_div<int>(out.rows, P::rows), 0, true, eps};
         PackedPlan plan;
         VB_TRY((plan_packed_product<Block, most, 2>(&plan, in.tiles, in.items, stream)));
         in.stages = plan.stages;
