@@ -2,6 +2,7 @@
 // were fitted to the times of every tile, with splits 1 to 8, at some 40 shapes on an H200, where its choices take 2 % longer
 // than the best ones on average. Products of fewer rows wait for the memory that holds B; what serves it best was measured.
 
+#include "cluster.cuh"
 #include "gemm_sm90.cuh"
 
 namespace vb {
@@ -20,12 +21,6 @@ constexpr double product_cycles = 1.11 / 2048; // a multiplication of 16-bit ele
 constexpr double l2_bytes_per_cycle = 65;      // to one SM
 constexpr double reduce_cycles = 1125;         // of split tiles
 constexpr double reduce_element_cycles = 0.28;
-
-// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC; these have 16 or 18
-// SMs, but some parts fewer: a count of SMs / 16 GPCs gave second waves of a single cluster.
-int clusters_at_once(int blocks, int multiprocessors) {
-    return blocks <= 2 ? multiprocessors / blocks : larger(1, multiprocessors / 16 - 1) * (16 / blocks);
-}
 
 double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool split_operands, int multiprocessors) {
     const TileShape t = tile_shapes[plan.tile];

@@ -2,7 +2,7 @@
 //
 // A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row. The
 // instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k will do
-// as long as x has the same, so x is laid out with its elements permuted (element_at) and a value word becomes the lane's
+// as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes the lane's
 // two registers as it is: no shuffles, no shared memory for weights.
 //
 // Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay below
@@ -17,8 +17,8 @@ namespace vb {
 
 constexpr float prefill_unit = 64.0f;
 
-// The element of 16 that stands at position p of an instruction's k.
-__host__ __device__ constexpr int element_at(int p) { return (p % 8) / 2 * 4 + p / 8 * 2 + p % 2; }
+// Where element e of 16 stands in an instruction's k.
+__host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 % 2 * 8 + e % 2; }
 
 VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
@@ -90,6 +90,170 @@ struct PrefillTile {
             }
     }
 };
+
+// ---- the product, for all architectures -------------------------------------------------------------------------------------
+
+constexpr int prefill_warps = 8, prefill_threads = 32 * prefill_warps; // that multiply, each 16 rows of W
+constexpr int prefill_rows = packed_rows * prefill_warps;              // of a unit
+
+struct Matrix {
+    const uint8_t *w;
+    float *y;          // [n][rows]
+    const float *bias; // [rows] or null
+    int64_t rows;
+    int tile_rows;
+};
+
+// Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
+// warp with an odd number has the up projection of what the one before it has the gate of.
+struct Product {
+    Matrix matrices[3];
+    int tile_rows;        // of all
+    const float *add;     // [n][rows] that are added to y of the first, or null; may be y
+    const float *inverse; // [n]
+    float *partial;    // [split units][splits][TOKENS / 8][threads] of four sums
+    unsigned *arrived; // a counter for each split unit, 0 between kernels
+    int64_t n;
+    int k_tiles, token_blocks, whole, splits, units; // units: `whole` ones, then `splits` for each of the others
+    int cluster; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+
+    // Which matrix a row of tiles belongs to; tile_row becomes the one there.
+    template <bool SWIGLU>
+    VB_DEVICE const Matrix &find(int &tile_row) const {
+        if (SWIGLU) {
+            const int m = tile_row & 1;
+            tile_row >>= 1;
+            return matrices[m];
+        }
+        int m = 0;
+        while (m < 2 && tile_row >= matrices[m].tile_rows) tile_row -= matrices[m].tile_rows, m++;
+        return matrices[m];
+    }
+};
+
+// What a block computes at a time.
+struct Unit {
+    int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
+    int split, splits, nth;   // which split of how many, of which split unit
+
+    // Of a block of a cluster: of PAIR blocks at neighbouring rows of W, or of those that share the columns.
+    template <int PAIR>
+    static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
+        Unit u;
+        u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.splits;
+        u.splits = u.nth < 0 ? larger(p.cluster, 1) : p.splits;
+        u.split = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.splits;
+        const int block = u.nth < 0 ? unit : p.whole + u.nth;
+        u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
+        if (PAIR > 1) u.rows = u.rows * PAIR + rank, u.nth = u.nth * PAIR + rank;
+        u.k0 = p.k_tiles * u.split / u.splits, u.k1 = p.k_tiles * (u.split + 1) / u.splits;
+        return u;
+    }
+};
+
+// Where the tiles begin that this warp multiplies in a unit; past the last rows of W any, for results that are not stored.
+template <class Block, bool SWIGLU>
+VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp) {
+    int tile_row = smaller(unit.rows * prefill_warps + warp, p.tile_rows - 1);
+    const Matrix &m = p.find<SWIGLU>(tile_row);
+    return m.w + ((int64_t)tile_row * p.k_tiles + unit.k0) * Packed<Block>::tile_bytes;
+}
+
+VB_DEVICE void multipliers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(prefill_threads) : "memory"); }
+
+// 1 / scale of the unit's rows of x, read early: at the end every load would have to be waited for. Followed by multipliers_sync
+// before it is used.
+template <int TOKENS>
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0) {
+    if (threadIdx.x < TOKENS) inverse[threadIdx.x] = token0 + threadIdx.x < p.n ? p.inverse[token0 + threadIdx.x] : 0.0f;
+}
+
+// Where a unit is one of several splits: whether this block is the last of them to come, and has the sums of all in c.
+template <int TOKENS>
+VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS / 2]) {
+    const int splits = unit.splits;
+    if (splits == 1) return true;
+    __shared__ bool last;
+    float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * prefill_threads) + threadIdx.x;
+    const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * prefill_threads; };
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
+    multipliers_sync();
+    if (threadIdx.x == 0) { // releases what all threads have written, acquires what the other blocks have
+        unsigned before = 0;
+#if __CUDA_ARCH__ >= 700
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p.arrived + unit.nth) : "memory");
+#endif
+        last = before == (unsigned)splits - 1;
+        if (last) p.arrived[unit.nth] = 0;
+    }
+    multipliers_sync();
+    if (!last) return false;
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++) c[i] = 0;
+    for (int split = 0; split < splits; split++)
+#pragma unroll
+        for (int j = 0; j < TOKENS / 8; j++) {
+            const float4 v = __ldcg(place(split, j));
+            c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
+        }
+    return true;
+}
+
+// What one warp has: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
+template <int TOKENS>
+VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row, int64_t token0) {
+    const int t = threadIdx.x % 4;
+    const Matrix &m = r.find<false>(tile_row);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + row;
+    const int tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const bool inside[2] = {row0 < m.rows, row0 + 8 < m.rows};
+    const float b[2] = {m.bias && inside[0] ? m.bias[row0] : 0.0f, m.bias && inside[1] ? m.bias[row0 + 8] : 0.0f};
+    const auto place = [&](int i) { return (token0 + 2 * t + i / 4 * 8 + (i & 1)) * m.rows + row0 + (i & 2) * 4; };
+    const auto exists = [&](int i) { return i / 4 * 8 + 2 * t + (i & 1) < tokens && inside[(i & 2) / 2]; };
+    constexpr int batch = 16; // loads on the way together: y may be what is added, so that stores hold up later loads
+#pragma unroll
+    for (int first = 0; first < TOKENS / 2; first += batch) {
+        float added[batch];
+#pragma unroll
+        for (int i = 0; i < batch; i++) added[i] = r.add && exists(first + i) ? r.add[place(first + i)] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < batch; i++) {
+            const float scale = inverse[(first + i) / 4 * 8 + 2 * t + (i & 1)];
+            if (exists(first + i)) m.y[place(first + i)] = fmaf(c[first + i], scale, b[(i & 2) / 2] + added[i]);
+        }
+    }
+}
+
+// silu(gate) * up of what two warps have: each computes half of the tokens. exchange is 8 * TOKENS KiB / 32 of shared memory.
+template <int TOKENS>
+VB_DEVICE void store_swiglu(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, float *exchange, int tile_row,
+                            int64_t token0) {
+    constexpr int part = TOKENS / 4; // sums of half of the tokens
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const bool up = tile_row & 1; // has the up projection, and finishes the second half of the tokens
+    const Matrix &m = r.find<true>(tile_row);
+#pragma unroll
+    for (int i = 0; i < part; i++) exchange[(warp * part + i) * 32 + lane] = up ? c[i] : c[part + i];
+    multipliers_sync();
+    const int first = up ? TOKENS / 2 : 0;
+    const int tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + g;
+    float *const y = r.matrices[0].y;
+#pragma unroll
+    for (int j = 0; j < part / 4; j++) {
+        const int token = first + 8 * j + 2 * t;
+        const float2 scale = *reinterpret_cast<const float2 *>(inverse + token);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float other = exchange[((warp ^ 1) * part + 4 * j + e) * 32 + lane], own = up ? c[part + 4 * j + e] : c[4 * j + e];
+            const float s = e & 1 ? scale.y : scale.x, gate = (up ? other : own) * s, product = (up ? own : other) * s;
+            const int64_t row = row0 + e / 2 * 8;
+            if (token + (e & 1) < tokens && row < m.rows)
+                y[(token0 + token + (e & 1)) * m.rows + row] = swiglu(gate, product);
+        }
+    }
+}
 
 } // namespace vb
 #endif

@@ -12,6 +12,9 @@
 // rms_norm(x) needs no pass of its own: W (x * norm) is multiplied, each warp squares the x that it quantizes anyway, and the
 // factor 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //
+// norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there. So they ask for a part of their rings before x
+// only, and for the rest behind it; the whole ring took 2,000 cycles to ask for, and x 3,000 to come by behind it.
+//
 // What costs is the way from the end of one kernel to the end of the next. So a block uses about half of a
 // multiprocessor: the next kernel's blocks start beside it, as soon as x has been asked for, and fill their rings of tiles
 // before this kernel has ended, for weights depend on nothing. Then only x is waited for.
@@ -60,7 +63,9 @@
 //     the slowest blocks end a step: of norm_swiglu and down they take 5,000 and 2,700 cycles more than most
 //     no single stage is what is waited for: without any products a layer of the 3B takes 23.5 us instead of 26.4, with all tiles
 //     from the L2 25.2; making x bytes up to 500 cycles sooner and asking for tiles 1,400 sooner made none shorter
-//   slower, us a layer of the 3B, 0.5B, 1.5B, 7B in graphs without the vocabulary (these kernels: 26.4, 17.9, 23.2, 49.2):
+//   late stages: us a layer of the 3B, 0.5B, 1.5B, 7B where norm_swiglu fills all stages before x 26.4, 17.9, 23.2, 49.5; one 26.3,
+//   17.2, 22.7, 50.1; two 26.2, 17.3, 22.8, 49.8; three 25.9, 17.5, 22.9, 49.4; four 25.9, 17.7, 22.9, 49.0; six 26.5, 17.9, 23.2, 49.3
+//   slower, in the same order, where these kernels without late stages took 26.4, 17.9, 23.2, 49.2:
 //     several tiles of x made bytes side by side, without branches, and squares added up after the products: 26.8, 19.2, 23.4, 49.7.
 //     What follows has this too:
 //     a bulk copy for the tiles of all warps, not one for each, whose instructions are 64 of a tile's 163: stages of two tiles a
@@ -94,6 +99,7 @@ struct VectorInput {
     float eps;
     int tiles, items;  // of a row of tiles; of all blocks
     int stages, chunk; // of a warp's ring; items between two barriers
+    int late;          // of the stages: those that are filled for the first time once x has been asked for
 };
 
 // The shared memory of a block: rings, x, partial sums, sums of squares, barriers of the rings, and where the tiles of a row
@@ -164,7 +170,12 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
         if (ahead_tile >= tiles) ahead_tile = warp, ahead_item += count, find_rows();
     };
     const bool has_tiles = warp < tiles;
-    for (int s = 0; s < stages; s++, advance()) ring.fetch(s, address(), has_tiles && ahead_item < in.items, lane);
+    int filled = 0;
+    auto fill = [&](int below) {
+#pragma unroll 1
+        for (; filled < below; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
+    };
+    fill(stages - in.late);
     auto next = [&](VectorWeights<Block> &weights) {
         weights.load(ring.wait(), lane);
         ring.refill(address(), ahead_item < in.items, lane);
@@ -212,7 +223,10 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
-        if (k == warp) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+        if (k == warp) {
+            fill(stages);
+            release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+        }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll
         for (int t = 0; t < group; t++) {

@@ -1,0 +1,144 @@
+package tensor_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/optable"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// TestProductsOfPromptsHoweverTheyAreCutUp holds products of many rows with packed weights to float64 at some of their results: a GPU
+// cuts them up by the sizes, in tiles of several widths, in parts that several blocks add up, and in more than all blocks
+// take at once. CPUs, which do not, get one size.
+func TestProductsOfPromptsHoweverTheyAreCutUp(t *testing.T) {
+	const cols = 512
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		ns, rows := []int{64, 128, 200, 300, 512, 1030}, []int{100, 2048, 6000, 17001}
+		if d.Info().ID == "cpu" || b.Name() == "fake" {
+			ns, rows = []int{65}, []int{100}
+		}
+		most := rows[len(rows)-1]
+		added := make([]float64, ns[len(ns)-1]*most)
+		for i := range added {
+			added[i] = float64(i%13-6) / 16
+		}
+		add := optable.Floats(added)
+		for _, dtype := range []tensor.DType{tensor.Q4_K, tensor.Q6_K, tensor.Q5_0} {
+			g := optable.NewGenerator(uint64(dtype))
+			w, up, bias := g.Weight(dtype, most, cols), g.Weight(dtype, most, cols), g.Normal(tensor.F32, most)
+			norm := g.Offset(1, tensor.F32, cols)
+			for _, n := range ns {
+				x := g.Normal(tensor.F32, n, cols)
+				for _, r := range rows {
+					t.Run(fmt.Sprintf("%v_%dx%dx%d", dtype, n, cols, r), func(t *testing.T) {
+						p := promptProduct{t, d, n, cols, r, x, norm, add}
+						p.linearAdd(w, bias)
+						p.normSwiGLU(w, up)
+					})
+				}
+			}
+		}
+	})
+}
+
+type promptProduct struct {
+	*testing.T
+	device        *gpu.Device
+	n, cols, rows int
+	x, norm, add  *optable.Array
+}
+
+// on puts the leading part of an array on the device.
+func (p promptProduct) on(a *optable.Array, shape ...int) *tensor.Tensor {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	x, err := tensor.FromMemory(p.device, a.Type, a.Raw[:a.Type.Bytes(n)], nil, shape...)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if a.Type.Quantized() {
+		if err := x.Pack(); err != nil {
+			p.Fatal(err)
+		}
+	}
+	p.Cleanup(x.Free)
+	return x
+}
+
+func (p promptProduct) scratch(cols int) *tensor.Tensor {
+	x, err := tensor.New(p.device.Stream(), tensor.F32, p.n, cols)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(x.Free)
+	return x
+}
+
+// dot is x times row r of w, and what independent errors of the terms add up to.
+func (p promptProduct) dot(x []float64, w *optable.Array, r int) (sum, scale float64) {
+	for k, v := range x {
+		term := v * w.Values[r*p.cols+k]
+		sum, scale = sum+term, scale+term*term
+	}
+	return sum, math.Sqrt(scale)
+}
+
+// hold compares some results of every 16 x 16, and the last one.
+func (p promptProduct) hold(name string, got *tensor.Tensor, tolerance float64, want func(i, r int) (value, scale float64)) {
+	p.Helper()
+	values, scales, errors := got.Float32s(), 0.0, 0.0
+	for i := range p.n {
+		for r := range p.rows {
+			if (i*7+r*5)%256 != 0 && (i != p.n-1 || r != p.rows-1) {
+				continue
+			}
+			value, scale := want(i, r)
+			difference := float64(values[i*p.rows+r]) - value
+			if math.IsNaN(difference) {
+				p.Fatalf("%s [%d][%d] is %v, want %v", name, i, r, values[i*p.rows+r], value)
+			}
+			scales, errors = scales+scale*scale, errors+difference*difference
+		}
+	}
+	if e := math.Sqrt(errors / scales); !(e <= tolerance) {
+		p.Errorf("%s is off by %.3g (RMS)", name, e)
+	}
+}
+
+func (p promptProduct) linearAdd(w, bias *optable.Array) {
+	x, y := p.on(p.x, p.n, p.cols), p.scratch(p.rows)
+	tensor.LinearAddInto(y, p.on(p.add, p.n, p.rows), x, p.on(w, p.rows, p.cols), p.on(bias, p.rows), p.scratch(p.rows))
+	p.hold("linear_add", y, 0.005, func(i, r int) (value, scale float64) { // the contract of vb_linear: activations may be rounded
+		sum, scale := p.dot(p.x.Values[i*p.cols:][:p.cols], w, r)
+		return sum + bias.Values[r] + p.add.Values[i*p.rows+r], scale
+	})
+}
+
+func (p promptProduct) normSwiGLU(gate, up *optable.Array) {
+	y := p.scratch(p.rows)
+	tensor.NormSwiGLUInto(y, p.on(p.x, p.n, p.cols), p.on(p.norm, p.cols), 1e-6, p.on(gate, p.rows, p.cols), p.on(up, p.rows, p.cols), p.scratch(p.cols), p.scratch(p.rows))
+	row, h := -1, make([]float64, p.cols)
+	p.hold("norm_swiglu", y, 0.006, func(i, r int) (value, scale float64) { // the same for two factors; silu's slope is at most 1.1
+		if i != row {
+			sum := 0.0
+			for _, v := range p.x.Values[i*p.cols:][:p.cols] {
+				sum += v * v
+			}
+			scale := 1 / math.Sqrt(sum/float64(p.cols)+1e-6)
+			for k := range h {
+				h[k] = p.x.Values[i*p.cols+k] * scale * p.norm.Values[k]
+			}
+			row = i
+		}
+		g, gateScale := p.dot(h, gate, r)
+		u, upScale := p.dot(h, up, r)
+		silu := g / (1 + math.Exp(-g))
+		return silu * u, math.Hypot(gateScale*u, silu*upScale)
+	})
+}
