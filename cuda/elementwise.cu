@@ -1,13 +1,18 @@
 // elementwise.cu: add, mul, mul_scalar, silu, gelu, gelu_tanh, swiglu, copy, increment.
 //
 // out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16; any n, in place allowed.
-//   grid     one vector of 16 bytes a thread, 512 threads a block: with many blocks at work, more vectors a thread were
-//            slower by 1 to 3 % on an H200
+//   grid     one vector of 16 bytes a thread, 512 threads a block with two inputs, 256 with one
 //   shared   none
-//   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU: about 20, GELU: 30)
+//   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU, GELU: about 20)
 //   bound    memory bandwidth; below about 1 MiB the launch
-//   measured H200, F32, 64 Mi elements, graph replays: add 186, mul_scalar 129, silu 133, swiglu 186, copy 128, gelu 135 us (4.0 to
-//            4.3 TB/s); PyTorch 2.11 186, 129, 129, 314, 128, 129 us
+//   measured H200, F32, 64 Mi elements, graph replays, us in one run:
+//                                  blocks of 512   256   256 of 2 vectors   128 of 2   PyTorch 2.11
+//              mul_scalar                  128.4   126.9            128.0      127.2   130.7
+//              silu                        132.2   126.2            128.3      127.1   131.3
+//              gelu                        133.0   126.7            128.0      127.9   130.7
+//              gelu_tanh                   130.4   127.0            128.3      127.6   131.1
+//              add                         183.6   184.1            184.4      183.9   187.6
+//            An error function of 30 instructions instead of 20, by expf and a division, took 135
 
 #include "streaming.cuh"
 
@@ -15,6 +20,13 @@ namespace vb {
 namespace {
 
 constexpr int threads = 512;
+__host__ __device__ constexpr int map_threads(int inputs) { return inputs == 1 ? 256 : 512; }
+
+VB_DEVICE float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 struct AddOp {
     VB_DEVICE float operator()(float a, float b) const { return a + b; }
@@ -33,28 +45,29 @@ struct SiluOp {
     VB_DEVICE float operator()(float a, float) const { return silu(a); }
 };
 // a / 2 * erfc(-a / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the Chebyshev fit
-// of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2).
+// of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2); here in powers of two,
+// P's coefficients times log2(e).
 struct GeluOp {
     VB_DEVICE float operator()(float a, float) const {
-        const float t = __fdividef(1.0f, 1.0f + fabsf(a) * 0.353553391f);
-        float p = 0.17087277f;
-        p = p * t - 0.82215223f;
-        p = p * t + 1.48851587f;
-        p = p * t - 1.13520398f;
-        p = p * t + 0.27886807f;
-        p = p * t - 0.18628806f;
-        p = p * t + 0.09678418f;
-        p = p * t + 0.37409196f;
-        p = p * t + 1.00002368f;
-        p = p * t - 1.26551223f;
-        const float erfc = t * expf(p - 0.5f * a * a);
+        const float t = reciprocal_fast(1.0f + fabsf(a) * 0.353553391f);
+        float p = 0.246517298f;
+        p = p * t - 1.18611495f;
+        p = p * t + 2.14747446f;
+        p = p * t - 1.63775315f;
+        p = p * t + 0.402321582f;
+        p = p * t - 0.26875686f;
+        p = p * t + 0.139630057f;
+        p = p * t + 0.539700616f;
+        p = p * t + 1.4427292f;
+        p = p * t - 1.82574822f;
+        const float erfc = t * exp2_fast(a * a * -0.72134752f + p);
         return 0.5f * a * (a < 0.0f ? erfc : 2.0f - erfc);
     }
 };
 // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u.
 struct GeluTanhOp {
     VB_DEVICE float operator()(float a, float) const {
-        return a / (1.0f + expf(-1.59576912f * (a + 0.044715f * a * a * a)));
+        return a * reciprocal_fast(1.0f + exp2_fast(a * (a * a * -0.10294324f - 2.3022082f)));
     }
 };
 struct SwigluOp {
@@ -63,12 +76,12 @@ struct SwigluOp {
 
 // INPUTS is 1 or 2. Without `aligned` (a pointer is not a multiple of 16 bytes) all of n is done element by element.
 template <class T, class Op, int INPUTS>
-__global__ void __launch_bounds__(threads) map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
+__global__ void __launch_bounds__(map_threads(INPUTS)) map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
     const int64_t vectors = aligned ? n / V::size : 0;
-    const int64_t first = (int64_t)blockIdx.x * threads + threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * map_threads(INPUTS) + threadIdx.x;
     if (first < vectors) {
         const StreamReader reader(streamed);
         V x = reader.load(reinterpret_cast<const V *>(a) + first), y;
@@ -79,7 +92,7 @@ __global__ void __launch_bounds__(threads) map_kernel(T *out, const T *a, const 
         reinterpret_cast<V *>(out)[first] = x;
     }
     // What is left over: less than a vector, or everything.
-    const int64_t stride = (int64_t)gridDim.x * threads;
+    const int64_t stride = (int64_t)gridDim.x * map_threads(INPUTS);
     for (int64_t i = vectors * V::size + first; i < n; i += stride)
         out[i] = from_float<T>(op(to_float(a[i]), INPUTS == 2 ? to_float(b[i]) : 0.0f));
 }
@@ -89,9 +102,9 @@ vb_status map(void *out, const void *a, const void *b, vb_dtype type, int64_t n,
     const bool aligned = aligned16(out, a, b);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * threads);
-        if (blocks > INT32_MAX) return VB_UNSUPPORTED; // 2^42 elements: no memory holds them
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0, map_kernel<T, Op, INPUTS>, (T *)out, (const T *)a,
+        const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * map_threads(INPUTS));
+        if (blocks > INT32_MAX) return VB_UNSUPPORTED; // 2^41 elements: no memory holds them
+        return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, Op, INPUTS>, (T *)out, (const T *)a,
                                  (const T *)b, n, aligned, beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
     });
 }

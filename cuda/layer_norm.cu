@@ -9,11 +9,12 @@
 //   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
 //   split      grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as Chan,
 //              Golub & LeVeque (1979) do.
-//   shared     static, 320 bytes
+//   shared     static, 576 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
-//   measured   H200, F32, graph replays: 36, 260, 2.6, 5.5 us for 4096x4096, 65536x2048, 1x4096, 1x151936; torch.compile 36, 259,
-//              2.2, 7.2 us. One reduction of counts, means and squares together: 37, 261, 2.5, 5.4 us
+//   measured   H200, F32, graph replays: 36, 260, 2.2, 5.5 us for 4096x4096, 65536x2048, 1x4096, 1x151936; torch.compile 36, 259,
+//              2.2, 7.2 us. Of a short row sums and squares are reduced together where all threads have as many elements (2.3 us one
+//              after the other); of the others with counts too: 37, 261, 2.5, 5.4 us
 
 #include "rows.cuh"
 
@@ -33,11 +34,40 @@ VB_DEVICE void load_parameter(float (&p)[V::size], const float *parameter, int64
 
 VB_DEVICE float norm_scale(float squares, int64_t cols, float eps) { return 1.0f / sqrtf(squares / (float)cols + eps); }
 
+// Sums of as many numbers each and the squares of their differences to the mean, of two parts together (Chan, Golub & LeVeque).
+struct Spread {
+    float sum, squares;
+    VB_DEVICE void add(Spread other, float half_inverse_count) { // 1 / (2 count) of one part
+        const float apart = other.sum - sum;
+        sum += other.sum;
+        squares += other.squares + apart * apart * half_inverse_count;
+    }
+};
+// Of a block whose threads, a power of two of them, have `count` numbers each: one reduction where mean and squares one after the
+// other are two.
+VB_DEVICE Spread block_spread(Spread x, float count, float2 *scratch) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    float half_inverse = 0.5f / count;
+    const auto combine = [&](int lanes) {
+        for (int offset = 1; offset < lanes; offset *= 2, half_inverse *= 0.5f)
+            x.add({__shfl_xor_sync(all_lanes, x.sum, offset), __shfl_xor_sync(all_lanes, x.squares, offset)}, half_inverse);
+    };
+    combine(32);
+    if (warps == 1) return x;
+    if (lane == 0) scratch[threadIdx.x / 32] = make_float2(x.sum, x.squares);
+    __syncthreads();
+    const float2 of_warp = scratch[lane % warps];
+    x = {of_warp.x, of_warp.y};
+    combine(warps);
+    return x;
+}
+
 template <class T, int PER_THREAD>
 __global__ void __launch_bounds__(max_row_threads)
     layer_norm_registers_kernel(T *out, const T *in, const float *weight, const float *bias, int64_t cols, float eps) {
     using V = typename Wide<T>::type;
     __shared__ float scratch[32], sums[max_cluster], squares_of[max_cluster];
+    __shared__ float2 spreads[32];
     const int size = cluster_size(), rank = cluster_rank();
     if (size > 1) cluster_arrive();
     wait_for_previous_kernel();
@@ -63,20 +93,29 @@ __global__ void __launch_bounds__(max_row_threads)
         if (first + v * stride < vectors)
 #pragma unroll
             for (int e = 0; e < V::size; e++) sum += to_float(x[v].at[e]);
-    sum = block_reduce<Sum>(sum, scratch);
-    if (size > 1) cluster_wait();
-    const float mean = cluster_reduce<Sum>(sum, sums) / (float)cols;
-    float squares = 0.0f;
+    float mean, squares = 0.0f;
+    const auto add_squares = [&](float from) {
 #pragma unroll
-    for (int v = 0; v < PER_THREAD; v++)
-        if (first + v * stride < vectors)
+        for (int v = 0; v < PER_THREAD; v++)
+            if (first + v * stride < vectors)
 #pragma unroll
-            for (int e = 0; e < V::size; e++) {
-                const float d = to_float(x[v].at[e]) - mean;
-                squares += d * d;
-            }
-    squares = block_reduce<Sum>(squares, scratch);
-    const float scale = norm_scale(cluster_reduce<Sum>(squares, squares_of), cols, eps);
+                for (int e = 0; e < V::size; e++) {
+                    const float d = to_float(x[v].at[e]) - from;
+                    squares += d * d;
+                }
+    };
+    if (early && size == 1 && vectors == (int)blockDim.x && (blockDim.x & (blockDim.x - 1)) == 0) {
+        add_squares(sum * (1.0f / V::size));
+        const Spread row_spread = block_spread({sum, squares}, V::size, spreads);
+        mean = row_spread.sum / (float)cols, squares = row_spread.squares;
+    } else {
+        sum = block_reduce<Sum>(sum, scratch);
+        if (size > 1) cluster_wait();
+        mean = cluster_reduce<Sum>(sum, sums) / (float)cols;
+        add_squares(mean);
+        squares = cluster_reduce<Sum>(block_reduce<Sum>(squares, scratch), squares_of);
+    }
+    const float scale = norm_scale(squares, cols, eps);
 #pragma unroll
     for (int v = 0; v < PER_THREAD; v++)
         if (first + v * stride < vectors) {
