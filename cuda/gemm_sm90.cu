@@ -22,7 +22,10 @@ vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype 
     case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
-    case TILE_128x128_PAIR: return run(Constant<128>(), Constant<128>(), Constant<1>());
+    case TILE_128x128_PAIR:
+        if (plan.splits == 2)
+            return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
+        return run(Constant<128>(), Constant<128>(), Constant<1>());
     case TILE_128x128: return run(Constant<128>(), Constant<128>(), Constant<0>());
     case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
     case TILE_64x256: return run(Constant<64>(), Constant<256>(), Constant<0>());
@@ -41,7 +44,7 @@ vb_status gemm_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(k, gemm_depth);
         const GemmProblem<T> p = {static_cast<T *>(c), (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps),
-                                  plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr};
+                                  plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
         return b_transposed ? run_tile<T, false>(plan, a, b, type, p, stream) : run_tile<T, true>(plan, a, b, type, p, stream);
     };
     return type == VB_F16 ? with(half()) : type == VB_BF16 ? with(bf16()) : VB_UNSUPPORTED;

@@ -27,7 +27,7 @@ enum GemmTile {
 };
 struct GemmPlan {
     GemmTile tile;
-    int splits;     // blocks of a cluster that share the k of a tile: 1 to 8; 1 for pairs
+    int splits;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands)
     int group_rows; // rows of tiles that are walked through together, column by column, so that L2 serves them
 };
 

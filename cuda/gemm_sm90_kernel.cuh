@@ -9,7 +9,9 @@
 // takes a third of the traffic from L2. A stage is free once the consumers of both blocks have read it.
 //
 // Splits: where the tiles are too few for the SMs, the blocks of a cluster share the k of one tile and add their partial
-// sums through distributed shared memory, in the order of their ranks, so that results do not vary.
+// sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that share the k of
+// their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes last adds up: of two, the order
+// does not matter.
 //
 // Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_split_sm90.cu). A chunk of
 // 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
@@ -48,6 +50,9 @@ struct GemmProblem {
     // Split operands only: by how many powers of two the rows of A and the columns of B were raised, and the operands.
     const int *a_shift, *b_shift;
     const float *a, *b;
+    // Split pairs only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and counters of those there.
+    float *meeting;
+    unsigned *arrived;
 };
 
 template <int BM, int BN>
@@ -211,10 +216,36 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
     }
 }
 
+// Two blocks with sums of the same tile meet: the first to come gets false, the other adds what that one left.
+template <class Out, int N>
+VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int split) {
+    __shared__ unsigned before;
+    const int thread = threadIdx.x - 128;
+    const auto place = [&](int of, int i) { return reinterpret_cast<float4 *>(p.meeting) + ((int64_t)(2 * tile + of) * (N / 4) + i) * 256 + thread; };
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) *place(split, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    __threadfence();
+    sm90::group_sync(1, 256);
+    if (thread == 0) {
+        before = atomicAdd(p.arrived + tile, 1);
+        if (before == 1) p.arrived[tile] = 0;
+    }
+    sm90::group_sync(1, 256);
+    if (before == 0) return false;
+    __threadfence();
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const float4 x = __ldcg(place(1 - split, i));
+        sum[4 * i] += x.x, sum[4 * i + 1] += x.y, sum[4 * i + 2] += x.z, sum[4 * i + 3] += x.w;
+    }
+    return true;
+}
+
 #endif
 
 // T is the type of the tiles, Out of C; where they differ, the operands are split ones. B is stored [k][n] where B_MN, else [n][k].
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN>
+// MEET: two pairs share the k of their tiles.
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET>
 __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
                                                                     const __grid_constant__ CUtensorMap b_map,
                                                                     const GemmProblem<Out> p) {
@@ -242,9 +273,10 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     }
     if (PAIR) sm90::cluster_sync();
     else __syncthreads();
-    const int first_tile = blockIdx.x / cluster, tile_step = gridDim.x / cluster;
-    const int first_step = PAIR ? 0 : p.steps * (int)rank / p.splits;
-    const int last_step = PAIR ? p.steps : p.steps * ((int)rank + 1) / p.splits;
+    const int apart = MEET ? 2 * cluster : cluster; // blocks of a tile, or of a pair of them
+    const int first_tile = blockIdx.x / apart, tile_step = gridDim.x / apart, half_of_k = MEET ? blockIdx.x / 2 % 2 : 0;
+    const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.splits;
+    const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.splits;
     const auto corner = [&](int tile, int &m0, int &n0) {
         const int in_band = p.group_rows * tiles_n, first = tile / in_band * p.group_rows;
         const int rows = smaller(p.group_rows, tiles_m - first);
@@ -372,6 +404,8 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                     }
                 sm90::cluster_sync();
                 reduce_tile<BM, BN, SPLIT>(p, partial, width, m0, n0, rank);
+            } else if constexpr (MEET) {
+                if (meet_other(p, sum, first_tile * 2 + rank, half_of_k)) store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
             } else if constexpr (SPLIT) {
                 store_rows_scaled<N>(p, total, m0 + row, n0 + column);
             } else {
@@ -385,7 +419,7 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
 }
 
 // Enqueues the product of two operands that the maps describe.
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN>
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = GemmStage<BM, BN>;
@@ -398,11 +432,17 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
     else
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
-    const int cluster = PAIR ? 2 : p.splits;
-    if (tiles * cluster > INT32_MAX / 2) return VB_UNSUPPORTED;
-    const int64_t most = p.splits > 1 ? tiles : multiprocessors(stream) / cluster;
-    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * cluster), gemm_threads, Stage::shared_bytes,
-                          gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN>, a_map, b_map, p);
+    const int cluster = PAIR ? 2 : p.splits, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
+    if (tiles * blocks > INT32_MAX / 2) return VB_UNSUPPORTED;
+    if (MEET) {
+        if (tiles * 2 > workspace_counters) return VB_UNSUPPORTED;
+        void *meeting;
+        VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
+        p.meeting = (float *)meeting, p.arrived = counters(stream);
+    }
+    const int64_t most = MEET || p.splits > 1 ? tiles : multiprocessors(stream) / cluster;
+    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), gemm_threads, Stage::shared_bytes,
+                          gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
 }
 
 } // namespace vb

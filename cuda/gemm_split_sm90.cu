@@ -8,12 +8,14 @@
 // A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 //
 // split_kernel:
-//   grid     clusters of 8 blocks: first one a strip of 64 columns of B (32 where those are few), each block an eighth of
-//            its rows; then one row of A a block
+//   grid     clusters of 8 blocks: first one a strip of 64, 32 or 16 columns of B, each block an eighth of its rows; then one row
+//            of A a block
 //   block    256 threads
-//   shared   the maxima of the strip
-//   moves    4 (m k + k n) bytes read, as many written; what is read twice comes from L2
+//   shared   the block's part of the strip until its maxima are known, 112 KiB at most, and these
+//   moves    4 (m k + k n) bytes read, as many written; more than 14336 rows, and rows of n not a multiple of 4, are read twice
 //   bound    memory
+//   measured H200, with the product, us in one run, where B is read twice in brackets: m x k x n = 1024^3 20.2 (21.9),
+//            128 x 4096 x 4096 71.6 (95.6), 128 x 14336 x 4096 269 (320), 128 x 2048 x 11008 91 (108), 128 x 4096 x 14336 231 (276)
 // The product reads 4 (m k + k n) bytes at least, writes 4 m n. FLOPs 6 m n k, bound by the tensor cores.
 
 #include "gemm_sm90_kernel.cuh"
@@ -141,19 +143,92 @@ VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t stri
 
 #endif
 
-template <int C>
+// Bytes of shared memory for an eighth of a strip of so many columns.
+template <int COLUMNS>
+constexpr int64_t strip_bytes(int64_t k) {
+    return ceil_div<int64_t>(ceil_div<int64_t>(ceil_div<int64_t>(k, chunk) * chunk, split_cluster), 4 * split_threads / COLUMNS) * split_threads * 16;
+}
+
+#ifdef VB_SM90A
+
+// The same of a strip of COLUMNS columns, four a thread, that is read once: each thread keeps its elements in shared memory.
+template <int COLUMNS>
+VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t strip, int k, int n, int64_t stride, unsigned *scratch) {
+    constexpr int lanes = COLUMNS / 4, rows_at_once = split_threads / lanes; // lanes of a row
+    extern __shared__ float4 kept[];
+    const int thread = threadIdx.x, of_row = thread % lanes, column = (int)strip * COLUMNS + of_row * 4, padded = ceil_div(k, chunk) * chunk;
+    const unsigned rank = sm90::cluster_rank();
+    const int each = ceil_div(padded, split_cluster), last = smaller(((int)rank + 1) * each, padded);
+    const int first = rank * each + thread / lanes;
+    const bool inside = column < n;
+    for (int row = first, i = thread; row < last; row += rows_at_once, i += split_threads) {
+        const bool valid = inside && row < k;
+        copy_async(shared_address(kept + i), valid ? x + (int64_t)row * n + column : x, valid);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    unsigned most[4] = {};
+    for (int row = first, i = thread; row < last; row += rows_at_once, i += split_threads) {
+        const float4 v = kept[i];
+        most[0] = max(most[0], magnitude(v.x)), most[1] = max(most[1], magnitude(v.y));
+        most[2] = max(most[2], magnitude(v.z)), most[3] = max(most[3], magnitude(v.w));
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+#pragma unroll
+        for (int offset = lanes; offset < 32; offset *= 2) most[c] = max(most[c], __shfl_xor_sync(all_lanes, most[c], offset));
+        if (thread % 32 < lanes) atomicMax(&scratch[of_row * 4 + c], most[c]);
+    }
+    sm90::cluster_sync();
+    Raise raise[4];
+    uint4 all = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int r = 0; r < split_cluster; r++) {
+        const float4 of_block = sm90::load_remote(sm90::remote_address(scratch + of_row * 4, r));
+        all.x = max(all.x, __float_as_uint(of_block.x)), all.y = max(all.y, __float_as_uint(of_block.y));
+        all.z = max(all.z, __float_as_uint(of_block.z)), all.w = max(all.w, __float_as_uint(of_block.w));
+    }
+    const int raised[4] = {shift_of(all.x), shift_of(all.y), shift_of(all.z), shift_of(all.w)};
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        raise[c] = raise_by(raised[c]);
+        if (rank == 0 && thread < lanes && inside) shift[column + c] = raised[c];
+    }
+    if (inside)
+        for (int row = first, i = thread; row < last; row += rows_at_once, i += split_threads) {
+            const float4 v = kept[i];
+            Vec<half, 4> high, low;
+            split(raise[0], v.x, high.at[0], low.at[0]);
+            split(raise[1], v.y, high.at[1], low.at[1]);
+            split(raise[2], v.z, high.at[2], low.at[2]);
+            split(raise[3], v.w, high.at[3], low.at[3]);
+            half *const to = out + place(row) * stride + column;
+            *reinterpret_cast<Vec<half, 4> *>(to) = high;
+            *reinterpret_cast<Vec<half, 4> *>(to + chunk * stride) = low;
+        }
+    sm90::cluster_sync(); // others may still read this block's maxima
+}
+
+#endif
+
+// COLUMNS of a strip that is kept, or 0: of one that is read twice, C columns a lane.
+template <int C, int COLUMNS>
 __global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, int *a_shift, int *b_shift,
                                                               const float *a, const float *b, int m, int k, int n,
                                                               int64_t b_stride) {
 #ifdef VB_SM90A
-    __shared__ unsigned scratch[32 * C];
+    __shared__ __align__(16) unsigned scratch[32 * C];
     if (threadIdx.x < 32 * C) scratch[threadIdx.x] = 0;
     __syncthreads();
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t strips = ceil_div(n, 32 * C), column_blocks = strips * split_cluster;
-    if (blockIdx.x < column_blocks) split_columns<C>(b_out, b_shift, b, blockIdx.x / split_cluster, k, n, b_stride, scratch);
-    else if (blockIdx.x - column_blocks < m) split_row(a_out, a_shift, a, blockIdx.x - column_blocks, k, scratch);
+    const int64_t strips = ceil_div(n, COLUMNS ? COLUMNS : 32 * C), column_blocks = strips * split_cluster, strip = blockIdx.x / split_cluster;
+    if constexpr (COLUMNS > 0) {
+        if (blockIdx.x < column_blocks) return split_kept_columns<COLUMNS>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
+    } else {
+        if (blockIdx.x < column_blocks) return split_columns<C>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
+    }
+    if (blockIdx.x - column_blocks < m) split_row(a_out, a_shift, a, blockIdx.x - column_blocks, k, scratch);
 #endif
 }
 
@@ -171,14 +246,23 @@ vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, i
     half *const a_split = (half *)memory, *const b_split = (half *)(memory + a_bytes);
     int *const a_shift = (int *)(memory + a_bytes + b_bytes), *const b_shift = a_shift + m;
 
-    const bool narrow = n % 2 != 0 || n <= 1024;
-    const int64_t blocks = ceil_div<int64_t>(n, narrow ? 32 : 64) * split_cluster + ceil_div<int64_t>(m, split_cluster) * split_cluster;
-    VB_TRY(launch_cluster(stream, split_cluster, (unsigned)blocks, split_threads, 0, narrow ? split_kernel<1> : split_kernel<2>,
-                          a_split, b_split, a_shift, b_shift, a, b, (int)m, (int)k, (int)n, stride));
+    const auto split = [&](int columns, int64_t shared_bytes, auto kernel) {
+        const int64_t blocks = ceil_div<int64_t>(n, columns) * split_cluster + ceil_div<int64_t>(m, split_cluster) * split_cluster;
+        return launch_cluster(stream, split_cluster, (unsigned)blocks, split_threads, shared_bytes, kernel, a_split, b_split, a_shift,
+                              b_shift, a, b, (int)m, (int)k, (int)n, stride);
+    };
+    // Three blocks an SM hide each other's waiting; narrow strips write in shorter pieces.
+    constexpr int64_t third = 72 << 10, half_of_shared = 112 << 10;
+    const bool kept = n % 4 == 0;
+    if (kept && n > 1024 && strip_bytes<64>(k) <= third) VB_TRY(split(64, strip_bytes<64>(k), split_kernel<2, 64>));
+    else if (kept && strip_bytes<32>(k) <= third) VB_TRY(split(32, strip_bytes<32>(k), split_kernel<1, 32>));
+    else if (kept && strip_bytes<16>(k) <= half_of_shared) VB_TRY(split(16, strip_bytes<16>(k), split_kernel<1, 16>));
+    else if (n % 2 != 0 || n <= 1024) VB_TRY(split(32, 0, split_kernel<1, 0>));
+    else VB_TRY(split(64, 0, split_kernel<2, 0>));
 
     const int steps = (int)(width / gemm_depth);
     const GemmProblem<float> p = {c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows, 0,
-                                  a_shift, b_shift, a, b};
+                                  a_shift, b_shift, a, b, nullptr, nullptr};
     const auto run = [&](auto bm, auto bn, auto pair) {
         return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split, stride,
                                                                                            width, VB_F16, p, stream);
