@@ -18,14 +18,6 @@
 
 namespace vb {
 
-// The transposed 8x8 matrix of 16-bit elements: a lane has (g, 2c..2c+1) of either.
-VB_DEVICE unsigned transposed(unsigned x) {
-#if __CUDA_ARCH__ >= 750
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(x));
-#endif
-    return x;
-}
-
 // Which of 16 keys from `base` on are seen, as masks of the pairs 2c.. and 2c + 8.. that a lane multiplies.
 VB_DEVICE unsigned mask_pair(int key, const KeyRange &all) {
     return (key >= all.lo && key < all.hi ? 0xffffu : 0u) | (key + 1 >= all.lo && key + 1 < all.hi ? 0xffff0000u : 0u);

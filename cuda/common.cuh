@@ -266,7 +266,8 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
 
 enum LaunchFlags {
     LAUNCH_PLAIN = 0,
-    LAUNCH_OVERLAPPED = 1 // the kernel calls wait_for_previous_kernel
+    LAUNCH_OVERLAPPED = 1, // the kernel calls wait_for_previous_kernel
+    LAUNCH_BALANCED = 2    // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
 };
 
 // Enqueues kernel(parameters...) in clusters of `cluster` blocks (capability 9.0; 1 = none).

@@ -10,6 +10,7 @@
 //   moves    about (1 / BM + 1 / BN) m n k elements from L2, 2 m n k FLOPs
 //   bound    fp32 units; small products by how few tiles there are
 
+#include "gemm_few_sm90.cuh"
 #include "gemm_sm90.cuh"
 #include "matmul.cuh"
 
@@ -165,6 +166,10 @@ bool contiguous(const vb_matmul_args &x) {
 vb_status gemm(const vb_matmul_args &x, vb_stream *stream) {
     if (!contiguous(x)) return VB_UNSUPPORTED;
     const int sms = multiprocessors(stream);
+    if (x.type != VB_F32 && gemm_few_suits(x.m, x.n, x.k, sms)) {
+        const vb_status status = gemm_few_sm90(x.c, x.a, x.b, x.type, x.m, x.k, x.n, x.b_transposed != 0, stream);
+        if (status != VB_UNSUPPORTED) return status;
+    }
     if (x.type != VB_F32) return gemm_sm90(x.c, x.a, x.b, x.type, x.m, x.k, x.n, x.b_transposed != 0, plan_gemm(x.m, x.k, x.n, sms), stream);
     if (x.precision != VB_PRECISION_FLOAT32 || x.b_transposed) return VB_UNSUPPORTED;
     if (x.m < 16 || x.k < 128 || (double)x.m * x.n * x.k < 256.0 * 256 * 256) return VB_UNSUPPORTED;

@@ -72,5 +72,13 @@ VB_DEVICE unsigned pack<bf16>(float low, float high) {
 // permuted so that the 8 rows of a matrix lie in different banks.
 VB_DEVICE int swizzled(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ (row & 7))) * 16; }
 
+// The transposed 8x8 matrix of 16-bit elements: a lane has (g, 2c..2c+1) of either.
+VB_DEVICE unsigned transposed(unsigned x) {
+#if __CUDA_ARCH__ >= 750
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(x));
+#endif
+    return x;
+}
+
 } // namespace vb
 #endif

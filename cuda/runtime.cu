@@ -78,7 +78,7 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
         if (cluster > 8)
             VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                            stream->device));
-        cudaLaunchAttribute attributes[2];
+        cudaLaunchAttribute attributes[3];
         cudaLaunchConfig_t config = {};
         config.gridDim = grid;
         config.blockDim = block;
@@ -94,6 +94,10 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
             attributes[config.numAttrs].val.clusterDim.x = (unsigned)cluster;
             attributes[config.numAttrs].val.clusterDim.y = 1;
             attributes[config.numAttrs++].val.clusterDim.z = 1;
+            if (flags & LAUNCH_BALANCED) {
+                attributes[config.numAttrs].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+                attributes[config.numAttrs++].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicyLoadBalancing;
+            }
         }
         return VB_CUDA(cudaLaunchKernelExC(&config, kernel, parameters), stream->device);
     }
