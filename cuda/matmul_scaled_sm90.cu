@@ -75,8 +75,8 @@ VB_DEVICE int64_t along_k(int i) {
     return PARTS == 2 ? i / chunk * 2 * chunk + i % chunk : i;
 }
 
-// Rows of all the operand's, WARPS warps each.
-template <int PARTS, int WARPS, int LONGEST = row_of_warp>
+// Rows of all the operand's, WARPS warps each. VECTORS: all of a row is vectors of four, so that one condition does for each.
+template <int PARTS, bool VECTORS, int WARPS, int LONGEST = row_of_warp>
 VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
     constexpr int threads = WARPS * 32, held = LONGEST / (32 * 4); // vectors of a thread
     const int thread = threadIdx.x % threads, group = threadIdx.x / threads;
@@ -85,7 +85,9 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
     const int64_t matrix = row / of.rows, at = row - matrix * of.rows;
     const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
     half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
-    const auto load = [&](int i) { return load_four(in + i, of.columns - i, of.vectors); };
+    const auto load = [&](int i) { // past the end the last ones again, which changes no maximum
+        return VECTORS ? *reinterpret_cast<const float4 *>(in + smaller(i, of.columns - 4)) : load_four(in + i, of.columns - i, of.vectors);
+    };
     float4 x[held];
     unsigned most = 0;
 #pragma unroll
@@ -105,6 +107,7 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
     const int end = padded<PARTS>(of.columns);
     const auto store = [&](int i, float4 four) {
         if (i >= end) return;
+        if (VECTORS && PARTS == 2 && i >= of.columns) four = make_float4(0, 0, 0, 0);
         const float value[4] = {four.x, four.y, four.z, four.w};
         Vec<half, 4> high, low;
 #pragma unroll
@@ -123,9 +126,9 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
 }
 
 // Cluster `index` of the operand's: one strip, or one for each block; `scratch` holds zeros.
-template <int PARTS>
+template <int PARTS, bool VECTORS>
 VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scratch) {
-    constexpr int held = 32, some = 8; // rows that a thread has at once
+    constexpr int held = 16, some = 8; // rows that a thread has at once
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = padded<PARTS>(of.rows);
     const int sharing = of.sharing();
     const unsigned rank = sharing > 1 ? sm90::cluster_rank() : 0;
@@ -134,17 +137,14 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
     if (matrix >= of.matrices) return; // whole blocks, which no other waits for
     const int column = int(index - matrix * of.strips()) * strip + lane * 2;
     const int each = ceil_div(end, sharing), first = (int)rank * each + warp, last = smaller(((int)rank + 1) * each, end);
-    const float *const in = of.in + matrix * of.batch_stride + column;
     half *const out = of.out + matrix * of.out_batch_stride + column;
     const bool inside = column < of.columns, both = column + 1 < of.columns;
+    // Past the edges the nearest elements again, which changes no maximum.
+    const float *const in = of.in + matrix * of.batch_stride + (inside ? column : 0);
+    const int last_read = larger(0, smaller(last, of.rows) - 1), second = both;
     const auto load = [&](int row) {
-        float2 x = make_float2(0, 0);
-        if (!inside || row >= last || row >= of.rows) return x;
-        const float *const at = in + row * of.stride;
-        if (of.vectors && both) return *reinterpret_cast<const float2 *>(at);
-        x.x = at[0];
-        if (both) x.y = at[1];
-        return x;
+        const float *const at = in + smaller(row, last_read) * of.stride;
+        return VECTORS ? *reinterpret_cast<const float2 *>(at) : make_float2(at[0], at[second]);
     };
     uint2 most = make_uint2(0, 0);
     const auto add = [&](float2 x) { most = make_uint2(max(most.x, magnitude(x.x)), max(most.y, magnitude(x.y))); };
@@ -182,6 +182,7 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
     const Raise raise[2] = {Raise(raise_of(most.x)), Raise(raise_of(most.y))};
     const auto store = [&](int row, float2 two) {
         if (!inside || row >= last) return;
+        if (PARTS == 2 && row >= of.rows) two = make_float2(0, 0);
         const Vec<half, 2> high = {{raise[0].high(two.x), raise[1].high(two.y)}};
         half *const to = out + along_k<PARTS>(row) * of.out_stride;
         *reinterpret_cast<Vec<half, 2> *>(to) = high;
@@ -214,20 +215,29 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
     release_next_kernel();
     const int64_t cluster = blockIdx.x / convert_cluster, clusters = a.clusters() + b.clusters();
     if (cluster < clusters) {
-        convert_strips<PARTS>(cluster < a.clusters() ? a : b, cluster < a.clusters() ? cluster : cluster - a.clusters(), scratch);
+        const Conversion &of = cluster < a.clusters() ? a : b;
+        const int64_t index = cluster < a.clusters() ? cluster : cluster - a.clusters();
+        if (of.vectors && of.columns % 2 == 0) convert_strips<PARTS, true>(of, index, scratch);
+        else convert_strips<PARTS, false>(of, index, scratch);
         return;
     }
     int64_t block = blockIdx.x - clusters * convert_cluster;
     const Conversion &of = block < a.blocks() ? a : b;
     if (block >= a.blocks()) block -= a.blocks();
     if (block >= of.blocks()) return;
-    switch (of.warps_of_row()) {
-    case 1: return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, 1, row_of_warp / 2>(of, block, scratch)
-                                                 : convert_rows<PARTS, 1>(of, block, scratch);
-    case 2: return convert_rows<PARTS, 2>(of, block, scratch);
-    case 4: return convert_rows<PARTS, 4>(of, block, scratch);
-    default: return convert_rows<PARTS, convert_warps>(of, block, scratch);
-    }
+    const auto rows = [&](auto vectors) {
+        constexpr bool VECTORS = decltype(vectors)::value;
+        switch (of.warps_of_row()) {
+        case 1: return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, VECTORS, 1, row_of_warp / 2>(of, block, scratch)
+                                                     : convert_rows<PARTS, VECTORS, 1>(of, block, scratch);
+        case 2: return convert_rows<PARTS, VECTORS, 2>(of, block, scratch);
+        case 4: return convert_rows<PARTS, VECTORS, 4>(of, block, scratch);
+        case 8: return convert_rows<PARTS, VECTORS, 8>(of, block, scratch);
+        default: return convert_rows<PARTS, VECTORS, convert_warps>(of, block, scratch);
+        }
+    };
+    if (of.vectors && of.columns % 4 == 0) rows(Bool<true>());
+    else rows(Bool<false>());
 #endif
 }
 
