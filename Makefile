@@ -138,9 +138,14 @@ gpu-bundle: build-cuda ## put test and benchmark binaries, fixtures and a run sc
 
 # ---- measure -----------------------------------------------------------------------------------------------------------
 
-bench: build ## benchmark operations and the default model on the best device here
+bench: build $(if $(and $(NVCC),$(GPU)),lib) ## benchmark operations and the default model here; on a GPU, dense kernels beside PyTorch too
 	bin/vibrant bench --ops . --device $(DEVICE) $(ARGS)
 	bin/vibrant bench $(if $(MODEL),-m "$(MODEL)") --device $(DEVICE) $(ARGS)
+ifneq ($(and $(NVCC),$(GPU)),)
+	@if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+	  python3 scripts/bench_dense.py --out build/dense.jsonl; \
+	else echo "make: no PyTorch with CUDA: its kernels were left out (python3 -m pip install torch)" >&2; fi
+endif
 
 demo-model: ## regenerate the corpus, train and export the embedded model (needs PyTorch and a GPU)
 	@scripts/demo_model/build.sh

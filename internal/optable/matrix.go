@@ -26,11 +26,16 @@ func matMulOp() *Op {
 		Case{Label: "around_tile", Dims: []int{127, 255, 129}}, Case{Label: "deep", Dims: []int{2, 20481, 3}},
 		Case{Label: "two_rows", Dims: []int{2, 260, 36}}, Case{Label: "few_rows", Dims: []int{13, 1028, 516}},
 		Case{Label: "few_rows_wide", Dims: []int{33, 196, 2052}}, Case{Label: "few_rows_deep", Dims: []int{61, 4100, 68}},
+		Case{Label: "few_rows_shared_terms", Dims: []int{17, 2056, 264}}, Case{Label: "few_rows_all_columns", Dims: []int{33, 24, 8456}},
+		Case{Label: "row_shared_terms", Dims: []int{1, 1040, 5000}},
 		Case{Label: "row", Dims: []int{1, 255, 127}}, Case{Label: "row_deep", Dims: []int{1, 20481, 3}}, Case{Label: "row_wide", Dims: []int{1, 3, 20481}},
 		Case{Label: "cube", Dims: []int{512, 512, 512}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{1024, 1024, 1024}, Bench: true, Large: true},
 		Case{Label: "cube", Dims: []int{2048, 2048, 2048}, Bench: true, Large: true}, Case{Label: "cube", Dims: []int{4096, 4096, 4096}, Bench: true, Large: true},
 		Case{Label: "row", Dims: []int{1, 4096, 4096}, Bench: true, Large: true}, Case{Label: "row", Dims: []int{1, 4096, 14336}, Bench: true, Large: true},
 	)
+	cases = append(cases, each([]tensor.DType{tensor.F32}, // more rows than few, in parts of 64, 32 and 16 columns
+		Case{Label: "wide_strips", Dims: []int{130, 136, 1028}}, Case{Label: "strips", Dims: []int{130, 1000, 132}},
+		Case{Label: "narrow_strips", Dims: []int{130, 4700, 28}})...)
 	return &Op{
 		Name: "MatMul", Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -77,6 +82,7 @@ func matMulWithOp() *Op {
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
 			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
+			Case{Label: "ieee_wide", Dims: []int{1, 130, 40, 1540}, Flags: layout + "_ieee"},
 			Case{Label: "tf32_small", Dims: []int{2, 65, 127, 33}, Flags: layout + "_tf32"}, Case{Label: "tf32", Dims: []int{1, 260, 264, 256}, Flags: layout + "_tf32"},
 			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
 			Case{Label: "ieee_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_ieee", Bench: true, Large: true})...)
