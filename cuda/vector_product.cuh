@@ -120,6 +120,7 @@ struct VectorMemory {
 
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
+//   late                            whether in.late stages are filled behind x
 //   tiles(item, part)               where that row of tiles begins
 //   Ahead                           what is fetched for an item while it is computed, by one warp:
 //   prepare(&ahead, item, lane)     what depends on no other kernel
@@ -175,7 +176,8 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
 #pragma unroll 1
         for (; filled < below; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     };
-    fill(stages - in.late);
+    if constexpr (Out::late) fill(stages - in.late);
+    else for (; filled < stages; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     auto next = [&](VectorWeights<Block> &weights) {
         weights.load(ring.wait(), lane);
         ring.refill(address(), ahead_item < in.items, lane);
@@ -224,7 +226,7 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
         float4 v[group][quads];
         load(v, in.x, k);
         if (k == warp) {
-            fill(stages);
+            if constexpr (Out::late) fill(stages);
             release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
         }
         if (weighted && k != warp) load(norm, in.norm, k);
