@@ -348,7 +348,7 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
  *
  * With vb_attention these make a layer in five operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
  * vb_norm_swiglu, vb_linear_add (down). Each equals the operations named in its formula, to the accuracy of vb_linear. A
- * device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before where n > 1), else as
+ * device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before where n > 4), else as
  * those operations, for which the caller provides memory: `normed`, `product` and the like, whose contents are undefined
  * afterwards. */
 
