@@ -210,6 +210,12 @@ struct Identity {
     using type = T;
 };
 
+// A number as a type, for generic lambdas that choose an instance: decltype(constant)::value.
+template <int VALUE>
+struct Constant {
+    static constexpr int value = VALUE;
+};
+
 // ---- host side --------------------------------------------------------------------------------------------------------
 
 // Counters that are 0 between kernels (see last_arriver), at the start of a stream's workspace.

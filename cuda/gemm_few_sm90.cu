@@ -30,12 +30,6 @@ namespace vb {
 
 namespace {
 
-// A number as a type.
-template <int VALUE>
-struct Number {
-    static constexpr int value = VALUE;
-};
-
 constexpr int depth = 64, tile_rows = 128; // of W: columns of y
 constexpr int multipliers = 256, threads = multipliers + 64;
 constexpr int most_stages = 12, most_splits = 8;
@@ -222,11 +216,11 @@ vb_status gemm_few_sm90(void *y, const void *x, const void *w, vb_dtype type, in
     const auto run = [&](auto tokens, auto t, auto w_mn) {
         return launch_few<decltype(t), tokens.value, w_mn.value>(y, x, w, type, m, k, n, stream);
     };
-    const auto with_layout = [&](auto tokens, auto t) { return transposed ? run(tokens, t, Number<0>()) : run(tokens, t, Number<1>()); };
+    const auto with_layout = [&](auto tokens, auto t) { return transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>()); };
     const auto with_type = [&](auto tokens) {
         return type == VB_F16 ? with_layout(tokens, half()) : type == VB_BF16 ? with_layout(tokens, bf16()) : VB_UNSUPPORTED;
     };
-    return m <= 16 ? with_type(Number<16>()) : m <= 32 ? with_type(Number<32>()) : with_type(Number<64>());
+    return m <= 16 ? with_type(Constant<16>()) : m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
 }
 
 #else

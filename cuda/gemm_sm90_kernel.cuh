@@ -28,12 +28,6 @@
 
 namespace vb {
 
-// A number as a type, for generic lambdas that choose an instance.
-template <int VALUE>
-struct Constant {
-    static constexpr int value = VALUE;
-};
-
 constexpr int gemm_threads = 384;
 constexpr int gemm_depth = 64; // elements of k in a stage, as stored
 

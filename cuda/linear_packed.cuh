@@ -101,10 +101,9 @@ struct WeightTile {
         if constexpr (P::bits != 4) P::unpack(v[0], w.words), P::unpack(v[1], w.words + P::words);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if constexpr (P::k4) { // vb_k4_scale, four at a time
+            if constexpr (P::k4) {
                 const uint4 s = w.scales[r];
-                bytes[r][0] = s.y & 0x3f3f3f3f, bytes[r][1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
-                bytes[r][2] = s.z & 0x3f3f3f3f, bytes[r][3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
+                k4_scales(bytes[r], s);
                 unit[r] = low_half(s.x) * (32768.0f * subnormal), offset[r] = -unit[r];
             } else if constexpr (P::k6) {
                 const uint4 s = w.scales[r];

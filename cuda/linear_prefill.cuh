@@ -43,10 +43,9 @@ struct PrefillTile {
             scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z, scales[1][1] = w.scales[0].w;
         } else if constexpr (P::k4) {
 #pragma unroll
-            for (int r = 0; r < 2; r++) { // vb_k4_scale, four at a time
+            for (int r = 0; r < 2; r++) {
                 const uint4 s = w.scales[r];
-                scales[r][0] = s.y & 0x3f3f3f3f, scales[r][1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
-                scales[r][2] = s.z & 0x3f3f3f3f, scales[r][3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
+                k4_scales(scales[r], s);
                 d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(prefill_unit, -prefill_unit));
             }
         } else {

@@ -199,6 +199,13 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
 }
 
 // What one lane multiplies of one tile, as stored: the rows g and g + 8.
+// vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of scales 0..3, 4..7, mins
+// 0..3, 4..7.
+VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
+    bytes[0] = s.y & 0x3f3f3f3f, bytes[1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
+    bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
+}
+
 template <class Block>
 struct LaneTile {
     using P = Packed<Block>;

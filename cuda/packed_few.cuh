@@ -77,10 +77,9 @@ VB_DEVICE void multiply_few(float (&sum)[2], const LaneTile<Block> &tile, const 
     float factor[2] = {0, 0}, subtrahend[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        if constexpr (P::k4) { // vb_k4_scale, four at a time
+        if constexpr (P::k4) {
             const uint4 s = tile.scales[r];
-            bytes[r][0] = s.y & 0x3f3f3f3f, bytes[r][1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
-            bytes[r][2] = s.z & 0x3f3f3f3f, bytes[r][3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
+            k4_scales(bytes[r], s);
             // Mins 2 t and 2 t + 1 as subnormal numbers; the same for the low parts.
             a[r] = a[2 + r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
             factor[r] = high_half(s.x) * (-64.0f * 16777216.0f);

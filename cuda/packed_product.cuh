@@ -175,15 +175,11 @@ vb_status plan_packed_product(PackedPlan *plan, int tiles, int64_t items, vb_str
 // Calls f(constant) with the rows of x, rounded up, that a kernel for `rows` rows of W has been made for; VB_UNSUPPORTED where
 // linear_prefill is faster. On an H200, n = 32, Q4_K: output of 2048 x 2048 8.2 and 11.7 us, down of 2048 x 11008 (Q6_K) 18.5 and 21.2,
 // but gate and up of 11008 x 2048 32.0 and 24.8.
-template <int N>
-struct Tokens {
-    static constexpr int value = N;
-};
 template <class F>
 vb_status with_tokens(int64_t n, int64_t rows, F f) {
     static_assert(packed_batch == 32, "the greatest number of tokens below");
     if (n > (rows < 8192 ? packed_batch : packed_batch / 2)) return VB_UNSUPPORTED;
-    return n <= 8 ? f(Tokens<8>()) : n <= 16 ? f(Tokens<16>()) : f(Tokens<32>());
+    return n <= 8 ? f(Constant<8>()) : n <= 16 ? f(Constant<16>()) : f(Constant<32>());
 }
 
 } // namespace vb

@@ -82,11 +82,7 @@ inline RowPlan plan_rows(int64_t rows, int64_t cols, bool aligned, vb_stream *st
     return plan;
 }
 
-// Calls f(constant) for the plan's vectors a thread; decltype(constant)::value is the number.
-template <int N>
-struct Constant {
-    static constexpr int value = N;
-};
+// Calls f(constant) for the plan's vectors a thread.
 template <class F>
 vb_status with_per_thread(int per_thread, F f) {
     switch (per_thread) {
