@@ -163,7 +163,7 @@ struct PrefillPlan {
 
     int units() const { return whole + (row_blocks * token_blocks - whole) * splits; }
     int64_t partial_bytes() const {
-        return splits > 1 ? (int64_t)(row_blocks * token_blocks - whole) * pair * splits * prefill_rows * tokens * 4 : 0;
+        return splits > 1 ? (int64_t)(row_blocks * token_blocks - whole) * splits * prefill_rows * tokens * 4 : 0;
     }
 };
 

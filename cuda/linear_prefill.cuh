@@ -110,8 +110,8 @@ struct Product {
     int tile_rows;        // of all
     const float *add;     // [n][rows] that are added to y of the first, or null; may be y
     const float *inverse; // [n]
-    float *partial;    // [split units][splits][TOKENS / 8][threads] of four sums
-    unsigned *arrived; // a counter for each split unit, 0 between kernels
+    float *partial;       // [split units][splits][TOKENS / 8][threads] of four sums
+    unsigned *arrived;    // a counter for each split unit, 0 between kernels
     int64_t n;
     int k_tiles, token_blocks, whole, splits, units; // units: `whole` ones, then `splits` for each of the others
     int cluster; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
@@ -135,7 +135,7 @@ struct Unit {
     int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
     int split, splits, nth;   // which split of how many, of which split unit
 
-    // Of a block of a cluster: of PAIR blocks at neighbouring rows of W, or of those that share the columns.
+    // Of a block of a cluster: of PAIR blocks at neighbouring rows of W, which have no splits, or of those that share the columns.
     template <int PAIR>
     static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
         Unit u;
@@ -144,7 +144,7 @@ struct Unit {
         u.split = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.splits;
         const int block = u.nth < 0 ? unit : p.whole + u.nth;
         u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
-        if (PAIR > 1) u.rows = u.rows * PAIR + rank, u.nth = u.nth * PAIR + rank;
+        if (PAIR > 1) u.rows = u.rows * PAIR + rank;
         u.k0 = p.k_tiles * u.split / u.splits, u.k1 = p.k_tiles * (u.split + 1) / u.splits;
         return u;
     }
