@@ -25,11 +25,28 @@ constexpr int threads = warps * 32;
 constexpr int rows_at_once = 8;
 constexpr int rows_per_step = warps * rows_at_once;
 
+// Adds the products of elements row .. row + rows_at_once - 1 of a, but before end, with WIDTH columns of b[..][n] from col on.
+template <class T, int WIDTH, class Index>
+VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, Index end, int64_t n, int64_t col) {
+    using V = Vec<T, WIDTH>;
+    V x[rows_at_once];
+    float weight[rows_at_once];
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++)
+        if (row + r < end) x[r] = load_once(reinterpret_cast<const V *>(b + (int64_t)(row + r) * n + col));
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++) weight[r] = row + r < end ? to_float(a[row + r]) : 0.0f;
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++)
+        if (row + r < end)
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
+}
+
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
     matmul_row_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
                       unsigned *counters) {
-    using V = Vec<T, WIDTH>;
     __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -39,20 +56,8 @@ __global__ void __launch_bounds__(threads, 4)
     release_next_kernel();
     float sum[WIDTH] = {};
     if (col < n1) // n and tile are multiples of WIDTH
-        for (int64_t row = blockIdx.y * k_per_split + warp * rows_at_once; row < end; row += rows_per_step) {
-            V x[rows_at_once];
-            float weight[rows_at_once];
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++)
-                if (row + r < end) x[r] = load_once(reinterpret_cast<const V *>(b + (row + r) * n + col));
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++) weight[r] = row + r < end ? to_float(a[row + r]) : 0.0f;
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++)
-                if (row + r < end)
-#pragma unroll
-                    for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
-        }
+        for (int64_t row = blockIdx.y * k_per_split + warp * rows_at_once; row < end; row += rows_per_step)
+            add_rows(sum, a, b, row, end, n, col);
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
     __syncthreads();
@@ -89,7 +94,6 @@ template <class T, int WIDTH>
 __global__ void __launch_bounds__(32 * cluster_warps, 2)
     matmul_row_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int splits) {
 #if __CUDA_ARCH__ >= 900
-    using V = Vec<T, WIDTH>;
     constexpr int columns = 32 * WIDTH;
     __shared__ float sums[cluster_warps][columns], inbox[most_cluster][columns];
     __shared__ __align__(8) uint64_t mailbox;
@@ -105,20 +109,8 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
     release_next_kernel();
     float sum[WIDTH] = {};
     if (col < n) // a multiple of WIDTH
-        for (int row = (int)((int64_t)k * rank / splits) + warp * rows_at_once; row < end; row += cluster_warps * rows_at_once) {
-            V x[rows_at_once];
-            float weight[rows_at_once];
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++)
-                if (row + r < end) x[r] = load_once(reinterpret_cast<const V *>(b + (int64_t)(row + r) * n + col));
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++) weight[r] = row + r < end ? to_float(a[row + r]) : 0.0f;
-#pragma unroll
-            for (int r = 0; r < rows_at_once; r++)
-                if (row + r < end)
-#pragma unroll
-                    for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
-        }
+        for (int row = (int)((int64_t)k * rank / splits) + warp * rows_at_once; row < end; row += cluster_warps * rows_at_once)
+            add_rows(sum, a, b, row, end, n, col);
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
     __syncthreads();
