@@ -19,6 +19,11 @@ vb_status vb_cpu_linear_add(float *sum, const float *a, const float *x, const vb
     return VB_UNSUPPORTED;
 }
 
+vb_status vb_cpu_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
+    (void)args, (void)stream;
+    return VB_UNSUPPORTED;
+}
+
 vb_status vb_cpu_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     (void)args, (void)stream;
     return VB_UNSUPPORTED;

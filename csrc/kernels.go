@@ -16,6 +16,7 @@ static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attent
 static vb_status norm_linear(void *y, void *x, void *norm, float eps, vb_weight w, void *bias, void *normed, int64_t n, vb_stream *s) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, s); }
 static vb_status norm_swiglu(void *out, void *x, void *norm, float eps, vb_weight gate, vb_weight up, void *normed, void *product, int64_t n, vb_stream *s) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, s); }
 static vb_status linear_add(void *sum, void *a, void *x, vb_weight w, void *bias, void *product, int64_t n, vb_stream *s) { return vb_linear_add(sum, a, x, &w, bias, product, n, s); }
+static vb_status feed_forward(vb_feed_forward_args a, vb_stream *s) { return vb_feed_forward(&a, s); }
 static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv(&a, s); }
 */
 import "C"
@@ -148,6 +149,13 @@ func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kerne
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	return s.check("linear_add", C.linear_add(sum, a, x, weight(w), bias, product, C.int64_t(n), s.p))
+}
+
+func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
+	return s.check("feed_forward", C.feed_forward(C.vb_feed_forward_args{
+		sum: f32(a.Sum), x: f32(a.X), norm: f32(a.Norm), gate: weight(a.Gate), up: weight(a.Up), down: weight(a.Down),
+		normed: f32(a.Normed), gated: f32(a.Gated), product: f32(a.Product), n: C.int64_t(a.N), eps: C.float(a.Eps),
+	}, s.p))
 }
 
 func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {

@@ -344,6 +344,22 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
     return status == VB_OK ? vb_add(sum, a, product, VB_F32, size, stream) : status;
 }
 
+vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_feed_forward_args *a = args;
+    int64_t size, inner;
+    REQUIRE(valid_weight(&a->gate) && valid_weight(&a->up) && valid_weight(&a->down));
+    REQUIRE(a->gate.rows == a->up.rows && a->gate.cols == a->up.cols && a->down.rows == a->gate.cols && a->down.cols == a->gate.rows);
+    REQUIRE(ELEMENTS(&size, a->n, a->gate.cols) && ELEMENTS(&inner, a->n, a->gate.rows));
+    if (size == 0) return VB_OK;
+    REQUIRE(a->sum && a->x && a->normed && stream);
+    REQUIRE(a->gate.rows == 0 || (a->gate.data && a->up.data && a->down.data && a->gated && a->product));
+    vb_status status = RUN(feed_forward, args, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    status = vb_norm_swiglu(a->gated, a->x, a->norm, a->eps, &a->gate, &a->up, a->normed, a->product, a->n, stream);
+    return status == VB_OK ? vb_linear_add(a->sum, a->x, a->gated, &a->down, NULL, a->normed, a->n, stream) : status;
+}
+
 /* Norms each head of x[n][heads][dim] where there is a weight, and rotates. */
 static vb_status rotate(float *x, const float *norm, int64_t heads, const vb_norm_qkv_args *a, vb_stream *stream) {
     const int64_t n = a->batch * a->seq;

@@ -346,11 +346,11 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
 /* ---- fused: the steps of a transformer's layer between its attention -------------------------------------------------------
  *
- * With vb_attention these make a layer in five operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
- * vb_norm_swiglu, vb_linear_add (down). Each equals the operations named in its formula, to the accuracy of vb_linear. A
- * device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before where n > 4), else as
- * those operations, for which the caller provides memory: `normed`, `product` and the like, whose contents are undefined
- * afterwards. */
+ * With vb_attention these make a layer in four operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
+ * vb_feed_forward, which is vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
+ * accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before
+ * where n > 4; two for vb_feed_forward), else as those operations, for which the caller provides memory: `normed`, `product`
+ * and the like, whose contents are undefined afterwards. */
 
 /* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
@@ -365,6 +365,18 @@ vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float ep
  * product[n][w->rows]. */
 vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
                         int64_t n, vb_stream *stream);
+
+/* sum[n][down.rows] = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention,
+ * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x. */
+typedef struct vb_feed_forward_args {
+    float *sum;
+    const float *x, *norm;            /* [n][gate.cols], [gate.cols] or NULL for ones */
+    vb_weight gate, up, down;
+    float *normed, *gated, *product;  /* [n][gate.cols], [n][gate.rows] twice */
+    int64_t n;
+    float eps;
+} vb_feed_forward_args;
+vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
 /* What attention reads, for batch * seq = n tokens: with h = rms_norm(x, norm, eps), in [n][wq.cols],
  *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,

@@ -50,6 +50,8 @@ vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, floa
 vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream);
+// n above packed_batch, all weights packed, on Hopper; else VB_UNSUPPORTED.
+vb_status prefill_feed_forward(const vb_feed_forward_args &args, vb_stream *stream);
 vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
 
 // The one of these that is fastest for n (linear.cu).

@@ -31,12 +31,13 @@ constexpr int stage_depth = 128;
 // ---- x --------------------------------------------------------------------------------------------------------------------
 
 // x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
-// multiplied by norm[cols] here, and its 1 / rms goes into inverse.
+// multiplied by norm[cols] here, and its 1 / rms goes into inverse. `cleared` becomes 0, unless it is null.
 template <bool NORM>
 __global__ void __launch_bounds__(256)
-    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols) {
+    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *cleared) {
     wait_for_previous_kernel();
     release_next_kernel();
+    if (cleared && blockIdx.x == 0 && threadIdx.x == 0) *cleared = 0;
     __shared__ float scratch[32];
     constexpr int held = 12, step = 4 * 256; // four elements a thread each, in registers
     x += blockIdx.x * cols, out += blockIdx.x * cols;
@@ -200,6 +201,7 @@ struct PrefillX {
     half *x;
     float *inverse, *partial;
     int64_t n, cols;
+    float unit; // where inverse is null
 };
 
 bool has_wgmma(vb_stream *stream) {
@@ -217,14 +219,15 @@ PrefillPlan plan_of(int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
     return plan_prefill(n, rows, cols, cols / Packed<Block>::depth, SWIGLU, has_wgmma(stream), multiprocessors(stream));
 }
 
-vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
+                    unsigned *cleared = nullptr) {
     const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
     float *inverse = (float *)((char *)scratch + x_bytes);
-    *to = {(half *)scratch, inverse, inverse + scale_bytes / 4, n, cols};
+    *to = {(half *)scratch, inverse, inverse + scale_bytes / 4, n, cols, 0};
     return launch_overlapped(stream, (unsigned)n, 256, 0, extra.with_norm ? convert_x_kernel<true> : convert_x_kernel<false>, to->x, inverse,
-                             x, extra.norm, extra.eps, cols);
+                             x, extra.norm, extra.eps, cols, cleared);
 }
 
 // For any type.
@@ -243,7 +246,7 @@ template <class Block, bool SWIGLU>
 vb_status multiply(const PrefillX &x, Product product, vb_stream *stream) {
     using P = Packed<Block>;
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
-    product.inverse = x.inverse, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
+    product.inverse = x.inverse, product.unit = x.unit, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
     const int64_t rows = (int64_t)product.tile_rows * P::rows;
     const PrefillPlan plan = plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream);
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = plan.token_blocks, product.whole = plan.whole;
@@ -277,14 +280,38 @@ vb_status prefill(const LinearArgs &a, const LinearExtra &extra, vb_stream *stre
     return VB_OK;
 }
 
-// Gate and up as one product.
+// Gate and up as one product, to `out`, or to `gated` where it has memory.
 template <class Block>
-vb_status prefill_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
-                         vb_stream *stream) {
+vb_status prefill_swiglu(float *out, const Gated &gated, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up,
+                         int64_t n, vb_stream *stream) {
     const int64_t rows = 2 * ceil_div<int64_t>(gate.rows, packed_rows) * packed_rows;
     PrefillX input;
-    VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes(), stream));
-    return multiply<Block, true>(input, {{matrix_of<Block>(gate, out, nullptr), matrix_of<Block>(up, out, nullptr)}}, stream);
+    VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes(), stream, gated.uneven));
+    Product product = {{matrix_of<Block>(gate, out, nullptr), matrix_of<Block>(up, out, nullptr)}};
+    product.gated = gated;
+    return multiply<Block, true>(input, product, stream);
+}
+
+vb_status prefill_swiglu(float *out, const Gated &gated, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up,
+                         int64_t n, vb_stream *stream) {
+    if (n > most_tokens) return VB_UNSUPPORTED;
+    switch (gate.type) {
+#define X(type, Block) case type: return prefill_swiglu<Block>(out, gated, x, norm, gate, up, n, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+// sum = add + what `gated` holds, times W.
+template <class Block>
+vb_status prefill_down(float *sum, const float *add, const Gated &gated, const vb_weight &w, int64_t n, vb_stream *stream) {
+    const int64_t rows = ceil_div<int64_t>(w.rows, packed_rows) * packed_rows;
+    void *partial;
+    VB_TRY(workspace(&partial, plan_of<Block>(n, rows, w.cols, stream).partial_bytes(), stream));
+    Product product = {{matrix_of<Block>(w, sum, nullptr)}};
+    product.add = add, product.gated = gated;
+    return multiply<Block, false>({gated.x, nullptr, (float *)partial, n, w.cols, 1 / (prefill_unit * gated_unit)}, product, stream);
 }
 
 // Queries, new keys and new values; those of another type than the queries' come from a second product.
@@ -339,9 +366,17 @@ vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream) {
-    if (n > most_tokens) return VB_UNSUPPORTED;
-    switch (gate.type) {
-#define X(type, Block) case type: return prefill_swiglu<Block>(out, x, norm, gate, up, n, stream);
+    return prefill_swiglu(out, {}, x, norm, gate, up, n, stream);
+}
+
+vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream) {
+    if (!has_wgmma(stream) || a.gate.rows % gated_group != 0) return VB_UNSUPPORTED;
+    half *const x = (half *)a.gated; // [n][gate.rows] of the wider type: there is room for the rest behind it
+    uint8_t *const exponents = (uint8_t *)(x + a.n * a.gate.rows);
+    const Gated gated = {x, exponents, (unsigned *)(exponents + a.gate.rows / gated_group * gated_stride(a.n))};
+    VB_TRY(prefill_swiglu(nullptr, gated, a.x, {true, a.norm, a.eps, nullptr}, a.gate, a.up, a.n, stream));
+    switch (a.down.type) {
+#define X(type, Block) case type: return prefill_down<Block>(a.sum, a.x, gated, a.down, a.n, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;

@@ -103,13 +103,28 @@ struct Matrix {
     int tile_rows;
 };
 
+// h[n][cols] of SwiGLU between two products, in F16: times gated_unit, in the order of position_of. What would exceed F16 is divided
+// by a power of two, one for each token and gated_group columns: `exponents`[cols / gated_group][gated_stride(n)]. `uneven` is not
+// 0 where one is not 0.
+struct Gated {
+    half *x;
+    uint8_t *exponents;
+    unsigned *uneven;
+};
+constexpr int gated_group = prefill_rows / 2; // what a unit has of them
+constexpr float gated_unit = 16, gated_limit = 2048; // times 16 half of what F16 reaches; below 2^-18 digits are lost
+
+__host__ __device__ constexpr int64_t gated_stride(int64_t n) { return (n + 63) / 64 * 64; }
+
 // Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
 // warp with an odd number has the up projection of what the one before it has the gate of.
 struct Product {
     Matrix matrices[3];
     int tile_rows;        // of all
     const float *add;     // [n][rows] that are added to y of the first, or null; may be y
-    const float *inverse; // [n]
+    const float *inverse; // [n], or null: then it is `unit` for all
+    float unit;
+    Gated gated;          // where x is null: SwiGLU goes to y, and no product reads it
     float *partial;       // [split units][splits][TOKENS / 8][threads] of four sums
     unsigned *arrived;    // a counter for each split unit, 0 between kernels
     int64_t n;
@@ -160,11 +175,26 @@ VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp
 
 VB_DEVICE void multipliers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(prefill_threads) : "memory"); }
 
+// Whether it holds for any thread; all of them meet.
+VB_DEVICE bool multipliers_any(bool holds) {
+    unsigned any;
+    asm volatile("{\n"
+                 ".reg .pred in, out;\n"
+                 "setp.ne.u32 in, %1, 0;\n"
+                 "barrier.cta.red.or.pred out, 1, %2, in;\n"
+                 "selp.u32 %0, 1, 0, out;\n"
+                 "}\n"
+                 : "=r"(any)
+                 : "r"((unsigned)holds), "n"(prefill_threads)
+                 : "memory");
+    return any;
+}
+
 // 1 / scale of the unit's rows of x, read early: at the end every load would have to be waited for. Followed by multipliers_sync
 // before it is used.
 template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0) {
-    if (threadIdx.x < TOKENS) inverse[threadIdx.x] = token0 + threadIdx.x < p.n ? p.inverse[token0 + threadIdx.x] : 0.0f;
+    if (threadIdx.x < TOKENS) inverse[threadIdx.x] = token0 + threadIdx.x >= p.n ? 0.0f : p.inverse ? p.inverse[token0 + threadIdx.x] : p.unit;
 }
 
 // Where a unit is one of several splits: whether this block is the last of them to come, and has the sums of all in c.
@@ -224,33 +254,40 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
     }
 }
 
-// silu(gate) * up of what two warps have: each computes half of the tokens. exchange is 8 * TOKENS KiB / 32 of shared memory.
+// silu(gate) * up of what two warps have, into the first half of c: each computes half of the tokens, the one with the up projection
+// the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
 template <int TOKENS>
-VB_DEVICE void store_swiglu(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, float *exchange, int tile_row,
-                            int64_t token0) {
+VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, float *exchange, bool up) {
     constexpr int part = TOKENS / 4; // sums of half of the tokens
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const bool up = tile_row & 1; // has the up projection, and finishes the second half of the tokens
-    const Matrix &m = r.find<true>(tile_row);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane % 4;
 #pragma unroll
     for (int i = 0; i < part; i++) exchange[(warp * part + i) * 32 + lane] = up ? c[i] : c[part + i];
     multipliers_sync();
-    const int first = up ? TOKENS / 2 : 0;
-    const int tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
-    const int64_t row0 = (int64_t)tile_row * packed_rows + g;
-    float *const y = r.matrices[0].y;
 #pragma unroll
     for (int j = 0; j < part / 4; j++) {
-        const int token = first + 8 * j + 2 * t;
-        const float2 scale = *reinterpret_cast<const float2 *>(inverse + token);
+        const float2 scale = *reinterpret_cast<const float2 *>(inverse + (up ? TOKENS / 2 : 0) + 8 * j + 2 * t);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float other = exchange[((warp ^ 1) * part + 4 * j + e) * 32 + lane], own = up ? c[part + 4 * j + e] : c[4 * j + e];
-            const float s = e & 1 ? scale.y : scale.x, gate = (up ? other : own) * s, product = (up ? own : other) * s;
-            const int64_t row = row0 + e / 2 * 8;
-            if (token + (e & 1) < tokens && row < m.rows)
-                y[(token0 + token + (e & 1)) * m.rows + row] = swiglu(gate, product);
+            const float s = e & 1 ? scale.y : scale.x;
+            c[4 * j + e] = swiglu((up ? other : own) * s, (up ? own : other) * s);
         }
+    }
+}
+
+template <int TOKENS>
+VB_DEVICE void store_swiglu(const Product &r, float (&c)[TOKENS / 2], const float *inverse, float *exchange, int tile_row, int64_t token0) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const bool up = tile_row & 1;
+    const Matrix &m = r.find<true>(tile_row);
+    combine_swiglu<TOKENS>(c, inverse, exchange, up);
+    const int first = up ? TOKENS / 2 : 0, tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + g;
+#pragma unroll
+    for (int i = 0; i < TOKENS / 4; i++) {
+        const int token = first + i / 4 * 8 + 2 * t + (i & 1);
+        const int64_t row = row0 + (i & 2) * 4;
+        if (token < tokens && row < m.rows) r.matrices[0].y[(token0 + token) * m.rows + row] = c[i];
     }
 }
 

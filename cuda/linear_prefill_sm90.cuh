@@ -93,6 +93,72 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     }
 }
 
+// SwiGLU of a unit, to p.gated: by way of shared memory, `exchange`, so that eight threads write a token's 128 bytes.
+template <int TOKENS>
+VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], const float *inverse, float *exchange) {
+    constexpr int part = TOKENS / 4, stride = 2 * gated_group + 16; // bytes of a token: rows of eight are in different banks
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool up = warp & 1;
+    const int first = up ? TOKENS / 2 : 0;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    combine_swiglu<TOKENS>(c, inverse, exchange, up);
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < part; i++) most = fmaxf(most, fabsf(c[i]));
+    unsigned exponent = 0;
+    const auto token_of = [&](int i) { return first + i / 4 * 8 + lane % 4 * 2 + (i & 1); };
+    if (multipliers_any(most >= gated_limit)) {
+        __shared__ unsigned largest[TOKENS]; // bits of a float
+        const auto exponent_of = [&](int token) { return (unsigned)larger<int>((int)(largest[token] >> 23) - 137, 0); }; // less than 2^11
+        if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
+        multipliers_sync();
+#pragma unroll
+        for (int i = 0; i < part; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i])));
+        multipliers_sync();
+#pragma unroll
+        for (int i = 0; i < part; i++) c[i] *= __uint_as_float((127 - exponent_of(token_of(i))) << 23);
+        if (threadIdx.x < TOKENS) exponent = exponent_of(threadIdx.x);
+        if (threadIdx.x == 0) *p.gated.uneven = 1;
+    }
+    uint8_t *const tile = reinterpret_cast<uint8_t *>(exchange);
+    uint8_t *const place = tile + (first + lane / 16 * 8 + lane % 8) * stride + warp / 2 * 32 + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int j = 0; j < part; j += 8) {
+        const auto pair = [&](int i) { return as_word(__floats2half2_rn(c[j + i] * gated_unit, c[j + i + 1] * gated_unit)); };
+        sm90::store_transposed(place + j / 4 * 8 * stride, pair(0), pair(2), pair(4), pair(6));
+    }
+    multipliers_sync();
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    const int64_t cols = p.matrices[0].rows;
+    half *const to = p.gated.x + token0 * cols + (int64_t)unit.rows * gated_group;
+#pragma unroll
+    for (int i = 0; i < TOKENS * 8 / prefill_threads; i++) {
+        const int at = i * prefill_threads + threadIdx.x, token = at / 8, chunk = at % 8;
+        const uint4 *const from = reinterpret_cast<const uint4 *>(tile + token * stride + chunk / 2 * 32);
+        const uint4 a = from[0], b = from[1]; // elements 0..7 and 8..15 of 16
+        if (token < tokens)
+            *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
+    }
+    if (threadIdx.x < tokens) p.gated.exponents[unit.rows * gated_stride(p.n) + token0 + threadIdx.x] = (uint8_t)exponent;
+}
+
+// Sums of columns with the exponents of group `from`, as of columns with those of `to`; of none where it is negative.
+template <int TOKENS>
+VB_DEVICE void change_exponents(const Product &p, float (&c)[TOKENS / 2], int from, int to, int64_t token0) {
+    const int64_t stride = gated_stride(p.n);
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        const int64_t token = token0 + 8 * j + 2 * t;
+        if (token >= p.n) break;
+        const uint8_t *const at = p.gated.exponents + token;
+        const uchar2 a = *reinterpret_cast<const uchar2 *>(at + from * stride);
+        const uchar2 b = to < 0 ? make_uchar2(0, 0) : *reinterpret_cast<const uchar2 *>(at + to * stride);
+        const float x = __uint_as_float((127 + a.x - b.x) << 23), y = __uint_as_float((127 + a.y - b.y) << 23);
+        c[4 * j] *= x, c[4 * j + 1] *= y, c[4 * j + 2] *= x, c[4 * j + 3] *= y;
+    }
+}
+
 #endif
 
 template <class Block, int TOKENS, bool SWIGLU>
@@ -160,6 +226,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     __shared__ __align__(8) float inverses[2][TOKENS];
     int buffer = 0;
+    const bool uneven = !SWIGLU && product.gated.x && *product.gated.uneven; // hardly ever
+    constexpr int groups_a_tile = P::depth / gated_group;
     for (int u = first_unit; u < product.units; u += step, buffer ^= 1) {
         const Unit unit = Unit::of<S::pair>(product, u, rank);
         const int64_t token0 = (int64_t)unit.tokens * TOKENS;
@@ -178,6 +246,14 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 const uint64_t operand = sm90::describe(shared + s * S::stage_bytes, 0);
 #pragma unroll
                 for (int b = 0; b < batches; b++) { // one at work while the next one is prepared
+                    if (const int word = (part * batches + b) * S::batch; !SWIGLU && word % 4 == 0 && uneven) {
+                        const int group = k * groups_a_tile + word / 4;
+                        if (group > unit.k0 * groups_a_tile) {
+                            sm90::wgmma_wait<0>();
+                            sm90::settle(c);
+                            change_exponents<TOKENS>(product, c, group - 1, group, token0);
+                        }
+                    }
                     uint32_t(&now)[S::batch][4] = a[(part * batches + b) % 2];
 #pragma unroll
                     for (int j = 0; j < S::batch; j++) work.fragment(now[j], (part * batches + b) * S::batch + j);
@@ -196,6 +272,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         }
         sm90::wgmma_wait<0>();
         if (i > first) release((i - 1) % S::stages);
+        if (uneven && i > first) change_exponents<TOKENS>(product, c, unit.k1 * groups_a_tile - 1, -1, token0);
         if (u + step < product.units) begin(Unit::of<S::pair>(product, u + step, rank));
         multipliers_sync();
         if constexpr (!PAIR && !SWIGLU)
@@ -205,8 +282,11 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
             }
         if (!add_splits<TOKENS>(product, unit, c)) continue;
         const int tile_row = unit.rows * prefill_warps + warp;
-        if constexpr (SWIGLU) store_swiglu<TOKENS>(product, c, inverses[buffer], reinterpret_cast<float *>(shared + S::exchange), tile_row, token0);
-        else store_sums<TOKENS>(product, c, inverses[buffer], tile_row, lane / 4, token0);
+        if constexpr (SWIGLU) {
+            float *const exchange = reinterpret_cast<float *>(shared + S::exchange);
+            if (product.gated.x) store_gated<TOKENS>(product, unit, c, inverses[buffer], exchange);
+            else store_swiglu<TOKENS>(product, c, inverses[buffer], exchange, tile_row, token0);
+        } else store_sums<TOKENS>(product, c, inverses[buffer], tile_row, lane / 4, token0);
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
 #endif

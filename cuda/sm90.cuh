@@ -102,6 +102,14 @@ VB_DEVICE void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, 
 // Makes this thread's ordinary writes to shared memory visible to wgmma and to bulk copies, after the next barrier.
 VB_DEVICE void shared_writes_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Four 8 x 8 matrices of 16 bits whose columns become rows of 16 bytes: lanes 8 i..8 i + 7 say where those of matrix i go. Of each, a
+// lane has two columns, 2 (lane % 4), + 1, of row lane / 4, as in an accumulator.
+VB_DEVICE void store_transposed(void *row, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
+                 : "memory");
+}
+
 // ---- bulk tensor copies -------------------------------------------------------------------------------------------------
 
 // Box at (inner, outer) of a two-dimensional tensor into shared memory; zeros outside the tensor.

@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/vibrant-ml/vibrant/internal/kernel"
 
-// The fused operations: a transformer's layer is NormQKV, Attention, LinearAdd, NormSwiGLU, LinearAdd. A GPU runs each as
-// one kernel for a single token with packed weights, where starting kernels and passing rows between them is what costs;
+// The fused operations: a transformer's layer is NormQKV, Attention, LinearAdd, FeedForward. A GPU runs each as
+// one kernel, FeedForward as two, for a single token with packed weights, where starting kernels and passing rows between them is what costs;
 // else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards.
 
 // scratch checks memory that an operation may use for n rows.
@@ -62,6 +62,44 @@ func LinearAddInto(dst, a, x, w, bias, product *Tensor) {
 	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
 		return k.LinearAdd(p[0], p[2], p[3], w.weight(p[4]), p[5], p[1], n)
 	}, dst, product, a, x, w, bias)
+}
+
+// FFN is what FeedForward computes with.
+type FFN struct {
+	Norm           *Tensor // (hidden), nil for ones
+	Gate, Up, Down *Tensor // weights (inner, hidden) twice, (hidden, inner)
+	Eps            float32
+
+	Normed         *Tensor // scratch of x's shape
+	Gated, Product *Tensor // scratch (rows of x, inner)
+}
+
+// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
+// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x.
+func FeedForward(dst, x *Tensor, a FFN) {
+	const op = "feed forward"
+	checkLinear(x, a.Gate, nil)
+	checkLinear(x, a.Up, nil)
+	checkNorm(op, x, a.Norm)
+	n, inner, cols := x.rows(), a.Gate.shape[0], x.cols()
+	scratch(op, "result", dst, n, cols)
+	scratch(op, "normed", a.Normed, n, cols)
+	scratch(op, "gated", a.Gated, n, inner)
+	scratch(op, "product", a.Product, n, inner)
+	checkLinear(a.Gated.Reshape(n, inner), a.Down, nil)
+	if a.Up.shape[0] != inner || a.Down.shape[0] != cols {
+		misuse(op, "gate %s, up %s and down %s do not fit", shapeString(a.Gate.shape), shapeString(a.Up.shape), shapeString(a.Down.shape))
+	}
+	s := dst.Stream()
+	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down} {
+		*w = (*w).on(op, s)
+	}
+	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
+	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
+		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
+		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
+		return s.FeedForward(&args)
+	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down)
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.

@@ -293,6 +293,14 @@ func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product 
 	return o.launch(func() error { return s.kernels.LinearAdd(sum, a, x, w, bias, product, n) })
 }
 
+func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
+	o, a := s.op("FeedForward"), *args
+	rows, inner := size(f32, a.N, a.Gate.Cols), size(f32, a.N, a.Gate.Rows)
+	a.Sum, a.X, a.Normed, a.Gated, a.Product = o.at(a.Sum, rows), o.at(a.X, rows), o.at(a.Normed, rows), o.at(a.Gated, inner), o.at(a.Product, inner)
+	a.Gate, a.Up, a.Down, a.Norm = o.weight(a.Gate), o.weight(a.Up), o.weight(a.Down), o.optional(a.Norm, size(f32, a.Gate.Cols))
+	return o.launch(func() error { return s.kernels.FeedForward(&a) })
+}
+
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	o, a := s.op("NormQKV"), *args
 	n, in := a.Batch*a.Seq, size(f32, a.Batch, a.Seq, a.WQ.Cols)

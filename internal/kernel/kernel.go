@@ -165,6 +165,15 @@ type AttentionArgs struct {
 	Type, KVType                          DType
 }
 
+// FeedForwardArgs are the arguments of FeedForward: see vb_feed_forward_args.
+type FeedForwardArgs struct {
+	Sum, X, Norm           Ptr
+	Gate, Up, Down         Weight
+	Normed, Gated, Product Ptr
+	N                      int
+	Eps                    float32
+}
+
 // NormQKVArgs are the arguments of NormQKV: see vb_norm_qkv_args.
 type NormQKVArgs struct {
 	Q, K, V, X, Norm                                           Ptr
@@ -211,5 +220,6 @@ type Kernels interface {
 	NormLinear(y, x, norm Ptr, eps float32, w Weight, bias, normed Ptr, n int) error
 	NormSwiGLU(out, x, norm Ptr, eps float32, gate, up Weight, normed, product Ptr, n int) error
 	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
+	FeedForward(a *FeedForwardArgs) error
 	NormQKV(a *NormQKVArgs) error
 }

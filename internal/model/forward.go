@@ -41,8 +41,9 @@ func (m *Model) layer(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
 	})
 	m.attend(a, k, v, b)
 	tensor.LinearAddInto(a.x, a.x, a.attended, l.output, l.outputBias, a.out)
-	tensor.NormSwiGLUInto(a.gate, a.x, l.ffnNorm, m.Epsilon, l.gate, l.up, a.norm, a.up)
-	tensor.LinearAddInto(a.x, a.x, a.gate, l.down, nil, a.out)
+	tensor.FeedForward(a.x, a.x, tensor.FFN{
+		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon, Normed: a.norm, Gated: a.gate, Product: a.up,
+	})
 }
 
 // attend computes attended = attention(q) over the cache.

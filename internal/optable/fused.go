@@ -7,7 +7,9 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-func fusedOps() []*Op { return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), normQKVOp()} }
+func fusedOps() []*Op {
+	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp()}
+}
 
 // fusedTypes are the types of weights that fused kernels are written for, and one of those that are composed.
 var fusedTypes = []tensor.DType{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q8_0, tensor.Q5_0, tensor.Q4_0, tensor.F16}
@@ -97,6 +99,17 @@ func normLinearOp() *Op {
 	}
 }
 
+// swigluOf returns swiglu(h gate^T, h up^T).
+func swigluOf(h []float64, n int, gate, up *Array) Want {
+	out, factor := linearOf(h, n, gate, nil), linearOf(h, n, up, nil)
+	for i, g := range out.Values { // errors of either factor, times the other
+		silu := g / (1 + math.Exp(-g))
+		out.Scale[i] = math.Hypot(out.Scale[i]*factor.Values[i], silu*factor.Scale[i])
+		out.Values[i] = silu * factor.Values[i]
+	}
+	return out
+}
+
 // normSwiGLUOp has {n, cols, rows}.
 func normSwiGLUOp() *Op {
 	cases := each(fusedTypes,
@@ -122,14 +135,7 @@ func normSwiGLUOp() *Op {
 			tensor.NormSwiGLUInto(out[0], in[0], in[1], normEps, in[2], in[3], in[4], in[5])
 		},
 		Reference: func(in []*Array, c Case) []Want {
-			h := normed(in[0], in[1])
-			gate, up := linearOf(h, c.Dims[0], in[2], nil), linearOf(h, c.Dims[0], in[3], nil)
-			for i, g := range gate.Values { // errors of either factor, times the other
-				silu := g / (1 + math.Exp(-g))
-				gate.Scale[i] = math.Hypot(gate.Scale[i]*up.Values[i], silu*up.Scale[i])
-				gate.Values[i] = silu * up.Values[i]
-			}
-			return []Want{gate}
+			return []Want{swigluOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])}
 		},
 		Tolerance: func(Case) Tolerance {
 			return Tolerance{RMS: 0.006, Why: "the contract of vb_linear for two factors; silu's slope is at most 1.1"}
@@ -189,6 +195,54 @@ func linearAddOp() *Op {
 			return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 4*int64(c.Dims[0]*(c.Dims[1]+2*c.Dims[2]))
 		},
 		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
+
+// feedForwardOp has {n, cols, inner}; in place it adds to its own input. Flag "large": some columns are normed to thousands, which
+// only every other row has, so that rows of h of 1e-2 and of 1e7 lie side by side, and so do both kinds of columns in a row.
+func feedForwardOp() *Op {
+	cases := each(fusedTypes,
+		Case{Label: "decode", Dims: []int{1, 256, 768}}, Case{Label: "few", Dims: []int{3, 512, 256}}, Case{Label: "step", Dims: []int{17, 256, 512}},
+		Case{Label: "prompt", Dims: []int{67, 256, 768}}, Case{Label: "prompt", Dims: []int{150, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}})
+	cases = append(cases,
+		Case{Label: "prompt", Type: tensor.Q4_K, Dims: []int{300, 256, 2304}, Flags: "large"}, Case{Label: "prompt", Type: tensor.Q6_K, Dims: []int{515, 256, 1024}, Flags: "large"},
+		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true})
+	return &Op{
+		Name: "FeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2]
+			x, norm := g.Normal(tensor.F32, n, cols).Values, g.Normal(tensor.F32, cols).Values
+			if c.Flags == "large" {
+				for j := range 16 {
+					norm[j] *= 4000
+					for i := 1; i < n; i += 2 {
+						x[i*cols+j] = 0
+					}
+				}
+			}
+			return []*Array{Floats(x, n, cols), Floats(norm, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
+				g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, inner), g.Normal(tensor.F32, n, inner)}
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[1]}}} },
+		Run: func(out, in []*tensor.Tensor, _ Case) {
+			tensor.FeedForward(out[0], in[0], tensor.FFN{Norm: in[1], Gate: in[2], Up: in[3], Down: in[4], Eps: normEps, Normed: in[5], Gated: in[6], Product: in[7]})
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			h := swigluOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])
+			w, passed := linearOf(h.Values, c.Dims[0], in[4], nil), linearOf(h.Scale, c.Dims[0], in[4], nil) // h's errors, as its own
+			for i, x := range in[0].Values {
+				w.Values[i] += x
+				w.Scale[i] = math.Hypot(w.Scale[i], passed.Scale[i])
+			}
+			return []Want{w}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{RMS: 0.011, Why: "what norm_swiglu may be off by and what linear may, should they add up"}
+		},
+		Bytes: func(c Case) int64 {
+			return 3*c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 8*int64(c.Dims[0]*c.Dims[1])
+		},
+		FLOPs: func(c Case) int64 { return 6 * elements(c) },
 	}
 }
 

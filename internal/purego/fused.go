@@ -67,6 +67,22 @@ func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, prod ker
 		func() error { return s.Add(sum, a, prod, kernel.F32, size) })
 }
 
+func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
+	const op = "feed_forward"
+	if a.Down.Rows != a.Gate.Cols || a.Down.Cols != a.Gate.Rows {
+		return fmt.Errorf("%s: gate (%d,%d) and down (%d,%d) do not fit: %w", op, a.Gate.Rows, a.Gate.Cols, a.Down.Rows, a.Down.Cols, kernel.ErrInvalid)
+	}
+	if size, err := product(op, a.Down, a.N); size == 0 || err != nil {
+		return err
+	}
+	if err := notNil(op, a.Sum, a.X, a.Normed); err != nil {
+		return err
+	}
+	return sequence(
+		func() error { return s.NormSwiGLU(a.Gated, a.X, a.Norm, a.Eps, a.Gate, a.Up, a.Normed, a.Product, a.N) },
+		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
+}
+
 func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 	const op = "norm_qkv"
 	n, err := volume(op, a.Batch, a.Seq)

@@ -42,6 +42,11 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.NormQKV(&a)
 	}
+	feedForward := func(edit func(*kernel.FeedForwardArgs)) error {
+		a := kernel.FeedForwardArgs{Sum: p, X: p, Gate: weight(f32, 2, 2), Up: weight(f32, 2, 2), Down: weight(f32, 2, 2), Normed: p, Gated: p, Product: p, N: 1}
+		edit(&a)
+		return s.FeedForward(&a)
+	}
 	for _, c := range []struct {
 		what string
 		err  error
@@ -91,6 +96,9 @@ func testErrors(h *harness) {
 		{"norm_linear negative", s.NormLinear(p, p, nil, 1, weight(f32, 2, 2), nil, p, -1)}, {"norm_swiglu null", s.NormSwiGLU(nil, p, nil, 1, weight(f32, 2, 2), weight(f32, 2, 2), p, p, 1)},
 		{"norm_swiglu shapes", s.NormSwiGLU(p, p, nil, 1, weight(f32, 2, 2), weight(f32, 3, 2), p, p, 1)}, {"linear_add null", s.LinearAdd(p, nil, p, weight(f32, 2, 2), nil, p, 1)},
 		{"linear_add integers", s.LinearAdd(p, p, p, weight(kernel.I32, 2, 2), nil, p, 1)},
+		{"feed_forward null", feedForward(func(a *kernel.FeedForwardArgs) { a.X = nil })}, {"feed_forward null scratch", feedForward(func(a *kernel.FeedForwardArgs) { a.Gated = nil })},
+		{"feed_forward gate and up", feedForward(func(a *kernel.FeedForwardArgs) { a.Up.Rows = 3 })}, {"feed_forward down", feedForward(func(a *kernel.FeedForwardArgs) { a.Down.Cols = 3 })},
+		{"feed_forward negative", feedForward(func(a *kernel.FeedForwardArgs) { a.N = -1 })},
 		{"norm_qkv null", qkv(func(a *kernel.NormQKVArgs) { a.V = nil })}, {"norm_qkv null positions", qkv(func(a *kernel.NormQKVArgs) { a.Positions = nil })},
 		{"norm_qkv shapes", qkv(func(a *kernel.NormQKVArgs) { a.WK.Rows = 3 })}, {"norm_qkv inner", qkv(func(a *kernel.NormQKVArgs) { a.WV.Cols = 3 })},
 		{"norm_qkv one norm", qkv(func(a *kernel.NormQKVArgs) { a.KNorm = p })}, {"norm_qkv wide", qkv(func(a *kernel.NormQKVArgs) { a.Half = 3 })},
@@ -112,7 +120,7 @@ func testErrors(h *harness) {
 		rope(func(a *kernel.RoPEArgs) { a.Seq, a.In = 0, nil }), kv(func(a *kernel.KVWriteArgs) { a.Batch, a.K = 0, nil }), attention(func(a *kernel.AttentionArgs) { a.Seq, a.Q = 0, nil }),
 		s.NormLinear(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0), s.LinearAdd(nil, nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 2}, nil, nil, 2),
 		s.NormSwiGLU(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0),
-		qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
+		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {
 		if err != nil {
