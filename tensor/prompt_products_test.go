@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -43,6 +44,60 @@ func TestProductsOfPromptsHoweverTheyAreCutUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFeedForwardOfLargeRowsLeavesOthersAsTheyWere computes rows whose h is far beyond what 16-bit floats reach among rows of common
+// size: these must come out as they do alone.
+func TestFeedForwardOfLargeRowsLeavesOthersAsTheyWere(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		sizes := [][3]int{{200, 256, 1024}, {520, 2048, 1024}, {1100, 2048, 2048}} // rows, columns, inner
+		if d.Info().ID == "cpu" || b.Name() == "fake" {
+			sizes = [][3]int{{33, 256, 256}}
+		}
+		for _, dtype := range []tensor.DType{tensor.Q4_K, tensor.Q6_K, tensor.Q8_0} {
+			for _, size := range sizes {
+				feedForwardOfLargeRows(t, d, dtype, size[0], size[1], size[2])
+			}
+		}
+	})
+}
+
+func feedForwardOfLargeRows(t *testing.T, d *gpu.Device, dtype tensor.DType, n, cols, inner int) {
+	const large = 3 // every third row
+	g := optable.NewGenerator(uint64(dtype))
+	norm, x := g.Offset(1, tensor.F32, cols).Values, g.Normal(tensor.F32, n, cols).Values
+	clear := func(remainders ...int) { // the columns that are normed to thousands, of some rows
+		for i := range n {
+			if slices.Contains(remainders, i%large) {
+				for j := range 8 {
+					x[i*cols+j] = 0
+				}
+			}
+		}
+	}
+	for j := range 8 {
+		norm[j] *= 3e4 // h of up to 1e9 or so
+	}
+	p := promptProduct{T: t, device: d, n: n, cols: cols}
+	gate, up, down := g.Weight(dtype, inner, cols), g.Weight(dtype, inner, cols), g.Weight(dtype, cols, inner)
+	ffn := tensor.FFN{
+		Norm: p.on(optable.Floats(norm, cols), cols), Gate: p.on(gate, inner, cols), Up: p.on(up, inner, cols), Down: p.on(down, cols, inner),
+		Eps: 1e-6, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
+	}
+	run := func() []float32 {
+		y := p.scratch(cols)
+		tensor.FeedForward(y, p.on(optable.Floats(x, n, cols), n, cols), ffn)
+		return y.Float32s()
+	}
+	clear(1, 2)
+	beside := run()
+	clear(0)
+	alone := run()
+	for at, y := range alone {
+		if i := at / cols; i%large != 0 && !(math.Abs(float64(beside[at]-y)) <= 1e-5*math.Max(1, math.Abs(float64(y)))) { // sums in the order of the columns either way
+			t.Fatalf("%v %dx%dx%d: y[%d][%d] is %v beside large rows, %v beside others", dtype, n, cols, inner, i, at%cols, beside[at], y)
+		}
+	}
 }
 
 type promptProduct struct {
