@@ -2,6 +2,9 @@
 // linear_add.
 
 #include "linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "packed.cuh"
+#endif
 
 using namespace vb;
 
