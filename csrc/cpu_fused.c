@@ -24,6 +24,12 @@ vb_status vb_cpu_feed_forward(const vb_feed_forward_args *args, vb_stream *strea
     return VB_UNSUPPORTED;
 }
 
+vb_status vb_cpu_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
+                                      const float *bias, float *product, vb_stream *stream) {
+    (void)sum, (void)a, (void)attention, (void)w, (void)bias, (void)product, (void)stream;
+    return VB_UNSUPPORTED;
+}
+
 vb_status vb_cpu_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     (void)args, (void)stream;
     return VB_UNSUPPORTED;

@@ -17,6 +17,7 @@ static vb_status norm_linear(void *y, void *x, void *norm, float eps, vb_weight 
 static vb_status norm_swiglu(void *out, void *x, void *norm, float eps, vb_weight gate, vb_weight up, void *normed, void *product, int64_t n, vb_stream *s) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, s); }
 static vb_status linear_add(void *sum, void *a, void *x, vb_weight w, void *bias, void *product, int64_t n, vb_stream *s) { return vb_linear_add(sum, a, x, &w, bias, product, n, s); }
 static vb_status feed_forward(vb_feed_forward_args a, vb_stream *s) { return vb_feed_forward(&a, s); }
+static vb_status attention_linear_add(void *sum, void *a, vb_attention_args attention, vb_weight w, void *bias, void *product, vb_stream *s) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, s); }
 static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv(&a, s); }
 */
 import "C"
@@ -129,14 +130,18 @@ func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
 }
 
 func (s *stream) Attention(a *kernel.AttentionArgs) error {
-	return s.check("attention", C.attention(C.vb_attention_args{
+	return s.check("attention", C.attention(attentionArgs(a), s.p))
+}
+
+func attentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
+	return C.vb_attention_args{
 		out: a.Out, q: a.Q, k: a.K, v: a.V, positions: i32(a.Positions), sequences: i32(a.Sequences),
 		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
 		q_batch_stride: C.int64_t(a.QBatchStride), q_head_stride: C.int64_t(a.QHeadStride), q_row_stride: C.int64_t(a.QRowStride),
 		kv_capacity: C.int64_t(a.KVCapacity), kv_len: C.int64_t(a.KVLen), offset: C.int64_t(a.Offset), window: C.int64_t(a.Window),
 		scale: C.float(a.Scale), causal: truth(a.Causal), _type: C.vb_dtype(a.Type), kv_type: C.vb_dtype(a.KVType),
 		settled: truth(a.Settled),
-	}, s.p))
+	}
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
@@ -167,6 +172,10 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		half: C.int64_t(a.Half), table_rows: C.int64_t(a.TableRows), capacity: C.int64_t(a.Capacity), eps: C.float(a.Eps),
 		kv_type: C.vb_dtype(a.KVType), mode: C.vb_rope_mode(a.Mode),
 	}, s.p))
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product kernel.Ptr) error {
+	return s.check("attention_linear_add", C.attention_linear_add(sum, a, attentionArgs(attention), weight(w), bias, product, s.p))
 }
 
 func truth(b bool) C.int {

@@ -14,7 +14,7 @@
     X(softmax_batched) X(rms_norm_batched) X(layer_norm_batched) X(add_rms_norm) X(argmax) X(top_k)                    \
     X(matmul_batched) X(matmul_single_row) X(weight_pack) X(linear) X(embedding)                                       \
     X(rope) X(kv_write) X(attention)                                                                                   \
-    X(norm_linear) X(norm_swiglu) X(linear_add) X(feed_forward) X(norm_qkv)
+    X(norm_linear) X(norm_swiglu) X(linear_add) X(feed_forward) X(norm_qkv) X(attention_linear_add)
 
 /* Everything that a device does besides kernels; the same rule of names. */
 #define VB_RUNTIME(X)                                                                                                  \

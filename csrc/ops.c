@@ -285,22 +285,26 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     return RUN(kv_write, args, stream);
 }
 
-/* Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
-vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_attention_args *a = args;
-    int64_t size, cache, stride;
-    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->heads, a->dim));
+/* *size = the elements of q. Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
+static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_stream *stream) {
+    int64_t cache, stride;
+    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim));
     REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim));
     REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride) && ELEMENTS(&stride, a->heads, a->q_head_stride));
     REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride));
-    if (size == 0) return VB_OK;
+    if (*size == 0) return VB_OK;
     REQUIRE(is_float(a->type) && is_cache(a->kv_type, a->dim) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
     REQUIRE(a->kv_len >= 0 && a->kv_len <= a->kv_capacity && a->offset >= 0 && a->window >= 0);
     REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset));
     REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || (a->k && a->v)));
-    if (a->dim > 256 || (a->type != VB_F32 && a->kv_type != a->type)) return VB_UNSUPPORTED;
-    return RUN(attention, args, stream);
+    return a->dim > 256 || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
+}
+
+vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    int64_t size;
+    const vb_status status = check_attention(&size, args, stream);
+    return status != VB_OK || size == 0 ? status : RUN(attention, args, stream);
 }
 
 /* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------------- */
@@ -358,6 +362,26 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     if (status != VB_UNSUPPORTED) return status;
     status = vb_norm_swiglu(a->gated, a->x, a->norm, a->eps, &a->gate, &a->up, a->normed, a->product, a->n, stream);
     return status == VB_OK ? vb_linear_add(a->sum, a->x, a->gated, &a->down, NULL, a->normed, a->n, stream) : status;
+}
+
+vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w, const float *bias,
+                                  float *product, vb_stream *stream) {
+    REQUIRE(attention && valid_weight(w));
+    const vb_attention_args *q = attention;
+    int64_t n, row, attended, size;
+    REQUIRE(ELEMENTS(&n, q->batch, q->seq) && ELEMENTS(&row, q->heads, q->dim) && ELEMENTS(&attended, q->batch, q->seq, q->heads, q->dim));
+    REQUIRE(w->cols == row && ELEMENTS(&size, n, w->rows));
+    if (size == 0) return VB_OK;
+    if (attended > 0) {
+        REQUIRE(q->type == VB_F32 && q->q_head_stride == q->dim && q->q_row_stride == row && q->q_batch_stride == q->seq * row);
+        const vb_status status = check_attention(&attended, q, stream);
+        if (status != VB_OK) return status;
+    }
+    REQUIRE(sum && a && product && stream && (row == 0 || w->data));
+    vb_status status = RUN(attention_linear_add, sum, a, q, w, bias, product, stream);
+    if (status != VB_UNSUPPORTED) return status;
+    status = vb_attention(q, stream);
+    return status == VB_OK ? vb_linear_add(sum, a, (const float *)q->out, w, bias, product, n, stream) : status;
 }
 
 /* Norms each head of x[n][heads][dim] where there is a weight, and rotates. */

@@ -346,11 +346,11 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
 /* ---- fused: the steps of a transformer's layer between its attention -------------------------------------------------------
  *
- * With vb_attention these make a layer in four operations: vb_norm_qkv, vb_attention, vb_linear_add (the output),
- * vb_feed_forward, which is vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
+ * These make a layer in three operations: vb_norm_qkv, vb_attention_linear_add (the output) and vb_feed_forward, which are
+ * vb_attention and vb_linear_add, vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
  * accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before
- * where n > 4; two for vb_feed_forward), else as those operations, for which the caller provides memory: `normed`, `product`
- * and the like, whose contents are undefined afterwards. */
+ * where n > 4; two for vb_attention_linear_add and vb_feed_forward), else as those operations, for which the caller provides
+ * memory: `normed`, `product` and the like, whose contents are undefined afterwards. */
 
 /* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
@@ -400,6 +400,14 @@ typedef struct vb_norm_qkv_args {
     vb_rope_mode mode;
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
+
+/* sum[n][w->rows] = a + attention W^T + bias for the n = batch * seq tokens of `attention`: what vb_attention would write to
+ * attention->out, and vb_linear_add with it as x. q and out are F32 [batch][seq][heads][dim] without gaps, w->cols is
+ * heads * dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
+ * there in another form (CUDA, Hopper, prompts over an F16 cache: in F16, which the product reads as it is). sum may be a;
+ * product[n][w->rows]. */
+vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
+                                  const float *bias, float *product, vb_stream *stream);
 
 #ifdef __cplusplus
 }

@@ -5,14 +5,9 @@
 using namespace vb;
 
 static vb_status choose(const vb_attention_args &a, vb_stream *stream) {
-    // Tensor cores multiply 16-bit numbers and those of Q8_0; rows must be whole 16-byte vectors. A float32 cache keeps
-    // float32 arithmetic: models in float32 are compared to four digits.
-    const bool tensor_cores = capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 &&
-                              aligned16(a.out, a.q, a.k, a.v) && a.q_batch_stride % 8 == 0 && a.q_head_stride % 8 == 0 &&
-                              a.q_row_stride % 8 == 0;
-    if (!tensor_cores) return VB_UNSUPPORTED;
-    // Up to 64 packed rows, the keys are read once and split over the GPU.
-    if (a.seq * (a.heads / a.kv_heads) <= 64) {
+    if (!suits_tensor_cores(a, stream)) return VB_UNSUPPORTED;
+    // Of few packed rows, the keys are read once and split over the GPU.
+    if (!has_many_rows(a)) {
         const vb_status status = attention_decode(a, stream);
         if (status != VB_UNSUPPORTED) return status;
     }
@@ -23,9 +18,7 @@ static vb_status choose(const vb_attention_args &a, vb_stream *stream) {
 
 extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args &a = *args;
-    if (a.dim > 256 || a.kv_len > INT32_MAX || a.kv_capacity > INT32_MAX || a.heads > INT32_MAX / a.seq ||
-        a.batch > INT32_MAX / a.heads)
-        return VB_UNSUPPORTED;
+    if (!fits_counters(a)) return VB_UNSUPPORTED;
     const vb_status status = choose(a, stream);
     return status == VB_UNSUPPORTED ? attention_simt(a, stream) : status;
 }

@@ -48,6 +48,8 @@ vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, floa
 // Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv, to q, k_new and v_new:
 // n up to 4096, all weights packed.
 vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
+// The same of x[n][cols] that the kernel before has left as the operand (linear_prefill.cuh), in place of args.x.
+vb_status linear_prefill_operand(const LinearArgs &args, const half *x, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream);
 // n above packed_batch, all weights packed, on Hopper; else VB_UNSUPPORTED.

@@ -199,7 +199,7 @@ PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles,
 // x of a call: where it lies, in F16, in the stream's workspace, which also has room for sums of the splits of products of up to
 // `rows` rows with `cols` columns.
 struct PrefillX {
-    half *x;
+    const half *x;
     float *inverse, *partial;
     int64_t n, cols;
     float unit; // where inverse is null
@@ -225,10 +225,19 @@ vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int6
     const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
+    half *const converted = (half *)scratch;
     float *inverse = (float *)((char *)scratch + x_bytes);
-    *to = {(half *)scratch, inverse, inverse + scale_bytes / 4, n, cols, 0};
-    return launch_overlapped(stream, (unsigned)n, 256, 0, extra.with_norm ? convert_x_kernel<true> : convert_x_kernel<false>, to->x, inverse,
-                             x, extra.norm, extra.eps, cols, cleared);
+    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, 0};
+    return launch_overlapped(stream, (unsigned)n, 256, 0, extra.with_norm ? convert_x_kernel<true> : convert_x_kernel<false>, converted,
+                             inverse, x, extra.norm, extra.eps, cols, cleared);
+}
+
+// The same for x that is in F16 already, times `scale`.
+vb_status take_x(PrefillX *to, const half *x, float scale, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+    void *scratch;
+    VB_TRY(workspace(&scratch, partial, stream));
+    *to = {x, nullptr, (float *)scratch, n, cols, 1 / (prefill_unit * scale)};
+    return VB_OK;
 }
 
 // For any type.
@@ -267,13 +276,16 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream) {
 #endif
 }
 
+// Of a.x, or of `operand` where it is not null.
 template <class Block>
-vb_status prefill(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
+vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &extra, vb_stream *stream) {
     const vb_weight w = {a.w, VB_Q4_K, VB_PACKED, a.rows, a.cols}; // its type is Block's
     for (int64_t first = 0; first < a.n; first += most_tokens) {
         const int64_t n = smaller(most_tokens, a.n - first), rows = ceil_div<int64_t>(a.rows, packed_rows) * packed_rows;
+        const int64_t partial = plan_of<Block>(n, rows, a.cols, stream).partial_bytes();
         PrefillX x;
-        VB_TRY(convert_x(&x, a.x + first * a.cols, extra, n, a.cols, plan_of<Block>(n, rows, a.cols, stream).partial_bytes(), stream));
+        VB_TRY(operand ? take_x(&x, operand + first * a.cols, 1, n, a.cols, partial, stream)
+                       : convert_x(&x, a.x + first * a.cols, extra, n, a.cols, partial, stream));
         Product product = {{matrix_of<Block>(w, a.y + first * a.rows, a.bias)}};
         product.add = extra.add ? extra.add + first * a.rows : nullptr;
         VB_TRY((multiply<Block, false>(x, product, stream)));
@@ -308,11 +320,11 @@ vb_status prefill_swiglu(float *out, const Gated &gated, const float *x, const L
 template <class Block>
 vb_status prefill_down(float *sum, const float *add, const Gated &gated, const vb_weight &w, int64_t n, vb_stream *stream) {
     const int64_t rows = ceil_div<int64_t>(w.rows, packed_rows) * packed_rows;
-    void *partial;
-    VB_TRY(workspace(&partial, plan_of<Block>(n, rows, w.cols, stream).partial_bytes(), stream));
+    PrefillX x;
+    VB_TRY(take_x(&x, gated.x, gated_unit, n, w.cols, plan_of<Block>(n, rows, w.cols, stream).partial_bytes(), stream));
     Product product = {{matrix_of<Block>(w, sum, nullptr)}};
     product.add = add, product.gated = gated;
-    return multiply<Block, false>({gated.x, nullptr, (float *)partial, n, w.cols, 1 / (prefill_unit * gated_unit)}, product, stream);
+    return multiply<Block, false>(x, product, stream);
 }
 
 // Queries, new keys and new values; those of another type than the queries' come from a second product.
@@ -345,8 +357,12 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 } // namespace
 
 vb_status linear_prefill(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
+    return linear_prefill_operand(a, nullptr, extra, type, stream);
+}
+
+vb_status linear_prefill_operand(const LinearArgs &a, const half *x, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
     switch (type) {
-#define X(type, Block) case type: return prefill<Block>(a, extra, stream);
+#define X(type, Block) case type: return prefill<Block>(a, x, extra, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -390,6 +406,7 @@ vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream)
 
 namespace vb {
 vb_status linear_prefill(const LinearArgs &, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status linear_prefill_operand(const LinearArgs &, const half *, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 } // namespace vb
 
 #endif

@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/vibrant-ml/vibrant/internal/kernel"
 
-// The fused operations: a transformer's layer is NormQKV, Attention, LinearAdd, FeedForward. A GPU runs each as
-// one kernel, FeedForward as two, for a single token with packed weights, where starting kernels and passing rows between them is what costs;
+// The fused operations: a transformer's layer is NormQKV, AttentionLinearAdd, FeedForward. A GPU runs each as
+// one kernel, the last two as two, for a single token with packed weights, where starting kernels and passing rows between them is what costs;
 // else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards.
 
 // scratch checks memory that an operation may use for n rows.
@@ -100,6 +100,28 @@ func FeedForward(dst, x *Tensor, a FFN) {
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
 		return s.FeedForward(&args)
 	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down)
+}
+
+// AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
+// q is F32 (batch, seq, heads, dim), w (hidden, heads * dim). attended is scratch of q's shape, product of dst's: between them a GPU
+// passes a prompt's rows on in 16 bits where the cache is F16 and w is packed.
+func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product *Tensor) {
+	const op = "attention linear add"
+	args := attentionArgs(attended, q, k, v, &o)
+	n, cols := args.Batch*args.Seq, args.Heads*args.Dim
+	if o.HeadMajor || q.dtype != F32 {
+		misuse(op, "queries %v %s: want F32 (batch,seq,heads,dim)", q.dtype, shapeString(q.shape))
+	}
+	checkLinear(q.Reshape(n, cols), w, bias)
+	scratch(op, "result", dst, n, w.shape[0])
+	scratch(op, "addend", a, n, w.shape[0])
+	scratch(op, "product", product, n, w.shape[0])
+	s := dst.Stream()
+	w, bias = w.on(op, s), bias.on(op, s)
+	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
+		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
+		return s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2])
+	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias)
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.

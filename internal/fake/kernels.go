@@ -258,7 +258,12 @@ func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 }
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
-	o, a := s.op("Attention"), *args
+	o := s.op("Attention")
+	a := o.attention(*args)
+	return o.launch(func() error { return s.kernels.Attention(&a) })
+}
+
+func (o *op) attention(a kernel.AttentionArgs) kernel.AttentionArgs {
 	q := int64(0)
 	if a.Batch > 0 && a.Seq > 0 && a.Heads > 0 && a.Dim > 0 {
 		q = size(a.Type, (a.Batch-1)*a.QBatchStride+(a.Heads-1)*a.QHeadStride+(a.Seq-1)*a.QRowStride+a.Dim)
@@ -269,7 +274,7 @@ func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	}
 	a.Out, a.Q, a.K, a.V = o.at(a.Out, q), o.at(a.Q, q), o.at(a.K, cache), o.at(a.V, cache)
 	a.Positions, a.Sequences = o.optional(a.Positions, size(i32, a.Batch, a.Seq)), o.optional(a.Sequences, size(i32, a.Batch))
-	return o.launch(func() error { return s.kernels.Attention(&a) })
+	return a
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
@@ -299,6 +304,14 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	a.Sum, a.X, a.Normed, a.Gated, a.Product = o.at(a.Sum, rows), o.at(a.X, rows), o.at(a.Normed, rows), o.at(a.Gated, inner), o.at(a.Product, inner)
 	a.Gate, a.Up, a.Down, a.Norm = o.weight(a.Gate), o.weight(a.Up), o.weight(a.Down), o.optional(a.Norm, size(f32, a.Gate.Cols))
 	return o.launch(func() error { return s.kernels.FeedForward(&a) })
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product kernel.Ptr) error {
+	o, rows := s.op("AttentionLinearAdd"), size(f32, attention.Batch, attention.Seq, w.Rows)
+	args := o.attention(*attention)
+	sum, a, product = o.at(sum, rows), o.at(a, rows), o.at(product, rows)
+	w, bias = o.weight(w), o.optional(bias, size(f32, w.Rows))
+	return o.launch(func() error { return s.kernels.AttentionLinearAdd(sum, a, &args, w, bias, product) })
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

@@ -222,4 +222,5 @@ type Kernels interface {
 	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
 	FeedForward(a *FeedForwardArgs) error
 	NormQKV(a *NormQKVArgs) error
+	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product Ptr) error
 }

@@ -39,17 +39,11 @@ func (m *Model) layer(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
 		Cos: m.cos, Sin: m.sin, Mode: m.RoPE.Mode, Eps: m.Epsilon, Positions: b.Positions, Sequences: b.Sequences,
 		Normed: a.norm, KNew: a.k, VNew: a.v,
 	})
-	m.attend(a, k, v, b)
-	tensor.LinearAddInto(a.x, a.x, a.attended, l.output, l.outputBias, a.out)
+	tensor.AttentionLinearAddInto(a.x, a.x, b.heads(a.qHeads), k, v, tensor.AttentionOptions{
+		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window, Settled: true,
+	}, l.output, l.outputBias, b.heads(a.attendedHeads), a.out)
 	tensor.FeedForward(a.x, a.x, tensor.FFN{
 		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon, Normed: a.norm, Gated: a.gate, Product: a.up,
-	})
-}
-
-// attend computes attended = attention(q) over the cache.
-func (m *Model) attend(a *activations, k, v *tensor.Tensor, b Batch) {
-	tensor.AttentionInto(b.heads(a.attendedHeads), b.heads(a.qHeads), k, v, tensor.AttentionOptions{
-		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window, Settled: true,
 	})
 }
 

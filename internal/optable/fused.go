@@ -8,7 +8,7 @@ import (
 )
 
 func fusedOps() []*Op {
-	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp()}
+	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}
 }
 
 // fusedTypes are the types of weights that fused kernels are written for, and one of those that are composed.

@@ -83,6 +83,31 @@ func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
 }
 
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod kernel.Ptr) error {
+	const op = "attention_linear_add"
+	q := attention
+	n, err := volume(op, q.Batch, q.Seq)
+	if err != nil {
+		return err
+	}
+	row, err := volume(op, q.Heads, q.Dim)
+	if err != nil {
+		return err
+	}
+	if w.Cols != row {
+		return fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, row, kernel.ErrInvalid)
+	}
+	if size, err := product(op, w, n); size == 0 || err != nil {
+		return err
+	}
+	if row > 0 && (q.Type != kernel.F32 || q.QHeadStride != q.Dim || q.QRowStride != row || q.QBatchStride != q.Seq*row) {
+		return fmt.Errorf("%s: queries have gaps, or are not F32: %w", op, kernel.ErrInvalid)
+	}
+	return sequence(
+		func() error { return s.Attention(q) },
+		func() error { return s.LinearAdd(sum, a, q.Out, w, bias, prod, n) })
+}
+
 func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 	const op = "norm_qkv"
 	n, err := volume(op, a.Batch, a.Seq)

@@ -36,6 +36,11 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.Attention(&a)
 	}
+	attentionAdd := func(cols int, edit func(a *kernel.AttentionArgs)) error {
+		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 8, KVCapacity: 4, KVLen: 4, Scale: 1}
+		edit(&a)
+		return s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, p)
+	}
 	qkv := func(edit func(*kernel.NormQKVArgs)) error {
 		a := kernel.NormQKVArgs{Q: p, K: p, V: p, X: p, WQ: weight(f32, 8, 2), WK: weight(f32, 4, 2), WV: weight(f32, 4, 2), Cos: p, Sin: p, Positions: position,
 			Normed: p, KNew: p, VNew: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, Half: 2, TableRows: 4, Capacity: 4}
@@ -95,6 +100,9 @@ func testErrors(h *harness) {
 		{"norm_linear null", s.NormLinear(p, nil, nil, 1, weight(f32, 2, 2), nil, p, 1)}, {"norm_linear null scratch", s.NormLinear(p, p, nil, 1, weight(f32, 2, 2), nil, nil, 1)},
 		{"norm_linear negative", s.NormLinear(p, p, nil, 1, weight(f32, 2, 2), nil, p, -1)}, {"norm_swiglu null", s.NormSwiGLU(nil, p, nil, 1, weight(f32, 2, 2), weight(f32, 2, 2), p, p, 1)},
 		{"norm_swiglu shapes", s.NormSwiGLU(p, p, nil, 1, weight(f32, 2, 2), weight(f32, 3, 2), p, p, 1)}, {"linear_add null", s.LinearAdd(p, nil, p, weight(f32, 2, 2), nil, p, 1)},
+		{"attention_linear_add columns", attentionAdd(7, func(*kernel.AttentionArgs) {})}, {"attention_linear_add gaps", attentionAdd(8, func(a *kernel.AttentionArgs) { a.QRowStride = 16 })},
+		{"attention_linear_add type", attentionAdd(8, func(a *kernel.AttentionArgs) { a.Type, a.KVType = kernel.F16, kernel.F16 })}, {"attention_linear_add heads", attentionAdd(8, func(a *kernel.AttentionArgs) { a.KVHeads = 3 })},
+		{"attention_linear_add null", attentionAdd(8, func(a *kernel.AttentionArgs) { a.Q = nil })},
 		{"linear_add integers", s.LinearAdd(p, p, p, weight(kernel.I32, 2, 2), nil, p, 1)},
 		{"feed_forward null", feedForward(func(a *kernel.FeedForwardArgs) { a.X = nil })}, {"feed_forward null scratch", feedForward(func(a *kernel.FeedForwardArgs) { a.Gated = nil })},
 		{"feed_forward gate and up", feedForward(func(a *kernel.FeedForwardArgs) { a.Up.Rows = 3 })}, {"feed_forward down", feedForward(func(a *kernel.FeedForwardArgs) { a.Down.Cols = 3 })},
