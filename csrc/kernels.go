@@ -16,7 +16,7 @@ static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attent
 static vb_status norm_linear(void *y, void *x, void *norm, float eps, vb_weight w, void *bias, void *normed, int64_t n, vb_stream *s) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, s); }
 static vb_status norm_swiglu(void *out, void *x, void *norm, float eps, vb_weight gate, vb_weight up, void *normed, void *product, int64_t n, vb_stream *s) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, s); }
 static vb_status linear_add(void *sum, void *a, void *x, vb_weight w, void *bias, void *product, int64_t n, vb_stream *s) { return vb_linear_add(sum, a, x, &w, bias, product, n, s); }
-static vb_status feed_forward(vb_feed_forward_args a, vb_stream *s) { return vb_feed_forward(&a, s); }
+static vb_status feed_forward(vb_feed_forward_args a, int *prepared, vb_stream *s) { a.prepared = prepared; return vb_feed_forward(&a, s); }
 static vb_status attention_linear_add(void *sum, void *a, vb_attention_args attention, vb_weight w, void *bias, void *product, vb_stream *s) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, s); }
 static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv(&a, s); }
 */
@@ -157,10 +157,14 @@ func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product 
 }
 
 func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
-	return s.check("feed_forward", C.feed_forward(C.vb_feed_forward_args{
+	var prepared C.int
+	err := s.check("feed_forward", C.feed_forward(C.vb_feed_forward_args{
 		sum: f32(a.Sum), x: f32(a.X), norm: f32(a.Norm), gate: weight(a.Gate), up: weight(a.Up), down: weight(a.Down),
 		normed: f32(a.Normed), gated: f32(a.Gated), product: f32(a.Product), n: C.int64_t(a.N), eps: C.float(a.Eps),
-	}, s.p))
+		next_norm: f32(a.NextNorm),
+	}, &prepared, s.p))
+	a.Prepared = prepared != 0
+	return err
 }
 
 func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
@@ -170,7 +174,7 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		positions: i32(a.Positions), sequences: i32(a.Sequences), normed: f32(a.Normed), k_new: f32(a.KNew), v_new: f32(a.VNew),
 		batch: C.int64_t(a.Batch), seq: C.int64_t(a.Seq), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads), dim: C.int64_t(a.Dim),
 		half: C.int64_t(a.Half), table_rows: C.int64_t(a.TableRows), capacity: C.int64_t(a.Capacity), eps: C.float(a.Eps),
-		kv_type: C.vb_dtype(a.KVType), mode: C.vb_rope_mode(a.Mode),
+		kv_type: C.vb_dtype(a.KVType), mode: C.vb_rope_mode(a.Mode), prepared: truth(a.Prepared),
 	}, s.p))
 }
 

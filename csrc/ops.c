@@ -357,6 +357,7 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&size, a->n, a->gate.cols) && ELEMENTS(&inner, a->n, a->gate.rows));
     if (size == 0) return VB_OK;
     REQUIRE(a->sum && a->x && a->normed && stream);
+    if (a->prepared) *a->prepared = 0;
     REQUIRE(a->gate.rows == 0 || (a->gate.data && a->up.data && a->down.data && a->gated && a->product));
     vb_status status = RUN(feed_forward, args, stream);
     if (status != VB_UNSUPPORTED) return status;

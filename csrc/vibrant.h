@@ -375,6 +375,8 @@ typedef struct vb_feed_forward_args {
     float *normed, *gated, *product;  /* [n][gate.cols], [n][gate.rows] twice */
     int64_t n;
     float eps;
+    const float *next_norm;           /* [gate.cols], NULL for none: that of the vb_norm_qkv that reads sum next, with the same */
+    int *prepared;                    /* `normed`. Becomes 1 where that memory holds what it reads instead, else 0; may be NULL */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
@@ -398,6 +400,7 @@ typedef struct vb_norm_qkv_args {
     float eps;
     vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
     vb_rope_mode mode;
+    int prepared;     /* what vb_feed_forward said whose sum is x and whose next_norm is norm: `normed` is as it left it */
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 

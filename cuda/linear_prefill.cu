@@ -4,7 +4,7 @@
 //
 // Weights go from global memory into registers, are dequantized there and are operand A at once (linear_prefill.cuh). x is
 // operand B: converted once a call, into the stream's workspace, to F16, each row scaled by a power of two so that nothing
-// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the two products of feed_forward h is F16 at once (Gated).
+// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the two products of feed_forward h is F16 at once (HalfRows).
 //
 //   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128 and 256), or one of the splits of its columns
 //   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other: x of the next one is
@@ -32,13 +32,16 @@ constexpr int stage_depth = 128;
 // ---- x --------------------------------------------------------------------------------------------------------------------
 
 // x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
-// multiplied by norm[cols] here, and its 1 / rms goes into inverse. `cleared` becomes 0, unless it is null.
+// multiplied by norm[cols] here, and its 1 / rms goes into inverse. Both of `cleared` become 0, unless null.
 template <bool NORM>
 __global__ void __launch_bounds__(256)
-    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *cleared) {
+    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *cleared0, unsigned *cleared1) {
     wait_for_previous_kernel();
     release_next_kernel();
-    if (cleared && blockIdx.x == 0 && threadIdx.x == 0) *cleared = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        if (cleared0) *cleared0 = 0;
+        if (cleared1) *cleared1 = 0;
+    }
     __shared__ float scratch[32];
     constexpr int held = 12, step = 4 * 256; // four elements a thread each, in registers
     x += blockIdx.x * cols, out += blockIdx.x * cols;
@@ -70,13 +73,7 @@ __global__ void __launch_bounds__(256)
     if (NORM) squares = block_reduce<Sum>(squares, scratch);
     if (threadIdx.x == 0)
         inverse[blockIdx.x] = (NORM ? 1.0f / sqrtf(squares / (float)cols + eps) : 1.0f) / (scale * prefill_unit);
-    const int t = threadIdx.x % 4, odd = t & 1;
-    const auto write = [&](const float4 &from, int64_t k) { // neighbours exchange, so that each has four halves in a row
-        const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
-        const uint32_t high = as_word(__floats2half2_rn(from.z * scale, from.w * scale));
-        const uint32_t other = __shfl_xor_sync(all_lanes, odd ? low : high, 1);
-        *reinterpret_cast<uint2 *>(out + k / 16 * 16 + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
-    };
+    const auto write = [&](const float4 &from, int64_t k) { write_halves(out + k / 16 * 16, from, scale); };
 #pragma unroll
     for (int h = 0; h < held; h++)
         if (first + h * step < cols) write(v[h], first + h * step);
@@ -120,7 +117,7 @@ __global__ void __launch_bounds__(32 * prefill_warps)
         copy_async_commit();
     };
     __shared__ __align__(8) float inverse[mma_tokens];
-    load_inverse<mma_tokens>(inverse, product, token0);
+    load_inverse<mma_tokens>(inverse, product, token0, 0);
     float c[mma_tokens / 2] = {};
     int i = 0;
     fetch(0);
@@ -202,7 +199,9 @@ struct PrefillX {
     const half *x;
     float *inverse, *partial;
     int64_t n, cols;
-    float unit; // where inverse is null
+    float unit;    // these where inverse is null
+    HalfRows rows;
+    float eps;
 };
 
 bool has_wgmma(vb_stream *stream) {
@@ -221,23 +220,41 @@ PrefillPlan plan_of(int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
 }
 
 vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
-                    unsigned *cleared = nullptr) {
+                    unsigned *cleared0 = nullptr, unsigned *cleared1 = nullptr) {
     const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
     half *const converted = (half *)scratch;
     float *inverse = (float *)((char *)scratch + x_bytes);
-    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, 0};
+    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, 0, {}, 0};
     return launch_overlapped(stream, (unsigned)n, 256, 0, extra.with_norm ? convert_x_kernel<true> : convert_x_kernel<false>, converted,
-                             inverse, x, extra.norm, extra.eps, cols, cleared);
+                             inverse, x, extra.norm, extra.eps, cols, cleared0, cleared1);
 }
 
 // The same for x that is in F16 already, times `scale`.
 vb_status take_x(PrefillX *to, const half *x, float scale, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
     void *scratch;
     VB_TRY(workspace(&scratch, partial, stream));
-    *to = {x, nullptr, (float *)scratch, n, cols, 1 / (prefill_unit * scale)};
+    *to = {x, nullptr, (float *)scratch, n, cols, 1 / (prefill_unit * scale), {}, 0};
     return VB_OK;
+}
+
+// The same for rows that another product wrote.
+vb_status take_rows(PrefillX *to, const HalfRows &rows, float eps, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+    VB_TRY(take_x(to, rows.x, half_unit, n, cols, partial, stream));
+    to->rows = rows, to->eps = eps;
+    return VB_OK;
+}
+
+// Rows that products pass on, in memory for as many floats: n > packed_batch.
+HalfRows half_rows(float *memory, int64_t n, int64_t cols, bool squares) {
+    half *const x = (half *)memory;
+    float *const sums = (float *)(x + n * cols);
+    uint8_t *const exponents = (uint8_t *)(sums + (squares ? cols / prefill_rows * half_stride(n) : 0));
+    return {x, exponents, (unsigned *)(exponents + cols / half_group * half_stride(n)), squares ? sums : nullptr};
+}
+HalfRows normed_rows(float *memory, int64_t n, int64_t cols) {
+    return cols % prefill_rows == 0 ? half_rows(memory, n, cols, true) : HalfRows();
 }
 
 // For any type.
@@ -251,16 +268,18 @@ Matrix matrix_of(const vb_weight &w, float *y, const float *bias) {
     return {(const uint8_t *)w.data, y, bias, w.rows, (int)ceil_div<int64_t>(w.rows, packed_rows)};
 }
 
-// The products of x with up to three matrices of one type.
+// The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and this one needs
+// no sums of splits.
 template <class Block, bool SWIGLU>
-vb_status multiply(const PrefillX &x, Product product, vb_stream *stream) {
+vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool beside = false) {
     using P = Packed<Block>;
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
-    product.inverse = x.inverse, product.unit = x.unit, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
+    product.inverse = x.inverse, product.unit = x.unit, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
     const int64_t rows = (int64_t)product.tile_rows * P::rows;
     const PrefillPlan plan = plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream);
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = plan.token_blocks, product.whole = plan.whole;
     product.splits = plan.splits, product.units = plan.units(), product.cluster = plan.cluster;
+    product.beside = beside && plan.splits == 1;
     if (!has_wgmma(stream)) return launch_overlapped(stream, product.units, prefill_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
 #ifdef VB_WITH_SM90
     CUtensorMap map;
@@ -293,37 +312,46 @@ vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &e
     return VB_OK;
 }
 
-// Gate and up as one product, to `out`, or to `gated` where it has memory.
+// Gate and up as one product, to y of the first, or to `to` where it has memory.
 template <class Block>
-vb_status prefill_swiglu(float *out, const Gated &gated, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up,
-                         int64_t n, vb_stream *stream) {
-    const int64_t rows = 2 * ceil_div<int64_t>(gate.rows, packed_rows) * packed_rows;
-    PrefillX input;
-    VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes(), stream, gated.uneven));
-    Product product = {{matrix_of<Block>(gate, out, nullptr), matrix_of<Block>(up, out, nullptr)}};
-    product.gated = gated;
-    return multiply<Block, true>(input, product, stream);
+vb_status prefill_swiglu(float *y, const HalfRows &to, const PrefillX &x, const vb_weight &gate, const vb_weight &up, vb_stream *stream) {
+    Product product = {{matrix_of<Block>(gate, y, nullptr), matrix_of<Block>(up, y, nullptr)}};
+    product.to = to;
+    return multiply<Block, true>(x, product, stream);
 }
 
-vb_status prefill_swiglu(float *out, const Gated &gated, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up,
-                         int64_t n, vb_stream *stream) {
+vb_status prefill_swiglu(float *y, const HalfRows &to, const HalfRows &next, const float *x, const LinearExtra &norm, const vb_weight &gate,
+                         const vb_weight &up, int64_t n, vb_stream *stream) {
     if (n > most_tokens) return VB_UNSUPPORTED;
+    const int64_t rows = 2 * ceil_div<int64_t>(gate.rows, packed_rows) * packed_rows;
     switch (gate.type) {
-#define X(type, Block) case type: return prefill_swiglu<Block>(out, gated, x, norm, gate, up, n, stream);
+#define X(type, Block)                                                                                                                  \
+    case type: {                                                                                                                        \
+        PrefillX input;                                                                                                                 \
+        VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes(), stream,       \
+                         to.uneven, next.uneven));                                                                                      \
+        return prefill_swiglu<Block>(y, to, input, gate, up, stream);                                                                   \
+    }
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
     }
 }
 
-// sum = add + what `gated` holds, times W.
+// sum = x + h W^T, and to `next` the same in F16 by the weights of a norm, where it has memory and the blocks have whole rows of results;
+// it says whether.
 template <class Block>
-vb_status prefill_down(float *sum, const float *add, const Gated &gated, const vb_weight &w, int64_t n, vb_stream *stream) {
-    const int64_t rows = ceil_div<int64_t>(w.rows, packed_rows) * packed_rows;
+vb_status prefill_down(const vb_feed_forward_args &a, const HalfRows &h, const HalfRows &next, vb_stream *stream) {
+    const vb_weight &w = a.down;
+    const PrefillPlan plan = plan_of<Block>(a.n, ceil_div<int64_t>(w.rows, packed_rows) * packed_rows, w.cols, stream);
     PrefillX x;
-    VB_TRY(take_x(&x, gated.x, gated_unit, n, w.cols, plan_of<Block>(n, rows, w.cols, stream).partial_bytes(), stream));
-    Product product = {{matrix_of<Block>(w, sum, nullptr)}};
-    product.add = add, product.gated = gated;
+    VB_TRY(take_rows(&x, h, 0, a.n, w.cols, plan.partial_bytes(), stream));
+    Product product = {{matrix_of<Block>(w, a.sum, nullptr)}};
+    product.add = a.x;
+    if (next.x && plan.cluster > 0) {
+        product.to = next, product.to_norm = a.next_norm;
+        *a.prepared = 1;
+    }
     return multiply<Block, false>(x, product, stream);
 }
 
@@ -338,10 +366,11 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
     PrefillX x;
     const auto values = [&](auto block) {
         using V = decltype(block);
-        return multiply<V, false>(x, {{matrix_of<V>(a.wv, a.v_new, a.bv)}}, stream);
+        return multiply<V, false>(x, {{matrix_of<V>(a.wv, a.v_new, a.bv)}}, stream, true);
     };
     if (!same) partial = larger(partial, largest_partial(n, rows_of(a.wv), a.wq.cols, stream));
-    VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, a.wq.cols, partial, stream));
+    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, a.wq.cols), a.eps, n, a.wq.cols, partial, stream));
+    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, a.wq.cols, partial, stream));
     Product product = {{matrix_of<Block>(a.wq, a.q, a.bq), matrix_of<Block>(a.wk, a.k_new, a.bk)}};
     if (same) product.matrices[2] = matrix_of<Block>(a.wv, a.v_new, a.bv);
     VB_TRY((multiply<Block, false>(x, product, stream)));
@@ -383,17 +412,16 @@ vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream) {
-    return prefill_swiglu(out, {}, x, norm, gate, up, n, stream);
+    return prefill_swiglu(out, {}, {}, x, norm, gate, up, n, stream);
 }
 
 vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream) {
-    if (!has_wgmma(stream) || a.gate.rows % gated_group != 0) return VB_UNSUPPORTED;
-    half *const x = (half *)a.gated; // [n][gate.rows] of the wider type: there is room for the rest behind it
-    uint8_t *const exponents = (uint8_t *)(x + a.n * a.gate.rows);
-    const Gated gated = {x, exponents, (unsigned *)(exponents + a.gate.rows / gated_group * gated_stride(a.n))};
-    VB_TRY(prefill_swiglu(nullptr, gated, a.x, {true, a.norm, a.eps, nullptr}, a.gate, a.up, a.n, stream));
+    if (!has_wgmma(stream) || a.gate.rows % half_group != 0) return VB_UNSUPPORTED;
+    const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, false);
+    const HalfRows next = a.next_norm && a.prepared ? normed_rows(a.normed, a.n, a.gate.cols) : HalfRows();
+    VB_TRY(prefill_swiglu(nullptr, h, next, a.x, {true, a.norm, a.eps, nullptr}, a.gate, a.up, a.n, stream));
     switch (a.down.type) {
-#define X(type, Block) case type: return prefill_down<Block>(a.sum, a.x, gated, a.down, a.n, stream);
+#define X(type, Block) case type: return prefill_down<Block>(a, h, next, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;

@@ -22,6 +22,16 @@ __host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 
 
 VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
+
+// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places: lanes exchange, so that each has four halves in a row.
+VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale) {
+    const int t = threadIdx.x % 4, odd = t & 1;
+    const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
+    const uint32_t high = as_word(__floats2half2_rn(from.z * scale, from.w * scale));
+    const uint32_t other = __shfl_xor_sync(all_lanes, odd ? low : high, 1);
+    *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
+}
+
 VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
 
 // A LaneTile, unpacked: value words as bytes, and the scales in a form that costs little to apply.
@@ -103,18 +113,24 @@ struct Matrix {
     int tile_rows;
 };
 
-// h[n][cols] of SwiGLU between two products, in F16: times gated_unit, in the order of position_of. What would exceed F16 is divided
-// by a power of two, one for each token and gated_group columns: `exponents`[cols / gated_group][gated_stride(n)]. `uneven` is not
-// 0 where one is not 0.
-struct Gated {
+// Rows [n][cols] between two products, in F16: times half_unit, in the order of position_of. What would exceed F16 is divided by a
+// power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is not 0 where
+// one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it divides by, of each
+// prefill_rows columns: `squares`[cols / prefill_rows][half_stride(n)].
+struct HalfRows {
     half *x;
     uint8_t *exponents;
     unsigned *uneven;
+    float *squares;
 };
-constexpr int gated_group = prefill_rows / 2; // what a unit has of them
-constexpr float gated_unit = 16, gated_limit = 2048; // times 16 half of what F16 reaches; below 2^-18 digits are lost
+constexpr int half_group = prefill_rows / 2; // what a unit has of SwiGLU's results
+constexpr float half_unit = 16, half_limit = 2048; // times 16 half of what F16 reaches; below 2^-18 digits are lost
 
-__host__ __device__ constexpr int64_t gated_stride(int64_t n) { return (n + 63) / 64 * 64; }
+__host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
+
+// The exponent of what is largest in a group, from its bits: what is divided by 2 to that power is below half_limit.
+VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 137, 0); }
+VB_DEVICE float power_of_two(int exponent) { return __uint_as_float((unsigned)(127 + exponent) << 23); }
 
 // Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
 // warp with an odd number has the up projection of what the one before it has the gate of.
@@ -122,13 +138,16 @@ struct Product {
     Matrix matrices[3];
     int tile_rows;        // of all
     const float *add;     // [n][rows] that are added to y of the first, or null; may be y
-    const float *inverse; // [n], or null: then it is `unit` for all
-    float unit;
-    Gated gated;          // where x is null: SwiGLU goes to y, and no product reads it
+    const float *inverse; // [n], or null: then it is `unit`, over the root of the mean square + eps where `from` has squares
+    float unit, eps;
+    HalfRows from;        // x, where another product wrote it
+    HalfRows to;          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
+    const float *to_norm; // [rows], or null for ones
     float *partial;       // [split units][splits][TOKENS / 8][threads] of four sums
     unsigned *arrived;    // a counter for each split unit, 0 between kernels
     int64_t n;
     int k_tiles, token_blocks, whole, splits, units; // units: `whole` ones, then `splits` for each of the others
+    bool beside; // runs beside the kernel before it, whose results it does not read, and ends after it
     int cluster; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
 
     // Which matrix a row of tiles belongs to; tile_row becomes the one there.
@@ -193,8 +212,21 @@ VB_DEVICE bool multipliers_any(bool holds) {
 // 1 / scale of the unit's rows of x, read early: at the end every load would have to be waited for. Followed by multipliers_sync
 // before it is used.
 template <int TOKENS>
-VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0) {
-    if (threadIdx.x < TOKENS) inverse[threadIdx.x] = token0 + threadIdx.x >= p.n ? 0.0f : p.inverse ? p.inverse[token0 + threadIdx.x] : p.unit;
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int parts) {
+    const int64_t token = token0 + threadIdx.x;
+    if (threadIdx.x >= TOKENS) return;
+    float scale = p.unit;
+    if (token >= p.n) {
+        scale = 0;
+    } else if (p.inverse) {
+        scale = p.inverse[token];
+    } else if (p.from.squares) {
+        float sum = 0;
+#pragma unroll 8
+        for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
+        scale /= sqrtf(sum / (float)(parts * prefill_rows) + p.eps);
+    }
+    inverse[threadIdx.x] = scale;
 }
 
 // Where a unit is one of several splits: whether this block is the last of them to come, and has the sums of all in c.

@@ -34,6 +34,23 @@ struct WgmmaShape {
 
 #ifdef VB_SM90A
 
+// Four neighbours of a row of y from column `col` on, and with those of the other lanes 128, to p.to.
+VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col, int64_t token) {
+    const int lane = threadIdx.x % 32;
+    const float4 v = {y.x * norm.x, y.y * norm.y, y.z * norm.z, y.w * norm.w};
+    const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    int exponent = 0;
+    if (__any_sync(all_lanes, most >= half_limit)) {
+        exponent = (int)half_exponent(__float_as_uint(warp_reduce<Max>(most)));
+        if (lane == 0) *p.to.uneven = 1;
+    }
+    write_halves(p.to.x + token * p.matrices[0].rows + col / 16 * 16, v, half_unit * power_of_two(-exponent));
+    const float squares = warp_reduce<Sum>(y.x * y.x + y.y * y.y + y.z * y.z + y.w * y.w);
+    const int64_t stride = half_stride(p.n);
+    if (lane == 0) p.to.squares[unit.rows * stride + token] = squares;
+    if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
+}
+
 // Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
 // where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
 template <int TOKENS>
@@ -58,6 +75,7 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
         if (here > 2) bias.z = m.bias[row + 2];
         if (here > 3) bias.w = m.bias[row + 3];
     }
+    const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + row) : make_float4(1, 1, 1, 1);
     constexpr int together = 4; // loads on the way
     for (int first = TOKENS * rank / p.cluster + warp; first < end; first += together * prefill_warps) {
         float4 added[together] = {};
@@ -79,6 +97,7 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
             const float scale = inverse[token];
             const float4 y = {fmaf(sum.x, scale, bias.x + added[i].x), fmaf(sum.y, scale, bias.y + added[i].y),
                               fmaf(sum.z, scale, bias.z + added[i].z), fmaf(sum.w, scale, bias.w + added[i].w)};
+            if (p.to.x) store_half(p, unit, y, norm, row, token0 + token);
             float *const to = m.y + (token0 + token) * m.rows + row;
             if (whole) {
                 *reinterpret_cast<float4 *>(to) = y;
@@ -93,10 +112,10 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     }
 }
 
-// SwiGLU of a unit, to p.gated: by way of shared memory, `exchange`, so that eight threads write a token's 128 bytes.
+// SwiGLU of a unit, in F16, to p.to: by way of shared memory, `exchange`, so that eight threads write a token's 128 bytes.
 template <int TOKENS>
 VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], const float *inverse, float *exchange) {
-    constexpr int part = TOKENS / 4, stride = 2 * gated_group + 16; // bytes of a token: rows of eight are in different banks
+    constexpr int part = TOKENS / 4, stride = 2 * half_group + 16; // bytes of a token: rows of eight are in different banks
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool up = warp & 1;
     const int first = up ? TOKENS / 2 : 0;
@@ -107,30 +126,30 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
     for (int i = 0; i < part; i++) most = fmaxf(most, fabsf(c[i]));
     unsigned exponent = 0;
     const auto token_of = [&](int i) { return first + i / 4 * 8 + lane % 4 * 2 + (i & 1); };
-    if (multipliers_any(most >= gated_limit)) {
+    if (multipliers_any(most >= half_limit)) {
         __shared__ unsigned largest[TOKENS]; // bits of a float
-        const auto exponent_of = [&](int token) { return (unsigned)larger<int>((int)(largest[token] >> 23) - 137, 0); }; // less than 2^11
+        const auto exponent_of = [&](int token) { return half_exponent(largest[token]); };
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
         multipliers_sync();
 #pragma unroll
         for (int i = 0; i < part; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i])));
         multipliers_sync();
 #pragma unroll
-        for (int i = 0; i < part; i++) c[i] *= __uint_as_float((127 - exponent_of(token_of(i))) << 23);
+        for (int i = 0; i < part; i++) c[i] *= power_of_two(-(int)exponent_of(token_of(i)));
         if (threadIdx.x < TOKENS) exponent = exponent_of(threadIdx.x);
-        if (threadIdx.x == 0) *p.gated.uneven = 1;
+        if (threadIdx.x == 0) *p.to.uneven = 1;
     }
     uint8_t *const tile = reinterpret_cast<uint8_t *>(exchange);
     uint8_t *const place = tile + (first + lane / 16 * 8 + lane % 8) * stride + warp / 2 * 32 + lane / 8 % 2 * 16;
 #pragma unroll
     for (int j = 0; j < part; j += 8) {
-        const auto pair = [&](int i) { return as_word(__floats2half2_rn(c[j + i] * gated_unit, c[j + i + 1] * gated_unit)); };
+        const auto pair = [&](int i) { return as_word(__floats2half2_rn(c[j + i] * half_unit, c[j + i + 1] * half_unit)); };
         sm90::store_transposed(place + j / 4 * 8 * stride, pair(0), pair(2), pair(4), pair(6));
     }
     multipliers_sync();
     const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
     const int64_t cols = p.matrices[0].rows;
-    half *const to = p.gated.x + token0 * cols + (int64_t)unit.rows * gated_group;
+    half *const to = p.to.x + token0 * cols + (int64_t)unit.rows * half_group;
 #pragma unroll
     for (int i = 0; i < TOKENS * 8 / prefill_threads; i++) {
         const int at = i * prefill_threads + threadIdx.x, token = at / 8, chunk = at % 8;
@@ -139,22 +158,22 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
         if (token < tokens)
             *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
     }
-    if (threadIdx.x < tokens) p.gated.exponents[unit.rows * gated_stride(p.n) + token0 + threadIdx.x] = (uint8_t)exponent;
+    if (threadIdx.x < tokens) p.to.exponents[unit.rows * half_stride(p.n) + token0 + threadIdx.x] = (uint8_t)exponent;
 }
 
 // Sums of columns with the exponents of group `from`, as of columns with those of `to`; of none where it is negative.
 template <int TOKENS>
 VB_DEVICE void change_exponents(const Product &p, float (&c)[TOKENS / 2], int from, int to, int64_t token0) {
-    const int64_t stride = gated_stride(p.n);
+    const int64_t stride = half_stride(p.n);
     const int t = threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) {
         const int64_t token = token0 + 8 * j + 2 * t;
         if (token >= p.n) break;
-        const uint8_t *const at = p.gated.exponents + token;
+        const uint8_t *const at = p.from.exponents + token;
         const uchar2 a = *reinterpret_cast<const uchar2 *>(at + from * stride);
         const uchar2 b = to < 0 ? make_uchar2(0, 0) : *reinterpret_cast<const uchar2 *>(at + to * stride);
-        const float x = __uint_as_float((127 + a.x - b.x) << 23), y = __uint_as_float((127 + a.y - b.y) << 23);
+        const float x = power_of_two(a.x - b.x), y = power_of_two(a.y - b.y);
         c[4 * j] *= x, c[4 * j + 1] *= y, c[4 * j + 2] *= x, c[4 * j + 3] *= y;
     }
 }
@@ -188,7 +207,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     }
     if (PAIR) sm90::cluster_sync();
     else __syncthreads();
-    wait_for_previous_kernel();
+    if (!product.beside) wait_for_previous_kernel();
     release_next_kernel();
 
     int i = 0; // stage
@@ -226,12 +245,12 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     __shared__ __align__(8) float inverses[2][TOKENS];
     int buffer = 0;
-    const bool uneven = !SWIGLU && product.gated.x && *product.gated.uneven; // hardly ever
-    constexpr int groups_a_tile = P::depth / gated_group;
+    const bool uneven = !SWIGLU && product.from.x && *product.from.uneven; // hardly ever
+    constexpr int groups_a_tile = P::depth / half_group;
     for (int u = first_unit; u < product.units; u += step, buffer ^= 1) {
         const Unit unit = Unit::of<S::pair>(product, u, rank);
         const int64_t token0 = (int64_t)unit.tokens * TOKENS;
-        load_inverse<TOKENS>(inverses[buffer], product, token0);
+        load_inverse<TOKENS>(inverses[buffer], product, token0, product.k_tiles * P::depth / prefill_rows);
         float c[TOKENS / 2] = {};
         uint32_t a[2][S::batch][4];
         const int first = i;
@@ -284,11 +303,12 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         const int tile_row = unit.rows * prefill_warps + warp;
         if constexpr (SWIGLU) {
             float *const exchange = reinterpret_cast<float *>(shared + S::exchange);
-            if (product.gated.x) store_gated<TOKENS>(product, unit, c, inverses[buffer], exchange);
+            if (product.to.x) store_gated<TOKENS>(product, unit, c, inverses[buffer], exchange);
             else store_swiglu<TOKENS>(product, c, inverses[buffer], exchange, tile_row, token0);
         } else store_sums<TOKENS>(product, c, inverses[buffer], tile_row, lane / 4, token0);
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
+    if (product.beside) wait_for_previous_kernel();
 #endif
 }
 

@@ -70,17 +70,22 @@ type FFN struct {
 	Gate, Up, Down *Tensor // weights (inner, hidden) twice, (hidden, inner)
 	Eps            float32
 
+	// NextNorm is the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none.
+	NextNorm *Tensor
+
 	Normed         *Tensor // scratch of x's shape
 	Gated, Product *Tensor // scratch (rows of x, inner)
 }
 
 // FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
-// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x.
-func FeedForward(dst, x *Tensor, a FFN) {
+// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It reports whether a.Normed holds what NormQKV needs of the result: see
+// QKV.Prepared.
+func FeedForward(dst, x *Tensor, a FFN) (prepared bool) {
 	const op = "feed forward"
 	checkLinear(x, a.Gate, nil)
 	checkLinear(x, a.Up, nil)
 	checkNorm(op, x, a.Norm)
+	checkNorm(op, x, a.NextNorm)
 	n, inner, cols := x.rows(), a.Gate.shape[0], x.cols()
 	scratch(op, "result", dst, n, cols)
 	scratch(op, "normed", a.Normed, n, cols)
@@ -91,15 +96,17 @@ func FeedForward(dst, x *Tensor, a FFN) {
 		misuse(op, "gate %s, up %s and down %s do not fit", shapeString(a.Gate.shape), shapeString(a.Up.shape), shapeString(a.Down.shape))
 	}
 	s := dst.Stream()
-	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down} {
+	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down, &a.NextNorm} {
 		*w = (*w).on(op, s)
 	}
 	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
+		args.NextNorm = p[9]
 		return s.FeedForward(&args)
-	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down)
+	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm)
+	return args.Prepared
 }
 
 // AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
@@ -138,6 +145,8 @@ type QKV struct {
 	Positions *Tensor // I32 of batch * seq
 	Sequences *Tensor // I32 of batch, nil for 0, 1, ...
 
+	// Prepared is what FeedForward reported whose result is x and whose NextNorm is Norm, where nothing else has used Normed since.
+	Prepared   bool
 	Normed     *Tensor // scratch of x's shape
 	KNew, VNew *Tensor // scratch (batch, seq, kv heads, dim)
 }
@@ -183,7 +192,7 @@ func NormQKV(q, k, v, x *Tensor, a QKV) {
 	}
 	args := kernel.NormQKVArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
-		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode,
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Prepared: a.Prepared,
 	}
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]

@@ -100,6 +100,81 @@ func feedForwardOfLargeRows(t *testing.T, d *gpu.Device, dtype tensor.DType, n, 
 	}
 }
 
+// TestNormQKVReadsWhatFeedForwardPrepared compares queries, keys and values of rows that FeedForward prepared with those of the same
+// rows as floats, row by row; every third row is far beyond what 16-bit floats reach in some columns.
+func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		ns, sizes := []int{64, 200, 512, 700}, []int{512, 2048}
+		if d.Info().ID == "cpu" || b.Name() == "fake" {
+			ns, sizes = []int{33}, []int{256}
+		}
+		prepared := 0
+		for _, n := range ns {
+			for _, cols := range sizes {
+				for _, values := range []tensor.DType{tensor.Q4_K, tensor.Q6_K} {
+					if queriesOfPrepared(t, d, n, cols, values) {
+						prepared++
+					}
+				}
+			}
+		}
+		if info := d.Info(); info.Backend == "cuda" && info.ComputeMajor == 9 && prepared == 0 {
+			t.Error("nothing was prepared")
+		}
+	})
+}
+
+func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.DType) bool {
+	const heads, kvHeads, dim, inner, eps = 4, 2, 64, 512, 1e-6
+	g := optable.NewGenerator(uint64(n))
+	x := g.Normal(tensor.F32, n, cols).Values
+	for i := 0; i < n; i += 3 {
+		for j := range 8 {
+			x[i*cols+70+j] *= 1e6
+		}
+	}
+	p := promptProduct{T: t, device: d, n: n, cols: cols}
+	weight := func(dtype tensor.DType, rows, cols int) *tensor.Tensor {
+		return p.on(g.Weight(dtype, rows, cols), rows, cols)
+	}
+	vector := func() *tensor.Tensor { return p.on(g.Offset(1, tensor.F32, cols), cols) }
+	next, y := vector(), p.scratch(cols)
+	ffn := tensor.FFN{
+		Norm: vector(), Gate: weight(tensor.Q4_K, inner, cols), Up: weight(tensor.Q4_K, inner, cols), Down: weight(tensor.Q6_K, cols, inner),
+		Eps: eps, NextNorm: next, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
+	}
+	prepared := tensor.FeedForward(y, p.on(optable.Floats(x, n, cols), n, cols), ffn)
+	positions := make([]int, n)
+	for i := range positions {
+		positions[i] = i
+	}
+	qkv := tensor.QKV{
+		Norm: next, Q: weight(tensor.Q4_K, heads*dim, cols), K: weight(tensor.Q4_K, kvHeads*dim, cols), V: weight(values, kvHeads*dim, cols),
+		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: tensor.RoPENeoX, Eps: eps,
+		Positions: p.on(optable.List(positions...), n), KNew: p.scratch(kvHeads * dim), VNew: p.scratch(kvHeads * dim),
+	}
+	run := func(prepared bool, normed *tensor.Tensor) [3][]float32 {
+		q, k, v := p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim)
+		qkv.Prepared, qkv.Normed = prepared, normed
+		tensor.NormQKV(q, k, v, y, qkv)
+		return [3][]float32{q.Float32s(), k.Float32s(), v.Float32s()}
+	}
+	got, want := run(prepared, ffn.Normed), run(false, p.scratch(cols))
+	for which := range want {
+		for at := 0; at < len(want[which]); at += dim { // a head of a row
+			size, off := 0.0, 0.0
+			for i, w := range want[which][at:][:dim] {
+				difference := float64(got[which][at+i]) - float64(w)
+				size, off = size+float64(w)*float64(w), off+difference*difference
+			}
+			if !(off <= size*0.003*0.003) { // both round x and W to 11 bits
+				t.Fatalf("%v %dx%d: %c[%d] is off by %.3g", values, n, cols, "qkv"[which], at/dim, math.Sqrt(off/size))
+			}
+		}
+	}
+	return prepared
+}
+
 type promptProduct struct {
 	*testing.T
 	device        *gpu.Device

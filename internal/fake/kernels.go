@@ -303,6 +303,7 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	rows, inner := size(f32, a.N, a.Gate.Cols), size(f32, a.N, a.Gate.Rows)
 	a.Sum, a.X, a.Normed, a.Gated, a.Product = o.at(a.Sum, rows), o.at(a.X, rows), o.at(a.Normed, rows), o.at(a.Gated, inner), o.at(a.Product, inner)
 	a.Gate, a.Up, a.Down, a.Norm = o.weight(a.Gate), o.weight(a.Up), o.weight(a.Down), o.optional(a.Norm, size(f32, a.Gate.Cols))
+	a.NextNorm = o.optional(a.NextNorm, size(f32, a.Gate.Cols))
 	return o.launch(func() error { return s.kernels.FeedForward(&a) })
 }
 

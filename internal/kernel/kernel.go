@@ -170,8 +170,10 @@ type FeedForwardArgs struct {
 	Sum, X, Norm           Ptr
 	Gate, Up, Down         Weight
 	Normed, Gated, Product Ptr
+	NextNorm               Ptr
 	N                      int
 	Eps                    float32
+	Prepared               bool // set by the operation
 }
 
 // NormQKVArgs are the arguments of NormQKV: see vb_norm_qkv_args.
@@ -185,6 +187,7 @@ type NormQKVArgs struct {
 	Eps                                                        float32
 	KVType                                                     DType
 	Mode                                                       RoPEMode
+	Prepared                                                   bool
 }
 
 // Kernels are the operations, enqueued in the order of their stream. One line an op, in the order of vibrant.h.

@@ -20,30 +20,39 @@ type Batch struct {
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
 	a := m.rows(w, b.Count*b.Seq)
 	tensor.EmbeddingInto(a.x, m.embedding, b.IDs)
+	prepared := false
 	for i := range m.layers {
 		if b.Check != nil {
 			if err := b.Check(); err != nil {
 				return nil, err
 			}
 		}
-		m.layer(a, &m.layers[i], c.K[i], c.V[i], b)
+		var next *layer
+		if i+1 < len(m.layers) {
+			next = &m.layers[i+1]
+		}
+		prepared = m.layer(a, &m.layers[i], next, prepared, c.K[i], c.V[i], b)
 	}
 	return a.x, nil
 }
 
 // layer computes x += output(attention(x)), x += feedForward(x), in fused operations: in a step of generation the time between
-// kernels counts, in a prompt what they read and write.
-func (m *Model) layer(a *activations, l *layer, k, v *tensor.Tensor, b Batch) {
+// kernels counts, in a prompt what they read and write. It says whether the next layer finds its input prepared.
+func (m *Model) layer(a *activations, l, next *layer, prepared bool, k, v *tensor.Tensor, b Batch) bool {
+	var nextNorm *tensor.Tensor
+	if next != nil {
+		nextNorm = next.attnNorm
+	}
 	tensor.NormQKV(b.heads(a.qHeads), k, v, a.x, tensor.QKV{
 		Norm: l.attnNorm, Q: l.q, K: l.k, V: l.v, QBias: l.qBias, KBias: l.kBias, VBias: l.vBias, QNorm: l.qNorm, KNorm: l.kNorm,
 		Cos: m.cos, Sin: m.sin, Mode: m.RoPE.Mode, Eps: m.Epsilon, Positions: b.Positions, Sequences: b.Sequences,
-		Normed: a.norm, KNew: a.k, VNew: a.v,
+		Prepared: prepared, Normed: a.norm, KNew: a.k, VNew: a.v,
 	})
 	tensor.AttentionLinearAddInto(a.x, a.x, b.heads(a.qHeads), k, v, tensor.AttentionOptions{
 		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window, Settled: true,
 	}, l.output, l.outputBias, b.heads(a.attendedHeads), a.out)
-	tensor.FeedForward(a.x, a.x, tensor.FFN{
-		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon, Normed: a.norm, Gated: a.gate, Product: a.up,
+	return tensor.FeedForward(a.x, a.x, tensor.FFN{
+		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon, NextNorm: nextNorm, Normed: a.norm, Gated: a.gate, Product: a.up,
 	})
 }
 
