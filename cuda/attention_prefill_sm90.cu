@@ -1,14 +1,20 @@
 // attention_prefill_sm90.cu: attention of many query rows over a 16-bit cache on Hopper (FlashAttention-3, Shah et al. 2024).
 //
 //   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, those with the most keys first
-//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each
+//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each. Where there are
+//            so few tiles that ones of 64 rows all run at once (SPLIT), both take the same rows and every second block of keys;
+//            in the end each gets the other's sums of half of the columns
 //   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
-//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys)
+//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SPLIT 180 KiB for
+//            128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB to exchange sums), 156 KiB for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
 //            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
 //   measured H200, BF16, causal, 32/8 heads of 128, scripts/bench_dense.py: 12.7, 72.6, 947, 14493 us for 512, 2048, 8192,
-//            32768 rows, 169 to 607 TFLOP/s; PyTorch 2.11 SDPA 13.9, 82.6, 1011, 14833 in the same run
+//            32768 rows, 169 to 607 TFLOP/s; PyTorch 2.11 SDPA 13.9, 82.6, 1011, 14833 in the same run. SPLIT, F32 queries, F16
+//            cache, 16/2 heads of 128: 9.4 us for 512 rows, 71 for 512 rows after 8192 keys, where tiles of 128 rows take 15.2
+//            and 113; blocks of 128 keys take 10.1 and 77. Of the 9.4 us a block of keys takes 0.5; the rest is the start, the
+//            first loads, the exchange and the stores
 //
 // Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
 // the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when
@@ -257,7 +263,10 @@ __global__ void __launch_bounds__(threads, 1)
         const float minus_infinity = __uint_as_float(0xff800000u), scale = a.scale * log2_e;
         constexpr int writers = SPLIT ? 128 * consumers : 128; // of the same queries
         const int writer = SPLIT ? consumer * 128 + threadIdx.x % 128 : threadIdx.x % 128;
-        const auto writers_sync = [&] { sm90::group_sync(SPLIT ? TURN : OWN + consumer, writers); };
+        const auto writers_sync = [&] {
+            if (SPLIT) sm90::group_sync<TURN, writers>();
+            else sm90::group_sync(OWN + consumer, writers);
+        };
         char *const queries = q_tile + (SPLIT ? 0 : consumer * rows_per_group * DIMS * 2);
         const uint64_t q_operand = sm90::describe(queries, 0);
         const auto release = [&](uint64_t *empty) {

@@ -170,65 +170,69 @@ vb_status rotate(float *x, int64_t heads, const vb_norm_qkv_args &a, vb_stream *
 // What is left to do after the products of a prompt in one kernel: q is rotated in place, keys are rotated on their way to the cache,
 // values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of neighbours (interleaved).
 //
-//   grid     a token a block of 256 threads
+//   grid     256 threads a block, a part of a token's heads each; positions and tables are read before the products have ended
 //   moves    q twice; k and v once in, once out
 template <class T, int PAIRS, bool NEOX>
-__global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a) {
+__global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned items) {
+    const int half = (int)a.half, dim = (int)a.dim, heads = (int)a.heads, kv_heads = (int)a.kv_heads, groups = half / PAIRS;
+    const unsigned index = blockIdx.x * 256 + threadIdx.x, token = index / (unsigned)((heads + 2 * kv_heads) * groups);
+    const int i = (int)(index - token * ((heads + 2 * kv_heads) * groups)), head = i / groups, at = (i - head * groups) * PAIRS; // of all heads; the first pair
+    const bool exists = index < items, query = head < heads, value = head >= heads + kv_heads;
+    int64_t sequence = 0, position = -1;
+    using F = Vec<float, PAIRS>;
+    F cosine, sine;
+#pragma unroll
+    for (int e = 0; e < PAIRS; e++) cosine.at[e] = sine.at[e] = __uint_as_float(0x7fffffffu); // NaN
+    if (exists) {
+        const unsigned b = token / (unsigned)a.seq;
+        sequence = a.sequences ? a.sequences[b] : b, position = a.positions[token];
+        if (!value && position >= 0 && position < a.table_rows) {
+            cosine = *reinterpret_cast<const F *>(a.cos + position * half + at);
+            sine = *reinterpret_cast<const F *>(a.sin + position * half + at);
+        }
+    }
     wait_for_previous_kernel();
     release_next_kernel();
-    const int token = blockIdx.x, half = (int)a.half, dim = (int)a.dim, heads = (int)a.heads, kv_heads = (int)a.kv_heads;
-    const int64_t b = token / a.seq, sequence = a.sequences ? a.sequences[b] : b, position = a.positions[token];
-    const bool known = position >= 0 && position < a.table_rows, kept = position >= 0 && position < a.capacity;
-    const int groups = half / PAIRS;
-    using F = Vec<float, PAIRS>;
-    for (int i = threadIdx.x; i < (heads + 2 * kv_heads) * groups; i += 256) {
-        const int head = i / groups, at = (i - head * groups) * PAIRS; // of all heads; the first pair
-        const bool query = head < heads, value = head >= heads + kv_heads;
-        const int kv_head = value ? head - heads - kv_heads : head - heads;
-        float *const from = query ? a.q + ((int64_t)token * heads + head) * dim
-                                  : (value ? a.v_new : a.k_new) + ((int64_t)token * kv_heads + kv_head) * dim;
-        const int first = NEOX ? at : 2 * at, second = NEOX ? half + at : 2 * at + PAIRS; // two vectors of a head
-        F x = *reinterpret_cast<const F *>(from + first), y = *reinterpret_cast<const F *>(from + second);
-        if (!value) {
-            F cosine, sine;
+    if (!exists) return;
+    const int kv_head = value ? head - heads - kv_heads : head - heads;
+    float *const from = query ? a.q + ((int64_t)token * heads + head) * dim
+                              : (value ? a.v_new : a.k_new) + ((int64_t)token * kv_heads + kv_head) * dim;
+    const int first = NEOX ? at : 2 * at, second = NEOX ? half + at : 2 * at + PAIRS; // two vectors of a head
+    F x = *reinterpret_cast<const F *>(from + first), y = *reinterpret_cast<const F *>(from + second);
+    if (!value) {
+        float flat[2 * PAIRS];
 #pragma unroll
-            for (int e = 0; e < PAIRS; e++) cosine.at[e] = sine.at[e] = __uint_as_float(0x7fffffffu); // NaN
-            if (known) {
-                cosine = *reinterpret_cast<const F *>(a.cos + position * half + at);
-                sine = *reinterpret_cast<const F *>(a.sin + position * half + at);
-            }
-            float flat[2 * PAIRS];
+        for (int e = 0; e < PAIRS; e++) flat[e] = x.at[e], flat[PAIRS + e] = y.at[e];
 #pragma unroll
-            for (int e = 0; e < PAIRS; e++) flat[e] = x.at[e], flat[PAIRS + e] = y.at[e];
-#pragma unroll
-            for (int e = 0; e < PAIRS; e++) {
-                float &u = flat[NEOX ? e : 2 * e], &v = flat[NEOX ? PAIRS + e : 2 * e + 1];
-                const float old = u;
-                u = old * cosine.at[e] - v * sine.at[e], v = old * sine.at[e] + v * cosine.at[e];
-            }
-#pragma unroll
-            for (int e = 0; e < PAIRS; e++) x.at[e] = flat[e], y.at[e] = flat[PAIRS + e];
+        for (int e = 0; e < PAIRS; e++) {
+            float &u = flat[NEOX ? e : 2 * e], &v = flat[NEOX ? PAIRS + e : 2 * e + 1];
+            const float old = u;
+            u = old * cosine.at[e] - v * sine.at[e], v = old * sine.at[e] + v * cosine.at[e];
         }
-        if (query) {
-            *reinterpret_cast<F *>(from + first) = x, *reinterpret_cast<F *>(from + second) = y;
-        } else if (kept) {
-            T *const to = (T *)(value ? a.v : a.k) + ((sequence * kv_heads + kv_head) * a.capacity + position) * dim;
-            using V = Vec<T, PAIRS>;
-            V u, v;
 #pragma unroll
-            for (int e = 0; e < PAIRS; e++) u.at[e] = from_float<T>(x.at[e]), v.at[e] = from_float<T>(y.at[e]);
-            *reinterpret_cast<V *>(to + first) = u, *reinterpret_cast<V *>(to + second) = v;
-        }
+        for (int e = 0; e < PAIRS; e++) x.at[e] = flat[e], y.at[e] = flat[PAIRS + e];
+    }
+    if (query) {
+        *reinterpret_cast<F *>(from + first) = x, *reinterpret_cast<F *>(from + second) = y;
+    } else if (position >= 0 && position < a.capacity) {
+        T *const to = (T *)(value ? a.v : a.k) + ((sequence * kv_heads + kv_head) * a.capacity + position) * dim;
+        using V = Vec<T, PAIRS>;
+        V u, v;
+#pragma unroll
+        for (int e = 0; e < PAIRS; e++) u.at[e] = from_float<T>(x.at[e]), v.at[e] = from_float<T>(y.at[e]);
+        *reinterpret_cast<V *>(to + first) = u, *reinterpret_cast<V *>(to + second) = v;
     }
 }
 
 template <class T>
 vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const unsigned n = (unsigned)(a.batch * a.seq);
     const bool vectors = a.half % 4 == 0 && aligned16((const char *)a.k, (const char *)a.v) && aligned16(a.q, a.k_new, a.v_new, a.cos, a.sin);
     const bool neox = a.mode == VB_ROPE_NEOX;
-    if (vectors) return launch_overlapped(stream, n, 256, 0, neox ? place_kernel<T, 4, true> : place_kernel<T, 4, false>, a);
-    return launch_overlapped(stream, n, 256, 0, neox ? place_kernel<T, 1, true> : place_kernel<T, 1, false>, a);
+    const int64_t items = a.batch * a.seq * (a.heads + 2 * a.kv_heads) * (vectors ? a.half / 4 : a.half);
+    if (items > INT32_MAX) return VB_UNSUPPORTED;
+    const auto kernel = vectors ? (neox ? place_kernel<T, 4, true> : place_kernel<T, 4, false>)
+                                : (neox ? place_kernel<T, 1, true> : place_kernel<T, 1, false>);
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(items, 256), 256, 0, kernel, a, (unsigned)items);
 }
 
 // What was left in k_new and v_new, to the cache.

@@ -96,6 +96,11 @@ VB_DEVICE void barrier_arrive_remote(uint64_t *barrier, unsigned rank) {
 
 // Waits for the other threads of a group of `threads` threads that use barrier `id` (1..15).
 VB_DEVICE void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// The same for a barrier that the compiler knows.
+template <int ID, int THREADS>
+VB_DEVICE void group_sync() {
+    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+}
 // Counts as one of the group's threads without waiting.
 VB_DEVICE void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
