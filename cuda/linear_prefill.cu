@@ -33,49 +33,66 @@ constexpr int stage_depth = 128;
 
 // x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
 // multiplied by norm[cols] here, and its 1 / rms goes into inverse. Both of `cleared` become 0, unless null.
-template <bool NORM>
+// HELD fours of a row stay in registers, where HELD is small those of the norm as well, read before the kernel before has ended.
+template <bool NORM, int HELD>
 __global__ void __launch_bounds__(256)
     convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *cleared0, unsigned *cleared1) {
+    __shared__ float2 parts[256 / 32];
+    constexpr int step = 4 * 256;
+    constexpr bool early = NORM && HELD <= 4;
+    const int64_t first = 4 * threadIdx.x, rest = first + HELD * step; // whole warps: cols is a multiple of 128
+    x += blockIdx.x * cols, out += blockIdx.x * cols;
+    float4 v[HELD], weight[early ? HELD : 1];
+    const auto weight_at = [&](int64_t k) { return *reinterpret_cast<const float4 *>(norm + k); };
+    if (early)
+#pragma unroll
+        for (int h = 0; h < (early ? HELD : 0); h++)
+            weight[h] = norm && first + h * step < cols ? weight_at(first + h * step) : make_float4(1, 1, 1, 1);
     wait_for_previous_kernel();
     release_next_kernel();
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (cleared0) *cleared0 = 0;
         if (cleared1) *cleared1 = 0;
     }
-    __shared__ float scratch[32];
-    constexpr int held = 12, step = 4 * 256; // four elements a thread each, in registers
-    x += blockIdx.x * cols, out += blockIdx.x * cols;
-    float4 v[held];
     float squares = 0, most = 0;
     const auto read = [&](int64_t k) { return *reinterpret_cast<const float4 *>(x + k); };
+    const auto multiply = [](float4 &of, const float4 &by) { of.x *= by.x, of.y *= by.y, of.z *= by.z, of.w *= by.w; };
     const auto weigh = [&](float4 &of, int64_t k) {
-        if (!NORM || !norm) return;
-        const float4 u = *reinterpret_cast<const float4 *>(norm + k);
-        of.x *= u.x, of.y *= u.y, of.z *= u.z, of.w *= u.w;
+        if (NORM && norm) multiply(of, weight_at(k));
     };
-    const auto take = [&](float4 &of, int64_t k) {
+    const auto square = [&](const float4 &of) {
         if (NORM) squares += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
-        weigh(of, k);
+    };
+    const auto compare = [&](const float4 &of) {
         most = Max::combine(Max::combine(most, Max::combine(fabsf(of.x), fabsf(of.y))), Max::combine(fabsf(of.z), fabsf(of.w)));
     };
-    const int64_t first = 4 * threadIdx.x, rest = first + held * step; // whole warps: cols is a multiple of 128
 #pragma unroll
-    for (int h = 0; h < held; h++)
+    for (int h = 0; h < HELD; h++)
         if (first + h * step < cols) v[h] = read(first + h * step);
 #pragma unroll
-    for (int h = 0; h < held; h++)
-        if (first + h * step < cols) take(v[h], first + h * step);
+    for (int h = 0; h < HELD; h++)
+        if (first + h * step < cols) {
+            square(v[h]);
+            if (early) multiply(v[h], weight[early ? h : 0]);
+            else weigh(v[h], first + h * step);
+            compare(v[h]);
+        }
     for (int64_t k = rest; k < cols; k += step) {
         float4 u = read(k);
-        take(u, k);
+        square(u), weigh(u, k), compare(u);
     }
-    const float scale = power_of_two_scale(block_reduce<Max>(most, scratch));
-    if (NORM) squares = block_reduce<Sum>(squares, scratch);
+    most = warp_reduce<Max>(most), squares = warp_reduce<Sum>(squares);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = make_float2(most, squares);
+    __syncthreads();
+    most = squares = 0;
+#pragma unroll
+    for (const float2 &part : parts) most = Max::combine(most, part.x), squares += part.y;
+    const float scale = power_of_two_scale(most);
     if (threadIdx.x == 0)
         inverse[blockIdx.x] = (NORM ? 1.0f / sqrtf(squares / (float)cols + eps) : 1.0f) / (scale * prefill_unit);
     const auto write = [&](const float4 &from, int64_t k) { write_halves(out + k / 16 * 16, from, scale); };
 #pragma unroll
-    for (int h = 0; h < held; h++)
+    for (int h = 0; h < HELD; h++)
         if (first + h * step < cols) write(v[h], first + h * step);
     for (int64_t k = rest; k < cols; k += step) {
         float4 u = read(k);
@@ -227,8 +244,9 @@ vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int6
     half *const converted = (half *)scratch;
     float *inverse = (float *)((char *)scratch + x_bytes);
     *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, 0, {}, 0};
-    return launch_overlapped(stream, (unsigned)n, 256, 0, extra.with_norm ? convert_x_kernel<true> : convert_x_kernel<false>, converted,
-                             inverse, x, extra.norm, extra.eps, cols, cleared0, cleared1);
+    const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
+                                     : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, cleared0, cleared1);
 }
 
 // The same for x that is in F16 already, times `scale`.
