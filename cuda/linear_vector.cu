@@ -47,7 +47,7 @@ vb_status vector_rows(const LinearArgs &a, const LinearExtra &extra, vb_stream *
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = a.cols / P::depth * P::tile_bytes;
     if (tile_rows * P::rows > INT32_MAX || a.cols > INT32_MAX) return VB_UNSUPPORTED;
-    VectorInput in = {a.x, extra.norm, extra.eps, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), 0, 0, 0};
+    VectorInput in = {a.x, extra.norm, extra.eps, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), 0, 0, 0, false};
     VectorPlan plan;
     VB_TRY((plan_vector_product<Block, PARTS, SPLIT>(&plan, in.tiles, in.items, stream)));
     in.stages = plan.stages, in.chunk = plan.chunk;

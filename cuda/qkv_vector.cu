@@ -111,7 +111,7 @@ vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *strea
     VectorPlan qk = {}, v = {};
     if (qk_items) VB_TRY((plan_vector_product<A, 2>(&qk, tiles, qk_items, stream)));
     if (v_items) VB_TRY((plan_vector_product<B, 2>(&v, tiles, v_items, stream)));
-    const VectorInput in = {a.x, a.norm, a.eps, tiles, qk_items, qk.stages, qk.chunk, 0};
+    const VectorInput in = {a.x, a.norm, a.eps, tiles, qk_items, qk.stages, qk.chunk, 0, false};
     return launch_overlapped(stream, qk.blocks + v.blocks, 32 * larger(qk.warps, v.warps), larger(qk.shared_bytes, v.shared_bytes),
                              qkv_vector_kernel<A, B>, in, first, second, qk.blocks, v_items, v.stages, v.chunk);
 }

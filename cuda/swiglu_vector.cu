@@ -41,7 +41,9 @@ vb_status swiglu_vector(VectorInput in, SwiGLUOut out, int64_t cols, vb_stream *
     VectorPlan plan;
     VB_TRY((plan_vector_product<Block, 2>(&plan, in.tiles, in.items, stream)));
     in.stages = plan.stages, in.chunk = plan.chunk;
-    const int early = 2 * in.items * out.row_bytes > 16 << 20 ? 4 : 1; // what vector_product.cuh says of late stages
+    const int64_t weight_bytes = 2 * in.items * out.row_bytes;
+    const int early = weight_bytes > 16 << 20 ? 4 : 1; // what vector_product.cuh says of late stages
+    in.patient = weight_bytes <= 32 << 20 && in.items > plan.blocks; // a longer kernel leaves no room for the next one anyway
     if (capability(stream) >= 90) in.late = larger(0, plan.stages - early); // others count groups of copies, in order
     return launch_overlapped(stream, plan.blocks, 32 * plan.warps, plan.shared_bytes, swiglu_vector_kernel<Block>, in, out);
 }
@@ -59,7 +61,7 @@ extern "C" vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float
     if (gate->layout != VB_PACKED || up->layout != VB_PACKED || gate->type != up->type || !aligned16(x, norm) ||
         gate->rows > INT32_MAX - packed_rows || gate->cols > INT32_MAX)
         return VB_UNSUPPORTED;
-    const VectorInput in = {x, norm, eps, 0, 0, 0, 0, 0};
+    const VectorInput in = {x, norm, eps, 0, 0, 0, 0, 0, false};
     const SwiGLUOut to = {(const uint8_t *)gate->data, (const uint8_t *)up->data, out, 0, (int)gate->rows};
     switch (gate->type) {
 #define X(type, Block) case type: return swiglu_vector<Block>(in, to, gate->cols, stream);

@@ -13,7 +13,8 @@
 // factor 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //
 // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there. So they ask for a part of their rings before x
-// only, and for the rest behind it; the whole ring took 2,000 cycles to ask for, and x 3,000 to come by behind it.
+// only, and for the rest behind it; the whole ring took 2,000 cycles to ask for, and x 3,000 to come by behind it. It also lets down begin
+// only when its own first item is multiplied.
 //
 // What costs is the way from the end of one kernel to the end of the next. So a block uses about half of a
 // multiprocessor: the next kernel's blocks start beside it, as soon as x has been asked for, and fill their rings of tiles
@@ -27,7 +28,11 @@
 //   25 where the output's took 113 KiB so that they did not, 23 with long kernels of 140; the model 547, 569 and 668
 //   warps: 16 of 64 registers, one tile at a time, took 190 instructions a tile instead of 150, with less to do while they
 //   waited (a scheduler issued in 43 cycles of 100), and x twice, in rings of 64 KiB: 3B 789, 7B 523
-//   rings: 140 KiB for long kernels and 84 for short ones is 2 % better for the 7B and 6 % worse for the 3B than 118 and 106
+//   rings: 140 KiB for long kernels and 84 for short ones is 2 % better for the 7B and 6 % worse for the 3B than 118 and 106. So it goes by
+//   bytes: us a layer without attention, 7B with 118 KiB for its long kernels 45.3, 126 44.3, 140 43.9, 154 43.9, 160 44.4; 3B with 118 for
+//   down's 18 MB of Q6_K 22.5, with 106 22.2. down of the 7B alone (Q6_K) 17.1 us with 118, 16.5 with 140, 16.4 with 200
+//   when norm_swiglu lets the next kernel begin, in the same measure: with x asked for, and with its first item done: 3B 22.2, 21.6; 1.5B
+//   19.1, 18.4; 0.5B 14.0, 13.7. One item before its end 20.4 in the 1.5B. 7B, where nothing fits beside it, 45.8, two items before its end 46.5
 //   split: 3B 891 with two blocks, 853 without; four blocks gain 2 % more in the 3B and lose 9 % in the 7B; splitting the
 //   output too changes nothing
 //   the L2: output and norm_swiglu of the 3B take 9.8 us instead of 11.4 where the same 28 MB are read again and again: about
@@ -78,6 +83,17 @@
 //     54.1 of 52.3; with no more than two of these stages on the way 28.2 in the 3B
 //     norm_qkv brings what norm_swiglu's rings cannot hold to the L2: with stages of two tiles 29.8 instead of 28.5
 //     attention of up to 128 keys by one block, without messages: 3.56 us instead of 3.64 in the 0.5B, the same in the 3B
+//   no faster, or not enough: long rows of tiles in order of columns. A cluster of two took a range of pairs of rows of tiles, to a tile as
+//   long as any other's (what two clusters had of a row met by an exchange in memory), cut into even runs for its warps, column by
+//   column, so that a warp quantized one tile of x only before its first product. us of down alone: 7B Q6_K 16.5, Q4_K 11.7 (these kernels
+//   16.5, 11.9), 3B 6.7 and 5.7 (8.0, 6.1), but tokens/s of the 3B 986 (990), of the 7B 674 (671). norm_swiglu so: 7B 19.6 us (19.0), tokens/s of
+//   the 1.5B 1,459 (1,463), of the 0.5B 2,214 (2,194). What it showed of down of the 7B, in another state of it, 17.5 us: 15.9
+//   without multiplying, 15.6 without waiting for the kernel before, 14.8 without both, and 14.1, 93 % of a copy, without waiting, but
+//   beside the kernel before: what is missing is the way from one kernel's last tile to the next one's first, not the memory. Besides:
+//     stages of two tiles with one barrier 16.9, of one 17.6; tiles in order of memory instead of columns 17.1 of 17.5
+//     two tiles a warp ahead of the rings to the L2 17.7 of 16.9, four 18.9; one lane elected in hardware for the copies: the same
+//     clusters of four: no more than 30 are on an H200 at once, of eight 15. 32, which divide these models' rows evenly, made
+//     two waves: 26 us of 17
 //   slower: starting the next kernel before x is asked for; a first pass over no data to have the instructions at hand; a
 //   second item for some blocks of norm_qkv instead of 144 blocks (7B 630); long and short kernels in turn (7B 558)
 //
@@ -100,6 +116,7 @@ struct VectorInput {
     int tiles, items;  // of a row of tiles; of all blocks
     int stages, chunk; // of a warp's ring; items between two barriers
     int late;          // of the stages: those that are filled for the first time once x has been asked for
+    bool patient;      // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
 };
 
 // The shared memory of a block: rings, x, partial sums, sums of squares, barriers of the rings, and where the tiles of a row
@@ -120,7 +137,7 @@ struct VectorMemory {
 
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
-//   late                            whether in.late stages are filled behind x
+//   late                            whether in.late stages are filled behind x, and in.patient is heard
 //   tiles(item, part)               where that row of tiles begins
 //   Ahead                           what is fetched for an item while it is computed, by one warp:
 //   prepare(&ahead, item, lane)     what depends on no other kernel
@@ -227,7 +244,7 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
         load(v, in.x, k);
         if (k == warp) {
             if constexpr (Out::late) fill(stages);
-            release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+            if (!Out::late || !in.patient) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
         }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll
@@ -264,6 +281,7 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
         float *to = sums + warp * results;
         for (int item = first; item < end; item += count, to += vector_warps * results) {
+            if (Out::late && in.patient && item == index + count) release_next_kernel();
             float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part
             const uint8_t *x = activations + warp * V::bytes;
             const int step = warps * V::bytes;
@@ -348,9 +366,11 @@ struct VectorPlan {
 
 // On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one kernel's
 // beside the next one's, never three, and never two of one long kernel, which would leave another multiprocessor without.
-// What reads a vocabulary has a multiprocessor to itself. By the bytes of weights; 1 KiB more a block is the driver's.
+// Of very long kernels deep rings are worth more than that the next one begins ahead. What reads a vocabulary has a multiprocessor to
+// itself. By the bytes of weights; 1 KiB more a block is the driver's.
 inline int64_t granted_shared(int64_t weight_bytes, int64_t most) {
-    return weight_bytes > 150 << 20 ? most : smaller<int64_t>(most, weight_bytes > 16 << 20 ? 118 << 10 : 106 << 10);
+    const int kilobytes = weight_bytes > 32 << 20 ? 140 : weight_bytes > 20 << 20 ? 118 : 106;
+    return weight_bytes > 150 << 20 ? most : smaller<int64_t>(most, kilobytes << 10);
 }
 
 // Plans blocks for that many items; VB_UNSUPPORTED where x does not fit in shared memory.
