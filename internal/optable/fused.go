@@ -117,6 +117,8 @@ func normSwiGLUOp() *Op {
 		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "few", Dims: []int{8, 2048, 127}},
 		Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
+		// More rows than all blocks of a large GPU take at once.
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 512, 2205}}, Case{Label: "rounds", Type: tensor.Q6_K, Dims: []int{1, 768, 4305}},
 		Case{Label: "qwen2.5-0.5b", Type: tensor.Q5_0, Dims: []int{1, 896, 4864}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-7b", Type: tensor.Q4_K, Dims: []int{1, 3584, 18944}, Bench: true, Large: true})
