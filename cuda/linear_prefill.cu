@@ -6,13 +6,13 @@
 // operand B: converted once a call, into the stream's workspace, to F16, each row scaled by a power of two so that nothing
 // overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the two products of feed_forward h is F16 at once (HalfRows).
 //
-//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128 and 256), or one of the splits of its columns
+//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its columns
 //   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other: x of the next one is
 //            fetched while results are stored. Where whole units would leave multiprocessors idle at the end, the last ones
 //            are split, and the last block to come adds the sums of all, in the order of the columns. Where there are few
 //            units in all, the blocks of a cluster share each, and add their sums by way of shared memory
 //   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x
-//   shared   on Hopper a ring of 64 or 128 KiB of x; with SwiGLU 16 to 64 KiB to exchange sums
+//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 //   measured on an H200 with the conversion of x, operands from memory, n = 64, 512 and 2048: norm_swiglu of 2 x 11008 x 2048 Q4_K 24,
 //            94 and 331 us (559 TFLOP/s), linear_add of 2048 x 11008 Q6_K 21, 54 and 179 us (517), of 2048 x 2048 Q4_K 9, 18 and 54 us;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * prefill_warps)
     __shared__ __align__(16) half stage[2][stage_halves]; // [k / 8][token][k % 8]
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     constexpr int stages_a_tile = P::depth / stage_depth;
-    const Unit unit = Unit::of<1>(product, blockIdx.x, 0);
+    const Unit unit = Unit::of(product, blockIdx.x, 0);
     const int k0 = unit.k0, k1 = unit.k1, k_tiles = product.k_tiles, tile_row = unit.rows * prefill_warps + warp;
     const uint8_t *tile = first_tile<Block, SWIGLU>(product, unit, warp);
     LaneTile<Block> next;
@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(32 * prefill_warps)
             }
         copy_async_commit();
     };
-    __shared__ __align__(8) float inverse[mma_tokens];
+    __shared__ __align__(8) float inverses[unit_groups][mma_tokens];
+    float *const inverse = inverses[group_of_thread()];
     load_inverse<mma_tokens>(inverse, product, token0, 0);
     float c[mma_tokens / 2] = {};
     int i = 0;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(32 * prefill_warps)
             __syncthreads();
         }
     }
-    multipliers_sync();
+    group_sync();
     if (!add_splits<mma_tokens>(product, unit, c)) return;
     if constexpr (SWIGLU) store_swiglu<mma_tokens>(product, c, inverse, reinterpret_cast<float *>(stage), tile_row, token0);
     else store_sums<mma_tokens>(product, c, inverse, tile_row, g, token0);
@@ -179,29 +180,35 @@ struct PrefillPlan {
 
     int units() const { return whole + (row_blocks * token_blocks - whole) * splits; }
     int64_t partial_bytes() const {
-        return splits > 1 ? (int64_t)(row_blocks * token_blocks - whole) * splits * prefill_rows * tokens * 4 : 0;
+        return splits > 1 ? (int64_t)(row_blocks * token_blocks - whole) * pair * splits * prefill_rows * tokens * 4 : 0;
     }
 };
 
-// Costs in units of 128 columns of 128 tokens, 0.9 us on an H200. Measured there as well: four and eight blocks at the columns of a
-// unit, where they do not all run at once, cost a second wave.
+// Costs in units of 0.9 us, which 128 columns of 128 tokens take on an H200. Measured there as well: four and eight blocks at the columns
+// of a unit, where they do not all run at once, cost a second wave.
 PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles, bool swiglu, bool wide, int multiprocessors) {
     PrefillPlan best = {};
     double least = 0;
     const auto consider = [&](const PrefillPlan &plan, double time) {
         if (least == 0 || time < least) best = plan, least = time;
     };
-    for (int tokens = 64; tokens <= (wide ? 256 : 64); tokens *= 2) {
-        const int pair = tokens == 256 ? 2 : 1, places = multiprocessors / pair;
+    const struct {
+        int tokens, pair;
+        double columns, end; // what 128 columns cost, and the end of a unit
+    } shapes[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2, 1.67, 3.5}};
+    for (const auto &shape : shapes) {
+        const int tokens = shape.tokens, pair = shape.pair, places = multiprocessors / pair;
+        if (!wide && tokens > 64) break;
         const int row_blocks = (int)ceil_div<int64_t>(rows, prefill_rows * pair), token_blocks = (int)ceil_div<int64_t>(n, tokens);
         const int blocks = row_blocks * token_blocks, rest = blocks % places;
-        const double stages = (double)cols / 128 * (tokens == 64 ? 0.7 : tokens == 128 ? 1 : 1.6), ends = tokens < 256 ? 3 : swiglu ? 5.5 : 10;
-        const auto share = [&](int splits) { return stages * (double)ceil_div<int64_t>(k_tiles, splits) / k_tiles + ends; };
-        for (int splits = 1; splits <= (pair > 1 ? 1 : smaller<int64_t>(8, k_tiles)); splits++) {
-            if (splits > 1 && rest > workspace_counters) break;
-            const double add = splits == 1 ? 0 : tokens == 64 ? 2 + 0.25 * splits : 8 + 0.5 * splits;
+        const double all = (double)cols / 128 * shape.columns, end = shape.end - swiglu;
+        const auto share = [&](int splits) { return all * (double)ceil_div<int64_t>(k_tiles, splits) / k_tiles + end; };
+        const int most_splits = wide && swiglu ? 1 : (int)smaller<int64_t>(8, k_tiles); // there both groups finish a unit together
+        for (int splits = 1; splits <= most_splits; splits++) {
+            if (splits > 1 && rest * pair * unit_groups > workspace_counters) break;
+            const double add = splits == 1 ? 0 : tokens == 64 ? 2 + 0.25 * splits : splits == 2 ? 5 : (8 + 0.5 * splits) * tokens / 128;
             consider({tokens, pair, 0, row_blocks, token_blocks, splits > 1 ? blocks - rest : blocks, splits},
-                     blocks / places * (stages + ends) + ceil_div(rest * splits, places) * (share(splits) + add));
+                     blocks / places * (all + end) + ceil_div(rest * splits, places) * (share(splits) + add));
         }
         for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= smaller<int64_t>(4, k_tiles); cluster *= 2)
             if (blocks <= clusters_at_once(cluster, multiprocessors))
@@ -296,7 +303,7 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
     const int64_t rows = (int64_t)product.tile_rows * P::rows;
     const PrefillPlan plan = plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream);
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = plan.token_blocks, product.whole = plan.whole;
-    product.splits = plan.splits, product.units = plan.units(), product.cluster = plan.cluster;
+    product.splits = plan.splits, product.units = plan.units(), product.cluster = plan.cluster, product.pair = plan.pair;
     product.beside = beside && plan.splits == 1;
     if (!has_wgmma(stream)) return launch_overlapped(stream, product.units, prefill_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
 #ifdef VB_WITH_SM90
@@ -305,9 +312,10 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
     const unsigned blocks = (unsigned)(smaller(product.units, multiprocessors(stream) / cluster) * cluster);
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, plan.tokens / plan.pair, stream));
     const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, blocks, wgmma_threads, shared, kernel, map, product); };
-    return plan.tokens == 64    ? run(WgmmaShape<64, SWIGLU>::shared, wgmma_kernel<Block, 64, SWIGLU>)
-           : plan.tokens == 128 ? run(WgmmaShape<128, SWIGLU>::shared, wgmma_kernel<Block, 128, SWIGLU>)
-                                : run(WgmmaShape<256, SWIGLU>::shared, wgmma_kernel<Block, 256, SWIGLU>);
+    return plan.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
+           : plan.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)
+           : plan.tokens == 176 ? run(WgmmaShape<176>::shared, wgmma_kernel<Block, 176, SWIGLU>)
+                                : run(WgmmaShape<256>::shared, wgmma_kernel<Block, 256, SWIGLU>);
 #else
     return VB_UNSUPPORTED;
 #endif

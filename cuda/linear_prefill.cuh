@@ -149,6 +149,7 @@ struct Product {
     int k_tiles, token_blocks, whole, splits, units; // units: `whole` ones, then `splits` for each of the others
     bool beside; // runs beside the kernel before it, whose results it does not read, and ends after it
     int cluster; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+    int pair;    // blocks of a cluster at neighbouring rows of W, 1 or 2
 
     // Which matrix a row of tiles belongs to; tile_row becomes the one there.
     template <bool SWIGLU>
@@ -169,8 +170,7 @@ struct Unit {
     int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
     int split, splits, nth;   // which split of how many, of which split unit
 
-    // Of a block of a cluster: of PAIR blocks at neighbouring rows of W, which have no splits, or of those that share the columns.
-    template <int PAIR>
+    // Of a block of a cluster: of a pair, or of those that share the columns.
     static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
         Unit u;
         u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.splits;
@@ -178,7 +178,7 @@ struct Unit {
         u.split = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.splits;
         const int block = u.nth < 0 ? unit : p.whole + u.nth;
         u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
-        if (PAIR > 1) u.rows = u.rows * PAIR + rank;
+        if (p.pair > 1) u.rows = u.rows * 2 + rank, u.nth = u.nth * 2 + rank;
         u.k0 = p.k_tiles * u.split / u.splits, u.k1 = p.k_tiles * (u.split + 1) / u.splits;
         return u;
     }
@@ -192,64 +192,63 @@ VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp
     return m.w + ((int64_t)tile_row * p.k_tiles + unit.k0) * Packed<Block>::tile_bytes;
 }
 
-VB_DEVICE void multipliers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(prefill_threads) : "memory"); }
+// Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
+constexpr int group_threads = 128, unit_groups = prefill_threads / group_threads;
+VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
+VB_DEVICE void group_sync() { asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory"); }
 
-// Whether it holds for any thread; all of them meet.
-VB_DEVICE bool multipliers_any(bool holds) {
-    unsigned any;
-    asm volatile("{\n"
-                 ".reg .pred in, out;\n"
-                 "setp.ne.u32 in, %1, 0;\n"
-                 "barrier.cta.red.or.pred out, 1, %2, in;\n"
-                 "selp.u32 %0, 1, 0, out;\n"
-                 "}\n"
-                 : "=r"(any)
-                 : "r"((unsigned)holds), "n"(prefill_threads)
-                 : "memory");
-    return any;
-}
-
-// 1 / scale of the unit's rows of x, read early: at the end every load would have to be waited for. Followed by multipliers_sync
-// before it is used.
+// 1 / scale of the unit's rows of x, read early by each group: at the end every load would have to be waited for. Followed by
+// group_sync before it is used.
 template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int parts) {
-    const int64_t token = token0 + threadIdx.x;
-    if (threadIdx.x >= TOKENS) return;
-    float scale = p.unit;
-    if (token >= p.n) {
-        scale = 0;
-    } else if (p.inverse) {
-        scale = p.inverse[token];
-    } else if (p.from.squares) {
-        float sum = 0;
+    for (int at = threadIdx.x % group_threads; at < TOKENS; at += group_threads) {
+        const int64_t token = token0 + at;
+        float scale = p.unit;
+        if (token >= p.n) {
+            scale = 0;
+        } else if (p.inverse) {
+            scale = p.inverse[token];
+        } else if (p.from.squares) {
+            float sum = 0;
 #pragma unroll 8
-        for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
-        scale /= sqrtf(sum / (float)(parts * prefill_rows) + p.eps);
+            for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
+            scale /= sqrtf(sum / (float)(parts * prefill_rows) + p.eps);
+        }
+        inverse[at] = scale;
     }
-    inverse[threadIdx.x] = scale;
 }
 
-// Where a unit is one of several splits: whether this block is the last of them to come, and has the sums of all in c.
+// Where a unit is one of several splits: whether this group is the last of them to come, and has the sums of all in c.
 template <int TOKENS>
 VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS / 2]) {
     const int splits = unit.splits;
     if (splits == 1) return true;
-    __shared__ bool last;
+    __shared__ bool lasts[unit_groups];
+    bool &last = lasts[group_of_thread()];
+    unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
     float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * prefill_threads) + threadIdx.x;
     const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * prefill_threads; };
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
-    multipliers_sync();
-    if (threadIdx.x == 0) { // releases what all threads have written, acquires what the other blocks have
+    group_sync();
+    if (threadIdx.x % group_threads == 0) { // releases what all threads have written, acquires what the other blocks have
         unsigned before = 0;
 #if __CUDA_ARCH__ >= 700
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p.arrived + unit.nth) : "memory");
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
 #endif
         last = before == (unsigned)splits - 1;
-        if (last) p.arrived[unit.nth] = 0;
+        if (last) *arrived = 0;
     }
-    multipliers_sync();
+    group_sync();
     if (!last) return false;
+    if (splits == 2) { // the sum of two is the same in any order: what is here need not be read again
+#pragma unroll
+        for (int j = 0; j < TOKENS / 8; j++) {
+            const float4 v = __ldcg(place(unit.split ^ 1, j));
+            c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
+        }
+        return true;
+    }
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++) c[i] = 0;
     for (int split = 0; split < splits; split++)
@@ -294,7 +293,7 @@ VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, floa
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane % 4;
 #pragma unroll
     for (int i = 0; i < part; i++) exchange[(warp * part + i) * 32 + lane] = up ? c[i] : c[part + i];
-    multipliers_sync();
+    group_sync();
 #pragma unroll
     for (int j = 0; j < part / 4; j++) {
         const float2 scale = *reinterpret_cast<const float2 *>(inverse + (up ? TOKENS / 2 : 0) + 8 * j + 2 * t);

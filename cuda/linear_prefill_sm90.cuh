@@ -1,15 +1,19 @@
 // linear_prefill_sm90.cuh: the kernel of linear_prefill.cu on Hopper.
 //
 // Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of
-// 64 or 128 columns. The operands of a batch of instructions are made while the one before is at work.
+// 64 or 128 columns. The operands of a batch of instructions are made while the one before is at work. With SwiGLU a warp has eight
+// rows of gate and the same of up, in a lane's two rows, so that a lane has both sums of a result.
 //
-// Of 256 tokens the blocks are in pairs, at neighbouring rows of W, each of which fetches half of x for both.
+// The two groups of four warps multiply by the same x and finish their rows by themselves: results go through shared memory, so many
+// tokens at a time, and a warp writes whole lines.
 //
-//   shared   four stages of 16 or 32 KiB; with SwiGLU 16 to 64 KiB to exchange sums
-//   measured on an H200, norm_swiglu of 512 rows, 2 x 11008 x 2048 Q4_K: 93 us with 256 tokens a unit (three rounds of units, of
-//            which 2.6 are used), 99 with 128. Batches of four instructions of 128 tokens and of one of 256; with one and two it
-//            takes 105 and 100. What it does not wait for: without dequantizing at all it takes 91, without multiplying 62, and with
-//            four warps that dequantize into shared memory beside eight that multiply from there 94
+// Blocks may be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
+//
+//   shared   stages of 16 to 32 KiB, 200 KiB in all; 18 KiB for results
+//   measured on an H200, norm_swiglu of 512 rows, 2 x 11008 x 2048 Q4_K: 84 us with 256 tokens a unit (three
+//            rounds of units, of which 2.6 are used), 83 with 176 (four); without storing 73 and 75. A group that stays two to four
+//            stages behind the other gains nothing, nor do weights that L2 is told of four tiles ahead, nor columns that begin at another
+//            place in each pair
 #ifndef VB_LINEAR_PREFILL_SM90_CUH
 #define VB_LINEAR_PREFILL_SM90_CUH
 
@@ -21,14 +25,21 @@
 namespace vb {
 
 constexpr int wgmma_threads = prefill_threads + 128; // registers change hands by four warps
+constexpr int both_groups = unit_groups + 1;         // a barrier beside those of a group each
 
-template <int TOKENS, bool SWIGLU>
+// What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded to lie in
+// different banks.
+constexpr int sums_at_once = 32, sums_width = 64 + 4;                           // of 64 rows, as floats
+constexpr int gated_at_once = 64, gated_width = 32 + 4, gated_bytes = 2 * 32 + 16; // of 32 rows, as floats or F16
+constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at_once * gated_width);
+
+template <int TOKENS>
 struct WgmmaShape {
-    static constexpr int pair = TOKENS == 256 ? 2 : 1;
-    static constexpr int boxes = TOKENS == 256 ? 1 : 2, columns = boxes * sm90::tile_width; // of x in a stage
-    static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = 4;
-    static constexpr int batch = TOKENS == 256 ? 1 : 4; // instructions
-    static constexpr int exchange = stages * stage_bytes, barriers = exchange + (SWIGLU ? TOKENS * 256 : 0); // where they begin
+    static constexpr int boxes = TOKENS > 128 ? 1 : 2, columns = boxes * sm90::tile_width; // of x in a stage
+    static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
+    static constexpr int batch = TOKENS == 256 ? 1 : TOKENS == 176 ? 2 : 4; // instructions
+    static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
+    static constexpr int barriers = inverse + unit_groups * TOKENS * 4;
     static constexpr int shared = barriers + 2 * stages * 8;
 };
 
@@ -55,13 +66,14 @@ VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, c
 // where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, float *sums, int rank) {
+    sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
     constexpr int width = prefill_rows + 4; // rows of eight lanes and tokens of four are in different banks
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)
         sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
     if (p.cluster > 1) sm90::cluster_sync();
-    else multipliers_sync();
+    else sm90::group_sync(both_groups, prefill_threads);
     int tile_row = unit.rows * prefill_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
@@ -112,53 +124,223 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     }
 }
 
-// SwiGLU of a unit, in F16, to p.to: by way of shared memory, `exchange`, so that eight threads write a token's 128 bytes.
+// Stored words FIRST.. of a lane, those of one row, by the widest loads.
+template <class Block, int FIRST>
+VB_DEVICE void load_words(uint32_t *words, const uint8_t *tile, int lane) {
+    using P = Packed<Block>;
+    constexpr int end = FIRST + P::words;
+#pragma unroll
+    for (int i = FIRST; i < end; i++) {
+        const int four = i / 4 * 4, two = i / 2 * 2;
+        const uint8_t *const at = tile + P::word_offset(lane, i);
+        uint32_t *const to = words + i - FIRST;
+        if (four >= FIRST && four + 4 <= end && four < 4 * P::quads) {
+            if (i > four) continue;
+            const uint4 v = load_once(reinterpret_cast<const uint4 *>(at));
+            to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+        } else if (two >= FIRST && two + 2 <= end) {
+            if (i > two) continue;
+            const uint2 v = __ldg(reinterpret_cast<const uint2 *>(at));
+            to[0] = v.x, to[1] = v.y;
+        } else {
+            to[0] = __ldg(reinterpret_cast<const uint32_t *>(at));
+        }
+    }
+}
+
+// Row g + 8 * half of a tile of gate and the same of the tile of up, in the places of a tile's rows g and g + 8: so that the lane has
+// both sums that SwiGLU wants.
+template <class Block>
+VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_t up, int half, int lane) {
+    using P = Packed<Block>;
+    const int row = lane / 4 + 8 * half;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const uint8_t *const tile = r ? gate + up : gate, *const scales = tile + P::code_bytes;
+        if constexpr (P::words % 4 == 0) load_words<Block, 0>(to.words + r * P::words, tile + half * (P::words / 4 * 512), lane);
+        else if (half) load_words<Block, P::words>(to.words + r * P::words, tile, lane);
+        else load_words<Block, 0>(to.words + r * P::words, tile, lane);
+        if constexpr (P::small) {
+            const uint2 v = load_once(reinterpret_cast<const uint2 *>(scales) + row);
+            if (r) to.scales[0].z = v.x, to.scales[0].w = v.y;
+            else to.scales[0].x = v.x, to.scales[0].y = v.y;
+        } else {
+            to.scales[r] = load_once(reinterpret_cast<const uint4 *>(scales) + row);
+        }
+        if constexpr (P::k6) to.d[r] = __ldg(reinterpret_cast<const unsigned short *>(scales + P::scale_bytes) + row);
+    }
+}
+
+// Four rows of W at a token, which one thread writes.
+struct FourRows {
+    const Matrix &m;
+    int64_t row;
+    int here; // of them
+    bool whole;
+
+    VB_DEVICE FourRows(const Matrix &m, int64_t row, const float *add)
+        : m(m), row(row), here((int)smaller<int64_t>(4, m.rows - row)),
+          whole(m.rows % 4 == 0 && here == 4 && ((uintptr_t)m.y | (uintptr_t)m.bias | (uintptr_t)add) % 16 == 0) {}
+
+    VB_DEVICE float4 load(const float *from, int64_t token) const {
+        const float *const at = from + token * m.rows + row;
+        if (whole) return *reinterpret_cast<const float4 *>(at);
+        return {here > 0 ? at[0] : 0, here > 1 ? at[1] : 0, here > 2 ? at[2] : 0, here > 3 ? at[3] : 0};
+    }
+    VB_DEVICE void store(float4 y, int64_t token) const {
+        float *const at = m.y + token * m.rows + row;
+        if (whole) *reinterpret_cast<float4 *>(at) = y;
+        else {
+            if (here > 0) at[0] = y.x;
+            if (here > 1) at[1] = y.y;
+            if (here > 2) at[2] = y.z;
+            if (here > 3) at[3] = y.w;
+        }
+    }
+};
+
+// Sums of a group: sixteen threads write the 64 neighbours of a token.
 template <int TOKENS>
-VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], const float *inverse, float *exchange) {
-    constexpr int part = TOKENS / 4, stride = 2 * half_group + 16; // bytes of a token: rows of eight are in different banks
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bool up = warp & 1;
-    const int first = up ? TOKENS / 2 : 0;
+VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, float *staging) {
+    constexpr int step = group_threads / 16, each = sums_at_once / step;
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32, fourth = thread % 16;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
-    combine_swiglu<TOKENS>(c, inverse, exchange, up);
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    int tile_row = unit.rows * prefill_warps + group_of_thread() * 4 + fourth / 4;
+    const bool exists = tile_row < p.tile_rows;
+    if (!exists) tile_row = 0;
+    const Matrix &m = p.find<false>(tile_row);
+    const FourRows rows(m, exists ? (int64_t)tile_row * packed_rows + fourth % 4 * 4 : m.rows, p.add);
+    const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += sums_at_once) {
+        if (first >= tokens) break;
+        float4 added[each];
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            const int token = first + i * step + thread / 16;
+            added[i] = p.add && token < tokens ? rows.load(p.add, token0 + token) : float4();
+        }
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int i = 0; i < 2 * sums_at_once / 4; i++)
+            if (2 * first / 4 + i < TOKENS / 2)
+                staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[first / 2 + i];
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            const int at = i * step + thread / 16, token = first + at;
+            const float4 sum = *reinterpret_cast<const float4 *>(staging + at * sums_width + 4 * fourth);
+            if (token >= tokens) continue;
+            const float scale = inverse[token];
+            rows.store({fmaf(sum.x, scale, bias.x + added[i].x), fmaf(sum.y, scale, bias.y + added[i].y),
+                        fmaf(sum.z, scale, bias.z + added[i].z), fmaf(sum.w, scale, bias.w + added[i].w)},
+                       token0 + token);
+        }
+    }
+}
+
+// silu(gate) * up of a lane, which has both of a row: tokens 8 j + 2 t and the next one in c[4 j] and c[4 j + 1].
+template <int TOKENS>
+VB_DEVICE void combine_gate_and_up(float (&c)[TOKENS / 2], const float *inverse) {
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        const float2 scale = *reinterpret_cast<const float2 *>(inverse + 8 * j + threadIdx.x % 4 * 2);
+        c[4 * j] = swiglu(c[4 * j] * scale.x, c[4 * j + 2] * scale.x);
+        c[4 * j + 1] = swiglu(c[4 * j + 1] * scale.y, c[4 * j + 3] * scale.y);
+    }
+}
+
+// These, of a group: eight threads write the 32 neighbours of a token.
+template <int TOKENS>
+VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], float *staging) {
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    const FourRows rows(p.matrices[0], ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32 + thread % 8 * 4, nullptr);
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += gated_at_once) {
+        if (first >= tokens) break;
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int j = 0; j < gated_at_once / 8; j++)
+            if (first / 8 + j < TOKENS / 8) {
+                float *const to = staging + (8 * j + lane % 4 * 2) * gated_width + warp * 8 + lane / 4;
+                to[0] = c[first / 2 + 4 * j], to[gated_width] = c[first / 2 + 4 * j + 1];
+            }
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < gated_at_once; i += group_threads / 8) {
+            const int at = i + thread / 8;
+            const float4 y = *reinterpret_cast<const float4 *>(staging + at * gated_width + thread % 8 * 4);
+            if (first + at < tokens) rows.store(y, token0 + first + at);
+        }
+    }
+}
+
+// Whether it holds for any thread of both groups; all of them meet.
+VB_DEVICE bool both_any(bool holds) {
+    unsigned any;
+    asm volatile("{\n"
+                 ".reg .pred in, out;\n"
+                 "setp.ne.u32 in, %1, 0;\n"
+                 "barrier.cta.red.or.pred out, %2, %3, in;\n"
+                 "selp.u32 %0, 1, 0, out;\n"
+                 "}\n"
+                 : "=r"(any)
+                 : "r"((unsigned)holds), "n"(both_groups), "n"(prefill_threads)
+                 : "memory");
+    return any;
+}
+
+// The same to p.to, in F16: four threads write a token's 64 bytes. `largest` is shared by both groups.
+template <int TOKENS>
+VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], uint8_t *staging, unsigned (&largest)[TOKENS]) {
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = p.matrices[0].rows;
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    if ((int64_t)unit.rows * half_group >= cols) return; // past the last rows
     float most = 0;
 #pragma unroll
-    for (int i = 0; i < part; i++) most = fmaxf(most, fabsf(c[i]));
+    for (int j = 0; j < TOKENS / 8; j++) most = fmaxf(most, fmaxf(fabsf(c[4 * j]), fabsf(c[4 * j + 1])));
     unsigned exponent = 0;
-    const auto token_of = [&](int i) { return first + i / 4 * 8 + lane % 4 * 2 + (i & 1); };
-    if (multipliers_any(most >= half_limit)) {
-        __shared__ unsigned largest[TOKENS]; // bits of a float
-        const auto exponent_of = [&](int token) { return half_exponent(largest[token]); };
+    if (both_any(most >= half_limit)) {
+        const auto exponent_of = [&](int token) { return half_exponent(largest[token]); }; // of bits of a float
+        const auto token_of = [&](int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; };
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
-        multipliers_sync();
+        sm90::group_sync(both_groups, prefill_threads);
 #pragma unroll
-        for (int i = 0; i < part; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i])));
-        multipliers_sync();
+        for (int i = 0; i < TOKENS / 4; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
+        sm90::group_sync(both_groups, prefill_threads);
 #pragma unroll
-        for (int i = 0; i < part; i++) c[i] *= power_of_two(-(int)exponent_of(token_of(i)));
+        for (int i = 0; i < TOKENS / 4; i++) c[i / 2 * 4 + i % 2] *= power_of_two(-(int)exponent_of(token_of(i)));
         if (threadIdx.x < TOKENS) exponent = exponent_of(threadIdx.x);
         if (threadIdx.x == 0) *p.to.uneven = 1;
     }
-    uint8_t *const tile = reinterpret_cast<uint8_t *>(exchange);
-    uint8_t *const place = tile + (first + lane / 16 * 8 + lane % 8) * stride + warp / 2 * 32 + lane / 8 % 2 * 16;
-#pragma unroll
-    for (int j = 0; j < part; j += 8) {
-        const auto pair = [&](int i) { return as_word(__floats2half2_rn(c[j + i] * half_unit, c[j + i + 1] * half_unit)); };
-        sm90::store_transposed(place + j / 4 * 8 * stride, pair(0), pair(2), pair(4), pair(6));
-    }
-    multipliers_sync();
-    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
-    const int64_t cols = p.matrices[0].rows;
-    half *const to = p.to.x + token0 * cols + (int64_t)unit.rows * half_group;
-#pragma unroll
-    for (int i = 0; i < TOKENS * 8 / prefill_threads; i++) {
-        const int at = i * prefill_threads + threadIdx.x, token = at / 8, chunk = at % 8;
-        const uint4 *const from = reinterpret_cast<const uint4 *>(tile + token * stride + chunk / 2 * 32);
-        const uint4 a = from[0], b = from[1]; // elements 0..7 and 8..15 of 16
-        if (token < tokens)
-            *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
-    }
     if (threadIdx.x < tokens) p.to.exponents[unit.rows * half_stride(p.n) + token0 + threadIdx.x] = (uint8_t)exponent;
+    half *const to = p.to.x + token0 * cols + ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32;
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += gated_at_once) {
+        if (first >= tokens) break;
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int j = 0; j < gated_at_once / 8; j += 4) {
+            const auto pair = [&](int i) {
+                const int at = first / 8 + j + i < TOKENS / 8 ? first / 2 + 4 * (j + i) : 0; // past the last tokens anything
+                return as_word(__floats2half2_rn(c[at] * half_unit, c[at + 1] * half_unit));
+            };
+            sm90::store_transposed(staging + (8 * j + lane) * gated_bytes + warp * 16, pair(0), pair(1), pair(2), pair(3));
+        }
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < gated_at_once; i += group_threads / 4) {
+            const int at = i + thread / 4, token = first + at, chunk = thread % 4;
+            const uint4 *const from = reinterpret_cast<const uint4 *>(staging + at * gated_bytes + chunk / 2 * 32);
+            const uint4 a = from[0], b = from[1]; // elements 0..7 and 8..15 of 16
+            if (token < tokens)
+                *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
+        }
+    }
 }
 
 // Sums of columns with the exponents of group `from`, as of columns with those of `to`; of none where it is negative.
@@ -185,98 +367,107 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
-    using S = WgmmaShape<TOKENS, SWIGLU>;
-    constexpr bool PAIR = S::pair == 2;
+    using S = WgmmaShape<TOKENS>;
     extern __shared__ __align__(1024) uint8_t shared[];
     uint64_t *full = reinterpret_cast<uint64_t *>(shared + S::barriers), *empty = full + S::stages;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, cluster = PAIR ? 2 : larger(product.cluster, 1);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair, cluster = larger(pair, product.cluster);
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster, step = gridDim.x / cluster;
     constexpr int stages_a_tile = P::depth / S::columns, batches = S::columns / 16 / S::batch; // of a stage
 
     LaneTile<Block> next;
     const uint8_t *tile = nullptr;
-    const auto begin = [&](const Unit &unit) { // fetches the first tile of weights
-        tile = first_tile<Block, SWIGLU>(product, unit, warp);
-        next.template load<true>(tile, lane);
+    const int64_t up = SWIGLU ? product.matrices[1].w - product.matrices[0].w : 0;
+    // With SwiGLU a warp has half of the rows of a tile of gate and of the same of up, otherwise those of a tile.
+    const auto tile_row_of = [&](const Unit &unit) { return (unit.rows * prefill_warps + warp) / (SWIGLU ? 2 : 1); };
+    const auto load = [&] {
+        if constexpr (SWIGLU) load_gate_and_up<Block>(next, tile, up, warp % 2, lane);
+        else next.template load<true>(tile, lane);
     };
-    if (warp < prefill_warps) begin(Unit::of<S::pair>(product, first_unit, rank));
+    const auto begin = [&](const Unit &unit) { // fetches the first tile of weights
+        if constexpr (SWIGLU)
+            tile = product.matrices[0].w +
+                   ((int64_t)smaller(tile_row_of(unit), product.matrices[0].tile_rows - 1) * product.k_tiles + unit.k0) * P::tile_bytes;
+        else tile = first_tile<Block, false>(product, unit, warp);
+        load();
+    };
+    if (warp < prefill_warps) begin(Unit::of(product, first_unit, rank));
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&x);
-        for (int s = 0; s < S::stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, S::pair * prefill_warps);
+        for (int s = 0; s < S::stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps);
         sm90::barrier_init_fence();
     }
-    if (PAIR) sm90::cluster_sync();
+    if (pair > 1) sm90::cluster_sync();
     else __syncthreads();
     if (!product.beside) wait_for_previous_kernel();
     release_next_kernel();
 
-    int i = 0; // stage
+    int stage = 0;
+    unsigned phase = 0;
+    const auto advance = [&] {
+        if (++stage == S::stages) stage = 0, phase ^= 1;
+    };
     if (warp >= prefill_warps) { // one of these fetches x
         sm90::registers_shrink<24>();
         if (warp == prefill_warps && lane == 0)
             for (int u = first_unit; u < product.units; u += step) {
-                const Unit unit = Unit::of<S::pair>(product, u, rank);
-                for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, i++) {
-                    const int s = i % S::stages;
-                    sm90::barrier_wait(empty + s, (i / S::stages & 1) ^ 1);
-                    sm90::barrier_expect(full + s, S::stage_bytes);
+                const Unit unit = Unit::of(product, u, rank);
+                const int token = unit.tokens * TOKENS;
+                for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
+                    sm90::barrier_wait(empty + stage, phase ^ 1);
+                    sm90::barrier_expect(full + stage, S::stage_bytes);
 #pragma unroll
                     for (int box = 0; box < S::boxes; box++) {
-                        uint8_t *const to = shared + s * S::stage_bytes + box * S::box_bytes;
-                        const int column = k * S::columns + box * sm90::tile_width, token = unit.tokens * TOKENS;
-                        if (PAIR)
-                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + s, column, token + rank * (TOKENS / 2), 3);
-                        else sm90::copy_box(to, &x, full + s, column, token);
+                        uint8_t *const to = shared + stage * S::stage_bytes + box * S::box_bytes;
+                        const int column = k * S::columns + box * sm90::tile_width;
+                        if (pair > 1)
+                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column, token + rank * (TOKENS / 2), 3);
+                        else sm90::copy_box(to, &x, full + stage, column, token);
                     }
                 }
             }
         __syncwarp();
-        if (!PAIR && cluster > 1) sm90::cluster_sync(); // in store_lone
+        if (product.cluster > 1) sm90::cluster_sync(); // in store_lone
         if (cluster > 1) sm90::cluster_sync();
         return;
     }
     sm90::registers_grow<240>();
-    const auto release = [&](int stage) {
-        if (PAIR) {
-            if (lane < 2) sm90::barrier_arrive_remote(empty + stage, lane);
-        } else if (lane == 0) {
-            sm90::barrier_arrive(empty + stage);
-        }
+    const int group = group_of_thread();
+    const auto before = [&] { return stage == 0 ? S::stages - 1 : stage - 1; };
+    const auto release = [&](int at) { // of each block of a pair
+        if (lane < pair) sm90::barrier_arrive_remote(empty + at, pair > 1 ? lane : rank);
     };
-    __shared__ __align__(8) float inverses[2][TOKENS];
-    int buffer = 0;
+    uint8_t *const staging = shared + S::staging + group * staging_bytes;
+    float *const inverse = reinterpret_cast<float *>(shared + S::inverse) + group * TOKENS;
     const bool uneven = !SWIGLU && product.from.x && *product.from.uneven; // hardly ever
-    constexpr int groups_a_tile = P::depth / half_group;
-    for (int u = first_unit; u < product.units; u += step, buffer ^= 1) {
-        const Unit unit = Unit::of<S::pair>(product, u, rank);
+    constexpr int groups_a_tile = P::depth / half_group, words_a_group = half_group / 16;
+    for (int u = first_unit; u < product.units; u += step) {
+        const Unit unit = Unit::of(product, u, rank);
         const int64_t token0 = (int64_t)unit.tokens * TOKENS;
-        load_inverse<TOKENS>(inverses[buffer], product, token0, product.k_tiles * P::depth / prefill_rows);
+        load_inverse<TOKENS>(inverse, product, token0, product.k_tiles * P::depth / prefill_rows);
         float c[TOKENS / 2] = {};
         uint32_t a[2][S::batch][4];
-        const int first = i;
         for (int k = unit.k0; k < unit.k1; k++) {
             PrefillTile<Block> work;
             work.unpack(next);
             tile += P::tile_bytes;
-            if (k + 1 < unit.k1) next.template load<true>(tile, lane);
+            if (k + 1 < unit.k1) load();
 #pragma unroll
-            for (int part = 0; part < stages_a_tile; part++, i++) {
-                const int s = i % S::stages;
-                const uint64_t operand = sm90::describe(shared + s * S::stage_bytes, 0);
+            for (int part = 0; part < stages_a_tile; part++) {
+                const uint64_t operand = sm90::describe(shared + stage * S::stage_bytes, 0);
 #pragma unroll
                 for (int b = 0; b < batches; b++) { // one at work while the next one is prepared
-                    if (const int word = (part * batches + b) * S::batch; !SWIGLU && word % 4 == 0 && uneven) {
-                        const int group = k * groups_a_tile + word / 4;
-                        if (group > unit.k0 * groups_a_tile) {
+                    if (const int word = (part * batches + b) * S::batch; !SWIGLU && word % words_a_group == 0 && uneven) {
+                        const int columns = k * groups_a_tile + word / words_a_group;
+                        if (columns > unit.k0 * groups_a_tile) {
                             sm90::wgmma_wait<0>();
                             sm90::settle(c);
-                            change_exponents<TOKENS>(product, c, group - 1, group, token0);
+                            change_exponents<TOKENS>(product, c, columns - 1, columns, token0);
                         }
                     }
                     uint32_t(&now)[S::batch][4] = a[(part * batches + b) % 2];
 #pragma unroll
                     for (int j = 0; j < S::batch; j++) work.fragment(now[j], (part * batches + b) * S::batch + j);
-                    if (b == 0) sm90::barrier_wait(full + s, i / S::stages & 1);
+                    if (b == 0) sm90::barrier_wait(full + stage, phase);
                     sm90::wgmma_fence();
 #pragma unroll
                     for (int j = 0; j < S::batch; j++) { // 16 columns, 32 bytes each; a box has four of them
@@ -285,27 +476,29 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                     }
                     sm90::wgmma_commit();
                     sm90::wgmma_wait<1>();
-                    if (b == 0 && i > first) release((i - 1) % S::stages); // done with
+                    if (b == 0 && (part > 0 || k > unit.k0)) release(before());
                 }
+                advance();
             }
         }
         sm90::wgmma_wait<0>();
-        if (i > first) release((i - 1) % S::stages);
-        if (uneven && i > first) change_exponents<TOKENS>(product, c, unit.k1 * groups_a_tile - 1, -1, token0);
-        if (u + step < product.units) begin(Unit::of<S::pair>(product, u + step, rank));
-        multipliers_sync();
-        if constexpr (!PAIR && !SWIGLU)
+        release(before());
+        if (uneven) change_exponents<TOKENS>(product, c, unit.k1 * groups_a_tile - 1, -1, token0);
+        if (u + step < product.units) begin(Unit::of(product, u + step, rank));
+        group_sync();
+        if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
-                store_lone<TOKENS>(product, unit, c, inverses[buffer], reinterpret_cast<float *>(shared), rank);
+                store_lone<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(shared), rank);
                 break;
             }
         if (!add_splits<TOKENS>(product, unit, c)) continue;
-        const int tile_row = unit.rows * prefill_warps + warp;
         if constexpr (SWIGLU) {
-            float *const exchange = reinterpret_cast<float *>(shared + S::exchange);
-            if (product.to.x) store_gated<TOKENS>(product, unit, c, inverses[buffer], exchange);
-            else store_swiglu<TOKENS>(product, c, inverses[buffer], exchange, tile_row, token0);
-        } else store_sums<TOKENS>(product, c, inverses[buffer], tile_row, lane / 4, token0);
+            combine_gate_and_up<TOKENS>(c, inverse);
+            __shared__ unsigned largest[TOKENS];
+            if (product.to.x) store_gated<TOKENS>(product, unit, c, staging, largest);
+            else store_swiglu_rows<TOKENS>(product, unit, c, reinterpret_cast<float *>(staging));
+        } else store_sums_staged<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(staging));
+        group_sync(); // all have read what the next unit replaces
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
     if (product.beside) wait_for_previous_kernel();
