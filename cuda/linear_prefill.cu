@@ -14,9 +14,9 @@
 //   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x
 //   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
-//   measured on an H200 with the conversion of x, operands from memory, n = 64, 512 and 2048: norm_swiglu of 2 x 11008 x 2048 Q4_K 24,
-//            94 and 331 us (559 TFLOP/s), linear_add of 2048 x 11008 Q6_K 21, 54 and 179 us (517), of 2048 x 2048 Q4_K 9, 18 and 54 us;
-//            feed_forward of 512 rows 130 us, where norm_swiglu and linear_add, with h as float between them, take 148
+//   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 80 us,
+//            linear_add of 2048 x 11008 Q6_K 60, of 2048 x 2048 Q4_K 19; feed_forward of these sizes 56, 131 and 425 us (651 TFLOP/s)
+//            for 128, 512 and 2048 rows
 
 #include "cluster.cuh"
 #include "linear.cuh"
@@ -223,8 +223,7 @@ struct PrefillX {
     const half *x;
     float *inverse, *partial;
     int64_t n, cols;
-    float unit;    // these where inverse is null
-    HalfRows rows;
+    HalfRows rows; // these where inverse is null
     float eps;
 };
 
@@ -250,23 +249,23 @@ vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int6
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
     half *const converted = (half *)scratch;
     float *inverse = (float *)((char *)scratch + x_bytes);
-    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, 0, {}, 0};
+    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, {}, 0};
     const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
                                      : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
     return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, cleared0, cleared1);
 }
 
-// The same for x that is in F16 already, times `scale`.
-vb_status take_x(PrefillX *to, const half *x, float scale, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+// The same for x that is in F16 already.
+vb_status take_x(PrefillX *to, const half *x, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
     void *scratch;
     VB_TRY(workspace(&scratch, partial, stream));
-    *to = {x, nullptr, (float *)scratch, n, cols, 1 / (prefill_unit * scale), {}, 0};
+    *to = {x, nullptr, (float *)scratch, n, cols, {}, 0};
     return VB_OK;
 }
 
 // The same for rows that another product wrote.
 vb_status take_rows(PrefillX *to, const HalfRows &rows, float eps, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
-    VB_TRY(take_x(to, rows.x, half_unit, n, cols, partial, stream));
+    VB_TRY(take_x(to, rows.x, n, cols, partial, stream));
     to->rows = rows, to->eps = eps;
     return VB_OK;
 }
@@ -299,7 +298,7 @@ template <class Block, bool SWIGLU>
 vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool beside = false) {
     using P = Packed<Block>;
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
-    product.inverse = x.inverse, product.unit = x.unit, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
+    product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
     const int64_t rows = (int64_t)product.tile_rows * P::rows;
     const PrefillPlan plan = plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream);
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = plan.token_blocks, product.whole = plan.whole;
@@ -329,7 +328,7 @@ vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &e
         const int64_t n = smaller(most_tokens, a.n - first), rows = ceil_div<int64_t>(a.rows, packed_rows) * packed_rows;
         const int64_t partial = plan_of<Block>(n, rows, a.cols, stream).partial_bytes();
         PrefillX x;
-        VB_TRY(operand ? take_x(&x, operand + first * a.cols, 1, n, a.cols, partial, stream)
+        VB_TRY(operand ? take_x(&x, operand + first * a.cols, n, a.cols, partial, stream)
                        : convert_x(&x, a.x + first * a.cols, extra, n, a.cols, partial, stream));
         Product product = {{matrix_of<Block>(w, a.y + first * a.rows, a.bias)}};
         product.add = extra.add ? extra.add + first * a.rows : nullptr;

@@ -113,7 +113,7 @@ struct Matrix {
     int tile_rows;
 };
 
-// Rows [n][cols] between two products, in F16: times half_unit, in the order of position_of. What would exceed F16 is divided by a
+// Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
 // power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is not 0 where
 // one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it divides by, of each
 // prefill_rows columns: `squares`[cols / prefill_rows][half_stride(n)].
@@ -124,32 +124,32 @@ struct HalfRows {
     float *squares;
 };
 constexpr int half_group = prefill_rows / 2; // what a unit has of SwiGLU's results
-constexpr float half_unit = 16, half_limit = 2048; // times 16 half of what F16 reaches; below 2^-18 digits are lost
+constexpr float half_limit = 32768; // half of what F16 reaches; below 2^-14 digits are lost
 
 __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
 
 // The exponent of what is largest in a group, from its bits: what is divided by 2 to that power is below half_limit.
-VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 137, 0); }
+VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 141, 0); }
 VB_DEVICE float power_of_two(int exponent) { return __uint_as_float((unsigned)(127 + exponent) << 23); }
 
 // Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
 // warp with an odd number has the up projection of what the one before it has the gate of.
 struct Product {
     Matrix matrices[3];
-    int tile_rows;        // of all
-    const float *add;     // [n][rows] that are added to y of the first, or null; may be y
-    const float *inverse; // [n], or null: then it is `unit`, over the root of the mean square + eps where `from` has squares
-    float unit, eps;
-    HalfRows from;        // x, where another product wrote it
-    HalfRows to;          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
-    const float *to_norm; // [rows], or null for ones
-    float *partial;       // [split units][splits][TOKENS / 8][threads] of four sums
-    unsigned *arrived;    // a counter for each split unit, 0 between kernels
-    int64_t n;
-    int k_tiles, token_blocks, whole, splits, units; // units: `whole` ones, then `splits` for each of the others
-    bool beside; // runs beside the kernel before it, whose results it does not read, and ends after it
-    int cluster; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
-    int pair;    // blocks of a cluster at neighbouring rows of W, 1 or 2
+    int tile_rows = 0;        // of all
+    const float *add = nullptr;     // [n][rows] that are added to y of the first, or null; may be y
+    const float *inverse = nullptr; // [n], or null: then x is as it is, or divided by the root of its mean square + eps where `from` has squares
+    float eps = 0;
+    HalfRows from = {};        // x, where another product wrote it
+    HalfRows to = {};          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
+    const float *to_norm = nullptr; // [rows], or null for ones
+    float *partial = nullptr;       // [split units][splits][TOKENS / 8][threads] of four sums
+    unsigned *arrived = nullptr;    // a counter for each split unit, 0 between kernels
+    int64_t n = 0;
+    int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0; // units: `whole` ones, then `splits` for each of the others
+    bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
+    int cluster = 0; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+    int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
 
     // Which matrix a row of tiles belongs to; tile_row becomes the one there.
     template <bool SWIGLU>
@@ -203,7 +203,7 @@ template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int parts) {
     for (int at = threadIdx.x % group_threads; at < TOKENS; at += group_threads) {
         const int64_t token = token0 + at;
-        float scale = p.unit;
+        float scale = 1 / prefill_unit;
         if (token >= p.n) {
             scale = 0;
         } else if (p.inverse) {

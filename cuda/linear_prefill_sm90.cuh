@@ -55,7 +55,7 @@ VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, c
         exponent = (int)half_exponent(__float_as_uint(warp_reduce<Max>(most)));
         if (lane == 0) *p.to.uneven = 1;
     }
-    write_halves(p.to.x + token * p.matrices[0].rows + col / 16 * 16, v, half_unit * power_of_two(-exponent));
+    write_halves(p.to.x + token * p.matrices[0].rows + col / 16 * 16, v, power_of_two(-exponent));
     const float squares = warp_reduce<Sum>(y.x * y.x + y.y * y.y + y.z * y.z + y.w * y.w);
     const int64_t stride = half_stride(p.n);
     if (lane == 0) p.to.squares[unit.rows * stride + token] = squares;
@@ -327,7 +327,7 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
         for (int j = 0; j < gated_at_once / 8; j += 4) {
             const auto pair = [&](int i) {
                 const int at = first / 8 + j + i < TOKENS / 8 ? first / 2 + 4 * (j + i) : 0; // past the last tokens anything
-                return as_word(__floats2half2_rn(c[at] * half_unit, c[at + 1] * half_unit));
+                return as_word(__floats2half2_rn(c[at], c[at + 1]));
             };
             sm90::store_transposed(staging + (8 * j + lane) * gated_bytes + warp * 16, pair(0), pair(1), pair(2), pair(3));
         }
