@@ -213,16 +213,17 @@ func feedForwardOp() *Op {
 		Name: "FeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2]
-			x, norm := g.Normal(tensor.F32, n, cols).Values, g.Normal(tensor.F32, cols).Values
+			x, norm := g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, cols)
 			if c.Flags == "large" {
 				for j := range 16 {
-					norm[j] *= 4000
+					norm.Values[j] *= 4000
 					for i := 1; i < n; i += 2 {
-						x[i*cols+j] = 0
+						x.Values[i*cols+j] = 0
 					}
 				}
+				x, norm = Floats(x.Values, n, cols), Floats(norm.Values, cols)
 			}
-			return []*Array{Floats(x, n, cols), Floats(norm, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
+			return []*Array{x, norm, g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
 				g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, inner), g.Normal(tensor.F32, n, inner)}
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[1]}}} },
