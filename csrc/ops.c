@@ -351,13 +351,13 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     REQUIRE(args);
     const vb_feed_forward_args *a = args;
+    if (a->prepared) *a->prepared = 0;
     int64_t size, inner;
     REQUIRE(valid_weight(&a->gate) && valid_weight(&a->up) && valid_weight(&a->down));
     REQUIRE(a->gate.rows == a->up.rows && a->gate.cols == a->up.cols && a->down.rows == a->gate.cols && a->down.cols == a->gate.rows);
     REQUIRE(ELEMENTS(&size, a->n, a->gate.cols) && ELEMENTS(&inner, a->n, a->gate.rows));
     if (size == 0) return VB_OK;
     REQUIRE(a->sum && a->x && a->normed && stream);
-    if (a->prepared) *a->prepared = 0;
     REQUIRE(a->gate.rows == 0 || (a->gate.data && a->up.data && a->down.data && a->gated && a->product));
     vb_status status = RUN(feed_forward, args, stream);
     if (status != VB_UNSUPPORTED) return status;

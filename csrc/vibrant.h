@@ -350,7 +350,7 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
  * vb_attention and vb_linear_add, vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
  * accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before
  * where n > 4; two for vb_attention_linear_add and vb_feed_forward), else as those operations, for which the caller provides
- * memory: `normed`, `product` and the like, whose contents are undefined afterwards. */
+ * memory: `normed`, `product` and the like, whose contents are undefined afterwards, but for what vb_feed_forward prepares. */
 
 /* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
@@ -367,7 +367,9 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
                         int64_t n, vb_stream *stream);
 
 /* sum[n][down.rows] = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention,
- * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x. */
+ * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
+ * next_norm is that of the vb_norm_qkv that reads sum next, with the same memory `normed`: *prepared becomes 1 where that then
+ * holds what it reads instead of sum, else 0. */
 typedef struct vb_feed_forward_args {
     float *sum;
     const float *x, *norm;            /* [n][gate.cols], [gate.cols] or NULL for ones */
@@ -375,8 +377,8 @@ typedef struct vb_feed_forward_args {
     float *normed, *gated, *product;  /* [n][gate.cols], [n][gate.rows] twice */
     int64_t n;
     float eps;
-    const float *next_norm;           /* [gate.cols], NULL for none: that of the vb_norm_qkv that reads sum next, with the same */
-    int *prepared;                    /* `normed`. Becomes 1 where that memory holds what it reads instead, else 0; may be NULL */
+    const float *next_norm;           /* [gate.cols], NULL for none */
+    int *prepared;                    /* set by the operation; NULL where nobody asks */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 

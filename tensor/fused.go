@@ -2,15 +2,23 @@ package tensor
 
 import "github.com/vibrant-ml/vibrant/internal/kernel"
 
-// The fused operations: a transformer's layer is NormQKV, AttentionLinearAdd, FeedForward. A GPU runs each as
-// one kernel, the last two as two, for a single token with packed weights, where starting kernels and passing rows between them is what costs;
-// else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards.
+// The fused operations: a transformer's layer is NormQKV, AttentionLinearAddInto, FeedForward. For a single token with packed
+// weights, where starting kernels and passing rows between them is what costs, a GPU runs the first as one kernel and the others
+// as two; else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards, but for what
+// FeedForward prepares.
 
 // scratch checks memory that an operation may use for n rows.
 func scratch(op, name string, t *Tensor, rows, cols int) {
 	if t.dtype != F32 || t.n != rows*cols {
 		misuse(op, "%s %v %s: want F32 (%d,%d)", name, t.dtype, shapeString(t.shape), rows, cols)
 	}
+}
+
+// checkSum checks the rows of a sum with a product, and scratch for the product.
+func checkSum(op string, dst, a, product *Tensor, rows, cols int) {
+	scratch(op, "result", dst, rows, cols)
+	scratch(op, "addend", a, rows, cols)
+	scratch(op, "product", product, rows, cols)
 }
 
 // NormLinearInto writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
@@ -54,9 +62,7 @@ func LinearAddInto(dst, a, x, w, bias, product *Tensor) {
 	const op = "linear add"
 	checkLinear(x, w, bias)
 	n := x.rows()
-	scratch(op, "result", dst, n, w.shape[0])
-	scratch(op, "addend", a, n, w.shape[0])
-	scratch(op, "product", product, n, w.shape[0])
+	checkSum(op, dst, a, product, n, w.shape[0])
 	s := dst.Stream()
 	w, bias = w.on(op, s), bias.on(op, s)
 	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
@@ -120,9 +126,7 @@ func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 		misuse(op, "queries %v %s: want F32 (batch,seq,heads,dim)", q.dtype, shapeString(q.shape))
 	}
 	checkLinear(q.Reshape(n, cols), w, bias)
-	scratch(op, "result", dst, n, w.shape[0])
-	scratch(op, "addend", a, n, w.shape[0])
-	scratch(op, "product", product, n, w.shape[0])
+	checkSum(op, dst, a, product, n, w.shape[0])
 	s := dst.Stream()
 	w, bias = w.on(op, s), bias.on(op, s)
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
