@@ -11,7 +11,7 @@ import (
 
 func TestKernels(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint("threads=", threads), func(t *testing.T) {
+		t.Run(fmt.Sprint("go/threads=", threads), func(t *testing.T) {
 			dev, err := purego.Backend().Open(0, kernel.Options{Threads: threads})
 			if err != nil {
 				t.Fatal(err)
