@@ -15,16 +15,14 @@ func TestUploadBringsEverythingInOrder(t *testing.T) {
 	d, _ := openFake(t, fake.Config{})
 	s := must[*Stream](t)(d.NewStream())
 	sizes := []int64{0, 1, 4 << 20, 4<<20 + 1, 17, 90 << 20, 255, 0}
-	r := rand.New(rand.NewPCG(1, 2))
+	r := rand.NewChaCha8([32]byte{1, 2})
 	data := make([][]byte, len(sizes))
 	to := make([]*Buffer, len(sizes))
 	var uploads []Upload
 	var order []int
 	for i, n := range sizes {
 		data[i] = make([]byte, n)
-		for j := range data[i] {
-			data[i][j] = byte(r.Uint32())
-		}
+		r.Read(data[i])
 		to[i] = must[*Buffer](t)(s.Alloc(n + 3))
 		uploads = append(uploads, Upload{To: to[i], At: 3, Bytes: n,
 			Read: func(dst []byte, offset int64) error { copy(dst, data[i][offset:]); return nil },
