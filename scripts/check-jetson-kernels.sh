@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compiles the kernels for Jetson boards whose GPUs toolkit 13 no longer knows (sm_53: Nano, TX1; sm_72: Xavier) with
 # NVRTC 12.6 from pinned PyPI wheels, without a GPU and without an old toolkit: so that the sources stay compilable there.
-# Each file of cuda/ but runtime.cu goes through, in C++14; common.cuh says how launchers take part.
+# Each file of cuda/ but runtime.cu goes through, in C++14; common.cuh says how launchers take part. What is compiled is
+# not kept, and so not optimized either, which would take twenty times as long.
 #
 #     scripts/check-jetson-kernels.sh [FILE.cu ...]
 set -euo pipefail
@@ -53,7 +54,7 @@ def compile(path, arch):
     source = open(path, "rb").read()
     headers, names = (ctypes.c_char_p * 1)(stdint), (ctypes.c_char_p * 1)(b"stdint.h")
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, path.encode(), 1, headers, names)
-    options = ["-arch=sm_%d" % arch, "-std=c++14", "-default-device", "-Icuda", "-Icsrc", "-w",
+    options = ["-arch=sm_%d" % arch, "-std=c++14", "-default-device", "-Icuda", "-Icsrc", "-w", "--Ofast-compile=max",
                "-I" + wheels + "cuda_runtime/include", "-I" + wheels + "cuda_cccl/include"]
     status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*[o.encode() for o in options]))
     if status == 0:
