@@ -45,6 +45,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 func TestOps(t *testing.T) {
 	strictly(t)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		t.Parallel() // with the other backends: references are made by one thread
 		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
 			t.Skip("left out under the race detector")
 		}
