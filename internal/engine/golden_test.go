@@ -229,7 +229,7 @@ func TestStoriesMatchLlama2C(t *testing.T) {
 						t.Errorf("first logits differ by %g", w)
 					}
 					want := c.IDs[len(c.PromptIDs):]
-					if name != "f32" {
+					if name != "f32" || testing.Short() {
 						want = want[:24] // beyond, rounded activations may choose another of two words
 					}
 					ids := greedy(t, s, c.PromptIDs, len(want))
