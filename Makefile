@@ -121,7 +121,8 @@ test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/engine/... ./internal/fake/...
 
-test-c: need-cc build/lib/libvibrant.a build/lib/libvibrant.so
+test-c: need-cc
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/libvibrant.so
 	@mkdir -p build/examples
 	@for f in examples/c/*.c; do \
 	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread && \
