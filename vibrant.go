@@ -26,7 +26,6 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/chat"
-	"github.com/vibrant-ml/vibrant/internal/engine"
 	"github.com/vibrant-ml/vibrant/internal/gguf"
 	"github.com/vibrant-ml/vibrant/internal/model"
 	"github.com/vibrant-ml/vibrant/internal/tokenizer"
@@ -109,7 +108,8 @@ func WithThreads(n int) Option { return func(c *config) { c.threads = n } }
 // WithKVType sets the type that keys and values are kept in; the default is KVAuto.
 func WithKVType(t KVType) Option { return func(c *config) { c.kvType = t } }
 
-// WithPrefillChunk sets how many tokens of a prompt are computed at once; the default 0 means 512.
+// WithPrefillChunk sets how many tokens of a prompt are computed at once; the default 0 means 2048 on Hopper GPUs, else
+// 512.
 func WithPrefillChunk(tokens int) Option { return func(c *config) { c.chunk = tokens } }
 
 // WithProgress has f called as loading goes on, from the goroutine of Open.
@@ -137,9 +137,6 @@ func newConfig(options []Option) (config, error) {
 	}
 	if c.memoryFraction == 0 {
 		c.memoryFraction = 0.8
-	}
-	if c.chunk == 0 {
-		c.chunk = engine.DefaultChunk
 	}
 	return c, nil
 }

@@ -25,8 +25,9 @@ vb_status vb_cpu_feed_forward(const vb_feed_forward_args *args, vb_stream *strea
 }
 
 vb_status vb_cpu_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                      const float *bias, float *product, vb_stream *stream) {
-    (void)sum, (void)a, (void)attention, (void)w, (void)bias, (void)product, (void)stream;
+                                      const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,
+                                      vb_stream *stream) {
+    (void)sum, (void)a, (void)attention, (void)w, (void)bias, (void)product, (void)next_norm, (void)normed, (void)next_prepared, (void)stream;
     return VB_UNSUPPORTED;
 }
 

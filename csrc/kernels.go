@@ -16,8 +16,8 @@ static vb_status attention(vb_attention_args a, vb_stream *s) { return vb_attent
 static vb_status norm_linear(void *y, void *x, void *norm, float eps, vb_weight w, void *bias, void *normed, int64_t n, vb_stream *s) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, s); }
 static vb_status norm_swiglu(void *out, void *x, void *norm, float eps, vb_weight gate, vb_weight up, void *normed, void *product, int64_t n, vb_stream *s) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, s); }
 static vb_status linear_add(void *sum, void *a, void *x, vb_weight w, void *bias, void *product, int64_t n, vb_stream *s) { return vb_linear_add(sum, a, x, &w, bias, product, n, s); }
-static vb_status feed_forward(vb_feed_forward_args a, int *prepared, vb_stream *s) { a.prepared = prepared; return vb_feed_forward(&a, s); }
-static vb_status attention_linear_add(void *sum, void *a, vb_attention_args attention, vb_weight w, void *bias, void *product, vb_stream *s) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, s); }
+static vb_status feed_forward(vb_feed_forward_args a, int *prepared, vb_stream *s) { a.next_prepared = prepared; return vb_feed_forward(&a, s); }
+static vb_status attention_linear_add(void *sum, void *a, vb_attention_args attention, vb_weight w, void *bias, void *product, void *next_norm, void *normed, int *prepared, vb_stream *s) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, next_norm, normed, prepared, s); }
 static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv(&a, s); }
 */
 import "C"
@@ -161,9 +161,9 @@ func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 	err := s.check("feed_forward", C.feed_forward(C.vb_feed_forward_args{
 		sum: f32(a.Sum), x: f32(a.X), norm: f32(a.Norm), gate: weight(a.Gate), up: weight(a.Up), down: weight(a.Down),
 		normed: f32(a.Normed), gated: f32(a.Gated), product: f32(a.Product), n: C.int64_t(a.N), eps: C.float(a.Eps),
-		next_norm: f32(a.NextNorm),
+		next_norm: f32(a.NextNorm), prepared: truth(a.Prepared),
 	}, &prepared, s.p))
-	a.Prepared = prepared != 0
+	a.NextPrepared = prepared != 0
 	return err
 }
 
@@ -178,8 +178,10 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 	}, s.p))
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product kernel.Ptr) error {
-	return s.check("attention_linear_add", C.attention_linear_add(sum, a, attentionArgs(attention), weight(w), bias, product, s.p))
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	var prepared C.int
+	err = s.check("attention_linear_add", C.attention_linear_add(sum, a, attentionArgs(attention), weight(w), bias, product, nextNorm, normed, &prepared, s.p))
+	return prepared != 0, err
 }
 
 func truth(b bool) C.int {

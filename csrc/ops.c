@@ -351,7 +351,7 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     REQUIRE(args);
     const vb_feed_forward_args *a = args;
-    if (a->prepared) *a->prepared = 0;
+    if (a->next_prepared) *a->next_prepared = 0;
     int64_t size, inner;
     REQUIRE(valid_weight(&a->gate) && valid_weight(&a->up) && valid_weight(&a->down));
     REQUIRE(a->gate.rows == a->up.rows && a->gate.cols == a->up.cols && a->down.rows == a->gate.cols && a->down.cols == a->gate.rows);
@@ -366,8 +366,9 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
 }
 
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w, const float *bias,
-                                  float *product, vb_stream *stream) {
-    REQUIRE(attention && valid_weight(w));
+                                  float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) {
+    if (next_prepared) *next_prepared = 0;
+    REQUIRE(attention && valid_weight(w) && (!next_norm || (normed && next_prepared)));
     const vb_attention_args *q = attention;
     int64_t n, row, attended, size;
     REQUIRE(ELEMENTS(&n, q->batch, q->seq) && ELEMENTS(&row, q->heads, q->dim) && ELEMENTS(&attended, q->batch, q->seq, q->heads, q->dim));
@@ -379,7 +380,7 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
         if (status != VB_OK) return status;
     }
     REQUIRE(sum && a && product && stream && (row == 0 || w->data));
-    vb_status status = RUN(attention_linear_add, sum, a, q, w, bias, product, stream);
+    vb_status status = RUN(attention_linear_add, sum, a, q, w, bias, product, next_norm, normed, next_prepared, stream);
     if (status != VB_UNSUPPORTED) return status;
     status = vb_attention(q, stream);
     return status == VB_OK ? vb_linear_add(sum, a, (const float *)q->out, w, bias, product, n, stream) : status;

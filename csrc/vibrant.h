@@ -350,7 +350,11 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
  * vb_attention and vb_linear_add, vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
  * accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before
  * where n > 4; two for vb_attention_linear_add and vb_feed_forward), else as those operations, for which the caller provides
- * memory: `normed`, `product` and the like, whose contents are undefined afterwards, but for what vb_feed_forward prepares. */
+ * memory: `normed`, `product` and the like, whose contents are undefined afterwards.
+ *
+ * Where next_norm is the norm of the operation that reads a result next, with the same memory `normed`, a device may leave there what
+ * that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as `prepared`. Nothing else may have
+ * used `normed` since. */
 
 /* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
@@ -367,9 +371,7 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
                         int64_t n, vb_stream *stream);
 
 /* sum[n][down.rows] = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention,
- * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
- * next_norm is that of the vb_norm_qkv that reads sum next, with the same memory `normed`: *prepared becomes 1 where that then
- * holds what it reads instead of sum, else 0. */
+ * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x. */
 typedef struct vb_feed_forward_args {
     float *sum;
     const float *x, *norm;            /* [n][gate.cols], [gate.cols] or NULL for ones */
@@ -377,8 +379,9 @@ typedef struct vb_feed_forward_args {
     float *normed, *gated, *product;  /* [n][gate.cols], [n][gate.rows] twice */
     int64_t n;
     float eps;
-    const float *next_norm;           /* [gate.cols], NULL for none */
-    int *prepared;                    /* set by the operation; NULL where nobody asks */
+    const float *next_norm;           /* [gate.cols], that of vb_norm_qkv; NULL for none */
+    int *next_prepared;               /* set by the operation; NULL for nobody who asks */
+    int prepared;                     /* by vb_attention_linear_add */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
@@ -402,7 +405,7 @@ typedef struct vb_norm_qkv_args {
     float eps;
     vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
     vb_rope_mode mode;
-    int prepared;     /* what vb_feed_forward said whose sum is x and whose next_norm is norm: `normed` is as it left it */
+    int prepared;     /* by vb_feed_forward */
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 
@@ -410,9 +413,10 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
  * attention->out, and vb_linear_add with it as x. q and out are F32 [batch][seq][heads][dim] without gaps, w->cols is
  * heads * dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
  * there in another form (CUDA, Hopper, prompts over an F16 cache: in F16, which the product reads as it is). sum may be a;
- * product[n][w->rows]. */
+ * product[n][w->rows]. next_norm[w->rows] is that of vb_feed_forward, NULL for none: then normed and next_prepared may be NULL. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                  const float *bias, float *product, vb_stream *stream);
+                                  const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,
+                                  vb_stream *stream);
 
 #ifdef __cplusplus
 }

@@ -14,12 +14,13 @@
 using namespace vb;
 
 extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                                  const float *bias, float *, vb_stream *stream) {
+                                                  const float *bias, float *, const float *next_norm, float *normed, int *next_prepared,
+                                                  vb_stream *stream) {
     const int64_t n = attention->batch * attention->seq;
     if (w->layout != VB_PACKED || n <= packed_batch || !has_many_rows(*attention) || !fits_counters(*attention) ||
         !suits_tensor_cores(*attention, stream))
         return VB_UNSUPPORTED;
-    VB_TRY(attention_prefill_operand(*attention, stream));
+    VB_TRY(attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
     return linear_prefill_operand({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out, {false, nullptr, 0, a},
-                                  w->type, stream);
+                                  {next_norm, normed, next_prepared}, w->type, stream);
 }

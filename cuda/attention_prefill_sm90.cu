@@ -21,6 +21,7 @@
 // they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then seldom rescaled.
 
 #include "attention.cuh"
+#include "linear.cuh"
 #include "mma.cuh"
 #include "sm90.cuh"
 
@@ -184,7 +185,7 @@ VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float 
 template <class TQ, class TO, class TKV, int DIMS, bool SPLIT>
 __global__ void __launch_bounds__(threads, 1)
     attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
-                                  const AttentionShape a, unsigned heads, unsigned *tickets) {
+                                  const AttentionShape a, unsigned heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
     using Tile = PrefillTile<DIMS, SPLIT>;
     constexpr int KEYS = Tile::keys, stages = Tile::stages, releases = SPLIT ? 4 : 4 * consumers; // of a stage: one a warp
@@ -216,6 +217,7 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();
     wait_for_previous_kernel();
     release_next_kernel();
+    if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
 
     if (group == 0) {
         sm90::registers_shrink<40>();
@@ -498,7 +500,7 @@ __global__ void __launch_bounds__(threads, 1)
 }
 
 template <class TQ, class TO, class TKV, int DIMS, bool SPLIT>
-vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
+vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
     using Tile = PrefillTile<DIMS, SPLIT>;
     const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
@@ -510,24 +512,24 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
     VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
     return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
                              Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SPLIT>, k_map, v_map, shape, heads,
-                             counters(stream));
+                             counters(stream), flags);
 }
 
 // Where tiles of half as many rows can all run at once, half of the keys each is less to wait for.
 template <class TQ, class TO, class TKV, int DIMS>
-vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
+vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
     if constexpr (DIMS <= 128) { // what they exchange finds no room beside larger tiles
         const int64_t tiles = shape_of(a, rows_per_group).tiles * a.batch * a.kv_heads;
-        if (tiles <= multiprocessors(stream)) return launch_prefill<TQ, TO, TKV, DIMS, true>(a, stream);
+        if (tiles <= multiprocessors(stream)) return launch_prefill<TQ, TO, TKV, DIMS, true>(a, stream, flags);
     }
-    return launch_prefill<TQ, TO, TKV, DIMS, false>(a, stream);
+    return launch_prefill<TQ, TO, TKV, DIMS, false>(a, stream, flags);
 }
 
 template <class TQ, class TKV, class TO = TQ>
-vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
-    if (a.dim <= 64) return launch_prefill<TQ, TO, TKV, 64>(a, stream);
-    if (a.dim <= 128) return launch_prefill<TQ, TO, TKV, 128>(a, stream);
-    return launch_prefill<TQ, TO, TKV, 256>(a, stream);
+vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
+    if (a.dim <= 64) return launch_prefill<TQ, TO, TKV, 64>(a, stream, flags);
+    if (a.dim <= 128) return launch_prefill<TQ, TO, TKV, 128>(a, stream, flags);
+    return launch_prefill<TQ, TO, TKV, 256>(a, stream, flags);
 }
 
 } // namespace
@@ -546,14 +548,14 @@ vb_status attention_prefill_sm90(const vb_attention_args &a, vb_stream *stream) 
     return VB_UNSUPPORTED;
 }
 
-vb_status attention_prefill_operand(const vb_attention_args &a, vb_stream *stream) {
+vb_status attention_prefill_operand(const vb_attention_args &a, unsigned *flags, vb_stream *stream) {
     if (!suits(a, stream) || a.type != VB_F32 || a.kv_type != VB_F16 || a.dim % 32 != 0) return VB_UNSUPPORTED;
-    return launch_prefill<float, half, Operand>(a, stream);
+    return launch_prefill<float, half, Operand>(a, stream, flags);
 }
 
 #else
 
-vb_status attention_prefill_operand(const vb_attention_args &, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status attention_prefill_operand(const vb_attention_args &, unsigned *, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status attention_prefill_sm90(const vb_attention_args &, vb_stream *) { return VB_UNSUPPORTED; }
 
 #endif

@@ -33,6 +33,18 @@ vb_status linear_row(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 // Packed weights, n = 1, capability 7.5 and up; VB_UNSUPPORTED where x does not fit in shared memory (linear_vector.cu).
 vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
+// The norm that reads a result next, and its memory: vibrant.h. None where norm or prepared is null.
+struct NextNorm {
+    const float *norm;
+    float *normed;
+    int *prepared;
+};
+
+// In the last words of that memory, whether rows that a layer's products pass on in F16 have exponents (HalfRows::uneven): what
+// attention_linear_add leaves for feed_forward, what that leaves for norm_qkv, and what is between its products.
+enum HalfFlag { attended_flag, layer_flag, gated_flag, half_flags };
+inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) { return (unsigned *)(normed + n * cols) - half_flags; }
+
 // The rows of x that linear_packed takes in one pass over the weights.
 constexpr int packed_batch = 32;
 
@@ -48,8 +60,10 @@ vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, floa
 // Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv, to q, k_new and v_new:
 // n up to 4096, all weights packed.
 vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
-// The same of x[n][cols] that the kernel before has left as the operand (linear_prefill.cuh), in place of args.x.
-vb_status linear_prefill_operand(const LinearArgs &args, const half *x, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
+// The same of x[n][cols] that the kernel before has left as the operand (linear_prefill.cuh), in place of args.x; all flags of
+// next.normed are 0.
+vb_status linear_prefill_operand(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type,
+                                 vb_stream *stream);
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream);
 // n above packed_batch, all weights packed, on Hopper; else VB_UNSUPPORTED.

@@ -4,14 +4,15 @@
 //
 // Weights go from global memory into registers, are dequantized there and are operand A at once (linear_prefill.cuh). x is
 // operand B: converted once a call, into the stream's workspace, to F16, each row scaled by a power of two so that nothing
-// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the two products of feed_forward h is F16 at once (HalfRows).
+// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the products of a layer rows are F16 at once where that is possible
+// (HalfRows).
 //
 //   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its columns
 //   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other: x of the next one is
 //            fetched while results are stored. Where whole units would leave multiprocessors idle at the end, the last ones
 //            are split, and the last block to come adds the sums of all, in the order of the columns. Where there are few
 //            units in all, the blocks of a cluster share each, and add their sums by way of shared memory
-//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x
+//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales the sums
 //   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 //   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 80 us,
@@ -32,11 +33,11 @@ constexpr int stage_depth = 128;
 // ---- x --------------------------------------------------------------------------------------------------------------------
 
 // x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
-// multiplied by norm[cols] here, and its 1 / rms goes into inverse. Both of `cleared` become 0, unless null.
+// multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0 (half_flags of them, or null).
 // HELD fours of a row stay in registers, where HELD is small those of the norm as well, read before the kernel before has ended.
 template <bool NORM, int HELD>
 __global__ void __launch_bounds__(256)
-    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *cleared0, unsigned *cleared1) {
+    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *flags) {
     __shared__ float2 parts[256 / 32];
     constexpr int step = 4 * 256;
     constexpr bool early = NORM && HELD <= 4;
@@ -50,10 +51,7 @@ __global__ void __launch_bounds__(256)
             weight[h] = norm && first + h * step < cols ? weight_at(first + h * step) : make_float4(1, 1, 1, 1);
     wait_for_previous_kernel();
     release_next_kernel();
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        if (cleared0) *cleared0 = 0;
-        if (cleared1) *cleared1 = 0;
-    }
+    if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
     float squares = 0, most = 0;
     const auto read = [&](int64_t k) { return *reinterpret_cast<const float4 *>(x + k); };
     const auto multiply = [](float4 &of, const float4 &by) { of.x *= by.x, of.y *= by.y, of.z *= by.z, of.w *= by.w; };
@@ -135,7 +133,7 @@ __global__ void __launch_bounds__(32 * prefill_warps)
     };
     __shared__ __align__(8) float inverses[unit_groups][mma_tokens];
     float *const inverse = inverses[group_of_thread()];
-    load_inverse<mma_tokens>(inverse, product, token0, 0);
+    load_inverse<mma_tokens>(inverse, product, token0, 0, false, threadIdx.x % group_threads, group_threads);
     float c[mma_tokens / 2] = {};
     int i = 0;
     fetch(0);
@@ -243,7 +241,7 @@ PrefillPlan plan_of(int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
 }
 
 vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
-                    unsigned *cleared0 = nullptr, unsigned *cleared1 = nullptr) {
+                    unsigned *flags = nullptr) {
     const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
@@ -252,7 +250,7 @@ vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int6
     *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, {}, 0};
     const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
                                      : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
-    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, cleared0, cleared1);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, flags);
 }
 
 // The same for x that is in F16 already.
@@ -271,14 +269,13 @@ vb_status take_rows(PrefillX *to, const HalfRows &rows, float eps, int64_t n, in
 }
 
 // Rows that products pass on, in memory for as many floats: n > packed_batch.
-HalfRows half_rows(float *memory, int64_t n, int64_t cols, bool squares) {
+HalfRows half_rows(float *memory, int64_t n, int64_t cols, unsigned *uneven, bool squares) {
     half *const x = (half *)memory;
     float *const sums = (float *)(x + n * cols);
-    uint8_t *const exponents = (uint8_t *)(sums + (squares ? cols / prefill_rows * half_stride(n) : 0));
-    return {x, exponents, (unsigned *)(exponents + cols / half_group * half_stride(n)), squares ? sums : nullptr};
+    return {x, (uint8_t *)(sums + (squares ? cols / prefill_rows * half_stride(n) : 0)), uneven, squares ? sums : nullptr};
 }
-HalfRows normed_rows(float *memory, int64_t n, int64_t cols) {
-    return cols % prefill_rows == 0 ? half_rows(memory, n, cols, true) : HalfRows();
+HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
+    return cols % prefill_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true) : HalfRows();
 }
 
 // For any type.
@@ -309,6 +306,7 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
     CUtensorMap map;
     const int cluster = plan.pair * larger(plan.cluster, 1);
     const unsigned blocks = (unsigned)(smaller(product.units, multiprocessors(stream) / cluster) * cluster);
+    product.same_tokens = plan.splits == 1 && blocks / cluster % plan.token_blocks == 0;
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, plan.tokens / plan.pair, stream));
     const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, blocks, wgmma_threads, shared, kernel, map, product); };
     return plan.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
@@ -320,18 +318,27 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
 #endif
 }
 
+// Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and says whether.
+void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, const PrefillPlan &plan) {
+    if (!next.norm || !next.prepared || plan.cluster == 0) return;
+    product->to = normed_rows(next.normed, n, product->matrices[0].rows, flag), product->to_norm = next.norm;
+    *next.prepared = product->to.x != nullptr;
+}
+
 // Of a.x, or of `operand` where it is not null.
 template <class Block>
-vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &extra, vb_stream *stream) {
+vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &extra, const NextNorm &next, vb_stream *stream) {
     const vb_weight w = {a.w, VB_Q4_K, VB_PACKED, a.rows, a.cols}; // its type is Block's
     for (int64_t first = 0; first < a.n; first += most_tokens) {
         const int64_t n = smaller(most_tokens, a.n - first), rows = ceil_div<int64_t>(a.rows, packed_rows) * packed_rows;
-        const int64_t partial = plan_of<Block>(n, rows, a.cols, stream).partial_bytes();
+        const PrefillPlan plan = plan_of<Block>(n, rows, a.cols, stream);
+        const int64_t partial = plan.partial_bytes();
         PrefillX x;
         VB_TRY(operand ? take_x(&x, operand + first * a.cols, n, a.cols, partial, stream)
                        : convert_x(&x, a.x + first * a.cols, extra, n, a.cols, partial, stream));
         Product product = {{matrix_of<Block>(w, a.y + first * a.rows, a.bias)}};
         product.add = extra.add ? extra.add + first * a.rows : nullptr;
+        if (n == a.n) prepare(&product, next, attended_flag, n, plan);
         VB_TRY((multiply<Block, false>(x, product, stream)));
     }
     return VB_OK;
@@ -345,16 +352,18 @@ vb_status prefill_swiglu(float *y, const HalfRows &to, const PrefillX &x, const 
     return multiply<Block, true>(x, product, stream);
 }
 
-vb_status prefill_swiglu(float *y, const HalfRows &to, const HalfRows &next, const float *x, const LinearExtra &norm, const vb_weight &gate,
-                         const vb_weight &up, int64_t n, vb_stream *stream) {
+// Of x, or of `from` where it has memory.
+vb_status prefill_swiglu(float *y, const HalfRows &to, const float *x, const HalfRows &from, const LinearExtra &norm, unsigned *flags,
+                         const vb_weight &gate, const vb_weight &up, int64_t n, vb_stream *stream) {
     if (n > most_tokens) return VB_UNSUPPORTED;
     const int64_t rows = 2 * ceil_div<int64_t>(gate.rows, packed_rows) * packed_rows;
     switch (gate.type) {
 #define X(type, Block)                                                                                                                  \
     case type: {                                                                                                                        \
+        const int64_t partial = plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes();                                       \
         PrefillX input;                                                                                                                 \
-        VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes(), stream,       \
-                         to.uneven, next.uneven));                                                                                      \
+        if (from.x) VB_TRY(take_rows(&input, from, norm.eps, n, gate.cols, partial, stream));                                           \
+        else VB_TRY(convert_x(&input, x, norm, n, gate.cols, partial, stream, flags));                                                  \
         return prefill_swiglu<Block>(y, to, input, gate, up, stream);                                                                   \
     }
         VB_PACKED_TYPES(X)
@@ -363,20 +372,15 @@ vb_status prefill_swiglu(float *y, const HalfRows &to, const HalfRows &next, con
     }
 }
 
-// sum = x + h W^T, and to `next` the same in F16 by the weights of a norm, where it has memory and the blocks have whole rows of results;
-// it says whether.
 template <class Block>
-vb_status prefill_down(const vb_feed_forward_args &a, const HalfRows &h, const HalfRows &next, vb_stream *stream) {
+vb_status prefill_down(const vb_feed_forward_args &a, const HalfRows &h, vb_stream *stream) {
     const vb_weight &w = a.down;
     const PrefillPlan plan = plan_of<Block>(a.n, ceil_div<int64_t>(w.rows, packed_rows) * packed_rows, w.cols, stream);
     PrefillX x;
     VB_TRY(take_rows(&x, h, 0, a.n, w.cols, plan.partial_bytes(), stream));
     Product product = {{matrix_of<Block>(w, a.sum, nullptr)}};
     product.add = a.x;
-    if (next.x && plan.cluster > 0) {
-        product.to = next, product.to_norm = a.next_norm;
-        *a.prepared = 1;
-    }
+    prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, plan);
     return multiply<Block, false>(x, product, stream);
 }
 
@@ -394,7 +398,7 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
         return multiply<V, false>(x, {{matrix_of<V>(a.wv, a.v_new, a.bv)}}, stream, true);
     };
     if (!same) partial = larger(partial, largest_partial(n, rows_of(a.wv), a.wq.cols, stream));
-    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, a.wq.cols), a.eps, n, a.wq.cols, partial, stream));
+    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, a.wq.cols, layer_flag), a.eps, n, a.wq.cols, partial, stream));
     else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, a.wq.cols, partial, stream));
     Product product = {{matrix_of<Block>(a.wq, a.q, a.bq), matrix_of<Block>(a.wk, a.k_new, a.bk)}};
     if (same) product.matrices[2] = matrix_of<Block>(a.wv, a.v_new, a.bv);
@@ -411,12 +415,13 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 } // namespace
 
 vb_status linear_prefill(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
-    return linear_prefill_operand(a, nullptr, extra, type, stream);
+    return linear_prefill_operand(a, nullptr, extra, {}, type, stream);
 }
 
-vb_status linear_prefill_operand(const LinearArgs &a, const half *x, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
+vb_status linear_prefill_operand(const LinearArgs &a, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type,
+                                 vb_stream *stream) {
     switch (type) {
-#define X(type, Block) case type: return prefill<Block>(a, x, extra, stream);
+#define X(type, Block) case type: return prefill<Block>(a, x, extra, next, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -437,16 +442,17 @@ vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
 
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream) {
-    return prefill_swiglu(out, {}, {}, x, norm, gate, up, n, stream);
+    return prefill_swiglu(out, {}, x, {}, norm, nullptr, gate, up, n, stream);
 }
 
 vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream) {
     if (!has_wgmma(stream) || a.gate.rows % half_group != 0) return VB_UNSUPPORTED;
-    const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, false);
-    const HalfRows next = a.next_norm && a.prepared ? normed_rows(a.normed, a.n, a.gate.cols) : HalfRows();
-    VB_TRY(prefill_swiglu(nullptr, h, next, a.x, {true, a.norm, a.eps, nullptr}, a.gate, a.up, a.n, stream));
+    unsigned *const flags = first_half_flag(a.normed, a.n, a.gate.cols);
+    const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, flags + gated_flag, false);
+    const HalfRows x = a.prepared ? normed_rows(a.normed, a.n, a.gate.cols, attended_flag) : HalfRows();
+    VB_TRY(prefill_swiglu(nullptr, h, a.x, x, {true, a.norm, a.eps, nullptr}, flags, a.gate, a.up, a.n, stream));
     switch (a.down.type) {
-#define X(type, Block) case type: return prefill_down<Block>(a, h, next, stream);
+#define X(type, Block) case type: return prefill_down<Block>(a, h, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -459,7 +465,7 @@ vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream)
 
 namespace vb {
 vb_status linear_prefill(const LinearArgs &, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
-vb_status linear_prefill_operand(const LinearArgs &, const half *, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status linear_prefill_operand(const LinearArgs &, const half *, const LinearExtra &, const NextNorm &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 } // namespace vb
 
 #endif

@@ -147,6 +147,7 @@ struct Product {
     unsigned *arrived = nullptr;    // a counter for each split unit, 0 between kernels
     int64_t n = 0;
     int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0; // units: `whole` ones, then `splits` for each of the others
+    bool same_tokens = false; // all units of a block are of the same rows of x
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
     int cluster = 0; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
@@ -197,11 +198,18 @@ constexpr int group_threads = 128, unit_groups = prefill_threads / group_threads
 VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
 VB_DEVICE void group_sync() { asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory"); }
 
-// 1 / scale of the unit's rows of x, read early by each group: at the end every load would have to be waited for. Followed by
-// group_sync before it is used.
+// The largest exponent of a row of x.
+VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
+    int most = 0;
+    for (int group = 0; group < cols / half_group; group++) most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
+    return most;
+}
+
+// 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited for.
 template <int TOKENS>
-VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int parts) {
-    for (int at = threadIdx.x % group_threads; at < TOKENS; at += group_threads) {
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread, int threads) {
+    const int parts = cols / prefill_rows;
+    for (int at = thread; at < TOKENS; at += threads) {
         const int64_t token = token0 + at;
         float scale = 1 / prefill_unit;
         if (token >= p.n) {
@@ -212,8 +220,9 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, in
             float sum = 0;
 #pragma unroll 8
             for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
-            scale /= sqrtf(sum / (float)(parts * prefill_rows) + p.eps);
+            scale /= sqrtf(sum / (float)cols + p.eps);
         }
+        if (uneven && token < p.n) scale *= power_of_two(row_exponent(p, token, cols));
         inverse[at] = scale;
     }
 }

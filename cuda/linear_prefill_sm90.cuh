@@ -4,6 +4,9 @@
 // 64 or 128 columns. The operands of a batch of instructions are made while the one before is at work. With SwiGLU a warp has eight
 // rows of gate and the same of up, in a lane's two rows, so that a lane has both sums of a result.
 //
+// Three more warps read what scales the sums. Where x has exponents (HalfRows), which is hardly ever, these also multiply what has been
+// fetched before it is used, so that a row has one exponent; the loop that multiplies knows nothing of it.
+//
 // The two groups of four warps multiply by the same x and finish their rows by themselves: results go through shared memory, so many
 // tokens at a time, and a warp writes whole lines.
 //
@@ -26,6 +29,7 @@ namespace vb {
 
 constexpr int wgmma_threads = prefill_threads + 128; // registers change hands by four warps
 constexpr int both_groups = unit_groups + 1;         // a barrier beside those of a group each
+constexpr int helpers = 96;                          // threads beside those that multiply and the warp that fetches
 
 // What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded to lie in
 // different banks.
@@ -39,8 +43,8 @@ struct WgmmaShape {
     static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
     static constexpr int batch = TOKENS == 256 ? 1 : TOKENS == 176 ? 2 : 4; // instructions
     static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
-    static constexpr int barriers = inverse + unit_groups * TOKENS * 4;
-    static constexpr int shared = barriers + 2 * stages * 8;
+    static constexpr int barriers = inverse + TOKENS * 4;
+    static constexpr int shared = barriers + (3 * stages + 2) * 8;
 };
 
 #ifdef VB_SM90A
@@ -90,22 +94,26 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + row) : make_float4(1, 1, 1, 1);
     constexpr int together = 4; // loads on the way
     for (int first = TOKENS * rank / p.cluster + warp; first < end; first += together * prefill_warps) {
-        float4 added[together] = {};
+        float4 added[together] = {}, sums_of[together] = {};
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
             if (p.add && whole && token < end) added[i] = *reinterpret_cast<const float4 *>(p.add + (token0 + token) * m.rows + row);
         }
+        for (int block = 0; block < p.cluster; block++)
+#pragma unroll
+            for (int i = 0; i < together; i++) {
+                const int token = first + i * prefill_warps;
+                if (token >= end) break;
+                const float *const at = sums + token * width + 4 * lane;
+                const float4 v = p.cluster > 1 ? sm90::load_remote(sm90::remote_address(at, block)) : *reinterpret_cast<const float4 *>(at);
+                sums_of[i].x += v.x, sums_of[i].y += v.y, sums_of[i].z += v.z, sums_of[i].w += v.w;
+            }
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
             if (token >= end) break;
-            float4 sum = {};
-            for (int block = 0; block < p.cluster; block++) {
-                const float *const at = sums + token * width + 4 * lane;
-                const float4 v = p.cluster > 1 ? sm90::load_remote(sm90::remote_address(at, block)) : *reinterpret_cast<const float4 *>(at);
-                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            }
+            const float4 &sum = sums_of[i];
             const float scale = inverse[token];
             const float4 y = {fmaf(sum.x, scale, bias.x + added[i].x), fmaf(sum.y, scale, bias.y + added[i].y),
                               fmaf(sum.z, scale, bias.z + added[i].z), fmaf(sum.w, scale, bias.w + added[i].w)};
@@ -343,20 +351,30 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
     }
 }
 
-// Sums of columns with the exponents of group `from`, as of columns with those of `to`; of none where it is negative.
-template <int TOKENS>
-VB_DEVICE void change_exponents(const Product &p, float (&c)[TOKENS / 2], int from, int to, int64_t token0) {
-    const int64_t stride = half_stride(p.n);
-    const int t = threadIdx.x % 4;
+// Multiplies rows of x in a stage, whose groups of columns from first_group on have exponents of their own, so that these are the
+// row's: that of row nth * helpers + thread in exponents[nth].
+template <int TOKENS, int ROWS>
+VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS], int thread) {
+    using S = WgmmaShape<TOKENS>;
+    static_assert(half_group == sm90::tile_width, "a box has one group of columns");
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++) {
-        const int64_t token = token0 + 8 * j + 2 * t;
-        if (token >= p.n) break;
-        const uint8_t *const at = p.from.exponents + token;
-        const uchar2 a = *reinterpret_cast<const uchar2 *>(at + from * stride);
-        const uchar2 b = to < 0 ? make_uchar2(0, 0) : *reinterpret_cast<const uchar2 *>(at + to * stride);
-        const float x = power_of_two(a.x - b.x), y = power_of_two(a.y - b.y);
-        c[4 * j] *= x, c[4 * j + 1] *= y, c[4 * j + 2] *= x, c[4 * j + 3] *= y;
+    for (int nth = 0; nth < ROWS; nth++) {
+        const int row = nth * helpers + thread;
+        if (row >= TOKENS || token0 + row >= p.n) break;
+#pragma unroll
+        for (int box = 0; box < S::boxes; box++) {
+            const int exponent = p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
+            if (exponent == 0) continue;
+            const __half2 factor = splat(power_of_two(larger(exponent, -30)));
+            uint4 *const at = reinterpret_cast<uint4 *>(stage + box * S::box_bytes + row * sm90::row_bytes);
+#pragma unroll 1
+            for (int i = 0; i < sm90::row_bytes / 16; i++) {
+                uint4 &v = at[(i + thread) % (sm90::row_bytes / 16)]; // in different banks
+                const uint4 old = v;
+                v = make_uint4(as_word(__hmul2(as_half2(old.x), factor)), as_word(__hmul2(as_half2(old.y), factor)),
+                               as_word(__hmul2(as_half2(old.z), factor)), as_word(__hmul2(as_half2(old.w), factor)));
+            }
+        }
     }
 }
 
@@ -369,7 +387,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     using P = Packed<Block>;
     using S = WgmmaShape<TOKENS>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    uint64_t *full = reinterpret_cast<uint64_t *>(shared + S::barriers), *empty = full + S::stages;
+    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages, *const raw = empty + S::stages;
+    uint64_t *const inverse_known = raw + S::stages, *const inverse_read = inverse_known + 1;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair, cluster = larger(pair, product.cluster);
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster, step = gridDim.x / cluster;
     constexpr int stages_a_tile = P::depth / S::columns, batches = S::columns / 16 / S::batch; // of a stage
@@ -393,7 +412,9 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     if (warp < prefill_warps) begin(Unit::of(product, first_unit, rank));
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&x);
-        for (int s = 0; s < S::stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps);
+        for (int s = 0; s < S::stages; s++)
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps), sm90::barrier_init(raw + s, 1);
+        sm90::barrier_init(inverse_known, helpers / 32), sm90::barrier_init(inverse_read, prefill_warps);
         sm90::barrier_init_fence();
     }
     if (pair > 1) sm90::cluster_sync();
@@ -406,25 +427,58 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     const auto advance = [&] {
         if (++stage == S::stages) stage = 0, phase ^= 1;
     };
-    if (warp >= prefill_warps) { // one of these fetches x
+    float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
+    // What a unit finds in `inverse` comes with every unit, or with the first one for all.
+    const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
+    const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
+    if (warp >= prefill_warps) {
         sm90::registers_shrink<24>();
-        if (warp == prefill_warps && lane == 0)
+        const bool uneven = product.from.x && *product.from.uneven; // hardly ever: then it goes on from raw to full once it is even
+        uint64_t *const fetched = uneven ? raw : full;
+        if (warp == prefill_warps && lane == 0) // fetches x
             for (int u = first_unit; u < product.units; u += step) {
                 const Unit unit = Unit::of(product, u, rank);
                 const int token = unit.tokens * TOKENS;
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(empty + stage, phase ^ 1);
-                    sm90::barrier_expect(full + stage, S::stage_bytes);
+                    sm90::barrier_expect(fetched + stage, S::stage_bytes);
 #pragma unroll
                     for (int box = 0; box < S::boxes; box++) {
                         uint8_t *const to = shared + stage * S::stage_bytes + box * S::box_bytes;
                         const int column = k * S::columns + box * sm90::tile_width;
                         if (pair > 1)
-                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column, token + rank * (TOKENS / 2), 3);
-                        else sm90::copy_box(to, &x, full + stage, column, token);
+                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, fetched + stage, column, token + rank * (TOKENS / 2), 3);
+                        else sm90::copy_box(to, &x, fetched + stage, column, token);
                     }
                 }
             }
+        if (warp > prefill_warps) { // prepare what scales the sums, and x where it is uneven
+            const int thread = threadIdx.x - prefill_threads - 32, cols = product.k_tiles * P::depth;
+            for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
+                const Unit unit = Unit::of(product, u, rank);
+                const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+                if (comes(u)) {
+                    sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
+                    load_inverse<TOKENS>(inverse, product, token0, cols, uneven, thread, helpers);
+                    __syncwarp();
+                    if (lane == 0) sm90::barrier_arrive(inverse_known);
+                }
+                if (!uneven) continue;
+                int exponents[ceil_div(TOKENS, helpers)];
+#pragma unroll
+                for (int i = 0; i < ceil_div(TOKENS, helpers); i++) {
+                    const int64_t token = token0 + i * helpers + thread;
+                    exponents[i] = token < product.n ? row_exponent(product, token, cols) : 0;
+                }
+                for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
+                    sm90::barrier_wait(raw + stage, phase);
+                    even_out<TOKENS>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents, thread);
+                    sm90::shared_writes_fence();
+                    sm90::group_sync(both_groups + 1, helpers);
+                    if (thread == 0) sm90::barrier_arrive(full + stage);
+                }
+            }
+        }
         __syncwarp();
         if (product.cluster > 1) sm90::cluster_sync(); // in store_lone
         if (cluster > 1) sm90::cluster_sync();
@@ -437,13 +491,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (lane < pair) sm90::barrier_arrive_remote(empty + at, pair > 1 ? lane : rank);
     };
     uint8_t *const staging = shared + S::staging + group * staging_bytes;
-    float *const inverse = reinterpret_cast<float *>(shared + S::inverse) + group * TOKENS;
-    const bool uneven = !SWIGLU && product.from.x && *product.from.uneven; // hardly ever
-    constexpr int groups_a_tile = P::depth / half_group, words_a_group = half_group / 16;
     for (int u = first_unit; u < product.units; u += step) {
         const Unit unit = Unit::of(product, u, rank);
-        const int64_t token0 = (int64_t)unit.tokens * TOKENS;
-        load_inverse<TOKENS>(inverse, product, token0, product.k_tiles * P::depth / prefill_rows);
         float c[TOKENS / 2] = {};
         uint32_t a[2][S::batch][4];
         for (int k = unit.k0; k < unit.k1; k++) {
@@ -456,14 +505,6 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 const uint64_t operand = sm90::describe(shared + stage * S::stage_bytes, 0);
 #pragma unroll
                 for (int b = 0; b < batches; b++) { // one at work while the next one is prepared
-                    if (const int word = (part * batches + b) * S::batch; !SWIGLU && word % words_a_group == 0 && uneven) {
-                        const int columns = k * groups_a_tile + word / words_a_group;
-                        if (columns > unit.k0 * groups_a_tile) {
-                            sm90::wgmma_wait<0>();
-                            sm90::settle(c);
-                            change_exponents<TOKENS>(product, c, columns - 1, columns, token0);
-                        }
-                    }
                     uint32_t(&now)[S::batch][4] = a[(part * batches + b) % 2];
 #pragma unroll
                     for (int j = 0; j < S::batch; j++) work.fragment(now[j], (part * batches + b) * S::batch + j);
@@ -483,21 +524,25 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         }
         sm90::wgmma_wait<0>();
         release(before());
-        if (uneven) change_exponents<TOKENS>(product, c, unit.k1 * groups_a_tile - 1, -1, token0);
         if (u + step < product.units) begin(Unit::of(product, u + step, rank));
-        group_sync();
+        if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));
         if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
                 store_lone<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(shared), rank);
                 break;
             }
-        if (!add_splits<TOKENS>(product, unit, c)) continue;
+        if (!add_splits<TOKENS>(product, unit, c)) {
+            if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
+            continue;
+        }
         if constexpr (SWIGLU) {
             combine_gate_and_up<TOKENS>(c, inverse);
             __shared__ unsigned largest[TOKENS];
             if (product.to.x) store_gated<TOKENS>(product, unit, c, staging, largest);
             else store_swiglu_rows<TOKENS>(product, unit, c, reinterpret_cast<float *>(staging));
         } else store_sums_staged<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(staging));
+        __syncwarp();
+        if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
         group_sync(); // all have read what the next unit replaces
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums

@@ -4,8 +4,8 @@ import "github.com/vibrant-ml/vibrant/internal/kernel"
 
 // The fused operations: a transformer's layer is NormQKV, AttentionLinearAddInto, FeedForward. For a single token with packed
 // weights, where starting kernels and passing rows between them is what costs, a GPU runs the first as one kernel and the others
-// as two; else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards, but for what
-// FeedForward prepares.
+// as two; else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards, but for what one
+// may prepare for the next one.
 
 // scratch checks memory that an operation may use for n rows.
 func scratch(op, name string, t *Tensor, rows, cols int) {
@@ -79,6 +79,9 @@ type FFN struct {
 	// NextNorm is the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none.
 	NextNorm *Tensor
 
+	// Prepared is what AttentionLinearAddInto reported whose result is x and whose next norm is Norm, where nothing else has used
+	// Normed since.
+	Prepared       bool
 	Normed         *Tensor // scratch of x's shape
 	Gated, Product *Tensor // scratch (rows of x, inner)
 }
@@ -105,20 +108,22 @@ func FeedForward(dst, x *Tensor, a FFN) (prepared bool) {
 	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down, &a.NextNorm} {
 		*w = (*w).on(op, s)
 	}
-	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
+	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps, Prepared: a.Prepared}
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
 		args.NextNorm = p[9]
 		return s.FeedForward(&args)
 	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm)
-	return args.Prepared
+	return args.NextPrepared && a.Normed.Device() == dst.Device()
 }
 
 // AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
 // q is F32 (batch, seq, heads, dim), w (hidden, heads * dim). attended is scratch of q's shape, product of dst's: between them a GPU
-// passes a prompt's rows on in 16 bits where the cache is F16 and w is packed.
-func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product *Tensor) {
+// passes a prompt's rows on in 16 bits where the cache is F16 and w is packed. nextNorm is the norm of the FeedForward that reads the
+// result next, with the same scratch normed; both nil for none. It reports whether normed holds what FeedForward needs of the
+// result: see FFN.Prepared.
+func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) (prepared bool) {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
 	n, cols := args.Batch*args.Seq, args.Heads*args.Dim
@@ -127,12 +132,18 @@ func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 	}
 	checkLinear(q.Reshape(n, cols), w, bias)
 	checkSum(op, dst, a, product, n, w.shape[0])
+	if nextNorm != nil {
+		checkNorm(op, dst, nextNorm)
+		scratch(op, "normed", normed, n, w.shape[0])
+	}
 	s := dst.Stream()
-	w, bias = w.on(op, s), bias.on(op, s)
-	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
+	w, bias, nextNorm = w.on(op, s), bias.on(op, s), nextNorm.on(op, s)
+	exec(op, s, 1, func(s kernel.Stream, p pointers) (err error) {
 		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
-		return s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2])
-	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias)
+		prepared, err = s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2], p[11], p[12])
+		return err
+	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed)
+	return prepared && normed.Device() == dst.Device()
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.

@@ -127,12 +127,7 @@ func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
 func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.DType) bool {
 	const heads, kvHeads, dim, inner, eps = 4, 2, 64, 512, 1e-6
 	g := optable.NewGenerator(uint64(n))
-	x := g.Normal(tensor.F32, n, cols).Values
-	for i := 0; i < n; i += 3 {
-		for j := range 8 {
-			x[i*cols+70+j] *= 1e6
-		}
-	}
+	x := rowsBeyondF16(g, n, cols)
 	p := promptProduct{T: t, device: d, n: n, cols: cols}
 	weight := func(dtype tensor.DType, rows, cols int) *tensor.Tensor {
 		return p.on(g.Weight(dtype, rows, cols), rows, cols)
@@ -161,18 +156,93 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	}
 	got, want := run(prepared, ffn.Normed), run(false, p.scratch(cols))
 	for which := range want {
-		for at := 0; at < len(want[which]); at += dim { // a head of a row
-			size, off := 0.0, 0.0
-			for i, w := range want[which][at:][:dim] {
-				difference := float64(got[which][at+i]) - float64(w)
-				size, off = size+float64(w)*float64(w), off+difference*difference
-			}
-			if !(off <= size*0.003*0.003) { // both round x and W to 11 bits
-				t.Fatalf("%v %dx%d: %c[%d] is off by %.3g", values, n, cols, "qkv"[which], at/dim, math.Sqrt(off/size))
-			}
-		}
+		sameRows(t, fmt.Sprintf("%v %dx%d: %c", values, n, cols, "qkv"[which]), got[which], want[which], dim) // a head of a row
 	}
 	return prepared
+}
+
+// sameRows compares products by row; both round x and W to 11 bits.
+func sameRows(t *testing.T, name string, got, want []float32, cols int) {
+	for at := 0; at < len(want); at += cols {
+		size, off := 0.0, 0.0
+		for i, w := range want[at:][:cols] {
+			difference := float64(got[at+i]) - float64(w)
+			size, off = size+float64(w)*float64(w), off+difference*difference
+		}
+		if !(off <= size*0.003*0.003) {
+			t.Fatalf("%s[%d] is off by %.3g", name, at/cols, math.Sqrt(off/size))
+		}
+	}
+}
+
+// TestFeedForwardReadsWhatAttentionPrepared compares the result on rows that AttentionLinearAddInto prepared with that on the same rows
+// as floats, what is added to both left out.
+func TestFeedForwardReadsWhatAttentionPrepared(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		ns, sizes := []int{64, 200, 512, 700}, []int{512, 2048}
+		if d.Info().ID == "cpu" || b.Name() == "fake" {
+			ns, sizes = []int{33}, []int{256}
+		}
+		prepared := 0
+		for _, n := range ns {
+			for _, cols := range sizes {
+				for _, beyond := range []bool{false, true} {
+					if feedForwardOfPrepared(t, d, n, cols, beyond) {
+						prepared++
+					}
+				}
+			}
+		}
+		if info := d.Info(); info.Backend == "cuda" && info.ComputeMajor == 9 && prepared == 0 {
+			t.Error("nothing was prepared")
+		}
+	})
+}
+
+func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool) bool {
+	const heads, kvHeads, dim, inner = 8, 2, 64, 1024
+	g := optable.NewGenerator(uint64(n))
+	x := g.Normal(tensor.F32, n, cols).Values
+	if beyond {
+		x = rowsBeyondF16(g, n, cols)
+	}
+	p := promptProduct{T: t, device: d, n: n, cols: cols}
+	weight := func(rows, cols int) *tensor.Tensor { return p.on(g.Weight(tensor.Q4_K, rows, cols), rows, cols) }
+	norm, y, normed := p.on(g.Offset(1, tensor.F32, cols), cols), p.scratch(cols), p.scratch(cols)
+	cache := func() *tensor.Tensor { return p.on(g.Cache(tensor.F16, 1, kvHeads, n, dim), 1, kvHeads, n, dim) }
+	prepared := tensor.AttentionLinearAddInto(y, p.on(optable.Floats(x, n, cols), n, cols), p.on(g.Normal(tensor.F32, 1, n, heads, dim), 1, n, heads, dim),
+		cache(), cache(), tensor.AttentionOptions{Causal: true, KVLen: n}, weight(cols, heads*dim), nil,
+		p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(cols), norm, normed)
+	ffn := tensor.FFN{
+		Norm: norm, Gate: weight(inner, cols), Up: weight(inner, cols), Down: weight(cols, inner), Eps: 1e-6,
+		Gated: p.scratch(inner), Product: p.scratch(inner),
+	}
+	rows := y.Float32s()
+	run := func(prepared bool, normed *tensor.Tensor) []float32 {
+		sum := p.scratch(cols)
+		ffn.Prepared, ffn.Normed = prepared, normed
+		tensor.FeedForward(sum, y, ffn)
+		out := sum.Float32s()
+		for i := range out {
+			if out[i] -= rows[i]; math.Abs(float64(rows[i])) > 1000 {
+				out[i] = 0 // the sum has lost digits
+			}
+		}
+		return out
+	}
+	sameRows(t, fmt.Sprintf("%dx%d", n, cols), run(prepared, normed), run(false, p.scratch(cols)), cols)
+	return prepared
+}
+
+// rowsBeyondF16 returns rows of which every third is far beyond what 16-bit floats reach in some columns.
+func rowsBeyondF16(g *optable.Generator, n, cols int) []float64 {
+	x := g.Normal(tensor.F32, n, cols).Values
+	for i := 0; i < n; i += 3 {
+		for j := range 8 {
+			x[i*cols+70+j] *= 1e6
+		}
+	}
+	return x
 }
 
 type promptProduct struct {

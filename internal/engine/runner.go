@@ -13,9 +13,15 @@ import (
 // ErrContextFull says that a prompt has more tokens than the context, or that no other token fits.
 var ErrContextFull = errors.New("the prompt does not fit into the context")
 
-// DefaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few
-// enough that cancelling is prompt and the workspace small.
-const DefaultChunk = 512
+// defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
+// that cancelling is prompt and the workspace small (0.13 MB a token for 3 billion parameters). GPUs of compute capability 9,
+// which have 80 GB and more, are a quarter faster with 2048 than with 512.
+func defaultChunk(d *gpu.Device) int {
+	if d.Info().ComputeMajor == 9 {
+		return 2048
+	}
+	return 512
+}
 
 // runner is what a Session and a Batch have in common: a stream, a cache, a workspace, and passes over prompts.
 type runner struct {
@@ -46,7 +52,7 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		return fmt.Errorf("engine: context of %d tokens: want 1 to %d", o.Context, m.MaxContext())
 	}
 	if o.Chunk == 0 {
-		o.Chunk = DefaultChunk
+		o.Chunk = defaultChunk(m.Device())
 	}
 	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
 	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory

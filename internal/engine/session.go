@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Context   int          // tokens that the cache holds
 	KVType    tensor.DType // of the cache: F16, F32 or Q8_0
-	Chunk     int          // tokens of a prompt computed at once, 0 for DefaultChunk
+	Chunk     int          // tokens of a prompt computed at once, 0 for 2048 on Hopper GPUs, else 512
 	LogitRows int          // rows of logits computed at once by Session.Logits, 0 for 1
 }
 
@@ -66,7 +66,7 @@ func New(m *model.Model, o Options) (*Session, error) {
 // SessionBytes predicts the memory of a session on a device: its cache, and everything else.
 func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace int64) {
 	if o.Chunk == 0 {
-		o.Chunk = DefaultChunk
+		o.Chunk = defaultChunk(d)
 	}
 	workspace = c.WorkspaceBytes(min(o.Chunk, o.Context), min(max(o.LogitRows, 1), o.Context))
 	if o.KVType.Quantized() && !d.Info().HostMemory {

@@ -307,12 +307,17 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	return o.launch(func() error { return s.kernels.FeedForward(&a) })
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product kernel.Ptr) error {
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	o, rows := s.op("AttentionLinearAdd"), size(f32, attention.Batch, attention.Seq, w.Rows)
 	args := o.attention(*attention)
 	sum, a, product = o.at(sum, rows), o.at(a, rows), o.at(product, rows)
 	w, bias = o.weight(w), o.optional(bias, size(f32, w.Rows))
-	return o.launch(func() error { return s.kernels.AttentionLinearAdd(sum, a, &args, w, bias, product) })
+	nextNorm, normed = o.optional(nextNorm, size(f32, w.Rows)), o.optional(normed, rows)
+	err = o.launch(func() error {
+		_, err := s.kernels.AttentionLinearAdd(sum, a, &args, w, bias, product, nextNorm, normed)
+		return err
+	})
+	return false, err
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

@@ -173,7 +173,8 @@ type FeedForwardArgs struct {
 	NextNorm               Ptr
 	N                      int
 	Eps                    float32
-	Prepared               bool // set by the operation
+	Prepared               bool
+	NextPrepared           bool // set by the operation
 }
 
 // NormQKVArgs are the arguments of NormQKV: see vb_norm_qkv_args.
@@ -225,5 +226,5 @@ type Kernels interface {
 	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
 	FeedForward(a *FeedForwardArgs) error
 	NormQKV(a *NormQKVArgs) error
-	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product Ptr) error
+	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
 }

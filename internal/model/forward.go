@@ -48,11 +48,12 @@ func (m *Model) layer(a *activations, l, next *layer, prepared bool, k, v *tenso
 		Cos: m.cos, Sin: m.sin, Mode: m.RoPE.Mode, Eps: m.Epsilon, Positions: b.Positions, Sequences: b.Sequences,
 		Prepared: prepared, Normed: a.norm, KNew: a.k, VNew: a.v,
 	})
-	tensor.AttentionLinearAddInto(a.x, a.x, b.heads(a.qHeads), k, v, tensor.AttentionOptions{
+	attended := tensor.AttentionLinearAddInto(a.x, a.x, b.heads(a.qHeads), k, v, tensor.AttentionOptions{
 		Causal: true, Positions: b.Positions, Sequences: b.Sequences, KVLen: b.KVLen, Window: m.Window, Settled: true,
-	}, l.output, l.outputBias, b.heads(a.attendedHeads), a.out)
+	}, l.output, l.outputBias, b.heads(a.attendedHeads), a.out, l.ffnNorm, a.norm)
 	return tensor.FeedForward(a.x, a.x, tensor.FFN{
-		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon, NextNorm: nextNorm, Normed: a.norm, Gated: a.gate, Product: a.up,
+		Norm: l.ffnNorm, Gate: l.gate, Up: l.up, Down: l.down, Eps: m.Epsilon,
+		NextNorm: nextNorm, Prepared: attended, Normed: a.norm, Gated: a.gate, Product: a.up,
 	})
 }
 

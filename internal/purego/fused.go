@@ -83,27 +83,27 @@ func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod kernel.Ptr) error {
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	const op = "attention_linear_add"
 	q := attention
 	n, err := volume(op, q.Batch, q.Seq)
 	if err != nil {
-		return err
+		return false, err
 	}
 	row, err := volume(op, q.Heads, q.Dim)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if w.Cols != row {
-		return fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, row, kernel.ErrInvalid)
+		return false, fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, row, kernel.ErrInvalid)
 	}
 	if size, err := product(op, w, n); size == 0 || err != nil {
-		return err
+		return false, err
 	}
 	if row > 0 && (q.Type != kernel.F32 || q.QHeadStride != q.Dim || q.QRowStride != row || q.QBatchStride != q.Seq*row) {
-		return fmt.Errorf("%s: queries have gaps, or are not F32: %w", op, kernel.ErrInvalid)
+		return false, fmt.Errorf("%s: queries have gaps, or are not F32: %w", op, kernel.ErrInvalid)
 	}
-	return sequence(
+	return false, sequence(
 		func() error { return s.Attention(q) },
 		func() error { return s.LinearAdd(sum, a, q.Out, w, bias, prod, n) })
 }

@@ -39,7 +39,8 @@ func testErrors(h *harness) {
 	attentionAdd := func(cols int, edit func(a *kernel.AttentionArgs)) error {
 		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 8, KVCapacity: 4, KVLen: 4, Scale: 1}
 		edit(&a)
-		return s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, p)
+		_, err := s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, p, nil, nil)
+		return err
 	}
 	qkv := func(edit func(*kernel.NormQKVArgs)) error {
 		a := kernel.NormQKVArgs{Q: p, K: p, V: p, X: p, WQ: weight(f32, 8, 2), WK: weight(f32, 4, 2), WV: weight(f32, 4, 2), Cos: p, Sin: p, Positions: position,
