@@ -57,8 +57,8 @@ vb_status packed_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
 vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight &gate, const vb_weight &up,
                              int64_t n, vb_stream *stream);
 
-// Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv, to q, k_new and v_new:
-// n up to 4096, all weights packed.
+// Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv: n up to 4096, all weights
+// packed.
 vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 // The same of x[n][cols] that the kernel before has left as the operand (linear_prefill.cuh), in place of args.x; all flags of
 // next.normed are 0.
@@ -68,7 +68,8 @@ vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &nor
                               vb_stream *stream);
 // n above packed_batch, all weights packed, on Hopper; else VB_UNSUPPORTED.
 vb_status prefill_feed_forward(const vb_feed_forward_args &args, vb_stream *stream);
-vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
+// *placed becomes whether that is all of norm_qkv, or the products are in q, k_new and v_new.
+vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, bool *placed, vb_stream *stream);
 
 // The one of these that is fastest for n (linear.cu).
 vb_status linear_of_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);

@@ -174,21 +174,26 @@ constexpr int64_t most_tokens = 4096; // in one go: bounds the workspace (two by
 // How a product is cut up: rows of x a unit; blocks at neighbouring rows of W; blocks that share the columns of a unit; whole units,
 // and splits of each of the others.
 struct PrefillPlan {
-    int tokens, pair, cluster, row_blocks, token_blocks, whole, splits;
+    int tokens, pair, cluster, row_blocks, token_blocks, whole, splits, multiprocessors;
+    double time; // in units of 0.9 us
 
+    // Multiprocessors that have work; all blocks of a cluster plan are there at once.
+    int blocks() const {
+        const int together = pair * larger(cluster, 1);
+        return smaller(units(), multiprocessors / together) * together;
+    }
     int units() const { return whole + (row_blocks * token_blocks - whole) * splits; }
     int64_t partial_bytes() const {
         return splits > 1 ? (int64_t)(row_blocks * token_blocks - whole) * pair * splits * prefill_rows * tokens * 4 : 0;
     }
 };
 
-// Costs in units of 0.9 us, which 128 columns of 128 tokens take on an H200. Measured there as well: four and eight blocks at the columns
+// A unit of time is what 128 columns of 128 tokens take on an H200. Measured there as well: four and eight blocks at the columns
 // of a unit, where they do not all run at once, cost a second wave.
-PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles, bool swiglu, bool wide, int multiprocessors) {
+PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles, bool swiglu, bool wide, int multiprocessors, int most_cluster = 4) {
     PrefillPlan best = {};
-    double least = 0;
-    const auto consider = [&](const PrefillPlan &plan, double time) {
-        if (least == 0 || time < least) best = plan, least = time;
+    const auto consider = [&](const PrefillPlan &plan) {
+        if (best.time == 0 || plan.time < best.time) best = plan;
     };
     const struct {
         int tokens, pair;
@@ -197,6 +202,7 @@ PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles,
     for (const auto &shape : shapes) {
         const int tokens = shape.tokens, pair = shape.pair, places = multiprocessors / pair;
         if (!wide && tokens > 64) break;
+        if (pair > most_cluster) continue;
         const int row_blocks = (int)ceil_div<int64_t>(rows, prefill_rows * pair), token_blocks = (int)ceil_div<int64_t>(n, tokens);
         const int blocks = row_blocks * token_blocks, rest = blocks % places;
         const double all = (double)cols / 128 * shape.columns, end = shape.end - swiglu;
@@ -205,12 +211,12 @@ PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles,
         for (int splits = 1; splits <= most_splits; splits++) {
             if (splits > 1 && rest * pair * unit_groups > workspace_counters) break;
             const double add = splits == 1 ? 0 : tokens == 64 ? 2 + 0.25 * splits : splits == 2 ? 5 : (8 + 0.5 * splits) * tokens / 128;
-            consider({tokens, pair, 0, row_blocks, token_blocks, splits > 1 ? blocks - rest : blocks, splits},
-                     blocks / places * (all + end) + ceil_div(rest * splits, places) * (share(splits) + add));
+            consider({tokens, pair, 0, row_blocks, token_blocks, splits > 1 ? blocks - rest : blocks, splits, multiprocessors,
+                      blocks / places * (all + end) + ceil_div(rest * splits, places) * (share(splits) + add)});
         }
-        for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= smaller<int64_t>(4, k_tiles); cluster *= 2)
-            if (blocks <= clusters_at_once(cluster, multiprocessors))
-                consider({tokens, 1, cluster, row_blocks, token_blocks, blocks, 1}, share(cluster) + cluster / 2 - 1);
+        for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= smaller<int64_t>(most_cluster, k_tiles); cluster *= 2)
+            if (blocks <= smaller(clusters_at_once(cluster, multiprocessors), places / cluster))
+                consider({tokens, 1, cluster, row_blocks, token_blocks, blocks, 1, multiprocessors, share(cluster) + cluster / 2 - 1});
     }
     return best;
 }
@@ -232,6 +238,16 @@ bool has_wgmma(vb_stream *stream) {
     (void)stream;
     return false;
 #endif
+}
+
+// Columns of a tile, 0 for a type that is not packed.
+int depth_of(vb_dtype type) {
+    switch (type) {
+#define X(type, Block) case type: return Packed<Block>::depth;
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return 0;
+    }
 }
 
 // `rows` of whole tiles, of all matrices.
@@ -278,12 +294,6 @@ HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
     return cols % prefill_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true) : HalfRows();
 }
 
-// For any type.
-int64_t largest_partial(int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
-    return larger(plan_of<vb_block_q4_k>(n, rows, cols, stream).partial_bytes(),
-                  plan_of<vb_block_q8_0>(n, rows, cols, stream).partial_bytes());
-}
-
 template <class Block>
 Matrix matrix_of(const vb_weight &w, float *y, const float *bias) {
     return {(const uint8_t *)w.data, y, bias, w.rows, (int)ceil_div<int64_t>(w.rows, packed_rows)};
@@ -292,12 +302,10 @@ Matrix matrix_of(const vb_weight &w, float *y, const float *bias) {
 // The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and this one needs
 // no sums of splits.
 template <class Block, bool SWIGLU>
-vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool beside = false) {
+vb_status multiply(const PrefillX &x, Product product, const PrefillPlan &plan, vb_stream *stream, bool beside = false) {
     using P = Packed<Block>;
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
     product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
-    const int64_t rows = (int64_t)product.tile_rows * P::rows;
-    const PrefillPlan plan = plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream);
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = plan.token_blocks, product.whole = plan.whole;
     product.splits = plan.splits, product.units = plan.units(), product.cluster = plan.cluster, product.pair = plan.pair;
     product.beside = beside && plan.splits == 1;
@@ -305,10 +313,9 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
 #ifdef VB_WITH_SM90
     CUtensorMap map;
     const int cluster = plan.pair * larger(plan.cluster, 1);
-    const unsigned blocks = (unsigned)(smaller(product.units, multiprocessors(stream) / cluster) * cluster);
-    product.same_tokens = plan.splits == 1 && blocks / cluster % plan.token_blocks == 0;
+    product.same_tokens = plan.splits == 1 && plan.blocks() / cluster % plan.token_blocks == 0;
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, plan.tokens / plan.pair, stream));
-    const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, blocks, wgmma_threads, shared, kernel, map, product); };
+    const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, (unsigned)plan.blocks(), wgmma_threads, shared, kernel, map, product); };
     return plan.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
            : plan.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)
            : plan.tokens == 176 ? run(WgmmaShape<176>::shared, wgmma_kernel<Block, 176, SWIGLU>)
@@ -316,6 +323,22 @@ vb_status multiply(const PrefillX &x, Product product, vb_stream *stream, bool b
 #else
     return VB_UNSUPPORTED;
 #endif
+}
+
+template <class Block, bool SWIGLU>
+vb_status multiply(const PrefillX &x, const Product &product, vb_stream *stream) {
+    int64_t rows = 0;
+    for (const Matrix &m : product.matrices) rows += (int64_t)m.tile_rows * packed_rows;
+    return multiply<Block, SWIGLU>(x, product, plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream), stream);
+}
+
+vb_status multiply(vb_dtype type, const PrefillX &x, const Product &product, const PrefillPlan &plan, vb_stream *stream, bool beside = false) {
+    switch (type) {
+#define X(type, Block) case type: return multiply<Block, false>(x, product, plan, stream, beside);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
 }
 
 // Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and says whether.
@@ -384,32 +407,64 @@ vb_status prefill_down(const vb_feed_forward_args &a, const HalfRows &h, vb_stre
     return multiply<Block, false>(x, product, stream);
 }
 
-// Queries, new keys and new values; those of another type than the queries' come from a second product.
-template <class Block>
-vb_status prefill_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
+// Whether a product may rotate the heads and write the cache (linear_prefill_heads.cuh).
+bool places_heads(const vb_norm_qkv_args &a) {
+    return !a.q_norm && 2 * a.half == a.dim && (a.dim == 64 || a.dim == 128) && (a.kv_type == VB_F16 || a.kv_type == VB_F32) && a.table_rows > 0 &&
+           a.table_rows <= INT32_MAX && aligned16(a.q, a.cos, a.sin) && aligned16((const char *)a.k, (const char *)a.v);
+}
+
+// How the rows of q and k, and of v where it is of another type, are cut up: one after the other, each on all multiprocessors, or, where
+// that is faster, at the same time, each on its part of them. Clusters of the second find room where those of the first are no
+// smaller: blocks without clusters leave every other multiprocessor of many pairs.
+struct QKVPlan {
+    PrefillPlan qk, v;
+};
+
+QKVPlan plan_qkv(const vb_norm_qkv_args &a, int64_t qk_rows, int64_t v_rows, vb_stream *stream) {
     const int64_t n = a.batch * a.seq;
-    const bool same = a.wv.type == a.wq.type;
-    const auto rows_of = [](const vb_weight &w) { return ceil_div<int64_t>(w.rows, packed_rows) * packed_rows; };
-    const int64_t rows = rows_of(a.wq) + rows_of(a.wk) + (same ? rows_of(a.wv) : 0);
-    int64_t partial = plan_of<Block>(n, rows, a.wq.cols, stream).partial_bytes();
-    PrefillX x;
-    const auto values = [&](auto block) {
-        using V = decltype(block);
-        return multiply<V, false>(x, {{matrix_of<V>(a.wv, a.v_new, a.bv)}}, stream, true);
+    const int all = multiprocessors(stream);
+    const bool wide = has_wgmma(stream);
+    const auto plan = [&](const vb_weight &w, int64_t rows, int on, int most_cluster) {
+        return plan_prefill(n, rows, w.cols, w.cols / depth_of(w.type), false, wide, on, most_cluster);
     };
-    if (!same) partial = larger(partial, largest_partial(n, rows_of(a.wv), a.wq.cols, stream));
-    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, a.wq.cols, layer_flag), a.eps, n, a.wq.cols, partial, stream));
-    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, a.wq.cols, partial, stream));
-    Product product = {{matrix_of<Block>(a.wq, a.q, a.bq), matrix_of<Block>(a.wk, a.k_new, a.bk)}};
-    if (same) product.matrices[2] = matrix_of<Block>(a.wv, a.v_new, a.bv);
-    VB_TRY((multiply<Block, false>(x, product, stream)));
-    if (same) return VB_OK;
-    switch (a.wv.type) {
-#define X(type, V) case type: return values(V());
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
+    QKVPlan best = {plan(a.wq, qk_rows, all, 4), {}};
+    if (v_rows == 0) return best;
+    best.v = plan(a.wv, v_rows, all, 4);
+    constexpr double later = 2; // v begins
+    double least = best.qk.time + best.v.time;
+    for (int on = all - 8; wide && on >= all / 2; on -= 8) {
+        const PrefillPlan qk = plan(a.wq, qk_rows, on, 4);
+        const QKVPlan both = {qk, plan(a.wv, v_rows, all - qk.blocks(), qk.pair * larger(qk.cluster, 1))};
+        const double time = larger(both.qk.time, both.v.time + later);
+        if (both.v.splits == 1 && time < least) best = both, least = time;
     }
+    return best;
+}
+
+// Queries, keys and values, which the products rotate and write to the cache, or leave in a.q, a.k_new and a.v_new: *placed says which.
+vb_status prefill_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream) {
+    const int64_t n = a.batch * a.seq, cols = a.wq.cols;
+    const auto rows_of = [](const vb_weight &w) { return ceil_div<int64_t>(w.rows, packed_rows) * packed_rows; };
+    const bool same = a.wv.type == a.wq.type;
+    const QKVPlan plan = plan_qkv(a, rows_of(a.wq) + rows_of(a.wk) + (same ? rows_of(a.wv) : 0), same ? 0 : rows_of(a.wv), stream);
+    const bool place = plan.qk.cluster > 0 && (same || plan.v.cluster > 0) && places_heads(a);
+    *placed = place;
+    const auto matrix = [&](const vb_weight &w, float *y, const float *bias, void *cache, bool rotated) {
+        return Matrix{(const uint8_t *)w.data, y, bias, w.rows, (int)(rows_of(w) / packed_rows), place ? cache : nullptr, place && rotated};
+    };
+    Product product = {{matrix(a.wq, a.q, a.bq, nullptr, true), matrix(a.wk, a.k_new, a.bk, a.k, true)}};
+    Product values = {{matrix(a.wv, a.v_new, a.bv, a.v, false)}};
+    if (place)
+        product.heads = {a.cos, a.sin, a.positions, a.sequences, a.capacity, (int)a.seq, (int)a.kv_heads, (int)a.table_rows, (int)a.half,
+                         a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16};
+    values.heads = product.heads;
+    if (same) product.matrices[2] = values.matrices[0];
+    const int64_t partial = larger(plan.qk.partial_bytes(), plan.v.partial_bytes());
+    PrefillX x;
+    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, cols, layer_flag), a.eps, n, cols, partial, stream));
+    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, cols, partial, stream));
+    VB_TRY(multiply(a.wq.type, x, product, plan.qk, stream));
+    return same ? VB_OK : multiply(a.wv.type, x, values, plan.v, stream, true);
 }
 
 } // namespace
@@ -428,16 +483,9 @@ vb_status linear_prefill_operand(const LinearArgs &a, const half *x, const Linea
     }
 }
 
-vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
-    if (a.batch * a.seq > most_tokens || a.wk.type != a.wq.type) return VB_UNSUPPORTED;
-    vb_status status = VB_UNSUPPORTED;
-    switch (a.wq.type) {
-#define X(type, Block) case type: status = prefill_qkv<Block>(a, stream); break;
-        VB_PACKED_TYPES(X)
-#undef X
-    default: break;
-    }
-    return status;
+vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream) {
+    if (a.batch * a.seq > most_tokens || a.wk.type != a.wq.type || depth_of(a.wq.type) == 0 || depth_of(a.wv.type) == 0) return VB_UNSUPPORTED;
+    return prefill_qkv(a, placed, stream);
 }
 
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,

@@ -10,6 +10,7 @@
 #ifndef VB_LINEAR_PREFILL_CUH
 #define VB_LINEAR_PREFILL_CUH
 
+#include "linear_prefill_heads.cuh"
 #include "packed.cuh"
 #include "tensor_core.cuh"
 
@@ -111,6 +112,8 @@ struct Matrix {
     const float *bias; // [rows] or null
     int64_t rows;
     int tile_rows;
+    void *cache = nullptr; // where rows go instead of y, and whether they are rotated: where the product places heads
+    bool rotated = false;
 };
 
 // Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
@@ -151,6 +154,7 @@ struct Product {
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
     int cluster = 0; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
+    Heads heads = {}; // where cluster > 0
 
     // Which matrix a row of tiles belongs to; tile_row becomes the one there.
     template <bool SWIGLU>

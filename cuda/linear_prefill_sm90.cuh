@@ -43,7 +43,7 @@ struct WgmmaShape {
     static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
     static constexpr int batch = TOKENS == 256 ? 1 : TOKENS == 176 ? 2 : 4; // instructions
     static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
-    static constexpr int barriers = inverse + TOKENS * 4;
+    static constexpr int places = inverse + TOKENS * 4, barriers = places + TOKENS * 8;
     static constexpr int shared = barriers + (3 * stages + 2) * 8;
 };
 
@@ -66,23 +66,131 @@ VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, c
     if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
 }
 
+// Calls add(i, load) for i < COUNT of each block of a cluster in its order, where load(address, T()) reads what that block has in
+// shared memory: COUNT loads are on the way, as one after the other would be waited for.
+template <int COUNT, class F>
+VB_DEVICE void add_sums(const Product &p, const F &add) {
+    if (p.cluster == 1) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) add(i, [](const float *at, auto like) { return *reinterpret_cast<const decltype(like) *>(at); });
+        return;
+    }
+    for (int block = 0; block < p.cluster; block++) {
+        const auto remote = [&](const float *at, auto like) { return sm90::load_remote(sm90::remote_address(at, block), like); };
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) add(i, remote);
+    }
+}
+
+constexpr int sum_width = prefill_rows + 4; // in store_lone: rows of eight lanes and tokens of four are in different banks
+
+// The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs of a head, which
+// it rotates, in two neighbours each of which begin at `first` and `second`.
+template <int TOKENS>
+struct StoreHeads {
+    static constexpr int together = 4; // tokens whose loads are on the way
+    const Product &p;
+    const int2 *const places;
+    const int lane = threadIdx.x % 32, lanes = p.heads.pairs / 2, nth = lane & (lanes - 1), head = lane / lanes * 2 * p.heads.pairs;
+    const int first = head + (p.heads.neox ? 2 : 4) * nth, second = first + (p.heads.neox ? p.heads.pairs : 2);
+    const int begin, end; // tokens of this warp, every eighth
+    bool exists, rotated;
+    int64_t rows, from; // where the lane's rows are in that of a token, and those of a head in the cache
+    float *y;
+    void *cache;
+    float2 bias[2] = {};
+    float2 cosine[together], sine[together];
+
+    VB_DEVICE StoreHeads(const Product &p, const Unit &unit, const int2 *places, int begin, int end)
+        : p(p), places(places), begin(begin), end(end) {
+        int tile_row = unit.rows * prefill_warps + head / packed_rows;
+        exists = tile_row < p.tile_rows;
+        if (!exists) tile_row = 0;
+        const Matrix &m = p.find<false>(tile_row);
+        const int64_t row = (int64_t)tile_row * packed_rows, token0 = (int64_t)unit.tokens * TOKENS;
+        const int a = first - head, b = second - head;
+        if (m.bias) bias[0] = {m.bias[row + a], m.bias[row + a + 1]}, bias[1] = {m.bias[row + b], m.bias[row + b + 1]};
+        rotated = m.rotated, rows = m.rows, y = m.y + token0 * rows + row + a, cache = m.cache, from = row * p.heads.capacity + a;
+#pragma unroll
+        for (int i = 0; i < together; i++) fetch(i, begin + i * prefill_warps);
+    }
+    VB_DEVICE int2 place(int token) const { return places[smaller(token, end - 1)]; }
+    VB_DEVICE void fetch(int i, int token) {
+        const int64_t at = (int64_t)larger(place(token).x, 0) * p.heads.pairs + 2 * nth;
+        cosine[i] = *reinterpret_cast<const float2 *>(p.heads.cos + at), sine[i] = *reinterpret_cast<const float2 *>(p.heads.sin + at);
+    }
+    template <class T>
+    static VB_DEVICE void write(T *to, int second, const float2 &u, const float2 &v) {
+        using Two = Vec<T, 2>;
+        *reinterpret_cast<Two *>(to) = {from_float<T>(u.x), from_float<T>(u.y)};
+        *reinterpret_cast<Two *>(to + second) = {from_float<T>(v.x), from_float<T>(v.y)};
+    }
+    VB_DEVICE void put(int i, int token, float2 u, float2 v) const {
+        const int2 at = place(token);
+        const bool neox = p.heads.neox;
+        if (rotated) {
+            const float nan = __uint_as_float(0x7fffffffu);
+            const float2 c = {at.x < 0 ? nan : cosine[i].x, at.x < 0 ? nan : cosine[i].y}, s = sine[i];
+            const float2 x = {u.x, neox ? u.y : v.x}, z = {neox ? v.x : u.y, v.y}; // of each pair
+            const float2 a = {x.x * c.x - z.x * s.x, x.y * c.y - z.y * s.y}, b = {x.x * s.x + z.x * c.x, x.y * s.y + z.y * c.y};
+            u = {a.x, neox ? a.y : b.x}, v = {neox ? b.x : a.y, b.y};
+        }
+        const int further = second - first;
+        if (!cache) write(y + token * rows, further, u, v);
+        else if (at.y < 0) return;
+        else if (p.heads.half_cache) write(static_cast<half *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
+        else write(static_cast<float *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
+    }
+    VB_DEVICE void run(const float *sums, const float *inverse) {
+        for (int token0 = begin; token0 < end; token0 += together * prefill_warps) {
+            float2 u[together] = {}, v[together] = {};
+            add_sums<together>(p, [&](int i, const auto &load) {
+                const float *const at = sums + smaller(token0 + i * prefill_warps, end - 1) * sum_width;
+                const float2 x = load(at + first, float2()), z = load(at + second, float2());
+                u[i].x += x.x, u[i].y += x.y, v[i].x += z.x, v[i].y += z.y;
+            });
+#pragma unroll
+            for (int i = 0; i < together; i++) {
+                const int token = token0 + i * prefill_warps;
+                const float scale = inverse[smaller(token, end - 1)];
+                u[i] = {fmaf(u[i].x, scale, bias[0].x), fmaf(u[i].y, scale, bias[0].y)};
+                v[i] = {fmaf(v[i].x, scale, bias[1].x), fmaf(v[i].y, scale, bias[1].y)};
+                if (exists && token < end) put(i, token, u[i], v[i]);
+                fetch(i, token + together * prefill_warps);
+            }
+        }
+    }
+};
+
 // Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
 // where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
 template <int TOKENS>
-VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, float *sums, int rank) {
+VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
+                          float *sums, int rank) {
     sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
-    constexpr int width = prefill_rows + 4; // rows of eight lanes and tokens of four are in different banks
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int width = sum_width;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
+    const auto exchange = [&] {
 #pragma unroll
-    for (int i = 0; i < TOKENS / 2; i++)
-        sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
-    if (p.cluster > 1) sm90::cluster_sync();
-    else sm90::group_sync(both_groups, prefill_threads);
+        for (int i = 0; i < TOKENS / 2; i++)
+            sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+        if (p.cluster > 1) sm90::cluster_sync();
+        else sm90::group_sync(both_groups, prefill_threads);
+    };
+    if (p.heads.positions) {
+        StoreHeads<TOKENS> heads(p, unit, places, begin, end);
+        exchange();
+        heads.run(sums, inverse);
+        return;
+    }
+    exchange();
     int tile_row = unit.rows * prefill_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
-    const int64_t row = (int64_t)tile_row * packed_rows + lane % 4 * 4, token0 = (int64_t)unit.tokens * TOKENS;
-    const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0), here = (int)smaller<int64_t>(4, m.rows - row);
+    const int64_t row = (int64_t)tile_row * packed_rows + lane % 4 * 4;
+    const int here = (int)smaller<int64_t>(4, m.rows - row);
     const bool whole = m.rows % 4 == 0 && here == 4 && ((uintptr_t)m.y | (uintptr_t)p.add) % 16 == 0;
     float4 bias = {};
     if (m.bias) {
@@ -93,30 +201,25 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     }
     const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + row) : make_float4(1, 1, 1, 1);
     constexpr int together = 4; // loads on the way
-    for (int first = TOKENS * rank / p.cluster + warp; first < end; first += together * prefill_warps) {
-        float4 added[together] = {}, sums_of[together] = {};
+    for (int first = begin; first < end; first += together * prefill_warps) {
+        float4 added[together] = {};
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
             if (p.add && whole && token < end) added[i] = *reinterpret_cast<const float4 *>(p.add + (token0 + token) * m.rows + row);
         }
-        for (int block = 0; block < p.cluster; block++)
-#pragma unroll
-            for (int i = 0; i < together; i++) {
-                const int token = first + i * prefill_warps;
-                if (token >= end) break;
-                const float *const at = sums + token * width + 4 * lane;
-                const float4 v = p.cluster > 1 ? sm90::load_remote(sm90::remote_address(at, block)) : *reinterpret_cast<const float4 *>(at);
-                sums_of[i].x += v.x, sums_of[i].y += v.y, sums_of[i].z += v.z, sums_of[i].w += v.w;
-            }
+        float4 sum[together] = {};
+        add_sums<together>(p, [&](int i, const auto &load) {
+            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * width + 4 * lane, float4());
+            sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
+        });
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
             if (token >= end) break;
-            const float4 &sum = sums_of[i];
             const float scale = inverse[token];
-            const float4 y = {fmaf(sum.x, scale, bias.x + added[i].x), fmaf(sum.y, scale, bias.y + added[i].y),
-                              fmaf(sum.z, scale, bias.z + added[i].z), fmaf(sum.w, scale, bias.w + added[i].w)};
+            const float4 y = {fmaf(sum[i].x, scale, bias.x + added[i].x), fmaf(sum[i].y, scale, bias.y + added[i].y),
+                              fmaf(sum[i].z, scale, bias.z + added[i].z), fmaf(sum[i].w, scale, bias.w + added[i].w)};
             if (p.to.x) store_half(p, unit, y, norm, row, token0 + token);
             float *const to = m.y + (token0 + token) * m.rows + row;
             if (whole) {
@@ -428,6 +531,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (++stage == S::stages) stage = 0, phase ^= 1;
     };
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
+    int2 *const places = reinterpret_cast<int2 *>(shared + S::places);
     // What a unit finds in `inverse` comes with every unit, or with the first one for all.
     const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
     const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
@@ -460,6 +564,10 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 if (comes(u)) {
                     sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
                     load_inverse<TOKENS>(inverse, product, token0, cols, uneven, thread, helpers);
+                    if constexpr (TOKENS < 256 && !SWIGLU)
+                        if (product.heads.positions)
+                            for (int at = thread; at < TOKENS && token0 + at < product.n; at += helpers)
+                                places[at] = product.heads.place((int)token0 + at);
                     __syncwarp();
                     if (lane == 0) sm90::barrier_arrive(inverse_known);
                 }
@@ -528,7 +636,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));
         if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
-                store_lone<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(shared), rank);
+                store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
                 break;
             }
         if (!add_splits<TOKENS>(product, unit, c)) {

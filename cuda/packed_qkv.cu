@@ -267,8 +267,10 @@ vb_status packed_norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
     const bool raw = a.q_norm || 2 * a.half != a.dim;
     const vb_status status = step_qkv(a, raw, stream);
     if (status == VB_OK && !raw) return a.kv_type == VB_Q8_0 ? store_keys_and_values(a, stream) : VB_OK; // blocks have elements of two items
-    if (status == VB_UNSUPPORTED) VB_TRY(prefill_norm_qkv(a, stream));
+    bool placed = false;
+    if (status == VB_UNSUPPORTED) VB_TRY(prefill_norm_qkv(a, &placed, stream));
     else VB_TRY(status);
+    if (placed) return VB_OK;
     const int64_t n = a.batch * a.seq;
     if (a.q_norm) VB_TRY(vb_cuda_rms_norm_batched(a.q, a.q, a.q_norm, VB_F32, n * a.heads, a.dim, a.eps, stream));
     if (a.k_norm) VB_TRY(vb_cuda_rms_norm_batched(a.k_new, a.k_new, a.k_norm, VB_F32, n * a.kv_heads, a.dim, a.eps, stream));

@@ -74,12 +74,17 @@ VB_DEVICE unsigned remote_address(const void *pointer, unsigned rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(pointer)), "r"(rank));
     return remote;
 }
-VB_DEVICE float4 load_remote(unsigned address) {
+VB_DEVICE float4 load_remote(unsigned address, float4 = {}) {
     float4 x;
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
                  : "r"(address)
                  : "memory");
+    return x;
+}
+VB_DEVICE float2 load_remote(unsigned address, float2) {
+    float2 x;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
     return x;
 }
 VB_DEVICE unsigned load_remote_word(unsigned address) {

@@ -296,6 +296,11 @@ func normQKVOp() *Op {
 	for _, n := range batchSizes {
 		bench("qwen2.5-3b_batch", tensor.Q4_K, "neox-bias-Q6_K", n, 1, 2048, 16, 2, 128, 64, 1024, n)
 	}
+	mixed(tensor.Q5_K, "Q6_K", 1, 150, 256, 10, 2, 64, 32, 150, 1)
+	mixed(tensor.Q5_0, "Q8_0", 1, 70, 896, 7, 1, 64, 32, 71, 1)
+	cases = append(cases, each(fusedTypes,
+		Case{Label: "prompt", Dims: []int{1, 129, 512, 2, 1, 128, 64, 160, 1}, Flags: "neox-bias"},
+		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"})...)
 	valueType := func(c Case) tensor.DType {
 		for _, t := range fusedTypes {
 			if has(c, t.String()) {
