@@ -412,7 +412,7 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 /* sum[n][w->rows] = a + attention W^T + bias for the n = batch * seq tokens of `attention`: what vb_attention would write to
  * attention->out, and vb_linear_add with it as x. q and out are F32 [batch][seq][heads][dim] without gaps, w->cols is
  * heads * dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
- * there in another form (CUDA, Hopper, prompts over an F16 cache: in F16, which the product reads as it is). sum may be a;
+ * there in another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may be a;
  * product[n][w->rows]. next_norm[w->rows] is that of vb_feed_forward, NULL for none: then normed and next_prepared may be NULL. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
                                   const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,

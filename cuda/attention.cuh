@@ -160,8 +160,9 @@ vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);   
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);   // tensor cores, many rows
 vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
-// The same with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16 (linear_prefill.cuh);
-// F32 queries, an F16 cache, dim a multiple of 32. `flags` become 0 (half_flags of them, or null).
+// Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16 (linear_prefill.cuh);
+// F32 queries, an F16 cache; of many rows, dim a multiple of 32, and `flags` become 0 (half_flags of them, or null).
+vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 vb_status attention_prefill_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any types and sizes, in float32

@@ -37,6 +37,7 @@ struct DecodePlan {
     float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
+    bool operand;   // out is the operand of a product with packed weights (linear_prefill.cuh), in F16
     uint4 *meeting; // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
 };
 
@@ -206,21 +207,35 @@ VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
     return true;
 }
 
+// Two neighbours of out, from an even element on; of an operand, in the order of position_of (linear_prefill.cuh).
 template <class TQ>
-VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, int d, const RowPart &x) {
+VB_DEVICE void store_two(const AttentionShape &a, const DecodePlan &plan, int64_t at, float x, float y) {
+    const int e = int(at % 16);
+    const Vec<half, 2> halves = {{from_float<half>(x), from_float<half>(y)}};
+    const Vec<TQ, 2> two = {{from_float<TQ>(x), from_float<TQ>(y)}};
+    if (sizeof(TQ) == sizeof(float) && plan.operand) *reinterpret_cast<Vec<half, 2> *>((half *)a.out + (at - e) + e / 4 * 2 + e / 2 % 2 * 8) = halves;
+    else *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + at) = two;
+}
+template <class TQ>
+VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d, const RowPart &x) {
     if (d >= (int)a.dim) return;
     const float scale = x.sum > 0.0f ? 1.0f / x.sum : x.sum; // no key: zeros; NaN stays
+    const int64_t at = query_offset(a, part.b, part.kv_head, part.first_row + row) + d;
+    if (sizeof(TQ) == sizeof(float) && plan.operand) {
+        store_two<TQ>(a, plan, at, x.out.x * scale, x.out.y * scale);
+        store_two<TQ>(a, plan, at + 2, x.out.z * scale, x.out.w * scale);
+        return;
+    }
     Vec<TQ, 4> y;
     y.at[0] = from_float<TQ>(x.out.x * scale), y.at[1] = from_float<TQ>(x.out.y * scale);
     y.at[2] = from_float<TQ>(x.out.z * scale), y.at[3] = from_float<TQ>(x.out.w * scale);
-    *reinterpret_cast<Vec<TQ, 4> *>((TQ *)a.out + query_offset(a, part.b, part.kv_head, part.first_row + row) + d) = y;
+    *reinterpret_cast<Vec<TQ, 4> *>((TQ *)a.out + at) = y;
 }
 template <class TQ>
-VB_DEVICE void store_part(const AttentionShape &a, const Part &part, int row, int d, float2 out, float sum) {
+VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d, float2 out, float sum) {
     if (d >= (int)a.dim) return;
     const float scale = sum > 0.0f ? 1.0f / sum : sum;
-    const Vec<TQ, 2> y = {{from_float<TQ>(out.x * scale), from_float<TQ>(out.y * scale)}};
-    *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + query_offset(a, part.b, part.kv_head, part.first_row + row) + d) = y;
+    store_two<TQ>(a, plan, query_offset(a, part.b, part.kv_head, part.first_row + row) + d, out.x * scale, out.y * scale);
 }
 
 // Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.

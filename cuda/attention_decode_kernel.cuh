@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const auto row_of = [&](int item) { return (rank * mine + item) / row_items; };
     const auto dimension_of = [&](int item) { return (rank * mine + item) % row_items * 4; };
     if (part.parts == 1) {
-        for (int item = threadIdx.x; item < mine; item += threads) store_part<TQ>(a, part, row_of(item), dimension_of(item), whole(item));
+        for (int item = threadIdx.x; item < mine; item += threads) store_part<TQ>(a, plan, part, row_of(item), dimension_of(item), whole(item));
         return;
     }
     if (!PLANNED && plan.meeting) { // in pairs, pairs of pairs, ...: two dimensions a thread
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
                 second = meet(slots + (first_pair + index) * slots_of_pair + i, &out, &stats);
                 first_pair += left / 2;
             }
-            if (second) store_part<TQ>(a, part, row_of(i / 2), dimension_of(i / 2) + i % 2 * 2, out, stats.y);
+            if (second) store_part<TQ>(a, plan, part, row_of(i / 2), dimension_of(i / 2) + i % 2 * 2, out, stats.y);
         }
         return;
     }
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     // The last of the blocks that have parts of these items adds them up.
     if (!last_arriver(plan.counters + part.tile * cluster + rank, (unsigned)part.parts, &flag)) return;
     for (int item = threadIdx.x; item < mine; item += threads)
-        store_part<TQ>(a, part, row_of(item), dimension_of(item),
+        store_part<TQ>(a, plan, part, row_of(item), dimension_of(item),
                        add_parts(
                            part.parts, [&](int p) { return __ldcg(plan.stats + place(part.first_slot + p, item)); },
                            [&](int p) { return __ldcg(plan.partial + place(part.first_slot + p, item)); }));
@@ -301,13 +301,14 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 }
 
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS>
-vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
+vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
     using Units = Unit<TKV, DIMS>;
     constexpr int tile_rows = 8 * NT, threads = Units::warps * 32;
     const AttentionShape shape = shape_of(a, tile_rows);
     DecodePlan plan;
     dim3 grid;
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
+    plan.operand = operand;
     const int slots = slots_of(SLOTS, capability(stream));
     const int64_t ring_bytes = larger<int64_t>(slots * Units::bytes, tile_rows * (DIMS + 4) * 4);
     const int64_t shared_bytes = Units::warps * ring_bytes + (int64_t)sizeof(Inbox<tile_rows * DIMS / 4>);
@@ -318,13 +319,13 @@ vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
 }
 
 template <class TQ, class TKV, int NT, int S64, int S128, int S256>
-vb_status launch_decode(const vb_attention_args &a, vb_stream *stream) {
-    if (a.dim <= 64) return launch_decode<TQ, TKV, 64, NT, S64>(a, stream);
+vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
+    if (a.dim <= 64) return launch_decode<TQ, TKV, 64, NT, S64>(a, operand, stream);
     // Of long sequences two slots of 16 bits in flight move more than three (37.5 and 39.0 us for 32768 keys), of others less (7.8
     // and 7.0 us for 4096).
-    if (a.dim <= 128 && NT == 1 && S128 == 3 && a.kv_len > 16384) return launch_decode<TQ, TKV, 128, NT, 2>(a, stream);
-    if (a.dim <= 128) return launch_decode<TQ, TKV, 128, NT, S128>(a, stream);
-    return launch_decode<TQ, TKV, 256, NT, S256>(a, stream);
+    if (a.dim <= 128 && NT == 1 && S128 == 3 && a.kv_len > 16384) return launch_decode<TQ, TKV, 128, NT, 2>(a, operand, stream);
+    if (a.dim <= 128) return launch_decode<TQ, TKV, 128, NT, S128>(a, operand, stream);
+    return launch_decode<TQ, TKV, 256, NT, S256>(a, operand, stream);
 }
 
 } // namespace vb

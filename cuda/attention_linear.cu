@@ -1,4 +1,4 @@
-// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt. Attention leaves what it attends as the
+// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences. Attention leaves what it attends as the
 // operand of the product, in F16, where it would write float32 that a kernel of its own then converts: 5 us and 12 bytes an element
 // less. Elsewhere attention and linear_add are two operations (ops.c).
 //
@@ -17,10 +17,17 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                                                   const float *bias, float *, const float *next_norm, float *normed, int *next_prepared,
                                                   vb_stream *stream) {
     const int64_t n = attention->batch * attention->seq;
-    if (w->layout != VB_PACKED || n <= packed_batch || !has_many_rows(*attention) || !fits_counters(*attention) ||
-        !suits_tensor_cores(*attention, stream))
+    // Only there products read F16 as it is.
+    if (most_packed(stream) != packed_batch_hopper) return VB_UNSUPPORTED;
+    if (w->layout != VB_PACKED || n <= most_packed(stream) || !fits_counters(*attention) || !suits_tensor_cores(*attention, stream))
         return VB_UNSUPPORTED;
-    VB_TRY(attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
+    NextNorm next = {};
+    if (has_many_rows(*attention)) {
+        next = {next_norm, normed, next_prepared};
+        VB_TRY(attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
+    } else { // clears no flags: feed_forward prepares its own x
+        VB_TRY(attention_decode_operand(*attention, stream));
+    }
     return linear_prefill_operand({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out, {false, nullptr, 0, a},
-                                  {next_norm, normed, next_prepared}, w->type, stream);
+                                  next, w->type, stream);
 }

@@ -45,10 +45,11 @@ struct NextNorm {
 enum HalfFlag { attended_flag, layer_flag, gated_flag, half_flags };
 inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) { return (unsigned *)(normed + n * cols) - half_flags; }
 
-// The rows of x that linear_packed takes in one pass over the weights.
-constexpr int packed_batch = 32;
+// The rows of x that linear_packed takes in one pass over the weights; on Hopper fewer, for linear_step.cu is faster from there on.
+constexpr int packed_batch = 32, packed_batch_hopper = 16;
+int most_packed(vb_stream *stream); // which of them (linear_prefill.cu)
 
-// Packed weights, n <= packed_batch, capability 7.5 and up; VB_UNSUPPORTED for more, or where sums do not fit in shared memory
+// Packed weights, n <= most_packed, capability 7.5 and up; VB_UNSUPPORTED for more, or where sums do not fit in shared memory
 // (linear_packed.cu).
 vb_status linear_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
 
@@ -66,7 +67,7 @@ vb_status linear_prefill_operand(const LinearArgs &args, const half *x, const Li
                                  vb_stream *stream);
 vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
                               vb_stream *stream);
-// n above packed_batch, all weights packed, on Hopper; else VB_UNSUPPORTED.
+// n above most_packed, all weights packed, on Hopper; else VB_UNSUPPORTED.
 vb_status prefill_feed_forward(const vb_feed_forward_args &args, vb_stream *stream);
 // *placed becomes whether that is all of norm_qkv, or the products are in q, k_new and v_new.
 vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, bool *placed, vb_stream *stream);

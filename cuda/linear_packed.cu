@@ -178,7 +178,7 @@ template <class Block>
 vb_status linear_packed_type(const LinearArgs &a, const LinearExtra &extra, vb_stream *stream) {
     const vb_status status = linear_few<Block>(a, extra, stream);
     if (status != VB_UNSUPPORTED) return status;
-    return with_tokens(a.n, a.rows, [&](auto tokens) {
+    return with_tokens(a.n, a.rows, stream, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         // Two rows of tiles share x where there are enough of them for all multiprocessors.
         if (a.rows >= 4 * packed_rows * (int64_t)multiprocessors(stream)) return product<Block, most, 2>(a, extra, stream);

@@ -24,6 +24,7 @@
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear_prefill.cuh"
 #include "linear_prefill_sm90.cuh"
+#include "linear_step.cuh"
 
 namespace vb {
 namespace {
@@ -191,6 +192,10 @@ struct PrefillPlan {
 // A unit of time is what 128 columns of 128 tokens take on an H200. Measured there as well: four and eight blocks at the columns
 // of a unit, where they do not all run at once, cost a second wave.
 PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles, bool swiglu, bool wide, int multiprocessors, int most_cluster = 4) {
+    if (wide && n <= step_tokens) { // linear_step.cu
+        const int blocks = (int)ceil_div<int64_t>(rows, prefill_rows);
+        return {step_tokens, 1, step_cluster(rows, k_tiles, multiprocessors), blocks, 1, blocks, 1, multiprocessors, 1};
+    }
     PrefillPlan best = {};
     const auto consider = [&](const PrefillPlan &plan) {
         if (best.time == 0 || plan.time < best.time) best = plan;
@@ -284,7 +289,7 @@ vb_status take_rows(PrefillX *to, const HalfRows &rows, float eps, int64_t n, in
     return VB_OK;
 }
 
-// Rows that products pass on, in memory for as many floats: n > packed_batch.
+// Rows that products pass on, in memory for as many floats: n > packed_batch_hopper.
 HalfRows half_rows(float *memory, int64_t n, int64_t cols, unsigned *uneven, bool squares) {
     half *const x = (half *)memory;
     float *const sums = (float *)(x + n * cols);
@@ -311,6 +316,7 @@ vb_status multiply(const PrefillX &x, Product product, const PrefillPlan &plan, 
     product.beside = beside && plan.splits == 1;
     if (!has_wgmma(stream)) return launch_overlapped(stream, product.units, prefill_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
 #ifdef VB_WITH_SM90
+    if (x.n <= step_tokens) return step_product<Block, SWIGLU>(x.x, x.cols, product, stream);
     CUtensorMap map;
     const int cluster = plan.pair * larger(plan.cluster, 1);
     product.same_tokens = plan.splits == 1 && plan.blocks() / cluster % plan.token_blocks == 0;
@@ -447,7 +453,7 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream
     const auto rows_of = [](const vb_weight &w) { return ceil_div<int64_t>(w.rows, packed_rows) * packed_rows; };
     const bool same = a.wv.type == a.wq.type;
     const QKVPlan plan = plan_qkv(a, rows_of(a.wq) + rows_of(a.wk) + (same ? rows_of(a.wv) : 0), same ? 0 : rows_of(a.wv), stream);
-    const bool place = plan.qk.cluster > 0 && (same || plan.v.cluster > 0) && places_heads(a);
+    const bool place = n > step_tokens && plan.qk.cluster > 0 && (same || plan.v.cluster > 0) && places_heads(a);
     *placed = place;
     const auto matrix = [&](const vb_weight &w, float *y, const float *bias, void *cache, bool rotated) {
         return Matrix{(const uint8_t *)w.data, y, bias, w.rows, (int)(rows_of(w) / packed_rows), place ? cache : nullptr, place && rotated};
@@ -468,6 +474,8 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream
 }
 
 } // namespace
+
+int most_packed(vb_stream *stream) { return has_wgmma(stream) ? packed_batch_hopper : packed_batch; }
 
 vb_status linear_prefill(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
     return linear_prefill_operand(a, nullptr, extra, {}, type, stream);
@@ -512,6 +520,7 @@ vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream)
 #else
 
 namespace vb {
+int most_packed(vb_stream *) { return packed_batch; }
 vb_status linear_prefill(const LinearArgs &, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status linear_prefill_operand(const LinearArgs &, const half *, const LinearExtra &, const NextNorm &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 } // namespace vb

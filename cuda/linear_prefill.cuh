@@ -24,13 +24,14 @@ __host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 
 VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
 
-// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places: lanes exchange, so that each has four halves in a row.
-VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale) {
+// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`: lanes exchange, so that each has four
+// halves in a row.
+VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale, bool to_memory = true) {
     const int t = threadIdx.x % 4, odd = t & 1;
     const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
     const uint32_t high = as_word(__floats2half2_rn(from.z * scale, from.w * scale));
     const uint32_t other = __shfl_xor_sync(all_lanes, odd ? low : high, 1);
-    *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
+    if (to_memory) *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
 }
 
 VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }

@@ -1,4 +1,4 @@
-// packed_product.cuh: the kernel of a step of 5 to 32 sequences: 16 or 32 rows of W at a time by few rows of x, packed
+// packed_product.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (linear_step.cu has the others): 16 or 32 rows of W at a time by few rows of x, packed
 // weights, and whatever follows it (`Out`) in the same kernel. linear_packed.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours, which share
@@ -24,6 +24,7 @@
 #include "linear.cuh"
 #include "linear_packed.cuh"
 #include "linear_vector.cuh"
+#include "sm90.cuh"
 
 namespace vb {
 
@@ -54,7 +55,7 @@ struct PackedMemory {
 //   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1 of the same
 //                                        token, which may be n: not to be stored
 template <class Block, int TOKENS, int PARTS, class Out>
-VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, int count) {
+VB_DEVICE void multiply_items(const PackedInput &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
     using X = ActivationTile<P::depth>;
@@ -136,6 +137,17 @@ VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, 
 #endif
 }
 
+// The same where that is used: code for Hopper has none of so many rows.
+template <class Block, int TOKENS, int PARTS, class Out>
+VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, int count) {
+#if defined(VB_SM90A)
+    constexpr int most = packed_batch_hopper;
+#else
+    constexpr int most = packed_batch;
+#endif
+    if constexpr (TOKENS <= most) multiply_items<Block, TOKENS, PARTS>(in, out, index, count);
+}
+
 // ---- host side ----------------------------------------------------------------------------------------------------------
 
 // Writes n rows of x[n][tiles * depth], multiplied by norm[tiles * depth] if that is given, as ActivationTiles of `tokens` rows
@@ -172,13 +184,12 @@ vb_status plan_packed_product(PackedPlan *plan, int tiles, int64_t items, vb_str
     return VB_OK;
 }
 
-// Calls f(constant) with the rows of x, rounded up, that a kernel for `rows` rows of W has been made for; VB_UNSUPPORTED where
-// linear_prefill is faster. On an H200, n = 32, Q4_K: output of 2048 x 2048 8.2 and 11.7 us, down of 2048 x 11008 (Q6_K) 18.5 and 21.2,
-// but gate and up of 11008 x 2048 32.0 and 24.8.
+// Calls f(constant) with the rows of x, rounded up; VB_UNSUPPORTED where another kernel is faster: on Hopper linear_step.cu, before it,
+// of more than 16 rows by 8192 and more of W, linear_prefill.
 template <class F>
-vb_status with_tokens(int64_t n, int64_t rows, F f) {
+vb_status with_tokens(int64_t n, int64_t rows, vb_stream *stream, F f) {
     static_assert(packed_batch == 32, "the greatest number of tokens below");
-    if (n > (rows < 8192 ? packed_batch : packed_batch / 2)) return VB_UNSUPPORTED;
+    if (n > most_packed(stream) || (n > packed_batch / 2 && rows >= 8192)) return VB_UNSUPPORTED;
     return n <= 8 ? f(Constant<8>()) : n <= 16 ? f(Constant<16>()) : f(Constant<32>());
 }
 

@@ -145,7 +145,7 @@ vb_status packed_qkv(const vb_norm_qkv_args &a, bool raw, vb_stream *stream) {
     const int64_t v_row_bytes = (int64_t)tiles * Packed<B>::tile_bytes;
     const vb_status status = few_qkv<A, B>(out, tiles, q_items, kv_items, v_row_bytes, stream);
     if (status != VB_UNSUPPORTED) return status;
-    return with_tokens(n, a.wq.rows, [&](auto tokens) {
+    return with_tokens(n, a.wq.rows, stream, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         PackedPlan qk, v;
         VB_TRY((plan_packed_product<A, most, 2>(&qk, tiles, q_items + kv_items, stream)));

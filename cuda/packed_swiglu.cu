@@ -51,7 +51,7 @@ vb_status packed_swiglu(PackedSwiGLUOut out, const float *x, const float *norm, 
     out.row_bytes = (int64_t)tiles * P::tile_bytes;
     const vb_status status = few_swiglu<Block>(out, x, norm, eps, tiles, stream);
     if (status != VB_UNSUPPORTED) return status;
-    return with_tokens(out.n, out.rows, [&](auto tokens) {
+    return with_tokens(out.n, out.rows, stream, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         PackedInput in = {nullptr, out.n, tiles, ceil_div<int>(out.rows, P::rows), 0, true, eps};
         PackedPlan plan;

@@ -269,6 +269,12 @@ struct WgmmaRegisters;
 
 #define VB_WGMMA_A_TYPE(T, NAME)                                                                                       \
     template <int B_MN>                                                                                                \
+    struct WgmmaRegisters<T, 32, B_MN> {                                                                               \
+        static VB_DEVICE void run(float (&d)[16], const unsigned (&a)[4], uint64_t b) {                                \
+            VB_WGMMA_A(32, NAME, VB_R16, "%16, %17, %18, %19", "%20", "%21", VB_D8(0), VB_D8(8));                      \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <int B_MN>                                                                                                \
     struct WgmmaRegisters<T, 64, B_MN> {                                                                               \
         static VB_DEVICE void run(float (&d)[32], const unsigned (&a)[4], uint64_t b) {                                \
             VB_WGMMA_A(64, NAME, VB_R32, "%32, %33, %34, %35", "%36", "%37", VB_D32(0));                               \

@@ -18,7 +18,7 @@ import (
 func TestProductsOfPromptsHoweverTheyAreCutUp(t *testing.T) {
 	const cols = 512
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		ns, rows := []int{64, 128, 200, 300, 512, 1030}, []int{100, 2048, 6000, 17001}
+		ns, rows := []int{5, 20, 32, 64, 128, 200, 300, 512, 1030}, []int{100, 2048, 6000, 17001}
 		if d.Info().ID == "cpu" || b.Name() == "fake" {
 			ns, rows = []int{65}, []int{100}
 		}
@@ -50,7 +50,7 @@ func TestProductsOfPromptsHoweverTheyAreCutUp(t *testing.T) {
 // size: these must come out as they do alone.
 func TestFeedForwardOfLargeRowsLeavesOthersAsTheyWere(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		sizes := [][3]int{{200, 256, 1024}, {520, 2048, 1024}, {1100, 2048, 2048}} // rows, columns, inner
+		sizes := [][3]int{{20, 2048, 1024}, {31, 256, 2048}, {200, 256, 1024}, {520, 2048, 1024}, {1100, 2048, 2048}} // rows, columns, inner
 		if d.Info().ID == "cpu" || b.Name() == "fake" {
 			sizes = [][3]int{{33, 256, 256}}
 		}
@@ -104,7 +104,7 @@ func feedForwardOfLargeRows(t *testing.T, d *gpu.Device, dtype tensor.DType, n, 
 // rows as floats, row by row; every third row is far beyond what 16-bit floats reach in some columns.
 func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		ns, sizes := []int{64, 200, 512, 700}, []int{512, 2048}
+		ns, sizes := []int{9, 32, 64, 200, 512, 700}, []int{512, 2048}
 		if d.Info().ID == "cpu" || b.Name() == "fake" {
 			ns, sizes = []int{33}, []int{256}
 		}

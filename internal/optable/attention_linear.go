@@ -18,6 +18,7 @@ func attentionLinearAddOp() *Op {
 		Case{Label: "prompt", Dims: []int{1, 67, 4, 2, 64, 67, 0, 0, 0, 48}, Flags: "q8cache"},
 		Case{Label: "sequences", Dims: []int{2, 35, 8, 2, 32, 140, 127, 92, 0, 33}})
 	cases = append(cases, each([]tensor.DType{tensor.Q4_K, tensor.Q6_K},
+		Case{Label: "steps", Dims: []int{20, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-bias"},
 		Case{Label: "steps", Dims: []int{40, 1, 4, 2, 64, 40, 0, 0, 0, 48}, Flags: "positions"},
 		Case{Label: "prompt", Dims: []int{1, 33, 4, 2, 64, 40, 0, 0, 0, 1}, Flags: "f32"},
 		Case{Label: "long_prompt", Dims: []int{1, 257, 4, 2, 64, 700, 577, 320, 0, 48}},

@@ -115,7 +115,7 @@ func normSwiGLUOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "one", Dims: []int{1, 256, 1}}, Case{Label: "decode", Dims: []int{1, 2048, 255}},
 		Case{Label: "decode", Dims: []int{1, 768, 144}}, Case{Label: "few", Dims: []int{3, 512, 33}}, Case{Label: "few", Dims: []int{8, 2048, 127}},
-		Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
+		Case{Label: "step", Dims: []int{9, 768, 80}}, Case{Label: "step", Dims: []int{31, 512, 127}}, Case{Label: "step", Dims: []int{17, 1024, 48}}, Case{Label: "prompt", Dims: []int{67, 256, 144}}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		// More rows than all blocks of a large GPU take at once.
 		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 512, 2205}}, Case{Label: "rounds", Type: tensor.Q6_K, Dims: []int{1, 768, 4305}},
@@ -156,6 +156,7 @@ func linearAddOp() *Op {
 		Case{Label: "decode", Dims: []int{1, 11008, 48}}, Case{Label: "few", Dims: []int{3, 512, 33}},
 		Case{Label: "few_long", Dims: []int{2, 11008, 48}, Flags: "bias"}, Case{Label: "few_long", Dims: []int{7, 8448, 80}},
 		Case{Label: "step", Dims: []int{9, 4352, 48}, Flags: "bias"}, Case{Label: "step", Dims: []int{31, 1024, 48}},
+		Case{Label: "step", Dims: []int{19, 4352, 111}, Flags: "bias"},
 		Case{Label: "prompt", Dims: []int{67, 256, 144}, Flags: "bias"}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		// More rows than all blocks take at once, the last ones an odd number of tiles.
@@ -205,7 +206,7 @@ func linearAddOp() *Op {
 func feedForwardOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "decode", Dims: []int{1, 256, 768}}, Case{Label: "few", Dims: []int{3, 512, 256}}, Case{Label: "step", Dims: []int{17, 256, 512}},
-		Case{Label: "prompt", Dims: []int{67, 256, 256}}, Case{Label: "prompt", Dims: []int{70, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}})
+		Case{Label: "step", Dims: []int{32, 512, 768}, Flags: "large"}, Case{Label: "prompt", Dims: []int{67, 256, 256}}, Case{Label: "prompt", Dims: []int{70, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}})
 	cases = append(cases, Case{Label: "few", Type: tensor.F16, Dims: []int{2, 64, 96}},
 		Case{Label: "prompt", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large"}, Case{Label: "prompt", Type: tensor.Q6_K, Dims: []int{270, 256, 512}, Flags: "large"},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true})
