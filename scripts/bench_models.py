@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure whole models, ours beside a peer, on the same GGUF files in one run.
 
-    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512] [-n 128] [-d 8192,...] [--out docs/benchmarks] NAME=FILE.gguf ...
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--out docs/benchmarks] NAME=FILE.gguf ...
 
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
@@ -16,7 +16,7 @@ ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
 ap.add_argument("--peer", help="path of llama-bench")
 ap.add_argument("--vibrant", default="bin/vibrant")
 ap.add_argument("--rounds", type=int, default=3)
-ap.add_argument("-p", type=int, default=512, help="prompt tokens")
+ap.add_argument("-p", default="512", help="prompt tokens, for example 512,2048")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
 ap.add_argument("-d", default="", help="also decode after so many tokens in the cache, for example 8192,32768")
 ap.add_argument("-t", type=int, default=os.cpu_count(), help="threads on the CPU")
@@ -25,7 +25,8 @@ A = ap.parse_args()
 
 
 depths = [int(d) for d in A.d.split(",") if d]
-tests = [("prefill", f"pp{A.p}", ""), ("decode", f"tg{A.n}", "")] + [("decode", f"tg{A.n} @ d{d}", f" d{d}") for d in depths]
+prompts = [int(p) for p in A.p.split(",")]
+tests = [("prefill", f"pp{p}", f" pp{p}" if p != 512 else "") for p in prompts] + [("decode", f"tg{A.n}", "")] + [("decode", f"tg{A.n} @ d{d}", f" d{d}") for d in depths]
 
 
 def output(args):
@@ -37,17 +38,17 @@ def output(args):
 
 def ours(path):
     """the figures of each test, as the command prints them"""
-    figures = output([A.vibrant, "bench", "-m", path, "-p", str(A.p), "-n", str(A.n), "-d", ",".join(map(str, [0] + depths)), "-r", "3", "--json",
+    figures = output([A.vibrant, "bench", "-m", path, "-p", A.p, "-n", str(A.n), "-d", ",".join(map(str, [0] + depths)), "-r", "3", "--json",
                       "--device", A.device, "-t", str(A.t)])
     return [next(f for f in figures if f["case"].endswith(test)) for _, test, _ in tests]
 
 
 def peer(path):
     """tokens a second of each test"""
-    rows = output([A.peer, "-m", path, "-p", str(A.p), "-n", str(A.n), "-r", "3", "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
-                   "-t", str(A.t), "-o", "json"] + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
+    rows = output([A.peer, "-m", path, "-p", A.p, "-n", str(A.n), "-r", "3", "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
+                   "-ub", "2048" if A.device == "cuda" else "512", "-t", str(A.t), "-o", "json"] + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
     pick = lambda prompt, gen: next(r["avg_ts"] for r in rows if r["n_prompt"] == prompt and r["n_gen"] == gen)
-    return [pick(A.p, 0), pick(0, A.n)] + [pick(d, A.n) for d in depths]
+    return [pick(p, 0) for p in prompts] + [pick(0, A.n)] + [pick(d, A.n) for d in depths]
 
 
 def save(suite, lines):
@@ -73,7 +74,7 @@ for spec in A.models:
         value = statistics.median(f["ours"] for f in mine)
         theirs = statistics.median(p[i] for _, p in rounds) if A.peer else None
         roofline = statistics.median(f["roofline"] for f in mine) if mine[0]["roofline"] is not None else None
-        case = f"{name} {test}" if A.device == "cpu" or (A.p, A.n) != (512, 128) else name + suffix
+        case = f"{name} {test}" if A.device == "cpu" or A.n != 128 else name + suffix
         found[suite].append({"suite": "cpu" if A.device == "cpu" else suite, "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
                              "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''} --rounds {A.rounds} --peer llama-bench"})
