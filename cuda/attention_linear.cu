@@ -1,10 +1,10 @@
-// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences. Attention leaves what it attends as the
-// operand of the product, in F16, where it would write float32 that a kernel of its own then converts: 5 us and 12 bytes an element
-// less. Elsewhere attention and linear_add are two operations (ops.c).
+// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences. Attention leaves
+// what it attends as the operand of the product, in F16, where it would write float32 that a kernel of its own then converts: 5 us and
+// 12 bytes an element less. Elsewhere attention and linear_add are two operations (ops.c).
 //
 //   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and linear_prefill.cu
 //   measured H200, 512 rows of 16/2 heads of 128, 2048 rows of Q4_K, graph replays: 25 us, 10 of them attention; as two operations
-//            28. A layer of such rows, 11008 inside, takes 181: norm_qkv 25 (35 where v has another type), this, feed_forward 126
+//            28. A layer of such rows, 11008 inside, takes 173: norm_qkv 20, this, feed_forward 123
 //
 // What is attended is a mean of values of the cache, which are F16: it needs no scale to stay in range.
 

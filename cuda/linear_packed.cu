@@ -1,5 +1,5 @@
-// linear_packed.cu: packing of weights at load, and the product of packed weights with 2 to 4 rows of x (few_product.cuh) and up to 32
-// (packed_product.cuh), with the RMS norm before it or an addition after it.
+// linear_packed.cu: packing of weights at load, and the product of packed weights with 2 to 4 rows of x (few_product.cuh) and up to 32,
+// on Hopper 16 (packed_product.cuh), with the RMS norm before it or an addition after it.
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

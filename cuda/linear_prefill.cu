@@ -16,8 +16,8 @@
 //   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 //   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 80 us,
-//            linear_add of 2048 x 11008 Q6_K 60, of 2048 x 2048 Q4_K 19; feed_forward of these sizes 56, 131 and 425 us (651 TFLOP/s)
-//            for 128, 512 and 2048 rows
+//            linear_add of 2048 x 11008 Q6_K 54, of 2048 x 2048 Q4_K 17; feed_forward of these sizes 124 and 425 us (651 TFLOP/s)
+//            for 512 and 2048 rows
 
 #include "cluster.cuh"
 #include "linear.cuh"

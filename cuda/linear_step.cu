@@ -22,7 +22,7 @@
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear_prefill_sm90.cuh"
+#include "linear_prefill_store.cuh"
 #include "linear_step.cuh"
 #include "linear_vector.cuh"
 

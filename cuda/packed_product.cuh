@@ -1,5 +1,5 @@
-// packed_product.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (linear_step.cu has the others): 16 or 32 rows of W at a time by few rows of x, packed
-// weights, and whatever follows it (`Out`) in the same kernel. linear_packed.cuh tells the arithmetic of a tile.
+// packed_product.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (linear_step.cu has the others): 16 or 32 rows
+// of W at a time by few rows of x, packed weights, and whatever follows it (`Out`) in the same kernel. linear_packed.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours, which share
 // what is loaded of x. The warps of a block share an item and split the columns: warp w takes the tiles w, w + warps, ... of

@@ -1,4 +1,4 @@
-// packed_qkv.cu: what attention reads of 2 to 32 tokens, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
+// packed_qkv.cu: what attention reads of 2 to 32 tokens (16 on Hopper), q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
 // v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel (few_product.cuh), of 5 and more
 // after that of the activations (packed_product.cuh).
 //

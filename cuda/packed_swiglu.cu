@@ -1,6 +1,6 @@
-// packed_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 2 to 32 rows of x, packed weights: norm_swiglu of a
-// step of sequences as one kernel (few_product.cuh), of 5 and more after that of the activations (packed_product.cuh). An item is a
-// row of tiles of the gate and the same of the up projection.
+// packed_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 2 to 16 rows of x (to 32 of few columns before Hopper),
+// packed weights: norm_swiglu of a step of sequences as one kernel (few_product.cuh), of 5 and more after that of the activations
+// (packed_product.cuh). An item is a row of tiles of the gate and the same of the up projection.
 
 #include "linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
