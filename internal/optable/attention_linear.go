@@ -79,6 +79,8 @@ func attentionLinearAddOp() *Op {
 			n, cols, rows := c.Dims[0]*c.Dims[1], c.Dims[2]*c.Dims[4], c.Dims[9]
 			return c.Type.Bytes(cols*rows) + 2*cacheType(c).Bytes(c.Dims[0]*c.Dims[3]*c.Dims[5]*c.Dims[4]) + 4*int64(n*(cols+2*rows))
 		},
-		FLOPs: func(c Case) int64 { return 2 * int64(c.Dims[0]*c.Dims[1]*c.Dims[2]*c.Dims[4]*c.Dims[9]) },
+		FLOPs: func(c Case) int64 {
+			return attentionFLOPs(c, !has(c, "positions")) + 2*int64(c.Dims[0]*c.Dims[1]*c.Dims[2]*c.Dims[4]*c.Dims[9])
+		},
 	}
 }

@@ -293,24 +293,27 @@ func attentionOp() *Op {
 			}
 			return 2*c.Type.Bytes(c.Dims[0]*c.Dims[3]*kv*c.Dims[4]) + 2*queryType(c).Bytes(product(shape(c)))
 		},
-		FLOPs: func(c Case) int64 {
-			pairs := int64(0) // of queries and keys
-			for s := range c.Dims[1] {
-				kv := c.Dims[6]
-				if kv == 0 {
-					kv = c.Dims[5]
-				}
-				if has(c, "causal") && !has(c, "positions") {
-					kv = min(kv, c.Dims[7]+s+1)
-				}
-				if c.Dims[8] > 0 {
-					kv = min(kv, c.Dims[8])
-				}
-				pairs += int64(kv)
-			}
-			return 4 * pairs * int64(c.Dims[0]*c.Dims[2]*c.Dims[4])
-		},
+		FLOPs: func(c Case) int64 { return attentionFLOPs(c, has(c, "causal") && !has(c, "positions")) },
 	}
+}
+
+// attentionFLOPs counts the products of queries that see the keys before them where they are causal, else all.
+func attentionFLOPs(c Case, causal bool) int64 {
+	pairs := int64(0) // of queries and keys
+	for s := range c.Dims[1] {
+		kv := c.Dims[6]
+		if kv == 0 {
+			kv = c.Dims[5]
+		}
+		if causal {
+			kv = min(kv, c.Dims[7]+s+1)
+		}
+		if c.Dims[8] > 0 {
+			kv = min(kv, c.Dims[8])
+		}
+		pairs += int64(kv)
+	}
+	return 4 * pairs * int64(c.Dims[0]*c.Dims[2]*c.Dims[4])
 }
 
 func attention(in []*Array, c Case, causal, headMajor bool) Want {
