@@ -255,10 +255,11 @@ int depth_of(vb_dtype type) {
     }
 }
 
-// `rows` of whole tiles, of all matrices.
-template <class Block, bool SWIGLU = false>
-PrefillPlan plan_of(int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
-    return plan_prefill(n, rows, cols, cols / Packed<Block>::depth, SWIGLU, has_wgmma(stream), multiprocessors(stream));
+// Rows of W with those that fill its last tiles up.
+int64_t rows_of_tiles(int64_t rows) { return ceil_div<int64_t>(rows, packed_rows) * packed_rows; }
+
+PrefillPlan plan_of(vb_dtype type, int64_t n, int64_t rows, int64_t cols, vb_stream *stream) {
+    return plan_prefill(n, rows_of_tiles(rows), cols, cols / depth_of(type), false, has_wgmma(stream), multiprocessors(stream));
 }
 
 vb_status convert_x(PrefillX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
@@ -299,15 +300,14 @@ HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
     return cols % prefill_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true) : HalfRows();
 }
 
-template <class Block>
-Matrix matrix_of(const vb_weight &w, float *y, const float *bias) {
-    return {(const uint8_t *)w.data, y, bias, w.rows, (int)ceil_div<int64_t>(w.rows, packed_rows)};
+Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = nullptr, bool rotated = false) {
+    return {(const uint8_t *)w.data, y, bias, w.rows, (int)(rows_of_tiles(w.rows) / packed_rows), cache, rotated};
 }
 
 // The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and this one needs
 // no sums of splits.
 template <class Block, bool SWIGLU>
-vb_status multiply(const PrefillX &x, Product product, const PrefillPlan &plan, vb_stream *stream, bool beside = false) {
+vb_status multiply(const PrefillX &x, Product product, const PrefillPlan &plan, vb_stream *stream, bool beside) {
     using P = Packed<Block>;
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
     product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
@@ -331,16 +331,10 @@ vb_status multiply(const PrefillX &x, Product product, const PrefillPlan &plan, 
 #endif
 }
 
-template <class Block, bool SWIGLU>
-vb_status multiply(const PrefillX &x, const Product &product, vb_stream *stream) {
-    int64_t rows = 0;
-    for (const Matrix &m : product.matrices) rows += (int64_t)m.tile_rows * packed_rows;
-    return multiply<Block, SWIGLU>(x, product, plan_of<Block, SWIGLU>(x.n, rows, x.cols, stream), stream);
-}
-
+template <bool SWIGLU = false>
 vb_status multiply(vb_dtype type, const PrefillX &x, const Product &product, const PrefillPlan &plan, vb_stream *stream, bool beside = false) {
     switch (type) {
-#define X(type, Block) case type: return multiply<Block, false>(x, product, plan, stream, beside);
+#define X(type, Block) case type: return multiply<Block, SWIGLU>(x, product, plan, stream, beside);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -354,63 +348,31 @@ void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, c
     *next.prepared = product->to.x != nullptr;
 }
 
-// Of a.x, or of `operand` where it is not null.
-template <class Block>
-vb_status prefill(const LinearArgs &a, const half *operand, const LinearExtra &extra, const NextNorm &next, vb_stream *stream) {
-    const vb_weight w = {a.w, VB_Q4_K, VB_PACKED, a.rows, a.cols}; // its type is Block's
-    for (int64_t first = 0; first < a.n; first += most_tokens) {
-        const int64_t n = smaller(most_tokens, a.n - first), rows = ceil_div<int64_t>(a.rows, packed_rows) * packed_rows;
-        const PrefillPlan plan = plan_of<Block>(n, rows, a.cols, stream);
-        const int64_t partial = plan.partial_bytes();
-        PrefillX x;
-        VB_TRY(operand ? take_x(&x, operand + first * a.cols, n, a.cols, partial, stream)
-                       : convert_x(&x, a.x + first * a.cols, extra, n, a.cols, partial, stream));
-        Product product = {{matrix_of<Block>(w, a.y + first * a.rows, a.bias)}};
-        product.add = extra.add ? extra.add + first * a.rows : nullptr;
-        if (n == a.n) prepare(&product, next, attended_flag, n, plan);
-        VB_TRY((multiply<Block, false>(x, product, stream)));
-    }
-    return VB_OK;
-}
-
-// Gate and up as one product, to y of the first, or to `to` where it has memory.
-template <class Block>
-vb_status prefill_swiglu(float *y, const HalfRows &to, const PrefillX &x, const vb_weight &gate, const vb_weight &up, vb_stream *stream) {
-    Product product = {{matrix_of<Block>(gate, y, nullptr), matrix_of<Block>(up, y, nullptr)}};
-    product.to = to;
-    return multiply<Block, true>(x, product, stream);
-}
-
-// Of x, or of `from` where it has memory.
+// Gate and up as one product, to y of the first, or to `to` where it has memory; of x, or of `from` where it has memory.
 vb_status prefill_swiglu(float *y, const HalfRows &to, const float *x, const HalfRows &from, const LinearExtra &norm, unsigned *flags,
                          const vb_weight &gate, const vb_weight &up, int64_t n, vb_stream *stream) {
-    if (n > most_tokens) return VB_UNSUPPORTED;
-    const int64_t rows = 2 * ceil_div<int64_t>(gate.rows, packed_rows) * packed_rows;
-    switch (gate.type) {
-#define X(type, Block)                                                                                                                  \
-    case type: {                                                                                                                        \
-        const int64_t partial = plan_of<Block, true>(n, rows, gate.cols, stream).partial_bytes();                                       \
-        PrefillX input;                                                                                                                 \
-        if (from.x) VB_TRY(take_rows(&input, from, norm.eps, n, gate.cols, partial, stream));                                           \
-        else VB_TRY(convert_x(&input, x, norm, n, gate.cols, partial, stream, flags));                                                  \
-        return prefill_swiglu<Block>(y, to, input, gate, up, stream);                                                                   \
-    }
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
-    }
+    const int depth = depth_of(gate.type);
+    if (n > most_tokens || depth == 0) return VB_UNSUPPORTED;
+    const PrefillPlan plan =
+        plan_prefill(n, 2 * rows_of_tiles(gate.rows), gate.cols, gate.cols / depth, true, has_wgmma(stream), multiprocessors(stream));
+    PrefillX input;
+    if (from.x) VB_TRY(take_rows(&input, from, norm.eps, n, gate.cols, plan.partial_bytes(), stream));
+    else VB_TRY(convert_x(&input, x, norm, n, gate.cols, plan.partial_bytes(), stream, flags));
+    Product product = {{matrix_of(gate, y, nullptr), matrix_of(up, y, nullptr)}};
+    product.to = to;
+    return multiply<true>(gate.type, input, product, plan, stream);
 }
 
-template <class Block>
 vb_status prefill_down(const vb_feed_forward_args &a, const HalfRows &h, vb_stream *stream) {
     const vb_weight &w = a.down;
-    const PrefillPlan plan = plan_of<Block>(a.n, ceil_div<int64_t>(w.rows, packed_rows) * packed_rows, w.cols, stream);
+    if (depth_of(w.type) == 0) return VB_UNSUPPORTED;
+    const PrefillPlan plan = plan_of(w.type, a.n, w.rows, w.cols, stream);
     PrefillX x;
     VB_TRY(take_rows(&x, h, 0, a.n, w.cols, plan.partial_bytes(), stream));
-    Product product = {{matrix_of<Block>(w, a.sum, nullptr)}};
+    Product product = {{matrix_of(w, a.sum, nullptr)}};
     product.add = a.x;
     prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, plan);
-    return multiply<Block, false>(x, product, stream);
+    return multiply(w.type, x, product, plan, stream);
 }
 
 // Whether a product may rotate the heads and write the cache (linear_prefill_heads.cuh).
@@ -450,13 +412,13 @@ QKVPlan plan_qkv(const vb_norm_qkv_args &a, int64_t qk_rows, int64_t v_rows, vb_
 // Queries, keys and values, which the products rotate and write to the cache, or leave in a.q, a.k_new and a.v_new: *placed says which.
 vb_status prefill_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream) {
     const int64_t n = a.batch * a.seq, cols = a.wq.cols;
-    const auto rows_of = [](const vb_weight &w) { return ceil_div<int64_t>(w.rows, packed_rows) * packed_rows; };
+    const auto rows_of = [](const vb_weight &w) { return rows_of_tiles(w.rows); };
     const bool same = a.wv.type == a.wq.type;
     const QKVPlan plan = plan_qkv(a, rows_of(a.wq) + rows_of(a.wk) + (same ? rows_of(a.wv) : 0), same ? 0 : rows_of(a.wv), stream);
     const bool place = n > step_tokens && plan.qk.cluster > 0 && (same || plan.v.cluster > 0) && places_heads(a);
     *placed = place;
     const auto matrix = [&](const vb_weight &w, float *y, const float *bias, void *cache, bool rotated) {
-        return Matrix{(const uint8_t *)w.data, y, bias, w.rows, (int)(rows_of(w) / packed_rows), place ? cache : nullptr, place && rotated};
+        return matrix_of(w, y, bias, place ? cache : nullptr, place && rotated);
     };
     Product product = {{matrix(a.wq, a.q, a.bq, nullptr, true), matrix(a.wk, a.k_new, a.bk, a.k, true)}};
     Product values = {{matrix(a.wv, a.v_new, a.bv, a.v, false)}};
@@ -483,12 +445,20 @@ vb_status linear_prefill(const LinearArgs &a, const LinearExtra &extra, vb_dtype
 
 vb_status linear_prefill_operand(const LinearArgs &a, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type,
                                  vb_stream *stream) {
-    switch (type) {
-#define X(type, Block) case type: return prefill<Block>(a, x, extra, next, stream);
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
+    if (depth_of(type) == 0) return VB_UNSUPPORTED;
+    const vb_weight w = {a.w, type, VB_PACKED, a.rows, a.cols};
+    for (int64_t first = 0; first < a.n; first += most_tokens) {
+        const int64_t n = smaller(most_tokens, a.n - first);
+        const PrefillPlan plan = plan_of(type, n, a.rows, a.cols, stream);
+        PrefillX input;
+        VB_TRY(x ? take_x(&input, x + first * a.cols, n, a.cols, plan.partial_bytes(), stream)
+                 : convert_x(&input, a.x + first * a.cols, extra, n, a.cols, plan.partial_bytes(), stream));
+        Product product = {{matrix_of(w, a.y + first * a.rows, a.bias)}};
+        product.add = extra.add ? extra.add + first * a.rows : nullptr;
+        if (n == a.n) prepare(&product, next, attended_flag, n, plan);
+        VB_TRY(multiply(type, input, product, plan, stream));
     }
+    return VB_OK;
 }
 
 vb_status prefill_norm_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream) {
@@ -507,12 +477,7 @@ vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream)
     const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, flags + gated_flag, false);
     const HalfRows x = a.prepared ? normed_rows(a.normed, a.n, a.gate.cols, attended_flag) : HalfRows();
     VB_TRY(prefill_swiglu(nullptr, h, a.x, x, {true, a.norm, a.eps, nullptr}, flags, a.gate, a.up, a.n, stream));
-    switch (a.down.type) {
-#define X(type, Block) case type: return prefill_down<Block>(a, h, stream);
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
-    }
+    return prefill_down(a, h, stream);
 }
 
 } // namespace vb

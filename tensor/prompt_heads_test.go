@@ -2,7 +2,6 @@ package tensor_test
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -74,17 +73,8 @@ func queriesOfParts(t *testing.T, d *gpu.Device, size [5]int, mode tensor.RoPEMo
 	}
 	gotQ, gotK, gotV := run(n)
 	wantQ, wantK, wantV := run(part)
-	for which, got := range [][]float32{gotQ, gotK, gotV} {
-		want := [][]float32{wantQ, wantK, wantV}[which]
-		for at := 0; at < len(want); at += dim { // a head of a token
-			size, off := 0.0, 0.0
-			for i, w := range want[at:][:dim] {
-				difference := float64(got[at+i]) - float64(w)
-				size, off = size+float64(w)*float64(w), off+difference*difference
-			}
-			if !(off <= size*0.005*0.005) { // both round x to 11 bits, prompts W too, and a cache of F16 what comes of it
-				t.Fatalf("%c[%d] is off by %.3g of %.3g", "qkv"[which], at/dim, math.Sqrt(off), math.Sqrt(size))
-			}
-		}
-	}
+	const tolerance = 0.005 // both round x to 11 bits, prompts W too, and a cache of F16 what comes of it
+	sameRows(t, "q", gotQ, wantQ, dim, tolerance)
+	sameRows(t, "k", gotK, wantK, dim, tolerance)
+	sameRows(t, "v", gotV, wantV, dim, tolerance)
 }

@@ -156,20 +156,21 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	}
 	got, want := run(prepared, ffn.Normed), run(false, p.scratch(cols))
 	for which := range want {
-		sameRows(t, fmt.Sprintf("%v %dx%d: %c", values, n, cols, "qkv"[which]), got[which], want[which], dim) // a head of a row
+		sameRows(t, fmt.Sprintf("%v %dx%d: %c", values, n, cols, "qkv"[which]), got[which], want[which], dim, 0.003) // a head of a row
 	}
 	return prepared
 }
 
-// sameRows compares products by row; both round x and W to 11 bits.
-func sameRows(t *testing.T, name string, got, want []float32, cols int) {
+// sameRows compares products by row, relative to its root of squares: 0.003 where both round x and W to 11 bits.
+func sameRows(t *testing.T, name string, got, want []float32, cols int, tolerance float64) {
+	t.Helper()
 	for at := 0; at < len(want); at += cols {
 		size, off := 0.0, 0.0
 		for i, w := range want[at:][:cols] {
 			difference := float64(got[at+i]) - float64(w)
 			size, off = size+float64(w)*float64(w), off+difference*difference
 		}
-		if !(off <= size*0.003*0.003) {
+		if !(off <= size*tolerance*tolerance) {
 			t.Fatalf("%s[%d] is off by %.3g", name, at/cols, math.Sqrt(off/size))
 		}
 	}
@@ -230,7 +231,7 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 		}
 		return out
 	}
-	sameRows(t, fmt.Sprintf("%dx%d", n, cols), run(prepared, normed), run(false, p.scratch(cols)), cols)
+	sameRows(t, fmt.Sprintf("%dx%d", n, cols), run(prepared, normed), run(false, p.scratch(cols)), cols, 0.003)
 	return prepared
 }
 
