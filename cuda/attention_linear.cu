@@ -17,8 +17,7 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                                                   const float *bias, float *, const float *next_norm, float *normed, int *next_prepared,
                                                   vb_stream *stream) {
     const int64_t n = attention->batch * attention->seq;
-    // Only there products read F16 as it is.
-    if (most_packed(stream) != packed_batch_hopper) return VB_UNSUPPORTED;
+    if (!has_wgmma(stream)) return VB_UNSUPPORTED; // only there products read F16 as it is
     if (w->layout != VB_PACKED || n <= most_packed(stream) || !fits_counters(*attention) || !suits_tensor_cores(*attention, stream))
         return VB_UNSUPPORTED;
     NextNorm next = {};

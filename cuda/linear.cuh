@@ -47,7 +47,8 @@ inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) { retur
 
 // The rows of x that linear_packed takes in one pass over the weights; on Hopper fewer, for linear_step.cu is faster from there on.
 constexpr int packed_batch = 32, packed_batch_hopper = 16;
-int most_packed(vb_stream *stream); // which of them (linear_prefill.cu)
+bool has_wgmma(vb_stream *stream); // whether the products of linear_prefill.cu are Hopper's
+inline int most_packed(vb_stream *stream) { return has_wgmma(stream) ? packed_batch_hopper : packed_batch; }
 
 // Packed weights, n <= most_packed, capability 7.5 and up; VB_UNSUPPORTED for more, or where sums do not fit in shared memory
 // (linear_packed.cu).

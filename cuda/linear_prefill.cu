@@ -15,8 +15,8 @@
 //   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales the sums
 //   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
-//   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 80 us,
-//            linear_add of 2048 x 11008 Q6_K 54, of 2048 x 2048 Q4_K 17; feed_forward of these sizes 124 and 425 us (651 TFLOP/s)
+//   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 79 us,
+//            linear_add of 2048 x 11008 Q6_K 53, of 2048 x 2048 Q4_K 17; feed_forward of these sizes 122 and 425 us (651 TFLOP/s)
 //            for 512 and 2048 rows
 
 #include "cluster.cuh"
@@ -236,15 +236,6 @@ struct PrefillX {
     float eps;
 };
 
-bool has_wgmma(vb_stream *stream) {
-#ifdef VB_WITH_SM90
-    return device_of(stream->device)->binary == 90 && capability(stream) == 90;
-#else
-    (void)stream;
-    return false;
-#endif
-}
-
 // Columns of a tile, 0 for a type that is not packed.
 int depth_of(vb_dtype type) {
     switch (type) {
@@ -437,7 +428,14 @@ vb_status prefill_qkv(const vb_norm_qkv_args &a, bool *placed, vb_stream *stream
 
 } // namespace
 
-int most_packed(vb_stream *stream) { return has_wgmma(stream) ? packed_batch_hopper : packed_batch; }
+bool has_wgmma(vb_stream *stream) {
+#ifdef VB_WITH_SM90
+    return device_of(stream->device)->binary == 90 && capability(stream) == 90;
+#else
+    (void)stream;
+    return false;
+#endif
+}
 
 vb_status linear_prefill(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, vb_stream *stream) {
     return linear_prefill_operand(a, nullptr, extra, {}, type, stream);
@@ -485,7 +483,7 @@ vb_status prefill_feed_forward(const vb_feed_forward_args &a, vb_stream *stream)
 #else
 
 namespace vb {
-int most_packed(vb_stream *) { return packed_batch; }
+bool has_wgmma(vb_stream *) { return false; }
 vb_status linear_prefill(const LinearArgs &, const LinearExtra &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status linear_prefill_operand(const LinearArgs &, const half *, const LinearExtra &, const NextNorm &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 } // namespace vb
