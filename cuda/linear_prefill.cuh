@@ -157,6 +157,9 @@ struct Product {
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
 
+    // Whether rows of x have exponents, which is hardly ever.
+    VB_DEVICE unsigned uneven() const { return from.x ? *from.uneven : 0; }
+
     // Which matrix a row of tiles belongs to; tile_row becomes the one there.
     template <bool SWIGLU>
     VB_DEVICE const Matrix &find(int &tile_row) const {

@@ -1,11 +1,12 @@
 // linear_prefill_sm90.cuh: the kernel of linear_prefill.cu on Hopper.
 //
 // Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of
-// 64 or 128 columns. The operands of a batch of instructions are made while the one before is at work. With SwiGLU a warp has eight
+// 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight
 // rows of gate and the same of up, in a lane's two rows, so that a lane has both sums of a result.
 //
 // Three more warps read what scales the sums. Where x has exponents (HalfRows), which is hardly ever, these also multiply what has been
-// fetched before it is used, so that a row has one exponent; the loop that multiplies knows nothing of it.
+// fetched before it is used, so that a row has one exponent; the loop that multiplies waits for them then. They have the registers that the
+// others can spare: with no more than 24 they spill.
 //
 // The two groups of four warps multiply by the same x and finish their rows by themselves (linear_prefill_store.cuh).
 //
@@ -16,10 +17,12 @@
 //            rounds of units, of which 2.6 are used), 83 with 176 (four); without storing 73 and 75. A group that stays two to four
 //            stages behind the other gains nothing, nor do weights that L2 is told of four tiles ahead, nor columns that begin at another
 //            place in each pair. Exponents that the loop applies to the sums cost 13 us; results of several units a block that
-//            are also left for the next product, at 2048 rows, 17 of the output's 49, where the kernel that converts takes 9
+//            are also left for the next product, at 2048 rows, 17 of the output's 49, where the kernel that converts takes 9. Stages of
+//            256 columns make a step of 64 sequences 6 % longer, stages whose operands are made in two parts 1.5 %
 #ifndef VB_LINEAR_PREFILL_SM90_CUH
 #define VB_LINEAR_PREFILL_SM90_CUH
 
+#include "linear_prefill_stage.cuh"
 #include "linear_prefill_store.cuh"
 
 #ifdef VB_WITH_SM90
@@ -31,9 +34,10 @@ constexpr int helpers = 96;                          // threads beside those tha
 
 template <int TOKENS>
 struct WgmmaShape {
+    static constexpr int tokens = TOKENS;
     static constexpr int boxes = TOKENS > 128 ? 1 : 2, columns = boxes * sm90::tile_width; // of x in a stage
     static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
-    static constexpr int batch = TOKENS == 256 ? 1 : TOKENS == 176 ? 2 : 4; // instructions
+    static constexpr int registers = TOKENS == 256 ? 240 : TOKENS == 176 ? 232 : 216, helper_registers = 3 * 168 - 2 * registers;
     static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
     static constexpr int places = inverse + TOKENS * 4, barriers = places + TOKENS * 8;
     static constexpr int shared = barriers + (3 * stages + 2) * 8;
@@ -88,33 +92,6 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
     }
 }
 
-// Multiplies rows of x in a stage, whose groups of columns from first_group on have exponents of their own, so that these are the
-// row's: that of row nth * helpers + thread in exponents[nth].
-template <int TOKENS, int ROWS>
-VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS], int thread) {
-    using S = WgmmaShape<TOKENS>;
-    static_assert(half_group == sm90::tile_width, "a box has one group of columns");
-#pragma unroll
-    for (int nth = 0; nth < ROWS; nth++) {
-        const int row = nth * helpers + thread;
-        if (row >= TOKENS || token0 + row >= p.n) break;
-#pragma unroll
-        for (int box = 0; box < S::boxes; box++) {
-            const int exponent = p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
-            if (exponent == 0) continue;
-            const __half2 factor = splat(power_of_two(larger(exponent, -30)));
-            uint4 *const at = reinterpret_cast<uint4 *>(stage + box * S::box_bytes + row * sm90::row_bytes);
-#pragma unroll 1
-            for (int i = 0; i < sm90::row_bytes / 16; i++) {
-                uint4 &v = at[(i + thread) % (sm90::row_bytes / 16)]; // in different banks
-                const uint4 old = v;
-                v = make_uint4(as_word(__hmul2(as_half2(old.x), factor)), as_word(__hmul2(as_half2(old.y), factor)),
-                               as_word(__hmul2(as_half2(old.z), factor)), as_word(__hmul2(as_half2(old.w), factor)));
-            }
-        }
-    }
-}
-
 #endif
 
 template <class Block, int TOKENS, bool SWIGLU>
@@ -124,11 +101,11 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     using P = Packed<Block>;
     using S = WgmmaShape<TOKENS>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages, *const raw = empty + S::stages;
-    uint64_t *const inverse_known = raw + S::stages, *const inverse_read = inverse_known + 1;
+    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages, *const even = empty + S::stages;
+    uint64_t *const inverse_known = even + S::stages, *const inverse_read = inverse_known + 1;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair, cluster = larger(pair, product.cluster);
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster, step = gridDim.x / cluster;
-    constexpr int stages_a_tile = P::depth / S::columns, batches = S::columns / 16 / S::batch; // of a stage
+    constexpr int stages_a_tile = P::depth / S::columns;
 
     LaneTile<Block> next;
     const uint8_t *tile = nullptr;
@@ -147,11 +124,13 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         load();
     };
     if (warp < prefill_warps) begin(Unit::of(product, first_unit, rank));
-    if (threadIdx.x == 0) {
-        sm90::prefetch_map(&x);
-        for (int s = 0; s < S::stages; s++)
-            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps), sm90::barrier_init(raw + s, 1);
-        sm90::barrier_init(inverse_known, helpers / 32), sm90::barrier_init(inverse_read, prefill_warps);
+    if (lane == 0) {
+        for (int s = warp; s < S::stages; s += wgmma_threads / 32)
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps), sm90::barrier_init(even + s, helpers);
+        if (warp == prefill_warps) {
+            sm90::prefetch_map(&x);
+            sm90::barrier_init(inverse_known, helpers), sm90::barrier_init(inverse_read, prefill_warps);
+        }
         sm90::barrier_init_fence();
     }
     if (pair > 1) sm90::cluster_sync();
@@ -170,28 +149,27 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
     const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
     if (warp >= prefill_warps) {
-        sm90::registers_shrink<24>();
-        const bool uneven = product.from.x && *product.from.uneven; // hardly ever: then it goes on from raw to full once it is even
-        uint64_t *const fetched = uneven ? raw : full;
+        sm90::registers_shrink<S::helper_registers>();
         if (warp == prefill_warps && lane == 0) // fetches x
             for (int u = first_unit; u < product.units; u += step) {
                 const Unit unit = Unit::of(product, u, rank);
                 const int token = unit.tokens * TOKENS;
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(empty + stage, phase ^ 1);
-                    sm90::barrier_expect(fetched + stage, S::stage_bytes);
+                    sm90::barrier_expect(full + stage, S::stage_bytes);
 #pragma unroll
                     for (int box = 0; box < S::boxes; box++) {
                         uint8_t *const to = shared + stage * S::stage_bytes + box * S::box_bytes;
                         const int column = k * S::columns + box * sm90::tile_width;
                         if (pair > 1)
-                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, fetched + stage, column, token + rank * (TOKENS / 2), 3);
-                        else sm90::copy_box(to, &x, fetched + stage, column, token);
+                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column, token + rank * (TOKENS / 2), 3);
+                        else sm90::copy_box(to, &x, full + stage, column, token);
                     }
                 }
             }
         if (warp > prefill_warps) { // prepare what scales the sums, and x where it is uneven
             const int thread = threadIdx.x - prefill_threads - 32, cols = product.k_tiles * P::depth;
+            const bool uneven = product.uneven();
             for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
                 const Unit unit = Unit::of(product, u, rank);
                 const int64_t token0 = (int64_t)unit.tokens * TOKENS;
@@ -202,8 +180,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                         if (product.heads.positions)
                             for (int at = thread; at < TOKENS && token0 + at < product.n; at += helpers)
                                 places[at] = product.heads.place((int)token0 + at);
-                    __syncwarp();
-                    if (lane == 0) sm90::barrier_arrive(inverse_known);
+                    sm90::barrier_arrive(inverse_known);
                 }
                 if (!uneven) continue;
                 int exponents[ceil_div(TOKENS, helpers)];
@@ -213,11 +190,10 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                     exponents[i] = token < product.n ? row_exponent(product, token, cols) : 0;
                 }
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
-                    sm90::barrier_wait(raw + stage, phase);
-                    even_out<TOKENS>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents, thread);
+                    sm90::barrier_wait(full + stage, phase);
+                    even_out<S, helpers>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents, thread);
                     sm90::shared_writes_fence();
-                    sm90::group_sync(both_groups + 1, helpers);
-                    if (thread == 0) sm90::barrier_arrive(full + stage);
+                    sm90::barrier_arrive(even + stage);
                 }
             }
         }
@@ -226,7 +202,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (cluster > 1) sm90::cluster_sync();
         return;
     }
-    sm90::registers_grow<240>();
+    sm90::registers_grow<S::registers>();
+    uint64_t *const ready = product.uneven() ? even : full;
     const int group = group_of_thread();
     const auto before = [&] { return stage == 0 ? S::stages - 1 : stage - 1; };
     const auto release = [&](int at) { // of each block of a pair
@@ -236,7 +213,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     for (int u = first_unit; u < product.units; u += step) {
         const Unit unit = Unit::of(product, u, rank);
         float c[TOKENS / 2] = {};
-        uint32_t a[2][S::batch][4];
+        uint32_t a[2][batch_of<S, Block>][4];
         for (int k = unit.k0; k < unit.k1; k++) {
             PrefillTile<Block> work;
             work.unpack(next);
@@ -244,23 +221,11 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
             if (k + 1 < unit.k1) load();
 #pragma unroll
             for (int part = 0; part < stages_a_tile; part++) {
-                const uint64_t operand = sm90::describe(shared + stage * S::stage_bytes, 0);
-#pragma unroll
-                for (int b = 0; b < batches; b++) { // one at work while the next one is prepared
-                    uint32_t(&now)[S::batch][4] = a[(part * batches + b) % 2];
-#pragma unroll
-                    for (int j = 0; j < S::batch; j++) work.fragment(now[j], (part * batches + b) * S::batch + j);
-                    if (b == 0) sm90::barrier_wait(full + stage, phase);
-                    sm90::wgmma_fence();
-#pragma unroll
-                    for (int j = 0; j < S::batch; j++) { // 16 columns, 32 bytes each; a box has four of them
-                        const int at = b * S::batch + j;
-                        sm90::WgmmaRegisters<half, TOKENS, 0>::run(c, now[j], operand + (at / 4 * S::box_bytes + at % 4 * 32) / 16);
-                    }
-                    sm90::wgmma_commit();
-                    sm90::wgmma_wait<1>();
-                    if (b == 0 && (part > 0 || k > unit.k0)) release(before());
-                }
+                multiply_stage<S>(
+                    c, a, work, part, sm90::describe(shared + stage * S::stage_bytes, 0), [&] { sm90::barrier_wait(ready + stage, phase); },
+                    [&] {
+                        if (part > 0 || k > unit.k0) release(before());
+                    });
                 advance();
             }
         }

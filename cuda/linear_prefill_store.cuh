@@ -53,13 +53,17 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
     }
 }
 
+// Tokens of a warp whose loads are on the way: no more than it has where a cluster of four shares them.
+template <int TOKENS>
+constexpr int tokens_together = smaller(TOKENS / prefill_warps / 4, 4);
+
 constexpr int sum_width = prefill_rows + 4; // in store_lone: rows of eight lanes and tokens of four are in different banks
 
 // The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs of a head, which
 // it rotates, in two neighbours each of which begin at `first` and `second`.
 template <int TOKENS>
 struct StoreHeads {
-    static constexpr int together = 4; // tokens whose loads are on the way
+    static constexpr int together = tokens_together<TOKENS>;
     const Product &p;
     const int2 *const places;
     const int lane = threadIdx.x % 32, lanes = p.heads.pairs / 2, nth = lane & (lanes - 1), head = lane / lanes * 2 * p.heads.pairs;
@@ -133,79 +137,6 @@ struct StoreHeads {
     }
 };
 
-// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
-// where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
-template <int TOKENS>
-VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
-                          float *sums, int rank) {
-    sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
-    constexpr int width = sum_width;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
-    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
-    const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
-    const auto exchange = [&] {
-#pragma unroll
-        for (int i = 0; i < TOKENS / 2; i++)
-            sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
-        if (p.cluster > 1) sm90::cluster_sync();
-        else sm90::group_sync(both_groups, prefill_threads);
-    };
-    if (p.heads.positions) {
-        StoreHeads<TOKENS> heads(p, unit, places, begin, end);
-        exchange();
-        heads.run(sums, inverse);
-        return;
-    }
-    exchange();
-    int tile_row = unit.rows * prefill_warps + lane / 4;
-    if (tile_row >= p.tile_rows) return;
-    const Matrix &m = p.find<false>(tile_row);
-    const int64_t row = (int64_t)tile_row * packed_rows + lane % 4 * 4;
-    const int here = (int)smaller<int64_t>(4, m.rows - row);
-    const bool whole = m.rows % 4 == 0 && here == 4 && ((uintptr_t)m.y | (uintptr_t)p.add) % 16 == 0;
-    float4 bias = {};
-    if (m.bias) {
-        if (here > 0) bias.x = m.bias[row];
-        if (here > 1) bias.y = m.bias[row + 1];
-        if (here > 2) bias.z = m.bias[row + 2];
-        if (here > 3) bias.w = m.bias[row + 3];
-    }
-    const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + row) : make_float4(1, 1, 1, 1);
-    constexpr int together = 4; // loads on the way
-    for (int first = begin; first < end; first += together * prefill_warps) {
-        float4 added[together] = {};
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            const int token = first + i * prefill_warps;
-            if (p.add && whole && token < end) added[i] = *reinterpret_cast<const float4 *>(p.add + (token0 + token) * m.rows + row);
-        }
-        float4 sum[together] = {};
-        add_sums<together>(p, [&](int i, const auto &load) {
-            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * width + 4 * lane, float4());
-            sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
-        });
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            const int token = first + i * prefill_warps;
-            if (token >= end) break;
-            const float scale = inverse[token];
-            const float4 y = {fmaf(sum[i].x, scale, bias.x + added[i].x), fmaf(sum[i].y, scale, bias.y + added[i].y),
-                              fmaf(sum[i].z, scale, bias.z + added[i].z), fmaf(sum[i].w, scale, bias.w + added[i].w)};
-            if (p.to.x) store_half(p, unit, y, norm, row, token0 + token);
-            float *const to = m.y + (token0 + token) * m.rows + row;
-            if (whole) {
-                *reinterpret_cast<float4 *>(to) = y;
-            } else {
-                const float *const also = p.add ? p.add + (to - m.y) : nullptr;
-                if (here > 0) to[0] = y.x + (also ? also[0] : 0);
-                if (here > 1) to[1] = y.y + (also ? also[1] : 0);
-                if (here > 2) to[2] = y.z + (also ? also[2] : 0);
-                if (here > 3) to[3] = y.w + (also ? also[3] : 0);
-            }
-        }
-    }
-}
-
 // Four rows of W at a token, which one thread writes.
 struct FourRows {
     const Matrix &m;
@@ -233,6 +164,62 @@ struct FourRows {
         }
     }
 };
+
+// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
+// where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
+template <int TOKENS>
+VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
+                          float *sums, int rank) {
+    sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
+    constexpr int width = sum_width;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
+    const auto exchange = [&] {
+#pragma unroll
+        for (int i = 0; i < TOKENS / 2; i++)
+            sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+        if (p.cluster > 1) sm90::cluster_sync();
+        else sm90::group_sync(both_groups, prefill_threads);
+    };
+    if (p.heads.positions) {
+        StoreHeads<TOKENS> heads(p, unit, places, begin, end);
+        exchange();
+        heads.run(sums, inverse);
+        return;
+    }
+    exchange();
+    int tile_row = unit.rows * prefill_warps + lane / 4;
+    if (tile_row >= p.tile_rows) return;
+    const Matrix &m = p.find<false>(tile_row);
+    const FourRows rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add);
+    const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
+    const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1);
+    constexpr int together = tokens_together<TOKENS>;
+    for (int first = begin; first < end; first += together * prefill_warps) {
+        float4 added[together] = {};
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int token = first + i * prefill_warps;
+            if (p.add && token < end) added[i] = rows.load(p.add, token0 + token);
+        }
+        float4 sum[together] = {};
+        add_sums<together>(p, [&](int i, const auto &load) {
+            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * width + 4 * lane, float4());
+            sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
+        });
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int token = first + i * prefill_warps;
+            if (token >= end) break;
+            const float scale = inverse[token];
+            const float4 y = {fmaf(sum[i].x, scale, bias.x + added[i].x), fmaf(sum[i].y, scale, bias.y + added[i].y),
+                              fmaf(sum[i].z, scale, bias.z + added[i].z), fmaf(sum[i].w, scale, bias.w + added[i].w)};
+            if (p.to.x) store_half(p, unit, y, norm, rows.row, token0 + token);
+            rows.store(y, token0 + token);
+        }
+    }
+}
 
 // Sums of a group: sixteen threads write the 64 neighbours of a token.
 template <int TOKENS>

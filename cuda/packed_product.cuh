@@ -184,12 +184,12 @@ vb_status plan_packed_product(PackedPlan *plan, int tiles, int64_t items, vb_str
     return VB_OK;
 }
 
-// Calls f(constant) with the rows of x, rounded up; VB_UNSUPPORTED where another kernel is faster: on Hopper linear_step.cu, before it,
-// of more than 16 rows by 8192 and more of W, linear_prefill.
+// Calls f(constant) with the rows of x, rounded up; VB_UNSUPPORTED where another kernel is faster: on Hopper linear_step.cu of more
+// rows, of more than eight by those of a vocabulary; before it linear_prefill, of more than 16 rows by 8192 and more of W.
 template <class F>
 vb_status with_tokens(int64_t n, int64_t rows, vb_stream *stream, F f) {
     static_assert(packed_batch == 32, "the greatest number of tokens below");
-    if (n > most_packed(stream) || (n > packed_batch / 2 && rows >= 8192)) return VB_UNSUPPORTED;
+    if (n > most_packed(stream) || (n > packed_batch / 2 && rows >= 8192) || (n > 8 && rows >= 65536 && has_wgmma(stream))) return VB_UNSUPPORTED;
     return n <= 8 ? f(Constant<8>()) : n <= 16 ? f(Constant<16>()) : f(Constant<32>());
 }
 

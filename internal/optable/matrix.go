@@ -180,7 +180,8 @@ func linearOp() *Op {
 					Case{Label: "qwen2.5-3b_ffn_down", Type: t, Dims: []int{n, 11008, 2048}, Flags: "packed", Bench: true, Large: true},
 					Case{Label: "qwen2.5-3b_attn", Type: t, Dims: []int{n, 2048, 2048}, Flags: "packed", Bench: true, Large: true})
 			}
-			cases = append(cases, Case{Label: "qwen2.5-3b_prefill_down", Type: t, Dims: []int{512, 11008, 2048}, Flags: "packed", Bench: true, Large: true})
+			cases = append(cases, Case{Label: "vocabulary", Type: t, Dims: []int{9, 256, 65600}, Flags: "packed"},
+				Case{Label: "qwen2.5-3b_prefill_down", Type: t, Dims: []int{512, 11008, 2048}, Flags: "packed", Bench: true, Large: true})
 		}
 		if !t.Quantized() {
 			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}},
