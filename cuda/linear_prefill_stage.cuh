@@ -21,7 +21,7 @@ template <class S, class Block, class Arrived, class Finished>
 VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4], const PrefillTile<Block> &work, int part,
                               uint64_t operand, const Arrived &arrived, const Finished &finished) {
     constexpr int size = batch_of<S, Block>, batches = S::columns / 16 / size;
-    static_assert(Packed<Block>::depth / 16 / size % 2 == 0, "the first batch of a tile has not the registers of the last one before it");
+    static_assert(Packed<Block>::depth / 16 / size % 2 == 0, "the last batch of a tile and the first of the next one have registers of their own");
 #pragma unroll
     for (int b = 0; b < batches; b++) {
         const int batch = part * batches + b;
