@@ -226,8 +226,7 @@ PrefillPlan plan_prefill(int64_t n, int64_t rows, int64_t cols, int64_t k_tiles,
     return best;
 }
 
-// x of a call: where it lies, in F16, in the stream's workspace, which also has room for sums of the splits of products of up to
-// `rows` rows with `cols` columns.
+// x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums of splits.
 struct PrefillX {
     const half *x;
     float *inverse, *partial;

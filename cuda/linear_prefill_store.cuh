@@ -57,7 +57,14 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
 template <int TOKENS>
 constexpr int tokens_together = smaller(TOKENS / prefill_warps / 4, 4);
 
-constexpr int sum_width = prefill_rows + 4; // in store_lone: rows of eight lanes and tokens of four are in different banks
+// The sums of all warps of a block to shared memory, those of a token together.
+constexpr int sum_width = prefill_rows + 4; // rows of eight lanes and tokens of four are in different banks
+template <int TOKENS>
+VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++)
+        sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sum_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+}
 
 // The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs of a head, which
 // it rotates, in two neighbours each of which begin at `first` and `second`.
@@ -165,20 +172,42 @@ struct FourRows {
     }
 };
 
+// Four sums times a scale, bias, and what is added.
+VB_DEVICE float4 finish(const float4 &sum, float scale, const float4 &bias, const float4 &added) {
+    return {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y), fmaf(sum.z, scale, bias.z + added.z),
+            fmaf(sum.w, scale, bias.w + added.w)};
+}
+
+// The four neighbours that a lane finishes of the 128 rows of a unit that its warp has of a token; they lie in row tile_row of tiles of m.
+struct FourResults {
+    const Product &p;
+    const Unit &unit;
+    const FourRows rows;
+    const float4 bias, norm;
+
+    VB_DEVICE FourResults(const Product &p, const Unit &unit, const Matrix &m, int tile_row, int lane)
+        : p(p), unit(unit), rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add),
+          bias(m.bias ? rows.load(m.bias, 0) : float4()),
+          norm(p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1)) {}
+
+    VB_DEVICE void store(const float4 &sum, float scale, const float4 &added, int64_t token) const {
+        const float4 y = finish(sum, scale, bias, added);
+        if (p.to.x) store_half(p, unit, y, norm, rows.row, token);
+        rows.store(y, token);
+    }
+};
+
 // Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
 // where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
                           float *sums, int rank) {
     sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
-    constexpr int width = sum_width;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
     const auto exchange = [&] {
-#pragma unroll
-        for (int i = 0; i < TOKENS / 2; i++)
-            sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+        share_sums<TOKENS>(sums, c, warp, lane);
         if (p.cluster > 1) sm90::cluster_sync();
         else sm90::group_sync(both_groups, prefill_threads);
     };
@@ -192,31 +221,25 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     int tile_row = unit.rows * prefill_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
-    const FourRows rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add);
-    const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
-    const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1);
+    const FourResults results(p, unit, m, tile_row, lane);
     constexpr int together = tokens_together<TOKENS>;
     for (int first = begin; first < end; first += together * prefill_warps) {
         float4 added[together] = {};
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
-            if (p.add && token < end) added[i] = rows.load(p.add, token0 + token);
+            if (p.add && token < end) added[i] = results.rows.load(p.add, token0 + token);
         }
         float4 sum[together] = {};
         add_sums<together>(p, [&](int i, const auto &load) {
-            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * width + 4 * lane, float4());
+            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * sum_width + 4 * lane, float4());
             sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
         });
 #pragma unroll
         for (int i = 0; i < together; i++) {
             const int token = first + i * prefill_warps;
             if (token >= end) break;
-            const float scale = inverse[token];
-            const float4 y = {fmaf(sum[i].x, scale, bias.x + added[i].x), fmaf(sum[i].y, scale, bias.y + added[i].y),
-                              fmaf(sum[i].z, scale, bias.z + added[i].z), fmaf(sum[i].w, scale, bias.w + added[i].w)};
-            if (p.to.x) store_half(p, unit, y, norm, rows.row, token0 + token);
-            rows.store(y, token0 + token);
+            results.store(sum[i], inverse[token], added[i], token0 + token);
         }
     }
 }
@@ -254,10 +277,7 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
             const int at = i * step + thread / 16, token = first + at;
             const float4 sum = *reinterpret_cast<const float4 *>(staging + at * sums_width + 4 * fourth);
             if (token >= tokens) continue;
-            const float scale = inverse[token];
-            rows.store({fmaf(sum.x, scale, bias.x + added[i].x), fmaf(sum.y, scale, bias.y + added[i].y),
-                        fmaf(sum.z, scale, bias.z + added[i].z), fmaf(sum.w, scale, bias.w + added[i].w)},
-                       token0 + token);
+            rows.store(finish(sum, inverse[token], bias, added[i]), token0 + token);
         }
     }
 }

@@ -53,8 +53,6 @@ struct StepShape {
 
 #ifdef VB_SM90A
 
-constexpr int step_width = prefill_rows + 4; // of sums of a token: rows of eight lanes and tokens of four are in different banks
-
 // The sum of four neighbours in all blocks of a cluster.
 VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
     if (cluster == 1) return *reinterpret_cast<const float4 *>(at);
@@ -74,18 +72,11 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
     int tile_row = unit.rows * prefill_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
-    const FourRows rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add);
-    const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
-    const float4 norm = p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1);
+    const FourResults results(p, unit, m, tile_row, lane);
     const int end = (int)smaller<int64_t>(step_tokens * (rank + 1) / cluster, p.n);
     for (int token = step_tokens * rank / cluster + warp; token < end; token += prefill_warps) {
-        const float4 added = p.add ? rows.load(p.add, token) : float4();
-        const float4 sum = sum_of_cluster(sums + token * step_width + 4 * lane, cluster);
-        const float scale = inverse[token];
-        const float4 y = {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y), fmaf(sum.z, scale, bias.z + added.z),
-                          fmaf(sum.w, scale, bias.w + added.w)};
-        if (p.to.x) store_half(p, unit, y, norm, rows.row, token);
-        rows.store(y, token);
+        const float4 added = p.add ? results.rows.load(p.add, token) : float4();
+        results.store(sum_of_cluster(sums + token * sum_width + 4 * lane, cluster), inverse[token], added, token);
     }
 }
 
@@ -98,7 +89,7 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
     for (int first = step_tokens * rank / cluster + 2 * warp; first < end; first += 2 * prefill_warps) {
         const int token = first + lane / 16;
         const bool exists = token < end && row < cols;
-        const float *const at = sums + smaller(token, step_tokens - 1) * step_width + four / 4 * 2 * packed_rows + four % 4 * 4;
+        const float *const at = sums + smaller(token, step_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
         const float4 gate = sum_of_cluster(at, cluster), up = sum_of_cluster(at + packed_rows, cluster);
         const float scale = inverse[smaller(token, step_tokens - 1)];
         float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale), swiglu(gate.z * scale, up.z * scale),
@@ -206,9 +197,7 @@ __global__ void __launch_bounds__(prefill_threads, 2)
 
     float *const sums = reinterpret_cast<float *>(shared);
     meet(); // all have read what is in place of the sums
-#pragma unroll
-    for (int i = 0; i < step_tokens / 2; i++)
-        sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * step_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+    share_sums<step_tokens>(sums, c, warp, lane);
     if (cluster > 1) sm90::cluster_sync();
     else meet();
     if constexpr (SWIGLU) finish_swiglu(product, unit, sums, inverse, cluster, rank);
