@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/demomodel"
-	"github.com/vibrant-ml/vibrant/internal/gguf"
-	"github.com/vibrant-ml/vibrant/internal/testdata"
-	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

@@ -3,10 +3,10 @@ package vibrant
 import (
 	"errors"
 
-	"github.com/vibrant-ml/vibrant/internal/chat"
-	"github.com/vibrant-ml/vibrant/internal/engine"
-	"github.com/vibrant-ml/vibrant/internal/sample"
-	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/language/chat"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/sample"
+	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
 )
 
 // answer turns chosen ids into text and says when it is complete.

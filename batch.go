@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 )
 
 // MaxBatch is the most answers that a Batch generates together.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
 func reciter(t *testing.T) *Model {

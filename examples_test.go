@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
 // modelFile stands for a file of yours: a model that always says the same.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/engine"
-	"github.com/vibrant-ml/vibrant/internal/gguf"
-	"github.com/vibrant-ml/vibrant/internal/model"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"github.com/vibrant-ml/vibrant/internal/engine"
-	"github.com/vibrant-ml/vibrant/internal/sample"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/sample"
 )
 
 // Generation says how the next token is chosen and when an answer ends. The zero value is not useful: start from

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vibrant-ml/vibrant/internal/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // File describes a GGUF file.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

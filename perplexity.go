@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 )
 
 // PerplexityOptions say how a text is scored.

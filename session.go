@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 )
 
 // Token is a piece of an answer.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/chat"
-	"github.com/vibrant-ml/vibrant/internal/gguf"
-	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/language/chat"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
 )
 
 // Template makes prompts of conversations: the Jinja chat template of a model, or a built-in one where it has none.

@@ -3,7 +3,7 @@ package vibrant
 import (
 	"errors"
 
-	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
 )
 
 // Tokenizer turns text into token ids and back, as a model's file describes it. It may be used from several goroutines.

@@ -25,10 +25,10 @@ import (
 	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/chat"
-	"github.com/vibrant-ml/vibrant/internal/gguf"
-	"github.com/vibrant-ml/vibrant/internal/model"
-	"github.com/vibrant-ml/vibrant/internal/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/language/chat"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
+	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

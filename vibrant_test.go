@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/testdata"
-	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
 // openReciter opens a model that answers everything with the same text.

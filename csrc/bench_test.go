@@ -9,8 +9,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
-	"github.com/vibrant-ml/vibrant/internal/testdata"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 )
 
 // benchStream opens a CPU with all threads and a stream on it.

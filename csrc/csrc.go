@@ -30,7 +30,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Backend returns the CPU with C kernels.

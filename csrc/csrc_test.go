@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/csrc"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
-	"github.com/vibrant-ml/vibrant/internal/purego/kerneltest"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/kerneltest"
 )
 
 // tolerance: half a percent is what the contract promises.

@@ -22,7 +22,7 @@ static vb_status norm_qkv(vb_norm_qkv_args a, vb_stream *s) { return vb_norm_qkv
 */
 import "C"
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
 	return s.check("add", C.vb_add(out, a, b, C.vb_dtype(t), C.int64_t(n), s.p))

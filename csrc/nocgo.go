@@ -3,7 +3,7 @@
 // Package csrc binds the C library of this folder in builds with cgo. This build has none.
 package csrc
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
-// Backend returns nil: the CPU of this build is internal/purego.
+// Backend returns nil: the CPU of this build is internal/backend/purego.
 func Backend() kernel.Backend { return nil }

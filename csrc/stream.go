@@ -5,7 +5,7 @@ package csrc
 // #include "vibrant.h"
 import "C"
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 type stream struct {
 	p      *C.vb_stream

@@ -9,7 +9,7 @@ package cuda
 
 import (
 	"github.com/vibrant-ml/vibrant/csrc"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Backend returns the CUDA devices of this build.

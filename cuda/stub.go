@@ -6,7 +6,7 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Backend returns a backend whose devices are not there: it says how to build them in.

@@ -8,7 +8,7 @@ package demo
 
 import (
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
 )
 
 func init() { vibrant.RegisterDefault(demomodel.GGUF) }

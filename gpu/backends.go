@@ -9,8 +9,8 @@ import (
 
 	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
-	"github.com/vibrant-ml/vibrant/internal/purego"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
 )
 
 // cpuBackend is the one behind the name "cpu": C kernels where cgo is on. VIBRANT_CPU=go chooses pure Go in any build.

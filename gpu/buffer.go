@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Buffer is memory of a device that belongs to a stream: work on that stream may use it from its allocation to Free

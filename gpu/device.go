@@ -16,7 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Info describes a device.

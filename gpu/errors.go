@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // The failures that callers tell apart, by errors.Is; what is returned wraps one of them and says what happened.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Event is a mark in a stream, to order streams and to measure time between two marks.

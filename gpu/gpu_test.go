@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/vibrant-ml/vibrant/internal/fake"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Graph is recorded work, to be launched many times at the cost of one call. It reads and writes the same memory at

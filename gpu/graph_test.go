@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/fake"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 func fill(s *Stream, b *Buffer, v byte) error {

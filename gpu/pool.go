@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Pool hands out a device's memory in the order of streams. What was freed is kept: the stream that freed it may have it

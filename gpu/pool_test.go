@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/vibrant-ml/vibrant/internal/fake"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 func TestSizeClassesServeTheirRequests(t *testing.T) {

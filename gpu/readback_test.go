@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vibrant-ml/vibrant/internal/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 )
 
 func TestReadbackReturnsWhatTheStreamHeldWhenItWasStarted(t *testing.T) {

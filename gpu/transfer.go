@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Copies of up to smallCopy bytes share small staging buffers, which most streams never outgrow; the first larger one

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/vibrant-ml/vibrant/internal/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 )
 
 func TestUploadBringsEverythingInOrder(t *testing.T) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles cuda/*.cu into build/cuda:
+# Compiles the kernels below cuda/ into build/cuda:
 #
 #     libvibrant_cuda.a   the CUDA objects, for the Go link (-tags cuda) and for C programs beside libvibrant
 #     libcudart_static.a  NVIDIA's runtime of the same toolkit, beside it, so that a link needs one -L
@@ -88,7 +88,7 @@ fi
 
 standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
-nvccflags="-O3 -std=$standard -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
+nvccflags="-O3 -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
 cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
 nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
@@ -103,7 +103,7 @@ mkdir -p "$out"
 compile() {
     local source=$1 object=$out/${1##*/}.o command dependency
     case $source in
-    cuda/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
+    cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
     *.c) command="$cc $cflags" ;;
     esac
@@ -122,9 +122,9 @@ compile() {
 export -f compile
 export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
 
-longest=(cuda/linear_prefill.cu cuda/attention_decode.cu cuda/packed_qkv.cu cuda/linear_packed.cu) # first: none is left alone at the end
+longest=(cuda/linear/packed/linear_prefill.cu cuda/attention/attention_decode.cu cuda/linear/packed/packed_qkv.cu cuda/linear/packed/linear_packed.cu) # first: none is left alone at the end
 sources=("${longest[@]}")
-for source in cuda/*.cu; do
+for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
 c_sources=(csrc/*.c)

@@ -23,7 +23,7 @@ test)
     for t in ${*:-$(ls tests)}; do run "$t" "./$t.test" -test.timeout 9m; done
     ;;
 memcheck | racecheck)
-    for t in ${*:-tensor internal-engine}; do
+    for t in ${*:-tensor internal-language-engine}; do
         run "$t" compute-sanitizer --tool "$what" --error-exitcode 9 "./$t.test" -test.short -test.run cuda -test.timeout 9m
     done
     ;;

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Arena is one piece of device memory that several tensors are cut from: what lives and dies together takes exactly its

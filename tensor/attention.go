@@ -3,7 +3,7 @@ package tensor
 import (
 	"math"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // maxHeadDim is the widest head that attention kernels take: see vb_attention_args.

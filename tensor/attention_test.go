@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // bytesOf views a slice of numbers as bytes.

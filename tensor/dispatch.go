@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // pointers are the addresses of an op's operands, in the order in which they were passed to exec.

@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // elementwise checks operands of one type and length; out may be any of them. Types F32, F16, BF16.
 func elementwise(op string, out *Tensor, in ...*Tensor) {

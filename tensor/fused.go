@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // The fused operations: a transformer's layer is NormQKV, AttentionLinearAddInto, FeedForward. For a single token with packed
 // weights, where starting kernels and passing rows between them is what costs, a GPU runs the first as one kernel and the others

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but I32, as a GGUF file stores it or packed,

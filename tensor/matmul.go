@@ -3,7 +3,7 @@ package tensor
 import (
 	"slices"
 
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Precision says what a product of F32 matrices may do to be fast; the 16-bit types are multiplied exactly and summed in

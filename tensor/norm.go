@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // Softmax returns exp(a - max) / sum over each row (the last dimension); types F32, F16, BF16, arithmetic in float32. A
 // row of -Inf only gives NaN, as IEEE arithmetic does.

@@ -7,10 +7,10 @@ import (
 	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/fake"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
-	"github.com/vibrant-ml/vibrant/internal/optable"
-	"github.com/vibrant-ml/vibrant/internal/purego"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/optable"
 )
 
 // backends are those that this build can hold devices of.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
-	"github.com/vibrant-ml/vibrant/internal/optable"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/optable"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // RoPEMode says which elements of a head form a rotated pair.
 type RoPEMode = kernel.RoPEMode

@@ -25,7 +25,7 @@ import (
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // DType is an element type, by ggml's type id. Quantized types come in blocks of elements along the last dimension.

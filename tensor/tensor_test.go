@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/vibrant-ml/vibrant/gpu"
-	"github.com/vibrant-ml/vibrant/internal/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 

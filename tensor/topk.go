@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/kernel"
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // Argmax returns the index of the greatest value of each row (the last dimension) of an F32 tensor, as I32 of the
 // leading dimensions. The lowest index wins among equals; NaN counts as the greatest.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/optable"
+	"github.com/vibrant-ml/vibrant/internal/check/optable"
 )
 
 // benchOps measures single operations, by the project's table of them.

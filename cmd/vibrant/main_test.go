@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
 // command runs one command line on the CPU.

@@ -14,7 +14,7 @@ command -v "$PYTHON" >/dev/null || { echo "demo-model: $PYTHON is missing: insta
 
 PYTHONUNBUFFERED=1 "$PYTHON" "$here/train.py" --out "$out" "$@"
 "$PYTHON" "$here/reference.py" "$out/demo.gguf" --golden "$out/golden.json"
-mkdir -p "$root/internal/demomodel/testdata"
-cp "$out/demo.gguf" "$root/internal/demomodel/demo.gguf"
-cp "$out/questions.json" "$out/golden.json" "$root/internal/demomodel/testdata/"
-echo "demo-model: wrote internal/demomodel; now run make demo-eval, and bring docs/demo-model.md up to date"
+mkdir -p "$root/internal/language/demomodel/testdata"
+cp "$out/demo.gguf" "$root/internal/language/demomodel/demo.gguf"
+cp "$out/questions.json" "$out/golden.json" "$root/internal/language/demomodel/testdata/"
+echo "demo-model: wrote internal/language/demomodel; now run make demo-eval, and bring docs/demo-model.md up to date"

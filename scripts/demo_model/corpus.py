@@ -436,7 +436,7 @@ def check_repository():
         return "\n".join(texts)
 
     makefile, cmd, header, gpu, tensor = source("Makefile"), source("cmd/vibrant"), source("csrc/vibrant.h"), source("gpu"), source("tensor")
-    dtypes = source("internal/kernel/dtype.go")
+    dtypes = source("internal/backend/kernel/dtype.go")
     if makefile:
         have = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.M))
         for names in re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.M):

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
 )
 
 // What the embedded model must reach, in percent.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant"
-	"github.com/vibrant-ml/vibrant/internal/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
 )
 
 func openDemo(t *testing.T) *vibrant.Model {

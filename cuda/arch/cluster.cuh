@@ -1,0 +1,107 @@
+// cluster.cuh: clusters of blocks, which reach each other's shared memory (capability 9.0). Before it, and in launches
+// without clusters, each block is a cluster of its own.
+
+#ifndef VB_CUDA_CLUSTER_CUH
+#define VB_CUDA_CLUSTER_CUH
+
+#include "runtime/common.cuh"
+
+namespace vb {
+
+VB_DEVICE int cluster_size() {
+#if __CUDA_ARCH__ >= 900
+    int size;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    return size;
+#else
+    return 1;
+#endif
+}
+VB_DEVICE int cluster_rank() {
+#if __CUDA_ARCH__ >= 900
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(rank));
+    return rank;
+#else
+    return 0;
+#endif
+}
+VB_DEVICE void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+VB_DEVICE void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// The address of the same shared variable in block `rank` of the cluster, for what is sent there.
+VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
+    unsigned address = shared_address(variable);
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
+#endif
+    return address;
+}
+
+// ---- messages ---------------------------------------------------------------------------------------------------------
+// A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
+
+// Called by whole warps; one lane of one of them sets it up. (The warp meets in between for racecheck's sake, which takes the
+// barrier's beginning for a write by all lanes.)
+VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
+#if __CUDA_ARCH__ >= 900
+    if (this_lane)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n"
+                     "fence.mbarrier_init.release.cluster;" ::"r"(shared_address(mailbox))
+                     : "memory");
+    __syncwarp();
+    if (this_lane)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)), "r"(bytes) : "memory");
+#endif
+}
+VB_DEVICE void mailbox_wait(uint64_t *mailbox) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra again;\n"
+                 "}\n" ::"r"(shared_address(mailbox))
+                 : "memory");
+#endif
+}
+// Writes to another block's shared memory, counted by its mailbox; both addresses by cluster_address.
+VB_DEVICE void send4(unsigned to, unsigned mailbox, float4 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+                 "r"(mailbox), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#endif
+}
+VB_DEVICE void send2(unsigned to, unsigned mailbox, float2 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(to),
+                 "r"(mailbox), "f"(x.x), "f"(x.y)
+                 : "memory");
+#endif
+}
+VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(to), "r"(mailbox), "f"(x)
+                 : "memory");
+#endif
+}
+
+// ---- host side --------------------------------------------------------------------------------------------------------
+
+// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC; these have 16 or 18
+// SMs, but some parts fewer: a count of SMs / 16 GPCs gave second waves of a single cluster.
+inline int clusters_at_once(int blocks, int multiprocessors) {
+    return blocks <= 2 ? multiprocessors / blocks : larger(1, multiprocessors / 16 - 1) * (16 / blocks);
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,171 @@
+// attention.cuh: what the attention kernels share: how queries are packed into tiles, which keys a row sees, and how
+// the parts of a split row come together.
+//
+// The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group of
+// head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
+// [lo, hi) of its own, and a tile reads the union.
+
+#ifndef VB_CUDA_ATTENTION_CUH
+#define VB_CUDA_ATTENTION_CUH
+
+#include "runtime/common.cuh"
+
+namespace vb {
+
+// Where a kernel's parts go: floats [tile][split][row][dim], then (max, sum) [tile][split][row].
+struct AttentionSplits {
+    int splits;     // at most; those of a short sequence are fewer
+    float *partial; // unnormalized sums over the split's keys, relative to its maximum
+    float2 *stats;  // its maximum score (in units of log 2) and its sum of exponentials
+    unsigned *counters;
+};
+
+struct KeyRange {
+    int lo, hi;
+};
+
+// The arguments, and what kernels would otherwise divide for. Without a dozen 64-bit divisions a decode step over 128 keys
+// took 5.4 us instead of 6.1 on an H200.
+struct AttentionShape : vb_attention_args {
+    unsigned group; // query heads of a key head
+    unsigned rows;  // packed rows of a key head
+    unsigned tiles; // of them
+};
+
+inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
+    AttentionShape shape;
+    static_cast<vb_attention_args &>(shape) = args;
+    shape.group = (unsigned)(args.heads / args.kv_heads);
+    shape.rows = (unsigned)args.seq * shape.group;
+    shape.tiles = ceil_div<unsigned>(shape.rows, (unsigned)tile_rows);
+    return shape;
+}
+
+// Not from the L1, which may hold what was read before the previous kernel had ended (attention_decode_kernel.cuh).
+VB_DEVICE int position_of(const AttentionShape &a, unsigned b, unsigned s) {
+    return a.positions ? __ldcg(a.positions + b * a.seq + s) : int(a.offset + s);
+}
+
+VB_DEVICE KeyRange keys_at(const AttentionShape &a, int64_t position) {
+    KeyRange keys = {0, (int)a.kv_len};
+    if (a.causal) {
+        keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
+        if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
+    }
+    return keys;
+}
+
+VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) { return keys_at(a, a.causal ? position_of(a, b, s) : 0); }
+
+// The token of packed row i: without a division where there is one.
+VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
+
+// The first element of packed row i in q and out.
+VB_DEVICE int64_t query_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {
+    const unsigned s = token_of(a, i), member = i - s * a.group;
+    return b * a.q_batch_stride + (kv_head * a.group + member) * a.q_head_stride + s * a.q_row_stride;
+}
+
+// The union of the keys of packed rows [first, end), the same in every thread. `shared` holds two ints; whole block.
+VB_DEVICE KeyRange keys_of_tile(const AttentionShape &a, unsigned b, unsigned first, unsigned end, int *shared) {
+    const unsigned last = (end - 1) / a.group;
+    if (threadIdx.x == 0) shared[0] = INT32_MAX, shared[1] = 0;
+    __syncthreads();
+    for (unsigned s = first / a.group + threadIdx.x; s <= last; s += blockDim.x) {
+        const KeyRange keys = keys_of(a, b, s);
+        atomicMin(shared, keys.lo);
+        atomicMax(shared + 1, keys.hi);
+    }
+    __syncthreads();
+    return {smaller(shared[0], shared[1]), shared[1]};
+}
+
+// Cuts keys into parts of whole `step`s for at most `splits` blocks; returns how many have any (at least 1).
+VB_DEVICE int split_keys(KeyRange *mine, KeyRange all, int split, int splits, int step) {
+    const int steps = ceil_div(all.hi - all.lo, step), each = larger(1, ceil_div(steps, splits)) * step;
+    mine->lo = smaller(all.lo + split * each, all.hi);
+    mine->hi = smaller(mine->lo + each, all.hi);
+    return larger(1, ceil_div(all.hi - all.lo, each));
+}
+
+// Ends a split tile: the last of `blocks` blocks adds the parts of `active` splits up and writes `rows` rows of out.
+template <class TQ>
+VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
+                              int active, int blocks, unsigned b, unsigned kv_head, unsigned first_row, int rows,
+                              int dim_stride, unsigned *flag) {
+    if (!last_arriver(splits.counters + tile, (unsigned)blocks, flag)) return;
+    const int64_t slot0 = tile * splits.splits * tile_rows;
+    const int chunks = ((int)a.dim + 3) / 4; // partial rows are padded to whole vectors
+    for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
+        const int row = item / chunks, d = item % chunks * 4;
+        float max = __uint_as_float(0xff800000u);
+        for (int p = 0; p < active; p++) max = fmaxf(max, __ldcg(&splits.stats[slot0 + (int64_t)p * tile_rows + row].x));
+        const float base = max == __uint_as_float(0xff800000u) ? 0.0f : max;
+        float sum = 0.0f, out[4] = {};
+#pragma unroll 4
+        for (int p = 0; p < active; p++) {
+            const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
+            const float2 stats = __ldcg(splits.stats + slot);
+            const float4 part = __ldcg(reinterpret_cast<const float4 *>(splits.partial + slot * dim_stride + d));
+            const float weight = exp2_fast(stats.x - base);
+            sum += stats.y * weight;
+            out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
+        }
+        const float scale = sum > 0.0f ? 1.0f / sum : sum; // no key: zeros; NaN stays
+        TQ *target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row) + d;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (d + e < a.dim) target[e] = from_float<TQ>(out[e] * scale);
+    }
+}
+
+constexpr float log2_e = 1.4426950408889634f;
+
+// As many splits a tile as make `wanted` in all, at most `most`; allocates their parts.
+inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
+                             int64_t wanted, vb_stream *stream) {
+    int64_t count = larger<int64_t>(1, smaller(most, wanted / tiles));
+    if (tiles > workspace_counters) count = 1;
+    splits->splits = (int)count;
+    splits->counters = counters(stream);
+    splits->partial = nullptr;
+    splits->stats = nullptr;
+    if (count > 1) {
+        const int64_t rows = tiles * count * tile_rows;
+        void *memory;
+        VB_TRY(workspace(&memory, rows * (dim_stride * (int64_t)sizeof(float) + (int64_t)sizeof(float2)), stream));
+        splits->partial = (float *)memory;
+        splits->stats = (float2 *)((float *)memory + rows * dim_stride);
+    }
+    return VB_OK;
+}
+
+// Whether there are so many query rows a key head that tensor cores take them in tiles of their own, rather than split the keys.
+inline bool has_many_rows(const vb_attention_args &a) { return a.seq * (a.heads / a.kv_heads) > 64; }
+
+// Whether rows of q and out are whole 16-byte vectors, of which tensor cores multiply 16-bit numbers and those of Q8_0. A float32 cache
+// keeps float32 arithmetic: models in float32 are compared to four digits.
+inline bool suits_tensor_cores(const vb_attention_args &a, vb_stream *stream) {
+    return capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 && aligned16(a.out, a.q, a.k, a.v) &&
+           a.q_batch_stride % 8 == 0 && a.q_head_stride % 8 == 0 && a.q_row_stride % 8 == 0;
+}
+
+// Whether the kernels' 32-bit counters hold the sizes.
+inline bool fits_counters(const vb_attention_args &a) {
+    return a.dim <= 256 && a.kv_len <= INT32_MAX && a.kv_capacity <= INT32_MAX && a.heads <= INT32_MAX / a.seq && a.batch <= INT32_MAX / a.heads;
+}
+
+// One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
+vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);    // tensor cores, few rows a key head
+vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
+vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);   // tensor cores, many rows
+vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
+// Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16 (linear_prefill.cuh);
+// F32 queries, an F16 cache; of many rows, dim a multiple of 32, and `flags` become 0 (half_flags of them, or null).
+vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
+vb_status attention_prefill_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
+vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any types and sizes, in float32
+
+} // namespace vb
+#endif

@@ -1,0 +1,29 @@
+// attention_decode.cu: attention of few query rows over a 16-bit cache (attention_decode_kernel.cuh).
+
+#include "attention/attention_decode_kernel.cuh"
+
+namespace vb {
+namespace {
+
+// Slots for 64, 128 and 256 dimensions: 96 KiB a block, so that an SM has room for those of the next kernel.
+template <class TQ, class TKV>
+vb_status decode(const vb_attention_args &a, vb_stream *stream, bool operand = false) {
+    if (a.seq * (a.heads / a.kv_heads) <= 8) return launch_decode<TQ, TKV, 1, 6, 3, 3>(a, operand, stream);
+    return launch_decode<TQ, TKV, 2, 6, 3, 3>(a, operand, stream);
+}
+
+} // namespace
+
+vb_status attention_decode(const vb_attention_args &a, vb_stream *stream) {
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return decode<float, half>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return decode<float, bf16>(a, stream);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return decode<half, half>(a, stream);
+    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return decode<bf16, bf16>(a, stream);
+    return a.kv_type == VB_Q8_0 ? attention_decode_q8(a, stream) : VB_UNSUPPORTED;
+}
+
+vb_status attention_decode_operand(const vb_attention_args &a, vb_stream *stream) {
+    return a.type == VB_F32 && a.kv_type == VB_F16 ? decode<float, half>(a, stream, true) : VB_UNSUPPORTED;
+}
+
+} // namespace vb

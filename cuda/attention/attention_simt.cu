@@ -1,0 +1,207 @@
+// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes and GPUs before 8.0.
+//
+//   grid     tiles * splits; a tile is ROWS packed query rows, a split a range of keys
+//   block    128 threads: 16 groups of 8 lanes. A group takes a key at a time: its lanes hold DIMS / 8 elements of the
+//            key, the value and ROWS outputs in registers, and keep a running maximum and sum of their own (online
+//            softmax, Milakov & Gimelshein 2018); groups, warps and splits come together at the end.
+//   shared   ROWS * DIMS floats of queries, 4 * ROWS * DIMS of the warps' outputs
+//   moves    the keys and values once a tile, 4 * ROWS FLOPs an element
+//   bound    few tiles: memory bandwidth; many: the fp32 units and the cache's bandwidth
+
+#include "attention/attention.cuh"
+#include "quant.h"
+
+namespace vb {
+namespace {
+
+constexpr int threads = 128;
+constexpr int warps = threads / 32;
+constexpr int lanes_per_key = 8;
+constexpr int keys_per_step = threads / lanes_per_key;
+
+// Elements of a row at d.. of which `left` exist; zeros for the rest.
+template <class T>
+VB_DEVICE void load4(float (&x)[4], const T *row, int d, int left, bool vectors) {
+    if (vectors && left >= 4) {
+        const Vec<T, 4> four = *reinterpret_cast<const Vec<T, 4> *>(row + d);
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[e] = to_float(four.at[e]);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[e] = e < left ? to_float(row[d + e]) : 0.0f;
+    }
+}
+
+VB_DEVICE void load4(float (&x)[4], const vb_block_q8_0 *row, int d, int left, bool) { // dim is a multiple of 32
+    const vb_block_q8_0 *const block = row + d / VB_QK;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        x[e] = left > 0 ? to_float(*reinterpret_cast<const half *>(&block->d)) * (float)block->qs[d % VB_QK + e] : 0.0f;
+}
+
+// Elements of a row as TKV stores them.
+template <class TKV>
+VB_DEVICE int row_length(int dim) {
+    return dim;
+}
+template <>
+VB_DEVICE int row_length<vb_block_q8_0>(int dim) {
+    return dim / VB_QK;
+}
+
+template <class TQ, class TKV, int DIMS, int ROWS>
+__global__ void __launch_bounds__(threads)
+    attention_simt_kernel(AttentionShape a, AttentionSplits splits, bool vectors) {
+    constexpr int per_lane = DIMS / lanes_per_key, vectors_per_lane = per_lane / 4;
+    __shared__ float query[ROWS * DIMS];
+    __shared__ float warp_out[warps * ROWS * DIMS];
+    __shared__ float2 warp_stats[warps][ROWS];
+    __shared__ int range[2];
+    __shared__ unsigned flag;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const float minus_infinity = __uint_as_float(0xff800000u);
+    const unsigned tile = blockIdx.x / splits.splits, head = tile / a.tiles, b = head / (unsigned)a.kv_heads;
+    const unsigned kv_head = head - b * (unsigned)a.kv_heads, first_row = (tile - head * a.tiles) * ROWS;
+    const int split = int(blockIdx.x - tile * splits.splits);
+    const int rows = (int)smaller<unsigned>(ROWS, a.rows - first_row);
+    const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
+    KeyRange mine;
+    const int active = split_keys(&mine, all, split, splits.splits, keys_per_step);
+    if (split >= active) return;
+
+    for (int i = threadIdx.x; i < ROWS * DIMS; i += threads) {
+        const int row = i / DIMS, d = i % DIMS;
+        query[i] = row < rows && d < a.dim
+                       ? to_float(((const TQ *)a.q)[query_offset(a, b, kv_head, first_row + row) + d]) * (a.scale * log2_e)
+                       : 0.0f;
+    }
+    __syncthreads();
+
+    KeyRange seen[ROWS];
+    float max[ROWS], sum[ROWS], out[ROWS][per_lane];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        seen[r] = r < rows ? keys_of(a, b, (first_row + r) / a.group) : KeyRange{0, 0};
+        max[r] = minus_infinity;
+        sum[r] = 0.0f;
+#pragma unroll
+        for (int e = 0; e < per_lane; e++) out[r][e] = 0.0f;
+    }
+    const int64_t sequence = a.sequences ? a.sequences[b] : b;
+    const int dim = (int)a.dim, row_size = row_length<TKV>(dim);
+    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * row_size;
+    const int lane = threadIdx.x % lanes_per_key;
+    for (int base = mine.lo; base < mine.hi; base += keys_per_step) {
+        const int key = base + threadIdx.x / lanes_per_key;
+        const bool valid = key < mine.hi;
+        const TKV *k_row = (const TKV *)a.k + cache + (int64_t)key * row_size, *v_row = (const TKV *)a.v + cache + (int64_t)key * row_size;
+        float k[vectors_per_lane][4], v[vectors_per_lane][4];
+#pragma unroll
+        for (int j = 0; j < vectors_per_lane; j++) {
+            const int d = (j * lanes_per_key + lane) * 4, left = valid ? dim - d : 0;
+            load4(k[j], k_row, d, left, vectors);
+            load4(v[j], v_row, d, left, vectors);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float score = 0.0f;
+#pragma unroll
+            for (int j = 0; j < vectors_per_lane; j++) {
+                const float4 q = reinterpret_cast<const float4 *>(query + r * DIMS)[j * lanes_per_key + lane];
+                score += q.x * k[j][0] + q.y * k[j][1] + q.z * k[j][2] + q.w * k[j][3];
+            }
+            score = warp_reduce<Sum, lanes_per_key>(score);
+            if (valid && key >= seen[r].lo && key < seen[r].hi) {
+                const float greater = Max::combine(max[r], score);
+                const float from = greater == minus_infinity ? 0.0f : greater;
+                const float keep = exp2_fast(max[r] - from), weight = exp2_fast(score - from);
+                max[r] = greater;
+                sum[r] = sum[r] * keep + weight;
+#pragma unroll
+                for (int j = 0; j < vectors_per_lane; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) out[r][j * 4 + e] = out[r][j * 4 + e] * keep + weight * v[j][e];
+            }
+        }
+    }
+
+    // The four keys of a warp, then the four warps.
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float all_max = Max::combine(max[r], __shfl_xor_sync(all_lanes, max[r], 8));
+        all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, 16));
+        const float scale = exp2_fast(max[r] - (all_max == minus_infinity ? 0.0f : all_max));
+        sum[r] *= scale;
+        sum[r] += __shfl_xor_sync(all_lanes, sum[r], 8);
+        sum[r] += __shfl_xor_sync(all_lanes, sum[r], 16);
+        const int warp = threadIdx.x / 32;
+        if (threadIdx.x % 32 == 0) warp_stats[warp][r] = make_float2(all_max, sum[r]);
+#pragma unroll
+        for (int e = 0; e < per_lane; e++) {
+            float x = out[r][e] * scale;
+            x += __shfl_xor_sync(all_lanes, x, 8);
+            x += __shfl_xor_sync(all_lanes, x, 16);
+            if (threadIdx.x % 32 < lanes_per_key)
+                warp_out[(warp * ROWS + r) * DIMS + (e / 4 * lanes_per_key + lane) * 4 + e % 4] = x;
+        }
+    }
+    __syncthreads();
+    const int64_t slot = ((int64_t)tile * splits.splits + split) * ROWS;
+    for (int i = threadIdx.x; i < rows * DIMS; i += threads) {
+        const int row = i / DIMS, d = i % DIMS;
+        float block_max = minus_infinity, block_sum = 0.0f, x = 0.0f;
+#pragma unroll
+        for (int w = 0; w < warps; w++) block_max = Max::combine(block_max, warp_stats[w][row].x);
+        const float base = block_max == minus_infinity ? 0.0f : block_max;
+#pragma unroll
+        for (int w = 0; w < warps; w++) {
+            const float weight = exp2_fast(warp_stats[w][row].x - base);
+            block_sum += warp_stats[w][row].y * weight;
+            x += warp_out[(w * ROWS + row) * DIMS + d] * weight;
+        }
+        if (active > 1) {
+            splits.partial[(slot + row) * DIMS + d] = x;
+            if (d == 0) splits.stats[slot + row] = make_float2(block_max, block_sum);
+        } else if (d < dim) {
+            ((TQ *)a.out)[query_offset(a, b, kv_head, first_row + row) + d] =
+                from_float<TQ>(x * (block_sum > 0.0f ? 1.0f / block_sum : block_sum));
+        }
+    }
+    if (active > 1)
+        combine_splits<TQ>(a, splits, tile, ROWS, active, active, b, kv_head, first_row, rows, DIMS, &flag);
+}
+
+template <class TQ, class TKV, int DIMS, int ROWS>
+vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
+    const AttentionShape shape = shape_of(a, ROWS);
+    const int64_t tiles = shape.tiles * a.batch * a.kv_heads;
+    AttentionSplits splits;
+    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys_per_step),
+                       4 * multiprocessors(stream), stream));
+    if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
+    const bool vectors = a.dim % 4 == 0 && aligned16(a.k, a.v);
+    return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,
+                             attention_simt_kernel<TQ, TKV, DIMS, ROWS>, shape, splits, vectors);
+}
+
+template <class TQ, class TKV>
+vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
+    if (a.dim <= 64) return launch_simt<TQ, TKV, 64, 8>(a, stream);
+    if (a.dim <= 128) return launch_simt<TQ, TKV, 128, 4>(a, stream);
+    return launch_simt<TQ, TKV, 256, 2>(a, stream);
+}
+
+} // namespace
+
+vb_status attention_simt(const vb_attention_args &a, vb_stream *stream) {
+    if (a.type == VB_F32 && a.kv_type == VB_F32) return launch_simt<float, float>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_simt<float, half>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_simt<float, bf16>(a, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_Q8_0) return launch_simt<float, vb_block_q8_0>(a, stream);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_simt<half, half>(a, stream);
+    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_simt<bf16, bf16>(a, stream);
+    return VB_UNSUPPORTED;
+}
+
+} // namespace vb

@@ -1,0 +1,233 @@
+// gemm_few_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
+// y[m][n] = x[m][k] W, W stored [k][n] or [n][k].
+//
+// W is the left factor of wgmma, whose 64 rows it fills, in either order, and x the right one, of as many columns as there are
+// rows of x. Tiles of each come by TMA into a ring of their own; two warpgroups multiply. Where the tiles are few, the blocks of a
+// cluster share k and send their sums to those that add them up, eight rows of x each: who adds waits for one message instead of
+// meeting the others and fetching.
+//
+//   grid     tiles of 128 columns of y, in clusters of `splits` blocks
+//   block    two warpgroups that multiply, a warp that copies W and one that copies x
+//   shared   the rings, of stages of 64 of k, and what the cluster sends: about half of an SM's, so that the blocks of the next kernel
+//            are there, with their barriers and maps, when this one ends
+//   moves    2 k n bytes once; 2 m k bytes for each tile from L2
+//   bound    memory that holds W
+//   measured H200, BF16, us in one run (gemm_sm90.cu, cuBLAS): m x k x n = 16 x 2048 x 11008 12.8 (15.0, 14.5),
+//            64 x 2048 x 11008 14.4 (15.8, 14.6), 16 x 4096 x 4096 11.2 (12.1, 13.9), 32 x 4096 x 4096 11.9 (12.2, 14.2),
+//            16 x 4096 x 14336 31.1 (33.2, 32.2), 64 x 4096 x 14336 32.0 (34.1, 32.9), 16 x 14336 x 4096 32.9 (34.7, 36.8).
+//            64 x 4096 x 4096, whose tiles four blocks share, 13.7 (12.5, 12.3). All of an SM's shared memory 1.4 to 3.4 us more;
+//            x three stages ahead instead of four or six 2; blocks of a cluster side by side on a multiprocessor, as they are by
+//            default, 3; W's first tiles brought into the L2 before the kernel before ends 1
+
+#include "arch/cluster.cuh"
+#include "gemm/gemm_few_sm90.cuh"
+#include "arch/mma.cuh"
+#include "arch/sm90.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+constexpr int depth = 64, tile_rows = 128; // of W: columns of y
+constexpr int multipliers = 256, threads = multipliers + 64;
+constexpr int most_stages = 12, most_splits = 8;
+constexpr int w_bytes = tile_rows * sm90::row_bytes;
+
+template <class T>
+struct Problem {
+    T *y;
+    int m, n, k, splits, w_stages, x_stages;
+};
+
+#ifdef VB_SM90A
+
+// A ring of tiles in shared memory: the slot in use, and the parity of the round.
+struct Ring {
+    char *slots;
+    uint64_t *full, *empty;
+    int bytes, count, slot = 0;
+    unsigned phase = 0;
+
+    VB_DEVICE char *at() const { return slots + slot * bytes; }
+    VB_DEVICE void advance() {
+        if (++slot == count) slot = 0, phase ^= 1;
+    }
+    VB_DEVICE void wait_empty() const { sm90::barrier_wait(&empty[slot], phase ^ 1); }
+    VB_DEVICE void wait_full() const { sm90::barrier_wait(&full[slot], phase); }
+};
+
+// Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; turned, so that it has neighbouring columns.
+template <class T>
+VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane) {
+    const int g = lane / 4, c = lane % 4;
+    const unsigned low = transposed(pack<T>(v.x, v.y)), high = transposed(pack<T>(v.z, v.w));
+    T *const y = p.y + (int64_t)(8 * j + g) * p.n + column + 2 * c;
+    if (8 * j + g < p.m && column + 2 * c < p.n) *reinterpret_cast<unsigned *>(y) = low; // n is even
+    if (8 * j + g < p.m && column + 2 * c + 8 < p.n) *reinterpret_cast<unsigned *>(y + 8) = high;
+}
+
+#endif
+
+template <class T, int TOKENS, bool W_MN>
+__global__ void __launch_bounds__(threads, 2)
+    gemm_few_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, const Problem<T> p) {
+#ifdef VB_SM90A
+    constexpr int eights = TOKENS / 8, x_bytes = TOKENS * sm90::row_bytes;
+    extern __shared__ __align__(1024) char shared[];
+    __shared__ uint64_t full[2][most_stages], empty[2][most_stages], mailbox;
+    const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    const int rank = p.splits > 1 ? cluster_rank() : 0;
+    const int row0 = blockIdx.x / p.splits * tile_rows, steps = ceil_div(p.k, depth);
+    const int first = steps * rank / p.splits, last = steps * (rank + 1) / p.splits;
+    const int mine = (eights - rank + p.splits - 1) / p.splits; // eights of rows of x that this block adds up: rank, rank + splits, ...
+    Ring w = {shared, full[0], empty[0], w_bytes, p.w_stages}, x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
+    float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * x_bytes); // [sender][mine][multipliers]
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&w_map);
+        sm90::prefetch_map(&x_map);
+        for (int s = 0; s < most_stages; s++)
+            for (int r = 0; r < 2; r++) {
+                sm90::barrier_init(&full[r][s], 1);
+                sm90::barrier_init(&empty[r][s], multipliers / 32);
+            }
+        sm90::barrier_init(&mailbox, 1);
+        sm90::barrier_init_fence();
+    }
+    __syncthreads();
+    if (p.splits > 1) {
+        if (threadIdx.x == 0) sm90::barrier_expect(&mailbox, (p.splits - 1) * mine * multipliers * (int)sizeof(float4));
+        __syncwarp();
+        cluster_arrive();
+    }
+    const int copier = warp - multipliers / 32; // 0: of W, 1: of x
+    if (p.splits > 1) cluster_wait(); // all mailboxes stand
+    wait_for_previous_kernel();
+    release_next_kernel();
+    if (copier == 0) {
+        if (lane == 0)
+            for (int step = first; step < last; step++, w.advance()) {
+                const int k = step * depth;
+                w.wait_empty();
+                sm90::barrier_expect(&w.full[w.slot], w_bytes);
+                sm90::copy_box(w.at(), &w_map, &w.full[w.slot], W_MN ? row0 : k, W_MN ? k : row0);
+                if (W_MN) sm90::copy_box(w.at() + w_bytes / 2, &w_map, &w.full[w.slot], row0 + 64, k);
+            }
+        return;
+    }
+    if (copier == 1) {
+        if (lane == 0)
+            for (int step = first; step < last; step++, x.advance()) {
+                x.wait_empty();
+                sm90::barrier_expect(&x.full[x.slot], x_bytes);
+                sm90::copy_box(x.at(), &x_map, &x.full[x.slot], step * depth, 0);
+            }
+        return;
+    }
+
+    float sum[TOKENS / 2];
+    const int group = warp / 4;
+    int previous_w = -1, previous_x = -1;
+    for (int step = first; step < last; step++) {
+        w.wait_full();
+        x.wait_full();
+        const uint64_t left = sm90::describe(w.at() + group * (w_bytes / 2), w_bytes / 2), right = sm90::describe(x.at(), 0);
+        constexpr int w_step = W_MN ? 16 * sm90::row_bytes / 16 : 2; // 16 of k, in the descriptor's units
+        sm90::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < depth / 16; i++)
+            sm90::Wgmma<T, TOKENS, 0, W_MN>::run(sum, left + w_step * i, right + 2 * i, step > first || i > 0);
+        sm90::wgmma_commit();
+        sm90::wgmma_wait<1>(); // these products stay in flight while the next stage is awaited
+        if (previous_w >= 0 && lane == 0) {
+            sm90::barrier_arrive(&w.empty[previous_w]);
+            sm90::barrier_arrive(&x.empty[previous_x]);
+        }
+        previous_w = w.slot, previous_x = x.slot;
+        w.advance(), x.advance();
+    }
+    sm90::wgmma_wait<0>();
+    sm90::settle(sum);
+
+    const int row = row0 + group * 64 + warp % 4 * 16;
+    const auto eight = [&](int j) { return make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]); };
+    if (p.splits == 1) {
+#pragma unroll
+        for (int j = 0; j < eights; j++) store(p, eight(j), j, row, lane);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < eights; j++) {
+        const int to = j % p.splits;
+        if (to == rank) continue;
+        const int places = (eights - to + p.splits - 1) / p.splits, sender = rank < to ? rank : rank - 1;
+        send4(cluster_address(inbox + (sender * places + j / p.splits) * multipliers + threadIdx.x, to), cluster_address(&mailbox, to), eight(j));
+    }
+    if (mine == 0) return;
+    mailbox_wait(&mailbox);
+#pragma unroll
+    for (int j = 0; j < eights; j++) {
+        if (j % p.splits != rank) continue;
+        float4 v = make_float4(0, 0, 0, 0);
+        for (int r = 0; r < p.splits; r++) { // in the order of k
+            const float4 part = r == rank ? eight(j) : inbox[((r < rank ? r : r - 1) * mine + j / p.splits) * multipliers + threadIdx.x];
+            v.x += part.x, v.y += part.y, v.z += part.z, v.w += part.w;
+        }
+        store(p, v, j, row, lane);
+    }
+#endif
+}
+
+// Blocks of a cluster: as many as there are multiprocessors for, so long as each has eight steps.
+int plan_splits(int64_t n, int64_t k, int multiprocessors) {
+    const int64_t tiles = ceil_div<int64_t>(n, tile_rows), steps = ceil_div<int64_t>(k, depth);
+    int splits = 1;
+    while (2 * splits <= most_splits && tiles * splits * 2 <= multiprocessors && steps >= 16 * splits) splits *= 2;
+    return splits;
+}
+
+template <class T, int TOKENS, bool W_MN>
+vb_status launch_few(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
+    CUtensorMap w_map, x_map;
+    VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream) : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
+    VB_TRY(sm90::tensor_map(&x_map, x, type, k, m, k, TOKENS, stream));
+    constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with what is static
+    const int splits = plan_splits(n, k, multiprocessors(stream));
+    const int inbox = (splits - 1) * ceil_div(TOKENS / 8, splits) * multipliers * (int)sizeof(float4);
+    const int x_stages = TOKENS == 64 ? 4 : 6, w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
+    const Problem<T> p = {(T *)y, (int)m, (int)n, (int)k, splits, w_stages, x_stages};
+    const void *parameters[] = {&w_map, &x_map, &p};
+    return launch_kernel(stream, (const void *)gemm_few_kernel<T, TOKENS, W_MN>, dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * splits)), threads,
+                         w_stages * w_bytes + x_stages * x_bytes + inbox, splits, LAUNCH_OVERLAPPED | LAUNCH_BALANCED, (void **)parameters);
+}
+
+} // namespace
+
+bool gemm_few_suits(int64_t m, int64_t n, int64_t k, int multiprocessors) {
+    return m <= 32 || (m <= 64 && plan_splits(n, k, multiprocessors) == 1 && n >= 64 * multiprocessors);
+}
+
+vb_status gemm_few_sm90(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, bool transposed,
+                        vb_stream *stream) {
+    constexpr int64_t most = 1 << 27;
+    if (m < 1 || m > 64 || n > most || k > most || k == 0 || k % 8 || n % 8 || !aligned16((const char *)w, (const char *)x, (const char *)y))
+        return VB_UNSUPPORTED;
+    const auto run = [&](auto tokens, auto t, auto w_mn) {
+        return launch_few<decltype(t), tokens.value, w_mn.value>(y, x, w, type, m, k, n, stream);
+    };
+    const auto with_layout = [&](auto tokens, auto t) { return transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>()); };
+    const auto with_type = [&](auto tokens) {
+        return type == VB_F16 ? with_layout(tokens, half()) : type == VB_BF16 ? with_layout(tokens, bf16()) : VB_UNSUPPORTED;
+    };
+    return m <= 16 ? with_type(Constant<16>()) : m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
+}
+
+#else
+
+bool gemm_few_suits(int64_t, int64_t, int64_t, int) { return false; }
+vb_status gemm_few_sm90(void *, const void *, const void *, vb_dtype, int64_t, int64_t, int64_t, bool, vb_stream *) { return VB_UNSUPPORTED; }
+
+#endif
+
+} // namespace vb

@@ -1,0 +1,61 @@
+// gemm_sm90.cu: matrix products of F16 and BF16 on Hopper's tensor cores (the kernel is in gemm_sm90_kernel.cuh).
+//
+// Bytes: 2 (m k + k n + m n); FLOPs 2 m n k. Bound by the tensor cores from about 1024^3, below by latency; with few rows
+// (m below about 200) by the memory that holds B.
+
+#include "gemm/gemm_sm90_kernel.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+template <class T, bool B_MN>
+vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype type, const GemmProblem<T> &p,
+                   vb_stream *stream) {
+    const int64_t b_stride = B_MN ? p.n : p.k;
+    const auto run = [&](auto bm, auto bn, auto pair) {
+        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
+    };
+    switch (plan.tile) {
+    case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
+    case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
+    case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
+    case TILE_128x128_PAIR:
+        if (plan.splits == 2)
+            return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
+        return run(Constant<128>(), Constant<128>(), Constant<1>());
+    case TILE_128x128: return run(Constant<128>(), Constant<128>(), Constant<0>());
+    case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
+    case TILE_64x256: return run(Constant<64>(), Constant<256>(), Constant<0>());
+    case TILE_64x128: return run(Constant<64>(), Constant<128>(), Constant<0>());
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace
+
+vb_status gemm_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n, bool b_transposed,
+                    const GemmPlan &plan, vb_stream *stream) {
+    if (k % 8 || n % 8 || k == 0 || !aligned16((char *)a, (char *)b, (char *)c)) return VB_UNSUPPORTED;
+    if (m >= 1 << 30 || n >= 1 << 30 || k >= 1 << 30) return VB_UNSUPPORTED;
+    const auto with = [&](auto t) {
+        using T = decltype(t);
+        const int steps = (int)ceil_div<int64_t>(k, gemm_depth);
+        const GemmProblem<T> p = {static_cast<T *>(c), (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps),
+                                  plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+        return b_transposed ? run_tile<T, false>(plan, a, b, type, p, stream) : run_tile<T, true>(plan, a, b, type, p, stream);
+    };
+    return type == VB_F16 ? with(half()) : type == VB_BF16 ? with(bf16()) : VB_UNSUPPORTED;
+}
+
+#else
+
+vb_status gemm_sm90(void *, const void *, const void *, vb_dtype, int64_t, int64_t, int64_t, bool, const GemmPlan &, vb_stream *) {
+    return VB_UNSUPPORTED;
+}
+
+#endif
+
+} // namespace vb

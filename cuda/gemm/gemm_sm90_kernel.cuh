@@ -1,0 +1,445 @@
+// gemm_sm90_kernel.cuh: the matrix product kernel of Hopper's tensor cores, C[m][n] = sum_k A[m][k] B[k][n].
+//
+// Blocks of three warpgroups, one an SM: the first copies tiles of A (BM x 64) and B (64 x BN) with TMA into a ring of
+// stages, the other two multiply with wgmma, 64 rows each (or half the columns each where BM is 64), and write C from
+// registers. Blocks are persistent and take tiles in bands of group_rows rows of tiles. What is outside the matrices is
+// TMA's business (zeros).
+//
+// Pairs: two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both, which
+// takes a third of the traffic from L2. A stage is free once the consumers of both blocks have read it.
+//
+// Splits: where the tiles are too few for the SMs, the blocks of a cluster share the k of one tile and add their partial
+// sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that share the k of
+// their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes last adds up: of two, the order
+// does not matter.
+//
+// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_split_sm90.cu). A chunk of
+// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
+// products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds, so its
+// accumulator is added to one in registers after every step.
+#ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
+#define VB_CUDA_GEMM_SM90_KERNEL_CUH
+
+#include "gemm/gemm_sm90.cuh"
+
+#ifdef VB_WITH_SM90
+
+#include "arch/sm90.cuh"
+
+namespace vb {
+
+constexpr int gemm_threads = 384;
+constexpr int gemm_depth = 64; // elements of k in a stage, as stored
+
+// Instead of a row's or column's exponent: it holds Inf or NaN. Sums with such a one are at least half of it.
+constexpr int gemm_not_finite = 1 << 16;
+
+template <class Out>
+struct GemmProblem {
+    Out *c;
+    int m, n, k;
+    int steps; // of gemm_depth stored elements
+    int splits, group_rows;
+    int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; the rest is never looked at
+    // Split operands only: by how many powers of two the rows of A and the columns of B were raised, and the operands.
+    const int *a_shift, *b_shift;
+    const float *a, *b;
+    // Split pairs only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and counters of those there.
+    float *meeting;
+    unsigned *arrived;
+};
+
+template <int BM, int BN>
+struct GemmStage {
+    static constexpr int a_bytes = BM * gemm_depth * 2, b_bytes = gemm_depth * BN * 2, bytes = a_bytes + b_bytes;
+    static constexpr int count = smaller(8, 224 * 1024 / bytes);
+    static constexpr int shared_bytes = count * bytes + sm90::swizzle_bytes;
+};
+
+#ifdef VB_SM90A
+
+// x * 2^exponent by two factors, since 2^exponent alone may not be a float. Sums of split operands are 0 or at least 2^-48,
+// so that the first product is exact; exponents past what float32 holds give 0 all the same.
+VB_DEVICE float scale_by_power_of_two(float x, int exponent) {
+    exponent = larger(exponent, -252);
+    const int half = exponent >> 1;
+    return x * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
+}
+
+// One element in plain float32 arithmetic, for operands with Inf or NaN.
+template <class Out>
+VB_DEVICE float plain_element(const GemmProblem<Out> &p, int row, int column) {
+    float sum = 0;
+    for (int k = 0; k < p.k; k++) sum = fmaf(p.a[(int64_t)row * p.k + k], p.b[(int64_t)k * p.n + column], sum);
+    return sum;
+}
+
+template <class T>
+VB_DEVICE unsigned pack_two(float x, float y) {
+    const Vec<T, 2> two = {{from_float<T>(x), from_float<T>(y)}};
+    return *reinterpret_cast<const unsigned *>(&two);
+}
+
+// Writes a warp's 16 rows from (row, column) on of C, of 16-bit elements. The four threads of a quad hold 2 of every 8
+// columns each; they exchange them so that each writes 16 bytes.
+template <class Out, int N>
+VB_DEVICE void store_rows_16bit(const GemmProblem<Out> &p, const float (&sum)[N / 2], int row, int column) {
+    const int lane = threadIdx.x % 32, quad = lane % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = row + lane / 4 + 8 * h;
+        Out *const c = p.c + (int64_t)r * p.n;
+#pragma unroll
+        for (int j = 0; j < N / 8; j += 4) {
+            unsigned w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) w[i] = pack_two<Out>(sum[4 * (j + i) + 2 * h], sum[4 * (j + i) + 2 * h + 1]);
+            // A transposition of 4 x 4 words over the quad, in blocks of 1, then of 2.
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
+                if (quad & 1) w[i] = other;
+                else w[i + 1] = other;
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
+                if (quad & 2) w[i] = other;
+                else w[i + 2] = other;
+            }
+            const int at = column + 8 * (j + quad);
+            if (r < p.m && at < p.n) *reinterpret_cast<uint4 *>(c + at) = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+    }
+}
+
+// The same for the sums of split operands, whose scale is taken back.
+template <int N>
+VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
+    const int lane = threadIdx.x % 32, quad = lane % 4;
+    const bool pairs = p.n % 2 == 0;
+    bool plain = false;
+    // Scales are read before any sum is written, so that the reads are under way together.
+    constexpr int some = 8;
+    int row_shift[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) row_shift[h] = row + lane / 4 + 8 * h < p.m ? p.a_shift[row + lane / 4 + 8 * h] : 0;
+#pragma unroll
+    for (int j0 = 0; j0 < N / 8; j0 += some) {
+        int2 column_shift[some];
+#pragma unroll
+        for (int u = 0; u < some; u++) {
+            const int at = column + 8 * (j0 + u) + 2 * quad;
+            column_shift[u] = make_int2(at < p.n ? p.b_shift[at] : 0, at + 1 < p.n ? p.b_shift[at + 1] : 0);
+        }
+#pragma unroll
+        for (int u = 0; u < some; u++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int r = row + lane / 4 + 8 * h, j = j0 + u, at = column + 8 * j + 2 * quad;
+                if (r >= p.m || at >= p.n) continue;
+                float *const c = p.c + (int64_t)r * p.n + at;
+                const bool second = at + 1 < p.n;
+                const int shift = row_shift[h] + column_shift[u].x, next = second ? row_shift[h] + column_shift[u].y : 0;
+                plain |= shift >= gemm_not_finite / 2 || next >= gemm_not_finite / 2;
+                const float x = scale_by_power_of_two(sum[4 * j + 2 * h], -shift);
+                const float y = scale_by_power_of_two(sum[4 * j + 2 * h + 1], -next);
+                if (pairs) {
+                    *reinterpret_cast<float2 *>(c) = make_float2(x, y);
+                } else {
+                    c[0] = x;
+                    if (second) c[1] = y;
+                }
+            }
+    }
+    if (!__any_sync(all_lanes, plain)) return;
+    __syncwarp();
+    for (int i = lane; i < 16 * N; i += 32) {
+        const int r = row + i / N, at = column + i % N;
+        if (r < p.m && at < p.n && p.a_shift[r] + p.b_shift[at] >= gemm_not_finite / 2)
+            p.c[(int64_t)r * p.n + at] = plain_element(p, r, at);
+    }
+}
+
+// Adds the partial sums that the blocks of the cluster left in their shared memory, float[BM][width], and writes this
+// block's share of C.
+template <int BM, int BN, bool SPLIT, class Out>
+VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
+    constexpr int each = 4; // vectors of 4 columns that a thread has under way: what takes the time is latency
+    const int stride = p.splits * 256;
+    for (int first = rank * 256 + threadIdx.x - 128; first < BM * BN / 4; first += each * stride) {
+        float x[each][4] = {};
+        unsigned at[each];
+#pragma unroll
+        for (int u = 0; u < each; u++) {
+            const int i = smaller(first + u * stride, BM * BN / 4 - 1);
+            at[u] = i / (BN / 4) * width + i % (BN / 4) * 4;
+        }
+#pragma unroll 4
+        for (int s = 0; s < p.splits; s++) {
+            const unsigned remote = sm90::remote_address(tile, s);
+#pragma unroll
+            for (int u = 0; u < each; u++) {
+                const float4 part = sm90::load_remote(remote + at[u] * 4);
+                x[u][0] += part.x, x[u][1] += part.y, x[u][2] += part.z, x[u][3] += part.w;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < each; u++) {
+            const int i = first + u * stride, row = m0 + i / (BN / 4), column = n0 + i % (BN / 4) * 4;
+            if (i >= BM * BN / 4 || row >= p.m || column >= p.n) continue;
+            Vec<Out, 4> out;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                if (SPLIT && column + e < p.n) {
+                    const int shift = p.a_shift[row] + p.b_shift[column + e];
+                    x[u][e] = shift >= gemm_not_finite / 2 ? plain_element(p, row, column + e)
+                                                           : scale_by_power_of_two(x[u][e], -shift);
+                }
+                out.at[e] = from_float<Out>(x[u][e]);
+            }
+            Out *const c = p.c + (int64_t)row * p.n + column;
+            if (p.n % 4 == 0) {
+                *reinterpret_cast<Vec<Out, 4> *>(c) = out;
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (column + e < p.n) c[e] = out.at[e];
+            }
+        }
+    }
+}
+
+// Two blocks with sums of the same tile meet: the first to come gets false, the other adds what that one left.
+template <class Out, int N>
+VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int split) {
+    __shared__ unsigned before;
+    const int thread = threadIdx.x - 128;
+    const auto place = [&](int of, int i) { return reinterpret_cast<float4 *>(p.meeting) + ((int64_t)(2 * tile + of) * (N / 4) + i) * 256 + thread; };
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) *place(split, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    __threadfence();
+    sm90::group_sync(1, 256);
+    if (thread == 0) {
+        before = atomicAdd(p.arrived + tile, 1);
+        if (before == 1) p.arrived[tile] = 0;
+    }
+    sm90::group_sync(1, 256);
+    if (before == 0) return false;
+    __threadfence();
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const float4 x = __ldcg(place(1 - split, i));
+        sum[4 * i] += x.x, sum[4 * i + 1] += x.y, sum[4 * i + 2] += x.z, sum[4 * i + 3] += x.w;
+    }
+    return true;
+}
+
+#endif
+
+// T is the type of the tiles, Out of C; where they differ, the operands are split ones. B is stored [k][n] where B_MN, else [n][k].
+// MEET: two pairs share the k of their tiles.
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET>
+__global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
+                                                                    const __grid_constant__ CUtensorMap b_map,
+                                                                    const GemmProblem<Out> p) {
+#ifdef VB_SM90A
+    using Stage = GemmStage<BM, BN>;
+    constexpr bool SPLIT = sizeof(Out) > sizeof(T);
+    constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
+    constexpr int pair = PAIR ? 2 : 1;
+    extern __shared__ char shared[];
+    __shared__ uint64_t full[Stage::count], empty[Stage::count];
+    char *const ring = shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
+    const int cluster = PAIR ? 2 : p.splits;
+    const unsigned rank = cluster > 1 ? sm90::cluster_rank() : 0;
+    const int tiles_m = ceil_div(p.m, BM * pair), tiles_n = ceil_div(p.n, BN);
+
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&a_map);
+        sm90::prefetch_map(&b_map);
+        for (int s = 0; s < Stage::count; s++) {
+            sm90::barrier_init(&full[s], 1);
+            sm90::barrier_init(&empty[s], 8 * pair); // one arrival a warp of the consumers
+        }
+        sm90::barrier_init_fence();
+    }
+    if (PAIR) sm90::cluster_sync();
+    else __syncthreads();
+    const int apart = MEET ? 2 * cluster : cluster; // blocks of a tile, or of a pair of them
+    const int first_tile = blockIdx.x / apart, tile_step = gridDim.x / apart, half_of_k = MEET ? blockIdx.x / 2 % 2 : 0;
+    const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.splits;
+    const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.splits;
+    const auto corner = [&](int tile, int &m0, int &n0) {
+        const int in_band = p.group_rows * tiles_n, first = tile / in_band * p.group_rows;
+        const int rows = smaller(p.group_rows, tiles_m - first);
+        m0 = ((first + tile % in_band % rows) * pair + (PAIR ? rank : 0)) * BM;
+        n0 = tile % in_band / rows * BN;
+    };
+
+    wait_for_previous_kernel();
+    release_next_kernel();
+
+    if (group == 0) {
+        sm90::registers_shrink<40>();
+        if (threadIdx.x == 0) {
+            int stage = 0;
+            unsigned phase = 1;
+            for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
+                int m0, n0;
+                corner(tile, m0, n0);
+                for (int step = first_step; step < last_step; step++) {
+                    char *const a = ring + stage * Stage::bytes, *const b = a + Stage::a_bytes;
+                    uint64_t *const barrier = &full[stage];
+                    const int k = step * gemm_depth;
+                    sm90::barrier_wait(&empty[stage], phase);
+                    sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
+                    sm90::copy_box(a, &a_map, barrier, k, m0);
+                    // Of a pair, each block copies half of every box of B, its rows cut in two.
+                    if (B_MN) {
+                        constexpr int box = gemm_depth / pair;
+#pragma unroll
+                        for (int i = 0; i < BN / 64; i++) {
+                            char *const to = b + (i * gemm_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
+                            if (PAIR) sm90::copy_box_multicast(to, &b_map, barrier, n0 + 64 * i, k + rank * box, 3);
+                            else sm90::copy_box(to, &b_map, barrier, n0 + 64 * i, k);
+                        }
+                    } else if (PAIR) {
+                        constexpr int box = BN / pair;
+                        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, &b_map, barrier, k, n0 + rank * box, 3);
+                    } else {
+                        sm90::copy_box(b, &b_map, barrier, k, n0);
+                    }
+                    if (++stage == Stage::count) stage = 0, phase ^= 1;
+                }
+            }
+        }
+        __syncwarp();
+        if (!PAIR && p.splits > 1) sm90::cluster_sync();
+    } else {
+        sm90::registers_grow<232>();
+        const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        // In the descriptor's units of 16 bytes: from one 16 of k to the next, and from high to low parts.
+        constexpr int a_step = 2, b_step = B_MN ? 16 * sm90::row_bytes / 16 : 2;
+        constexpr int a_low = 2 * a_step, b_low = 2 * b_step;
+        constexpr int a_offset = BM == 128 ? 64 * sm90::row_bytes : 0;
+        constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * gemm_depth * sm90::row_bytes : N * sm90::row_bytes;
+        using Product = sm90::Wgmma<T, N, B_MN>;
+        const auto release = [&](int stage) {
+            if (PAIR) {
+                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
+            } else if (lane == 0) {
+                sm90::barrier_arrive(&empty[stage]);
+            }
+        };
+        int stage = 0;
+        unsigned phase = 0;
+        for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
+            int m0, n0;
+            corner(tile, m0, n0);
+            float sum[N / 2], total[SPLIT ? N / 2 : 1];
+            if (SPLIT) {
+#pragma unroll
+                for (int i = 0; i < (SPLIT ? N / 2 : 1); i++) total[i] = 0;
+            }
+            int keep = 0, previous = -1;
+            for (int step = first_step; step < last_step; step++) {
+                char *const at = ring + stage * Stage::bytes;
+                sm90::barrier_wait(&full[stage], phase);
+                const uint64_t a = sm90::describe(at + consumer * a_offset, gemm_depth * sm90::row_bytes);
+                const uint64_t b = sm90::describe(at + Stage::a_bytes + consumer * b_offset, gemm_depth * sm90::row_bytes);
+                sm90::wgmma_fence();
+                if (SPLIT) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        Product::run(sum, a + a_low + i * a_step, b + i * b_step, i);
+                        Product::run(sum, a + i * a_step, b + b_low + i * b_step, 1);
+                    }
+#pragma unroll
+                    for (int i = 0; i < 2; i++) Product::run(sum, a + i * a_step, b + i * b_step, 1);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < gemm_depth / 16; i++) {
+                        Product::run(sum, a + i * a_step, b + i * b_step, keep);
+                        keep = 1;
+                    }
+                }
+                sm90::wgmma_commit();
+                if (SPLIT) {
+                    sm90::wgmma_wait<0>();
+                    release(stage);
+#pragma unroll
+                    for (int i = 0; i < (SPLIT ? N / 2 : 1); i++) total[i] += sum[i];
+                } else { // these products stay in flight while the next ones are awaited
+                    sm90::wgmma_wait<1>();
+                    if (previous >= 0) release(previous);
+                    previous = stage;
+                }
+                if (++stage == Stage::count) stage = 0, phase ^= 1;
+            }
+            if (!SPLIT) {
+                sm90::wgmma_wait<0>();
+                release(previous);
+            }
+
+            const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
+            if (!PAIR && p.splits > 1) {
+                constexpr int width = BN + 8; // rows of the fragments in different banks
+                float *const partial = (float *)ring;
+                sm90::group_sync(1, 256); // both consumers have read the last stage
+#pragma unroll
+                for (int j = 0; j < N / 8; j++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const int i = 4 * j + 2 * h;
+                        *reinterpret_cast<float2 *>(partial + (row + lane / 4 + 8 * h) * width + column + 8 * j + lane % 4 * 2) =
+                            SPLIT ? make_float2(total[SPLIT ? i : 0], total[SPLIT ? i + 1 : 0]) : make_float2(sum[i], sum[i + 1]);
+                    }
+                sm90::cluster_sync();
+                reduce_tile<BM, BN, SPLIT>(p, partial, width, m0, n0, rank);
+            } else if constexpr (MEET) {
+                if (meet_other(p, sum, first_tile * 2 + rank, half_of_k)) store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
+            } else if constexpr (SPLIT) {
+                store_rows_scaled<N>(p, total, m0 + row, n0 + column);
+            } else {
+                store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
+            }
+        }
+    }
+    // A block's shared memory stays until no other block of the cluster reads it or arrives at its barriers.
+    if (cluster > 1) sm90::cluster_sync();
+#endif
+}
+
+// Enqueues the product of two operands that the maps describe.
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false>
+vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, const void *b, int64_t b_stride,
+                           int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
+    using Stage = GemmStage<BM, BN>;
+    constexpr int pair = PAIR ? 2 : 1;
+    CUtensorMap a_map, b_map;
+    p.a_rows = smaller(BM, ceil_div(p.m, 8) * 8);
+    VB_TRY(sm90::tensor_map(&a_map, a, type, a_width, p.m, a_stride, p.a_rows, stream));
+    if (B_MN)
+        VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, gemm_depth / pair, stream));
+    else
+        VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
+    const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
+    const int cluster = PAIR ? 2 : p.splits, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
+    if (tiles * blocks > INT32_MAX / 2) return VB_UNSUPPORTED;
+    if (MEET) {
+        if (tiles * 2 > workspace_counters) return VB_UNSUPPORTED;
+        void *meeting;
+        VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
+        p.meeting = (float *)meeting, p.arrived = counters(stream);
+    }
+    const int64_t most = MEET || p.splits > 1 ? tiles : multiprocessors(stream) / cluster;
+    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), gemm_threads, Stage::shared_bytes,
+                          gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
+}
+
+} // namespace vb
+
+#endif // VB_WITH_SM90
+#endif

@@ -1,0 +1,191 @@
+// matmul_row.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
+//
+//   grid     (ceil(n / tile), splits of k): a tile is up to 32 lanes * 16 bytes of columns
+//   block    8 warps; a warp takes 8 rows of B at a time, so 8 loads of 16 bytes a lane are under way
+//   shared   8 * tile floats: the warps' sums
+//   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
+//   bound    memory bandwidth
+//   measured H200, graph replays, k x n = 4096 x 4096, 4096 x 14336, 14336 x 4096: F32 19.1, 57.0, 56.6 us (at most 4.15 TB/s, as
+//            a copy), BF16 11.8, 30.7, 30.7 us. L1::no_allocate took 2 to 4 % off. Slower: prefetches into the L2 before the
+//            kernel before this one ends; a ring in shared memory (stream-K); fetches of 256 bytes; two blocks an SM in F32
+//
+// The splits of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
+// change from run to run. On Hopper, where about a block an SM does, they are a cluster instead, whose first block gets the others'
+// sums, and the blocks of the next kernel find room beside them: 18.4, 55.9, 57.0 us for F32 as above, in a run in which the others
+// took 20.8, 58.4, 57.2; BF16 of 4096 x 4096 11.6 instead of 13.1. Blocks that fill half of the SMs twice take up to 24 us for the first.
+
+#include "arch/cluster.cuh"
+#include "arch/streaming.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int warps = 8;
+constexpr int threads = warps * 32;
+constexpr int rows_at_once = 8;
+constexpr int rows_per_step = warps * rows_at_once;
+
+// Adds the products of elements row .. row + rows_at_once - 1 of a, but before end, with WIDTH columns of b[..][n] from col on.
+template <class T, int WIDTH, class Index>
+VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, Index end, int64_t n, int64_t col) {
+    using V = Vec<T, WIDTH>;
+    V x[rows_at_once];
+    float weight[rows_at_once];
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++)
+        if (row + r < end) x[r] = load_once(reinterpret_cast<const V *>(b + (int64_t)(row + r) * n + col));
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++) weight[r] = row + r < end ? to_float(a[row + r]) : 0.0f;
+#pragma unroll
+    for (int r = 0; r < rows_at_once; r++)
+        if (row + r < end)
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
+}
+
+template <class T, int WIDTH>
+__global__ void __launch_bounds__(threads, 4)
+    matmul_row_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
+                      unsigned *counters) {
+    __shared__ float sums[warps][32 * WIDTH];
+    __shared__ unsigned flag;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t n0 = (int64_t)blockIdx.x * tile, n1 = smaller(n, n0 + tile), col = n0 + lane * WIDTH;
+    const int64_t end = smaller(k, (blockIdx.y + 1) * k_per_split);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    float sum[WIDTH] = {};
+    if (col < n1) // n and tile are multiples of WIDTH
+        for (int64_t row = blockIdx.y * k_per_split + warp * rows_at_once; row < end; row += rows_per_step)
+            add_rows(sum, a, b, row, end, n, col);
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
+    __syncthreads();
+    const unsigned splits = gridDim.y;
+    for (int i = threadIdx.x; i < 32 * WIDTH; i += threads) {
+        float total = 0.0f;
+#pragma unroll
+        for (int w = 0; w < warps; w++) total += sums[w][i];
+        const int64_t at = n0 + i % 32 * WIDTH + i / 32;
+        if (at >= n1) continue;
+        if (splits > 1)
+            partial[blockIdx.y * n + at] = total;
+        else
+            c[at] = from_float<T>(total);
+    }
+    if (splits == 1 || !last_arriver(counters + blockIdx.x, splits, &flag)) return;
+    for (int i = threadIdx.x; n0 + i < n1; i += threads) {
+        float total = 0.0f;
+#pragma unroll 8
+        for (unsigned s = 0; s < splits; s++) total += __ldcg(partial + s * n + n0 + i);
+        c[n0 + i] = from_float<T>(total);
+    }
+}
+
+// ---- clusters --------------------------------------------------------------------------------------------------------------
+//
+//   grid     tiles of 32 lanes * 16 bytes of columns, in clusters of the splits of k
+//   block    16 warps
+//   shared   the warps' sums, and those of the cluster's other blocks
+
+constexpr int cluster_warps = 16, most_cluster = 8;
+
+template <class T, int WIDTH>
+__global__ void __launch_bounds__(32 * cluster_warps, 2)
+    matmul_row_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int splits) {
+#if __CUDA_ARCH__ >= 900
+    constexpr int columns = 32 * WIDTH;
+    __shared__ float sums[cluster_warps][columns], inbox[most_cluster][columns];
+    __shared__ __align__(8) uint64_t mailbox;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = splits > 1 ? cluster_rank() : 0;
+    const int64_t n0 = (int64_t)(blockIdx.x / splits) * columns, col = n0 + lane * WIDTH;
+    const int end = (int)((int64_t)k * (rank + 1) / splits);
+    if (splits > 1) {
+        mailbox_init(&mailbox, (splits - 1) * columns * (int)sizeof(float), threadIdx.x == 0);
+        cluster_arrive();
+        cluster_wait();
+    }
+    wait_for_previous_kernel();
+    release_next_kernel();
+    float sum[WIDTH] = {};
+    if (col < n) // a multiple of WIDTH
+        for (int row = (int)((int64_t)k * rank / splits) + warp * rows_at_once; row < end; row += cluster_warps * rows_at_once)
+            add_rows(sum, a, b, row, end, n, col);
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
+    __syncthreads();
+    if (threadIdx.x >= columns) return;
+    float total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < cluster_warps; w++) total += sums[w][threadIdx.x];
+    if (rank > 0) {
+        send(cluster_address(&inbox[rank][threadIdx.x], 0), cluster_address(&mailbox, 0), total);
+        return;
+    }
+    if (splits > 1) mailbox_wait(&mailbox);
+    for (int r = 1; r < splits; r++) total += inbox[r][threadIdx.x];
+    const int64_t at = n0 + threadIdx.x % 32 * WIDTH + threadIdx.x / 32;
+    if (at < n) c[at] = from_float<T>(total);
+#endif
+}
+
+// Blocks of a cluster; 0 where the other kernel is as good: about a block an SM has to be possible, and 16-bit matrices beyond what
+// the L2 holds were no faster so.
+inline int cluster_splits(int64_t k, int64_t n, int width, vb_stream *stream) {
+    if (capability(stream) != 90 || width == 1 || k > 1 << 30) return 0;
+    const int64_t sms = multiprocessors(stream), tiles = ceil_div<int64_t>(n, 32 * width), most = width == 4 ? most_cluster : 6;
+    if (tiles > sms || (width == 8 && k * n > 32 << 20)) return 0;
+    const int splits = (int)smaller(most, sms / tiles);
+    return tiles * splits * 10 >= sms * 7 && k >= splits * cluster_warps * rows_at_once ? splits : 0;
+}
+
+// Columns of a tile and rows of a split. Blocks at work together read neighbouring tiles, so that pages of memory are read
+// whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be narrower than 32 lanes,
+// which costs about 5 %.
+struct RowPlan {
+    int64_t tiles, splits, rows;
+    int tile;
+};
+inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
+    RowPlan best = {ceil_div<int64_t>(n, 32 * width), 1, k, 32 * width};
+    if (best.tiles > workspace_counters / 2) return best;
+    const int64_t steps = ceil_div<int64_t>(k, rows_per_step);
+    int64_t least = 0;
+    for (int lanes = 32; lanes >= (width > 1 ? 24 : 32); lanes -= 4) { // whole pieces of 64 bytes
+        const int64_t tiles = ceil_div<int64_t>(n, lanes * width);
+        for (int64_t splits = 1; splits <= smaller<int64_t>(steps, 32); splits++) {
+            const int64_t each = ceil_div(steps, splits);
+            const int64_t time = ceil_div(tiles * splits, slots) * (each + 4) * lanes * (lanes < 32 ? 21 : 20); // 4: begin and end
+            if (least == 0 || time < least) least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
+        }
+    }
+    return best;
+}
+
+template <class T, int WIDTH>
+vb_status launch_row(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
+    if (const int splits = cluster_splits(k, n, WIDTH, stream))
+        return launch_cluster(stream, splits, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * splits), 32 * cluster_warps, 0,
+                              matmul_row_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, splits);
+    const RowPlan plan = plan_row(k, n, WIDTH, 4 * multiprocessors(stream));
+    if (plan.tiles > INT32_MAX) return VB_UNSUPPORTED;
+    void *partial = nullptr;
+    if (plan.splits > 1) VB_TRY(workspace(&partial, plan.splits * n * (int64_t)sizeof(float), stream));
+    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.splits), threads, 0, matmul_row_kernel<T, WIDTH>,
+                             (T *)c, (const T *)a, (const T *)b, k, n, plan.tile, plan.rows, (float *)partial, counters(stream));
+}
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
+                                               vb_stream *stream) {
+    return with_float_type(type, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int wide = Wide<T>::size;
+        if (n % wide == 0 && aligned16(b)) return launch_row<T, wide>(c, a, b, k, n, stream);
+        return launch_row<T, 1>(c, a, b, k, n, stream);
+    });
+}

@@ -1,0 +1,343 @@
+// linear_prefill.cuh: operand A of the 16-bit tensor-core instructions, made in registers from packed weights.
+//
+// A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row. The
+// instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k will do
+// as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes the lane's
+// two registers as it is: no shuffles, no shared memory for weights.
+//
+// Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay below
+// 1023, and what is smaller than 2^-20 loses digits, both far outside of trained weights.
+#ifndef VB_LINEAR_PREFILL_CUH
+#define VB_LINEAR_PREFILL_CUH
+
+#include "linear/packed/linear_prefill_heads.cuh"
+#include "linear/packed/packed.cuh"
+#include "arch/tensor_core.cuh"
+
+namespace vb {
+
+constexpr float prefill_unit = 64.0f;
+
+// Where element e of 16 stands in an instruction's k.
+__host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 % 2 * 8 + e % 2; }
+
+VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
+VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
+
+// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`: lanes exchange, so that each has four
+// halves in a row.
+VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale, bool to_memory = true) {
+    const int t = threadIdx.x % 4, odd = t & 1;
+    const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
+    const uint32_t high = as_word(__floats2half2_rn(from.z * scale, from.w * scale));
+    const uint32_t other = __shfl_xor_sync(all_lanes, odd ? low : high, 1);
+    if (to_memory) *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
+}
+
+VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
+
+// A LaneTile, unpacked: value words as bytes, and the scales in a form that costs little to apply.
+template <class Block>
+struct PrefillTile {
+    using P = Packed<Block>;
+    uint32_t v[2][P::values];
+    uint32_t scales[2][P::small ? 2 : P::k4 ? 4 : 4]; // small: four halves; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
+    __half2 d[2];                                     // k4: {d, -dmin}; k6: d of both rows; all times 64
+
+    VB_DEVICE void unpack(const LaneTile<Block> &w) {
+        P::unpack(v[0], w.words);
+        P::unpack(v[1], w.words + P::words);
+        if constexpr (P::bits == 8) {
+#pragma unroll
+            for (int i = 0; i < P::values; i++) v[0][i] ^= 0x80808080, v[1][i] ^= 0x80808080; // q + 128
+        }
+        if constexpr (P::small) {
+            scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z, scales[1][1] = w.scales[0].w;
+        } else if constexpr (P::k4) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const uint4 s = w.scales[r];
+                k4_scales(scales[r], s);
+                d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(prefill_unit, -prefill_unit));
+            }
+        } else {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const uint4 s = w.scales[r]; // q6_scale_byte: word h, byte p is the scale of 4 p + h; + 128
+                scales[r][0] = s.x ^ 0x80808080, scales[r][1] = s.y ^ 0x80808080;
+                scales[r][2] = s.z ^ 0x80808080, scales[r][3] = s.w ^ 0x80808080;
+            }
+            d[0] = d[1] = __hmul2(as_half2(w.d[0] | w.d[1] << 16), splat(prefill_unit));
+        }
+    }
+
+    // a[0..3] = operand A for value word i, which is a constant after unrolling.
+    VB_DEVICE void fragment(uint32_t a[4], int i) const {
+        __half2 scale[2], offset[2];
+        if constexpr (P::small) {
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                scale[r] = __hmul2(as_half2(__byte_perm(scales[r][i >> 2], 0, i & 2 ? 0x3232 : 0x1010)), splat(prefill_unit));
+        } else if constexpr (P::k4) {
+            const int s = i >> 1; // of 8
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const uint32_t bytes = __byte_perm(scales[r][s >> 2], scales[r][2 + (s >> 2)], 0x0400 + (s & 3) * 0x0101);
+                const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1024.0f)), d[r]);
+                scale[r] = __low2half2(both), offset[r] = __high2half2(both);
+            }
+        } else {
+            const uint32_t bytes = __byte_perm(scales[0][i & 3], scales[1][i & 3], 0x0400 + (i >> 2) * 0x0101);
+            const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1152.0f)), d[0]);
+            scale[0] = __low2half2(both), scale[1] = __high2half2(both);
+        }
+        constexpr float zero = 1024 + (P::bits == 8 ? 128 : P::zero);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) { // bytes 0, 1 and 2, 3, as 1024 + code
+                const __half2 q = __hsub2(as_half2(__byte_perm(v[r][i], 0x64646464, h ? 0x4342 : 0x4140)), splat(zero));
+                a[2 * h + r] = as_word(P::k4 ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
+            }
+    }
+};
+
+// ---- the product, for all architectures -------------------------------------------------------------------------------------
+
+constexpr int prefill_warps = 8, prefill_threads = 32 * prefill_warps; // that multiply, each 16 rows of W
+constexpr int prefill_rows = packed_rows * prefill_warps;              // of a unit
+
+struct Matrix {
+    const uint8_t *w;
+    float *y;          // [n][rows]
+    const float *bias; // [rows] or null
+    int64_t rows;
+    int tile_rows;
+    void *cache = nullptr; // where rows go instead of y, and whether they are rotated: where the product places heads
+    bool rotated = false;
+};
+
+// Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
+// power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is not 0 where
+// one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it divides by, of each
+// prefill_rows columns: `squares`[cols / prefill_rows][half_stride(n)].
+struct HalfRows {
+    half *x;
+    uint8_t *exponents;
+    unsigned *uneven;
+    float *squares;
+};
+constexpr int half_group = prefill_rows / 2; // what a unit has of SwiGLU's results
+constexpr float half_limit = 32768; // half of what F16 reaches; below 2^-14 digits are lost
+
+__host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
+
+// The exponent of what is largest in a group, from its bits: what is divided by 2 to that power is below half_limit.
+VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 141, 0); }
+VB_DEVICE float power_of_two(int exponent) { return __uint_as_float((unsigned)(127 + exponent) << 23); }
+
+// Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
+// warp with an odd number has the up projection of what the one before it has the gate of.
+struct Product {
+    Matrix matrices[3];
+    int tile_rows = 0;        // of all
+    const float *add = nullptr;     // [n][rows] that are added to y of the first, or null; may be y
+    const float *inverse = nullptr; // [n], or null: then x is as it is, or divided by the root of its mean square + eps where `from` has squares
+    float eps = 0;
+    HalfRows from = {};        // x, where another product wrote it
+    HalfRows to = {};          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
+    const float *to_norm = nullptr; // [rows], or null for ones
+    float *partial = nullptr;       // [split units][splits][TOKENS / 8][threads] of four sums
+    unsigned *arrived = nullptr;    // a counter for each split unit, 0 between kernels
+    int64_t n = 0;
+    int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0; // units: `whole` ones, then `splits` for each of the others
+    bool same_tokens = false; // all units of a block are of the same rows of x
+    bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
+    int cluster = 0; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+    int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
+    Heads heads = {}; // where cluster > 0
+
+    // Whether rows of x have exponents, which is hardly ever.
+    VB_DEVICE unsigned uneven() const { return from.x ? *from.uneven : 0; }
+
+    // Which matrix a row of tiles belongs to; tile_row becomes the one there.
+    template <bool SWIGLU>
+    VB_DEVICE const Matrix &find(int &tile_row) const {
+        if (SWIGLU) {
+            const int m = tile_row & 1;
+            tile_row >>= 1;
+            return matrices[m];
+        }
+        int m = 0;
+        while (m < 2 && tile_row >= matrices[m].tile_rows) tile_row -= matrices[m].tile_rows, m++;
+        return matrices[m];
+    }
+};
+
+// What a block computes at a time.
+struct Unit {
+    int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
+    int split, splits, nth;   // which split of how many, of which split unit
+
+    // Of a block of a cluster: of a pair, or of those that share the columns.
+    static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
+        Unit u;
+        u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.splits;
+        u.splits = u.nth < 0 ? larger(p.cluster, 1) : p.splits;
+        u.split = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.splits;
+        const int block = u.nth < 0 ? unit : p.whole + u.nth;
+        u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
+        if (p.pair > 1) u.rows = u.rows * 2 + rank, u.nth = u.nth * 2 + rank;
+        u.k0 = p.k_tiles * u.split / u.splits, u.k1 = p.k_tiles * (u.split + 1) / u.splits;
+        return u;
+    }
+};
+
+// Where the tiles begin that this warp multiplies in a unit; past the last rows of W any, for results that are not stored.
+template <class Block, bool SWIGLU>
+VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp) {
+    int tile_row = smaller(unit.rows * prefill_warps + warp, p.tile_rows - 1);
+    const Matrix &m = p.find<SWIGLU>(tile_row);
+    return m.w + ((int64_t)tile_row * p.k_tiles + unit.k0) * Packed<Block>::tile_bytes;
+}
+
+// Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
+constexpr int group_threads = 128, unit_groups = prefill_threads / group_threads;
+VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
+VB_DEVICE void group_sync() { asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory"); }
+
+// The largest exponent of a row of x.
+VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
+    int most = 0;
+    for (int group = 0; group < cols / half_group; group++) most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
+    return most;
+}
+
+// 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited for.
+template <int TOKENS>
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread, int threads) {
+    const int parts = cols / prefill_rows;
+    for (int at = thread; at < TOKENS; at += threads) {
+        const int64_t token = token0 + at;
+        float scale = 1 / prefill_unit;
+        if (token >= p.n) {
+            scale = 0;
+        } else if (p.inverse) {
+            scale = p.inverse[token];
+        } else if (p.from.squares) {
+            float sum = 0;
+#pragma unroll 8
+            for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
+            scale /= sqrtf(sum / (float)cols + p.eps);
+        }
+        if (uneven && token < p.n) scale *= power_of_two(row_exponent(p, token, cols));
+        inverse[at] = scale;
+    }
+}
+
+// Where a unit is one of several splits: whether this group is the last of them to come, and has the sums of all in c.
+template <int TOKENS>
+VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS / 2]) {
+    const int splits = unit.splits;
+    if (splits == 1) return true;
+    __shared__ bool lasts[unit_groups];
+    bool &last = lasts[group_of_thread()];
+    unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
+    float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * prefill_threads) + threadIdx.x;
+    const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * prefill_threads; };
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
+    group_sync();
+    if (threadIdx.x % group_threads == 0) { // releases what all threads have written, acquires what the other blocks have
+        unsigned before = 0;
+#if __CUDA_ARCH__ >= 700
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
+#endif
+        last = before == (unsigned)splits - 1;
+        if (last) *arrived = 0;
+    }
+    group_sync();
+    if (!last) return false;
+    if (splits == 2) { // the sum of two is the same in any order: what is here need not be read again
+#pragma unroll
+        for (int j = 0; j < TOKENS / 8; j++) {
+            const float4 v = __ldcg(place(unit.split ^ 1, j));
+            c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
+        }
+        return true;
+    }
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++) c[i] = 0;
+    for (int split = 0; split < splits; split++)
+#pragma unroll
+        for (int j = 0; j < TOKENS / 8; j++) {
+            const float4 v = __ldcg(place(split, j));
+            c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
+        }
+    return true;
+}
+
+// What one warp has: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
+template <int TOKENS>
+VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row, int64_t token0) {
+    const int t = threadIdx.x % 4;
+    const Matrix &m = r.find<false>(tile_row);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + row;
+    const int tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const bool inside[2] = {row0 < m.rows, row0 + 8 < m.rows};
+    const float b[2] = {m.bias && inside[0] ? m.bias[row0] : 0.0f, m.bias && inside[1] ? m.bias[row0 + 8] : 0.0f};
+    const auto place = [&](int i) { return (token0 + 2 * t + i / 4 * 8 + (i & 1)) * m.rows + row0 + (i & 2) * 4; };
+    const auto exists = [&](int i) { return i / 4 * 8 + 2 * t + (i & 1) < tokens && inside[(i & 2) / 2]; };
+    constexpr int batch = 16; // loads on the way together: y may be what is added, so that stores hold up later loads
+#pragma unroll
+    for (int first = 0; first < TOKENS / 2; first += batch) {
+        float added[batch];
+#pragma unroll
+        for (int i = 0; i < batch; i++) added[i] = r.add && exists(first + i) ? r.add[place(first + i)] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < batch; i++) {
+            const float scale = inverse[(first + i) / 4 * 8 + 2 * t + (i & 1)];
+            if (exists(first + i)) m.y[place(first + i)] = fmaf(c[first + i], scale, b[(i & 2) / 2] + added[i]);
+        }
+    }
+}
+
+// silu(gate) * up of what two warps have, into the first half of c: each computes half of the tokens, the one with the up projection
+// the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
+template <int TOKENS>
+VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, float *exchange, bool up) {
+    constexpr int part = TOKENS / 4; // sums of half of the tokens
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane % 4;
+#pragma unroll
+    for (int i = 0; i < part; i++) exchange[(warp * part + i) * 32 + lane] = up ? c[i] : c[part + i];
+    group_sync();
+#pragma unroll
+    for (int j = 0; j < part / 4; j++) {
+        const float2 scale = *reinterpret_cast<const float2 *>(inverse + (up ? TOKENS / 2 : 0) + 8 * j + 2 * t);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float other = exchange[((warp ^ 1) * part + 4 * j + e) * 32 + lane], own = up ? c[part + 4 * j + e] : c[4 * j + e];
+            const float s = e & 1 ? scale.y : scale.x;
+            c[4 * j + e] = swiglu((up ? other : own) * s, (up ? own : other) * s);
+        }
+    }
+}
+
+template <int TOKENS>
+VB_DEVICE void store_swiglu(const Product &r, float (&c)[TOKENS / 2], const float *inverse, float *exchange, int tile_row, int64_t token0) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const bool up = tile_row & 1;
+    const Matrix &m = r.find<true>(tile_row);
+    combine_swiglu<TOKENS>(c, inverse, exchange, up);
+    const int first = up ? TOKENS / 2 : 0, tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + g;
+#pragma unroll
+    for (int i = 0; i < TOKENS / 4; i++) {
+        const int token = first + i / 4 * 8 + 2 * t + (i & 1);
+        const int64_t row = row0 + (i & 2) * 4;
+        if (token < tokens && row < m.rows) r.matrices[0].y[(token0 + token) * m.rows + row] = c[i];
+    }
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,263 @@
+// linear_prefill_sm90.cuh: the kernel of linear_prefill.cu on Hopper.
+//
+// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of
+// 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight
+// rows of gate and the same of up, in a lane's two rows, so that a lane has both sums of a result.
+//
+// Three more warps read what scales the sums. Where x has exponents (HalfRows), which is hardly ever, these also multiply what has been
+// fetched before it is used, so that a row has one exponent; the loop that multiplies waits for them then. They have the registers that the
+// others can spare: with no more than 24 they spill.
+//
+// The two groups of four warps multiply by the same x and finish their rows by themselves (linear_prefill_store.cuh).
+//
+// Blocks may be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
+//
+//   shared   stages of 16 to 32 KiB, 200 KiB in all; 18 KiB for results
+//   measured on an H200, norm_swiglu of 512 rows, 2 x 11008 x 2048 Q4_K: 84 us with 256 tokens a unit (three
+//            rounds of units, of which 2.6 are used), 83 with 176 (four); without storing 73 and 75. A group that stays two to four
+//            stages behind the other gains nothing, nor do weights that L2 is told of four tiles ahead, nor columns that begin at another
+//            place in each pair. Exponents that the loop applies to the sums cost 13 us; results of several units a block that
+//            are also left for the next product, at 2048 rows, 17 of the output's 49, where the kernel that converts takes 9. Stages of
+//            256 columns make a step of 64 sequences 6 % longer, stages whose operands are made in two parts 1.5 %
+#ifndef VB_LINEAR_PREFILL_SM90_CUH
+#define VB_LINEAR_PREFILL_SM90_CUH
+
+#include "linear/packed/linear_prefill_stage.cuh"
+#include "linear/packed/linear_prefill_store.cuh"
+
+#ifdef VB_WITH_SM90
+
+namespace vb {
+
+constexpr int wgmma_threads = prefill_threads + 128; // registers change hands by four warps
+constexpr int helpers = 96;                          // threads beside those that multiply and the warp that fetches
+
+template <int TOKENS>
+struct WgmmaShape {
+    static constexpr int tokens = TOKENS;
+    static constexpr int boxes = TOKENS > 128 ? 1 : 2, columns = boxes * sm90::tile_width; // of x in a stage
+    static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
+    static constexpr int registers = TOKENS == 256 ? 240 : TOKENS == 176 ? 232 : 216, helper_registers = 3 * 168 - 2 * registers;
+    static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
+    static constexpr int places = inverse + TOKENS * 4, barriers = places + TOKENS * 8;
+    static constexpr int shared = barriers + (3 * stages + 2) * 8;
+};
+
+#ifdef VB_SM90A
+
+// Stored words FIRST.. of a lane, those of one row, by the widest loads.
+template <class Block, int FIRST>
+VB_DEVICE void load_words(uint32_t *words, const uint8_t *tile, int lane) {
+    using P = Packed<Block>;
+    constexpr int end = FIRST + P::words;
+#pragma unroll
+    for (int i = FIRST; i < end; i++) {
+        const int four = i / 4 * 4, two = i / 2 * 2;
+        const uint8_t *const at = tile + P::word_offset(lane, i);
+        uint32_t *const to = words + i - FIRST;
+        if (four >= FIRST && four + 4 <= end && four < 4 * P::quads) {
+            if (i > four) continue;
+            const uint4 v = load_once(reinterpret_cast<const uint4 *>(at));
+            to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+        } else if (two >= FIRST && two + 2 <= end) {
+            if (i > two) continue;
+            const uint2 v = __ldg(reinterpret_cast<const uint2 *>(at));
+            to[0] = v.x, to[1] = v.y;
+        } else {
+            to[0] = __ldg(reinterpret_cast<const uint32_t *>(at));
+        }
+    }
+}
+
+// Row g + 8 * half of a tile of gate and the same of the tile of up, in the places of a tile's rows g and g + 8: so that the lane has
+// both sums that SwiGLU wants.
+template <class Block>
+VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_t up, int half, int lane) {
+    using P = Packed<Block>;
+    const int row = lane / 4 + 8 * half;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const uint8_t *const tile = r ? gate + up : gate, *const scales = tile + P::code_bytes;
+        if constexpr (P::words % 4 == 0) load_words<Block, 0>(to.words + r * P::words, tile + half * (P::words / 4 * 512), lane);
+        else if (half) load_words<Block, P::words>(to.words + r * P::words, tile, lane);
+        else load_words<Block, 0>(to.words + r * P::words, tile, lane);
+        if constexpr (P::small) {
+            const uint2 v = load_once(reinterpret_cast<const uint2 *>(scales) + row);
+            if (r) to.scales[0].z = v.x, to.scales[0].w = v.y;
+            else to.scales[0].x = v.x, to.scales[0].y = v.y;
+        } else {
+            to.scales[r] = load_once(reinterpret_cast<const uint4 *>(scales) + row);
+        }
+        if constexpr (P::k6) to.d[r] = __ldg(reinterpret_cast<const unsigned short *>(scales + P::scale_bytes) + row);
+    }
+}
+
+#endif
+
+template <class Block, int TOKENS, bool SWIGLU>
+__global__ void __launch_bounds__(wgmma_threads, 1)
+    wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
+#ifdef VB_SM90A
+    using P = Packed<Block>;
+    using S = WgmmaShape<TOKENS>;
+    extern __shared__ __align__(1024) uint8_t shared[];
+    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages, *const even = empty + S::stages;
+    uint64_t *const inverse_known = even + S::stages, *const inverse_read = inverse_known + 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair, cluster = larger(pair, product.cluster);
+    const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster, step = gridDim.x / cluster;
+    constexpr int stages_a_tile = P::depth / S::columns;
+
+    LaneTile<Block> next;
+    const uint8_t *tile = nullptr;
+    const int64_t up = SWIGLU ? product.matrices[1].w - product.matrices[0].w : 0;
+    // With SwiGLU a warp has half of the rows of a tile of gate and of the same of up, otherwise those of a tile.
+    const auto tile_row_of = [&](const Unit &unit) { return (unit.rows * prefill_warps + warp) / (SWIGLU ? 2 : 1); };
+    const auto load = [&] {
+        if constexpr (SWIGLU) load_gate_and_up<Block>(next, tile, up, warp % 2, lane);
+        else next.template load<true>(tile, lane);
+    };
+    const auto begin = [&](const Unit &unit) { // fetches the first tile of weights
+        if constexpr (SWIGLU)
+            tile = product.matrices[0].w +
+                   ((int64_t)smaller(tile_row_of(unit), product.matrices[0].tile_rows - 1) * product.k_tiles + unit.k0) * P::tile_bytes;
+        else tile = first_tile<Block, false>(product, unit, warp);
+        load();
+    };
+    if (warp < prefill_warps) begin(Unit::of(product, first_unit, rank));
+    if (lane == 0) {
+        for (int s = warp; s < S::stages; s += wgmma_threads / 32)
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps), sm90::barrier_init(even + s, helpers);
+        if (warp == prefill_warps) {
+            sm90::prefetch_map(&x);
+            sm90::barrier_init(inverse_known, helpers), sm90::barrier_init(inverse_read, prefill_warps);
+        }
+        sm90::barrier_init_fence();
+    }
+    if (pair > 1) sm90::cluster_sync();
+    else __syncthreads();
+    if (!product.beside) wait_for_previous_kernel();
+    release_next_kernel();
+
+    int stage = 0;
+    unsigned phase = 0;
+    const auto advance = [&] {
+        if (++stage == S::stages) stage = 0, phase ^= 1;
+    };
+    float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
+    int2 *const places = reinterpret_cast<int2 *>(shared + S::places);
+    // What a unit finds in `inverse` comes with every unit, or with the first one for all.
+    const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
+    const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
+    if (warp >= prefill_warps) {
+        sm90::registers_shrink<S::helper_registers>();
+        if (warp == prefill_warps && lane == 0) // fetches x
+            for (int u = first_unit; u < product.units; u += step) {
+                const Unit unit = Unit::of(product, u, rank);
+                const int token = unit.tokens * TOKENS;
+                for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
+                    sm90::barrier_wait(empty + stage, phase ^ 1);
+                    sm90::barrier_expect(full + stage, S::stage_bytes);
+#pragma unroll
+                    for (int box = 0; box < S::boxes; box++) {
+                        uint8_t *const to = shared + stage * S::stage_bytes + box * S::box_bytes;
+                        const int column = k * S::columns + box * sm90::tile_width;
+                        if (pair > 1)
+                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column, token + rank * (TOKENS / 2), 3);
+                        else sm90::copy_box(to, &x, full + stage, column, token);
+                    }
+                }
+            }
+        if (warp > prefill_warps) { // prepare what scales the sums, and x where it is uneven
+            const int thread = threadIdx.x - prefill_threads - 32, cols = product.k_tiles * P::depth;
+            const bool uneven = product.uneven();
+            for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
+                const Unit unit = Unit::of(product, u, rank);
+                const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+                if (comes(u)) {
+                    sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
+                    load_inverse<TOKENS>(inverse, product, token0, cols, uneven, thread, helpers);
+                    if constexpr (TOKENS < 256 && !SWIGLU)
+                        if (product.heads.positions)
+                            for (int at = thread; at < TOKENS && token0 + at < product.n; at += helpers)
+                                places[at] = product.heads.place((int)token0 + at);
+                    sm90::barrier_arrive(inverse_known);
+                }
+                if (!uneven) continue;
+                int exponents[ceil_div(TOKENS, helpers)];
+#pragma unroll
+                for (int i = 0; i < ceil_div(TOKENS, helpers); i++) {
+                    const int64_t token = token0 + i * helpers + thread;
+                    exponents[i] = token < product.n ? row_exponent(product, token, cols) : 0;
+                }
+                for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
+                    sm90::barrier_wait(full + stage, phase);
+                    even_out<S, helpers>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents, thread);
+                    sm90::shared_writes_fence();
+                    sm90::barrier_arrive(even + stage);
+                }
+            }
+        }
+        __syncwarp();
+        if (product.cluster > 1) sm90::cluster_sync(); // in store_lone
+        if (cluster > 1) sm90::cluster_sync();
+        return;
+    }
+    sm90::registers_grow<S::registers>();
+    uint64_t *const ready = product.uneven() ? even : full;
+    const int group = group_of_thread();
+    const auto before = [&] { return stage == 0 ? S::stages - 1 : stage - 1; };
+    const auto release = [&](int at) { // of each block of a pair
+        if (lane < pair) sm90::barrier_arrive_remote(empty + at, pair > 1 ? lane : rank);
+    };
+    uint8_t *const staging = shared + S::staging + group * staging_bytes;
+    for (int u = first_unit; u < product.units; u += step) {
+        const Unit unit = Unit::of(product, u, rank);
+        float c[TOKENS / 2] = {};
+        uint32_t a[2][batch_of<S, Block>][4];
+        for (int k = unit.k0; k < unit.k1; k++) {
+            PrefillTile<Block> work;
+            work.unpack(next);
+            tile += P::tile_bytes;
+            if (k + 1 < unit.k1) load();
+#pragma unroll
+            for (int part = 0; part < stages_a_tile; part++) {
+                multiply_stage<S>(
+                    c, a, work, part, sm90::describe(shared + stage * S::stage_bytes, 0), [&] { sm90::barrier_wait(ready + stage, phase); },
+                    [&] {
+                        if (part > 0 || k > unit.k0) release(before());
+                    });
+                advance();
+            }
+        }
+        sm90::wgmma_wait<0>();
+        release(before());
+        if (u + step < product.units) begin(Unit::of(product, u + step, rank));
+        if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));
+        if constexpr (TOKENS < 256 && !SWIGLU)
+            if (product.cluster > 0) {
+                store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
+                break;
+            }
+        if (!add_splits<TOKENS>(product, unit, c)) {
+            if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
+            continue;
+        }
+        if constexpr (SWIGLU) {
+            combine_gate_and_up<TOKENS>(c, inverse);
+            __shared__ unsigned largest[TOKENS];
+            if (product.to.x) store_gated<TOKENS>(product, unit, c, staging, largest);
+            else store_swiglu_rows<TOKENS>(product, unit, c, reinterpret_cast<float *>(staging));
+        } else store_sums_staged<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(staging));
+        __syncwarp();
+        if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
+        group_sync(); // all have read what the next unit replaces
+    }
+    if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
+    if (product.beside) wait_for_previous_kernel();
+#endif
+}
+
+} // namespace vb
+
+#endif // VB_WITH_SM90
+#endif

@@ -1,0 +1,393 @@
+// linear_prefill_store.cuh: how the results of linear_prefill_sm90.cuh and linear_step.cu leave the registers: through shared memory, so
+// many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies (HalfRows).
+#ifndef VB_LINEAR_PREFILL_STORE_CUH
+#define VB_LINEAR_PREFILL_STORE_CUH
+
+#include "linear/packed/linear_prefill.cuh"
+#include "arch/sm90.cuh"
+
+#ifdef VB_WITH_SM90
+
+namespace vb {
+
+constexpr int both_groups = unit_groups + 1; // a barrier beside those of a group each
+
+// What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded to lie in
+// different banks.
+constexpr int sums_at_once = 32, sums_width = 64 + 4;                           // of 64 rows, as floats
+constexpr int gated_at_once = 64, gated_width = 32 + 4, gated_bytes = 2 * 32 + 16; // of 32 rows, as floats or F16
+constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at_once * gated_width);
+
+#ifdef VB_SM90A
+
+// Four neighbours of a row of y from column `col` on, and with those of the other lanes 128, to p.to.
+VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col, int64_t token) {
+    const int lane = threadIdx.x % 32;
+    const float4 v = {y.x * norm.x, y.y * norm.y, y.z * norm.z, y.w * norm.w};
+    const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    int exponent = 0;
+    if (__any_sync(all_lanes, most >= half_limit)) {
+        exponent = (int)half_exponent(__float_as_uint(warp_reduce<Max>(most)));
+        if (lane == 0) *p.to.uneven = 1;
+    }
+    write_halves(p.to.x + token * p.matrices[0].rows + col / 16 * 16, v, power_of_two(-exponent));
+    const float squares = warp_reduce<Sum>(y.x * y.x + y.y * y.y + y.z * y.z + y.w * y.w);
+    const int64_t stride = half_stride(p.n);
+    if (lane == 0) p.to.squares[unit.rows * stride + token] = squares;
+    if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
+}
+
+// Calls add(i, load) for i < COUNT of each block of a cluster in its order, where load(address, T()) reads what that block has in
+// shared memory: COUNT loads are on the way, as one after the other would be waited for.
+template <int COUNT, class F>
+VB_DEVICE void add_sums(const Product &p, const F &add) {
+    if (p.cluster == 1) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) add(i, [](const float *at, auto like) { return *reinterpret_cast<const decltype(like) *>(at); });
+        return;
+    }
+    for (int block = 0; block < p.cluster; block++) {
+        const auto remote = [&](const float *at, auto like) { return sm90::load_remote(sm90::remote_address(at, block), like); };
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) add(i, remote);
+    }
+}
+
+// Tokens of a warp whose loads are on the way: no more than it has where a cluster of four shares them.
+template <int TOKENS>
+constexpr int tokens_together = smaller(TOKENS / prefill_warps / 4, 4);
+
+// The sums of all warps of a block to shared memory, those of a token together.
+constexpr int sum_width = prefill_rows + 4; // rows of eight lanes and tokens of four are in different banks
+template <int TOKENS>
+VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++)
+        sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sum_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
+}
+
+// The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs of a head, which
+// it rotates, in two neighbours each of which begin at `first` and `second`.
+template <int TOKENS>
+struct StoreHeads {
+    static constexpr int together = tokens_together<TOKENS>;
+    const Product &p;
+    const int2 *const places;
+    const int lane = threadIdx.x % 32, lanes = p.heads.pairs / 2, nth = lane & (lanes - 1), head = lane / lanes * 2 * p.heads.pairs;
+    const int first = head + (p.heads.neox ? 2 : 4) * nth, second = first + (p.heads.neox ? p.heads.pairs : 2);
+    const int begin, end; // tokens of this warp, every eighth
+    bool exists, rotated;
+    int64_t rows, from; // where the lane's rows are in that of a token, and those of a head in the cache
+    float *y;
+    void *cache;
+    float2 bias[2] = {};
+    float2 cosine[together], sine[together];
+
+    VB_DEVICE StoreHeads(const Product &p, const Unit &unit, const int2 *places, int begin, int end)
+        : p(p), places(places), begin(begin), end(end) {
+        int tile_row = unit.rows * prefill_warps + head / packed_rows;
+        exists = tile_row < p.tile_rows;
+        if (!exists) tile_row = 0;
+        const Matrix &m = p.find<false>(tile_row);
+        const int64_t row = (int64_t)tile_row * packed_rows, token0 = (int64_t)unit.tokens * TOKENS;
+        const int a = first - head, b = second - head;
+        if (m.bias) bias[0] = {m.bias[row + a], m.bias[row + a + 1]}, bias[1] = {m.bias[row + b], m.bias[row + b + 1]};
+        rotated = m.rotated, rows = m.rows, y = m.y + token0 * rows + row + a, cache = m.cache, from = row * p.heads.capacity + a;
+#pragma unroll
+        for (int i = 0; i < together; i++) fetch(i, begin + i * prefill_warps);
+    }
+    VB_DEVICE int2 place(int token) const { return places[smaller(token, end - 1)]; }
+    VB_DEVICE void fetch(int i, int token) {
+        const int64_t at = (int64_t)larger(place(token).x, 0) * p.heads.pairs + 2 * nth;
+        cosine[i] = *reinterpret_cast<const float2 *>(p.heads.cos + at), sine[i] = *reinterpret_cast<const float2 *>(p.heads.sin + at);
+    }
+    template <class T>
+    static VB_DEVICE void write(T *to, int second, const float2 &u, const float2 &v) {
+        using Two = Vec<T, 2>;
+        *reinterpret_cast<Two *>(to) = {from_float<T>(u.x), from_float<T>(u.y)};
+        *reinterpret_cast<Two *>(to + second) = {from_float<T>(v.x), from_float<T>(v.y)};
+    }
+    VB_DEVICE void put(int i, int token, float2 u, float2 v) const {
+        const int2 at = place(token);
+        const bool neox = p.heads.neox;
+        if (rotated) {
+            const float nan = __uint_as_float(0x7fffffffu);
+            const float2 c = {at.x < 0 ? nan : cosine[i].x, at.x < 0 ? nan : cosine[i].y}, s = sine[i];
+            const float2 x = {u.x, neox ? u.y : v.x}, z = {neox ? v.x : u.y, v.y}; // of each pair
+            const float2 a = {x.x * c.x - z.x * s.x, x.y * c.y - z.y * s.y}, b = {x.x * s.x + z.x * c.x, x.y * s.y + z.y * c.y};
+            u = {a.x, neox ? a.y : b.x}, v = {neox ? b.x : a.y, b.y};
+        }
+        const int further = second - first;
+        if (!cache) write(y + token * rows, further, u, v);
+        else if (at.y < 0) return;
+        else if (p.heads.half_cache) write(static_cast<half *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
+        else write(static_cast<float *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
+    }
+    VB_DEVICE void run(const float *sums, const float *inverse) {
+        for (int token0 = begin; token0 < end; token0 += together * prefill_warps) {
+            float2 u[together] = {}, v[together] = {};
+            add_sums<together>(p, [&](int i, const auto &load) {
+                const float *const at = sums + smaller(token0 + i * prefill_warps, end - 1) * sum_width;
+                const float2 x = load(at + first, float2()), z = load(at + second, float2());
+                u[i].x += x.x, u[i].y += x.y, v[i].x += z.x, v[i].y += z.y;
+            });
+#pragma unroll
+            for (int i = 0; i < together; i++) {
+                const int token = token0 + i * prefill_warps;
+                const float scale = inverse[smaller(token, end - 1)];
+                u[i] = {fmaf(u[i].x, scale, bias[0].x), fmaf(u[i].y, scale, bias[0].y)};
+                v[i] = {fmaf(v[i].x, scale, bias[1].x), fmaf(v[i].y, scale, bias[1].y)};
+                if (exists && token < end) put(i, token, u[i], v[i]);
+                fetch(i, token + together * prefill_warps);
+            }
+        }
+    }
+};
+
+// Four rows of W at a token, which one thread writes.
+struct FourRows {
+    const Matrix &m;
+    int64_t row;
+    int here; // of them
+    bool whole;
+
+    VB_DEVICE FourRows(const Matrix &m, int64_t row, const float *add)
+        : m(m), row(row), here((int)smaller<int64_t>(4, m.rows - row)),
+          whole(m.rows % 4 == 0 && here == 4 && ((uintptr_t)m.y | (uintptr_t)m.bias | (uintptr_t)add) % 16 == 0) {}
+
+    VB_DEVICE float4 load(const float *from, int64_t token) const {
+        const float *const at = from + token * m.rows + row;
+        if (whole) return *reinterpret_cast<const float4 *>(at);
+        return {here > 0 ? at[0] : 0, here > 1 ? at[1] : 0, here > 2 ? at[2] : 0, here > 3 ? at[3] : 0};
+    }
+    VB_DEVICE void store(float4 y, int64_t token) const {
+        float *const at = m.y + token * m.rows + row;
+        if (whole) *reinterpret_cast<float4 *>(at) = y;
+        else {
+            if (here > 0) at[0] = y.x;
+            if (here > 1) at[1] = y.y;
+            if (here > 2) at[2] = y.z;
+            if (here > 3) at[3] = y.w;
+        }
+    }
+};
+
+// Four sums times a scale, bias, and what is added.
+VB_DEVICE float4 finish(const float4 &sum, float scale, const float4 &bias, const float4 &added) {
+    return {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y), fmaf(sum.z, scale, bias.z + added.z),
+            fmaf(sum.w, scale, bias.w + added.w)};
+}
+
+// The four neighbours that a lane finishes of the 128 rows of a unit that its warp has of a token; they lie in row tile_row of tiles of m.
+struct FourResults {
+    const Product &p;
+    const Unit &unit;
+    const FourRows rows;
+    const float4 bias, norm;
+
+    VB_DEVICE FourResults(const Product &p, const Unit &unit, const Matrix &m, int tile_row, int lane)
+        : p(p), unit(unit), rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add),
+          bias(m.bias ? rows.load(m.bias, 0) : float4()),
+          norm(p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1)) {}
+
+    VB_DEVICE void store(const float4 &sum, float scale, const float4 &added, int64_t token) const {
+        const float4 y = finish(sum, scale, bias, added);
+        if (p.to.x) store_half(p, unit, y, norm, rows.row, token);
+        rows.store(y, token);
+    }
+};
+
+// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
+// where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
+template <int TOKENS>
+VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
+                          float *sums, int rank) {
+    sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
+    const auto exchange = [&] {
+        share_sums<TOKENS>(sums, c, warp, lane);
+        if (p.cluster > 1) sm90::cluster_sync();
+        else sm90::group_sync(both_groups, prefill_threads);
+    };
+    if (p.heads.positions) {
+        StoreHeads<TOKENS> heads(p, unit, places, begin, end);
+        exchange();
+        heads.run(sums, inverse);
+        return;
+    }
+    exchange();
+    int tile_row = unit.rows * prefill_warps + lane / 4;
+    if (tile_row >= p.tile_rows) return;
+    const Matrix &m = p.find<false>(tile_row);
+    const FourResults results(p, unit, m, tile_row, lane);
+    constexpr int together = tokens_together<TOKENS>;
+    for (int first = begin; first < end; first += together * prefill_warps) {
+        float4 added[together] = {};
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int token = first + i * prefill_warps;
+            if (p.add && token < end) added[i] = results.rows.load(p.add, token0 + token);
+        }
+        float4 sum[together] = {};
+        add_sums<together>(p, [&](int i, const auto &load) {
+            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * sum_width + 4 * lane, float4());
+            sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
+        });
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int token = first + i * prefill_warps;
+            if (token >= end) break;
+            results.store(sum[i], inverse[token], added[i], token0 + token);
+        }
+    }
+}
+
+// Sums of a group: sixteen threads write the 64 neighbours of a token.
+template <int TOKENS>
+VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, float *staging) {
+    constexpr int step = group_threads / 16, each = sums_at_once / step;
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32, fourth = thread % 16;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    int tile_row = unit.rows * prefill_warps + group_of_thread() * 4 + fourth / 4;
+    const bool exists = tile_row < p.tile_rows;
+    if (!exists) tile_row = 0;
+    const Matrix &m = p.find<false>(tile_row);
+    const FourRows rows(m, exists ? (int64_t)tile_row * packed_rows + fourth % 4 * 4 : m.rows, p.add);
+    const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += sums_at_once) {
+        if (first >= tokens) break;
+        float4 added[each];
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            const int token = first + i * step + thread / 16;
+            added[i] = p.add && token < tokens ? rows.load(p.add, token0 + token) : float4();
+        }
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int i = 0; i < 2 * sums_at_once / 4; i++)
+            if (2 * first / 4 + i < TOKENS / 2)
+                staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[first / 2 + i];
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            const int at = i * step + thread / 16, token = first + at;
+            const float4 sum = *reinterpret_cast<const float4 *>(staging + at * sums_width + 4 * fourth);
+            if (token >= tokens) continue;
+            rows.store(finish(sum, inverse[token], bias, added[i]), token0 + token);
+        }
+    }
+}
+
+// silu(gate) * up of a lane, which has both of a row: tokens 8 j + 2 t and the next one in c[4 j] and c[4 j + 1].
+template <int TOKENS>
+VB_DEVICE void combine_gate_and_up(float (&c)[TOKENS / 2], const float *inverse) {
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        const float2 scale = *reinterpret_cast<const float2 *>(inverse + 8 * j + threadIdx.x % 4 * 2);
+        c[4 * j] = swiglu(c[4 * j] * scale.x, c[4 * j + 2] * scale.x);
+        c[4 * j + 1] = swiglu(c[4 * j + 1] * scale.y, c[4 * j + 3] * scale.y);
+    }
+}
+
+// These, of a group: eight threads write the 32 neighbours of a token.
+template <int TOKENS>
+VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], float *staging) {
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    const FourRows rows(p.matrices[0], ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32 + thread % 8 * 4, nullptr);
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += gated_at_once) {
+        if (first >= tokens) break;
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int j = 0; j < gated_at_once / 8; j++)
+            if (first / 8 + j < TOKENS / 8) {
+                float *const to = staging + (8 * j + lane % 4 * 2) * gated_width + warp * 8 + lane / 4;
+                to[0] = c[first / 2 + 4 * j], to[gated_width] = c[first / 2 + 4 * j + 1];
+            }
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < gated_at_once; i += group_threads / 8) {
+            const int at = i + thread / 8;
+            const float4 y = *reinterpret_cast<const float4 *>(staging + at * gated_width + thread % 8 * 4);
+            if (first + at < tokens) rows.store(y, token0 + first + at);
+        }
+    }
+}
+
+// Whether it holds for any thread of both groups; all of them meet.
+VB_DEVICE bool both_any(bool holds) {
+    unsigned any;
+    asm volatile("{\n"
+                 ".reg .pred in, out;\n"
+                 "setp.ne.u32 in, %1, 0;\n"
+                 "barrier.cta.red.or.pred out, %2, %3, in;\n"
+                 "selp.u32 %0, 1, 0, out;\n"
+                 "}\n"
+                 : "=r"(any)
+                 : "r"((unsigned)holds), "n"(both_groups), "n"(prefill_threads)
+                 : "memory");
+    return any;
+}
+
+// The same to p.to, in F16: four threads write a token's 64 bytes. `largest` is shared by both groups.
+template <int TOKENS>
+VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], uint8_t *staging, unsigned (&largest)[TOKENS]) {
+    const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = p.matrices[0].rows;
+    const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
+    if ((int64_t)unit.rows * half_group >= cols) return; // past the last rows
+    float most = 0;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) most = fmaxf(most, fmaxf(fabsf(c[4 * j]), fabsf(c[4 * j + 1])));
+    unsigned exponent = 0;
+    if (both_any(most >= half_limit)) {
+        const auto exponent_of = [&](int token) { return half_exponent(largest[token]); }; // of bits of a float
+        const auto token_of = [&](int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; };
+        if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
+        sm90::group_sync(both_groups, prefill_threads);
+#pragma unroll
+        for (int i = 0; i < TOKENS / 4; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
+        sm90::group_sync(both_groups, prefill_threads);
+#pragma unroll
+        for (int i = 0; i < TOKENS / 4; i++) c[i / 2 * 4 + i % 2] *= power_of_two(-(int)exponent_of(token_of(i)));
+        if (threadIdx.x < TOKENS) exponent = exponent_of(threadIdx.x);
+        if (threadIdx.x == 0) *p.to.uneven = 1;
+    }
+    if (threadIdx.x < tokens) p.to.exponents[unit.rows * half_stride(p.n) + token0 + threadIdx.x] = (uint8_t)exponent;
+    half *const to = p.to.x + token0 * cols + ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32;
+#pragma unroll
+    for (int first = 0; first < TOKENS; first += gated_at_once) {
+        if (first >= tokens) break;
+        if (first > 0) group_sync(); // all have read those before
+#pragma unroll
+        for (int j = 0; j < gated_at_once / 8; j += 4) {
+            const auto pair = [&](int i) {
+                const int at = first / 8 + j + i < TOKENS / 8 ? first / 2 + 4 * (j + i) : 0; // past the last tokens anything
+                return as_word(__floats2half2_rn(c[at], c[at + 1]));
+            };
+            sm90::store_transposed(staging + (8 * j + lane) * gated_bytes + warp * 16, pair(0), pair(1), pair(2), pair(3));
+        }
+        group_sync();
+#pragma unroll
+        for (int i = 0; i < gated_at_once; i += group_threads / 4) {
+            const int at = i + thread / 4, token = first + at, chunk = thread % 4;
+            const uint4 *const from = reinterpret_cast<const uint4 *>(staging + at * gated_bytes + chunk / 2 * 32);
+            const uint4 a = from[0], b = from[1]; // elements 0..7 and 8..15 of 16
+            if (token < tokens)
+                *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
+        }
+    }
+}
+
+#endif
+
+} // namespace vb
+
+#endif // VB_WITH_SM90
+#endif

@@ -1,0 +1,260 @@
+// linear_vector.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
+//
+// Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by integer
+// tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of `depth`
+// elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than 8 bits give.
+//
+// A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low) of x
+// for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one accumulator,
+// and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of the scales, and the
+// four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an instruction read a common zero.
+#ifndef VB_LINEAR_VECTOR_CUH
+#define VB_LINEAR_VECTOR_CUH
+
+#include "linear/packed/packed.cuh"
+#include "arch/tensor_core.cuh"
+
+namespace vb {
+
+// x of one tile, as bytes in shared memory:
+//   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
+//   zeros  what lanes read that have no part in an instruction
+//   sums   [t]: k4: the sums of x over the scales t and t + 4; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
+//   scale  one float
+template <class Block>
+struct VectorTile {
+    using P = Packed<Block>;
+    static constexpr int lane_bytes = P::small ? 8 : 16;        // of codes a lane and c
+    static constexpr int zeros = 4 * 2 * 4 * lane_bytes;        // byte offsets
+    static constexpr int sums = zeros + 4 * lane_bytes;
+    static constexpr int sum_bytes = P::k4 ? 8 : !P::zero ? 0 : P::k6 ? 32 : 8; // for a t
+    static constexpr int scale = sums + 4 * sum_bytes;
+    static constexpr int bytes = scale + 16;
+
+    // One warp quantizes x[0..depth-1], of which v are 4 elements of each 128 a lane.
+    static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int lane) {
+        constexpr int parts = P::depth / 128;
+        const Quantization q = quantization_of(v);
+        if (lane == 0) *reinterpret_cast<float *>(out + scale) = q.scale;
+        if (lane < lane_bytes) reinterpret_cast<uint32_t *>(out + zeros)[lane] = 0;
+#pragma unroll
+        for (int i = 0; i < parts; i++) {
+            QuantizedWord w = quantize_word(v[i], q.inverse);
+            const int word = 32 * i + lane, value = word >> 2, t = word & 3;
+            // value word -> which scale, and its place among the value words of that c
+            const int s = P::k6 ? value : value >> 1, c = s & 3;
+            const int place = P::k6 ? s >> 2 : (s >> 2) * 2 + (value & 1);
+            uint8_t *code = out + ((c * 2 * 4) + t) * lane_bytes + place * 4;
+            *reinterpret_cast<uint32_t *>(code) = w.high;
+            *reinterpret_cast<uint32_t *>(code + 4 * lane_bytes) = w.low;
+            if constexpr (sum_bytes != 0) {
+                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                add_sums(w, lanes);
+                if (lane % lanes != 0) continue;
+                if constexpr (P::k4)
+                    reinterpret_cast<int *>(out + sums + c * sum_bytes)[s >> 2] = 128 * w.high_sum + w.low_sum;
+                else { // nibbles of the upper half are multiplied in place, 16 times their value
+                    const int zero = P::bits == 4 && c >= 2 ? -16 * P::zero : -P::zero;
+                    reinterpret_cast<int2 *>(out + sums + c * sum_bytes)[s >> 2] =
+                        make_int2(zero * w.high_sum, zero * w.low_sum);
+                }
+            }
+        }
+    }
+
+    // Where a lane's operand B lies for c, relative to the tile.
+    static VB_DEVICE int operand_offset(int lane, int c) {
+        const int g = lane >> 2, t = lane & 3;
+        return (g >> 1 == c ? (g * 4 + t) : 4 * 2 * 4 + t) * lane_bytes;
+    }
+};
+
+// What one lane multiplies of one tile of x, read from shared memory: for any number of tiles of weights.
+template <class Block>
+struct VectorOperand {
+    using V = VectorTile<Block>;
+    static constexpr int lane_words = V::lane_bytes / 4, sum_words = V::sum_bytes ? V::sum_bytes / 4 : 1;
+    uint32_t codes[4][lane_words];
+    int sums[sum_words];
+    float scale;
+
+    // offsets are VectorTile's operand_offset.
+    VB_DEVICE void load(const uint8_t *x, const int offsets[4], int lane) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            if constexpr (lane_words == 4) {
+                const uint4 b = *reinterpret_cast<const uint4 *>(x + offsets[s]);
+                codes[s][0] = b.x, codes[s][1] = b.y, codes[s][2] = b.z, codes[s][3] = b.w;
+            } else {
+                const uint2 b = *reinterpret_cast<const uint2 *>(x + offsets[s]);
+                codes[s][0] = b.x, codes[s][1] = b.y;
+            }
+        }
+        const int2 *from = reinterpret_cast<const int2 *>(x + V::sums + (lane & 3) * V::sum_bytes);
+#pragma unroll
+        for (int i = 0; i < V::sum_bytes / 8; i++) sums[2 * i] = from[i].x, sums[2 * i + 1] = from[i].y;
+        scale = *reinterpret_cast<const float *>(x + V::scale);
+    }
+};
+
+// What one lane multiplies of one tile of weights, read from shared memory.
+template <class Block>
+struct VectorWeights {
+    using P = Packed<Block>;
+    uint32_t words[2 * P::words];
+    uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
+    uint32_t k6[P::k6 ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
+    uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t
+
+    VB_DEVICE void load(const uint8_t *tile, int lane) {
+#pragma unroll
+        for (int i = 0; i < P::quads; i++) {
+            const uint4 v = reinterpret_cast<const uint4 *>(tile + 512 * i)[lane];
+            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        }
+        if constexpr (P::pair) {
+            const uint2 v = reinterpret_cast<const uint2 *>(tile + 512 * P::quads)[lane];
+            words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
+        }
+        const uint8_t *p = tile + P::code_bytes;
+        const int g = lane >> 2;
+        if constexpr (P::k4) {
+            k4[0] = reinterpret_cast<const uint4 *>(p)[g];
+            k4[1] = reinterpret_cast<const uint4 *>(p)[g + 8];
+        } else if constexpr (P::k6) {
+            k6[0] = reinterpret_cast<const uint32_t *>(p)[lane];
+            k6[1] = reinterpret_cast<const uint32_t *>(p)[lane + 32];
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+            d[0] = h[g], d[1] = h[g + 8];
+        } else {
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
+            d[0] = h[lane], d[1] = h[lane + 32];
+        }
+    }
+
+    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x.
+    VB_DEVICE void multiply(float sum[2], const VectorOperand<Block> &x, int lane) const {
+        const int t = lane & 3;
+        uint32_t v[2][P::values];
+        if constexpr (P::bits == 4) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
+        else P::unpack(v[0], words), P::unpack(v[1], words + P::words);
+        if constexpr (P::k4) {
+            int c[2][4] = {};
+#pragma unroll
+            for (int s = 0; s < 4; s++) {
+                const uint32_t *b = x.codes[s];
+                mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[0], b[1]);
+                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b[2], b[3]);
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
+                const uint32_t a = __byte_perm(k4[r].y, 0, 0x4440 | t), m = __byte_perm(k4[r].z, 0, 0x4440 | t);
+                const uint32_t l = __byte_perm(k4[r].w, 0, 0x4440 | t);
+                const int s0 = a & 63, s1 = (l & 15) | ((a >> 2) & 0x30), m0 = m & 63, m1 = (l >> 4) | ((m >> 2) & 0x30);
+                const int dot0 = c[0][2 * r] * 128 + c[0][2 * r + 1];
+                // c[1] counts sixteenths where the codes are nibbles. Of 32 codes of 31 and scales of 63 both dots make 2.04e9.
+                const int dot1 = P::bits == 4 ? c[1][2 * r] * 8 + (c[1][2 * r + 1] >> 4) : c[1][2 * r] * 128 + c[1][2 * r + 1];
+                const float f = low_half(k4[r].x) * static_cast<float>(s0 * dot0 + s1 * dot1) -
+                                high_half(k4[r].x) * static_cast<float>(m0 * x.sums[0] + m1 * x.sums[1]);
+                sum[r] = fmaf(f, x.scale, sum[r]);
+            }
+        } else if constexpr (P::k6) {
+            int c[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = x.sums[2 * i], c[i][1] = c[i][3] = x.sums[2 * i + 1];
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) mma_16x8x16(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int high = 0, low = 0;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int s = static_cast<int8_t>(k6[r] >> (8 * i));
+                    high += s * c[i][2 * r], low += s * c[i][2 * r + 1];
+                }
+                const float both = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
+                sum[r] = fmaf(half_bits(d[r]) * x.scale, both, sum[r]);
+            }
+        } else {
+            int c[4] = {0, 0, 0, 0};
+            if constexpr (P::zero != 0) c[0] = c[2] = x.sums[0], c[1] = c[3] = x.sums[1];
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], x.codes[s][0],
+                                          x.codes[s][1]);
+            const float unit = P::bits == 4 && t >= 2 ? x.scale * 0.0625f : x.scale; // v[4..7] are 16 times their value
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
+        }
+    }
+};
+
+// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later one
+// lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and the number of stages is fixed.
+template <int BYTES>
+struct TileRing {
+    static constexpr int old_stages = 3;
+    uint8_t *tiles;    // [stages][BYTES]
+    uint64_t *arrived; // [stages] barriers
+    int stages, place;
+    uint32_t phase;
+
+    VB_DEVICE void start(uint8_t *memory, uint64_t *barriers, int count, int lane) {
+        tiles = memory, arrived = barriers, stages = count, place = 0, phase = 0;
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) {
+            for (int i = 0; i < stages; i++)
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + i)) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncwarp();
+#endif
+        (void)lane;
+    }
+    // Starts to copy a tile to stage `at`, if the tile exists.
+    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane) {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0 && exists) {
+            const unsigned barrier = shared_address(arrived + at);
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                    shared_address(tiles + at * BYTES)),
+                "l"(tile), "r"(BYTES), "r"(barrier)
+                : "memory");
+        }
+#else
+        if (exists)
+            for (int i = 16 * lane; i < BYTES; i += 512) copy_async(shared_address(tiles + at * BYTES + i), tile + i);
+        copy_async_commit();
+#endif
+    }
+    // Waits for the oldest tile; all lanes may then read it.
+    VB_DEVICE const uint8_t *wait() {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{\n"
+                     ".reg .pred done;\n"
+                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again%=;\n"
+                     "}" ::"r"(shared_address(arrived + place)),
+                     "r"(phase)
+                     : "memory");
+#else
+        copy_async_wait<old_stages - 1>();
+        __syncwarp();
+#endif
+        return tiles + place * BYTES;
+    }
+    // Gives the oldest tile's stage, which every lane has read, to the next tile.
+    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
+        __syncwarp();
+        fetch(place, tile, exists, lane);
+        if (++place == stages) place = 0, phase ^= 1;
+    }
+};
+
+} // namespace vb
+#endif

@@ -1,0 +1,341 @@
+// packed.cuh: the layout VB_PACKED of quantized weights on CUDA.
+//
+// The matrix is cut into tiles of 16 rows by `depth` columns (256 for the K-quants, 128 for the types of 32-element
+// blocks), stored row of tiles by row of tiles. A tile is what one warp multiplies by tensor-core instructions of shape
+// 16 x 8 x 32 (or x 16), whose operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. So a tile holds,
+// lane by lane, what that lane needs, and a warp reads it with contiguous 16-byte loads:
+//
+//   - Codes. The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v, v = 0 .. depth / 16 - 1.
+//     Value words are squeezed into fewer stored words by bits that a byte has to spare, so that unpacking costs about
+//     two instructions a value word (`unpack`):
+//       4 bits: word i = value words i and i + half, one a nibble;
+//       5 bits: eight value words in five, the last three spread over the upper three bits of the five;
+//       6 bits: four value words in three, the last one spread over the upper two bits;
+//       8 bits: as they are.
+//     A lane's words are those of row g, then those of row g + 8. Words 4c..4c+3 of all lanes lie together (512 bytes), a
+//     last odd pair likewise (256 bytes).
+//   - Scales, row after row: Q4_K and Q5_K the 16 bytes d, dmin, scales[12] as stored; Q6_K its 16 bytes as a 4 x 4
+//     matrix transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the d;
+//     the small blocks four d a row.
+//
+// The packed form is exactly as large as the stored one; rows are padded to a multiple of 16 with zeros.
+#ifndef VB_PACKED_CUH
+#define VB_PACKED_CUH
+
+#include "linear/quant.cuh"
+
+// Calls X(type, block) for every type that has a packed layout.
+#define VB_PACKED_TYPES(X)                                                                                             \
+    X(VB_Q4_K, vb_block_q4_k) X(VB_Q5_K, vb_block_q5_k) X(VB_Q6_K, vb_block_q6_k)                                      \
+    X(VB_Q8_0, vb_block_q8_0) X(VB_Q5_0, vb_block_q5_0) X(VB_Q4_0, vb_block_q4_0)
+
+namespace vb {
+
+constexpr int packed_rows = 16; // of a tile
+
+template <class Block>
+struct PackedCodes; // bits of a code; `zero` is the code of the value 0 where there is no offset
+template <>
+struct PackedCodes<vb_block_q4_k> {
+    static constexpr int bits = 4, zero = 0;
+};
+template <>
+struct PackedCodes<vb_block_q5_k> {
+    static constexpr int bits = 5, zero = 0;
+};
+template <>
+struct PackedCodes<vb_block_q6_k> {
+    static constexpr int bits = 6, zero = 32;
+};
+template <>
+struct PackedCodes<vb_block_q8_0> {
+    static constexpr int bits = 8, zero = 0;
+};
+template <>
+struct PackedCodes<vb_block_q5_0> {
+    static constexpr int bits = 5, zero = 16;
+};
+template <>
+struct PackedCodes<vb_block_q4_0> {
+    static constexpr int bits = 4, zero = 8;
+};
+
+template <class Block>
+struct Packed {
+    static constexpr int bits = PackedCodes<Block>::bits, zero = PackedCodes<Block>::zero;
+    static constexpr bool small = BlockSize<Block>::value == VB_QK; // one half-precision scale for 32 elements
+    static constexpr bool k6 = bits == 6;                           // Q6_K: 16 scales of a byte
+    static constexpr bool k4 = !small && !k6;                       // Q4_K, Q5_K: scales and mins by vb_k4_scale
+    static constexpr int rows = packed_rows;
+    static constexpr int depth = small ? 128 : 256;
+    static constexpr int values = depth / 16;        // value words of one row, for one lane
+    static constexpr int words = values * bits / 8;  // stored words of one row, for one lane
+    static constexpr int quads = 2 * words / 4;      // 16-byte loads of codes a lane;
+    static constexpr bool pair = 2 * words % 4 != 0; // and an 8-byte one?
+    static constexpr int code_bytes = 2 * words * 4 * 32;
+    static constexpr int scale_bytes = rows * (small ? depth / VB_QK * 2 : 16);
+    static constexpr int tile_bytes = code_bytes + scale_bytes + (k6 ? rows * 2 : 0);
+    static_assert(tile_bytes == rows * depth / BlockSize<Block>::value * sizeof(Block), "as large as the stored form");
+
+    // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
+    static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
+
+    // Byte offset in the tile of stored word i (0 .. 2 * words - 1) of a lane.
+    static __host__ __device__ __forceinline__ int word_offset(int lane, int i) {
+        return i < 4 * quads ? (i >> 2) * 512 + lane * 16 + (i & 3) * 4 : quads * 512 + lane * 8 + (i & 1) * 4;
+    }
+
+    // v[0..values-1] = the value words of the stored words w[0..words-1] of one row.
+    static VB_DEVICE void unpack(uint32_t v[values], const uint32_t w[words]) {
+        if constexpr (bits == 8) {
+#pragma unroll
+            for (int i = 0; i < words; i++) v[i] = w[i];
+        } else if constexpr (bits == 4) {
+#pragma unroll
+            for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = (w[i] >> 4) & 0x0f0f0f0f;
+        } else if constexpr (bits == 5) {
+#pragma unroll
+            for (int a = 0; a < values / 8; a++) {
+                const uint32_t *s = w + 5 * a;
+#pragma unroll
+                for (int i = 0; i < 5; i++) v[8 * a + i] = s[i] & 0x1f1f1f1f;
+                v[8 * a + 5] = ((s[0] >> 3) & 0x1c1c1c1c) | ((s[1] >> 6) & 0x03030303);
+                v[8 * a + 6] = ((s[2] >> 3) & 0x1c1c1c1c) | ((s[3] >> 6) & 0x03030303);
+                v[8 * a + 7] = ((s[4] >> 3) & 0x1c1c1c1c) | ((s[1] >> 4) & 0x02020202) | ((s[3] >> 5) & 0x01010101);
+            }
+        } else {
+#pragma unroll
+            for (int a = 0; a < values / 4; a++) {
+                const uint32_t *s = w + 3 * a;
+#pragma unroll
+                for (int i = 0; i < 3; i++) v[4 * a + i] = s[i] & 0x3f3f3f3f;
+                v[4 * a + 3] = ((s[0] >> 2) & 0x30303030) | ((s[1] >> 4) & 0x0c0c0c0c) | ((s[2] >> 6) & 0x03030303);
+            }
+        }
+    }
+
+    // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
+    static VB_DEVICE void unpack_nibbles(uint32_t v[values], const uint32_t w[words]) {
+        static_assert(bits == 4, "nibbles");
+#pragma unroll
+        for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = w[i] & 0xf0f0f0f0;
+    }
+
+    // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code(v, b).
+    template <class Code> static VB_DEVICE uint32_t pack_byte(int i, Code code) {
+        if constexpr (bits == 8) return code(i) & 255;
+        else if constexpr (bits == 4) return code(i) | code(i + words) << 4;
+        else if constexpr (bits == 5) {
+            const int a = i / 5 * 8, j = i % 5;
+            const int v5 = code(a + 5), v6 = code(a + 6), v7 = code(a + 7);
+            const int top = j == 0   ? v5 >> 2
+                            : j == 1 ? (v5 & 3) << 1 | ((v7 >> 1) & 1)
+                            : j == 2 ? v6 >> 2
+                            : j == 3 ? (v6 & 3) << 1 | (v7 & 1)
+                                     : v7 >> 2;
+            return code(a + j) | top << 5;
+        } else {
+            const int a = i / 3 * 4, j = i % 3;
+            return code(a + j) | ((code(a + 3) >> (4 - 2 * j)) & 3) << 6;
+        }
+    }
+
+    // The code of element k (0 .. depth - 1) of row r (0..15) of a tile: for reading single elements.
+    static VB_DEVICE int code(const uint8_t *tile, int r, int k) {
+        const int lane = (r & 7) * 4 + ((k >> 2) & 3), v = k >> 4;
+        const uint8_t *byte = tile + (k & 3);
+        auto at = [&](int i) { return static_cast<int>(byte[word_offset(lane, (r >> 3) * words + i)]); };
+        if constexpr (bits == 8) return static_cast<int8_t>(at(v));
+        else if constexpr (bits == 4) return v < words ? at(v) & 15 : at(v - words) >> 4;
+        else if constexpr (bits == 5) {
+            const int a = v / 8 * 5, j = v % 8;
+            if (j < 5) return at(a + j) & 31;
+            if (j == 5) return (at(a) >> 3 & 0x1c) | at(a + 1) >> 6;
+            if (j == 6) return (at(a + 2) >> 3 & 0x1c) | at(a + 3) >> 6;
+            return (at(a + 4) >> 3 & 0x1c) | (at(a + 1) >> 4 & 2) | (at(a + 3) >> 5 & 1);
+        } else {
+            const int a = v / 4 * 3, j = v % 4;
+            if (j < 3) return at(a + j) & 63;
+            return (at(a) >> 2 & 0x30) | (at(a + 1) >> 4 & 0x0c) | at(a + 2) >> 6;
+        }
+    }
+
+    // The value is scale * code + offset: both for element k of row r of a tile.
+    static VB_DEVICE void scale_of(const uint8_t *tile, int r, int k, float *scale, float *offset) {
+        const uint8_t *p = tile + code_bytes;
+        if constexpr (small) {
+            *scale = half_bits(reinterpret_cast<const vb_half *>(p)[r * (depth / VB_QK) + k / VB_QK]);
+            *offset = -zero * *scale;
+        } else if constexpr (k4) {
+            const vb_half *d = reinterpret_cast<const vb_half *>(p + 16 * r);
+            int s, m;
+            vb_k4_scale(p + 16 * r + 4, k >> 5, &s, &m);
+            *scale = half_bits(d[0]) * s;
+            *offset = -half_bits(d[1]) * m;
+        } else {
+            const int8_t s = static_cast<int8_t>(p[16 * r + q6_scale_byte(k >> 4)]);
+            *scale = half_bits(reinterpret_cast<const vb_half *>(p + scale_bytes)[r]) * s;
+            *offset = -zero * *scale;
+        }
+    }
+
+    static __host__ __device__ __forceinline__ int64_t tile_index(int64_t row, int64_t k, int64_t cols) {
+        return row / rows * (cols / depth) + k / depth;
+    }
+};
+
+// Weights are read once: they should not displace what is read again from L1.
+VB_DEVICE uint4 load_once(const uint4 *p) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+VB_DEVICE uint2 load_once(const uint2 *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+
+// What one lane multiplies of one tile, as stored: the rows g and g + 8.
+// vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of scales 0..3, 4..7, mins
+// 0..3, 4..7.
+VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
+    bytes[0] = s.y & 0x3f3f3f3f, bytes[1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
+    bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
+}
+
+template <class Block>
+struct LaneTile {
+    using P = Packed<Block>;
+    uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
+    uint4 scales[P::small ? 1 : 2]; // 16 bytes of each row; small: four d of row g, four of row g + 8
+    uint32_t d[P::k6 ? 2 : 1];
+
+    // From global memory (GLOBAL), or from a tile in shared memory.
+    template <bool GLOBAL>
+    VB_DEVICE void load(const uint8_t *tile, int lane) {
+        const auto four = [](const void *p, int i) {
+            return GLOBAL ? load_once(static_cast<const uint4 *>(p) + i) : static_cast<const uint4 *>(p)[i];
+        };
+        const auto two = [](const void *p, int i) {
+            return GLOBAL ? load_once(static_cast<const uint2 *>(p) + i) : static_cast<const uint2 *>(p)[i];
+        };
+#pragma unroll
+        for (int i = 0; i < P::quads; i++) {
+            const uint4 v = four(tile + 512 * i, lane);
+            words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+        }
+        if constexpr (P::pair) {
+            const uint2 v = two(tile + 512 * P::quads, lane);
+            words[4 * P::quads] = v.x, words[4 * P::quads + 1] = v.y;
+        }
+        const uint8_t *p = tile + P::code_bytes;
+        const int g = lane >> 2;
+        if constexpr (P::small) {
+            const uint2 a = two(p, g), b = two(p, g + 8);
+            scales[0] = make_uint4(a.x, a.y, b.x, b.y);
+        } else {
+            scales[0] = four(p, g);
+            scales[1] = four(p, g + 8);
+        }
+        if constexpr (P::k6) {
+            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+            d[0] = GLOBAL ? __ldg(h + g) : h[g], d[1] = GLOBAL ? __ldg(h + g + 8) : h[g + 8];
+        }
+    }
+};
+
+VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
+VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
+
+// ---- x as bytes -----------------------------------------------------------------------------------------------------------
+
+// x = scale * (128 * high + low), high in -127..127, low in -64..63: 15 bits, for one tile's depth of elements.
+struct Quantization {
+    float scale, inverse;
+};
+
+// Of the greatest magnitude: as integers, NaN is that.
+VB_DEVICE uint32_t greatest_bits(float4 x) {
+    return larger(larger(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
+                  larger(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
+}
+VB_DEVICE uint32_t warp_most(uint32_t x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(all_lanes, x);
+#else
+#pragma unroll
+    for (int o = 16; o; o >>= 1) x = larger(x, __shfl_xor_sync(all_lanes, x, o));
+    return x;
+#endif
+}
+
+// From the greatest magnitude of a warp's elements. A NaN among them makes the scale NaN; below 8e-31, where the inverse
+// could overflow, all is zero.
+template <int COUNT>
+VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) most = larger(most, greatest_bits(v[i]));
+    const float amax = __uint_as_float(warp_most(most));
+    return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
+}
+
+// Four elements as bytes, and their sums.
+struct QuantizedWord {
+    uint32_t high, low;
+    int high_sum, low_sum;
+};
+// Adding 1.5 * 2^23 leaves an integer in a float's low bits; 64 more, and bits 0..6 are low + 64 and bits 7..14 high.
+VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
+    const float magic = 12582912.0f + 64.0f;
+    const uint32_t q[4] = {__float_as_uint(fmaf(v.x, inverse, magic)) << 1, __float_as_uint(fmaf(v.y, inverse, magic)) << 1,
+                           __float_as_uint(fmaf(v.z, inverse, magic)) << 1, __float_as_uint(fmaf(v.w, inverse, magic)) << 1};
+    const uint32_t first = __byte_perm(q[0], q[1], 0x4051), second = __byte_perm(q[2], q[3], 0x4051);
+    QuantizedWord word;
+    word.high = __byte_perm(first, second, 0x5410);
+    const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u; // of 7 bits, whose sign is extended to 8
+    word.low = low | (low & 0x40404040u) << 1;
+    word.high_sum = __dp4a(static_cast<int>(word.high), 0x01010101, 0);
+    word.low_sum = __dp4a(static_cast<int>(word.low), 0x01010101, 0);
+    return word;
+}
+// Adds the sums over groups of `lanes` neighbours, both in one register: they stay below 2^15.
+VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
+    int both = (word.high_sum << 16) + word.low_sum;
+#pragma unroll
+    for (int o = 1; o < lanes; o <<= 1) both += __shfl_xor_sync(all_lanes, both, o);
+    word.low_sum = static_cast<short>(both);
+    word.high_sum = (both - word.low_sum) >> 16;
+}
+
+// ---- x as F16 -------------------------------------------------------------------------------------------------------------
+
+// The 2^e that brings a row's greatest magnitude to [2^13, 2^14), so that it fits F16; 1 for zero, Inf and NaN.
+VB_DEVICE float power_of_two_scale(float most) {
+    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
+    return __int_as_float((smaller(13 - (int(__float_as_uint(most) >> 23) - 127), 120) + 127) << 23);
+}
+
+// ---- results --------------------------------------------------------------------------------------------------------------
+
+VB_DEVICE float swiglu(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
+
+// ---- single elements ------------------------------------------------------------------------------------------------------
+
+// dequantize8 (quant.cuh) of the packed layout: elements k..k+7 of a row.
+template <class Block>
+VB_DEVICE void dequantize8_packed(float out[8], const void *data, int64_t row, int64_t k, int64_t cols) {
+    using P = Packed<Block>;
+    const uint8_t *tile = static_cast<const uint8_t *>(data) + P::tile_index(row, k, cols) * P::tile_bytes;
+    const int r = static_cast<int>(row % P::rows), e = static_cast<int>(k % P::depth);
+    float scale, offset;
+    P::scale_of(tile, r, e, &scale, &offset);
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = fmaf(scale, static_cast<float>(P::code(tile, r, e + i)), offset);
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,168 @@
+// packed_few.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
+//
+// The arithmetic is that of one row (linear_vector.cuh): operand A are the codes, operand B is x, quantized by tiles of `depth`
+// elements and rows to 15 bits, x = scale * (128 * high + low). Of B's eight columns 2c and 2c + 1 are the high and the low part of
+// row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of row t: each is multiplied by
+// its scale as an integer.
+//
+// What is subtracted, min (K4) or zero * scale, times the sum of x over the scale's elements, is a product of 16-bit floats for
+// all rows at once, as in linear_packed.cuh; sums are two such numbers, which hold them exactly.
+#ifndef VB_PACKED_FEW_CUH
+#define VB_PACKED_FEW_CUH
+
+#include "linear/packed/packed.cuh"
+#include "arch/tensor_core.cuh"
+
+namespace vb {
+
+constexpr int most_few = 4; // rows of x
+
+// x of one tile in shared memory, in the order in which lanes (g, t) read it.
+//   codes  [64 elements][g][t]: four value words of row g / 2, high (g even) or low
+//   sums   [row][t]: 2^-6 times, as two F16 numbers each:
+//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; k6: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low ...} of those over
+//            16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing is subtracted
+//   scale  [row] floats
+template <class Block>
+struct FewTile {
+    using P = Packed<Block>;
+    static constexpr int codes = 2 * most_few * P::depth;
+    static constexpr int lane_sums = P::k4 ? 8 : P::k6 ? 16 : P::zero ? 4 : 0; // bytes
+    static constexpr int scale = codes + 4 * most_few * lane_sums, bytes = scale + 4 * most_few;
+    static_assert(bytes % 16 == 0, "loads of 16 bytes");
+
+    // One warp quantizes a row, of which v are 4 elements of each 128 a lane.
+    static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int row, int lane) {
+        const Quantization q = quantization_of(v);
+        if (lane == 0) reinterpret_cast<float *>(out + scale)[row] = q.scale;
+        uint8_t *to = out + row * 128 + lane % 4 * 16 + lane / 4 % 4 * 4 + lane / 16 * 512;
+#pragma unroll
+        for (int i = 0; i < P::depth / 128; i++) {
+            const QuantizedWord w = quantize_word(v[i], q.inverse);
+            *reinterpret_cast<uint32_t *>(to + 1024 * i) = w.high;
+            *reinterpret_cast<uint32_t *>(to + 1024 * i + 64) = w.low;
+            if constexpr (lane_sums != 0) {
+                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                int sum = 128 * w.high_sum + w.low_sum;
+#pragma unroll
+                for (int o = 1; o < lanes; o <<= 1) sum += __shfl_xor_sync(all_lanes, sum, o);
+                const int s = 32 / lanes * i + lane / lanes;
+                const float part = static_cast<float>(sum) * 0.015625f;
+                const half high = __float2half_rn(part), low = __float2half_rn(part - __half2float(high));
+                const int t = P::k6 ? s % 8 / 2 : s / 2;
+                half *at = reinterpret_cast<half *>(out + codes + (row * 4 + t) * lane_sums) + s % 2;
+                if (lane % lanes == 0) {
+                    if constexpr (P::k6) at[s / 8 * 2] = high, at[s / 8 * 2 + 4] = low;
+                    else at[0] = high, at[P::k4 ? 2 : 4] = low;
+                }
+            }
+        }
+    }
+};
+
+// sum[r] += row g + 8 r of the tile by row t of x.
+template <class Block>
+VB_DEVICE void multiply_few(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, int lane) {
+    using P = Packed<Block>;
+    using X = FewTile<Block>;
+    constexpr bool nibbles = P::bits == 4; // the upper ones are multiplied in place, 16 times their value
+    const int t = lane & 3;
+    uint32_t v[2][P::values];
+    if constexpr (nibbles) P::unpack_nibbles(v[0], tile.words), P::unpack_nibbles(v[1], tile.words + P::words);
+    else P::unpack(v[0], tile.words), P::unpack(v[1], tile.words + P::words);
+
+    // What is subtracted.
+    uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: in packed order
+    uint32_t a[4] = {0, 0, 0, 0};
+    float factor[2] = {0, 0}, subtrahend[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if constexpr (P::k4) {
+            const uint4 s = tile.scales[r];
+            k4_scales(bytes[r], s);
+            // Mins 2 t and 2 t + 1 as subnormal numbers; the same for the low parts.
+            a[r] = a[2 + r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
+            factor[r] = high_half(s.x) * (-64.0f * 16777216.0f);
+        } else if constexpr (P::k6) { // scales 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
+            const uint4 s = tile.scales[r];
+            bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
+            const uint32_t both = __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240) ^ 0x80808080;
+            const __half2 bias = __float2half2_rn(1152.0f);
+            const uint32_t low = __byte_perm(both, 0x64646464, 0x4140), high = __byte_perm(both, 0x64646464, 0x4342);
+            const __half2 even = __hsub2(*reinterpret_cast<const __half2 *>(&low), bias);
+            const __half2 odd = __hsub2(*reinterpret_cast<const __half2 *>(&high), bias);
+            a[r] = *reinterpret_cast<const uint32_t *>(&even), a[2 + r] = *reinterpret_cast<const uint32_t *>(&odd);
+            factor[r] = half_bits(tile.d[r]) * (-P::zero * 64.0f);
+        } else {
+            const uint4 s = tile.scales[0];
+            a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
+            factor[r] = -P::zero * 64.0f;
+        }
+    }
+    // Columns 2 t and 2 t + 1 are both of row t.
+    if constexpr (X::lane_sums != 0) {
+        const uint8_t *sums = x + X::codes + (lane / 8 * 4 + t) * X::lane_sums;
+        if constexpr (P::k4) {
+            const uint2 in = *reinterpret_cast<const uint2 *>(sums);
+            mma_16x8x16(subtrahend, a, in.x, in.y, half());
+        } else if constexpr (P::k6) {
+            const uint4 in = *reinterpret_cast<const uint4 *>(sums);
+            mma_16x8x16(subtrahend, a, in.x, in.y, half()), mma_16x8x16(subtrahend, a, in.z, in.w, half());
+        } else {
+            mma_16x8x16(subtrahend, a, *reinterpret_cast<const uint32_t *>(sums), 0, half());
+        }
+    }
+
+    int high[2][2] = {}, low[2][2] = {}; // of the rows g, g + 8; where the codes are nibbles, of lower and upper ones
+    float total[2] = {0, 0};             // small
+#pragma unroll
+    for (int q = 0; q < P::depth / 64; q++) {
+        const uint4 four = reinterpret_cast<const uint4 *>(x)[32 * q + lane];
+        const uint32_t b[4] = {four.x, four.y, four.z, four.w};
+        if constexpr (P::k6) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int c[4] = {0, 0, 0, 0};
+                mma_16x8x16(c, v[0][4 * q + i], v[1][4 * q + i], b[i]);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const int s = static_cast<int8_t>(bytes[r][i] >> (8 * q)); // q6_scale_byte(4 q + i)
+                    high[r][0] += s * c[2 * r], low[r][0] += s * c[2 * r + 1];
+                }
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int s = 2 * q + i;
+                int c[4] = {0, 0, 0, 0};
+                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i], b[2 * i + 1]);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7
+                        const int upper = nibbles && s >= 4;
+                        const int unit = (bytes[r][s / 4] >> (8 * (s % 4))) & 255;
+                        high[r][upper] += unit * c[2 * r], low[r][upper] += unit * c[2 * r + 1];
+                    } else {
+                        const uint4 d = tile.scales[0];
+                        const uint32_t two = r ? (s < 2 ? d.z : d.w) : (s < 2 ? d.x : d.y);
+                        const float unit = (s & 1 ? high_half(two) : low_half(two)) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
+                        total[r] = fmaf(unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), total[r]);
+                    }
+                }
+            }
+        }
+    }
+    const float scale = reinterpret_cast<const float *>(x + X::scale)[t];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if constexpr (!P::small) {
+            if constexpr (nibbles) high[r][0] = 16 * high[r][0] + high[r][1], low[r][0] = 16 * low[r][0] + low[r][1];
+            const float unit = P::k4 ? low_half(tile.scales[P::small ? 0 : r].x) * (nibbles ? 0.0625f : 1.0f) : half_bits(tile.d[P::k6 ? r : 0]);
+            total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
+        }
+        sum[r] = fmaf(scale, fmaf(factor[r], subtrahend[2 * r], total[r]), sum[r]);
+    }
+}
+
+} // namespace vb
+#endif

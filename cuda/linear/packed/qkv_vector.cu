@@ -1,0 +1,168 @@
+// qkv_vector.cu: what attention reads of one token, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
+// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a token as one kernel (vector_product.cuh).
+//
+// An item is two rows of tiles of a head: those that rotate with each other (NEOX, rows i and i + half), or neighbours
+// (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights are
+// often of another type: half of the layers of a Q4_K_M file have theirs in Q6_K, and where the hidden size is no multiple
+// of 256 these types become Q5_0 and Q8_0. Other mixtures of types take two kernels.
+
+#include "linear/linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/vector_product.cuh"
+
+namespace vb {
+namespace {
+
+struct QKVOut {
+    static constexpr bool norm = true, late = false;
+    vb_norm_qkv_args a;
+    int64_t row_bytes;        // of a row of tiles
+    int head_items, q_items;  // items of a head; of all heads of q, which come first
+    bool values, half_cache;  // v instead of q and k; the cache is F16
+    bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
+    struct Ahead {
+        float bias, cosine, sine;
+        int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
+        int position, sequence;
+    };
+
+    VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
+    // The row of tiles of a part: of the matrix that the item belongs to.
+    VB_DEVICE int tile_row(int item, int part) const {
+        if (!values && !is_q(item)) item -= q_items;
+        if (values || a.mode == VB_ROPE_INTERLEAVED) return 2 * item + part;
+        const int head = item / head_items;
+        return head * 2 * head_items + part * head_items + (item - head * head_items);
+    }
+    VB_DEVICE const uint8_t *tiles(int item, int part) const {
+        const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
+        return static_cast<const uint8_t *>(w) + tile_row(item, part) * row_bytes;
+    }
+    VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
+        const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
+        const int row = tile_row(item, lane / 16) * packed_rows + lane % 16, dim = (int)a.dim, half = (int)a.half;
+        ahead->row = row;
+        ahead->head = row / dim;
+        ahead->place = row - ahead->head * dim;
+        ahead->pair = a.mode == VB_ROPE_INTERLEAVED ? ahead->place / 2 : ahead->place < half ? ahead->place : ahead->place - half;
+        ahead->bias = bias ? bias[row] : 0.0f;
+    }
+    VB_DEVICE void fetch(Ahead *ahead, int, int) const {
+        ahead->position = a.positions[0];
+        ahead->sequence = a.sequences ? a.sequences[0] : 0;
+    }
+    VB_DEVICE void fetch_more(Ahead *ahead, int, int) const {
+        if (values) return;
+        const bool known = ahead->position >= 0 && ahead->position < a.table_rows;
+        const int64_t at = ahead->position * a.half + ahead->pair;
+        ahead->cosine = known ? a.cos[at] : __uint_as_float(0x7fffffffu); // NaN
+        ahead->sine = known ? a.sin[at] : __uint_as_float(0x7fffffffu);
+    }
+    VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
+        float x = sum + ahead.bias;
+        if (!values) {
+            const bool interleaved = a.mode == VB_ROPE_INTERLEAVED;
+            const float other = __shfl_xor_sync(all_lanes, x, interleaved ? 1 : 16);
+            const bool second = interleaved ? lane & 1 : lane >= 16;
+            x = second ? other * ahead.sine + x * ahead.cosine : x * ahead.cosine - other * ahead.sine;
+            if (is_q(item)) {
+                a.q[ahead.row] = x;
+                return;
+            }
+        }
+        if (fresh) {
+            (values ? a.v_new : a.k_new)[ahead.row] = x;
+            return;
+        }
+        if (ahead.position < 0 || ahead.position >= a.capacity) return;
+        const int64_t at = ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
+        void *cache = values ? a.v : a.k;
+        if (half_cache) static_cast<half *>(cache)[at] = from_float<half>(x);
+        else static_cast<float *>(cache)[at] = x;
+    }
+};
+
+// Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
+template <class A, class B>
+__global__ void __launch_bounds__(32 * vector_warps, 2)
+    qkv_vector_kernel(VectorInput in, QKVOut first, QKVOut second, int first_blocks, int second_items, int second_stages,
+                      int second_chunk) {
+    if ((int)blockIdx.x < first_blocks) {
+        vector_product<A, 2>(in, first, blockIdx.x, first_blocks);
+    } else {
+        in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
+        vector_product<B, 2>(in, second, blockIdx.x - first_blocks, gridDim.x - first_blocks);
+    }
+}
+
+// q and k from weights of type A and v from such of type B; `parts` says which of the two.
+enum QKVParts { QK = 1, VALUES = 2, QK_VALUES = 3 };
+
+template <class A, class B>
+vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
+    static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
+    const int tiles = (int)(a.wq.cols / Packed<A>::depth), head_items = (int)(a.dim / (2 * packed_rows));
+    const int q_items = head_items * (int)a.heads, v_items = parts & VALUES ? head_items * (int)a.kv_heads : 0;
+    const int qk_items = parts & QK ? q_items + head_items * (int)a.kv_heads : 0;
+    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16, a.kv_type == VB_Q8_0};
+    QKVOut second = first;
+    second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
+    // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
+    VectorPlan qk = {}, v = {};
+    if (qk_items) VB_TRY((plan_vector_product<A, 2>(&qk, tiles, qk_items, stream)));
+    if (v_items) VB_TRY((plan_vector_product<B, 2>(&v, tiles, v_items, stream)));
+    const VectorInput in = {a.x, a.norm, a.eps, tiles, qk_items, qk.stages, qk.chunk, 0, false};
+    return launch_overlapped(stream, qk.blocks + v.blocks, 32 * larger(qk.warps, v.warps), larger(qk.shared_bytes, v.shared_bytes),
+                             qkv_vector_kernel<A, B>, in, first, second, qk.blocks, v_items, v.stages, v.chunk);
+}
+
+template <class A>
+vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
+    return qkv_vector<A, A>(a, parts, stream);
+}
+
+vb_status qkv_vector(vb_dtype type, const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
+    switch (type) {
+#define X(type, Block) case type: return qkv_vector<Block>(a, parts, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace
+} // namespace vb
+#endif
+
+using namespace vb;
+
+#ifdef VB_HAS_PACKED_LAYOUT
+static vb_status norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
+    const vb_dtype type = a.wq.type, values = a.wv.type;
+    const bool packed = a.wq.layout == VB_PACKED && a.wk.layout == VB_PACKED && a.wv.layout == VB_PACKED;
+    // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
+    if (!packed || a.wk.type != type || a.q_norm ||
+        a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
+        return VB_UNSUPPORTED;
+    if (type == values) return qkv_vector(type, a, QK_VALUES, stream);
+    if (type == VB_Q4_K && values == VB_Q6_K) return qkv_vector<vb_block_q4_k, vb_block_q6_k>(a, QK_VALUES, stream);
+    if (type == VB_Q5_K && values == VB_Q6_K) return qkv_vector<vb_block_q5_k, vb_block_q6_k>(a, QK_VALUES, stream);
+    if (type == VB_Q5_0 && values == VB_Q8_0) return qkv_vector<vb_block_q5_0, vb_block_q8_0>(a, QK_VALUES, stream);
+    VB_TRY(qkv_vector(values, a, VALUES, stream));
+    return qkv_vector(type, a, QK, stream);
+}
+#endif
+
+extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
+#ifdef VB_HAS_PACKED_LAYOUT
+    const vb_norm_qkv_args &a = *args;
+    if (a.batch * a.seq > 1) return packed_norm_qkv(a, stream);
+    VB_TRY(norm_qkv(a, stream));
+    if (a.kv_type != VB_Q8_0) return VB_OK;
+    // A block of Q8_0 has elements of two rows of tiles, which different warps compute.
+    const vb_kv_write_args write = {a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
+    return vb_cuda_kv_write(&write, stream);
+#else
+    return VB_UNSUPPORTED;
+#endif
+}

@@ -1,0 +1,274 @@
+// quant.cuh: what a quantized element is worth, on the device: small functions for each format of csrc/quant.h.
+//
+//     code8(block, k)              the integers q of the elements k .. k + 7 (through the table, for the types that have one)
+//     scale_of(block, k, &s, &o)   the scale s and offset o of element k
+//     code(block, k)               the stored integer of one element, for the types that are packed at load (packed.cuh)
+//
+// so that element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale. Every
+// kernel that takes any format as stored (convert, embedding, linear) goes through it.
+#ifndef VB_QUANT_CUH
+#define VB_QUANT_CUH
+
+#include "runtime/common.cuh"
+#include "quant.h"
+
+// Calls X(type, block) for every type that a weight may have.
+#define VB_WEIGHT_TYPES(X)                                                                                             \
+    X(VB_F32, float) X(VB_F16, half) X(VB_BF16, bf16)                                                                  \
+    X(VB_Q4_0, vb_block_q4_0) X(VB_Q4_1, vb_block_q4_1) X(VB_Q5_0, vb_block_q5_0) X(VB_Q5_1, vb_block_q5_1)            \
+    X(VB_Q8_0, vb_block_q8_0) X(VB_Q2_K, vb_block_q2_k) X(VB_Q3_K, vb_block_q3_k) X(VB_Q4_K, vb_block_q4_k)            \
+    X(VB_Q5_K, vb_block_q5_k) X(VB_Q6_K, vb_block_q6_k) X(VB_IQ4_NL, vb_block_iq4_nl) X(VB_IQ4_XS, vb_block_iq4_xs)    \
+    X(VB_TQ1_0, vb_block_tq1_0) X(VB_TQ2_0, vb_block_tq2_0) X(VB_MXFP4, vb_block_mxfp4)
+
+namespace vb {
+
+// Elements of a block.
+template <class Block>
+struct BlockSize {
+    static constexpr int value = sizeof(Block) >= 54 ? VB_QK_K : VB_QK;
+};
+template <>
+struct BlockSize<float> {
+    static constexpr int value = 1;
+};
+template <>
+struct BlockSize<half> {
+    static constexpr int value = 1;
+};
+template <>
+struct BlockSize<bf16> {
+    static constexpr int value = 1;
+};
+
+VB_DEVICE float half_bits(unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
+
+// ---- codes ------------------------------------------------------------------------------------------------------------
+
+// Element k of nibbles in the order of Q4_0.
+VB_DEVICE int nibble(const uint8_t *qs, int k) { return (qs[k & 15] >> ((k & 16) / 4)) & 15; }
+// Element k of two-bit codes in the order of Q2_K.
+VB_DEVICE int crumb(const uint8_t *qs, int k) { return (qs[32 * (k >> 7) + (k & 31)] >> (2 * ((k >> 5) & 3))) & 3; }
+
+VB_DEVICE int code(const vb_block_q4_0 &b, int k) { return nibble(b.qs, k); }
+VB_DEVICE int code(const vb_block_q5_0 &b, int k) { return nibble(b.qs, k) | ((b.qh[k >> 3] >> (k & 7)) & 1) << 4; }
+VB_DEVICE int code(const vb_block_q8_0 &b, int k) { return b.qs[k]; }
+VB_DEVICE int code(const vb_block_q4_k &b, int k) { return (b.qs[32 * (k >> 6) + (k & 31)] >> ((k & 32) / 8)) & 15; }
+VB_DEVICE int code(const vb_block_q5_k &b, int k) {
+    return ((b.qs[32 * (k >> 6) + (k & 31)] >> ((k & 32) / 8)) & 15) | ((b.qh[k & 31] >> (k >> 5)) & 1) << 4;
+}
+VB_DEVICE int code(const vb_block_q6_k &b, int k) {
+    const int l = 64 * (k >> 7) + (k & 63);
+    return ((b.ql[l] >> ((k & 64) / 16)) & 15) | crumb(b.qh, k) << 4;
+}
+
+// ---- scales and offsets -------------------------------------------------------------------------------------------------
+
+VB_DEVICE void scale_of(const vb_block_q4_0 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = -8 * *scale;
+}
+VB_DEVICE void scale_of(const vb_block_q5_0 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = -16 * *scale;
+}
+VB_DEVICE void scale_of(const vb_block_q4_1 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = half_bits(b.m);
+}
+VB_DEVICE void scale_of(const vb_block_q5_1 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = half_bits(b.m);
+}
+VB_DEVICE void scale_of(const vb_block_q8_0 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = 0;
+}
+VB_DEVICE void scale_of(const vb_block_iq4_nl &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = 0;
+}
+VB_DEVICE void scale_of(const vb_block_mxfp4 &b, int, float *scale, float *offset) {
+    const int e = b.e; // 2^(e - 128), subnormal for e < 2
+    *scale = __int_as_float(e < 2 ? 0x00200000 << e : (e - 1) << 23), *offset = 0;
+}
+VB_DEVICE void scale_of(const vb_block_q2_k &b, int k, float *scale, float *offset) {
+    const int s = b.scales[k >> 4];
+    *scale = half_bits(b.d) * (s & 15), *offset = -half_bits(b.dmin) * (s >> 4);
+}
+VB_DEVICE void scale_of(const vb_block_q3_k &b, int k, float *scale, float *offset) {
+    const int s = k >> 4;
+    const int low = (b.scales[s & 7] >> ((s & 8) / 2)) & 15, high = (b.scales[8 + (s & 3)] >> (2 * (s >> 2))) & 3;
+    *scale = half_bits(b.d) * ((low | high << 4) - 32), *offset = 0;
+}
+VB_DEVICE void scale_of(const vb_block_q4_k &b, int k, float *scale, float *offset) {
+    int s, m;
+    vb_k4_scale(b.scales, k >> 5, &s, &m);
+    *scale = half_bits(b.d) * s, *offset = -half_bits(b.dmin) * m;
+}
+VB_DEVICE void scale_of(const vb_block_q5_k &b, int k, float *scale, float *offset) {
+    int s, m;
+    vb_k4_scale(b.scales, k >> 5, &s, &m);
+    *scale = half_bits(b.d) * s, *offset = -half_bits(b.dmin) * m;
+}
+VB_DEVICE void scale_of(const vb_block_q6_k &b, int k, float *scale, float *offset) {
+    *scale = half_bits(b.d) * b.scales[k >> 4], *offset = -32 * *scale;
+}
+VB_DEVICE void scale_of(const vb_block_iq4_xs &b, int k, float *scale, float *offset) {
+    const int s = k >> 5;
+    const int low = (b.scales_l[s >> 1] >> (4 * (s & 1))) & 15, high = (b.scales_h >> (2 * s)) & 3;
+    *scale = half_bits(b.d) * ((low | high << 4) - 32), *offset = 0;
+}
+VB_DEVICE void scale_of(const vb_block_tq1_0 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = -*scale;
+}
+VB_DEVICE void scale_of(const vb_block_tq2_0 &b, int, float *scale, float *offset) {
+    *scale = half_bits(b.d), *offset = -*scale;
+}
+
+// ---- eight elements ---------------------------------------------------------------------------------------------------
+//
+// k is a multiple of 8 within the block. Four codes are taken out at a time.
+
+struct Codes8 {
+    uint32_t low, high; // elements 0..3 and 4..7, a byte each
+    int bias;           // was added, so that no byte is negative
+};
+
+// Eight bytes that lie at a multiple of ALIGN.
+template <int ALIGN>
+VB_DEVICE uint2 bytes8(const uint8_t *p) {
+    if (ALIGN == 4) return make_uint2(reinterpret_cast<const uint32_t *>(p)[0], reinterpret_cast<const uint32_t *>(p)[1]);
+    if (ALIGN == 2) {
+        const uint16_t *h = reinterpret_cast<const uint16_t *>(p);
+        return make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
+    }
+    return make_uint2(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24,
+                      p[4] | (uint32_t)p[5] << 8 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 24);
+}
+// As nibble() and crumb(), for eight.
+template <int ALIGN>
+VB_DEVICE Codes8 nibble8(const uint8_t *qs, int k) {
+    const uint2 v = bytes8<ALIGN>(qs + (k & 8));
+    const int shift = (k & 16) / 4;
+    return {(v.x >> shift) & 0x0f0f0f0f, (v.y >> shift) & 0x0f0f0f0f, 0};
+}
+template <int ALIGN>
+VB_DEVICE Codes8 crumb8(const uint8_t *qs, int k) {
+    const uint2 v = bytes8<ALIGN>(qs + 32 * (k >> 7) + (k & 31));
+    const int shift = 2 * ((k >> 5) & 3);
+    return {(v.x >> shift) & 0x03030303, (v.y >> shift) & 0x03030303, 0};
+}
+// Bit i of four goes to the byte i.
+VB_DEVICE uint32_t spread_bits(uint32_t four) { return ((four & 15) * 0x00204081u) & 0x01010101u; }
+
+// Four nibbles, a byte each, through a table of 16 signed bytes: no memory, which lanes would read at different addresses.
+VB_DEVICE uint32_t look_up(uint32_t four, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3) {
+    const uint32_t two = four | four >> 4, index = (two & 0xff) | (two >> 8 & 0xff00); // a nibble each
+    const uint32_t low = __byte_perm(t0, t1, index & 0x7777), high = __byte_perm(t2, t3, index & 0x7777);
+    return __byte_perm(low, high, 0x3210 | (index & 0x8888) >> 1) ^ 0x80808080; // + 128
+}
+template <int B0, int B1, int B2, int B3>
+struct TableWord {
+    static constexpr uint32_t value = (B0 & 255) | (B1 & 255) << 8 | (B2 & 255) << 16 | (uint32_t)(B3 & 255) << 24;
+};
+VB_DEVICE Codes8 iq4nl_values(const Codes8 &c) { // vb_iq4nl_values
+    constexpr uint32_t t0 = TableWord<-127, -104, -83, -65>::value, t1 = TableWord<-49, -35, -22, -10>::value;
+    constexpr uint32_t t2 = TableWord<1, 13, 25, 38>::value, t3 = TableWord<53, 69, 89, 113>::value;
+    return {look_up(c.low, t0, t1, t2, t3), look_up(c.high, t0, t1, t2, t3), 128};
+}
+VB_DEVICE Codes8 mxfp4_values(const Codes8 &c) { // vb_mxfp4_values
+    constexpr uint32_t t0 = TableWord<0, 1, 2, 3>::value, t1 = TableWord<4, 6, 8, 12>::value;
+    constexpr uint32_t t2 = TableWord<0, -1, -2, -3>::value, t3 = TableWord<-4, -6, -8, -12>::value;
+    return {look_up(c.low, t0, t1, t2, t3), look_up(c.high, t0, t1, t2, t3), 128};
+}
+// Digit n of four bytes (see quant.h), power = 3^n.
+VB_DEVICE uint32_t trits(uint32_t four, uint32_t power) {
+    const uint32_t even = (((four & 0x00ff00ff) * power) & 0x00ff00ff) * 3, odd = (((four >> 8 & 0x00ff00ff) * power) & 0x00ff00ff) * 3;
+    return (even >> 8 & 0x00030003) | (odd & 0x03000300);
+}
+
+VB_DEVICE Codes8 code8(const vb_block_q4_0 &b, int k) { return nibble8<2>(b.qs, k); }
+VB_DEVICE Codes8 code8(const vb_block_q4_1 &b, int k) { return nibble8<4>(b.qs, k); }
+VB_DEVICE Codes8 code8(const vb_block_q5_0 &b, int k) {
+    const Codes8 c = nibble8<2>(b.qs, k);
+    const uint32_t fifth = b.qh[k >> 3];
+    return {c.low | spread_bits(fifth) << 4, c.high | spread_bits(fifth >> 4) << 4, 0};
+}
+VB_DEVICE Codes8 code8(const vb_block_q5_1 &b, int k) {
+    const Codes8 c = nibble8<4>(b.qs, k);
+    const uint32_t fifth = b.qh[k >> 3];
+    return {c.low | spread_bits(fifth) << 4, c.high | spread_bits(fifth >> 4) << 4, 0};
+}
+VB_DEVICE Codes8 code8(const vb_block_q8_0 &b, int k) {
+    const uint2 v = bytes8<2>(reinterpret_cast<const uint8_t *>(b.qs + k));
+    return {v.x ^ 0x80808080, v.y ^ 0x80808080, 128};
+}
+VB_DEVICE Codes8 code8(const vb_block_iq4_nl &b, int k) { return iq4nl_values(nibble8<2>(b.qs, k)); }
+VB_DEVICE Codes8 code8(const vb_block_iq4_xs &b, int k) { return iq4nl_values(nibble8<4>(b.qs + 16 * (k >> 5), k)); }
+VB_DEVICE Codes8 code8(const vb_block_mxfp4 &b, int k) { return mxfp4_values(nibble8<1>(b.qs, k)); }
+VB_DEVICE Codes8 code8(const vb_block_q2_k &b, int k) { return crumb8<4>(b.qs, k); }
+VB_DEVICE Codes8 code8(const vb_block_tq2_0 &b, int k) { return crumb8<2>(b.qs, k); }
+VB_DEVICE Codes8 code8(const vb_block_q3_k &b, int k) {
+    const Codes8 c = crumb8<2>(b.qs, k);
+    const uint2 third = bytes8<2>(b.hmask + (k & 31));
+    return {c.low | (third.x >> (k >> 5) & 0x01010101) << 2, c.high | (third.y >> (k >> 5) & 0x01010101) << 2, 4};
+}
+VB_DEVICE Codes8 code8(const vb_block_q4_k &b, int k) {
+    const uint2 v = bytes8<4>(b.qs + 32 * (k >> 6) + (k & 31));
+    const int shift = (k & 32) / 8;
+    return {(v.x >> shift) & 0x0f0f0f0f, (v.y >> shift) & 0x0f0f0f0f, 0};
+}
+VB_DEVICE Codes8 code8(const vb_block_q5_k &b, int k) {
+    const uint2 v = bytes8<4>(b.qs + 32 * (k >> 6) + (k & 31)), fifth = bytes8<4>(b.qh + (k & 31));
+    const int shift = (k & 32) / 8, bit = k >> 5;
+    return {((v.x >> shift) & 0x0f0f0f0f) | (fifth.x >> bit & 0x01010101) << 4,
+            ((v.y >> shift) & 0x0f0f0f0f) | (fifth.y >> bit & 0x01010101) << 4, 0};
+}
+VB_DEVICE Codes8 code8(const vb_block_q6_k &b, int k) {
+    const uint2 v = bytes8<2>(b.ql + 64 * (k >> 7) + (k & 63));
+    const Codes8 upper = crumb8<2>(b.qh, k);
+    const int shift = (k & 64) / 16;
+    return {((v.x >> shift) & 0x0f0f0f0f) | upper.low << 4, ((v.y >> shift) & 0x0f0f0f0f) | upper.high << 4, 0};
+}
+VB_DEVICE Codes8 code8(const vb_block_tq1_0 &b, int k) {
+    const int digit = k < 160 ? k >> 5 : k < 240 ? (k - 160) >> 4 : (k - 240) >> 2;
+    const uint32_t power = digit == 0 ? 1 : digit == 1 ? 3 : digit == 2 ? 9 : digit == 3 ? 27 : 81;
+    if (k >= 240) { // two digits of the four bytes of qh
+        const uint16_t *h = reinterpret_cast<const uint16_t *>(b.qh);
+        const uint32_t four = h[0] | (uint32_t)h[1] << 16;
+        return {trits(four, power), trits(four, 3 * power), 0};
+    }
+    const uint2 v = bytes8<2>(k < 160 ? b.qs + (k & 31) : b.qs + 32 + (k & 15));
+    return {trits(v.x, power), trits(v.y, power), 0};
+}
+
+// out[i] = element k + i of a stored row, i = 0..7; k is a multiple of 8. Rows of plain types start at 16 bytes.
+template <class Block>
+VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) {
+    const Block &b = row[k / BlockSize<Block>::value];
+    const int e = int(k % BlockSize<Block>::value);
+    float scale, offset;
+    scale_of(b, e, &scale, &offset);
+    const Codes8 c = code8(b, e);
+    const float unbias = -8388608.0f - static_cast<float>(c.bias); // a byte below the bits of 2^23 is 2^23 + its value
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        out[i] = fmaf(scale, __uint_as_float(__byte_perm(i < 4 ? c.low : c.high, 0x4b000000, 0x7440 | (i & 3))) + unbias, offset);
+}
+VB_DEVICE void dequantize8(float out[8], const float *row, int64_t k) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float4 v = __ldg(reinterpret_cast<const float4 *>(row + k) + i);
+        out[4 * i] = v.x, out[4 * i + 1] = v.y, out[4 * i + 2] = v.z, out[4 * i + 3] = v.w;
+    }
+}
+VB_DEVICE void dequantize8(float out[8], const half *row, int64_t k) {
+    const uint4 v = __ldg(reinterpret_cast<const uint4 *>(row + k));
+    const unsigned word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[2 * i] = half_bits(word[i] & 0xffff), out[2 * i + 1] = half_bits(word[i] >> 16);
+}
+VB_DEVICE void dequantize8(float out[8], const bf16 *row, int64_t k) {
+    const uint4 v = __ldg(reinterpret_cast<const uint4 *>(row + k));
+    const unsigned word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        out[2 * i] = __uint_as_float(word[i] << 16), out[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,364 @@
+// linear_few_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper. x is
+// rounded to the type of the weights on the way.
+//
+// W is read once and everything else is arranged around that: it is the left factor of wgmma, whose 64 rows it fills, and x the
+// right one, of as many columns as there are rows of x. One warp copies tiles of W by TMA into a ring; two warpgroups multiply. Up
+// to 32 rows of x, four warps narrow those of the same step into the same stage (a few KB from L2, read steps ahead into
+// registers). More take too much of L2's bandwidth in float32: narrow_kernel narrows them before, while W already fills the rings.
+//
+//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums through
+//            distributed shared memory, in the order of the columns
+//   block    two warpgroups that multiply, one that narrows, and the warp that copies
+//   shared   a ring of up to 8 stages of 64 columns, at most 208 KiB; then the sums
+//   moves    2 rows * cols bytes of W once; 4 n cols (2 where narrowed before) bytes of x from L2 for each tile of rows
+//   bound    memory that holds W
+//   measured H200, BF16 (F16), cuBLAS on 16-bit x in the same run: 4096 x 4096, 16 / 64 rows: 12.0, 15.1 (13.0, 14.8) us; cuBLAS 13.5,
+//            12.1; 4096 x 14336: 32.4, 37.3 (32.5, 37.1) us; cuBLAS 32.8, 35.2. Of 64 rows narrowed by the kernel itself: 16.6 and 38.5
+//            (21.7 and 48.5) us. Tiles of 256 rows of W: 33.1 and 39.3 us for 4096 x 14336; the
+//            kernel of gemm_few_sm90.cu for 64 rows 17.1 and 37.2 where this took 15.3 and 37.4. Of 16 rows, narrowing by a few blocks into the
+//            workspace while the others wait, then TMA for x: 14.4 and 35.2; narrowing by the warps that multiply: 12.8 and 32.1
+//
+// F16: where some row of a block's columns of x overflows or is so small that it vanishes, which shows as it is narrowed, the
+// block starts anew with each row scaled by a power of two. Looking for the greatest magnitudes first took 3.8 us of 36.8.
+
+#include "linear/linear.cuh"
+
+#include "arch/sm90.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+constexpr int depth = 64, tile_rows = 128;
+constexpr int multipliers = 256, narrowers = 128, threads = multipliers + narrowers + 32;
+constexpr int most_splits = 8, narrow_threads = 256;
+
+// Blocks of a cluster. Half as many blocks as multiprocessors keep the memory busy; more of them read x and add sums more often.
+// Of splits 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
+int plan_splits(int64_t n, int64_t rows, int64_t cols, int multiprocessors) {
+    const int64_t tiles = ceil_div<int64_t>(rows, tile_rows), steps = ceil_div<int64_t>(cols, depth);
+    int splits = 1;
+    while (splits < most_splits && tiles * splits < multiprocessors * 3 / 8 && steps >= 8 * (splits + 1)) splits++;
+    if (n > 16 && n <= 32 && splits > 1 && splits < most_splits && steps >= 8 * (splits + 1)) splits++;
+    return splits;
+}
+
+struct Problem {
+    float *y; // [n][rows]
+    const float *x;
+    const float *bias; // null for none
+    int n, rows, cols, splits;
+    const float *inverse; // where x was narrowed before: of the scale of each row
+};
+
+template <int TOKENS>
+struct Shape {
+    static constexpr int w_bytes = tile_rows * sm90::row_bytes, stage_bytes = w_bytes + TOKENS * sm90::row_bytes;
+    static constexpr int stages = smaller(8, (208 << 10) / stage_bytes), shared_bytes = stages * stage_bytes;
+    static constexpr int chunks = TOKENS * 8 / narrowers; // of eight elements of x that a narrowing thread has in a step
+    static constexpr int ahead = 8 / chunks;              // steps that it keeps in registers
+    static constexpr int sum_stride = tile_rows + 4;
+    static_assert(TOKENS * sum_stride * 4 <= shared_bytes, "the sums take the place of the ring");
+};
+
+#ifdef VB_SM90A
+
+// 2^e that brings a row's greatest magnitude to [2^13, 2^14); 1 for zero, Inf and NaN.
+VB_DEVICE float power_of_two_scale(float most) {
+    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
+    const int exponent = int(__float_as_uint(most) >> 23) - 127; // below -126 for a subnormal number: clamped
+    return __int_as_float((smaller(larger(13 - exponent, -126), 126) + 127) << 23);
+}
+template <class T>
+struct Scaled {
+    static constexpr bool value = false;
+};
+template <>
+struct Scaled<half> {
+    static constexpr bool value = true;
+};
+
+struct EightFloats {
+    float4 first, second;
+};
+VB_DEVICE float greatest(const float4 &x) {
+    return Max::combine(Max::combine(fabsf(x.x), fabsf(x.y)), Max::combine(fabsf(x.z), fabsf(x.w)));
+}
+VB_DEVICE float greatest(const EightFloats &x) { return Max::combine(greatest(x.first), greatest(x.second)); }
+template <class T>
+VB_DEVICE Vec<T, 8> narrow(const EightFloats &x, float scale) {
+    return {{from_float<T>(x.first.x * scale), from_float<T>(x.first.y * scale), from_float<T>(x.first.z * scale),
+             from_float<T>(x.first.w * scale), from_float<T>(x.second.x * scale), from_float<T>(x.second.y * scale),
+             from_float<T>(x.second.z * scale), from_float<T>(x.second.w * scale)}};
+}
+
+// Whether rounding to F16 as it is would lose more of a row of this greatest magnitude than rounding does anyway.
+VB_DEVICE bool wants_scale(float most) { return (most > 65504.0f && most < 3.0e38f) || (most > 0.0f && most < 0.00390625f); }
+
+// Adds what the blocks of the cluster left in their shared memory, [TOKENS][sum_stride], and writes this block's share of y.
+template <class S>
+VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned rank) {
+    constexpr int fours = tile_rows / 4;
+    for (int i = rank * multipliers + threadIdx.x; i < p.n * fours; i += p.splits * multipliers) {
+        const int token = i / fours, r = i % fours * 4, row = row0 + r;
+        float4 y = row < p.rows && p.bias ? *reinterpret_cast<const float4 *>(p.bias + row) : make_float4(0, 0, 0, 0);
+#pragma unroll 8
+        for (int s = 0; s < p.splits; s++) {
+            const float4 part = sm90::load_remote(sm90::remote_address(sums + token * S::sum_stride + r, s));
+            y.x += part.x, y.y += part.y, y.z += part.z, y.w += part.w;
+        }
+        if (row < p.rows) *reinterpret_cast<float4 *>(p.y + (int64_t)token * p.rows + row) = y; // rows are a multiple of 4
+    }
+}
+
+#endif
+
+// NARROWED: x_map describes what narrow_kernel made of x.
+template <class T, int TOKENS, bool NARROWED>
+__global__ void __launch_bounds__(threads, 1)
+    linear_few_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap x_map, const Problem p) {
+#ifdef VB_SM90A
+    using S = Shape<TOKENS>;
+    constexpr bool scaled = Scaled<T>::value && !NARROWED;
+    extern __shared__ __align__(1024) char shared[];
+    __shared__ uint64_t full[S::stages], empty[S::stages];
+    __shared__ float inverse[TOKENS]; // of the scale of each row of x
+    const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    const unsigned rank = p.splits > 1 ? sm90::cluster_rank() : 0;
+    const int row0 = blockIdx.x / p.splits * tile_rows, steps = ceil_div(p.cols, depth);
+    const int first = steps * (int)rank / p.splits, last = steps * ((int)rank + 1) / p.splits;
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&map);
+        for (int s = 0; s < S::stages; s++) { // the copy and each narrowing warp arrive; each multiplying warp
+            sm90::barrier_init(&full[s], NARROWED ? 1 : 1 + narrowers / 32);
+            sm90::barrier_init(&empty[s], multipliers / 32);
+        }
+        sm90::barrier_init_fence();
+    }
+    __syncthreads();
+    const bool copies = warp == (multipliers + narrowers) / 32;
+    const auto copy = [&](int step, int stage, bool of_w, bool of_x) {
+        char *const to = shared + stage * S::stage_bytes;
+        if (of_w) sm90::barrier_expect(&full[stage], NARROWED ? S::stage_bytes : S::w_bytes);
+        if (of_w) sm90::copy_box(to, &map, &full[stage], step * depth, row0);
+        if (of_x) sm90::copy_box(to + S::w_bytes, &x_map, &full[stage], step * depth, 0);
+    };
+    // The kernel before is narrow_kernel, which waited for all others before it let this one begin, and writes no weights.
+    const int early = NARROWED ? smaller(S::stages, last - first) : 0;
+    if (NARROWED && copies && lane == 0)
+        for (int i = 0; i < early; i++) copy(first + i, i, true, false);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    int stage = 0;
+    unsigned phase = 0;
+    const auto advance = [&] {
+        if (++stage == S::stages) stage = 0, phase ^= 1;
+    };
+
+    // Every warp ends a pass so; true where another is to come.
+    const auto once_more = [&](int pass, bool wanted) { return scaled && __syncthreads_or(wanted) && pass == 0; };
+
+    if (copies) {
+        for (int pass = 0;; pass++) {
+            if (lane == 0)
+                for (int step = first; step < last; step++, advance()) {
+                    sm90::barrier_wait(&empty[stage], phase ^ 1);
+                    copy(step, stage, step - first >= early, NARROWED);
+                }
+            __syncwarp();
+            if (!once_more(pass, false)) break;
+        }
+        if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+        return;
+    }
+
+    if (warp >= multipliers / 32) {
+        if (NARROWED) {
+            if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+            return;
+        }
+        // This thread's chunks of x: eight elements of the rows `token`, token + 16, ...
+        const int chunk = threadIdx.x % 8, token = (threadIdx.x - multipliers) / 8;
+        float scale[S::chunks];
+#pragma unroll
+        for (int i = 0; i < S::chunks; i++) scale[i] = 1.0f;
+        for (int pass = 0;; pass++) {
+            EightFloats ahead[S::ahead][S::chunks];
+            float most[S::chunks] = {};
+            const auto load = [&](EightFloats(&to)[S::chunks], int step) {
+#pragma unroll
+                for (int i = 0; i < S::chunks; i++) {
+                    to[i] = EightFloats();
+                    const int k = step * depth + chunk * 8, t = token + 16 * i;
+                    if (t >= p.n || step >= last || k >= p.cols) continue;
+                    const float4 *const from = reinterpret_cast<const float4 *>(p.x + (int64_t)t * p.cols + k);
+                    to[i] = {__ldg(from), __ldg(from + 1)};
+                }
+            };
+#pragma unroll
+            for (int i = 0; i < S::ahead; i++) load(ahead[i], first + i);
+            for (int step = first; step < last; step += S::ahead) {
+#pragma unroll
+                for (int a = 0; a < S::ahead; a++) {
+                    if (step + a >= last) break;
+                    sm90::barrier_wait(&empty[stage], phase ^ 1);
+                    char *const to = shared + stage * S::stage_bytes + S::w_bytes;
+#pragma unroll
+                    for (int i = 0; i < S::chunks; i++) { // with the swizzle of 128 bytes
+                        *reinterpret_cast<Vec<T, 8> *>(to + (token + 16 * i) * sm90::row_bytes + (chunk ^ token % 8) * 16) =
+                            narrow<T>(ahead[a][i], scale[i]);
+                        if (scaled) most[i] = Max::combine(most[i], greatest(ahead[a][i]));
+                    }
+                    sm90::shared_writes_fence();
+                    __syncwarp();
+                    if (lane == 0) sm90::barrier_arrive(&full[stage]);
+                    load(ahead[a], step + a + S::ahead);
+                    advance();
+                }
+            }
+            bool wanted = false;
+            if (scaled) {
+#pragma unroll
+                for (int i = 0; i < S::chunks; i++) {
+                    most[i] = warp_reduce<Max, 8>(most[i]);
+                    wanted |= wants_scale(most[i]);
+                    if (chunk == 0) inverse[token + 16 * i] = 1.0f / scale[i];
+                }
+            }
+            if (!once_more(pass, wanted)) break;
+#pragma unroll
+            for (int i = 0; i < S::chunks; i++) scale[i] = power_of_two_scale(most[i]);
+        }
+        if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+        return;
+    }
+
+    if (NARROWED && Scaled<T>::value && threadIdx.x < TOKENS) inverse[threadIdx.x] = threadIdx.x < p.n ? p.inverse[threadIdx.x] : 1.0f;
+    float sum[TOKENS / 2];
+    const int group = warp / 4;
+    for (int pass = 0;; pass++) {
+        int previous = -1;
+        for (int step = first; step < last; step++, advance()) {
+            char *const at = shared + stage * S::stage_bytes;
+            sm90::barrier_wait(&full[stage], phase);
+            const uint64_t w = sm90::describe(at + group * 64 * sm90::row_bytes, 0), x = sm90::describe(at + S::w_bytes, 0);
+            sm90::wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < depth / 16; k++) // 16 columns are 32 bytes, two of the descriptor's units
+                sm90::Wgmma<T, TOKENS, 0>::run(sum, w + 2 * k, x + 2 * k, step > first || k > 0);
+            sm90::wgmma_commit();
+            sm90::wgmma_wait<1>(); // these products stay in flight while the next stage is awaited
+            if (previous >= 0 && lane == 0) sm90::barrier_arrive(&empty[previous]);
+            previous = stage;
+        }
+        sm90::wgmma_wait<0>();
+        if (previous >= 0 && lane == 0) sm90::barrier_arrive(&empty[previous]);
+        if (!once_more(pass, false)) break;
+    }
+    if (p.splits > 1 || NARROWED) sm90::group_sync(1, multipliers); // the sums take the place of stages that all have read
+
+    // sum[4 j + 2 h + e] is of row 64 group + 16 (warp % 4) + 8 h + lane / 4, of x's row 8 j + 2 (lane % 4) + e.
+    float *const sums = reinterpret_cast<float *>(shared);
+    sm90::settle(sum);
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = group * 64 + warp % 4 * 16 + lane / 4 + e / 2 * 8, t = 8 * j + lane % 4 * 2 + e % 2;
+            const float y = Scaled<T>::value ? sum[4 * j + e] * inverse[t] : sum[4 * j + e];
+            if (p.splits > 1) sums[t * S::sum_stride + row] = y;
+            else if (t < p.n && row0 + row < p.rows)
+                p.y[(int64_t)t * p.rows + row0 + row] = y + (p.bias ? p.bias[row0 + row] : 0.0f);
+        }
+    if (p.splits == 1) return;
+    sm90::cluster_sync();
+    reduce<S>(p, sums, row0, rank);
+    sm90::cluster_sync(); // shared memory stays until no other block reads it
+#endif
+}
+
+// Rows of x in T, out[n][cols], scaled as F16 wants it; a block a row.
+template <class T>
+__global__ void __launch_bounds__(narrow_threads) narrow_kernel(T *out, float *inverse, const float *x, int cols) {
+#ifdef VB_SM90A
+    __shared__ float scratch[32];
+    wait_for_previous_kernel();
+    release_next_kernel();
+    constexpr int held = 4;
+    const int eights = cols / 8;
+    x += (int64_t)blockIdx.x * cols, out += (int64_t)blockIdx.x * cols;
+    const auto load = [&](int i) {
+        const float4 *const from = reinterpret_cast<const float4 *>(x) + 2 * i;
+        return i < eights ? EightFloats{from[0], from[1]} : EightFloats();
+    };
+    EightFloats eight[held];
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < held; i++) eight[i] = load(i * narrow_threads + threadIdx.x);
+    float scale = 1.0f;
+    if (Scaled<T>::value) {
+#pragma unroll
+        for (int i = 0; i < held; i++) most = Max::combine(most, greatest(eight[i]));
+        for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads) most = Max::combine(most, greatest(load(i)));
+        most = block_reduce<Max>(most, scratch);
+        if (wants_scale(most)) scale = power_of_two_scale(most);
+        if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
+    }
+    const auto store = [&](int i, const EightFloats &y) {
+        if (i < eights) reinterpret_cast<Vec<T, 8> *>(out)[i] = narrow<T>(y, scale);
+    };
+#pragma unroll
+    for (int i = 0; i < held; i++) store(i * narrow_threads + threadIdx.x, eight[i]);
+    for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads) store(i, load(i));
+#endif
+}
+
+template <class T, int TOKENS>
+vb_status launch_few(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    using S = Shape<TOKENS>;
+    constexpr bool narrowed = TOKENS > 32;
+    const int splits = plan_splits(a.n, a.rows, a.cols, multiprocessors(stream));
+    CUtensorMap map, x_map;
+    VB_TRY(sm90::tensor_map(&map, a.w, type, a.cols, a.rows, a.cols, tile_rows, stream));
+    Problem p = {a.y, a.x, a.bias, (int)a.n, (int)a.rows, (int)a.cols, splits, nullptr};
+    if (narrowed) {
+        char *memory;
+        VB_TRY(workspace((void **)&memory, a.n * a.cols * 2 + 256, stream));
+        T *const x = (T *)(memory + 256); // after a.n scales
+        p.inverse = (const float *)memory;
+        VB_TRY(sm90::tensor_map(&x_map, x, type, a.cols, a.n, a.cols, TOKENS, stream));
+        VB_TRY(launch_overlapped(stream, (unsigned)a.n, narrow_threads, 0, narrow_kernel<T>, x, (float *)memory, a.x, p.cols));
+    } else {
+        x_map = map;
+    }
+    return launch_cluster(stream, splits, (unsigned)(ceil_div(p.rows, tile_rows) * splits), threads, S::shared_bytes,
+                          linear_few_kernel<T, TOKENS, narrowed>, map, x_map, p);
+}
+
+template <class T>
+vb_status with_tokens(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    if (a.n <= 16) return launch_few<T, 16>(a, type, stream);
+    return a.n <= 32 ? launch_few<T, 32>(a, type, stream) : launch_few<T, 64>(a, type, stream);
+}
+
+} // namespace
+
+vb_status linear_few_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    constexpr int64_t most = 1 << 27; // of rows, so that the grid is one of 31 bits, and of columns, so that indices are
+    if (a.n < 1 || a.n > 64 || a.rows > most || a.cols > most || a.cols == 0 || a.cols % 8 || a.rows % 4 ||
+        !aligned16((const char *)a.w, (const char *)a.x, (const char *)a.y, (const char *)a.bias))
+        return VB_UNSUPPORTED;
+    if (type == VB_F16) return with_tokens<half>(a, type, stream);
+    if (type == VB_BF16) return with_tokens<bf16>(a, type, stream);
+    return VB_UNSUPPORTED;
+}
+
+#else
+
+vb_status linear_few_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
+
+#endif
+
+} // namespace vb

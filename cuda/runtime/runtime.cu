@@ -1,0 +1,419 @@
+// runtime.cu: devices, memory, streams, events and graphs of the CUDA backend, and its table for csrc/ops.c.
+//
+// CUDA's current device belongs to a thread and goroutines change threads, so each function sets it anew (30 ns). The
+// runtime is linked statically and finds the driver by itself: a machine without one gives VB_NO_DEVICE, no link error.
+
+#include "runtime/common.cuh"
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#ifndef VB_CUDA_ARCHS
+#define VB_CUDA_ARCHS unknown
+#endif
+#define VB_STRING_OF(x) #x
+#define VB_STRING(x) VB_STRING_OF(x)
+
+namespace vb {
+
+constexpr int64_t zero_bytes = workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
+constexpr int64_t first_scratch_bytes = 32 << 20;
+
+vb_status status_of(cudaError_t error, vb_device *device) {
+    if (error == cudaSuccess) return VB_OK;
+    if (device) device_of(device)->driver_error = (int)error;
+    cudaGetLastError(); // so that nobody else's check finds it
+    switch (error) {
+    case cudaErrorMemoryAllocation: return VB_OUT_OF_MEMORY;
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorInvalidDeviceFunction:
+#if CUDART_VERSION >= 11000
+    case cudaErrorUnsupportedPtxVersion:
+#endif
+        return VB_NO_KERNEL_IMAGE;
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+        return VB_NO_DEVICE;
+    // After these the context answers nothing but the same error.
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorCudartUnloading:
+        return VB_DEVICE_LOST;
+    case cudaErrorNotSupported: return VB_UNSUPPORTED;
+    default: return VB_INTERNAL;
+    }
+}
+
+static vb_status use(vb_device *device) { return status_of(cudaSetDevice(device_of(device)->index), device); }
+
+static void release(vb_device *device) {
+    if (--device_of(device)->references == 0) delete device_of(device);
+}
+
+// Evaluates to the status of a CUDA call.
+#define VB_CUDA(call, device) vb::status_of((call), (device))
+
+vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
+                        int flags, void **parameters) {
+    VB_TRY(use(stream->device));
+    if (shared_bytes > 48 << 10)
+        VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
+                       stream->device));
+    cudaStream_t handle = stream_of(stream)->handle;
+#if CUDART_VERSION >= 12030
+    if (capability(stream) >= 90 && (cluster > 1 || flags != LAUNCH_PLAIN)) {
+        if (cluster > 8)
+            VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                           stream->device));
+        cudaLaunchAttribute attributes[3];
+        cudaLaunchConfig_t config = {};
+        config.gridDim = grid;
+        config.blockDim = block;
+        config.dynamicSmemBytes = (size_t)shared_bytes;
+        config.stream = handle;
+        config.attrs = attributes;
+        if (flags & LAUNCH_OVERLAPPED) {
+            attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+        }
+        if (cluster > 1) {
+            attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+            attributes[config.numAttrs].val.clusterDim.x = (unsigned)cluster;
+            attributes[config.numAttrs].val.clusterDim.y = 1;
+            attributes[config.numAttrs++].val.clusterDim.z = 1;
+            if (flags & LAUNCH_BALANCED) {
+                attributes[config.numAttrs].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+                attributes[config.numAttrs++].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicyLoadBalancing;
+            }
+        }
+        return VB_CUDA(cudaLaunchKernelExC(&config, kernel, parameters), stream->device);
+    }
+#endif
+    (void)flags;
+    if (cluster > 1) return VB_UNSUPPORTED;
+    return VB_CUDA(cudaLaunchKernel(kernel, grid, block, parameters, (size_t)shared_bytes, handle), stream->device);
+}
+
+vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
+    Stream *s = stream_of(stream);
+    *memory = nullptr;
+    if (bytes > s->scratch_bytes) {
+        VB_TRY(use(stream->device));
+        const int64_t size = larger(bytes, 2 * s->scratch_bytes);
+        void *grown;
+        VB_TRY(VB_CUDA(cudaMalloc(&grown, (size_t)size), stream->device));
+        s->outgrown.push_back(grown);
+        s->scratch = (char *)grown;
+        s->scratch_bytes = size;
+    }
+    *memory = s->scratch;
+    return VB_OK;
+}
+
+// Only asks whether this build has machine code (or PTX) for the device; never runs.
+static __global__ void probe_kernel() {}
+
+static vb_status device_count(int *count) {
+    *count = 0;
+    const cudaError_t error = cudaGetDeviceCount(count);
+    if (error != cudaSuccess) {
+        *count = 0;
+        cudaGetLastError();
+        return VB_NO_DEVICE;
+    }
+    return *count > 0 ? VB_OK : VB_NO_DEVICE;
+}
+
+static vb_status device_open(vb_device **out, int index, const vb_device_options *) {
+    *out = nullptr;
+    int count;
+    VB_TRY(device_count(&count));
+    if (index < 0 || index >= count) return VB_NO_DEVICE;
+    Device *device = new (std::nothrow) Device();
+    if (!device) return VB_OUT_OF_MEMORY;
+    device->backend = &vb_cuda_backend;
+    device->index = index;
+    device->references = 1;
+    vb_status status = VB_CUDA(cudaSetDevice(index), device);
+    if (status == VB_OK) status = VB_CUDA(cudaGetDeviceProperties(&device->properties, index), device);
+    cudaFuncAttributes attributes = {};
+    if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
+    if (status != VB_OK) {
+        delete device;
+        return status;
+    }
+    device->capability = device->properties.major * 10 + device->properties.minor;
+    device->binary = attributes.binaryVersion;
+    device->ptx = attributes.ptxVersion;
+    *out = device;
+    return VB_OK;
+}
+
+} // namespace vb
+
+using namespace vb;
+
+extern "C" {
+
+// The compute capabilities in this library, such as "75_80_90a_PTX": for the message of VB_NO_KERNEL_IMAGE.
+const char *vb_cuda_architectures(void);
+const char *vb_cuda_architectures(void) { return VB_STRING(VB_CUDA_ARCHS); }
+
+void vb_cuda_device_close(vb_device *device) { release(device); }
+
+vb_status vb_cuda_device_get_info(vb_device_info *info, const vb_device *device) {
+    const Device *d = static_cast<const Device *>(device);
+    memset(info, 0, sizeof *info);
+    info->kind = VB_CUDA;
+    info->index = d->index;
+    snprintf(info->name, sizeof info->name, "%.127s", d->properties.name);
+    info->total_memory = (int64_t)d->properties.totalGlobalMem;
+    info->compute_major = d->properties.major;
+    info->compute_minor = d->properties.minor;
+    info->multiprocessors = d->properties.multiProcessorCount;
+    info->l2_bytes = d->properties.l2CacheSize;
+    info->shared_memory_bytes = (int64_t)d->properties.sharedMemPerBlockOptin;
+    // Machine code of another major revision means that the driver compiled the PTX.
+    if (d->ptx / 10 != d->binary / 10)
+        snprintf(info->features, sizeof info->features, "sm_%d from compute_%d", d->binary, d->ptx);
+    else
+        snprintf(info->features, sizeof info->features, "sm_%d%s", d->binary, d->binary == 90 ? "a" : "");
+    return VB_OK;
+}
+
+vb_status vb_cuda_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
+    size_t free_size = 0, total_size = 0;
+    VB_TRY(use(device));
+    VB_TRY(VB_CUDA(cudaMemGetInfo(&free_size, &total_size), device));
+    *free_bytes = (int64_t)free_size;
+    *total_bytes = (int64_t)total_size;
+    return VB_OK;
+}
+
+int vb_cuda_device_driver_error(const vb_device *device) { return static_cast<const Device *>(device)->driver_error; }
+
+vb_status vb_cuda_alloc(void **memory, int64_t bytes, vb_device *device) {
+    *memory = nullptr;
+    VB_TRY(use(device));
+    return VB_CUDA(cudaMalloc(memory, (size_t)bytes), device);
+}
+
+// cudaFree waits for all work of the device, as the contract asks.
+vb_status vb_cuda_free(void *memory, vb_device *device) {
+    VB_TRY(use(device));
+    return VB_CUDA(cudaFree(memory), device);
+}
+
+vb_status vb_cuda_alloc_host(void **memory, int64_t bytes, vb_device *device) {
+    *memory = nullptr;
+    VB_TRY(use(device));
+    const vb_status status = VB_CUDA(cudaHostAlloc(memory, (size_t)bytes, cudaHostAllocPortable), device);
+    return status == VB_INTERNAL ? VB_OUT_OF_MEMORY : status;
+}
+
+vb_status vb_cuda_free_host(void *memory, vb_device *device) {
+    VB_TRY(use(device));
+    return VB_CUDA(cudaFreeHost(memory), device);
+}
+
+vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
+    *out = nullptr;
+    VB_TRY(use(device));
+    Stream *s = new (std::nothrow) Stream();
+    if (!s) return VB_OUT_OF_MEMORY;
+    s->device = device;
+    void *memory = nullptr;
+    vb_status status = VB_CUDA(cudaMalloc(&memory, zero_bytes + first_scratch_bytes), device);
+    if (status == VB_OK) status = VB_CUDA(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), device);
+    if (status == VB_OK) status = VB_CUDA(cudaMemsetAsync(memory, 0, zero_bytes, s->handle), device);
+    if (status != VB_OK) {
+        if (s->handle) cudaStreamDestroy(s->handle);
+        cudaFree(memory);
+        delete s;
+        return status;
+    }
+    s->counters = (unsigned *)memory;
+    s->scratch = (char *)memory + zero_bytes;
+    s->scratch_bytes = first_scratch_bytes;
+    ++device_of(device)->references;
+    *out = s;
+    return VB_OK;
+}
+
+void vb_cuda_stream_destroy(vb_stream *stream) {
+    Stream *s = stream_of(stream);
+    if (use(stream->device) == VB_OK) {
+        cudaStreamDestroy(s->handle);
+        cudaFree(s->counters); // waits for kernels that use it
+        for (void *memory : s->outgrown) cudaFree(memory);
+        cudaGetLastError();
+    }
+    release(s->device);
+    delete s;
+}
+
+vb_status vb_cuda_stream_synchronize(vb_stream *stream) {
+    VB_TRY(use(stream->device));
+    return VB_CUDA(cudaStreamSynchronize(stream_of(stream)->handle), stream->device);
+}
+
+vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
+    VB_TRY(use(stream->device));
+    const cudaMemcpyKind direction = kind == VB_HOST_TO_DEVICE   ? cudaMemcpyHostToDevice
+                                     : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
+                                                                 : cudaMemcpyDeviceToDevice;
+    return VB_CUDA(cudaMemcpyAsync(out, in, (size_t)bytes, direction, stream_of(stream)->handle), stream->device);
+}
+
+vb_status vb_cuda_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
+    VB_TRY(use(stream->device));
+    return VB_CUDA(cudaMemsetAsync(out, value, (size_t)bytes, stream_of(stream)->handle), stream->device);
+}
+
+vb_status vb_cuda_event_create(vb_event **out, vb_device *device) {
+    *out = nullptr;
+    VB_TRY(use(device));
+    Event *e = new (std::nothrow) Event();
+    if (!e) return VB_OUT_OF_MEMORY;
+    e->device = device;
+    const vb_status status = VB_CUDA(cudaEventCreate(&e->handle), device);
+    if (status != VB_OK) {
+        delete e;
+        return status;
+    }
+    ++device_of(device)->references;
+    *out = e;
+    return VB_OK;
+}
+
+void vb_cuda_event_destroy(vb_event *event) {
+    Event *e = static_cast<Event *>(event);
+    if (use(e->device) == VB_OK && cudaEventDestroy(e->handle) != cudaSuccess) cudaGetLastError();
+    release(e->device);
+    delete e;
+}
+
+vb_status vb_cuda_event_record(vb_event *event, vb_stream *stream) {
+    VB_TRY(use(stream->device));
+    return VB_CUDA(cudaEventRecord(static_cast<Event *>(event)->handle, stream_of(stream)->handle), stream->device);
+}
+
+vb_status vb_cuda_event_synchronize(vb_event *event) {
+    VB_TRY(use(event->device));
+    return VB_CUDA(cudaEventSynchronize(static_cast<Event *>(event)->handle), event->device);
+}
+
+vb_status vb_cuda_event_done(int *done, vb_event *event) {
+    *done = 0;
+    VB_TRY(use(event->device));
+    const cudaError_t error = cudaEventQuery(static_cast<Event *>(event)->handle);
+    if (error == cudaErrorNotReady) {
+        cudaGetLastError();
+        return VB_OK;
+    }
+    *done = error == cudaSuccess;
+    return VB_CUDA(error, event->device);
+}
+
+vb_status vb_cuda_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
+    VB_TRY(use(end->device));
+    return VB_CUDA(cudaEventElapsedTime(milliseconds, static_cast<Event *>(start)->handle,
+                                        static_cast<Event *>(end)->handle),
+                   end->device);
+}
+
+vb_status vb_cuda_stream_wait(vb_stream *stream, vb_event *event) {
+    VB_TRY(use(stream->device));
+    return VB_CUDA(cudaStreamWaitEvent(stream_of(stream)->handle, static_cast<Event *>(event)->handle, 0),
+                   stream->device);
+}
+
+// Relaxed: other threads (and this one) may allocate memory meanwhile.
+vb_status vb_cuda_graph_begin(vb_stream *stream) {
+    VB_TRY(use(stream->device));
+    return VB_CUDA(cudaStreamBeginCapture(stream_of(stream)->handle, cudaStreamCaptureModeRelaxed), stream->device);
+}
+
+vb_status vb_cuda_graph_end(vb_graph **out, vb_stream *stream) {
+    *out = nullptr;
+    VB_TRY(use(stream->device));
+    cudaGraph_t recorded = nullptr;
+    VB_TRY(VB_CUDA(cudaStreamEndCapture(stream_of(stream)->handle, &recorded), stream->device));
+    Graph *g = new (std::nothrow) Graph();
+    if (!g) {
+        cudaGraphDestroy(recorded);
+        return VB_OUT_OF_MEMORY;
+    }
+    g->device = stream->device;
+    g->recorded = recorded;
+    ++device_of(g->device)->references;
+    *out = g;
+    return VB_OK;
+}
+
+static vb_status instantiate(Graph *g) {
+    if (g->executable) return VB_OK;
+#if CUDART_VERSION >= 12000
+    return VB_CUDA(cudaGraphInstantiate(&g->executable, g->recorded, 0), g->device);
+#else
+    return VB_CUDA(cudaGraphInstantiate(&g->executable, g->recorded, nullptr, nullptr, 0), g->device);
+#endif
+}
+
+vb_status vb_cuda_graph_update(vb_graph *graph, const vb_graph *newer) {
+    Graph *g = static_cast<Graph *>(graph);
+    VB_TRY(use(g->device));
+    VB_TRY(instantiate(g));
+    const cudaGraph_t recorded = static_cast<const Graph *>(newer)->recorded;
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo result;
+    const cudaError_t error = cudaGraphExecUpdate(g->executable, recorded, &result);
+#else
+    cudaGraphNode_t node;
+    cudaGraphExecUpdateResult result;
+    const cudaError_t error = cudaGraphExecUpdate(g->executable, recorded, &node, &result);
+#endif
+    const vb_status status = VB_CUDA(error, g->device);
+    return error == cudaErrorGraphExecUpdateFailure ? VB_UNSUPPORTED : status;
+}
+
+vb_status vb_cuda_graph_launch(vb_graph *graph, vb_stream *stream) {
+    Graph *g = static_cast<Graph *>(graph);
+    VB_TRY(use(g->device));
+    VB_TRY(instantiate(g));
+    return VB_CUDA(cudaGraphLaunch(g->executable, stream_of(stream)->handle), g->device);
+}
+
+void vb_cuda_graph_destroy(vb_graph *graph) {
+    Graph *g = static_cast<Graph *>(graph);
+    if (use(g->device) == VB_OK) {
+        if (g->executable) cudaGraphExecDestroy(g->executable);
+        cudaGraphDestroy(g->recorded);
+        cudaGetLastError();
+    }
+    release(g->device);
+    delete g;
+}
+
+const vb_backend vb_cuda_backend = {
+    device_count,
+    device_open,
+#define X(op) vb_cuda_##op,
+    VB_RUNTIME(X) VB_KERNELS(X)
+#undef X
+};
+
+} // extern "C"

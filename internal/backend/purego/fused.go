@@ -1,0 +1,164 @@
+package purego
+
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// The fused operations are, on this device, the operations of their formulas (see vibrant.h).
+
+// sequence runs steps until one fails.
+func sequence(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// product checks the sizes of n rows of x times a weight, and returns how many results there are.
+func product(op string, w kernel.Weight, n int) (int, error) {
+	if _, err := weightBytes(op, w); err != nil {
+		return 0, err
+	}
+	if _, err := volume(op, n, w.Cols); err != nil {
+		return 0, err
+	}
+	return volume(op, n, w.Rows)
+}
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	if size, err := product("norm_linear", w, n); size == 0 || err != nil {
+		return err
+	}
+	return sequence(
+		func() error { return s.RMSNorm(normed, x, norm, kernel.F32, n, w.Cols, eps) },
+		func() error { return s.Linear(y, normed, w, bias, n) })
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, prod kernel.Ptr, n int) error {
+	const op = "norm_swiglu"
+	if gate.Rows != up.Rows || gate.Cols != up.Cols {
+		return fmt.Errorf("%s: gate (%d,%d) and up (%d,%d) differ: %w", op, gate.Rows, gate.Cols, up.Rows, up.Cols, kernel.ErrInvalid)
+	}
+	size, err := product(op, gate, n)
+	if size == 0 || err != nil {
+		return err
+	}
+	return sequence(
+		func() error { return s.RMSNorm(normed, x, norm, kernel.F32, n, gate.Cols, eps) },
+		func() error { return s.Linear(out, normed, gate, nil, n) },
+		func() error { return s.Linear(prod, normed, up, nil, n) },
+		func() error { return s.SwiGLU(out, out, prod, kernel.F32, size) })
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, prod kernel.Ptr, n int) error {
+	size, err := product("linear_add", w, n)
+	if size == 0 || err != nil {
+		return err
+	}
+	if err := notNil("linear_add", sum, a); err != nil {
+		return err
+	}
+	return sequence(
+		func() error { return s.Linear(prod, x, w, bias, n) },
+		func() error { return s.Add(sum, a, prod, kernel.F32, size) })
+}
+
+func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
+	const op = "feed_forward"
+	if a.Down.Rows != a.Gate.Cols || a.Down.Cols != a.Gate.Rows {
+		return fmt.Errorf("%s: gate (%d,%d) and down (%d,%d) do not fit: %w", op, a.Gate.Rows, a.Gate.Cols, a.Down.Rows, a.Down.Cols, kernel.ErrInvalid)
+	}
+	if size, err := product(op, a.Down, a.N); size == 0 || err != nil {
+		return err
+	}
+	if err := notNil(op, a.Sum, a.X, a.Normed); err != nil {
+		return err
+	}
+	return sequence(
+		func() error { return s.NormSwiGLU(a.Gated, a.X, a.Norm, a.Eps, a.Gate, a.Up, a.Normed, a.Product, a.N) },
+		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	const op = "attention_linear_add"
+	q := attention
+	n, err := volume(op, q.Batch, q.Seq)
+	if err != nil {
+		return false, err
+	}
+	row, err := volume(op, q.Heads, q.Dim)
+	if err != nil {
+		return false, err
+	}
+	if w.Cols != row {
+		return false, fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, row, kernel.ErrInvalid)
+	}
+	if size, err := product(op, w, n); size == 0 || err != nil {
+		return false, err
+	}
+	if row > 0 && (q.Type != kernel.F32 || q.QHeadStride != q.Dim || q.QRowStride != row || q.QBatchStride != q.Seq*row) {
+		return false, fmt.Errorf("%s: queries have gaps, or are not F32: %w", op, kernel.ErrInvalid)
+	}
+	return false, sequence(
+		func() error { return s.Attention(q) },
+		func() error { return s.LinearAdd(sum, a, q.Out, w, bias, prod, n) })
+}
+
+func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
+	const op = "norm_qkv"
+	n, err := volume(op, a.Batch, a.Seq)
+	if err != nil {
+		return err
+	}
+	empty := true
+	for _, w := range []struct {
+		kernel.Weight
+		heads int
+	}{{a.WQ, a.Heads}, {a.WK, a.KVHeads}, {a.WV, a.KVHeads}} {
+		rows, err := volume(op, w.heads, a.Dim)
+		if err != nil {
+			return err
+		}
+		if w.Rows != rows || w.Cols != a.WQ.Cols {
+			return fmt.Errorf("%s: weight (%d,%d), want (%d,%d): %w", op, w.Rows, w.Cols, rows, a.WQ.Cols, kernel.ErrInvalid)
+		}
+		size, err := product(op, w.Weight, n)
+		if err != nil {
+			return err
+		}
+		empty = empty && size == 0
+	}
+	if (a.QNorm == nil) != (a.KNorm == nil) {
+		return fmt.Errorf("%s: a norm of q or k alone: %w", op, kernel.ErrInvalid)
+	}
+	if empty {
+		return nil
+	}
+	if err := notNil(op, a.Q, a.K, a.V, a.Positions, a.KNew, a.VNew); err != nil {
+		return err
+	}
+	rotate := func(x, norm kernel.Ptr, heads int) error {
+		if norm != nil {
+			if err := s.RMSNorm(x, x, norm, kernel.F32, n*heads, a.Dim, a.Eps); err != nil {
+				return err
+			}
+		}
+		return s.RoPE(&kernel.RoPEArgs{Out: x, In: x, Cos: a.Cos, Sin: a.Sin, Positions: a.Positions, PositionStride: 1,
+			Batch: n, Heads: heads, Seq: 1, Dim: a.Dim, Half: a.Half, TableRows: a.TableRows, Type: kernel.F32, Mode: a.Mode})
+	}
+	return sequence(
+		func() error { return s.RMSNorm(a.Normed, a.X, a.Norm, kernel.F32, n, a.WQ.Cols, a.Eps) },
+		func() error { return s.Linear(a.Q, a.Normed, a.WQ, a.BQ, n) },
+		func() error { return s.Linear(a.KNew, a.Normed, a.WK, a.BK, n) },
+		func() error { return s.Linear(a.VNew, a.Normed, a.WV, a.BV, n) },
+		func() error { return rotate(a.Q, a.QNorm, a.Heads) },
+		func() error { return rotate(a.KNew, a.KNorm, a.KVHeads) },
+		func() error {
+			return s.KVWrite(&kernel.KVWriteArgs{K: a.K, V: a.V, KIn: a.KNew, VIn: a.VNew, Positions: a.Positions, Sequences: a.Sequences,
+				Batch: a.Batch, Seq: a.Seq, KVHeads: a.KVHeads, Dim: a.Dim, Capacity: a.Capacity, Type: a.KVType})
+		})
+}

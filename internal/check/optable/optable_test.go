@@ -1,0 +1,132 @@
+package optable
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"regexp"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+func TestComparisonsFailClosed(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	rel, rms := Tolerance{Rel: 1e-3}, Tolerance{RMS: 1e-2}
+	for _, c := range []struct {
+		name      string
+		got, want []float64
+		tol       Tolerance
+		ok        bool
+	}{
+		{"equal", []float64{1, -2, 0}, []float64{1, -2, 0}, rel, true},
+		{"near", []float64{1.0005}, []float64{1}, rel, true},
+		{"far", []float64{1, 1.002}, []float64{1, 1}, rel, false},
+		{"zero wants zero", []float64{1e-9}, []float64{0}, rel, false},
+		{"NaN", []float64{nan}, []float64{1}, rel, false},
+		{"NaN in RMS", []float64{1, nan}, []float64{1, 1}, rms, false},
+		{"number for NaN", []float64{1}, []float64{nan}, rel, false},
+		{"NaN for NaN", []float64{nan}, []float64{nan}, rel, true},
+		{"infinite", []float64{inf}, []float64{1}, rel, false},
+		{"infinite in RMS", []float64{inf}, []float64{1}, rms, false},
+		{"opposite infinity", []float64{-inf}, []float64{inf}, rel, false},
+		{"same infinity", []float64{inf}, []float64{inf}, rel, true},
+		{"missing", []float64{1}, []float64{1, 2}, rel, false},
+		{"RMS near", []float64{1.005, 2}, []float64{1, 2}, rms, true},
+		{"RMS far", []float64{1.1, 2}, []float64{1, 2}, rms, false},
+	} {
+		if _, err := compare(c.got, Want{Values: c.want}, c.tol); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestTheTableFindsWrongKernels(t *testing.T) {
+	d, err := gpu.OpenBackend(purego.Backend(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, op := range Table() {
+		broken := *op
+		broken.Run = func(out, in []*tensor.Tensor, c Case) {
+			op.Run(out, in, c)
+			last := out[len(out)-1]
+			if last.Len() == 0 {
+				return
+			}
+			raw := make([]byte, last.Bytes())
+			if err := last.ReadBytes(raw); err != nil {
+				t.Fatal(err)
+			}
+			raw[len(raw)-1] ^= 0x42 // in the exponent of a float
+			if err := last.WriteBytes(raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tried := 0
+		for _, c := range op.Cases {
+			if c.Large || product(op.Outputs(c)[0].Shape) == 0 || product(c.Dims) > 1<<15 || tried == 3 {
+				continue
+			}
+			tried++
+			if _, err := broken.Check(d, c, 1); err == nil {
+				t.Errorf("%s/%s: one wrong element passed", op.Name, c.Name())
+			}
+		}
+		if tried == 0 {
+			t.Errorf("%s: no case", op.Name)
+		}
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	plain := regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	for _, op := range Table() {
+		for _, c := range op.Cases {
+			name := op.Name + "/" + c.Name()
+			if seen[name] || !plain.MatchString(c.Name()) {
+				t.Errorf("name %s", name)
+			}
+			seen[name] = true
+			if why := op.Tolerance(c).Why; why == "" {
+				t.Errorf("%s: the tolerance has no reason", name)
+			}
+		}
+	}
+}
+
+func TestBenchMeasuresWhatMatches(t *testing.T) {
+	d, err := gpu.OpenBackend(purego.Backend(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var results []Result
+	err = Bench(context.Background(), d, "^(RMSNorm/7b_hidden.*F32|IncrementI32/)", func(r Result) { results = append(results, r) })
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	for _, r := range results {
+		if !(r.Ours > 0) || r.Unit != "us" || r.Device == "" || r.Suite == "" || !(r.Roofline > 0) || r.Error == nil {
+			t.Errorf("%+v", r)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Bench(context.Background(), d, "NoSuchOp", func(Result) {}); err == nil {
+		t.Error("a pattern without a match is no error")
+	}
+	if err := Bench(context.Background(), d, "(", func(Result) {}); err == nil {
+		t.Error("a broken pattern is no error")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := Bench(ctx, d, "Add", func(Result) {}); err != context.Canceled {
+		t.Errorf("canceled: %v", err)
+	}
+}

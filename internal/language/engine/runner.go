@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// ErrContextFull says that a prompt has more tokens than the context, or that no other token fits.
+var ErrContextFull = errors.New("the prompt does not fit into the context")
+
+// defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
+// that cancelling is prompt and the workspace small (0.13 MB a token for 3 billion parameters). GPUs of compute capability 9,
+// which have 80 GB and more, are a quarter faster with 2048 than with 512.
+func defaultChunk(d *gpu.Device) int {
+	if d.Info().ComputeMajor == 9 {
+		return 2048
+	}
+	return 512
+}
+
+// runner is what a Session and a Batch have in common: a stream, a cache, a workspace, and passes over prompts.
+type runner struct {
+	model   *model.Model
+	stream  *gpu.Stream
+	cache   *model.Cache
+	work    *model.Workspace
+	context int // tokens a sequence
+	chunk   int // tokens of a prompt a pass
+
+	ids, positions *tensor.Tensor // [chunk] of a prompt
+	sequence       *tensor.Tensor // [1]: where in the cache it goes
+	row            []float32      // logits on the host
+
+	// Of generation: captured steps, and the results of those that the host has not looked at yet.
+	steps   steps
+	results *tensor.Readback
+	// lookAhead says that a step is worth enqueuing before the host has seen the token that it feeds: the device has it
+	// already, and works on while the host decodes text. On a CPU there is nothing to win: a call returns when its work is
+	// done.
+	lookAhead bool
+}
+
+// open allocates. rows is how many a pass may have besides those of a chunk. The caller closes the runner, also after an
+// error.
+func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options) (err error) {
+	if o.Context < 1 || o.Context > m.MaxContext() {
+		return fmt.Errorf("engine: context of %d tokens: want 1 to %d", o.Context, m.MaxContext())
+	}
+	if o.Chunk == 0 {
+		o.Chunk = defaultChunk(m.Device())
+	}
+	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
+	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory
+	if r.stream, err = m.Device().NewStream(); err != nil {
+		return err
+	}
+	r.results = tensor.NewReadback(r.stream)
+	if r.cache, err = m.NewCache(r.stream, sequences, o.Context, o.KVType); err != nil {
+		return err
+	}
+	if r.work, err = m.NewWorkspace(r.stream, max(r.chunk, rows), logitRows); err != nil {
+		return err
+	}
+	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1})
+}
+
+// ints allocates vectors of I32.
+func (r *runner) ints(lengths map[**tensor.Tensor]int) (err error) {
+	for place, n := range lengths {
+		if *place, err = tensor.New(r.stream, tensor.I32, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close gives everything back.
+func (r *runner) close() error {
+	r.steps.drop(all)
+	r.results.Close()
+	r.cache.Free()
+	r.work.Free()
+	r.ids.Free()
+	r.positions.Free()
+	r.sequence.Free()
+	if r.stream == nil {
+		return nil
+	}
+	return r.stream.Close()
+}
+
+// check says why ids cannot be a prompt.
+func (r *runner) check(ids []int32) error {
+	if len(ids) == 0 {
+		return fmt.Errorf("engine: the prompt is empty")
+	}
+	if len(ids) > r.context {
+		return fmt.Errorf("%w: %d tokens, of %d", ErrContextFull, len(ids), r.context)
+	}
+	return r.model.CheckIDs(ids)
+}
+
+// prompt computes ids from index `from` on, chunk by chunk, and returns the logits [1][Vocab] after the last. each, where it
+// is set, gets the hidden states of each chunk, of n tokens from the first on; done is told how many ids the cache holds.
+func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
+	each func(hidden *tensor.Tensor, first, n int) error, done func(n int)) (logits *tensor.Tensor, err error) {
+	if err := r.sequence.WriteInt32s([]int32{int32(sequence)}); err != nil {
+		return nil, err
+	}
+	for lo := from; lo < len(ids); {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		hi := min(len(ids), lo+r.chunk)
+		var hidden *tensor.Tensor
+		if hidden, err = r.pass(ctx, ids[lo:hi], lo); err == nil && each != nil {
+			err = each(hidden, lo, hi-lo)
+		}
+		if err == nil && hi == len(ids) {
+			err = tensor.Try(func() { logits = r.model.Logits(r.work, hidden, hi-lo-1, hi-lo) })
+		}
+		if err == nil {
+			// Cancelling is prompt because no more than one chunk is ever enqueued.
+			err = r.stream.Synchronize()
+		}
+		if err != nil {
+			return nil, err
+		}
+		done(hi)
+		lo = hi
+	}
+	return logits, nil
+}
+
+// pass computes ids at positions first, first+1, ... of the sequence.
+func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tensor.Tensor, err error) {
+	n := len(ids)
+	positions := make([]int32, n)
+	for i := range positions {
+		positions[i] = int32(first + i)
+	}
+	b := model.Batch{Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n}
+	if err := b.IDs.WriteInt32s(ids); err != nil {
+		return nil, err
+	}
+	if err := b.Positions.WriteInt32s(positions); err != nil {
+		return nil, err
+	}
+	if r.stream.Device().Info().HostMemory {
+		b.Check = ctx.Err
+	}
+	if e := tensor.Try(func() { hidden, err = r.model.Forward(r.work, r.cache, b) }); e != nil {
+		return nil, e
+	}
+	return hidden, err
+}
+
+// read copies logits to the host, into memory that is used again.
+func (r *runner) read(logits *tensor.Tensor) ([]float32, error) {
+	if n := logits.Len(); len(r.row) < n {
+		r.row = make([]float32, n)
+	}
+	row := r.row[:logits.Len()]
+	return row, logits.ReadFloat32s(row)
+}
+
+// stepKey says what a captured step computes: for how many sequences, and how many of the likeliest tokens it finds after the
+// logits (1: the next token; 0: none, the host reads all logits). The sequences' lengths are no part of it: kernels find them
+// on the device, so that a conversation of any length replays one graph.
+type stepKey struct{ rows, candidates int }
+
+// steps holds captured steps by what they compute.
+type steps map[stepKey]*gpu.Graph
+
+// run computes the step of a key, which enqueue enqueues. The first time it is computed as it stands, since what a library
+// sets up at its first call may not be captured; the second time it is captured, and then replayed.
+func (g steps) run(s *gpu.Stream, key stepKey, enqueue func() error) error {
+	graph, seen := g[key]
+	if !seen {
+		g[key] = nil
+		return enqueue()
+	}
+	if graph == nil {
+		var err error
+		if graph, err = s.Capture(enqueue); err != nil {
+			return err
+		}
+		g[key] = graph
+	}
+	return graph.Launch()
+}
+
+// drop gives captured steps back.
+func (g steps) drop(which func(stepKey) bool) {
+	for key, graph := range g {
+		if which(key) {
+			if graph != nil {
+				graph.Close()
+			}
+			delete(g, key)
+		}
+	}
+}
+
+func all(stepKey) bool { return true }

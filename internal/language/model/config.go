@@ -1,0 +1,227 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+)
+
+// Config is the shape of a decoder-only transformer, read from the metadata of a GGUF file.
+type Config struct {
+	Architecture string // general.architecture
+	Name         string // general.name, may be empty
+	Context      int    // tokens that the model was trained on
+	Hidden       int    // width of the residual stream
+	Layers       int
+	FeedForward  int
+	Heads        int
+	KVHeads      int
+	HeadDim      int // of queries, keys and values alike
+	Vocab        int // rows of the token embedding
+	Epsilon      float32
+	Window       int // keys that a query sees, the newest; 0 for all
+	RoPE         RoPE
+	Tied         bool // the output matrix is the token embedding
+
+	arch architecture
+}
+
+// architecture holds what tells one architecture from another over the shared blocks.
+type architecture struct {
+	rope    kernel.RoPEMode
+	qkvBias need // of attn_q.bias, attn_k.bias, attn_v.bias
+	qkNorm  need // of attn_q_norm.weight, attn_k_norm.weight
+}
+
+type need int
+
+const (
+	absent need = iota
+	optional
+	required
+)
+
+// architectures is what this package computes, by general.architecture.
+var architectures = map[string]architecture{
+	"llama": llama,
+	"qwen2": qwen2,
+	"qwen3": qwen3,
+}
+
+// unknownKeys change what a model computes, in ways that other architectures use and none of these does: a file that has
+// one would be computed wrongly.
+var unknownKeys = []string{
+	"attention.sliding_window_pattern", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
+	"attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
+	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual",
+}
+
+// Limits on what a header may ask for, far above any model known, so that sizes computed from a hostile file can
+// neither overflow nor be allocated.
+const (
+	maxWidth   = 1 << 20
+	maxLayers  = 1 << 12
+	maxContext = 1 << 24
+	maxHeadDim = 256 // the attention kernels' limit
+)
+
+// ReadConfig reads and checks the shape of the model in f. Errors name the key or tensor.
+func ReadConfig(f *gguf.File) (*Config, error) {
+	name, err := f.String("general.architecture")
+	if err != nil {
+		return nil, err
+	}
+	arch, ok := architectures[name]
+	if !ok {
+		return nil, fmt.Errorf("architecture %q is not supported (llama, qwen2, qwen3 are)", name)
+	}
+	c := &Config{Architecture: name, arch: arch}
+	if c.Name, err = f.StringOr("general.name", ""); err != nil {
+		return nil, err
+	}
+	r := reader{f: f, prefix: name + "."}
+	c.Context = r.size("context_length", maxContext)
+	c.Hidden = r.size("embedding_length", maxWidth)
+	c.Layers = r.size("block_count", maxLayers)
+	c.FeedForward = r.perLayer("feed_forward_length", 0, maxWidth)
+	c.Heads = r.perLayer("attention.head_count", 0, maxWidth)
+	c.KVHeads = r.perLayer("attention.head_count_kv", c.Heads, maxWidth)
+	c.Epsilon = float32(r.float("attention.layer_norm_rms_epsilon"))
+	c.Window = r.sizeOr("attention.sliding_window", 0, maxContext)
+	if r.err != nil {
+		return nil, r.err
+	}
+
+	c.HeadDim = r.sizeOr("attention.key_length", 0, maxHeadDim)
+	if c.HeadDim == 0 {
+		if c.Hidden%c.Heads != 0 {
+			return nil, fmt.Errorf("%s.embedding_length %d is no multiple of attention.head_count %d, and attention.key_length is missing", name, c.Hidden, c.Heads)
+		}
+		c.HeadDim = c.Hidden / c.Heads
+	}
+	valueDim := r.sizeOr("attention.value_length", c.HeadDim, maxHeadDim)
+	experts := r.sizeOr("expert_count", 0, maxWidth)
+	if r.err == nil {
+		c.RoPE, r.err = readRoPE(&r, c)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	switch {
+	case c.HeadDim > maxHeadDim:
+		return nil, fmt.Errorf("%s: head size %d is not supported (at most %d)", name, c.HeadDim, maxHeadDim)
+	case valueDim != c.HeadDim:
+		return nil, fmt.Errorf("%s.attention.value_length %d differs from key_length %d: not supported", name, valueDim, c.HeadDim)
+	case c.Heads%c.KVHeads != 0:
+		return nil, fmt.Errorf("%s.attention.head_count %d is no multiple of head_count_kv %d", name, c.Heads, c.KVHeads)
+	case experts > 0:
+		return nil, fmt.Errorf("%s.expert_count is %d: mixtures of experts are not supported", name, experts)
+	case !(c.Epsilon > 0) || math.IsInf(float64(c.Epsilon), 0):
+		return nil, fmt.Errorf("%s.attention.layer_norm_rms_epsilon is %v", name, c.Epsilon)
+	}
+
+	for _, key := range unknownKeys {
+		if f.Has(name + "." + key) {
+			return nil, fmt.Errorf("key %q: not supported", name+"."+key)
+		}
+	}
+
+	embedding, err := f.Tensor("token_embd.weight")
+	if err != nil {
+		return nil, err
+	}
+	if len(embedding.Dims) != 2 || embedding.Dims[0] != c.Hidden || embedding.Dims[1] < 1 || embedding.Dims[1] > 1<<24 {
+		return nil, fmt.Errorf("tensor token_embd.weight has shape %v (contiguous dimension first), want [%d vocabulary]", embedding.Dims, c.Hidden)
+	}
+	c.Vocab = embedding.Dims[1]
+	c.Tied = !f.HasTensor("output.weight")
+	return c, nil
+}
+
+// reader reads the keys of one architecture and keeps the first error, so that a list of keys reads as a list.
+type reader struct {
+	f      *gguf.File
+	prefix string
+	err    error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// size reads an integer of 1..limit.
+func (r *reader) size(key string, limit int) int {
+	v, err := r.f.Uint(r.prefix + key)
+	return r.checked(key, v, 1, limit, err)
+}
+
+// sizeOr reads an integer of 0..limit, or takes the default where the key is missing.
+func (r *reader) sizeOr(key string, def, limit int) int {
+	v, err := r.f.UintOr(r.prefix+key, uint64(def))
+	return r.checked(key, v, 0, max(limit, def), err)
+}
+
+// perLayer reads an integer that some files write once a layer; layers that differ are not supported.
+// def 0 means that the key must be there.
+func (r *reader) perLayer(key string, def, limit int) int {
+	if v, ok := r.f.Value(r.prefix + key); ok && v.Type == gguf.TypeArray {
+		list, err := r.f.Ints(r.prefix + key)
+		if err == nil && len(list) == 0 {
+			err = fmt.Errorf("key %q is an empty array", r.prefix+key)
+		}
+		if err != nil {
+			r.fail(err)
+			return 1
+		}
+		for _, x := range list {
+			if x != list[0] {
+				r.fail(fmt.Errorf("key %q differs between layers (%d and %d): not supported", r.prefix+key, list[0], x))
+			}
+		}
+		return r.checked(key, uint64(list[0]), 1, limit, nil)
+	}
+	if def > 0 && !r.f.Has(r.prefix+key) {
+		return def
+	}
+	return r.size(key, limit)
+}
+
+// checked returns v, or records why not and returns 1, which is safe to divide by.
+func (r *reader) checked(key string, v uint64, low, high int, err error) int {
+	if err == nil && (v < uint64(low) || v > uint64(high)) {
+		err = fmt.Errorf("key %q is %d, want %d to %d", r.prefix+key, v, low, high)
+	}
+	if err != nil {
+		r.fail(err)
+		return 1
+	}
+	return int(v)
+}
+
+func (r *reader) float(key string) float64 {
+	v, err := r.f.Float(r.prefix + key)
+	if err != nil {
+		r.fail(err)
+	}
+	return v
+}
+
+func (r *reader) floatOr(key string, def float64) float64 {
+	v, err := r.f.FloatOr(r.prefix+key, def)
+	if err != nil {
+		r.fail(err)
+	}
+	return v
+}
+
+func (r *reader) stringOr(key, def string) string {
+	v, err := r.f.StringOr(r.prefix+key, def)
+	if err != nil {
+		r.fail(err)
+	}
+	return v
+}

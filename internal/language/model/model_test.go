@@ -1,0 +1,259 @@
+package model
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+)
+
+// file returns a tiny llama after edit has spoilt or changed it.
+func file(t *testing.T, edit func(w *gguf.Writer), shape testmodel.Shape) *gguf.File {
+	t.Helper()
+	w := testmodel.Writer(shape, func(string, int, int) float32 { return 0.5 })
+	if edit != nil {
+		edit(w)
+	}
+	f, err := gguf.FromBytes(testmodel.Bytes(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func f32(n int) []byte { return make([]byte, 4*n) }
+
+func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
+	tiny := testmodel.Tiny
+	with := func(change func(*testmodel.Shape)) testmodel.Shape {
+		s := tiny
+		change(&s)
+		return s
+	}
+	add := func(key string, value any) func(*gguf.Writer) {
+		return func(w *gguf.Writer) { w.Set(key, value) }
+	}
+	for _, c := range []struct {
+		name  string
+		shape testmodel.Shape
+		edit  func(*gguf.Writer)
+		want  string
+	}{
+		{"architecture", with(func(s *testmodel.Shape) { s.Architecture = "mamba" }), nil, `"mamba"`},
+		{"heads that share unequally", with(func(s *testmodel.Shape) { s.KVHeads = 3 }), nil, "head_count_kv 3"},
+		{"no layers", with(func(s *testmodel.Shape) { s.Layers = 0 }), nil, "llama.block_count"},
+		{"odd rotation", with(func(s *testmodel.Shape) { s.HeadDim = 7 }), nil, "rope.dimension_count"},
+		{"experts", tiny, add("llama.expert_count", uint32(8)), "mixtures of experts"},
+		{"context", with(func(s *testmodel.Shape) { s.Context = 1 << 30 }), nil, "llama.context_length"},
+		{"scaling", tiny, add("llama.rope.scaling.type", "longrope"), `"longrope"`},
+		{"factor", tiny, func(w *gguf.Writer) {
+			w.Set("llama.rope.scaling.type", "linear")
+			w.Set("llama.rope.scaling.factor", float32(math.NaN()))
+		}, "rope.scaling.factor"},
+		{"base", tiny, add("llama.rope.freq_base", float32(-1)), "rope.freq_base"},
+		{"type of key", tiny, add("llama.rope.freq_base", "10000"), "llama.rope.freq_base"},
+		{"windows by layer", tiny, add("llama.attention.sliding_window_pattern", uint32(2)), "sliding_window_pattern"},
+		{"scaled logits", tiny, add("llama.logit_scale", float32(2)), "llama.logit_scale"},
+		{"unknown tensor", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.ffn_gate_inp.weight", gguf.F32, []int{4}, f32(4)) }, "blk.0.ffn_gate_inp.weight"},
+		{"layer too many", tiny, func(w *gguf.Writer) { w.AddTensor("blk.2.attn_norm.weight", gguf.F32, []int{32}, f32(32)) }, "blk.2.attn_norm.weight"},
+		{"norms of qwen3 in llama", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q_norm.weight", gguf.F32, []int{8}, f32(8)) }, "blk.0.attn_q_norm.weight"},
+		{"shape of bias", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.F32, []int{31}, f32(31)) }, "blk.0.attn_q.bias has shape [31]"},
+		{"type of bias", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.I32, []int{32}, f32(32)) }, "blk.0.attn_q.bias is of type I32"},
+		{"frequencies", tiny, func(w *gguf.Writer) { w.AddTensor("rope_freqs.weight", gguf.F32, []int{4}, f32(4)) }, "rope_freqs.weight"},
+	} {
+		_, err := Load(context.Background(), file(t, c.edit, c.shape), gpu.CPU(), Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error with %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestMissingKeysAndTensorsAreNamed(t *testing.T) {
+	for _, key := range []string{"llama.embedding_length", "llama.block_count", "llama.context_length", "llama.feed_forward_length",
+		"llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon", "general.architecture"} {
+		_, err := ReadConfig(without(t, key))
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+	for _, name := range []string{"token_embd.weight", "output_norm.weight", "blk.1.ffn_down.weight"} {
+		_, err := Load(context.Background(), without(t, name), gpu.CPU(), Options{})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// without returns a tiny llama without one key or tensor.
+func without(t *testing.T, name string) *gguf.File {
+	t.Helper()
+	whole := file(t, nil, testmodel.Tiny)
+	var w gguf.Writer
+	for _, key := range whole.Keys() {
+		if key != name {
+			v, _ := whole.Value(key)
+			w.Set(key, v.Any())
+		}
+	}
+	for _, x := range whole.Tensors() {
+		if x.Name != name {
+			data, err := whole.Data(&x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.AddTensor(x.Name, x.Type, x.Dims, data)
+		}
+	}
+	f, err := gguf.FromBytes(testmodel.Bytes(&w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestOutputIsTiedWhereTheFileHasNone(t *testing.T) {
+	m, err := Load(context.Background(), without(t, "output.weight"), gpu.CPU(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if !m.Tied || m.output != m.embedding {
+		t.Error("the output matrix is not the embedding")
+	}
+}
+
+func TestLoadStopsWhenCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Load(ctx, file(t, nil, testmodel.Tiny), gpu.CPU(), Options{}); err != context.Canceled {
+		t.Error(err)
+	}
+}
+
+// TestRoPEScaling holds the frequencies to the formulas of the papers, for the parameters of published models.
+func TestRoPEScaling(t *testing.T) {
+	plain := RoPE{Dim: 128, Base: 1e6, Scaling: "none", Factor: 1}
+	base, one := plain.frequencies()
+	if one != 1 || base[0] != 1 || !(math.Abs(base[63]-math.Pow(1e6, -126./128)) < 1e-15) {
+		t.Errorf("plain: %v ... %v, scale %v", base[0], base[63], one)
+	}
+
+	linear := plain
+	linear.Scaling, linear.Factor = "linear", 4
+	got, _ := linear.frequencies()
+	for i := range got {
+		if got[i] != base[i]/4 {
+			t.Fatalf("linear: pair %d: %v, want %v", i, got[i], base[i]/4)
+		}
+	}
+
+	// Qwen2.5 with YaRN, factor 4 over 32768. Pairs that turn more than 32 times within the original context are kept,
+	// those that turn less than once are interpolated.
+	yarn := plain
+	yarn.Scaling, yarn.Factor, yarn.OriginalContext = "yarn", 4, 32768
+	yarn.BetaFast, yarn.BetaSlow, yarn.AttentionFactor = 32, 1, 1
+	got, scale := yarn.frequencies()
+	if want := 0.1*math.Log(4) + 1; !(math.Abs(scale-want) < 1e-12) {
+		t.Errorf("yarn: attention factor %v, want %v", scale, want)
+	}
+	for i := range got {
+		turns := 32768 * base[i] / (2 * math.Pi)
+		ratio := base[i] / got[i]
+		switch {
+		case turns > 32*1.3 && ratio != 1, turns < 1/1.3 && ratio != 4, !(ratio >= 1 && ratio <= 4):
+			t.Errorf("yarn: pair %d turns %.2f times and is slowed by %.3f", i, turns, ratio)
+		}
+	}
+
+	// Llama 3.1: the converter writes the divisors.
+	f := file(t, func(w *gguf.Writer) {
+		b := binary.LittleEndian.AppendUint32(nil, math.Float32bits(1))
+		for range 3 {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(8))
+		}
+		w.AddTensor("rope_freqs.weight", gguf.F32, []int{4}, b)
+	}, testmodel.Tiny)
+	c, err := ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ = c.RoPE.frequencies()
+	for i, divisor := range []float64{1, 8, 8, 8} {
+		if want := math.Pow(10000, -float64(i)/4) / divisor; !(math.Abs(got[i]-want) < 1e-15) {
+			t.Errorf("rope_freqs: pair %d: %v, want %v", i, got[i], want)
+		}
+	}
+}
+
+// TestPredictedMemoryIsAllocated compares what is computed in advance with what a GPU's pool hands out.
+func TestPredictedMemoryIsAllocated(t *testing.T) {
+	d, err := gpu.OpenBackend(fake.New(fake.Config{}), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	shape := testmodel.Tiny
+	shape.Hidden, shape.FeedForward = 256, 512
+	stored := file(t, nil, shape)
+	quantized, err := gguf.FromBytes(testmodel.Retype(stored, quantize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]*gguf.File{"f32": stored, "q8_0, halves as vectors": quantized} {
+		t.Run(name, func(t *testing.T) {
+			used := func() int64 { return d.Pool().Stats().InUse }
+			var before int64
+			step := func(what string, predicted int64) {
+				t.Helper()
+				if n := used() - before; n != predicted {
+					t.Errorf("%s: predicted %d bytes, are %d", what, predicted, n)
+				}
+				before = used()
+			}
+			before = used()
+			m, err := Load(context.Background(), f, d, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			predicted, _, err := m.Config.ModelBytes(f, d, m.MaxContext())
+			if err != nil || predicted != m.Bytes() {
+				t.Errorf("predicted %d, %v, said to be %d", predicted, err, m.Bytes())
+			}
+			step("model", predicted)
+			c, err := m.NewCache(d.Stream(), 3, 100, kernel.F16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step("cache", m.CacheBytes(3, 100, kernel.F16))
+			w, err := m.NewWorkspace(d.Stream(), 17, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step("workspace", m.WorkspaceBytes(17, 5))
+			w.Free()
+			c.Free()
+			m.Close()
+			if n := used(); n != 0 {
+				t.Errorf("%d bytes are left", n)
+			}
+			if s := d.Pool().Stats(); s.Cached > 1<<20 {
+				t.Errorf("%d bytes are kept", s.Cached)
+			}
+		})
+	}
+}
+
+// quantize makes matrices Q8_0 and vectors F16, with whatever values.
+func quantize(t *gguf.Tensor, data []byte) (gguf.Type, []byte) {
+	if len(t.Dims) == 2 {
+		return gguf.Q8_0, make([]byte, len(data)/4/32*34)
+	}
+	return gguf.F16, make([]byte, len(data)/2)
+}

@@ -1,0 +1,127 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+)
+
+// RoPE says how queries and keys are rotated by position.
+type RoPE struct {
+	Mode    kernel.RoPEMode
+	Dim     int     // leading elements of a head that are rotated, even
+	Base    float64 // of the geometric series of frequencies
+	Scaling string  // "none", "linear" or "yarn"
+	Factor  float64 // the context is stretched by this, 1 for none
+
+	// YaRN (Peng et al. 2023): fast frequencies are kept, slow ones interpolated, between them a ramp.
+	OriginalContext    int
+	BetaFast, BetaSlow float64
+	AttentionFactor    float64 // on top of YaRN's own 0.1 ln(Factor) + 1
+
+	// Factors divides the frequency of each pair (rope_freqs.weight: Llama 3.1's scaling, computed by the converter);
+	// nil for none.
+	Factors []float32
+}
+
+func readRoPE(r *reader, c *Config) (RoPE, error) {
+	p := RoPE{
+		Mode:            c.arch.rope,
+		Dim:             r.sizeOr("rope.dimension_count", c.HeadDim, maxHeadDim),
+		Base:            r.floatOr("rope.freq_base", 10000),
+		Scaling:         r.stringOr("rope.scaling.type", ""),
+		OriginalContext: r.sizeOr("rope.scaling.original_context_length", c.Context, maxContext),
+		BetaFast:        r.floatOr("rope.scaling.yarn_beta_fast", 32),
+		BetaSlow:        r.floatOr("rope.scaling.yarn_beta_slow", 1),
+		AttentionFactor: r.floatOr("rope.scaling.attn_factor", 1),
+	}
+	// rope.scale_linear is the older name of a linear factor.
+	p.Factor = r.floatOr("rope.scaling.factor", r.floatOr("rope.scale_linear", 1))
+	if p.Scaling == "" {
+		p.Scaling = "none"
+		if p.Factor != 1 && p.Factor != 0 {
+			p.Scaling = "linear"
+		}
+	}
+	if p.Factor == 0 || p.Scaling == "none" { // 0 is how some converters write "none"
+		p.Factor = 1
+	}
+	if r.err != nil {
+		return p, r.err
+	}
+	switch {
+	case p.Dim == 0 || p.Dim%2 != 0 || p.Dim > c.HeadDim:
+		return p, fmt.Errorf("key %q is %d, want an even number up to the head size %d", r.prefix+"rope.dimension_count", p.Dim, c.HeadDim)
+	case !(p.Base > 1) || math.IsInf(p.Base, 0):
+		return p, fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base", p.Base)
+	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn":
+		return p, fmt.Errorf("key %q is %q: not supported (none, linear, yarn are)", r.prefix+"rope.scaling.type", p.Scaling)
+	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
+		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
+	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0)):
+		return p, fmt.Errorf("keys %q are out of range", r.prefix+"rope.scaling.*")
+	}
+
+	if t, err := r.f.Tensor("rope_freqs.weight"); err == nil {
+		if t.Type != gguf.F32 || len(t.Dims) != 1 || t.Dims[0] != p.Dim/2 {
+			return p, fmt.Errorf("tensor rope_freqs.weight is %s %v, want F32 [%d]", t.Type, t.Dims, p.Dim/2)
+		}
+		data, err := r.f.Data(t)
+		if err != nil {
+			return p, err
+		}
+		p.Factors = float32s(data)
+		for i, x := range p.Factors {
+			if !(x > 0) || math.IsInf(float64(x), 0) {
+				return p, fmt.Errorf("tensor rope_freqs.weight: element %d is %v", i, x)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Tables returns the cosines and sines of positions 0..n-1, each [n][Dim/2], computed in float64.
+func (p *RoPE) Tables(n int) (cos, sin []float32) {
+	half := p.Dim / 2
+	cos, sin = make([]float32, n*half), make([]float32, n*half)
+	freq, scale := p.frequencies()
+	for pos := range n {
+		for i, f := range freq {
+			s, c := math.Sincos(float64(pos) * f)
+			cos[pos*half+i], sin[pos*half+i] = float32(c*scale), float32(s*scale)
+		}
+	}
+	return cos, sin
+}
+
+// frequencies returns the angle that each pair turns by a position, and the factor on cosines and sines.
+func (p *RoPE) frequencies() (freq []float64, scale float64) {
+	freq, scale = make([]float64, p.Dim/2), 1
+	for i := range freq {
+		freq[i] = math.Pow(p.Base, -float64(2*i)/float64(p.Dim))
+		if p.Factors != nil {
+			freq[i] /= float64(p.Factors[i])
+		}
+	}
+	switch p.Scaling {
+	case "linear":
+		for i := range freq {
+			freq[i] /= p.Factor
+		}
+	case "yarn":
+		// The pair that turns `turns` times within the original context (YaRN, equation 17).
+		pair := func(turns float64) float64 {
+			return float64(p.Dim) * math.Log(float64(p.OriginalContext)/(turns*2*math.Pi)) / (2 * math.Log(p.Base))
+		}
+		low := math.Max(0, math.Floor(pair(p.BetaFast)))
+		high := math.Min(float64(p.Dim-1), math.Ceil(pair(p.BetaSlow)))
+		for i := range freq {
+			keep := 1 - math.Min(1, math.Max(0, (float64(i)-low)/math.Max(0.001, high-low)))
+			freq[i] *= keep + (1-keep)/p.Factor
+		}
+		scale = p.AttentionFactor * (1 + 0.1*math.Log(p.Factor))
+	}
+	return freq, scale
+}
