@@ -108,6 +108,8 @@ func check(op string, s C.vb_status, d *C.vb_device) error {
 		cause = kernel.ErrOutOfMemory
 	case C.VB_DEVICE_LOST:
 		cause = kernel.ErrDeviceLost
+	case C.VB_INVALID_ENVIRONMENT:
+		return fmt.Errorf("%s: %w: %s", op, kernel.ErrInvalid, C.GoString(C.vb_status_string(s)))
 	default:
 		return fmt.Errorf("%s: %s %d", op, C.GoString(C.vb_status_string(s)), int(C.vb_device_driver_error(d)))
 	}

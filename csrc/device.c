@@ -99,6 +99,8 @@ vb_status vb_stream_synchronize(vb_stream *stream) {
     return stream->device->backend->stream_synchronize(stream);
 }
 
+const char *vb_last_kernel(const vb_stream *stream) { return stream ? stream->kernel : NULL; }
+
 vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
     REQUIRE(bytes >= 0);
     if (bytes == 0) return VB_OK;

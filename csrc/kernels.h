@@ -45,6 +45,7 @@ struct vb_device {
 };
 struct vb_stream {
     vb_device *device;
+    const char *kernel; /* that its newest operation chose, a static string; NULL where the device does not say */
 };
 struct vb_event {
     vb_device *device;

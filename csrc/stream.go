@@ -41,6 +41,13 @@ func (s *stream) Memset(dst kernel.Ptr, value byte, bytes int64) error {
 
 func (s *stream) Synchronize() error { return s.check("synchronize", C.vb_stream_synchronize(s.p)) }
 
+func (s *stream) LastKernel() string {
+	if name := C.vb_last_kernel(s.p); name != nil {
+		return C.GoString(name)
+	}
+	return ""
+}
+
 func (s *stream) Record(e kernel.Event) error {
 	ev, ok := e.(*event)
 	if !ok {

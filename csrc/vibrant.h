@@ -2,7 +2,7 @@
  *
  * The library computes on memory of a *device* (the CPU, or one CUDA GPU), in the order of a *stream*. Every operation is
  * one C function: output first, inputs const, sizes, stream last. It checks its arguments, enqueues its work and returns
- * a status; it never prints, exits, or keeps a last error. The device of the stream decides which kernels run, so the
+ * a status; it never prints (unless VIBRANT_TRACE asks), exits, or keeps a last error. The device of the stream decides which kernels run, so the
  * same calls serve both:
  *
  *     vb_device *device;  vb_stream *stream;  void *x, *y;
@@ -51,7 +51,8 @@ typedef enum vb_status {
     VB_NO_KERNEL_IMAGE = 5,  /* the library was not built for this GPU's compute capability */
     VB_OUT_OF_MEMORY = 6,    /* of the device, or of the host for host allocations */
     VB_DEVICE_LOST = 7,      /* an illegal access or hardware fault poisoned the device: close it, nothing else works */
-    VB_INTERNAL = 8          /* a driver error with no better name: see vb_device_driver_error */
+    VB_INTERNAL = 8,         /* a driver error with no better name: see vb_device_driver_error */
+    VB_INVALID_ENVIRONMENT = 9 /* an environment variable, which vb_status_string names, has a value without a meaning */
 } vb_status;
 
 /* Returns a static English description; never NULL, also for values that are no status. */
@@ -121,7 +122,9 @@ typedef struct vb_device_info {
 /* Counts devices of a kind. VB_NOT_COMPILED or VB_NO_DEVICE (with *count = 0) say why there is none. */
 vb_status vb_device_count(int *count, vb_device_kind kind);
 
-/* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE. */
+/* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE. With the
+ * environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels, within the shared
+ * memory, that one of 8.6 would; a value that is none from 53 up to the GPU's is VB_INVALID_ENVIRONMENT. */
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options);
 void vb_device_close(vb_device *device);
 vb_status vb_device_get_info(vb_device_info *info, const vb_device *device);
@@ -143,6 +146,11 @@ vb_status vb_free_host(void *memory, vb_device *device);
 vb_status vb_stream_create(vb_stream **stream, vb_device *device);
 void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
+
+/* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result): a static
+ * string; NULL before the first and on devices that do not say, as the CPU. With VIBRANT_TRACE=kernels in the environment when the
+ * library is loaded, each operation of a GPU also writes its name, sizes and kernel to stderr. */
+const char *vb_last_kernel(const vb_stream *stream);
 
 typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
 

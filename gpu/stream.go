@@ -72,6 +72,16 @@ func (s *Stream) Do(f func(kernel.Stream) error) error {
 	return s.dev.check(f(s.kernel))
 }
 
+// LastKernel names the kernel that the newest operation of the stream chose, "" where the device does not say.
+func (s *Stream) LastKernel() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.kernel.(kernel.KernelNamer); ok && !s.closed.Load() {
+		return k.LastKernel()
+	}
+	return ""
+}
+
 // Synchronize waits until all work enqueued so far has finished. Errors of that work appear here.
 func (s *Stream) Synchronize() error {
 	s.mu.Lock()

@@ -22,6 +22,7 @@ import (
 type figure struct {
 	Suite    string   `json:"suite"`
 	Case     string   `json:"case"`
+	Kernel   string   `json:"kernel,omitempty"` // of an operation, where the device says
 	Ours     float64  `json:"ours"`
 	Peer     *float64 `json:"peer"`
 	Unit     string   `json:"unit"`

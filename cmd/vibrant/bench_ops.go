@@ -28,7 +28,7 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figur
 	if quiet {
 		w = io.Discard
 	}
-	fmt.Fprintf(w, "%-48s %12s %10s %10s   on %s\n", "operation", "us", "roofline", "error", d.Info().Name)
+	fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
 	var failed error
 	err = optable.Bench(cmd.Context(), d, pattern, func(r optable.Result) {
 		deviation := ""
@@ -38,9 +38,9 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figur
 		if r.Reason != "" {
 			fmt.Fprintf(w, "%-48s %s\n", r.Case, r.Reason)
 		} else {
-			fmt.Fprintf(w, "%-48s %12.2f %8.1f %% %10s\n", r.Case, r.Ours, r.Roofline, deviation)
+			fmt.Fprintf(w, "%-48s %12.2f %8.1f %% %10s  %s\n", r.Case, r.Ours, r.Roofline, deviation, r.Kernel)
 		}
-		f := figure{Suite: r.Suite, Case: r.Case, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio, Roofline: &r.Roofline,
+		f := figure{Suite: r.Suite, Case: r.Case, Kernel: r.Kernel, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio, Roofline: &r.Roofline,
 			Error: r.Error, Reason: r.Reason, Device: r.Device, Command: r.Command}
 		if e := emit(f); failed == nil {
 			failed = e

@@ -207,7 +207,7 @@ extern "C" {
 vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
     *bytes = 0;
 #ifdef VB_HAS_PACKED_LAYOUT
-    if (device_of(device)->capability < 75) return VB_OK; // no tensor cores: the stored form serves as well
+    if (device_of(device)->gpu.capability < 75) return VB_OK; // no tensor cores: the stored form serves as well
     int64_t depth = 0, tile_bytes = 0;
     switch (w->type) {
 #define X(type, Block) case type: depth = Packed<Block>::depth, tile_bytes = Packed<Block>::tile_bytes; break;

@@ -13,6 +13,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels.h"
+#include "runtime/chooser.h"
 
 #ifndef __CUDACC_RTC__
 #include <cuda_runtime.h>
@@ -230,7 +231,7 @@ struct Device : vb_device {
     std::atomic<int> references; // the handle, and each stream, event and graph
     std::atomic<int> driver_error;
     cudaDeviceProp properties;
-    int capability; // 90 for 9.0
+    vb_gpu gpu;     // as choosers see it: what VIBRANT_CUDA_CAPABILITY makes of it
     int binary;     // of the machine code in use, 90
     int ptx;        // that it was compiled from: differs where the driver compiled it
 };
@@ -257,11 +258,7 @@ vb_status status_of(cudaError_t error, vb_device *device);
 
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
-inline int capability(vb_stream *stream) { return device_of(stream->device)->capability; }
-inline int multiprocessors(vb_stream *stream) { return device_of(stream->device)->properties.multiProcessorCount; }
-inline int64_t shared_limit(vb_stream *stream) {
-    return (int64_t)device_of(stream->device)->properties.sharedMemPerBlockOptin;
-}
+inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device)->gpu; }
 inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
@@ -269,6 +266,19 @@ inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_si
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. 32 MiB are
 // there from the start; more is allocated on demand (also during a capture) and kept.
 vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
+
+// A line on stderr: the operation, its type and sizes, whose names are separated by spaces, and the kernel.
+void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char *names, const int64_t *sizes);
+extern const bool tracing_kernels; // VIBRANT_TRACE=kernels
+
+// Notes the kernel that a call takes, for vb_last_kernel and the trace. Once a call.
+template <class... S>
+void chosen(vb_stream *stream, const vb_kernel &kernel, const char *op, vb_dtype type, const char *names, S... sizes) {
+    stream->kernel = kernel.name;
+    if (!tracing_kernels) return;
+    const int64_t all[] = {(int64_t)sizes...};
+    trace_kernel(op, kernel.name, type, names, all);
+}
 
 enum LaunchFlags {
     LAUNCH_PLAIN = 0,
@@ -307,9 +317,9 @@ vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t sh
 
 #else // NVRTC: the launchers below compile as device functions; taking a kernel's address instantiates it.
 
-VB_DEVICE int capability(vb_stream *) { return __CUDA_ARCH__ / 10; }
-VB_DEVICE int multiprocessors(vb_stream *) { return 1; }
-VB_DEVICE int64_t shared_limit(vb_stream *) { return 48 << 10; }
+VB_DEVICE vb_gpu gpu_of(vb_stream *) { return {__CUDA_ARCH__ / 10, 1, 48 << 10}; }
+template <class... S>
+VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
 VB_DEVICE uint4 *zero_slots(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
@@ -331,6 +341,10 @@ VB_DEVICE vb_status launch_cluster(vb_stream *, int, dim3, dim3, int64_t, void (
 }
 
 #endif
+
+inline int capability(vb_stream *stream) { return gpu_of(stream).capability; }
+inline int multiprocessors(vb_stream *stream) { return gpu_of(stream).multiprocessors; }
+inline int64_t shared_limit(vb_stream *stream) { return gpu_of(stream).shared_bytes; }
 
 // Whether every pointer is a multiple of 16 bytes, so that the widest loads are allowed.
 template <class... P>

@@ -6,6 +6,7 @@
 #include "runtime/common.cuh"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -63,13 +64,32 @@ static void release(vb_device *device) {
     if (--device_of(device)->references == 0) delete device_of(device);
 }
 
+static bool trace_asks_for(const char *what) {
+    const char *const value = getenv("VIBRANT_TRACE");
+    return value && strcmp(value, what) == 0;
+}
+const bool tracing_kernels = trace_asks_for("kernels");
+
+void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char *names, const int64_t *sizes) {
+    char line[256];
+    int used = snprintf(line, sizeof line, "%s %s", op, vb_dtype_string(type));
+    for (; *names && used < (int)sizeof line; sizes++) {
+        const int length = (int)strcspn(names, " ");
+        used += snprintf(line + used, sizeof line - used, " %.*s=%lld", length, names, (long long)*sizes);
+        names += length;
+        names += strspn(names, " ");
+    }
+    fprintf(stderr, "vibrant: %s: %s\n", line, kernel); // one write: lines of several streams do not mix
+}
+
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
                         int flags, void **parameters) {
     VB_TRY(use(stream->device));
-    if (shared_bytes > 48 << 10)
+    // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have 16 KiB at most.
+    if (shared_bytes > 32 << 10)
         VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
                        stream->device));
     cudaStream_t handle = stream_of(stream)->handle;
@@ -137,6 +157,19 @@ static vb_status device_count(int *count) {
     return *count > 0 ? VB_OK : VB_NO_DEVICE;
 }
 
+// What choosers see of a GPU: all of it or, with VIBRANT_CUDA_CAPABILITY=86, what a GPU of capability 8.6 would have.
+static vb_status describe_gpu(vb_gpu *gpu, const cudaDeviceProp &card) {
+    *gpu = {card.major * 10 + card.minor, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin};
+    const char *const wanted = getenv("VIBRANT_CUDA_CAPABILITY");
+    if (!wanted || !*wanted) return VB_OK;
+    char *end;
+    const long capability = strtol(wanted, &end, 10);
+    if (*end || capability < 53 || capability > gpu->capability) return VB_INVALID_ENVIRONMENT;
+    gpu->capability = (int)capability;
+    gpu->shared_bytes = smaller(gpu->shared_bytes, vb_shared_bytes_of(gpu->capability));
+    return VB_OK;
+}
+
 static vb_status device_open(vb_device **out, int index, const vb_device_options *) {
     *out = nullptr;
     int count;
@@ -149,13 +182,13 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     device->references = 1;
     vb_status status = VB_CUDA(cudaSetDevice(index), device);
     if (status == VB_OK) status = VB_CUDA(cudaGetDeviceProperties(&device->properties, index), device);
+    if (status == VB_OK) status = describe_gpu(&device->gpu, device->properties);
     cudaFuncAttributes attributes = {};
     if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
     if (status != VB_OK) {
         delete device;
         return status;
     }
-    device->capability = device->properties.major * 10 + device->properties.minor;
     device->binary = attributes.binaryVersion;
     device->ptx = attributes.ptxVersion;
     *out = device;
@@ -181,11 +214,11 @@ vb_status vb_cuda_device_get_info(vb_device_info *info, const vb_device *device)
     info->index = d->index;
     snprintf(info->name, sizeof info->name, "%.127s", d->properties.name);
     info->total_memory = (int64_t)d->properties.totalGlobalMem;
-    info->compute_major = d->properties.major;
-    info->compute_minor = d->properties.minor;
+    info->compute_major = d->gpu.capability / 10;
+    info->compute_minor = d->gpu.capability % 10;
     info->multiprocessors = d->properties.multiProcessorCount;
     info->l2_bytes = d->properties.l2CacheSize;
-    info->shared_memory_bytes = (int64_t)d->properties.sharedMemPerBlockOptin;
+    info->shared_memory_bytes = d->gpu.shared_bytes;
     // Machine code of another major revision means that the driver compiled the PTX.
     if (d->ptx / 10 != d->binary / 10)
         snprintf(info->features, sizeof info->features, "sm_%d from compute_%d", d->binary, d->ptx);

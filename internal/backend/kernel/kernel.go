@@ -87,6 +87,11 @@ type Stream interface {
 	Close() error
 }
 
+// KernelNamer is a Stream that can name the kernel which its newest operation chose; "" before the first.
+type KernelNamer interface {
+	LastKernel() string
+}
+
 // Event is a point in a stream.
 type Event interface {
 	Done() (bool, error)

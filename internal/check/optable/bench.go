@@ -16,6 +16,7 @@ import (
 type Result struct {
 	Suite    string   `json:"suite"`            // "ops"
 	Case     string   `json:"case"`             // "RMSNorm/square_4096x4096_F32"
+	Kernel   string   `json:"kernel,omitempty"` // "rms_norm_registers", where the device says
 	Ours     float64  `json:"ours"`             // median time of one call
 	Peer     *float64 `json:"peer,omitempty"`   // the same by another library, where the caller has measured it beside
 	Unit     string   `json:"unit"`             // "us"
@@ -65,6 +66,7 @@ func Bench(ctx context.Context, d *gpu.Device, match string, report func(Result)
 			r := Result{Suite: "ops", Case: name, Unit: "us", Device: d.Info().Name,
 				Command: fmt.Sprintf("vibrant bench --ops '^%s$' --device %s", name, d)}
 			seconds, err := op.measure(ctx, d, c)
+			r.Kernel = d.Stream().LastKernel()
 			if err == nil && !c.Large {
 				var e float64
 				if e, err = op.Check(d, c, uint64(i)); err == nil {

@@ -1,0 +1,52 @@
+/* chooser.h: how a family of operations says which kernel runs. Plain C99, C++14 and NVRTC; needs no CUDA.
+ *
+ * A family lists its kernels once, in cuda/FAMILY/choose.h, each with a name, its file and what it is for:
+ *
+ *     #define ROPE_KERNELS(X)                                                                      \
+ *         X(ROPE_VECTORS, "rope_vectors", "rows/rope.cu", "rows are whole vectors of 16 bytes")    \
+ *         X(ROPE_ELEMENTS, "rope_elements", "rows/rope.cu", "any other row")
+ *     VB_KERNEL_FAMILY(rope, ROPE, ROPE_KERNELS)
+ *
+ * declares `enum rope_kernel { ROPE_NONE, ROPE_VECTORS, ROPE_ELEMENTS, ROPE_COUNT }` and rope_kernel_info(kernel). Below it, one pure
+ * function goes from the operation's arguments and a vb_gpu to the enumerator; ROPE_NONE is VB_UNSUPPORTED. The launcher calls it
+ * once, tells vb::chosen (common.cuh), and switches. cuda/chooser_test.c calls every chooser and prints the map of cuda/README.md. */
+#ifndef VB_CUDA_CHOOSER_H
+#define VB_CUDA_CHOOSER_H
+
+#include "vibrant.h"
+
+/* What a chooser knows of a GPU. */
+typedef struct vb_gpu {
+    int capability;       /* 90 for 9.0; VIBRANT_CUDA_CAPABILITY lowers it */
+    int multiprocessors;
+    int64_t shared_bytes; /* the most shared memory that a block may have */
+} vb_gpu;
+
+typedef struct vb_kernel {
+    const char *name;
+    const char *file; /* below cuda/ */
+    const char *when; /* what it is for, for the map */
+} vb_kernel;
+
+#define VB_KERNEL_ENUMERATOR(id, name, file, when) id,
+#define VB_KERNEL_ENTRY(id, name, file, when) {name, file, when},
+#define VB_KERNEL_FAMILY(family, FAMILY, KERNELS)                                                                      \
+    typedef enum family##_kernel { FAMILY##_NONE, KERNELS(VB_KERNEL_ENUMERATOR) FAMILY##_COUNT } family##_kernel;      \
+    static inline vb_kernel family##_kernel_info(family##_kernel kernel) {                                             \
+        const vb_kernel kernels[] = {{"none", "", ""}, KERNELS(VB_KERNEL_ENTRY)};                                      \
+        return kernels[kernel];                                                                                        \
+    }
+
+/* The shared memory that a block of a GPU may have at most (CUDA C++ Programming Guide, "Technical Specifications per Compute
+ * Capability"). */
+static inline int64_t vb_shared_bytes_of(int capability) {
+    switch (capability) {
+    case 70: case 72: return 96 << 10;
+    case 75: return 64 << 10;
+    case 80: case 87: return 163 << 10;
+    case 86: case 89: case 120: case 121: return 99 << 10;
+    default: return capability < 70 ? 48 << 10 : 227 << 10;
+    }
+}
+
+#endif
