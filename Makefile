@@ -137,8 +137,8 @@ else
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./... >/dev/null # its lines name packages without tests
 endif
 
-gpu-bundle: build-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
-	@LDFLAGS="-s -w $(LINK_CUDA)" scripts/make-gpu-bundle.sh
+gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
+	@scripts/make-gpu-bundle.sh
 
 # ---- measure -----------------------------------------------------------------------------------------------------------
 

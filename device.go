@@ -69,6 +69,10 @@ func Devices() ([]DeviceInfo, error) {
 	return devices, nil
 }
 
+// CUDALibrary says where the CUDA kernels of this process are: "linked into this program", the path of the
+// libvibrant_cuda.so that was found at run time, or each place that was looked at and why no library was taken there.
+func CUDALibrary() string { return gpu.CUDALibrary() }
+
 // NoGPU says why this build finds no GPU on this machine, nil where it finds one.
 func NoGPU() error {
 	d, err := gpu.Open("cuda")

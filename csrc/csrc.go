@@ -9,20 +9,13 @@ package csrc
 /*
 #cgo CFLAGS: -std=c11 -O3 -D_GNU_SOURCE -Wall -Wextra -pthread
 #cgo LDFLAGS: -lm -pthread
+#cgo linux LDFLAGS: -ldl
 #cgo cuda CFLAGS: -DVB_WITH_CUDA
-#cgo cuda LDFLAGS: ${SRCDIR}/../build/cuda/libvibrant_cuda.a ${SRCDIR}/../build/cuda/libcudart_static.a -lstdc++ -ldl -lrt
+#cgo cuda LDFLAGS: ${SRCDIR}/../build/cuda/libvibrant_cuda.a ${SRCDIR}/../build/cuda/libcudart_static.a -lstdc++ -lrt
 #include "vibrant.h"
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
 static vb_status weight_packed_size(int64_t *bytes, vb_weight w, vb_device *d) { return vb_weight_packed_size(bytes, &w, d); }
-
-// The compute capabilities that the CUDA kernels of this build are for, joined by underscores.
-#ifdef VB_WITH_CUDA
-const char *vb_cuda_architectures(void);
-static const char *architectures(void) { return vb_cuda_architectures(); }
-#else
-static const char *architectures(void) { return "none"; }
-#endif
 */
 import "C"
 
@@ -36,8 +29,12 @@ import (
 // Backend returns the CPU with C kernels.
 func Backend() kernel.Backend { return backend{C.VB_CPU, "c", "cpu"} }
 
-// CUDA returns the GPUs of builds with the tag cuda; in others its devices are kernel.ErrNotCompiled.
+// CUDA returns the GPUs. Its kernels are linked in by the tag cuda, else found at run time in libvibrant_cuda.so; where there
+// are none, its devices are kernel.ErrNotCompiled, which says where they were looked for.
 func CUDA() kernel.Backend { return backend{C.VB_CUDA, "cuda", "cuda"} }
+
+// CUDALibrary says where the CUDA kernels of this process are, or why there are none.
+func CUDALibrary() string { return C.GoString(C.vb_cuda_library()) }
 
 type backend struct {
 	kind     C.vb_device_kind
@@ -98,12 +95,12 @@ func check(op string, s C.vb_status, d *C.vb_device) error {
 	case C.VB_UNSUPPORTED:
 		cause = kernel.ErrUnsupported
 	case C.VB_NOT_COMPILED:
-		cause = kernel.ErrNotCompiled
+		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNotCompiled, CUDALibrary())
 	case C.VB_NO_DEVICE:
 		cause = kernel.ErrNoDevice
 	case C.VB_NO_KERNEL_IMAGE:
 		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
-			strings.ReplaceAll(C.GoString(C.architectures()), "_", ", "))
+			strings.ReplaceAll(C.GoString(C.vb_cuda_architectures_in_use()), "_", ", "))
 	case C.VB_OUT_OF_MEMORY:
 		cause = kernel.ErrOutOfMemory
 	case C.VB_DEVICE_LOST:

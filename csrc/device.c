@@ -1,18 +1,15 @@
 /* device.c: devices, memory, streams, events and graphs: arguments are checked, then the device's backend is called. */
 #include <stddef.h>
 
-#include "kernels.h"
+#include "library.h"
 
 static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     switch (kind) {
     case VB_CPU: *backend = &vb_cpu_backend; return VB_OK;
     case VB_CUDA:
-#ifdef VB_WITH_CUDA
-        *backend = &vb_cuda_backend;
+        if (!vb_cuda_library_in_use()) return VB_NOT_COMPILED;
+        *backend = vb_cuda_library_in_use()->cuda;
         return VB_OK;
-#else
-        return VB_NOT_COMPILED;
-#endif
     }
     return VB_INVALID_ARGUMENT;
 }
@@ -21,6 +18,11 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     do { \
         if (!(condition)) return VB_INVALID_ARGUMENT; \
     } while (0)
+
+const char *vb_cuda_architectures_in_use(void) {
+    const vb_library *library = vb_cuda_library_in_use();
+    return library ? library->architectures() : "none";
+}
 
 vb_status vb_device_count(int *count, vb_device_kind kind) {
     REQUIRE(count);

@@ -4,19 +4,14 @@
 #include "quant.h"
 #include "vibrant.h"
 
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
-const char *vb_version(void) {
-    return TEXT(VB_VERSION_MAJOR) "." TEXT(VB_VERSION_MINOR) "." TEXT(VB_VERSION_PATCH);
-}
+const char *vb_version(void) { return VB_VERSION; }
 
 const char *vb_status_string(vb_status status) {
     switch (status) {
     case VB_OK: return "ok";
     case VB_INVALID_ARGUMENT: return "invalid argument";
     case VB_UNSUPPORTED: return "not supported by this device";
-    case VB_NOT_COMPILED: return "not compiled into this build of the library";
+    case VB_NOT_COMPILED: return "no kernels for this kind of device: neither linked in nor found";
     case VB_NO_DEVICE: return "no such device, or no driver";
     case VB_NO_KERNEL_IMAGE: return "no kernels for this GPU in this build of the library";
     case VB_OUT_OF_MEMORY: return "out of memory";

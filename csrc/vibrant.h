@@ -39,6 +39,9 @@ extern "C" {
 #define VB_VERSION_MAJOR 0
 #define VB_VERSION_MINOR 1
 #define VB_VERSION_PATCH 0
+#define VB_TEXT_(x) #x
+#define VB_TEXT(x) VB_TEXT_(x)
+#define VB_VERSION VB_TEXT(VB_VERSION_MAJOR) "." VB_TEXT(VB_VERSION_MINOR) "." VB_TEXT(VB_VERSION_PATCH)
 
 /* ---- status ---------------------------------------------------------------------------------------------------- */
 
@@ -46,7 +49,7 @@ typedef enum vb_status {
     VB_OK = 0,
     VB_INVALID_ARGUMENT = 1, /* the caller's mistake: null pointer, negative size, overflow, senseless type */
     VB_UNSUPPORTED = 2,      /* sensible, but this device has no kernel for it */
-    VB_NOT_COMPILED = 3,     /* this build of the library holds no code for that kind of device */
+    VB_NOT_COMPILED = 3,     /* no kernels for that kind of device: neither linked in nor found (vb_cuda_library) */
     VB_NO_DEVICE = 4,        /* no such device, or no driver */
     VB_NO_KERNEL_IMAGE = 5,  /* the library was not built for this GPU's compute capability */
     VB_OUT_OF_MEMORY = 6,    /* of the device, or of the host for host allocations */
@@ -121,6 +124,15 @@ typedef struct vb_device_info {
 
 /* Counts devices of a kind. VB_NOT_COMPILED or VB_NO_DEVICE (with *count = 0) say why there is none. */
 vb_status vb_device_count(int *count, vb_device_kind kind);
+
+/* Where the CUDA kernels of this process are: "linked into this program", the path of the libvibrant_cuda.so that was found, or
+ * each place that was looked at and why no library was taken there. It is looked for once, by the first call that asks for a GPU:
+ * the file that the environment variable VIBRANT_LIBRARY names, else beside the program, in its lib/, in ../lib/vibrant/ and
+ * ../lib/ from there, and where the loader looks. A library of another version or ABI is not taken. */
+const char *vb_cuda_library(void);
+
+/* The compute capabilities that these kernels are for, such as "80_90a_PTX"; "none" where there are no kernels. */
+const char *vb_cuda_architectures_in_use(void);
 
 /* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE. With the
  * environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels, within the shared

@@ -1,10 +1,11 @@
-//go:build cuda && cgo
+//go:build cgo
 
-// Package cuda binds the CUDA kernels of this folder into a program built with -tags cuda.
+// Package cuda brings the CUDA kernels of this folder into a program.
 //
-// Build the static library first: scripts/compile-cuda-kernels.sh (make build-cuda does both). It holds the kernels,
-// NVIDIA's runtime lies beside it, and package csrc links both, since it dispatches to them. The driver is looked for when
-// the first device is asked for: the program also runs on machines without a GPU.
+// A program built with cgo finds them at run time, in a libvibrant_cuda.so (csrc/library.c says where it is looked for). One
+// built with -tags cuda has them linked in: scripts/compile-cuda-kernels.sh makes the static library first (make build-cuda
+// does both), and package csrc links it. The driver is looked for when the first device is asked for: either program also
+// runs on machines without a GPU.
 package cuda
 
 import (

@@ -1,6 +1,6 @@
-//go:build !cuda || !cgo
+//go:build !cgo
 
-// Package cuda binds the CUDA kernels of this folder into a program built with -tags cuda. This build has none.
+// Package cuda brings the CUDA kernels of this folder into a program. A build without cgo has none.
 package cuda
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Backend returns a backend whose devices are not there: it says how to build them in.
+// Backend returns a backend whose devices are not there: it says how to get them.
 func Backend() kernel.Backend { return absent{} }
 
 type absent struct{}
 
-var errAbsent = fmt.Errorf("cuda: %w: build with make build-cuda (scripts/compile-cuda-kernels.sh, then go build -tags cuda)",
+var errAbsent = fmt.Errorf("cuda: %w: built without cgo: build with a C compiler (CGO_ENABLED=1) beside libvibrant_cuda.so, or with make build-cuda",
 	kernel.ErrNotCompiled)
 
 func (absent) Name() string                                    { return "cuda" }

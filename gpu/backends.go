@@ -24,6 +24,10 @@ func cpuBackend() kernel.Backend {
 // cudaBackend is the one behind the names "cuda" and "cuda:N".
 func cudaBackend() kernel.Backend { return cuda.Backend() }
 
+// CUDALibrary says where the CUDA kernels of this process are: "linked into this program", the path of the
+// libvibrant_cuda.so that was found, or why there are none.
+func CUDALibrary() string { return csrc.CUDALibrary() }
+
 // parseID splits "cuda:1" into its kind and index.
 func parseID(id string) (kind string, index int, err error) {
 	kind, number, numbered := strings.Cut(id, ":")

@@ -6,7 +6,7 @@
 # Exit status 1 if anything failed.
 set -u
 cd "$(dirname "$0")"
-export VIBRANT_TESTDATA="${VIBRANT_TESTDATA:-$PWD/data}" CI=true
+export VIBRANT_TESTDATA="${VIBRANT_TESTDATA:-$PWD/data}" VIBRANT_LIBRARY="${VIBRANT_LIBRARY:-$PWD/lib/libvibrant_cuda.so}" CI=true
 what=${1:-test}
 shift || true
 fail=0

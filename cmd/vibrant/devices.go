@@ -10,7 +10,7 @@ import (
 )
 
 func devicesCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, verbose bool
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices that this build can use on this machine",
@@ -31,12 +31,16 @@ func devicesCommand() *cobra.Command {
 			if err := t.Flush(); err != nil {
 				return err
 			}
+			if verbose {
+				fmt.Fprintf(cmd.ErrOrStderr(), "CUDA kernels: %s\n", vibrant.CUDALibrary())
+			}
 			if why := vibrant.NoGPU(); why != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "no GPU: %v\n", why)
 			}
 			return nil
 		},
 	}
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "say on stderr which library of CUDA kernels is in use, or why none is")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return c
 }

@@ -1,0 +1,134 @@
+/* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at the
+ * first question for a GPU. The file that VIBRANT_LIBRARY names is the only place then; without it the places are, in order: the
+ * program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), and wherever the
+ * loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI number, table and version. */
+#include "library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef VB_WITH_CUDA
+
+const char *vb_cuda_architectures(void);
+const vb_library vb_library_of_cuda;
+const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION, vb_cuda_architectures, &vb_cuda_backend};
+
+const vb_library *vb_cuda_library_in_use(void) { return &vb_library_of_cuda; }
+const char *vb_cuda_library(void) { return "linked into this program"; }
+
+#elif defined(__linux__)
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <limits.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define NAME "libvibrant_cuda.so"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const vb_library *found;
+static char report[4096]; /* the path of what was found, else each place with the reason */
+
+/* Appends "; path: reason" to the report; what does not fit is left out. */
+static void refuse(const char *path, const char *reason) {
+    const size_t used = strlen(report);
+    snprintf(report + used, sizeof report - used, "%s%s: %s", used > 0 ? "; " : "", path, reason);
+}
+
+/* Why the file is no library that the loader may map, else NULL. The loader itself dies of a file that was cut short. */
+static const char *damaged(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return "cannot be read";
+    Elf64_Ehdr header;
+    const char *reason = NULL;
+    if (fread(&header, sizeof header, 1, file) != 1 || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN) {
+        reason = "is no shared library of 64 bits";
+#if defined(__x86_64__)
+    } else if (header.e_machine != EM_X86_64) {
+        reason = "is for another processor, not x86-64";
+#elif defined(__aarch64__)
+    } else if (header.e_machine != EM_AARCH64) {
+        reason = "is for another processor, not aarch64";
+#endif
+    } else if (fseek(file, 0, SEEK_END) != 0 ||
+               (unsigned long)ftell(file) < header.e_shoff + (unsigned long)header.e_shentsize * header.e_shnum) {
+        reason = "is cut short";
+    }
+    fclose(file);
+    return reason;
+}
+
+/* Takes the library at a path, or what the loader finds by a bare name; says why not in the report. */
+static int take(const char *path) {
+    if (strchr(path, '/')) {
+        if (access(path, F_OK) != 0) return 0;
+        const char *reason = damaged(path);
+        if (reason) return refuse(path, reason), 0;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *error = dlerror();
+        if (strchr(path, '/')) refuse(path, error ? error : "the loader refuses it");
+        return 0;
+    }
+    const vb_library *library = dlsym(handle, "vb_library_of_cuda");
+    char reason[160] = "";
+    if (!library || library->size < (int64_t)sizeof *library)
+        snprintf(reason, sizeof reason, "holds no CUDA kernels of Vibrant");
+    else if (strcmp(library->version, vb_version()) != 0)
+        snprintf(reason, sizeof reason, "is of version %.40s, this program of %s", library->version, vb_version());
+    else if (library->abi != VB_ABI || library->table_bytes != (int64_t)sizeof(vb_backend))
+        snprintf(reason, sizeof reason, "has another ABI than this program: build both from one source");
+    if (reason[0]) {
+        refuse(path, reason);
+        dlclose(handle);
+        return 0;
+    }
+    Dl_info info;
+    snprintf(report, sizeof report, "%s", dladdr(library, &info) && info.dli_fname ? info.dli_fname : path);
+    found = library;
+    return 1;
+}
+
+static void find(void) {
+    const char *named = getenv("VIBRANT_LIBRARY");
+    if (named && named[0]) {
+        if (access(named, F_OK) != 0) refuse(named, "no such file (VIBRANT_LIBRARY names it)");
+        else take(named);
+        return;
+    }
+    static const char *const folders[] = {"", "/lib", "/../lib/vibrant", "/../lib"};
+    char program[PATH_MAX], path[PATH_MAX + sizeof "/../lib/vibrant/" NAME];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = 0;
+    for (size_t i = 0; slash && i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s%s/" NAME, program, folders[i]);
+        if (take(path)) return;
+    }
+    if (take(NAME)) return;
+    if (!report[0])
+        snprintf(report, sizeof report,
+                 "no " NAME " beside the program, in lib or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)");
+}
+
+const vb_library *vb_cuda_library_in_use(void) {
+    pthread_once(&once, find);
+    return found;
+}
+
+const char *vb_cuda_library(void) {
+    pthread_once(&once, find);
+    return report;
+}
+
+#else
+
+const vb_library *vb_cuda_library_in_use(void) { return NULL; }
+const char *vb_cuda_library(void) { return "this system has no CUDA kernels"; }
+
+#endif

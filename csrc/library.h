@@ -1,0 +1,22 @@
+/* library.h: what libvibrant_cuda.so tells a program that finds it at run time. Not installed. */
+#ifndef VB_LIBRARY_H
+#define VB_LIBRARY_H
+
+#include "kernels.h"
+
+/* Raise it whenever a struct of vibrant.h or kernels.h changes its meaning and not its size. */
+#define VB_ABI 1
+
+typedef struct vb_library {
+    int64_t size;                        /* of this struct: a longer one is a newer one */
+    int64_t abi;                         /* VB_ABI */
+    int64_t table_bytes;                 /* sizeof(vb_backend): differs where an operation is missing */
+    const char *version;                 /* vb_version() */
+    const char *(*architectures)(void);  /* "80_90a_PTX" */
+    const vb_backend *cuda;
+} vb_library;
+
+/* The library of CUDA kernels that this program uses, NULL where there is none: linked in, or found by the first call. */
+const vb_library *vb_cuda_library_in_use(void);
+
+#endif
