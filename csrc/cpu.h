@@ -144,6 +144,17 @@ VB_INLINE float vb_expf(float x) {
     return p * vb_bits_float((uint32_t)(k1 + 127) << 23) * vb_bits_float((uint32_t)(k2 + 127) << 23);
 }
 
+/* tanh(x) to a few units in the last place, also near 0, where Cephes' polynomial takes over from the exponential. */
+VB_INLINE float vb_tanhf(float x) {
+    float z = x * x, p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    float near = p * z * x + x, far = 1.0f - 2.0f / (vb_expf(2.0f * (x < 0 ? -x : x)) + 1.0f);
+    return x > -0.625f && x < 0.625f ? near : x < 0 ? -far : far;
+}
+
 /* n elements of F32, F16 or BF16 from and to float. */
 void vb_cpu_load(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);
 void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd simd);

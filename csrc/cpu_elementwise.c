@@ -70,7 +70,10 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------------- */
 
-typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU } element_op;
+typedef enum element_op {
+    ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SIGMOID, SOFT_CAP,
+    SWIGLU, GELU_GLU, GELU_TANH_GLU, RELU_SQUARED_GLU, CLAMPED_SILU_GLU /* in the order of vb_activation */
+} element_op;
 
 VB_INLINE float silu(float x) { return x / (1.0f + vb_expf(-x)); }
 
@@ -95,7 +98,12 @@ VB_INLINE float gelu(float x) {
 /* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u. */
 VB_INLINE float gelu_tanh(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
 
-VB_INLINE void elements_body(element_op op, float *out, const float *a, const float *b, float scalar, int64_t n) {
+VB_INLINE float clamped_silu_glu(float gate, float up, float alpha, float limit) {
+    float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low; /* NaN stays */
+    return (u + 1.0f) * g / (1.0f + vb_expf(-alpha * g));
+}
+
+VB_INLINE void elements_body(element_op op, float *out, const float *a, const float *b, float scalar, float limit, int64_t n) {
     switch (op) {
     case ADD:
         for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
@@ -118,17 +126,35 @@ VB_INLINE void elements_body(element_op op, float *out, const float *a, const fl
     case SWIGLU:
         for (int64_t i = 0; i < n; i++) out[i] = silu(a[i]) * b[i];
         break;
+    case GELU_GLU:
+        for (int64_t i = 0; i < n; i++) out[i] = gelu(a[i]) * b[i];
+        break;
+    case GELU_TANH_GLU:
+        for (int64_t i = 0; i < n; i++) out[i] = gelu_tanh(a[i]) * b[i];
+        break;
+    case RELU_SQUARED_GLU:
+        for (int64_t i = 0; i < n; i++) out[i] = (a[i] < 0 ? 0 : a[i] * a[i]) * b[i];
+        break;
+    case CLAMPED_SILU_GLU:
+        for (int64_t i = 0; i < n; i++) out[i] = clamped_silu_glu(a[i], b[i], scalar, limit);
+        break;
+    case SIGMOID:
+        for (int64_t i = 0; i < n; i++) out[i] = 1.0f / (1.0f + vb_expf(-a[i]));
+        break;
+    case SOFT_CAP:
+        for (int64_t i = 0; i < n; i++) out[i] = scalar * vb_tanhf(a[i] / scalar);
+        break;
     }
 }
 
-VB_TWINS(elements, (element_op op, float *out, const float *a, const float *b, float scalar, int64_t n),
-         (op, out, a, b, scalar, n));
+VB_TWINS(elements, (element_op op, float *out, const float *a, const float *b, float scalar, float limit, int64_t n),
+         (op, out, a, b, scalar, limit, n));
 
 typedef struct element_job {
     element_op op;
     void *out;
     const void *a, *b;
-    float scalar;
+    float scalar, limit;
     vb_dtype type;
     vb_simd simd;
 } element_job;
@@ -139,7 +165,7 @@ static void element_range(void *context, int worker, int64_t begin, int64_t end)
     if (j->type == VB_F32) {
         const float *b = j->b;
         elements[j->simd](j->op, (float *)j->out + begin, (const float *)j->a + begin, b ? b + begin : NULL, j->scalar,
-                          end - begin);
+                          j->limit, end - begin);
         return;
     }
     enum { PIECE = 512 };
@@ -148,7 +174,7 @@ static void element_range(void *context, int worker, int64_t begin, int64_t end)
         int64_t n = vb_min(PIECE, end - begin);
         vb_cpu_load(a, vb_at(j->a, j->type, begin), j->type, n, j->simd);
         if (j->b) vb_cpu_load(b, vb_at(j->b, j->type, begin), j->type, n, j->simd);
-        elements[j->simd](j->op, a, a, b, j->scalar, n);
+        elements[j->simd](j->op, a, a, b, j->scalar, j->limit, n);
         vb_cpu_store((void *)vb_at(j->out, j->type, begin), a, j->type, n, j->simd);
     }
 }
@@ -185,6 +211,20 @@ vb_status vb_cpu_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, v
 
 vb_status vb_cpu_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {
     return run((element_job){.op = SWIGLU, .out = out, .a = gate, .b = up, .type = type}, n, stream);
+}
+
+vb_status vb_cpu_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
+                     int64_t n, vb_stream *stream) {
+    const element_op op = (element_op)(SWIGLU + (int)activation);
+    return run((element_job){.op = op, .out = out, .a = gate, .b = up, .scalar = alpha, .limit = limit, .type = type}, n, stream);
+}
+
+vb_status vb_cpu_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    return run((element_job){.op = SIGMOID, .out = out, .a = a, .type = type}, n, stream);
+}
+
+vb_status vb_cpu_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream) {
+    return run((element_job){.op = SOFT_CAP, .out = out, .a = a, .scalar = cap, .type = type}, n, stream);
 }
 
 vb_status vb_cpu_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {

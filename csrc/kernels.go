@@ -52,6 +52,18 @@ func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	return s.check("swiglu", C.vb_swiglu(out, gate, up, C.vb_dtype(t), C.int64_t(n), s.p))
 }
 
+func (s *stream) GLU(out, gate, up kernel.Ptr, act kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	return s.check("glu", C.vb_glu(out, gate, up, C.vb_activation(act), C.float(alpha), C.float(limit), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("sigmoid", C.vb_sigmoid(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, limit float32, t kernel.DType, n int) error {
+	return s.check("soft_cap", C.vb_soft_cap(out, a, C.float(limit), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
 func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
 	return s.check("copy", C.vb_copy(out, in, C.vb_dtype(t), C.int64_t(n), s.p))
 }
@@ -78,6 +90,15 @@ func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, row
 
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
 	return s.check("add_rms_norm", C.vb_add_rms_norm(sum, out, a, b, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
+	return s.check("mul_rows", C.vb_mul_rows(out, a, f32(factors), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
+	return s.check("copy_columns", C.vb_copy_columns(out, C.int64_t(outCols), C.int64_t(outFirst), in, C.int64_t(inCols), C.int64_t(inFirst),
+		C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
 }
 
 func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {

@@ -79,6 +79,24 @@ vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, 
     return RUN(swiglu, out, gate, up, type, n, stream);
 }
 
+vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
+                 int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && gate && up);
+    REQUIRE(activation >= VB_SILU && activation <= VB_CLAMPED_SILU && (activation != VB_CLAMPED_SILU || limit >= 0));
+    return RUN(glu, out, gate, up, activation, alpha, limit, type, n, stream);
+}
+
+vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    return RUN(sigmoid, out, a, type, n, stream);
+}
+
+vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream) {
+    CHECK_ELEMENTWISE(out && a);
+    REQUIRE(cap > 0);
+    return RUN(soft_cap, out, a, cap, type, n, stream);
+}
+
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
     int64_t count, block = vb_dtype_block_size(type);
     REQUIRE(ELEMENTS(&count, n));
@@ -147,6 +165,21 @@ vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, co
                           int64_t rows, int64_t cols, float eps, vb_stream *stream) {
     CHECK_ROWS(sum && out && a && b);
     return RUN(add_rms_norm, sum, out, a, b, weight, type, rows, cols, eps, stream);
+}
+
+vb_status vb_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+    CHECK_ROWS(out && a && s);
+    return RUN(mul_rows, out, a, s, type, rows, cols, stream);
+}
+
+vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
+                          vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+    int64_t count;
+    REQUIRE(cols >= 0 && out_first >= 0 && in_first >= 0 && cols <= out_cols - out_first && cols <= in_cols - in_first);
+    REQUIRE(ELEMENTS(&count, rows, out_cols) && ELEMENTS(&count, rows, in_cols));
+    if (rows == 0 || cols == 0) return VB_OK;
+    REQUIRE((is_float(type) || type == VB_I32) && out && in && stream);
+    return RUN(copy_columns, out, out_cols, out_first, in, in_cols, in_first, type, rows, cols, stream);
 }
 
 vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {

@@ -206,6 +206,21 @@ vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream 
 vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer") */
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream);
+/* The gates of gated linear units (Shazeer 2020), as vb_glu applies them to g = gate[i], u = up[i]. */
+typedef enum vb_activation {
+    VB_SILU = 0,         /* g / (1 + exp(-g)) * u: what vb_swiglu computes */
+    VB_GELU = 1,         /* vb_gelu's g * u */
+    VB_GELU_TANH = 2,    /* vb_gelu_tanh's g * u (Gemma) */
+    VB_RELU_SQUARED = 3, /* max(g, 0)^2 * u (So et al. 2021, "Primer"; BitNet b1.58) */
+    VB_CLAMPED_SILU = 4  /* g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u clamped to -limit..limit (gpt-oss) */
+} vb_activation;
+/* out[i] = activation(gate[i], up[i]). alpha and limit are read with VB_CLAMPED_SILU alone. */
+vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
+                 int64_t n, vb_stream *stream);
+/* out[i] = 1 / (1 + exp(-a[i])) */
+vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
+/* out[i] = cap * tanh(a[i] / cap), cap > 0: scores and logits held below a bound (Gemma Team 2024, "Gemma 2"). */
+vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. */
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i] in another type: any type to F32; F32, F16 and BF16 among each other (round to nearest even).
@@ -234,6 +249,12 @@ vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, 
 /* sum = a + b, out = rms_norm(sum): the residual connection and the norm that follows it. sum may be a or b. */
 vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                           int64_t rows, int64_t cols, float eps, vb_stream *stream);
+/* out[r][c] = a[r][c] * s[r]; s F32 [rows]. */
+vb_status vb_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
+/* out[r][out_first + c] = in[r][in_first + c] for c < cols, where out has rows of out_cols and in of in_cols elements: joins and
+ * splits rows. Types F32, F16, BF16, I32; not in place. */
+vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
+                          vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
 /* out[r] = index of the greatest of in[r][0..cols); the lowest index among equals; NaN counts as the greatest.
  * in is F32, cols > 0. */
 vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream);

@@ -101,6 +101,67 @@ func SwiGLU(gate, up *Tensor) *Tensor { return binary("swiglu", kernel.Stream.Sw
 // SwiGLUInto writes SwiGLU(gate, up) to dst, which may be either.
 func SwiGLUInto(dst, gate, up *Tensor) { binaryInto("swiglu", kernel.Stream.SwiGLU, dst, gate, up) }
 
+// Activation is the gate of a GLU.
+type Activation struct {
+	kind         kernel.Activation
+	alpha, limit float32
+}
+
+// The activations g of a GLU: SiLU, GELU (erf), GELU's tanh form (Gemma), and max(g, 0)^2 (So et al. 2021, "Primer").
+var (
+	ActivationSiLU        = Activation{kind: kernel.ActivationSiLU}
+	ActivationGELU        = Activation{kind: kernel.ActivationGELU}
+	ActivationGELUTanh    = Activation{kind: kernel.ActivationGELUTanh}
+	ActivationReLUSquared = Activation{kind: kernel.ActivationReLUSquared}
+)
+
+// ActivationClampedSiLU is that of gpt-oss (alpha 1.702, limit 7): with g at most limit, and up clamped to -limit..limit,
+// g / (1 + exp(-alpha g)) * (up + 1).
+func ActivationClampedSiLU(alpha, limit float32) Activation {
+	return Activation{kernel.ActivationClampedSiLU, alpha, limit}
+}
+
+// GLU returns act(gate) * up, the gated linear units of Shazeer 2020; GLU with ActivationSiLU is SwiGLU.
+func GLU(gate, up *Tensor, act Activation) *Tensor {
+	elementwise("glu", gate, up)
+	out := like("glu", gate)
+	GLUInto(out, gate, up, act)
+	return out
+}
+
+// GLUInto writes GLU(gate, up, act) to dst, which may be either.
+func GLUInto(dst, gate, up *Tensor, act Activation) {
+	elementwise("glu", dst, gate, up)
+	exec("glu", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
+		return s.GLU(p[0], p[1], p[2], act.kind, act.alpha, act.limit, dst.dtype, dst.n)
+	}, dst, gate, up)
+}
+
+// Sigmoid returns 1 / (1 + exp(-a)).
+func Sigmoid(a *Tensor) *Tensor { return unary("sigmoid", kernel.Stream.Sigmoid, a) }
+
+// SigmoidInto writes Sigmoid(a) to dst, which may be a.
+func SigmoidInto(dst, a *Tensor) { unaryInto("sigmoid", kernel.Stream.Sigmoid, dst, a) }
+
+// SoftCap returns limit * tanh(a / limit), limit > 0: logits held below a bound, as in Gemma 2.
+func SoftCap(a *Tensor, limit float32) *Tensor {
+	elementwise("soft cap", a)
+	out := like("soft cap", a)
+	SoftCapInto(out, a, limit)
+	return out
+}
+
+// SoftCapInto writes SoftCap(a, limit) to dst, which may be a.
+func SoftCapInto(dst, a *Tensor, limit float32) {
+	elementwise("soft cap", dst, a)
+	if !(limit > 0) {
+		misuse("soft cap", "limit %v: want a positive one", limit)
+	}
+	exec("soft cap", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
+		return s.SoftCap(p[0], p[1], limit, dst.dtype, dst.n)
+	}, dst, a)
+}
+
 // Convert returns a in another type: any type to F32; F32, F16 and BF16 among each other, rounded to nearest even.
 func Convert(a *Tensor, dtype DType) *Tensor {
 	checkConvert(dtype, a)

@@ -118,6 +118,24 @@ func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	return o.launch(func() error { return s.kernels.SwiGLU(out, gate, up, t, n) })
 }
 
+func (s *stream) GLU(out, gate, up kernel.Ptr, act kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	o := s.op("GLU")
+	out, gate, up = o.at(out, size(t, n)), o.at(gate, size(t, n)), o.at(up, size(t, n))
+	return o.launch(func() error { return s.kernels.GLU(out, gate, up, act, alpha, limit, t, n) })
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Sigmoid")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.Sigmoid(out, a, t, n) })
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, limit float32, t kernel.DType, n int) error {
+	o := s.op("SoftCap")
+	out, a = o.at(out, size(t, n)), o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.SoftCap(out, a, limit, t, n) })
+}
+
 func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
 	o := s.op("Copy")
 	out, in = o.at(out, size(t, n)), o.at(in, size(t, n))
@@ -162,6 +180,18 @@ func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, r
 	sum, out, a, b = o.at(sum, n), o.at(out, n), o.at(a, n), o.at(b, n)
 	weight = o.optional(weight, size(f32, cols))
 	return o.launch(func() error { return s.kernels.AddRMSNorm(sum, out, a, b, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
+	o, n := s.op("MulRows"), size(t, rows, cols)
+	out, a, factors = o.at(out, n), o.at(a, n), o.at(factors, size(f32, rows))
+	return o.launch(func() error { return s.kernels.MulRows(out, a, factors, t, rows, cols) })
+}
+
+func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
+	o := s.op("CopyColumns")
+	out, in = o.at(out, size(t, rows, outCols)), o.at(in, size(t, rows, inCols))
+	return o.launch(func() error { return s.kernels.CopyColumns(out, outCols, outFirst, in, inCols, inFirst, t, rows, cols) })
 }
 
 func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {

@@ -125,6 +125,18 @@ const (
 	PrecisionTF32                     // operands may be rounded to 11 significant bits
 )
 
+// Activation is the gate of a gated linear unit: see vb_activation.
+type Activation int
+
+// The activations, in the order of vibrant.h.
+const (
+	ActivationSiLU Activation = iota
+	ActivationGELU
+	ActivationGELUTanh
+	ActivationReLUSquared
+	ActivationClampedSiLU
+)
+
 // MatMulArgs are the arguments of MatMul: see vb_matmul_args.
 type MatMulArgs struct {
 	C, A, B                                  Ptr
@@ -205,6 +217,9 @@ type Kernels interface {
 	GELU(out, a Ptr, t DType, n int) error
 	GELUTanh(out, a Ptr, t DType, n int) error
 	SwiGLU(out, gate, up Ptr, t DType, n int) error
+	GLU(out, gate, up Ptr, act Activation, alpha, limit float32, t DType, n int) error
+	Sigmoid(out, a Ptr, t DType, n int) error
+	SoftCap(out, a Ptr, limit float32, t DType, n int) error
 	Copy(out, in Ptr, t DType, n int) error
 	Convert(out Ptr, outType DType, in Ptr, inType DType, n int) error
 	IncrementI32(x Ptr, n int) error
@@ -213,6 +228,8 @@ type Kernels interface {
 	RMSNorm(out, in, weight Ptr, t DType, rows, cols int, eps float32) error
 	LayerNorm(out, in, weight, bias Ptr, t DType, rows, cols int, eps float32) error
 	AddRMSNorm(sum, out, a, b, weight Ptr, t DType, rows, cols int, eps float32) error
+	MulRows(out, a, s Ptr, t DType, rows, cols int) error
+	CopyColumns(out Ptr, outCols, outFirst int, in Ptr, inCols, inFirst int, t DType, rows, cols int) error
 	Argmax(out, in Ptr, rows, cols int) error
 	TopK(values, ids, in Ptr, rows, cols, k int) error
 

@@ -87,20 +87,27 @@ func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
 	})
 }
 
+// gelu is accurate relative to its result, also where that is tiny.
+func gelu(x float32) float64 { return float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2) }
+
+// geluTanh uses (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)).
+func geluTanh(v float32) float64 {
+	x := float64(v)
+	return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+}
+
 func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
 	return s.unary("gelu", out, a, t, n, func(out, a []float32) {
 		for i, x := range a {
-			out[i] = float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2))
+			out[i] = float32(gelu(x))
 		}
 	})
 }
 
 func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
-	scale := 2 * math.Sqrt(2/math.Pi) // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))
 	return s.unary("gelu_tanh", out, a, t, n, func(out, a []float32) {
-		for i, v := range a {
-			x := float64(v)
-			out[i] = float32(x / (1 + math.Exp(-scale*(x+0.044715*x*x*x))))
+		for i, x := range a {
+			out[i] = float32(geluTanh(x))
 		}
 	})
 }
@@ -109,6 +116,60 @@ func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
 	return s.binary("swiglu", out, gate, up, t, n, func(out, gate, up []float32) {
 		for i := range out {
 			out[i] = float32(silu(gate[i]) * float64(up[i]))
+		}
+	})
+}
+
+// gate returns the function of vb_activation.
+func gate(op string, act kernel.Activation, alpha, limit float32) (func(g, u float32) float64, error) {
+	switch act {
+	case kernel.ActivationSiLU:
+		return func(g, u float32) float64 { return silu(g) * float64(u) }, nil
+	case kernel.ActivationGELU:
+		return func(g, u float32) float64 { return gelu(g) * float64(u) }, nil
+	case kernel.ActivationGELUTanh:
+		return func(g, u float32) float64 { return geluTanh(g) * float64(u) }, nil
+	case kernel.ActivationReLUSquared:
+		return func(g, u float32) float64 { g = max(g, 0); return float64(g) * float64(g) * float64(u) }, nil
+	case kernel.ActivationClampedSiLU:
+		if !(limit >= 0) {
+			return nil, fmt.Errorf("%s: limit %v: %w", op, limit, kernel.ErrInvalid)
+		}
+		return func(g, u float32) float64 {
+			x, y := float64(min(g, limit)), float64(max(-limit, min(u, limit)))
+			return (y + 1) * x / (1 + math.Exp(-float64(alpha)*x))
+		}, nil
+	}
+	return nil, fmt.Errorf("%s: activation %d: %w", op, act, kernel.ErrInvalid)
+}
+
+func (s *stream) GLU(out, gates, ups kernel.Ptr, act kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	f, err := gate("glu", act, alpha, limit)
+	if err != nil {
+		return err
+	}
+	return s.binary("glu", out, gates, ups, t, n, func(out, g, u []float32) {
+		for i := range out {
+			out[i] = float32(f(g[i], u[i]))
+		}
+	})
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.unary("sigmoid", out, a, t, n, func(out, a []float32) {
+		for i, x := range a {
+			out[i] = float32(1 / (1 + math.Exp(-float64(x))))
+		}
+	})
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, limit float32, t kernel.DType, n int) error {
+	if !(limit > 0) {
+		return fmt.Errorf("soft_cap: cap %v: %w", limit, kernel.ErrInvalid)
+	}
+	return s.unary("soft_cap", out, a, t, n, func(out, a []float32) {
+		for i, x := range a {
+			out[i] = float32(float64(limit) * math.Tanh(float64(x)/float64(limit)))
 		}
 	})
 }

@@ -67,10 +67,33 @@ func elementwiseOps() []*Op {
 			}, 8e-6, "as GELU"),
 		mapOp("SwiGLU", 2, func(out, in []*tensor.Tensor) { tensor.SwiGLUInto(out[0], in[0], in[1]) },
 			func(x []float64) float64 { return silu(x[0]) * x[1] }, exp, "exp in float32"),
+		gluOp("GLU_SiLU", tensor.ActivationSiLU, func(g, u float64) float64 { return silu(g) * u }, exp, "exp in float32"),
+		gluOp("GLU_GELU", tensor.ActivationGELU, func(g, u float64) float64 { return g / 2 * math.Erfc(-g/math.Sqrt2) * u }, 8e-6, "as GELU"),
+		gluOp("GLU_GELUTanh", tensor.ActivationGELUTanh, func(g, u float64) float64 {
+			return g / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g))) * u
+		}, 8e-6, "as GELU"),
+		gluOp("GLU_ReLUSquared", tensor.ActivationReLUSquared, func(g, u float64) float64 { return math.Pow(max(g, 0), 2) * u },
+			2e-7, "two roundings"),
+		// A limit of 0.9 cuts a third of normally distributed values.
+		gluOp("GLU_ClampedSiLU", tensor.ActivationClampedSiLU(1.702, 0.9), func(g, u float64) float64 {
+			limit := float64(float32(0.9))
+			x, y := min(g, limit), max(-limit, min(u, limit))
+			return x / (1 + math.Exp(-float64(float32(1.702))*x)) * (y + 1)
+		}, 2e-6, "as SiLU; up + 1 cancels where up is near -limit"),
+		mapOp("Sigmoid", 1, func(out, in []*tensor.Tensor) { tensor.SigmoidInto(out[0], in[0]) },
+			func(x []float64) float64 { return 1 / (1 + math.Exp(-x[0])) }, exp, "exp in float32"),
+		mapOp("SoftCap", 1, func(out, in []*tensor.Tensor) { tensor.SoftCapInto(out[0], in[0], 2.5) },
+			func(x []float64) float64 { return 2.5 * math.Tanh(x[0]/2.5) }, exp, "an exponential, or a polynomial near 0, in float32"),
 		mapOp("Copy", 1, func(out, in []*tensor.Tensor) { tensor.CopyInto(out[0], in[0]) },
 			func(x []float64) float64 { return x[0] }, 0, "bits are copied; the tolerance is that of its family"),
 		convertOp(), incrementOp(),
 	}
+}
+
+// gluOp is a row for GLU with one activation.
+func gluOp(name string, act tensor.Activation, f func(g, u float64) float64, rel float64, why string) *Op {
+	return mapOp(name, 2, func(out, in []*tensor.Tensor) { tensor.GLUInto(out[0], in[0], in[1], act) },
+		func(x []float64) float64 { return f(x[0], x[1]) }, rel, why)
 }
 
 // convertOp converts every type to F32, and the float types to each other (Flags names the target).

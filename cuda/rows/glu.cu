@@ -1,0 +1,40 @@
+// glu.cu: out[i] = activation(gate[i], up[i]), the gated linear units of vb_activation (map.cuh has the kernel and its bounds).
+
+#include "rows/map.cuh"
+
+namespace vb {
+namespace {
+
+// f(gate) * up for an activation f of one value.
+template <class F>
+struct GluOp {
+    VB_DEVICE float operator()(float gate, float up) const { return F()(gate, 0.0f) * up; }
+};
+struct ReluSquaredGluOp {
+    VB_DEVICE float operator()(float gate, float up) const { return (gate < 0.0f ? 0.0f : gate * gate) * up; }
+};
+// Comparisons that NaN fails keep it, where fminf would drop it.
+struct ClampedSiluGluOp {
+    float alpha, limit;
+    VB_DEVICE float operator()(float gate, float up) const {
+        const float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low;
+        return (u + 1.0f) * __fdividef(g, 1.0f + expf(-alpha * g));
+    }
+};
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" vb_status vb_cuda_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit,
+                                 vb_dtype type, int64_t n, vb_stream *stream) {
+    switch (activation) {
+    case VB_SILU: return map<2>(out, gate, up, type, n, SwigluOp(), stream);
+    case VB_GELU: return map<2>(out, gate, up, type, n, GluOp<GeluOp>(), stream);
+    case VB_GELU_TANH: return map<2>(out, gate, up, type, n, GluOp<GeluTanhOp>(), stream);
+    case VB_RELU_SQUARED: return map<2>(out, gate, up, type, n, ReluSquaredGluOp(), stream);
+    case VB_CLAMPED_SILU: return map<2>(out, gate, up, type, n, ClampedSiluGluOp{alpha, limit}, stream);
+    }
+    return VB_UNSUPPORTED;
+}
