@@ -309,10 +309,12 @@ VB_WGMMA_A_TYPE(bf16, "bf16")
 
 // Describes a row-major tensor of 16-bit elements, `sizes` from the innermost dimension on, `strides` elements (multiples of
 // 8) from one index of each further dimension to the next. Boxes of [box][64] of the inner two dimensions are copied with the
-// 128-byte swizzle. The driver's function is found through the runtime: there is no library of the driver to link with.
+// 128-byte swizzle. The driver's function is found through the runtime: there is no library of the driver to link with. It needs a
+// current context, which a thread that has launched nothing yet lacks.
 template <int RANK>
 inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, const int64_t (&sizes)[RANK],
                             const int64_t (&strides)[RANK - 1], int box, vb_stream *stream) {
+    VB_TRY(make_current(stream->device));
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *function = nullptr;
         cudaDriverEntryPointQueryResult found;

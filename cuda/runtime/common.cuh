@@ -256,6 +256,10 @@ struct Graph : vb_graph {
 // The status for what CUDA said; also remembers the number for vb_device_driver_error.
 vb_status status_of(cudaError_t error, vb_device *device);
 
+// Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs it. Launchers
+// reach CUDA through launch_kernel, workspace and sm90::tensor_map alone, which call it.
+vb_status make_current(vb_device *device);
+
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
 inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device)->gpu; }

@@ -1,6 +1,6 @@
 // runtime.cu: devices, memory, streams, events and graphs of the CUDA backend, and its table for csrc/ops.c.
 //
-// CUDA's current device belongs to a thread and goroutines change threads, so each function sets it anew (30 ns). The
+// CUDA's current device belongs to a thread and goroutines change threads, so each call sets it anew (30 ns): make_current. The
 // runtime is linked statically and finds the driver by itself: a machine without one gives VB_NO_DEVICE, no link error.
 
 #include "runtime/common.cuh"
@@ -8,7 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #ifndef VB_CUDA_ARCHS
 #define VB_CUDA_ARCHS unknown
@@ -58,7 +61,7 @@ vb_status status_of(cudaError_t error, vb_device *device) {
     }
 }
 
-static vb_status use(vb_device *device) { return status_of(cudaSetDevice(device_of(device)->index), device); }
+vb_status make_current(vb_device *device) { return status_of(cudaSetDevice(device_of(device)->index), device); }
 
 static void release(vb_device *device) {
     if (--device_of(device)->references == 0) delete device_of(device);
@@ -85,13 +88,24 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
+// Lets a kernel have that much dynamic shared memory. The most that was ever asked for stays allowed: threads that launch one kernel
+// with different sizes would otherwise undo each other's.
+static vb_status allow_shared(const void *kernel, int64_t bytes, vb_device *device) {
+    static std::mutex mutex;
+    static std::map<std::pair<const void *, int>, int64_t> allowed; // by kernel and index of the device
+    const std::lock_guard<std::mutex> lock(mutex);
+    int64_t &most = allowed[{kernel, device_of(device)->index}];
+    if (bytes <= most) return VB_OK;
+    VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), device));
+    most = bytes;
+    return VB_OK;
+}
+
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
                         int flags, void **parameters) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have 16 KiB at most.
-    if (shared_bytes > 32 << 10)
-        VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes),
-                       stream->device));
+    if (shared_bytes > 32 << 10) VB_TRY(allow_shared(kernel, shared_bytes, stream->device));
     cudaStream_t handle = stream_of(stream)->handle;
 #if CUDART_VERSION >= 12030
     if (capability(stream) >= 90 && (cluster > 1 || flags != LAUNCH_PLAIN)) {
@@ -131,7 +145,7 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
     Stream *s = stream_of(stream);
     *memory = nullptr;
     if (bytes > s->scratch_bytes) {
-        VB_TRY(use(stream->device));
+        VB_TRY(make_current(stream->device));
         const int64_t size = larger(bytes, 2 * s->scratch_bytes);
         void *grown;
         VB_TRY(VB_CUDA(cudaMalloc(&grown, (size_t)size), stream->device));
@@ -229,7 +243,7 @@ vb_status vb_cuda_device_get_info(vb_device_info *info, const vb_device *device)
 
 vb_status vb_cuda_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
     size_t free_size = 0, total_size = 0;
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     VB_TRY(VB_CUDA(cudaMemGetInfo(&free_size, &total_size), device));
     *free_bytes = (int64_t)free_size;
     *total_bytes = (int64_t)total_size;
@@ -240,31 +254,31 @@ int vb_cuda_device_driver_error(const vb_device *device) { return static_cast<co
 
 vb_status vb_cuda_alloc(void **memory, int64_t bytes, vb_device *device) {
     *memory = nullptr;
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     return VB_CUDA(cudaMalloc(memory, (size_t)bytes), device);
 }
 
 // cudaFree waits for all work of the device, as the contract asks.
 vb_status vb_cuda_free(void *memory, vb_device *device) {
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     return VB_CUDA(cudaFree(memory), device);
 }
 
 vb_status vb_cuda_alloc_host(void **memory, int64_t bytes, vb_device *device) {
     *memory = nullptr;
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     const vb_status status = VB_CUDA(cudaHostAlloc(memory, (size_t)bytes, cudaHostAllocPortable), device);
     return status == VB_INTERNAL ? VB_OUT_OF_MEMORY : status;
 }
 
 vb_status vb_cuda_free_host(void *memory, vb_device *device) {
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     return VB_CUDA(cudaFreeHost(memory), device);
 }
 
 vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
     *out = nullptr;
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     Stream *s = new (std::nothrow) Stream();
     if (!s) return VB_OUT_OF_MEMORY;
     s->device = device;
@@ -288,7 +302,7 @@ vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
 
 void vb_cuda_stream_destroy(vb_stream *stream) {
     Stream *s = stream_of(stream);
-    if (use(stream->device) == VB_OK) {
+    if (make_current(stream->device) == VB_OK) {
         cudaStreamDestroy(s->handle);
         cudaFree(s->counters); // waits for kernels that use it
         for (void *memory : s->outgrown) cudaFree(memory);
@@ -299,12 +313,12 @@ void vb_cuda_stream_destroy(vb_stream *stream) {
 }
 
 vb_status vb_cuda_stream_synchronize(vb_stream *stream) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaStreamSynchronize(stream_of(stream)->handle), stream->device);
 }
 
 vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     const cudaMemcpyKind direction = kind == VB_HOST_TO_DEVICE   ? cudaMemcpyHostToDevice
                                      : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
                                                                  : cudaMemcpyDeviceToDevice;
@@ -312,13 +326,13 @@ vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind 
 }
 
 vb_status vb_cuda_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaMemsetAsync(out, value, (size_t)bytes, stream_of(stream)->handle), stream->device);
 }
 
 vb_status vb_cuda_event_create(vb_event **out, vb_device *device) {
     *out = nullptr;
-    VB_TRY(use(device));
+    VB_TRY(make_current(device));
     Event *e = new (std::nothrow) Event();
     if (!e) return VB_OUT_OF_MEMORY;
     e->device = device;
@@ -334,24 +348,24 @@ vb_status vb_cuda_event_create(vb_event **out, vb_device *device) {
 
 void vb_cuda_event_destroy(vb_event *event) {
     Event *e = static_cast<Event *>(event);
-    if (use(e->device) == VB_OK && cudaEventDestroy(e->handle) != cudaSuccess) cudaGetLastError();
+    if (make_current(e->device) == VB_OK && cudaEventDestroy(e->handle) != cudaSuccess) cudaGetLastError();
     release(e->device);
     delete e;
 }
 
 vb_status vb_cuda_event_record(vb_event *event, vb_stream *stream) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaEventRecord(static_cast<Event *>(event)->handle, stream_of(stream)->handle), stream->device);
 }
 
 vb_status vb_cuda_event_synchronize(vb_event *event) {
-    VB_TRY(use(event->device));
+    VB_TRY(make_current(event->device));
     return VB_CUDA(cudaEventSynchronize(static_cast<Event *>(event)->handle), event->device);
 }
 
 vb_status vb_cuda_event_done(int *done, vb_event *event) {
     *done = 0;
-    VB_TRY(use(event->device));
+    VB_TRY(make_current(event->device));
     const cudaError_t error = cudaEventQuery(static_cast<Event *>(event)->handle);
     if (error == cudaErrorNotReady) {
         cudaGetLastError();
@@ -362,27 +376,27 @@ vb_status vb_cuda_event_done(int *done, vb_event *event) {
 }
 
 vb_status vb_cuda_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
-    VB_TRY(use(end->device));
+    VB_TRY(make_current(end->device));
     return VB_CUDA(cudaEventElapsedTime(milliseconds, static_cast<Event *>(start)->handle,
                                         static_cast<Event *>(end)->handle),
                    end->device);
 }
 
 vb_status vb_cuda_stream_wait(vb_stream *stream, vb_event *event) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaStreamWaitEvent(stream_of(stream)->handle, static_cast<Event *>(event)->handle, 0),
                    stream->device);
 }
 
 // Relaxed: other threads (and this one) may allocate memory meanwhile.
 vb_status vb_cuda_graph_begin(vb_stream *stream) {
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaStreamBeginCapture(stream_of(stream)->handle, cudaStreamCaptureModeRelaxed), stream->device);
 }
 
 vb_status vb_cuda_graph_end(vb_graph **out, vb_stream *stream) {
     *out = nullptr;
-    VB_TRY(use(stream->device));
+    VB_TRY(make_current(stream->device));
     cudaGraph_t recorded = nullptr;
     VB_TRY(VB_CUDA(cudaStreamEndCapture(stream_of(stream)->handle, &recorded), stream->device));
     Graph *g = new (std::nothrow) Graph();
@@ -408,7 +422,7 @@ static vb_status instantiate(Graph *g) {
 
 vb_status vb_cuda_graph_update(vb_graph *graph, const vb_graph *newer) {
     Graph *g = static_cast<Graph *>(graph);
-    VB_TRY(use(g->device));
+    VB_TRY(make_current(g->device));
     VB_TRY(instantiate(g));
     const cudaGraph_t recorded = static_cast<const Graph *>(newer)->recorded;
 #if CUDART_VERSION >= 12000
@@ -425,14 +439,14 @@ vb_status vb_cuda_graph_update(vb_graph *graph, const vb_graph *newer) {
 
 vb_status vb_cuda_graph_launch(vb_graph *graph, vb_stream *stream) {
     Graph *g = static_cast<Graph *>(graph);
-    VB_TRY(use(g->device));
+    VB_TRY(make_current(g->device));
     VB_TRY(instantiate(g));
     return VB_CUDA(cudaGraphLaunch(g->executable, stream_of(stream)->handle), g->device);
 }
 
 void vb_cuda_graph_destroy(vb_graph *graph) {
     Graph *g = static_cast<Graph *>(graph);
-    if (use(g->device) == VB_OK) {
+    if (make_current(g->device) == VB_OK) {
         if (g->executable) cudaGraphExecDestroy(g->executable);
         cudaGraphDestroy(g->recorded);
         cudaGetLastError();
