@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math"
@@ -146,60 +145,6 @@ func worst(got, want [][]float32) float64 {
 
 // f32Tolerance is the deviation of logits that float32 arithmetic in another order explains, against float64.
 const f32Tolerance = 1e-4
-
-// TestRandomModelsMatchTransformers holds the three architectures to logits and greedy ids by Hugging Face transformers.
-func TestRandomModelsMatchTransformers(t *testing.T) {
-	dir := testdata.Path(t, "models")
-	eachDevice(t, func(t *testing.T, d *gpu.Device) {
-		for _, name := range []string{"tiny-llama", "tiny-qwen2", "tiny-qwen3"} {
-			t.Run(name, func(t *testing.T) {
-				var golden struct {
-					IDs, Greedy []int32
-					Logits      string
-				}
-				readJSON(t, filepath.Join(dir, name+".golden.json"), &golden)
-				raw, err := os.ReadFile(filepath.Join(dir, golden.Logits))
-				if err != nil {
-					t.Fatal(err)
-				}
-				vocab := len(raw) / 4 / len(golden.IDs)
-				want := make([][]float32, len(golden.IDs))
-				for i := range want {
-					want[i] = make([]float32, vocab)
-					if _, err := binary.Decode(raw[4*i*vocab:], binary.LittleEndian, want[i]); err != nil {
-						t.Fatal(err)
-					}
-				}
-				m := loadModel(t, d, filepath.Join(dir, name+".gguf"), 128)
-				for _, chunk := range []int{0, 7} {
-					s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, Chunk: chunk, LogitRows: 16})
-					if w := worst(allLogits(t, s, golden.IDs), want); !(w <= f32Tolerance) {
-						t.Errorf("chunks of %d: logits differ by %g", chunk, w)
-					}
-					if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); !slices.Equal(ids, golden.Greedy) {
-						t.Errorf("chunks of %d: greedy ids %v, want %v", chunk, ids, golden.Greedy)
-					}
-				}
-				// Half-precision keys and values: their 11 bits show in the third decimal of logits around 1 to 10.
-				s := newSession(t, m, Options{Context: 128, KVType: tensor.F16})
-				if w := worst(allLogits(t, s, golden.IDs), want); !(w <= 2e-2) {
-					t.Errorf("cache in F16: logits differ by %g", w)
-				}
-				// Q8_0 rounds normal values by 0.6 %, thirty times as much as F16 does.
-				if m.CheckCacheType(tensor.Q8_0) != nil {
-					return
-				}
-				s = newSession(t, m, Options{Context: 128, KVType: tensor.Q8_0})
-				if w := worst(allLogits(t, s, golden.IDs), want); !(w <= 0.4) {
-					t.Errorf("cache in Q8_0: logits differ by %g", w)
-				}
-				if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); ids[0] != golden.Greedy[0] {
-					t.Errorf("cache in Q8_0: first greedy id %d, want %d", ids[0], golden.Greedy[0])
-				}
-			})
-		}
-	})
-}
 
 // TestStoriesMatchLlama2C holds a trained model, in F32 and quantized, to float64 arithmetic on its dequantized weights, which
 // llama2.c confirms for F32.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
@@ -25,33 +24,22 @@ type Config struct {
 	RoPE         RoPE
 	Tied         bool // the output matrix is the token embedding
 
-	arch architecture
+	arch    *architecture
+	sliding []bool // which layers see no more than Window; nil for all
+	weights *weights
+	graph   *graph
 }
 
-// architecture holds what tells one architecture from another over the shared blocks.
-type architecture struct {
-	rope    kernel.RoPEMode
-	qkvBias need // of attn_q.bias, attn_k.bias, attn_v.bias
-	qkNorm  need // of attn_q_norm.weight, attn_k_norm.weight
+// window returns how many keys a query of a layer sees, 0 for all.
+func (c *Config) window(layer int) int {
+	if c.sliding != nil && !c.sliding[layer] {
+		return 0
+	}
+	return c.Window
 }
 
-type need int
-
-const (
-	absent need = iota
-	optional
-	required
-)
-
-// architectures is what this package computes, by general.architecture.
-var architectures = map[string]architecture{
-	"llama": llama,
-	"qwen2": qwen2,
-	"qwen3": qwen3,
-}
-
-// unknownKeys change what a model computes, in ways that other architectures use and none of these does: a file that has
-// one would be computed wrongly.
+// unknownKeys change what a model computes, in ways that some architectures use: a file that has one which its architecture
+// does not read would be computed wrongly.
 var unknownKeys = []string{
 	"attention.sliding_window_pattern", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
 	"attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
@@ -73,22 +61,26 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	arch, ok := architectures[name]
-	if !ok {
-		return nil, fmt.Errorf("architecture %q is not supported (llama, qwen2, qwen3 are)", name)
+	arch, err := findArchitecture(name)
+	if err != nil {
+		return nil, err
 	}
 	c := &Config{Architecture: name, arch: arch}
 	if c.Name, err = f.StringOr("general.name", ""); err != nil {
 		return nil, err
 	}
-	r := reader{f: f, prefix: name + "."}
+	r := reader{f: f, prefix: name + ".", known: map[string]bool{}}
 	c.Context = r.size("context_length", maxContext)
 	c.Hidden = r.size("embedding_length", maxWidth)
 	c.Layers = r.size("block_count", maxLayers)
 	c.FeedForward = r.perLayer("feed_forward_length", 0, maxWidth)
 	c.Heads = r.perLayer("attention.head_count", 0, maxWidth)
 	c.KVHeads = r.perLayer("attention.head_count_kv", c.Heads, maxWidth)
-	c.Epsilon = float32(r.float("attention.layer_norm_rms_epsilon"))
+	epsilon := "attention.layer_norm_rms_epsilon"
+	if arch.layerNorm {
+		epsilon = "attention.layer_norm_epsilon"
+	}
+	c.Epsilon = float32(r.float(epsilon))
 	c.Window = r.sizeOr("attention.sliding_window", 0, maxContext)
 	if r.err != nil {
 		return nil, r.err
@@ -119,11 +111,17 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	case experts > 0:
 		return nil, fmt.Errorf("%s.expert_count is %d: mixtures of experts are not supported", name, experts)
 	case !(c.Epsilon > 0) || math.IsInf(float64(c.Epsilon), 0):
-		return nil, fmt.Errorf("%s.attention.layer_norm_rms_epsilon is %v", name, c.Epsilon)
+		return nil, fmt.Errorf("%s.%s is %v", name, epsilon, c.Epsilon)
+	}
+	if arch.read != nil {
+		arch.read(&r, c)
+	}
+	if r.err != nil {
+		return nil, r.err
 	}
 
 	for _, key := range unknownKeys {
-		if f.Has(name + "." + key) {
+		if f.Has(name+"."+key) && !r.known[key] {
 			return nil, fmt.Errorf("key %q: not supported", name+"."+key)
 		}
 	}
@@ -137,6 +135,12 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	}
 	c.Vocab = embedding.Dims[1]
 	c.Tied = !f.HasTensor("output.weight")
+	fused, err := fusing()
+	if err != nil {
+		return nil, err
+	}
+	c.weights = c.bind(f)
+	c.graph = c.record(c.weights, fused)
 	return c, nil
 }
 
@@ -144,7 +148,14 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 type reader struct {
 	f      *gguf.File
 	prefix string
+	known  map[string]bool // keys that were asked for
 	err    error
+}
+
+// key returns the whole name of a key, which counts as known from now on.
+func (r *reader) key(name string) string {
+	r.known[name] = true
+	return r.prefix + name
 }
 
 func (r *reader) fail(err error) {
@@ -155,20 +166,20 @@ func (r *reader) fail(err error) {
 
 // size reads an integer of 1..limit.
 func (r *reader) size(key string, limit int) int {
-	v, err := r.f.Uint(r.prefix + key)
+	v, err := r.f.Uint(r.key(key))
 	return r.checked(key, v, 1, limit, err)
 }
 
 // sizeOr reads an integer of 0..limit, or takes the default where the key is missing.
 func (r *reader) sizeOr(key string, def, limit int) int {
-	v, err := r.f.UintOr(r.prefix+key, uint64(def))
+	v, err := r.f.UintOr(r.key(key), uint64(def))
 	return r.checked(key, v, 0, max(limit, def), err)
 }
 
 // perLayer reads an integer that some files write once a layer; layers that differ are not supported.
 // def 0 means that the key must be there.
 func (r *reader) perLayer(key string, def, limit int) int {
-	if v, ok := r.f.Value(r.prefix + key); ok && v.Type == gguf.TypeArray {
+	if v, ok := r.f.Value(r.key(key)); ok && v.Type == gguf.TypeArray {
 		list, err := r.f.Ints(r.prefix + key)
 		if err == nil && len(list) == 0 {
 			err = fmt.Errorf("key %q is an empty array", r.prefix+key)
@@ -203,7 +214,7 @@ func (r *reader) checked(key string, v uint64, low, high int, err error) int {
 }
 
 func (r *reader) float(key string) float64 {
-	v, err := r.f.Float(r.prefix + key)
+	v, err := r.f.Float(r.key(key))
 	if err != nil {
 		r.fail(err)
 	}
@@ -211,7 +222,7 @@ func (r *reader) float(key string) float64 {
 }
 
 func (r *reader) floatOr(key string, def float64) float64 {
-	v, err := r.f.FloatOr(r.prefix+key, def)
+	v, err := r.f.FloatOr(r.key(key), def)
 	if err != nil {
 		r.fail(err)
 	}
@@ -219,7 +230,7 @@ func (r *reader) floatOr(key string, def float64) float64 {
 }
 
 func (r *reader) stringOr(key, def string) string {
-	v, err := r.f.StringOr(r.prefix+key, def)
+	v, err := r.f.StringOr(r.key(key), def)
 	if err != nil {
 		r.fail(err)
 	}

@@ -40,7 +40,7 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Config: *c, device: d, context: o.Context, layers: make([]layer, c.Layers)}
+	m := &Model{Config: *c, device: d, context: o.Context}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -51,69 +51,76 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 	}
 	l := &loader{model: m, file: f, progress: o.Progress, state: Progress{TotalLayers: c.Layers}}
 	for _, w := range p.weights {
-		l.state.TotalBytes += w.stored.Bytes
+		l.state.TotalBytes += w.size
 	}
 	if err := l.load(ctx, p); err != nil {
 		return nil, err
 	}
-	if m.output == nil {
-		m.output = m.embedding
-	}
-	cos, sin := c.RoPE.Tables(o.Context)
-	if m.cos, err = m.table(cos); err != nil {
-		return nil, err
-	}
-	if m.sin, err = m.table(sin); err != nil {
-		return nil, err
+	for _, r := range c.graph.ropes {
+		cos, sin := r.Tables(o.Context)
+		var t ropeTables
+		if t.cos, err = m.table(cos, r.Dim/2); err != nil {
+			return nil, err
+		}
+		if t.sin, err = m.table(sin, r.Dim/2); err != nil {
+			return nil, err
+		}
+		m.tables = append(m.tables, t)
 	}
 	return m, d.Stream().Synchronize()
 }
 
 // plan says what a model takes on a device.
 type plan struct {
-	weights []weight
+	weights []placement
 	memory  int64 // bytes of the arena of the weights and tables
 	model   int64 // the same with the weights that are used in the file
 	staging int64 // of the largest weight that a GPU rearranges: taken while loading only
 }
 
-// weight is one tensor of a model on its way to a device.
-type weight struct {
-	spec
-	stored *gguf.Tensor
-	inFile bool  // used where it lies
-	packed bool  // rearranged by the device
-	bytes  int64 // on the device
+// placement is a weight on its way to a device.
+type placement struct {
+	*weight
+	stored       *gguf.Tensor
+	offset, size int64 // of the weight's data in the file's tensor
+	inFile       bool  // used where it lies
+	packed       bool  // rearranged by the device
+	bytes        int64 // on the device
 }
+
+// inFileAlignment is how tensors used in the file must be aligned: those of a file are, their parts need not be.
+const inFileAlignment = 16
 
 // plan decides where each weight of f goes.
 func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
-	found, specs, err := c.find(f)
+	found, err := c.find(f)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{memory: c.TableBytes(context), model: c.TableBytes(context)}
-	for _, s := range specs {
-		w := weight{spec: s, stored: found[s.name]}
+	for _, bound := range c.weights.all {
+		w := placement{weight: bound, stored: found[bound.name]}
 		t := kernel.DType(w.stored.Type)
-		w.bytes = w.stored.Bytes
+		w.offset, w.size = w.span(t)
+		w.bytes = w.size
+		usable := d.Info().HostMemory && w.offset%inFileAlignment == 0
 		switch {
-		case s.rows == 0: // vectors become F32
-			w.bytes = 4 * int64(s.cols)
-			w.inFile = d.Info().HostMemory && t == kernel.F32
+		case w.rows == 0: // vectors become F32
+			w.bytes = 4 * int64(w.cols)
+			w.inFile = usable && t == kernel.F32
 			if t != kernel.F32 {
-				p.staging = max(p.staging, w.stored.Bytes)
+				p.staging = max(p.staging, w.size)
 			}
 		default:
-			packed, err := tensor.PackedSize(d, t, s.rows, s.cols)
+			packed, err := tensor.PackedSize(d, t, w.rows, w.cols)
 			if err != nil {
 				return nil, err
 			}
 			if w.packed = packed > 0; w.packed {
 				w.bytes = packed
-				p.staging = max(p.staging, w.stored.Bytes)
+				p.staging = max(p.staging, w.size)
 			} else {
-				w.inFile = d.Info().HostMemory
+				w.inFile = usable
 			}
 		}
 		if w.inFile {
@@ -142,7 +149,11 @@ func (c *Config) ModelBytes(f *gguf.File, d *gpu.Device, context int) (bytes, lo
 
 // TableBytes returns the size of the RoPE tables for a context.
 func (c *Config) TableBytes(context int) int64 {
-	return 2 * tensor.Aligned(4*int64(context)*int64(c.RoPE.Dim/2))
+	var sum int64
+	for _, r := range c.graph.ropes {
+		sum += 2 * tensor.Aligned(4*int64(context)*int64(r.Dim/2))
+	}
+	return sum
 }
 
 // loader fills a model by a plan.
@@ -164,7 +175,6 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 		}
 		defer l.staging.Free()
 	}
-	places := m.places()
 	var sources []tensor.Source
 	for i := range p.weights {
 		w := &p.weights[i]
@@ -172,7 +182,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 		if err != nil {
 			return fmt.Errorf("tensor %s: %w", w.name, err)
 		}
-		*places[w.name] = t
+		w.tensor = t
 		m.bytes += w.bytes
 		if source == nil {
 			if err := ctx.Err(); err != nil {
@@ -197,28 +207,8 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 	return tensor.Upload(ctx, m.device.Stream(), sources)
 }
 
-// places maps the names of tensors to the fields that hold them.
-func (m *Model) places() map[string]**tensor.Tensor {
-	p := map[string]**tensor.Tensor{
-		"token_embd.weight": &m.embedding, "output_norm.weight": &m.outputNorm, "output.weight": &m.output,
-	}
-	for i := range m.layers {
-		l := &m.layers[i]
-		for name, field := range map[string]**tensor.Tensor{
-			"attn_norm.weight": &l.attnNorm, "attn_q.weight": &l.q, "attn_k.weight": &l.k, "attn_v.weight": &l.v,
-			"attn_q.bias": &l.qBias, "attn_k.bias": &l.kBias, "attn_v.bias": &l.vBias,
-			"attn_q_norm.weight": &l.qNorm, "attn_k_norm.weight": &l.kNorm,
-			"attn_output.weight": &l.output, "attn_output.bias": &l.outputBias,
-			"ffn_norm.weight": &l.ffnNorm, "ffn_gate.weight": &l.gate, "ffn_up.weight": &l.up, "ffn_down.weight": &l.down,
-		} {
-			p[fmt.Sprintf("blk.%d.%s", i, name)] = field
-		}
-	}
-	return p
-}
-
 // place makes the tensor of a weight. source is what is left to do to fill it, nil where that is done.
-func (l *loader) place(w *weight) (t *tensor.Tensor, source *tensor.Source, err error) {
+func (l *loader) place(w *placement) (t *tensor.Tensor, source *tensor.Source, err error) {
 	m, stored := l.model, kernel.DType(w.stored.Type)
 	shape := []int{w.rows, w.cols}
 	if w.rows == 0 {
@@ -230,7 +220,7 @@ func (l *loader) place(w *weight) (t *tensor.Tensor, source *tensor.Source, err 
 		}
 		return t, nil, err
 	}
-	read := func(dst []byte, offset int64) error { return l.file.ReadTensor(w.stored, dst, offset) }
+	read := func(dst []byte, offset int64) error { return l.file.ReadTensor(w.stored, dst, w.offset+offset) }
 	var rearrange func(dst, src *tensor.Tensor) error
 	switch {
 	case w.packed:
@@ -262,17 +252,17 @@ func (l *loader) place(w *weight) (t *tensor.Tensor, source *tensor.Source, err 
 }
 
 // inFile returns a weight as it lies in the file, on a device that computes on host memory.
-func (l *loader) inFile(w *weight, shape []int) (*tensor.Tensor, error) {
+func (l *loader) inFile(w *placement, shape []int) (*tensor.Tensor, error) {
 	data, err := l.file.Data(w.stored)
 	if err != nil {
 		return nil, err
 	}
-	return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), data, l.file, shape...)
+	return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), data[w.offset:w.offset+w.size], l.file, shape...)
 }
 
 // report tells the caller that a weight is there, or on its way.
-func (l *loader) report(w *weight) {
-	l.state.Bytes += w.stored.Bytes
+func (l *loader) report(w *placement) {
+	l.state.Bytes += w.size
 	if layer := 0; l.progress != nil {
 		if n, _ := fmt.Sscanf(w.name, "blk.%d.", &layer); n == 1 {
 			l.state.Layers = layer + 1
@@ -281,9 +271,9 @@ func (l *loader) report(w *weight) {
 	}
 }
 
-// table puts a RoPE table [context][Dim/2] on the device.
-func (m *Model) table(values []float32) (*tensor.Tensor, error) {
-	t, err := m.memory.New(tensor.F32, m.context, m.RoPE.Dim/2)
+// table puts a RoPE table [context][cols] on the device.
+func (m *Model) table(values []float32, cols int) (*tensor.Tensor, error) {
+	t, err := m.memory.New(tensor.F32, m.context, cols)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Cache holds keys and values: for each layer [Sequences][KVHeads][room for Capacity][HeadDim].
+// Cache holds keys and values: for each layer [Sequences][KV heads][room for Capacity][head size].
 type Cache struct {
 	K, V                []*tensor.Tensor
 	Sequences, Capacity int
@@ -41,9 +41,9 @@ func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType)
 		return nil, err
 	}
 	c := &Cache{Sequences: sequences, Capacity: capacity, memory: memory}
-	for range m.Layers {
+	for _, shape := range m.graph.caches {
 		for _, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
-			x, err := memory.New(t, sequences, m.KVHeads, cacheRoom(capacity, t), m.HeadDim)
+			x, err := memory.New(t, sequences, shape.heads, cacheRoom(capacity, t), shape.dim)
 			if err != nil {
 				c.Free()
 				return nil, err
@@ -63,56 +63,39 @@ func (c *Cache) Free() {
 
 // CacheBytes returns the size of a cache.
 func (c *Config) CacheBytes(sequences, capacity int, t tensor.DType) int64 {
-	return 2 * int64(c.Layers) * tensor.Aligned(int64(sequences)*t.Bytes(c.KVHeads*cacheRoom(capacity, t)*c.HeadDim))
+	var sum int64
+	for _, shape := range c.graph.caches {
+		sum += 2 * tensor.Aligned(int64(sequences)*t.Bytes(shape.heads*cacheRoom(capacity, t)*shape.dim))
+	}
+	return sum
 }
 
-// Workspace holds the activations of one pass. Its memory is allocated once, so that captured graphs find it again.
+// Workspace holds the values of one pass. Its memory is allocated once, so that captured graphs find it again.
 type Workspace struct {
-	full      activations
-	logits    *tensor.Tensor // [LogitRows][Vocab]
 	LogitRows int
-	views     map[int]*activations
+	slots     []*tensor.Tensor // of the graph: [rows of a pass][cols], or [LogitRows][cols]
+	logits    *tensor.Tensor   // one of them
+	one       *views           // of one token, which steps of generation come back for
+	newest    *views           // of the newest pass of another shape
 	memory    *tensor.Arena
 }
 
-// activations are the tensors of a pass over n rows. What has several names is one piece of memory in several shapes.
-type activations struct {
-	x, norm, out          *tensor.Tensor // [n][Hidden]: residual stream, a block's input, its output
-	q, k, v, attended     *tensor.Tensor // [n][heads * HeadDim]
-	qHeads, attendedHeads *tensor.Tensor // [n][heads][HeadDim]
-	gate, up              *tensor.Tensor // [n][FeedForward]
-}
-
-// pieces lists what the workspace of passes of up to that many rows consists of.
-func (c *Config) pieces(w *Workspace, rows, logitRows int) []piece {
-	a, q, kv := &w.full, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return []piece{
-		{&a.x, rows, c.Hidden}, {&a.norm, rows, c.Hidden}, {&a.out, rows, c.Hidden},
-		{&a.q, rows, q}, {&a.k, rows, kv}, {&a.v, rows, kv}, {&a.attended, rows, q},
-		{&a.gate, rows, c.FeedForward}, {&a.up, rows, c.FeedForward},
-		{&w.logits, logitRows, c.Vocab},
-	}
-}
-
-// piece is one F32 tensor [rows][cols] of a workspace.
-type piece struct {
-	place      **tensor.Tensor
-	rows, cols int
-}
-
-// NewWorkspace allocates the activations of passes of up to that many rows.
+// NewWorkspace allocates for passes of up to that many rows.
 func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
 	memory, err := tensor.NewArena(s, m.WorkspaceBytes(rows, logitRows))
 	if err != nil {
 		return nil, err
 	}
-	w := &Workspace{LogitRows: logitRows, views: map[int]*activations{}, memory: memory}
-	for _, p := range m.pieces(w, rows, logitRows) {
-		if *p.place, err = memory.New(tensor.F32, p.rows, p.cols); err != nil {
+	w := &Workspace{LogitRows: logitRows, memory: memory}
+	for _, s := range m.graph.slots {
+		t, err := memory.New(tensor.F32, s.rows(rows, logitRows), s.cols)
+		if err != nil {
 			w.Free()
 			return nil, err
 		}
+		w.slots = append(w.slots, t)
 	}
+	w.logits = w.slots[m.graph.logits.slot]
 	return w, nil
 }
 
@@ -122,8 +105,8 @@ func (w *Workspace) Logits(rows int) *tensor.Tensor { return w.logits.Slice(0, r
 // WorkspaceBytes returns the size of a workspace.
 func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
 	var sum int64
-	for _, p := range c.pieces(&Workspace{}, rows, logitRows) {
-		sum += tensor.Aligned(4 * int64(p.rows) * int64(p.cols))
+	for _, s := range c.graph.slots {
+		sum += tensor.Aligned(4 * int64(s.rows(rows, logitRows)) * int64(s.cols))
 	}
 	return sum
 }
@@ -135,20 +118,44 @@ func (w *Workspace) Free() {
 	}
 }
 
-// rows returns the activations of the first n rows.
-func (m *Model) rows(w *Workspace, n int) *activations {
-	if a := w.views[n]; a != nil {
-		return a
+// views holds the tensors that passes of one shape see the slots as.
+type views struct {
+	work       *Workspace
+	count, seq int
+	tensors    map[view]*tensor.Tensor
+}
+
+// view is a slot in a shape: [tokens][cols], with dim [tokens][heads][dim], with sequences [count][seq][heads][dim].
+type view struct {
+	slot, dim int
+	sequences bool
+}
+
+// viewsOf returns the views of passes of a shape.
+func (w *Workspace) viewsOf(count, seq int) *views {
+	place := &w.newest
+	if count*seq == 1 {
+		place = &w.one
 	}
-	f := &w.full
-	a := &activations{
-		x: f.x.Slice(0, n), norm: f.norm.Slice(0, n), out: f.out.Slice(0, n),
-		q: f.q.Slice(0, n), k: f.k.Slice(0, n), v: f.v.Slice(0, n), attended: f.attended.Slice(0, n),
-		gate: f.gate.Slice(0, n), up: f.up.Slice(0, n),
+	if v := *place; v == nil || v.count != count || v.seq != seq {
+		*place = &views{work: w, count: count, seq: seq, tensors: map[view]*tensor.Tensor{}}
 	}
-	a.qHeads, a.attendedHeads = a.q.Reshape(n, m.Heads, m.HeadDim), a.attended.Reshape(n, m.Heads, m.HeadDim)
-	if n == 1 { // steps of generation come back for it; prompts' rests are of any length
-		w.views[n] = a
+	return *place
+}
+
+func (v *views) get(key view) *tensor.Tensor {
+	t := v.tensors[key]
+	if t != nil {
+		return t
 	}
-	return a
+	n := v.count * v.seq
+	t = v.work.slots[key.slot].Slice(0, n)
+	switch {
+	case key.sequences:
+		t = t.Reshape(v.count, v.seq, t.Dim(1)/key.dim, key.dim)
+	case key.dim > 0:
+		t = t.Reshape(n, t.Dim(1)/key.dim, key.dim)
+	}
+	v.tensors[key] = t
+	return t
 }

@@ -1,5 +1,6 @@
-// Package model computes decoder-only transformers from GGUF files: llama, qwen2 and qwen3, one file an architecture
-// over shared blocks. It enqueues operations of package tensor and knows nothing of text, sampling or sessions.
+// Package model computes decoder-only transformers from GGUF files. An architecture is one file: a table of its tensors, and
+// a forward function in plain operations, which is recorded as a graph when a file is opened. Beneath it fused operations take
+// the place of known patterns. The package enqueues operations of package tensor and knows nothing of text, sampling or sessions.
 package model
 
 import (
@@ -13,25 +14,17 @@ import (
 // Cache.
 type Model struct {
 	Config
-	device     *gpu.Device
-	context    int // rows of the RoPE tables
-	cos, sin   *tensor.Tensor
-	embedding  *tensor.Tensor
-	layers     []layer
-	outputNorm *tensor.Tensor
-	output     *tensor.Tensor   // the embedding where it is tied
-	memory     *tensor.Arena    // of the weights, but for those that a CPU reads in the file
-	mapped     []*tensor.Tensor // which are these
-	bytes      int64            // of all weights
+	device  *gpu.Device
+	context int              // rows of the RoPE tables
+	tables  []ropeTables     // of the graph's RoPEs
+	memory  *tensor.Arena    // of the weights, but for those that a CPU reads in the file
+	mapped  []*tensor.Tensor // which are these
+	bytes   int64            // of all weights
 
 	memoryBytes int64 // with the RoPE tables
 }
 
-// layer holds one layer's weights; what the architecture lacks is nil.
-type layer struct {
-	attnNorm, q, k, v, qBias, kBias, vBias, qNorm, kNorm, output, outputBias *tensor.Tensor
-	ffnNorm, gate, up, down                                                  *tensor.Tensor
-}
+type ropeTables struct{ cos, sin *tensor.Tensor } // [context][Dim/2]
 
 // Close gives the weights back. No session may be using them. Closing twice is harmless.
 func (m *Model) Close() {
@@ -57,7 +50,8 @@ func (m *Model) Bytes() int64 { return m.memoryBytes }
 func (m *Model) DecodeBytes() int64 {
 	n := m.bytes
 	if !m.Tied {
-		n -= m.embedding.Bytes() - m.embedding.Bytes()/int64(m.Vocab)
+		embedding := m.weights.embedding.tensor.Bytes()
+		n -= embedding - embedding/int64(m.Vocab)
 	}
 	return n
 }

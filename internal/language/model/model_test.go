@@ -124,7 +124,7 @@ func TestOutputIsTiedWhereTheFileHasNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if !m.Tied || m.output != m.embedding {
+	if !m.Tied || m.weights.output != m.weights.embedding {
 		t.Error("the output matrix is not the embedding")
 	}
 }

@@ -1,8 +1,24 @@
 package model
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import (
+	"slices"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
 
 // qwen2 is Qwen 2 and 2.5: llama's blocks with biases on q, k and v, and rotate-half RoPE.
 //
 // Yang et al. 2024, "Qwen2 Technical Report".
-var qwen2 = architecture{rope: kernel.RoPENeoX, qkvBias: required}
+var qwen2 = architecture{
+	name: "qwen2", example: "Qwen2.5 0.5B to 72B", rope: kernel.RoPENeoX,
+	outer: plainOuter,
+	layer: func(c *Config, l *layer) []spec {
+		return slices.Concat(
+			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
+			projections(c, l, required),
+			[]spec{vector("ffn_norm.weight", c.Hidden, required, &l.ffnNorm)},
+			gatedFeedForward(c, l),
+		)
+	},
+	forward: llama.forward,
+}

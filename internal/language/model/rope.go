@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -20,6 +21,8 @@ type RoPE struct {
 	OriginalContext    int
 	BetaFast, BetaSlow float64
 	AttentionFactor    float64 // on top of YaRN's own 0.1 ln(Factor) + 1
+
+	tensors []string // of the file that it was read from
 
 	// Factors divides the frequency of each pair (rope_freqs.weight: Llama 3.1's scaling, computed by the converter);
 	// nil for none.
@@ -64,22 +67,35 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 		return p, fmt.Errorf("keys %q are out of range", r.prefix+"rope.scaling.*")
 	}
 
-	if t, err := r.f.Tensor("rope_freqs.weight"); err == nil {
-		if t.Type != gguf.F32 || len(t.Dims) != 1 || t.Dims[0] != p.Dim/2 {
-			return p, fmt.Errorf("tensor rope_freqs.weight is %s %v, want F32 [%d]", t.Type, t.Dims, p.Dim/2)
-		}
-		data, err := r.f.Data(t)
-		if err != nil {
-			return p, err
-		}
-		p.Factors = float32s(data)
-		for i, x := range p.Factors {
-			if !(x > 0) || math.IsInf(float64(x), 0) {
-				return p, fmt.Errorf("tensor rope_freqs.weight: element %d is %v", i, x)
-			}
+	var err error
+	p.Factors, err = p.factors(r.f, "rope_freqs.weight")
+	return p, err
+}
+
+// factors reads a divisor for each pair, nil where the file has no such tensor.
+func (p *RoPE) factors(f *gguf.File, name string) ([]float32, error) {
+	t, err := f.Tensor(name)
+	if errors.Is(err, gguf.ErrNoTensor) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.Type != gguf.F32 || len(t.Dims) != 1 || t.Dims[0] != p.Dim/2 {
+		return nil, fmt.Errorf("tensor %s is %s %v, want F32 [%d]", name, t.Type, t.Dims, p.Dim/2)
+	}
+	data, err := f.Data(t)
+	if err != nil {
+		return nil, err
+	}
+	p.tensors = append(p.tensors, name)
+	values := float32s(data)
+	for i, x := range values {
+		if !(x > 0) || math.IsInf(float64(x), 0) {
+			return nil, fmt.Errorf("tensor %s: element %d is %v", name, i, x)
 		}
 	}
-	return p, nil
+	return values, nil
 }
 
 // Tables returns the cosines and sines of positions 0..n-1, each [n][Dim/2], computed in float64.

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// randomModels are models with random weights, whose logits and greedy ids Hugging Face transformers computed in float64.
+var randomModels = []struct {
+	file    string
+	context int     // of the sessions, 0 for 128
+	f32     float64 // greatest difference of logits, 0 for f32Tolerance
+	f16     float64 // with keys and values in F16, 0 for 2e-2: their 11 bits show in the third decimal of logits around 1 to 10
+	q8      float64 // with keys and values in Q8_0, 0 for 0.4: it rounds normal values by 0.6 %, thirty times as much as F16
+}{
+	{file: "tiny-llama"},
+	{file: "tiny-qwen2"},
+	{file: "tiny-qwen3"},
+}
+
+// goldenModel is what transformers computed.
+type goldenModel struct {
+	IDs, Greedy []int32
+	Logits      string
+	rows        [][]float32
+}
+
+func readGolden(t testing.TB, dir, name string) (g goldenModel) {
+	t.Helper()
+	readJSON(t, filepath.Join(dir, name+".golden.json"), &g)
+	raw, err := os.ReadFile(filepath.Join(dir, g.Logits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocab := len(raw) / 4 / len(g.IDs)
+	for i := range g.IDs {
+		row := make([]float32, vocab)
+		if _, err := binary.Decode(raw[4*i*vocab:], binary.LittleEndian, row); err != nil {
+			t.Fatal(err)
+		}
+		g.rows = append(g.rows, row)
+	}
+	return g
+}
+
+// TestRandomModelsMatchTransformers holds every architecture to other engines' logits and greedy ids: a prompt in one piece and
+// in chunks, by fused operations and by those of the forward function, with keys and values of each type.
+func TestRandomModelsMatchTransformers(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, c := range randomModels {
+			t.Run(c.file, func(t *testing.T) {
+				or := func(tolerance, usual float64) float64 {
+					if tolerance > 0 {
+						return tolerance
+					}
+					return usual
+				}
+				golden := readGolden(t, dir, c.file)
+				tokens := int(or(float64(c.context), 128))
+				for _, fuse := range []string{"off", "on"} {
+					t.Setenv("VIBRANT_FUSE", fuse)
+					m := loadModel(t, d, filepath.Join(dir, c.file+".gguf"), tokens)
+					for _, chunk := range []int{0, 7} {
+						s := newSession(t, m, Options{Context: tokens, KVType: tensor.F32, Chunk: chunk, LogitRows: 16})
+						if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.f32, f32Tolerance)) {
+							t.Errorf("fused %s, chunks of %d: logits differ by %g", fuse, chunk, w)
+						}
+						if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); !slices.Equal(ids, golden.Greedy) {
+							t.Errorf("fused %s, chunks of %d: greedy ids %v, want %v", fuse, chunk, ids, golden.Greedy)
+						}
+					}
+				}
+				m := loadModel(t, d, filepath.Join(dir, c.file+".gguf"), tokens)
+				s := newSession(t, m, Options{Context: tokens, KVType: tensor.F16})
+				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.f16, 2e-2)) {
+					t.Errorf("cache in F16: logits differ by %g", w)
+				}
+				if m.CheckCacheType(tensor.Q8_0) != nil {
+					return
+				}
+				s = newSession(t, m, Options{Context: tokens, KVType: tensor.Q8_0})
+				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.q8, 0.4)) {
+					t.Errorf("cache in Q8_0: logits differ by %g", w)
+				}
+			})
+		}
+	})
+}
+
+// TestRandomModelsInBatches generates by every architecture beside sequences of other lengths.
+func TestRandomModelsInBatches(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, c := range randomModels {
+			t.Run(c.file, func(t *testing.T) {
+				golden := readGolden(t, dir, c.file)
+				m := loadModel(t, d, filepath.Join(dir, c.file+".gguf"), 128)
+				b, err := NewBatch(m, 3, Options{Context: 128, KVType: tensor.F32, Chunk: 16})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				var members []*Sequence
+				for _, n := range []int{5, len(golden.IDs), 23} {
+					s, err := b.Join(context.Background(), golden.IDs[:n], nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					members = append(members, s)
+				}
+				ids := []int32{members[1].Newest()}
+				for len(ids) < len(golden.Greedy) {
+					if err := b.Step(); err != nil {
+						t.Fatal(err)
+					}
+					ids = append(ids, members[1].Newest())
+				}
+				if !slices.Equal(ids, golden.Greedy) {
+					t.Errorf("greedy ids %v, want %v", ids, golden.Greedy)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,56 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// architecture is all that tells one family of models from another.
+type architecture struct {
+	name    string // general.architecture
+	example string // a model that people run
+	rope    kernel.RoPEMode
+	// layerNorm says that the epsilon is that of LayerNorm (attention.layer_norm_epsilon).
+	layerNorm bool
+	// read reads the keys that llama's files do not have; nil for none. Errors stay in the reader.
+	read func(r *reader, c *Config)
+	// outer lists the tensors before and after the layers, layer those of one layer, with the fields that hold them.
+	outer func(c *Config, w *weights) []spec
+	layer func(c *Config, l *layer) []spec
+	// forward records the model from the tokens' ids to the logits.
+	forward func(g *graph, c *Config, w *weights)
+}
+
+// architectures is what this package computes.
+var architectures = []*architecture{&llama, &qwen2, &qwen3}
+
+// Architecture describes a supported architecture to users.
+type Architecture struct {
+	Name    string // general.architecture of its files
+	Example string // models that people run
+}
+
+// Architectures lists what is supported, by name.
+func Architectures() []Architecture {
+	var all []Architecture
+	for _, a := range architectures {
+		all = append(all, Architecture{Name: a.name, Example: a.example})
+	}
+	slices.SortFunc(all, func(a, b Architecture) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func findArchitecture(name string) (*architecture, error) {
+	var names []string
+	for _, a := range architectures {
+		if a.name == name {
+			return a, nil
+		}
+		names = append(names, a.name)
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("architecture %q is not supported (%s are)", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,281 @@
+package model
+
+import (
+	"fmt"
+	"os"
+)
+
+// fusing reads VIBRANT_FUSE: off computes a model by the plain operations of its forward function, for tests and for finding
+// faults; on, or nothing, by fused ones where the patterns match.
+func fusing() (bool, error) {
+	switch v := os.Getenv("VIBRANT_FUSE"); v {
+	case "", "on":
+		return true, nil
+	case "off":
+		return false, nil
+	default:
+		return false, fmt.Errorf("VIBRANT_FUSE is %q, want on or off", v)
+	}
+}
+
+// fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it alone.
+func (g *graph) fuse() {
+	m := &matcher{config: g.config, producer: map[*value]op{}, uses: map[*value]int{}}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			for _, v := range o.writes() {
+				m.producer[v] = o
+			}
+			for _, v := range o.reads() {
+				m.uses[v]++
+			}
+		}
+	}
+	for i, block := range g.blocks {
+		g.blocks[i] = m.rewrite(block)
+	}
+	g.handOver()
+}
+
+// matcher finds patterns by who writes a value and how many read it.
+type matcher struct {
+	config   *Config
+	producer map[*value]op
+	uses     map[*value]int
+}
+
+// by returns the operation that writes v, where it is of type T and so many operands are v.
+func by[T op](m *matcher, v *value, uses int) (o T, ok bool) {
+	o, ok = m.producer[v].(T)
+	return o, ok && m.uses[v] == uses
+}
+
+// rewrite tries the widest patterns first. Each is anchored at its last operation, in whose place the fused one comes.
+func (m *matcher) rewrite(block []op) []op {
+	for _, match := range []func(op, []op) (op, []op){m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.normLinear} {
+		var out []op
+		gone := map[op]bool{}
+		for _, o := range block {
+			if fused, inner := match(o, block); fused != nil {
+				for _, x := range inner {
+					gone[x] = true
+				}
+				o = fused
+			}
+			out = append(out, o)
+		}
+		block = block[:0:0]
+		for _, o := range out {
+			if !gone[o] {
+				block = append(block, o)
+			}
+		}
+	}
+	return block
+}
+
+// feedForward matches x + down(silu(gate(h)) * up(h)) with h = norm(x).
+func (m *matcher) feedForward(o op, _ []op) (op, []op) {
+	add, ok := o.(*addOp)
+	if !ok {
+		return nil, nil
+	}
+	for x, product := range add.either() {
+		down, ok := by[*linearOp](m, product, 1)
+		if !ok || down.bias != nil {
+			continue
+		}
+		glu, ok := by[*gluOp](m, down.x, 1)
+		if !ok {
+			continue
+		}
+		gated, norm, inner := m.gated(glu)
+		if gated == nil || norm.x != x {
+			continue
+		}
+		return &feedForwardOp{
+			out: add.out, x: x, normed: norm.out, gated: gated.gate.out, product: gated.up.out,
+			norm: norm.weight, gate: gated.gate.weight, up: gated.up.weight, down: down.weight, eps: norm.eps,
+		}, append(inner, glu, down)
+	}
+	return nil, nil
+}
+
+// gatedPair is the two products of one input that a gated unit multiplies.
+type gatedPair struct{ gate, up *linearOp }
+
+// gated matches silu(gate(h)) * up(h) with h = norm(x), and returns what lies within.
+func (m *matcher) gated(glu *gluOp) (*gatedPair, *normOp, []op) {
+	gate, ok1 := by[*linearOp](m, glu.gate, 1)
+	up, ok2 := by[*linearOp](m, glu.up, 1)
+	if !ok1 || !ok2 || glu.activation != silu || gate.bias != nil || up.bias != nil || gate.x != up.x {
+		return nil, nil, nil
+	}
+	norm, ok := by[*normOp](m, gate.x, 2)
+	if !ok || norm.cols != norm.x.cols {
+		return nil, nil, nil
+	}
+	return &gatedPair{gate, up}, norm, []op{norm, gate, up}
+}
+
+// normSwiGLU matches the same where more than an addition follows.
+func (m *matcher) normSwiGLU(o op, _ []op) (op, []op) {
+	glu, ok := o.(*gluOp)
+	if !ok {
+		return nil, nil
+	}
+	pair, norm, inner := m.gated(glu)
+	if pair == nil {
+		return nil, nil
+	}
+	return &normSwiGLUOp{
+		out: glu.out, x: norm.x, normed: norm.out, product: pair.up.out,
+		norm: norm.weight, gate: pair.gate.weight, up: pair.up.weight, eps: norm.eps,
+	}, inner
+}
+
+// attentionLinearAdd matches x + output(attention(q)).
+func (m *matcher) attentionLinearAdd(o op, _ []op) (op, []op) {
+	add, ok := o.(*addOp)
+	if !ok {
+		return nil, nil
+	}
+	for x, product := range add.either() {
+		output, ok := by[*linearOp](m, product, 1)
+		if !ok {
+			continue
+		}
+		if attention, ok := by[*attentionOp](m, output.x, 1); ok {
+			return &attentionLinearAddOp{
+				attentionOp: *attention, out: add.out, x: x, product: product, weight: output.weight, bias: output.bias,
+			}, []op{attention, output}
+		}
+	}
+	return nil, nil
+}
+
+// linearAdd matches a + linear(x).
+func (m *matcher) linearAdd(o op, _ []op) (op, []op) {
+	add, ok := o.(*addOp)
+	if !ok {
+		return nil, nil
+	}
+	for a, product := range add.either() {
+		if l, ok := by[*linearOp](m, product, 1); ok && l.x != a {
+			return &linearAddOp{out: add.out, a: a, x: l.x, product: product, weight: l.weight, bias: l.bias}, []op{l}
+		}
+	}
+	return nil, nil
+}
+
+// normLinear matches linear(norm(x)).
+func (m *matcher) normLinear(o op, _ []op) (op, []op) {
+	l, ok := o.(*linearOp)
+	if !ok {
+		return nil, nil
+	}
+	norm, ok := by[*normOp](m, l.x, 1)
+	if !ok || norm.cols != norm.x.cols {
+		return nil, nil
+	}
+	return &normLinearOp{out: l.out, x: norm.x, normed: norm.out, norm: norm.weight, weight: l.weight, bias: l.bias, eps: norm.eps}, []op{norm}
+}
+
+// projection is the way from a layer's normed input to queries or keys: linear, perhaps a norm of each head, rope.
+type projection struct {
+	linear *linearOp
+	norm   *normOp // nil for none
+	rope   *ropeOp
+}
+
+func (m *matcher) projection(v *value) (p projection, ok bool) {
+	if p.rope, ok = by[*ropeOp](m, v, 1); !ok {
+		return p, false
+	}
+	if p.linear, ok = by[*linearOp](m, p.rope.x, 1); ok {
+		return p, true
+	}
+	if p.norm, ok = by[*normOp](m, p.rope.x, 1); !ok || p.norm.cols != p.rope.dim {
+		return p, false
+	}
+	p.linear, ok = by[*linearOp](m, p.norm.x, 1)
+	return p, ok
+}
+
+// normQKV matches what comes before attention: h = norm(x), queries and keys of one shape of projection, values linear(h), and
+// the write to the cache, which is the anchor.
+func (m *matcher) normQKV(o op, block []op) (op, []op) {
+	write, ok := o.(*cacheOp)
+	if !ok {
+		return nil, nil
+	}
+	queries := queriesOf(write.layer, block)
+	if queries == nil {
+		return nil, nil
+	}
+	q, ok1 := m.projection(queries)
+	k, ok2 := m.projection(write.k)
+	v, ok3 := by[*linearOp](m, write.v, 1)
+	if !ok1 || !ok2 || !ok3 || q.rope.tables != k.rope.tables || q.rope.mode != k.rope.mode || (q.norm == nil) != (k.norm == nil) {
+		return nil, nil
+	}
+	norm, ok := by[*normOp](m, v.x, 3)
+	if !ok || norm.cols != norm.x.cols || q.linear.x != v.x || k.linear.x != v.x {
+		return nil, nil
+	}
+	fused := &normQKVOp{
+		q: queries, x: norm.x, normed: norm.out, kNew: k.linear.out, vNew: v.out, layer: write.layer, dim: write.dim,
+		tables: q.rope.tables, mode: q.rope.mode, eps: norm.eps, norm: norm.weight, wq: q.linear.weight, wk: k.linear.weight,
+		wv: v.weight, bq: q.linear.bias, bk: k.linear.bias, bv: v.bias,
+	}
+	inner := []op{norm, q.linear, k.linear, v, q.rope, k.rope}
+	if q.norm != nil {
+		fused.qNorm, fused.kNorm = q.norm.weight, k.norm.weight
+		inner = append(inner, q.norm, k.norm)
+	}
+	return fused, inner
+}
+
+// queriesOf returns what attends to the cache of a layer.
+func queriesOf(layer int, block []op) *value {
+	for _, o := range block {
+		switch o := o.(type) {
+		case *attentionOp:
+			if o.layer == layer {
+				return o.q
+			}
+		case *attentionLinearAddOp:
+			if o.layer == layer {
+				return o.q
+			}
+		}
+	}
+	return nil
+}
+
+// either yields the operands of an addition in both orders.
+func (o *addOp) either() func(yield func(a, b *value) bool) {
+	return func(yield func(a, b *value) bool) {
+		_ = yield(o.a, o.b) && yield(o.b, o.a)
+	}
+}
+
+// handOver lets an operation prepare the normed rows for the one that follows it at once, in memory that they share.
+func (g *graph) handOver() {
+	var before op
+	for _, block := range g.blocks {
+		for _, o := range block {
+			switch next := o.(type) {
+			case *feedForwardOp:
+				if a, ok := before.(*attentionLinearAddOp); ok && a.out == next.x {
+					a.nextNorm, a.normed, next.handed = next.norm, next.normed, true
+				}
+			case *normQKVOp:
+				if f, ok := before.(*feedForwardOp); ok && f.out == next.x {
+					f.nextNorm, next.normed, next.handed = next.norm, f.normed, true
+				}
+			}
+			before = o
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+)
+
+// operations names the operations of a block.
+func operations(block []op) string {
+	var names []string
+	for _, o := range block {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", o), "*model."), "Op"))
+	}
+	return strings.Join(names, " ")
+}
+
+// TestPlainLayersAreThreeFusedOperations holds the architectures of llama's shape to what GPUs are fastest at.
+func TestPlainLayersAreThreeFusedOperations(t *testing.T) {
+	for _, architecture := range []string{"llama", "qwen2", "qwen3"} {
+		shape := testmodel.Tiny
+		shape.Architecture = architecture
+		c, err := ReadConfig(file(t, nil, shape))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := c.graph.blocks
+		for i, want := range []string{
+			"embedding", "normQKV attentionLinearAdd feedForward", "normQKV attentionLinearAdd feedForward", "normLinear",
+		} {
+			if got := operations(blocks[i]); got != want {
+				t.Errorf("%s, block %d: %s, want %s", architecture, i, got, want)
+			}
+		}
+		first, second := blocks[1][2].(*feedForwardOp), blocks[2][0].(*normQKVOp)
+		attention := blocks[1][1].(*attentionLinearAddOp)
+		if !first.handed || attention.normed != first.normed || attention.nextNorm != first.norm {
+			t.Errorf("%s: attention does not prepare what the feed-forward reads", architecture)
+		}
+		if !second.handed || first.normed != second.normed || first.nextNorm != second.norm {
+			t.Errorf("%s: the feed-forward does not prepare what the next layer reads", architecture)
+		}
+		if blocks[1][0].(*normQKVOp).handed || blocks[2][2].(*feedForwardOp).nextNorm != nil {
+			t.Errorf("%s: a handing over without a partner", architecture)
+		}
+		if !attention.settled {
+			t.Errorf("%s: attention does not know that its cache is settled", architecture)
+		}
+	}
+}
+
+// TestValuesDoNotShareMemoryWhileTheyAreNeeded replays the placement of every graph.
+func TestValuesDoNotShareMemoryWhileTheyAreNeeded(t *testing.T) {
+	for _, fuse := range []string{"on", "off"} {
+		t.Setenv("VIBRANT_FUSE", fuse)
+		c, err := ReadConfig(file(t, nil, testmodel.Tiny))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlaces(t, c.graph)
+	}
+}
+
+// checkPlaces follows which value lies in each slot, and names operands that another value has overwritten.
+func checkPlaces(t *testing.T, g *graph) {
+	t.Helper()
+	holds := map[int]*value{}
+	for i, block := range g.blocks {
+		for _, o := range block {
+			for _, v := range o.reads() {
+				if holds[v.slot] != v {
+					t.Errorf("block %d: %T reads a value that another one has overwritten", i, o)
+				}
+			}
+			mine := map[int]bool{}
+			for _, v := range o.writes() {
+				if mine[v.slot] {
+					t.Errorf("block %d: %T writes two values to one place", i, o)
+				}
+				mine[v.slot], holds[v.slot] = true, v
+			}
+			for _, v := range o.reads() {
+				over := false
+				for _, x := range o.overwrites() {
+					over = over || x == v
+				}
+				if mine[v.slot] && !over && holds[v.slot] != v {
+					t.Errorf("block %d: %T overwrites what it reads", i, o)
+				}
+			}
+		}
+	}
+	if holds[g.hidden.slot] != g.hidden {
+		t.Error("the hidden states are overwritten by the logits")
+	}
+}
+
+func TestFusingIsOnOrOff(t *testing.T) {
+	t.Setenv("VIBRANT_FUSE", "maybe")
+	if _, err := ReadConfig(file(t, nil, testmodel.Tiny)); err == nil || !strings.Contains(err.Error(), "VIBRANT_FUSE") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package model
+
+import (
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// The fused operations of a graph. The values within a pattern, which nothing else reads, are their scratch memory.
+
+type normQKVOp struct {
+	fresh
+	q, x, normed, kNew, vNew *value
+	layer, dim, tables       int
+	mode                     kernel.RoPEMode
+	eps                      float32
+	handed                   bool // the operation before may have prepared normed
+
+	norm, wq, wk, wv, bq, bk, bv, qNorm, kNorm *weight
+}
+
+func (o *normQKVOp) reads() []*value  { return []*value{o.x} }
+func (o *normQKVOp) writes() []*value { return []*value{o.q, o.normed, o.kNew, o.vNew} }
+func (o *normQKVOp) run(p *pass) {
+	t := p.model.tables[o.tables]
+	tensor.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), tensor.QKV{
+		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor, QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(),
+		QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
+		Positions: p.batch.Positions, Sequences: p.batch.Sequences,
+		Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
+	})
+}
+
+type attentionLinearAddOp struct {
+	attentionOp
+	out, x, product *value
+	weight, bias    *weight
+	nextNorm        *weight // of the operation that follows, nil for none
+	normed          *value  // what that one may find prepared
+}
+
+func (o *attentionLinearAddOp) reads() []*value { return []*value{o.q, o.x} }
+func (o *attentionLinearAddOp) writes() []*value {
+	all := []*value{o.out, o.attentionOp.out, o.product}
+	if o.normed != nil {
+		all = append(all, o.normed)
+	}
+	return all
+}
+func (o *attentionLinearAddOp) overwrites() []*value { return []*value{o.x} }
+func (o *attentionLinearAddOp) run(p *pass) {
+	var normed *tensor.Tensor
+	if o.normed != nil {
+		normed = p.rows(o.normed)
+	}
+	p.prepared = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer],
+		o.options(p), o.weight.tensor, o.bias.get(), p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
+}
+
+type feedForwardOp struct {
+	out, x, normed, gated, product *value
+	norm, gate, up, down           *weight
+	eps                            float32
+	handed                         bool    // the operation before may have prepared normed
+	nextNorm                       *weight // of the operation that follows and shares normed, nil for none
+}
+
+func (o *feedForwardOp) reads() []*value      { return []*value{o.x} }
+func (o *feedForwardOp) writes() []*value     { return []*value{o.out, o.normed, o.gated, o.product} }
+func (o *feedForwardOp) overwrites() []*value { return []*value{o.x} }
+func (o *feedForwardOp) run(p *pass) {
+	p.prepared = tensor.FeedForward(p.rows(o.out), p.rows(o.x), tensor.FFN{
+		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps, NextNorm: o.nextNorm.get(),
+		Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
+	})
+}
+
+type normSwiGLUOp struct {
+	fresh
+	out, x, normed, product *value
+	norm, gate, up          *weight
+	eps                     float32
+}
+
+func (o *normSwiGLUOp) reads() []*value  { return []*value{o.x} }
+func (o *normSwiGLUOp) writes() []*value { return []*value{o.out, o.normed, o.product} }
+func (o *normSwiGLUOp) run(p *pass) {
+	tensor.NormSwiGLUInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor, p.rows(o.normed), p.rows(o.product))
+}
+
+type linearAddOp struct {
+	out, a, x, product *value
+	weight, bias       *weight
+}
+
+func (o *linearAddOp) reads() []*value      { return []*value{o.a, o.x} }
+func (o *linearAddOp) writes() []*value     { return []*value{o.out, o.product} }
+func (o *linearAddOp) overwrites() []*value { return []*value{o.a} }
+func (o *linearAddOp) run(p *pass) {
+	tensor.LinearAddInto(p.rows(o.out), p.rows(o.a), p.rows(o.x), o.weight.tensor, o.bias.get(), p.rows(o.product))
+}
+
+type normLinearOp struct {
+	fresh
+	out, x, normed *value
+	norm           *weight
+	weight, bias   *weight
+	eps            float32
+}
+
+func (o *normLinearOp) reads() []*value  { return []*value{o.x} }
+func (o *normLinearOp) writes() []*value { return []*value{o.out, o.normed} }
+func (o *normLinearOp) run(p *pass) {
+	tensor.NormLinearInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.weight.tensor, o.bias.get(), p.rows(o.normed))
+}

@@ -1,0 +1,254 @@
+package model
+
+import "iter"
+
+// graph is what a model computes for every token: operations that an architecture's forward function records once, when a
+// file is opened. Fused operations then take the place of patterns of plain ones, and every value gets its place in the
+// workspace. The number of tokens, their positions and the weights' memory come in when a pass runs.
+type graph struct {
+	config *Config
+	blocks [][]op       // the embedding, each layer, and from the last layer's result to the logits
+	ropes  []*RoPE      // whose tables the operations read
+	caches []cacheShape // by layer
+	hidden *value       // the residual stream after the last layer
+	logits *value
+	slots  []slot
+}
+
+// value is a matrix [tokens][cols] in F32 that one operation writes.
+type value struct {
+	cols int
+	slot int // index of the piece of the workspace where it lies
+}
+
+// op is an operation of a graph.
+type op interface {
+	reads() []*value
+	// writes lists the result, and then what else of the workspace the operation uses.
+	writes() []*value
+	// overwrites lists the operands in whose place the result may lie.
+	overwrites() []*value
+	run(p *pass)
+}
+
+// cacheShape is what one layer keeps of a token.
+type cacheShape struct{ heads, dim int }
+
+// record returns the graph of a model.
+func (c *Config) record(w *weights, fused bool) *graph {
+	g := &graph{config: c, blocks: make([][]op, 1)}
+	c.arch.forward(g, c, w)
+	if fused {
+		g.fuse()
+	}
+	g.settle()
+	g.place()
+	return g
+}
+
+// emit appends an operation and returns its result.
+func (g *graph) emit(o op) *value {
+	last := &g.blocks[len(g.blocks)-1]
+	*last = append(*last, o)
+	if w := o.writes(); len(w) > 0 {
+		return w[0]
+	}
+	return nil
+}
+
+func newValue(cols int) *value { return &value{cols: cols} }
+
+// layers yields each layer of w; what is recorded meanwhile belongs to it.
+func (g *graph) layers(w *weights) iter.Seq2[int, *layer] {
+	return func(yield func(int, *layer) bool) {
+		for i := range w.layers {
+			g.blocks = append(g.blocks, nil)
+			if !yield(i, &w.layers[i]) {
+				return
+			}
+		}
+	}
+}
+
+// head says that x is the result of the last layer: what follows is computed for those tokens whose logits are asked for.
+func (g *graph) head(x *value) *value {
+	g.hidden = x
+	g.blocks = append(g.blocks, nil)
+	return x
+}
+
+// embedding returns the rows of a table that the tokens' ids name.
+func (g *graph) embedding(table *weight) *value {
+	return g.emit(&embeddingOp{out: newValue(table.cols), table: table})
+}
+
+// positionEmbedding returns the rows of a table that the tokens' positions name.
+func (g *graph) positionEmbedding(table *weight) *value {
+	return g.emit(&embeddingOp{out: newValue(table.cols), table: table, byPosition: true})
+}
+
+// norm returns x / sqrt(mean(x^2) + eps) * w over each run of w's width: a row, or a head of it.
+func (g *graph) norm(x *value, w *weight) *value {
+	return g.emit(&normOp{out: newValue(x.cols), x: x, weight: w, cols: w.cols, eps: g.config.Epsilon})
+}
+
+// layerNorm returns (x - mean) / sqrt(variance + eps) * w + bias over each row.
+func (g *graph) layerNorm(x *value, w, bias *weight) *value {
+	return g.emit(&layerNormOp{out: newValue(x.cols), x: x, weight: w, bias: bias, eps: g.config.Epsilon})
+}
+
+// linear returns x w^T + bias; bias may be nil.
+func (g *graph) linear(x *value, w, bias *weight) *value {
+	return g.emit(&linearOp{out: newValue(w.rows), x: x, weight: w, bias: bias})
+}
+
+// rope returns each head of x rotated by its token's position.
+func (g *graph) rope(x *value, r *RoPE) *value {
+	index := -1
+	for i, known := range g.ropes {
+		if known == r {
+			index = i
+		}
+	}
+	if index < 0 {
+		index = len(g.ropes)
+		g.ropes = append(g.ropes, r)
+	}
+	return g.emit(&ropeOp{out: newValue(x.cols), x: x, dim: g.config.HeadDim, tables: index, mode: r.Mode})
+}
+
+// attention writes keys and values to the layer's cache and returns softmax(scale q k^T) v over what a query sees there.
+func (g *graph) attention(q, k, v *value, a attentionShape) *value {
+	dim, layer := g.config.HeadDim, len(g.caches)
+	g.caches = append(g.caches, cacheShape{heads: k.cols / dim, dim: dim})
+	g.emit(&cacheOp{k: k, v: v, layer: layer, dim: dim})
+	return g.emit(&attentionOp{out: newValue(q.cols), q: q, layer: layer, dim: dim, attentionShape: a})
+}
+
+// attentionShape says what queries of a layer see, and how it counts.
+type attentionShape struct {
+	window int     // keys, the newest; 0 for all
+	scale  float32 // of q k^T; 0 for 1 / sqrt(dim)
+}
+
+// add returns a + b.
+func (g *graph) add(a, b *value) *value { return g.emit(&addOp{out: newValue(a.cols), a: a, b: b}) }
+
+// swiglu returns the layer's gated feed-forward of h: down(silu(gate(h)) * up(h)).
+func (g *graph) swiglu(h *value, l *layer) *value {
+	return g.linear(g.glu(silu, g.linear(h, l.gate, nil), g.linear(h, l.up, nil)), l.down, nil)
+}
+
+// scale returns x * by; x itself where by is 1.
+func (g *graph) scale(x *value, by float32) *value {
+	if by == 1 {
+		return x
+	}
+	return g.emit(&scaleOp{out: newValue(x.cols), x: x, by: by})
+}
+
+// activate returns f(x).
+func (g *graph) activate(f activation, x *value) *value {
+	return g.emit(&activateOp{out: newValue(x.cols), x: x, activation: f})
+}
+
+// glu returns f(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer").
+func (g *graph) glu(f activation, gate, up *value) *value {
+	return g.emit(&gluOp{out: newValue(gate.cols), gate: gate, up: up, activation: f})
+}
+
+// result says that x are the logits.
+func (g *graph) result(x *value) { g.logits = x }
+
+// settle finds the attention whose cache only the operation right before it writes to.
+func (g *graph) settle() {
+	for _, block := range g.blocks {
+		for i := 1; i < len(block); i++ {
+			layer, writes := -1, false
+			switch before := block[i-1].(type) {
+			case *cacheOp:
+				layer, writes = before.layer, true
+			case *normQKVOp:
+				layer, writes = before.layer, true
+			}
+			switch o := block[i].(type) {
+			case *attentionOp:
+				o.settled = writes && layer == o.layer
+			case *attentionLinearAddOp:
+				o.settled = writes && layer == o.attentionOp.layer
+			}
+		}
+	}
+}
+
+// slot is a piece of the workspace, [rows of a pass][cols], or [rows of logits][cols].
+type slot struct {
+	cols int
+	head bool // of what follows the last layer
+}
+
+func (s slot) rows(rows, logitRows int) int {
+	if s.head {
+		return logitRows
+	}
+	return rows
+}
+
+// place gives every value a slot. A slot serves values of one width in turns, and an operation in place keeps its operand's.
+func (g *graph) place() {
+	last := map[*value]op{g.hidden: nil}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			for _, list := range [][]*value{o.reads(), o.writes()} {
+				for _, v := range list {
+					if v != g.hidden { // logits may be asked for again
+						last[v] = o
+					}
+				}
+			}
+		}
+	}
+	placed, free := map[*value]bool{}, map[slot][]int{}
+	for i, block := range g.blocks {
+		head := i == len(g.blocks)-1
+		for _, o := range block {
+			taken := map[*value]bool{}
+			for j, v := range o.writes() {
+				if placed[v] {
+					continue
+				}
+				placed[v] = true
+				if over := g.dying(o, v, last); j == 0 && over != nil && g.slots[over.slot].head == head {
+					v.slot, taken[over] = over.slot, true
+					continue
+				}
+				kind := slot{v.cols, head}
+				if list := free[kind]; len(list) > 0 {
+					v.slot, free[kind] = list[len(list)-1], list[:len(list)-1]
+					continue
+				}
+				v.slot = len(g.slots)
+				g.slots = append(g.slots, kind)
+			}
+			for _, list := range [][]*value{o.reads(), o.writes()} {
+				for _, v := range list {
+					if last[v] == o && !taken[v] {
+						taken[v] = true
+						kind := g.slots[v.slot]
+						free[kind] = append(free[kind], v.slot)
+					}
+				}
+			}
+		}
+	}
+}
+
+// dying returns the operand that o may overwrite with v and that nothing reads later, nil where there is none.
+func (g *graph) dying(o op, v *value, last map[*value]op) *value {
+	for _, x := range o.overwrites() {
+		if last[x] == o && x.cols == v.cols {
+			return x
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package model
+
+import (
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// The plain operations of a graph: each is one of package tensor.
+
+// fresh is embedded where a result needs memory of its own.
+type fresh struct{}
+
+func (fresh) overwrites() []*value { return nil }
+
+type embeddingOp struct {
+	fresh
+	out        *value
+	table      *weight
+	byPosition bool
+}
+
+func (o *embeddingOp) reads() []*value  { return nil }
+func (o *embeddingOp) writes() []*value { return []*value{o.out} }
+func (o *embeddingOp) run(p *pass) {
+	rows := p.batch.IDs
+	if o.byPosition {
+		rows = p.batch.Positions
+	}
+	tensor.EmbeddingInto(p.rows(o.out), o.table.tensor, rows)
+}
+
+type normOp struct {
+	out, x *value
+	weight *weight
+	cols   int // what is normed together
+	eps    float32
+}
+
+func (o *normOp) reads() []*value      { return []*value{o.x} }
+func (o *normOp) writes() []*value     { return []*value{o.out} }
+func (o *normOp) overwrites() []*value { return []*value{o.x} }
+func (o *normOp) run(p *pass) {
+	tensor.RMSNormInto(p.heads(o.out, o.cols), p.heads(o.x, o.cols), o.weight.get(), o.eps)
+}
+
+type layerNormOp struct {
+	out, x       *value
+	weight, bias *weight
+	eps          float32
+}
+
+func (o *layerNormOp) reads() []*value      { return []*value{o.x} }
+func (o *layerNormOp) writes() []*value     { return []*value{o.out} }
+func (o *layerNormOp) overwrites() []*value { return []*value{o.x} }
+func (o *layerNormOp) run(p *pass) {
+	tensor.LayerNormInto(p.rows(o.out), p.rows(o.x), o.weight.tensor, o.bias.get(), o.eps)
+}
+
+type linearOp struct {
+	fresh
+	out, x       *value
+	weight, bias *weight
+}
+
+func (o *linearOp) reads() []*value  { return []*value{o.x} }
+func (o *linearOp) writes() []*value { return []*value{o.out} }
+func (o *linearOp) run(p *pass) {
+	tensor.LinearInto(p.rows(o.out), p.rows(o.x), o.weight.tensor, o.bias.get())
+}
+
+type ropeOp struct {
+	out, x      *value
+	dim, tables int
+	mode        kernel.RoPEMode
+}
+
+func (o *ropeOp) reads() []*value      { return []*value{o.x} }
+func (o *ropeOp) writes() []*value     { return []*value{o.out} }
+func (o *ropeOp) overwrites() []*value { return []*value{o.x} }
+func (o *ropeOp) run(p *pass) {
+	t := p.model.tables[o.tables]
+	tensor.RoPEInto(p.heads(o.out, o.dim), p.heads(o.x, o.dim), t.cos, t.sin, p.batch.Positions, o.mode)
+}
+
+// cacheOp stores keys and values at the tokens' positions.
+type cacheOp struct {
+	fresh
+	k, v       *value
+	layer, dim int
+}
+
+func (o *cacheOp) reads() []*value  { return []*value{o.k, o.v} }
+func (o *cacheOp) writes() []*value { return nil }
+func (o *cacheOp) run(p *pass) {
+	tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), p.sequences(o.v, o.dim), p.batch.Positions, p.batch.Sequences)
+}
+
+type attentionOp struct {
+	fresh
+	attentionShape
+	out, q     *value
+	layer, dim int
+	settled    bool
+}
+
+func (o *attentionOp) reads() []*value  { return []*value{o.q} }
+func (o *attentionOp) writes() []*value { return []*value{o.out} }
+func (o *attentionOp) run(p *pass) {
+	tensor.AttentionInto(p.sequences(o.out, o.dim), p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], o.options(p))
+}
+
+func (o *attentionOp) options(p *pass) tensor.AttentionOptions {
+	return tensor.AttentionOptions{
+		Causal: true, Positions: p.batch.Positions, Sequences: p.batch.Sequences, KVLen: p.batch.KVLen,
+		Window: o.window, Scale: o.scale, Settled: o.settled,
+	}
+}
+
+type addOp struct{ out, a, b *value }
+
+func (o *addOp) reads() []*value      { return []*value{o.a, o.b} }
+func (o *addOp) writes() []*value     { return []*value{o.out} }
+func (o *addOp) overwrites() []*value { return []*value{o.a, o.b} }
+func (o *addOp) run(p *pass)          { tensor.AddInto(p.rows(o.out), p.rows(o.a), p.rows(o.b)) }
+
+type scaleOp struct {
+	out, x *value
+	by     float32
+}
+
+func (o *scaleOp) reads() []*value      { return []*value{o.x} }
+func (o *scaleOp) writes() []*value     { return []*value{o.out} }
+func (o *scaleOp) overwrites() []*value { return []*value{o.x} }
+func (o *scaleOp) run(p *pass)          { tensor.MulScalarInto(p.rows(o.out), p.rows(o.x), o.by) }
+
+type activateOp struct {
+	out, x     *value
+	activation activation
+}
+
+func (o *activateOp) reads() []*value      { return []*value{o.x} }
+func (o *activateOp) writes() []*value     { return []*value{o.out} }
+func (o *activateOp) overwrites() []*value { return []*value{o.x} }
+func (o *activateOp) run(p *pass)          { o.activation.into(p.rows(o.out), p.rows(o.x)) }
+
+// gluOp may overwrite the gate alone: it is activated first.
+type gluOp struct {
+	out, gate, up *value
+	activation    activation
+}
+
+func (o *gluOp) reads() []*value      { return []*value{o.gate, o.up} }
+func (o *gluOp) writes() []*value     { return []*value{o.out} }
+func (o *gluOp) overwrites() []*value { return []*value{o.gate} }
+func (o *gluOp) run(p *pass) {
+	out, gate, up := p.rows(o.out), p.rows(o.gate), p.rows(o.up)
+	if o.activation == silu {
+		tensor.SwiGLUInto(out, gate, up)
+		return
+	}
+	o.activation.into(out, gate)
+	tensor.MulInto(out, out, up)
+}
+
+// activation is a function of one element.
+type activation int
+
+const (
+	silu activation = iota
+	geluTanh
+)
+
+func (f activation) into(dst, x *tensor.Tensor) {
+	switch f {
+	case silu:
+		tensor.SiLUInto(dst, x)
+	case geluTanh:
+		tensor.GELUTanhInto(dst, x)
+	}
+}

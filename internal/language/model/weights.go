@@ -1,0 +1,187 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// weights holds the tensors of a model; what the file or the architecture lacks is nil.
+type weights struct {
+	all    []*weight // in the order of computation
+	layers []layer
+
+	embedding, positions       *weight
+	outputNorm, outputNormBias *weight
+	output                     *weight // the embedding where it is tied
+}
+
+// layer holds one layer's tensors.
+type layer struct {
+	attnNorm, attnNormBias *weight
+	q, k, v, output        *weight
+	qBias, kBias, vBias    *weight
+	outputBias             *weight
+	qNorm, kNorm           *weight
+	postAttnNorm           *weight // of the attention's output
+
+	ffnNorm, ffnNormBias *weight
+	gate, up, down       *weight
+	upBias, downBias     *weight
+	postFFNNorm          *weight // of the feed-forward's output
+}
+
+// weight is a tensor of a model, on its device once it is loaded.
+type weight struct {
+	spec
+	tensor *tensor.Tensor
+}
+
+// get returns the tensor, nil for a weight that the model lacks.
+func (w *weight) get() *tensor.Tensor {
+	if w == nil {
+		return nil
+	}
+	return w.tensor
+}
+
+// spec is one tensor that a model has: a matrix [rows][cols], or a vector of cols elements (rows 0).
+type spec struct {
+	name       string
+	rows, cols int
+	need       need
+	field      **weight
+	// Of a part of a tensor: its first row (or element), and how many the file's tensor has; 0 for all.
+	first, of int
+}
+
+type need int
+
+const (
+	absent need = iota
+	optional
+	required
+)
+
+func matrix(name string, rows, cols int, n need, field **weight) spec {
+	return spec{name: name, rows: rows, cols: cols, need: n, field: field}
+}
+
+func vector(name string, n int, need need, field **weight) spec {
+	return spec{name: name, cols: n, need: need, field: field}
+}
+
+// part says that the file's tensor has so many rows (or elements), of which these are those from first on.
+func (s spec) part(first, of int) spec {
+	s.first, s.of = first, of
+	return s
+}
+
+// dims returns the shape of the file's tensor as GGUF writes it.
+func (s spec) dims() []int {
+	switch {
+	case s.rows == 0 && s.of > 0:
+		return []int{s.of}
+	case s.rows == 0:
+		return []int{s.cols}
+	case s.of > 0:
+		return []int{s.cols, s.of}
+	}
+	return []int{s.cols, s.rows}
+}
+
+// span returns where the tensor lies within the file's, in bytes of a type.
+func (s spec) span(t kernel.DType) (offset, bytes int64) {
+	if s.rows == 0 {
+		return t.Bytes(s.first), t.Bytes(s.cols)
+	}
+	return t.Bytes(s.first * s.cols), t.Bytes(s.rows * s.cols)
+}
+
+// bind makes the weights of a model, without their data: those that it must have, and those of the others that the file has.
+func (c *Config) bind(f *gguf.File) *weights {
+	w := &weights{layers: make([]layer, c.Layers)}
+	bind := func(prefix string, specs []spec) {
+		for _, s := range specs {
+			s.name = prefix + s.name
+			if s.need == required || s.need == optional && f.HasTensor(s.name) {
+				*s.field = &weight{spec: s}
+				w.all = append(w.all, *s.field)
+			}
+		}
+	}
+	bind("", c.arch.outer(c, w))
+	for i := range w.layers {
+		bind(fmt.Sprintf("blk.%d.", i), c.arch.layer(c, &w.layers[i]))
+	}
+	if w.output == nil {
+		w.output = w.embedding
+	}
+	return w
+}
+
+// find returns the file's tensor of each weight of the model, after checking names, shapes and types. A tensor that the
+// architecture does not know is an error too: a model computed without it would be another model.
+func (c *Config) find(f *gguf.File) (map[string]*gguf.Tensor, error) {
+	found := map[string]*gguf.Tensor{}
+	for _, w := range c.weights.all {
+		t, err := f.Tensor(w.name)
+		if errors.Is(err, gguf.ErrNoTensor) && w.need != required {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := w.check(t); err != nil {
+			return nil, err
+		}
+		found[w.name] = t
+	}
+	for _, t := range f.Tensors() {
+		if found[t.Name] == nil && !c.ignored(t.Name) {
+			return nil, fmt.Errorf("tensor %s is not part of architecture %s with %d layers", t.Name, c.Architecture, c.Layers)
+		}
+	}
+	return found, nil
+}
+
+// ignored tells tensors that readRoPE reads, and those that old converters wrote though they follow from the metadata.
+func (c *Config) ignored(name string) bool {
+	return slices.Contains(c.RoPE.tensors, name) || strings.HasSuffix(name, "attn_rot_embd.weight") ||
+		strings.HasSuffix(name, "rotary_emb.inv_freq") || strings.HasSuffix(name, "rope_freqs.weight")
+}
+
+func (s spec) check(t *gguf.Tensor) error {
+	if want := s.dims(); !slices.Equal(want, t.Dims) {
+		return fmt.Errorf("tensor %s has shape %v (contiguous dimension first), want %v", s.name, t.Dims, want)
+	}
+	d := kernel.DType(t.Type)
+	if s.rows == 0 {
+		if d != kernel.F32 && d != kernel.F16 && d != kernel.BF16 {
+			return fmt.Errorf("tensor %s is of type %s: not supported (a vector must be F32, F16 or BF16)", s.name, t.Type)
+		}
+		return nil
+	}
+	if !d.Known() || d == kernel.I32 {
+		return fmt.Errorf("tensor %s is of type %s: not supported", s.name, t.Type)
+	}
+	if s.cols%d.BlockSize() != 0 {
+		return fmt.Errorf("tensor %s: rows of %d elements are no whole blocks of %s", s.name, s.cols, t.Type)
+	}
+	return nil
+}
+
+// float32s decodes little-endian F32.
+func float32s(b []byte) []float32 {
+	v := make([]float32, len(b)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(uint32(b[4*i]) | uint32(b[4*i+1])<<8 | uint32(b[4*i+2])<<16 | uint32(b[4*i+3])<<24)
+	}
+	return v
+}
