@@ -106,13 +106,13 @@ func open(path string) (*File, error) {
 
 // openOne opens one file, which may be a part of a model.
 func openOne(path string) (*File, error) {
-	fd, err := os.Open(path)
+	fd, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return nil, err
 	}
 	st, err := fd.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, st.Mode().Type())
+		err = fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, kindOf(st.Mode()))
 	}
 	if err != nil {
 		fd.Close()
@@ -136,6 +136,19 @@ func openOne(path string) (*File, error) {
 	}
 	f.r, f.closer = fd, fd.Close
 	return f, nil
+}
+
+// kindOf says what a file is that is not a regular one.
+func kindOf(m os.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&os.ModeNamedPipe != 0:
+		return "a pipe"
+	case m&os.ModeDevice != 0:
+		return "a device"
+	}
+	return m.Type().String()
 }
 
 // Parse reads the metadata of a file of size bytes from r. Data reads from r when it is called, so r must stay usable;

@@ -7,6 +7,8 @@ import (
 	"os"
 )
 
+const openNonblock = 0 // opening does not wait on this system
+
 // mmap maps nothing on this system: Open reads on demand.
 func mmap(*os.File, int64) (data []byte, unmap func() error, err error) {
 	return nil, nil, errors.ErrUnsupported

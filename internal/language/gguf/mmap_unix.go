@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openNonblock opens a pipe that nobody writes to at once, instead of waiting for a writer.
+const openNonblock = unix.O_NONBLOCK
+
 // mmap maps the whole file read-only.
 func mmap(fd *os.File, size int64) (data []byte, unmap func() error, err error) {
 	if size <= 0 || size > math.MaxInt {
