@@ -10,10 +10,10 @@ func logitsCommand() *cobra.Command {
 	var m modelFlags
 	var list, prompt, out string
 	c := &cobra.Command{
-		Use:   "logits (--ids 1,2,3 | -p TEXT) -o FILE.npy",
+		Use:   "logits (--ids 1,2,3 | -p TEXT) -o FILE.npy|-",
 		Short: "Write the logits after each token of a prompt: .npy, float32 [tokens][vocabulary]",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if out == "" {
 				return usagef("a file to write is needed: -o FILE.npy")
 			}
@@ -23,7 +23,6 @@ func logitsCommand() *cobra.Command {
 			flags := cmd.Flags()
 			var ids []int32
 			if flags.Changed("ids") {
-				var err error
 				if ids, err = parseIDs(list); err != nil {
 					return err
 				}
@@ -31,6 +30,11 @@ func logitsCommand() *cobra.Command {
 					m.context = len(ids)
 				}
 			}
+			file, err := createOutput(out, cmd.OutOrStdout(), m.model)
+			if err != nil {
+				return err
+			}
+			defer func() { err = file.finish(err) }()
 			model, err := m.open(cmd)
 			if err != nil {
 				return err
@@ -44,13 +48,13 @@ func logitsCommand() *cobra.Command {
 			if err := model.CheckIDs(ids); err != nil {
 				return err
 			}
-			npy, err := createNPY(out, len(ids), model.Info().Vocab)
-			if err != nil {
-				return err
-			}
+			npy := newNPYWriter(file, len(ids), model.Info().Vocab)
 			err = model.EachLogits(cmd.Context(), ids, func(_ int, row []float32) error { return npy.writeRow(row) })
-			if err = npy.close(err); err == nil && m.verbose {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d\n", out, len(ids), model.Info().Vocab)
+			if err == nil {
+				err = npy.flush()
+			}
+			if err == nil && m.verbose {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d\n", oneLine(out), len(ids), model.Info().Vocab)
 			}
 			return err
 		},
@@ -58,6 +62,6 @@ func logitsCommand() *cobra.Command {
 	m.add(c)
 	c.Flags().StringVar(&list, "ids", "", "token ids")
 	c.Flags().StringVarP(&prompt, "prompt", "p", "", "text, tokenized with the begin token that the model wants")
-	c.Flags().StringVarP(&out, "output", "o", "", "file to write")
+	c.Flags().StringVarP(&out, "output", "o", "", "file to write, - for stdout")
 	return c
 }

@@ -4,34 +4,29 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
-	"os"
 	"strings"
 )
 
 // npyWriter writes a float32 matrix in NumPy's format, version 1.0, row by row:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 type npyWriter struct {
-	file       *os.File
 	w          *bufio.Writer
 	rows, cols int
 	written    int
 }
 
-func createNPY(path string, rows, cols int) (*npyWriter, error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
+func newNPYWriter(out io.Writer, rows, cols int) *npyWriter {
 	const magic = "\x93NUMPY\x01\x00"
 	head := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols)
 	// The header ends in a newline, and the data starts at a multiple of 64 bytes.
 	head += strings.Repeat(" ", 63-(len(magic)+2+len(head))%64) + "\n"
-	w := bufio.NewWriterSize(f, 1<<16)
+	w := bufio.NewWriterSize(out, 1<<16)
 	w.WriteString(magic)
 	binary.Write(w, binary.LittleEndian, uint16(len(head)))
 	w.WriteString(head)
-	return &npyWriter{file: f, w: w, rows: rows, cols: cols}, nil
+	return &npyWriter{w: w, rows: rows, cols: cols}
 }
 
 func (n *npyWriter) writeRow(row []float32) error {
@@ -49,19 +44,10 @@ func (n *npyWriter) writeRow(row []float32) error {
 	return nil
 }
 
-// close finishes the file; after a failure it removes it, so that no half matrix is taken for a whole one.
-func (n *npyWriter) close(err error) error {
-	if err == nil && n.written != n.rows {
-		err = fmt.Errorf("npy: %d rows of %d were written", n.written, n.rows)
+// flush writes what is buffered. A matrix that lacks rows is an error.
+func (n *npyWriter) flush() error {
+	if n.written != n.rows {
+		return fmt.Errorf("npy: %d rows of %d were written", n.written, n.rows)
 	}
-	if e := n.w.Flush(); err == nil {
-		err = e
-	}
-	if e := n.file.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		os.Remove(n.file.Name())
-	}
-	return err
+	return n.w.Flush()
 }

@@ -1,0 +1,91 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestPipesAndDevicesAreNoModels(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe.gguf")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero", dir} {
+		status, _, errs := command(t, "", "inspect", path)
+		if status != 1 || !strings.Contains(errs, "not a regular file") {
+			t.Errorf("%s: exit %d, %q", path, status, errs)
+		}
+	}
+	// A history that is a pipe is left alone, and nothing waits for its other end.
+	if h := openHistory(pipe); len(h.lines) > 0 {
+		t.Errorf("%q", h.lines)
+	}
+}
+
+func TestLogitsDestroyNothing(t *testing.T) {
+	m := reciter(t)
+	model, err := os.ReadFile(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits := func(out string, ids string) (int, string) {
+		status, _, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "--ids", ids, "-o", out)
+		return status, errs
+	}
+	alias := filepath.Join(t.TempDir(), "alias")
+	if err := os.Symlink(m, alias); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{m, alias} {
+		if status, errs := logits(out, "1,2"); status != 2 || !strings.Contains(errs, "model's own file") {
+			t.Errorf("%s: exit %d, %q", out, status, errs)
+		}
+	}
+	if b, _ := os.ReadFile(m); string(b) != string(model) {
+		t.Fatal("the model was changed")
+	}
+	kept := write(t, "kept.npy", []byte("precious"))
+	if status, errs := logits(kept, "99999"); status != 1 {
+		t.Errorf("exit %d, %q", status, errs)
+	}
+	if b, _ := os.ReadFile(kept); string(b) != "precious" {
+		t.Errorf("a failure left %q", b)
+	}
+	if status, errs := logits(kept, "1,2"); status != 0 {
+		t.Errorf("exit %d, %q", status, errs)
+	}
+	if b, _ := os.ReadFile(kept); !strings.HasPrefix(string(b), "\x93NUMPY") {
+		t.Errorf("%.20q", b)
+	}
+	entries, _ := os.ReadDir(filepath.Dir(kept))
+	if len(entries) != 1 {
+		t.Errorf("files were left behind: %v", entries)
+	}
+	if status, errs := logits("/dev/null", "1,2"); status != 0 {
+		t.Errorf("/dev/null: exit %d, %q", status, errs)
+	}
+	if st, err := os.Stat("/dev/null"); err != nil || st.Mode().IsRegular() {
+		t.Fatal("/dev/null is gone")
+	}
+	if full := "/dev/full"; exists(full) {
+		if status, errs := logits(full, "1,2"); status != 1 || !strings.Contains(errs, "no space") || !exists(full) {
+			t.Errorf("%s: exit %d, %q", full, status, errs)
+		}
+	}
+	status, out, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "--ids", "1", "-o", "-")
+	if status != 0 || !strings.HasPrefix(out, "\x93NUMPY") {
+		t.Errorf("stdout: exit %d, %.20q, %q", status, out, errs)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

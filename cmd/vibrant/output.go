@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// outputFile writes a file whole or not at all: beside its place, and moved there at the end. What is no regular file, as
+// a device or a pipe, is written to directly and never removed; "-" is stdout.
+type outputFile struct {
+	io.Writer
+	file *os.File // nil: stdout
+	path string   // where a temporary file goes; "" for what is written to directly
+}
+
+// createOutput opens a file for writing. It refuses the model's own file, of which the other parameter is the path.
+func createOutput(path string, stdout io.Writer, model string) (*outputFile, error) {
+	if path == "-" {
+		return &outputFile{Writer: raw(stdout)}, nil
+	}
+	target, err := filepath.EvalSymlinks(path) // a link stays, what it points to is replaced
+	if err != nil {
+		target = path
+	}
+	mode := os.FileMode(0o666)
+	if st, err := os.Stat(target); err == nil {
+		for _, file := range modelFiles(model) {
+			if m, err := os.Stat(file); err == nil && os.SameFile(st, m) {
+				return nil, usagef("-o %s is the model's own file", path)
+			}
+		}
+		if st.IsDir() {
+			return nil, fmt.Errorf("%s: is a directory", path)
+		}
+		if !st.Mode().IsRegular() {
+			f, err := os.OpenFile(target, os.O_WRONLY, 0)
+			return &outputFile{Writer: f, file: f}, err
+		}
+		mode = st.Mode().Perm()
+	}
+	for n := os.Getpid(); ; n++ {
+		f, err := os.OpenFile(fmt.Sprintf("%s.%d.tmp", target, n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		return &outputFile{Writer: f, file: f, path: target}, err
+	}
+}
+
+// finish puts the file in its place where all went well, else removes it.
+func (o *outputFile) finish(err error) error {
+	if o.file == nil {
+		return err
+	}
+	if e := o.file.Close(); err == nil {
+		err = e
+	}
+	if o.path == "" {
+		return err
+	}
+	if err == nil {
+		err = os.Rename(o.file.Name(), o.path)
+	}
+	if err != nil {
+		os.Remove(o.file.Name())
+	}
+	return err
+}
+
+// modelFiles returns the paths of a model: of a split one (NAME-00001-of-00003.gguf) all parts.
+func modelFiles(model string) []string {
+	files := []string{model}
+	stem, _, split := strings.Cut(filepath.Base(model), "-00")
+	if !split {
+		return files
+	}
+	entries, err := os.ReadDir(filepath.Dir(model))
+	if err != nil {
+		return files // opening the model says so
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), stem+"-00") {
+			files = append(files, filepath.Join(filepath.Dir(model), e.Name()))
+		}
+	}
+	return files
+}
