@@ -3,11 +3,14 @@ module github.com/vibrant-ml/vibrant
 go 1.24.0
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/ergochat/readline v0.1.3
+	github.com/rivo/uniseg v0.4.7
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.36.0
+	golang.org/x/term v0.35.0
 	pgregory.net/rapid v1.3.0
 )
 

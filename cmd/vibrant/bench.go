@@ -182,7 +182,7 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 		w = io.Discard
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", name, byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
+	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", oneLine(name), byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
 	fmt.Fprintln(t, "test\ttok/s\tspread\tbytes/token\troofline\t")
 	ids := randomIDs(longest, info.Vocab)
 	for _, depth := range b.depths {

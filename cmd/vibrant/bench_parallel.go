@@ -33,7 +33,7 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(f
 	if quiet {
 		w = io.Discard
 	}
-	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", info.Name, byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
+	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", oneLine(info.Name), byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "prompt\tgenerated\tsequences\ttok/s\tspread\ttok/s each\tms/step\tagainst the first\troofline\t")
 	for _, prompt := range b.prompts {

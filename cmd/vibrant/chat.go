@@ -27,7 +27,7 @@ func chatCommand() *cobra.Command {
 			return withSession(cmd, &m, &g, system, func(model *vibrant.Model, session *vibrant.Session) error {
 				chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
 				if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-					lines, err := newLineReader()
+					lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()), historyPath())
 					if err != nil {
 						return err
 					}
@@ -92,7 +92,7 @@ func (c *chat) interactive(lines lineReader) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
-	fmt.Fprintf(c.cmd.OutOrStdout(), "%s on %s. /help lists the commands.\n", c.model.Info().Name, c.model.Info().Device.ID)
+	fmt.Fprintf(c.cmd.OutOrStdout(), "%s on %s. /help lists the commands.\n", oneLine(c.model.Info().Name), c.model.Info().Device.ID)
 	for {
 		text, err := readTurn(lines)
 		switch {
@@ -110,7 +110,7 @@ func (c *chat) interactive(lines lineReader) error {
 		if strings.HasPrefix(text, "/") {
 			leave, err := c.command(text)
 			if err != nil {
-				fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %v\n", err)
+				fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %s\n", errorLine(err))
 			}
 			if leave {
 				return nil
@@ -119,7 +119,7 @@ func (c *chat) interactive(lines lineReader) error {
 		}
 		err = c.interruptible(base, interrupts, text)
 		if err != nil && !errors.Is(err, context.Canceled) {
-			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %v\n", err)
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %s\n", errorLine(err))
 			if errors.Is(err, vibrant.ErrDeviceLost) {
 				return err
 			}

@@ -107,7 +107,7 @@ func (c *chat) show(out io.Writer, what string) error {
 	switch what {
 	case "", "info":
 		i := c.model.Info()
-		fmt.Fprintf(out, "  model    %s (%s, %s parameters)\n", i.Name, i.Architecture, quantity(float64(i.Parameters)))
+		fmt.Fprintf(out, "  model    %s (%s, %s parameters)\n", oneLine(i.Name), oneLine(i.Architecture), quantity(float64(i.Parameters)))
 		fmt.Fprintf(out, "  context  %d tokens, %d used\n", i.Context, c.session.Stats().ContextUsed)
 		fmt.Fprintf(out, "  device   %s, %s\n", i.Device.ID, i.Device.Name)
 	case "parameters":

@@ -76,7 +76,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 	progress.done()
 	if tokenizer, err := model.Tokenizer(); err == nil {
 		for _, w := range tokenizer.Warnings() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", w)
+			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", oneLine(w))
 		}
 	}
 	if m.verbose {
@@ -86,7 +86,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 		if info.DeviceNote != "" {
 			fmt.Fprintf(e, "device: %s\n", info.DeviceNote)
 		}
-		fmt.Fprintf(e, "model: %s, %s, %s parameters, context %d of %d\n", info.Name, info.Architecture, quantity(float64(info.Parameters)), info.Context, info.TrainedContext)
+		fmt.Fprintf(e, "model: %s, %s, %s parameters, context %d of %d\n", oneLine(info.Name), oneLine(info.Architecture), quantity(float64(info.Parameters)), info.Context, info.TrainedContext)
 		fmt.Fprintf(e, "loaded: %s in %.2f s, %sB/s\n", byteSize(info.Memory.Weights), info.LoadTime.Seconds(), quantity(float64(info.Memory.Weights)/info.LoadTime.Seconds()))
 	}
 	return model, nil

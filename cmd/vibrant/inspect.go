@@ -80,11 +80,11 @@ func printFile(w io.Writer, f *vibrant.File, tensors bool) error {
 		fmt.Fprintf(t, "type\t%s: %d tensors, %s\n", n.Type, n.Tensors, byteSize(n.Bytes))
 	}
 	for _, kv := range f.Metadata {
-		fmt.Fprintf(t, "%s\t%s\n", kv.Key, kv.Short())
+		fmt.Fprintf(t, "%s\t%s\n", shorten(oneLine(kv.Key), 200), oneLine(kv.Short()))
 	}
 	if tensors {
 		for _, x := range f.Tensors {
-			fmt.Fprintf(t, "%s\t%s %v\n", x.Name, x.Type, x.Shape)
+			fmt.Fprintf(t, "%s\t%s %v\n", oneLine(x.Name), x.Type, x.Shape)
 		}
 	}
 	return t.Flush()

@@ -41,8 +41,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	root := rootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(onScreen(stdout))
+	root.SetErr(onScreen(stderr))
 	return report(stderr, root.ExecuteContext(ctx))
 }
 
@@ -60,11 +60,20 @@ func report(stderr io.Writer, err error) int {
 		fmt.Fprintln(stderr, "vibrant: interrupted")
 		return 130 // 128 + SIGINT, as shells report it
 	}
-	fmt.Fprintln(stderr, "vibrant: "+strings.Join(strings.Fields(err.Error()), " "))
+	fmt.Fprintln(stderr, "vibrant: "+errorLine(err))
 	if usage := (usageError{}); errors.As(err, &usage) || errors.Is(err, vibrant.ErrUnknownDevice) {
 		return 2
 	}
 	return 1
+}
+
+// errorLine returns an error's text as one line of bounded length, whatever names of files and keys are in it.
+func errorLine(err error) string {
+	words := strings.Fields(err.Error())
+	for i, w := range words {
+		words[i] = shorten(oneLine(w), 200)
+	}
+	return shorten(strings.Join(words, " "), 600)
 }
 
 func rootCommand() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -308,5 +309,18 @@ func TestCommandsOfAChat(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestErrorsOfLongNamesStayShort(t *testing.T) {
+	name := strings.Repeat("k", 70_000)
+	for _, text := range []string{"missing key " + name + " in x.gguf", strings.Repeat("a name ", 10_000), "a\x1b[2J\nb"} {
+		line := errorLine(errors.New(text))
+		if len(line) > 640 || strings.ContainsAny(line, "\x1b\n") || !strings.HasPrefix(line, text[:1]) {
+			t.Errorf("%d bytes: %.80q", len(line), line)
+		}
+	}
+	if got := errorLine(errors.New("key " + name + " in x.gguf")); len(got) > 230 || !strings.HasSuffix(got, "in x.gguf") {
+		t.Errorf("%q", got)
 	}
 }

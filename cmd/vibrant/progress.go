@@ -17,9 +17,9 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress {
 	if !isTerminal(w) {
-		w = nil
+		return &progress{}
 	}
-	return &progress{w: w, last: time.Now()}
+	return &progress{w: raw(w), last: time.Now()}
 }
 
 func (p *progress) update(s vibrant.Progress) {

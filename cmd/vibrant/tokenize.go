@@ -26,7 +26,7 @@ func tokenizeCommand() *cobra.Command {
 			}
 			options := vibrant.EncodeOptions{AddBOS: bos, ParseSpecial: special}
 			for _, w := range tokenizer.Warnings() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", w)
+				fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", oneLine(w))
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			if lines {

@@ -1,0 +1,153 @@
+//go:build !js && !wasip1 && !plan9
+
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/ergochat/readline"
+	"github.com/rivo/uniseg"
+	"golang.org/x/term"
+)
+
+// newLineReader returns a reader that edits lines where the terminal takes part in it, else one that reads plain lines.
+// history is the file of earlier lines, "" for none.
+func newLineReader(in, out *os.File, history string) (lineReader, error) {
+	if name := os.Getenv("TERM"); name == "dumb" || name == "" {
+		return newPlainReader(in, out), nil
+	}
+	typed, answers, err := probe(in, out)
+	if err != nil {
+		return nil, err
+	}
+	if !answers {
+		return newPlainReader(io.MultiReader(strings.NewReader(cooked(typed)), in), out), nil
+	}
+	return newEditor(io.MultiReader(strings.NewReader(typed), in), in, out, history)
+}
+
+// editor edits lines on the terminal and keeps their history.
+type editor struct {
+	rl      *readline.Instance
+	out     *os.File
+	history *history
+}
+
+func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, error) {
+	var state *term.State
+	var graphemes graphemeEraser
+	rl, err := readline.NewFromConfig(&readline.Config{
+		HistoryLimit:      historyLimit,
+		HistorySearchFold: true,
+		InterruptPrompt:   "\n",
+		EOFPrompt:         "\n",
+		AutoComplete:      commandCompleter(),
+		Painter:           showPasted,
+		Listener:          graphemes.listen,
+		Stdin:             &pasteReader{r: input},
+		Stdout:            out,
+		Stderr:            out,
+		FuncIsTerminal:    func() bool { return true },
+		FuncMakeRaw: func() (err error) {
+			state, err = term.MakeRaw(int(in.Fd()))
+			return err
+		},
+		FuncExitRaw: func() error {
+			if state == nil {
+				return nil
+			}
+			return term.Restore(int(in.Fd()), state)
+		},
+		FuncGetSize: func() (width, height int) {
+			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
+				return width, height
+			}
+			return 80, 24
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &editor{rl: rl, out: out, history: openHistory(historyPath)}
+	for _, line := range e.history.lines {
+		rl.SaveToHistory(line)
+	}
+	return e, nil
+}
+
+func (e *editor) line(prompt string) (string, error) {
+	e.rl.SetPrompt(prompt)
+	io.WriteString(e.out, "\x1b[?2004h") // pasted text comes between marks
+	line, err := e.rl.ReadLine()
+	io.WriteString(e.out, "\x1b[?2004l")
+	if errors.Is(err, readline.ErrInterrupt) {
+		return "", errLineInterrupted
+	}
+	if err == nil {
+		e.history.add(line)
+	}
+	return fromPasted(line), err
+}
+
+func (e *editor) close() { e.rl.Close() }
+
+// showPasted draws the control characters of pasted text as one visible character each.
+func showPasted(line []rune, _ int) []rune {
+	shown := make([]rune, len(line))
+	for i, r := range line {
+		switch r {
+		case pasted + '\n':
+			r = '↵'
+		case pasted + '\t':
+			r = ' '
+		}
+		shown[i] = r
+	}
+	return shown
+}
+
+// graphemeEraser has Backspace and Delete take what the user sees as one character, of how many code points it may be.
+type graphemeEraser struct {
+	line []rune // before the key
+	pos  int
+}
+
+func (g *graphemeEraser) listen(line []rune, pos int, key rune) ([]rune, int, bool) {
+	before, at := g.line, g.pos
+	g.line, g.pos = append([]rune(nil), line...), pos
+	if len(before) != len(line)+1 {
+		return nil, 0, false
+	}
+	start, end := graphemeAt(before, pos)
+	backward := key == readline.CharBackspace || key == readline.CharCtrlH
+	if !backward && key != readline.MetaDeleteKey && key != readline.CharEOT || end-start < 2 || backward && end != at {
+		return nil, 0, false
+	}
+	g.line = append(append([]rune(nil), before[:start]...), before[end:]...)
+	g.pos = start
+	return append([]rune(nil), g.line...), start, true
+}
+
+// graphemeAt returns where the grapheme cluster that holds a rune begins and ends.
+func graphemeAt(line []rune, pos int) (start, end int) {
+	clusters := uniseg.NewGraphemes(string(line))
+	for clusters.Next() {
+		end = start + len(clusters.Runes())
+		if pos < end {
+			return start, end
+		}
+		start = end
+	}
+	return start, start
+}
+
+func commandCompleter() readline.AutoCompleter {
+	var items []*readline.PrefixCompleter
+	for _, c := range chatCommands {
+		items = append(items, readline.PcItem(c.name))
+	}
+	return readline.NewPrefixCompleter(items...)
+}

@@ -1,0 +1,10 @@
+//go:build js || wasip1 || plan9
+
+package main
+
+import "os"
+
+// newLineReader returns a reader of plain lines: the line editor does not know this system's terminals.
+func newLineReader(in, out *os.File, _ string) (lineReader, error) {
+	return newPlainReader(in, out), nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Terminals put these marks around pasted text where they were asked to ("bracketed paste", ESC[?2004h):
+// https://invisible-island.net/xterm/ctlseqs/ctlseqs.html#h2-Bracketed-Paste-Mode
+const (
+	pasteStart = "\x1b[200~"
+	pasteEnd   = "\x1b[201~"
+)
+
+// pasted is added to the newlines and tabs of pasted text while the line is edited, so that they end and complete
+// nothing. The sums are of Unicode's private use area: no keyboard has them.
+const pasted = '\uf700'
+
+// toPasted prepares pasted text for the line editor. Other control characters than newline and tab are dropped.
+func toPasted(text string) string {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+	text = strings.TrimRight(text, "\n")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return pasted + r
+		case r < ' ' || r == 0x7f:
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// fromPasted gives an edited line its newlines and tabs back.
+func fromPasted(line string) string {
+	return strings.NewReplacer(string(pasted+'\n'), "\n", string(pasted+'\t'), "\t").Replace(line)
+}
+
+// pasteReader reads what is typed and rewrites what is pasted by toPasted.
+type pasteReader struct {
+	r   io.Reader
+	in  []byte // read, but not looked at
+	out []byte // to give out
+	err error
+}
+
+func (p *pasteReader) Read(b []byte) (int, error) {
+	for len(p.out) == 0 {
+		if p.err != nil {
+			return 0, p.err
+		}
+		var chunk [4096]byte
+		n, err := p.r.Read(chunk[:])
+		p.in, p.err = append(p.in, chunk[:n]...), err
+		p.rewrite()
+	}
+	n := copy(b, p.out)
+	p.out = p.out[n:]
+	return n, nil
+}
+
+// rewrite moves what is complete from in to out.
+func (p *pasteReader) rewrite() {
+	for {
+		start := bytes.Index(p.in, []byte(pasteStart))
+		if start < 0 {
+			// An Escape key alone must not wait for more: only a longer beginning of the mark does.
+			keep := 0
+			for n := len(pasteStart) - 1; n > 2 && p.err == nil; n-- {
+				if bytes.HasSuffix(p.in, []byte(pasteStart[:n])) {
+					keep = n
+					break
+				}
+			}
+			p.out = append(p.out, p.in[:len(p.in)-keep]...)
+			p.in = p.in[len(p.in)-keep:]
+			return
+		}
+		p.out = append(p.out, p.in[:start]...)
+		p.in = p.in[start:]
+		end := bytes.Index(p.in, []byte(pasteEnd))
+		if end < 0 {
+			if p.err != nil { // the input ended inside
+				p.out = append(p.out, toPasted(string(p.in[len(pasteStart):]))...)
+				p.in = nil
+			}
+			return
+		}
+		text := p.in[len(pasteStart):end]
+		if !utf8.Valid(text) {
+			text = bytes.ToValidUTF8(text, []byte("\ufffd"))
+		}
+		p.out = append(p.out, toPasted(string(text))...)
+		p.in = p.in[end+len(pasteEnd):]
+	}
+}

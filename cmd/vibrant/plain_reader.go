@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+)
+
+// plainReader reads lines as the terminal's driver edits them: where it takes no part in line editing, as TERM=dumb,
+// script and the shells of editors.
+type plainReader struct {
+	out        io.Writer
+	lines      chan readLine
+	interrupts chan os.Signal
+}
+
+type readLine struct {
+	text string
+	err  error
+}
+
+func newPlainReader(in io.Reader, out io.Writer) *plainReader {
+	p := &plainReader{out: out, lines: make(chan readLine), interrupts: make(chan os.Signal, 1)}
+	signal.Notify(p.interrupts, os.Interrupt)
+	go func() { // ends with the input, or with the process
+		r := bufio.NewReader(in)
+		for {
+			text, err := readPlainLine(r)
+			p.lines <- readLine{text, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return p
+}
+
+// cooked returns what a terminal's driver makes of keys that were read in raw mode: Enter ends a line, and Ctrl-C and
+// Ctrl-U take back what was typed of it.
+func cooked(typed string) string {
+	typed = strings.ReplaceAll(typed, "\r", "\n")
+	lines := strings.SplitAfter(typed, "\n")
+	for i, line := range lines {
+		lines[i] = line[strings.LastIndexAny(line, "\x03\x15")+1:]
+	}
+	return strings.Join(lines, "")
+}
+
+// positionReport is the answer to a probe that came late.
+var positionReport = regexp.MustCompile(`\x1b\[[0-9]+;[0-9]+R`)
+
+// readPlainLine reads a line, or all lines of a paste that the terminal has marked.
+func readPlainLine(r *bufio.Reader) (string, error) {
+	text, err := r.ReadString('\n')
+	for err == nil && strings.Count(text, pasteStart) > strings.Count(text, pasteEnd) {
+		var more string
+		more, err = r.ReadString('\n')
+		text += more
+	}
+	if text != "" && err == io.EOF {
+		err = nil
+	}
+	text = strings.NewReplacer(pasteStart, "", pasteEnd, "", "\r\n", "\n").Replace(text)
+	return strings.TrimSuffix(positionReport.ReplaceAllString(text, ""), "\n"), err
+}
+
+func (p *plainReader) line(prompt string) (string, error) {
+	select {
+	case <-p.interrupts: // of earlier: it stopped an answer
+	default:
+	}
+	io.WriteString(p.out, prompt)
+	select {
+	case l := <-p.lines:
+		if l.err != nil {
+			io.WriteString(p.out, "\n")
+		}
+		return l.text, l.err
+	case <-p.interrupts:
+		io.WriteString(p.out, "\n")
+		return "", errLineInterrupted
+	}
+}
+
+func (p *plainReader) close() { signal.Stop(p.interrupts) }

@@ -1,0 +1,288 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+)
+
+// terminal is a terminal with a command on it, and the hands and eyes of its user.
+type terminal struct {
+	t       *testing.T
+	master  *os.File
+	status  chan int
+	mu      sync.Mutex
+	shown   strings.Builder
+	answers bool // questions for the cursor's position, as terminals do
+	looked  int  // what of shown was expected already
+}
+
+// onTerminal runs a command whose stdin, stdout and stderr are one terminal.
+func onTerminal(t *testing.T, answers bool, args ...string) *terminal {
+	t.Helper()
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 200})
+	h := &terminal{t: t, master: master, status: make(chan int, 1), answers: answers}
+	go h.look()
+	go func() {
+		h.status <- run(args, slave, slave, slave)
+		slave.Close()
+	}()
+	t.Cleanup(func() { master.Close() })
+	return h
+}
+
+func (h *terminal) look() {
+	var b [4096]byte
+	for {
+		n, err := h.master.Read(b[:])
+		text := string(b[:n])
+		h.mu.Lock()
+		h.shown.WriteString(text)
+		h.mu.Unlock()
+		if h.answers {
+			for range strings.Count(text, "\x1b[6n") {
+				h.master.WriteString("\x1b[1;1R")
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *terminal) screen() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shown.String()
+}
+
+// expect waits until a text is shown, after what was expected before.
+func (h *terminal) expect(text string) {
+	h.t.Helper()
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(2 * time.Millisecond) {
+		s := h.screen()
+		if at := strings.Index(s[h.looked:], text); at >= 0 {
+			h.looked += at + len(text)
+			return
+		}
+	}
+	h.t.Fatalf("the terminal never showed %q: %q", text, h.screen()[h.looked:])
+}
+
+func (h *terminal) enter(text string) {
+	h.t.Helper()
+	if _, err := h.master.WriteString(text); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// leaves waits for the end of the command.
+func (h *terminal) leaves(status int) {
+	h.t.Helper()
+	select {
+	case got := <-h.status:
+		if got != status {
+			h.t.Errorf("exit %d, want %d: %q", got, status, h.screen())
+		}
+	case <-time.After(20 * time.Second):
+		h.t.Fatalf("the command does not end: %q", h.screen())
+	}
+}
+
+func chatOn(t *testing.T, answers bool, more ...string) *terminal {
+	t.Helper()
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	return onTerminal(t, answers, append([]string{"chat", "-m", reciter(t), "--device", "cpu", "--temp", "0"}, more...)...)
+}
+
+func TestChatOnATerminalThatAnswers(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true)
+	h.expect(">>> ")
+	h.enter("hi\r")
+	h.expect(" Hello, I recite.")
+	h.expect(">>> ")
+	h.enter("\x04")
+	h.leaves(0)
+}
+
+// Terminals that never say where the cursor is (script, a plain pty, shells of editors) must not be waited for.
+func TestChatOnATerminalThatIsSilent(t *testing.T) {
+	for _, name := range []string{"xterm", "dumb", ""} {
+		t.Setenv("TERM", name)
+		h := chatOn(t, false)
+		h.enter("hi\r") // before the prompt is there
+		h.expect(" Hello, I recite.")
+		h.expect(">>> ")
+		h.enter("again\n")
+		h.expect(" Hello, I recite.")
+		h.expect(">>> ")
+		unix.Kill(os.Getpid(), unix.SIGINT) // Ctrl-C: the terminal is not this process's own
+		h.expect("Ctrl-D or /bye leaves.")
+		h.expect(">>> ")
+		h.enter("/bye\n")
+		h.leaves(0)
+	}
+}
+
+func TestAPasteIsOneMessage(t *testing.T) {
+	var paste strings.Builder
+	for i := range 100 {
+		paste.WriteString("\tline of the paste" + strings.Repeat(".", i%3) + "\r")
+	}
+	for name, answers := range map[string]bool{"xterm": true, "dumb": false} {
+		t.Setenv("TERM", name)
+		h := chatOn(t, answers, "-c", "4096")
+		h.expect(">>> ")
+		h.enter(pasteStart + paste.String() + pasteEnd + "\r")
+		h.expect(" Hello, I recite.")
+		h.expect(">>> ")
+		h.enter("/show history\r")
+		h.expect("user: line of the paste")
+		h.expect("line of the paste")
+		h.expect(">>> ")
+		h.enter("/bye\r")
+		h.leaves(0)
+		// Once as the answer, once in the history.
+		if n := strings.Count(h.screen(), " Hello, I recite."); n != 2 {
+			t.Errorf("%s: the answer was shown %d times", name, n)
+		}
+	}
+}
+
+func TestBackspaceTakesAWholeGrapheme(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true)
+	h.expect(">>> ")
+	h.enter("a\u0065\u0301\U0001F468\u200D\U0001F469\u200D\U0001F467\x7f\x7fb\r") // a, e with an accent, a family
+	h.expect(" Hello, I recite.")
+	h.expect(">>> ")
+	h.enter("/show history\r")
+	h.expect("user: ab\r\n")
+	h.enter("/bye\r")
+	h.leaves(0)
+}
+
+// renamed gives a file of package testmodel another name of at most 36 bytes. 32 bytes more keep the tensors aligned.
+func renamed(model []byte, name string) []byte {
+	name += strings.Repeat(" ", 36-len(name))
+	value := func(s string) []byte {
+		return append(binary.LittleEndian.AppendUint64([]byte{8, 0, 0, 0}, uint64(len(s))), s...)
+	}
+	return bytes.Replace(model, value("test"), value(name), 1)
+}
+
+func TestControlCharactersDoNotReachATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	evil := "x\x1b]0;title\x07\u009b31m\x7f"
+	m := write(t, "evil.gguf", renamed(testmodel.Reciter("▁Hello", evil), evil))
+	for _, args := range [][]string{
+		{"inspect", m, "--tensors"},
+		{"inspect", m, "--json"},
+		{"ask", "-m", m, "--device", "cpu", "--temp", "0", "-v", "hi"},
+		{"complete", "-m", m, "--device", "cpu", "--temp", "0", "-p", "hi"},
+		{"ask", "-m", evil + ".gguf", "hi"},
+		{"bench", "-m", m, "--device", "cpu", "-p", "4", "-n", "2", "-r", "1"},
+	} {
+		h := onTerminal(t, false, args...)
+		select {
+		case <-h.status:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the command does not end")
+		}
+		time.Sleep(5 * time.Millisecond)
+		s := strings.ReplaceAll(h.screen(), "\r\x1b[K", "") // the command's own progress
+		if strings.ContainsAny(s, "\x1b\x07\x7f\u009b") {
+			t.Errorf("%s: %q", args[0], s)
+		}
+	}
+	if _, out, _ := command(t, "", "complete", "-m", m, "--device", "cpu", "--temp", "0", "-p", "hi"); !strings.Contains(out, evil) {
+		t.Errorf("piped text changed: %q", out)
+	}
+	h := chatOn(t, true, "-m", m)
+	h.expect(`x\x1b]0;title`)
+	h.enter("/bye\r")
+	h.leaves(0)
+}
+
+func TestScreenKeepsCharactersThatComeInParts(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := &screen{file: w}
+	for _, b := range []byte("é\t漢\r\n\x1b") {
+		if n, err := s.Write([]byte{b}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	w.Close()
+	var got [100]byte
+	n, _ := r.Read(got[:])
+	if string(got[:n]) != "é\t漢\\x0d\n\\x1b" { // a carriage return alone moves the cursor
+		t.Errorf("%q", got[:n])
+	}
+}
+
+func TestHistoryIsPrivate(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_STATE_HOME", "relative")
+	if got := historyPath(); got != filepath.Join(dir, ".local", "state", "vibrant", "history") {
+		t.Errorf("a relative XDG_STATE_HOME: %s", got)
+	}
+	t.Setenv("XDG_STATE_HOME", dir)
+	path := historyPath()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("one\n\ntwo\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h := openHistory(path)
+	h.add("three")
+	if got := openHistory(path).lines; strings.Join(got, " ") != "one two three" {
+		t.Errorf("%q", got)
+	}
+	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %o", st.Mode().Perm())
+	}
+	victim := filepath.Join(dir, "victim")
+	os.WriteFile(victim, []byte("mine\n"), 0o600)
+	os.Remove(path)
+	if err := os.Symlink(victim, path); err != nil {
+		t.Fatal(err)
+	}
+	h = openHistory(path)
+	h.add("secret")
+	if b, _ := os.ReadFile(victim); string(b) != "mine\n" || len(h.lines) > 0 {
+		t.Errorf("a link was followed: %q, %q", b, h.lines)
+	}
+}
+
+func TestLongHistoriesAreCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	os.WriteFile(path, []byte(strings.Repeat("old\n", 3*historyLimit)+"new\n"), 0o600)
+	openHistory(path)
+	b, err := os.ReadFile(path)
+	if n := strings.Count(string(b), "\n"); err != nil || n != historyLimit || !strings.HasSuffix(string(b), "\nnew\n") {
+		t.Errorf("%d lines, %v", n, err)
+	}
+}
