@@ -308,10 +308,11 @@ vb_status vb_cpu_graph_launch(vb_graph *graph, vb_stream *stream) {
 
 void vb_cpu_graph_destroy(vb_graph *graph) { (void)graph; }
 
+/* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches: it has no kernels of VB_COMPOSED. */
 const vb_backend vb_cpu_backend = {
-    device_count,
-    device_open,
-#define X(op) vb_cpu_##op,
+    .device_count = device_count,
+    .device_open = device_open,
+#define X(op) .op = vb_cpu_##op,
     VB_RUNTIME(X) VB_KERNELS(X)
 #undef X
 };

@@ -234,3 +234,10 @@ func weight(w kernel.Weight) C.vb_weight {
 
 func f32(p kernel.Ptr) *C.float   { return (*C.float)(p) }
 func i32(p kernel.Ptr) *C.int32_t { return (*C.int32_t)(p) }
+
+func truth(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}

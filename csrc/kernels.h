@@ -1,21 +1,16 @@
 /* The catalogue of kernels inside the library: what a kind of device fills in. Not installed.
  *
- * VB_KERNELS names every operation of vibrant.h once. From it come the prototypes of each device's kernels
- * (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through which ops.c calls them, after it has
- * checked the arguments. A kernel may rely on these checks: no null pointer, no negative or overflowing size, nothing
- * to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for what it does not implement. */
+ * VB_KERNELS and VB_COMPOSED (operations.h, generated from vibrant.h) name every operation once. From them come the
+ * prototypes of each device's kernels (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through which
+ * ops.c calls them, after it has checked the arguments. A kernel may rely on these checks: no null pointer, no negative or
+ * overflowing size, nothing to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for what it does not
+ * implement. Where a kernel of VB_COMPOSED is absent from a table, or returns VB_UNSUPPORTED, ops.c runs the operations
+ * that vibrant.h names instead. */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H
 
+#include "operations.h"
 #include "vibrant.h"
-
-#define VB_KERNELS(X)                                                                                                  \
-    X(add) X(mul) X(mul_scalar) X(silu) X(gelu) X(gelu_tanh) X(swiglu) X(glu) X(sigmoid) X(soft_cap) X(copy) X(convert)          \
-    X(increment_i32) X(softmax_batched) X(rms_norm_batched) X(layer_norm_batched) X(add_rms_norm)                      \
-    X(mul_rows) X(copy_columns) X(argmax) X(top_k)                                                                     \
-    X(matmul_batched) X(matmul_single_row) X(weight_pack) X(linear) X(embedding)                                       \
-    X(rope) X(kv_write) X(attention)                                                                                   \
-    X(norm_linear) X(norm_swiglu) X(linear_add) X(feed_forward) X(norm_qkv) X(attention_linear_add)
 
 /* Everything that a device does besides kernels; the same rule of names. */
 #define VB_RUNTIME(X)                                                                                                  \
@@ -36,7 +31,7 @@ typedef struct vb_backend {
     vb_status (*device_count)(int *count);
     vb_status (*device_open)(vb_device **device, int index, const vb_device_options *options);
 #define X(op) VB_TYPEOF(vb_##op) *op;
-    VB_RUNTIME(X) VB_KERNELS(X)
+    VB_RUNTIME(X) VB_KERNELS(X) VB_COMPOSED(X)
 #undef X
 } vb_backend;
 
@@ -58,6 +53,7 @@ struct vb_graph {
 #define X(op) VB_TYPEOF(vb_##op) vb_cpu_##op, vb_cuda_##op;
 VB_RUNTIME(X)
 VB_KERNELS(X)
+VB_COMPOSED(X)
 #undef X
 
 extern const vb_backend vb_cpu_backend;

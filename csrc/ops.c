@@ -12,6 +12,13 @@
 
 #define RUN(op, ...) stream->device->backend->op(__VA_ARGS__)
 
+/* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these arguments. */
+#define RUN_OR_COMPOSE(op, ...) \
+    do { \
+        const vb_status ran_ = stream->device->backend->op ? RUN(op, __VA_ARGS__) : VB_UNSUPPORTED; \
+        if (ran_ != VB_UNSUPPORTED) return ran_; \
+    } while (0)
+
 /* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to four
  * bytes would have more than 2^63 - 1 bytes. */
 static bool elements(int64_t *count, int n, const int64_t *sizes) {
@@ -348,9 +355,8 @@ vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps,
     REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
     if (size == 0) return VB_OK;
     REQUIRE(y && stream && (w->cols == 0 || (x && w->data && normed)));
-    vb_status status = RUN(norm_linear, y, x, norm, eps, w, bias, normed, n, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, w->cols, eps, stream);
+    RUN_OR_COMPOSE(norm_linear, y, x, norm, eps, w, bias, normed, n, stream);
+    vb_status status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, w->cols, eps, stream);
     return status == VB_OK ? vb_linear(y, normed, w, bias, n, stream) : status;
 }
 
@@ -361,9 +367,8 @@ vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float ep
     REQUIRE(ELEMENTS(&size, n, gate->rows) && ELEMENTS(&inner, n, gate->cols));
     if (size == 0) return VB_OK;
     REQUIRE(out && product && stream && (gate->cols == 0 || (x && gate->data && up->data && normed)));
-    vb_status status = RUN(norm_swiglu, out, x, norm, eps, gate, up, normed, product, n, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, gate->cols, eps, stream);
+    RUN_OR_COMPOSE(norm_swiglu, out, x, norm, eps, gate, up, normed, product, n, stream);
+    vb_status status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, gate->cols, eps, stream);
     if (status == VB_OK) status = vb_linear(out, normed, gate, NULL, n, stream);
     if (status == VB_OK) status = vb_linear(product, normed, up, NULL, n, stream);
     return status == VB_OK ? vb_swiglu(out, out, product, VB_F32, size, stream) : status;
@@ -375,9 +380,8 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
     REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
     if (size == 0) return VB_OK;
     REQUIRE(sum && a && product && stream && (w->cols == 0 || (x && w->data)));
-    vb_status status = RUN(linear_add, sum, a, x, w, bias, product, n, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    status = vb_linear(product, x, w, bias, n, stream);
+    RUN_OR_COMPOSE(linear_add, sum, a, x, w, bias, product, n, stream);
+    vb_status status = vb_linear(product, x, w, bias, n, stream);
     return status == VB_OK ? vb_add(sum, a, product, VB_F32, size, stream) : status;
 }
 
@@ -392,9 +396,8 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     if (size == 0) return VB_OK;
     REQUIRE(a->sum && a->x && a->normed && stream);
     REQUIRE(a->gate.rows == 0 || (a->gate.data && a->up.data && a->down.data && a->gated && a->product));
-    vb_status status = RUN(feed_forward, args, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    status = vb_norm_swiglu(a->gated, a->x, a->norm, a->eps, &a->gate, &a->up, a->normed, a->product, a->n, stream);
+    RUN_OR_COMPOSE(feed_forward, args, stream);
+    vb_status status = vb_norm_swiglu(a->gated, a->x, a->norm, a->eps, &a->gate, &a->up, a->normed, a->product, a->n, stream);
     return status == VB_OK ? vb_linear_add(a->sum, a->x, a->gated, &a->down, NULL, a->normed, a->n, stream) : status;
 }
 
@@ -413,9 +416,8 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
         if (status != VB_OK) return status;
     }
     REQUIRE(sum && a && product && stream && (row == 0 || w->data));
-    vb_status status = RUN(attention_linear_add, sum, a, q, w, bias, product, next_norm, normed, next_prepared, stream);
-    if (status != VB_UNSUPPORTED) return status;
-    status = vb_attention(q, stream);
+    RUN_OR_COMPOSE(attention_linear_add, sum, a, q, w, bias, product, next_norm, normed, next_prepared, stream);
+    vb_status status = vb_attention(q, stream);
     return status == VB_OK ? vb_linear_add(sum, a, (const float *)q->out, w, bias, product, n, stream) : status;
 }
 
@@ -444,10 +446,9 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     REQUIRE(a->q && a->k && a->v && a->positions && a->k_new && a->v_new && stream && (a->half == 0 || (a->cos && a->sin)));
     REQUIRE(a->wq.cols == 0 || (a->x && a->normed && a->wq.data && a->wk.data && a->wv.data));
     if (a->kv_type == VB_BF16) return VB_UNSUPPORTED;
-    vb_status status = RUN(norm_qkv, args, stream);
-    if (status != VB_UNSUPPORTED) return status;
+    RUN_OR_COMPOSE(norm_qkv, args, stream);
     const int64_t n = a->batch * a->seq;
-    status = vb_rms_norm_batched(a->normed, a->x, a->norm, VB_F32, n, a->wq.cols, a->eps, stream);
+    vb_status status = vb_rms_norm_batched(a->normed, a->x, a->norm, VB_F32, n, a->wq.cols, a->eps, stream);
     if (status == VB_OK) status = vb_linear(a->q, a->normed, &a->wq, a->bq, n, stream);
     if (status == VB_OK) status = vb_linear(a->k_new, a->normed, &a->wk, a->bk, n, stream);
     if (status == VB_OK) status = vb_linear(a->v_new, a->normed, &a->wv, a->bv, n, stream);

@@ -2,8 +2,8 @@
  *
  * The library computes on memory of a *device* (the CPU, or one CUDA GPU), in the order of a *stream*. Every operation is
  * one C function: output first, inputs const, sizes, stream last. It checks its arguments, enqueues its work and returns
- * a status; it never prints (unless VIBRANT_TRACE asks), exits, or keeps a last error. The device of the stream decides which kernels run, so the
- * same calls serve both:
+ * a status; it never prints (unless VIBRANT_TRACE asks), exits, or keeps a last error. The device of the stream decides
+ * which kernels run, so the same calls serve both:
  *
  *     vb_device *device;  vb_stream *stream;  void *x, *y;
  *     vb_status s = vb_device_open(&device, VB_CUDA, 0, NULL);     // or VB_CPU
@@ -26,6 +26,13 @@
  *   - Any thread may call; one stream is used by one thread at a time. Handles may be destroyed in any order (a device
  *     lives until its last stream, event and graph is gone); destroying NULL is harmless.
  *   - On the CPU a call has finished when it returns; on CUDA it is asynchronous until vb_stream_synchronize.
+ *   - "Shapes:" in a docstring, or the comment beside a field, says what memory an operation touches: [rows][cols] elements
+ *     without gaps, or [rows : s][cols] where row r begins s elements after row r - 1. Elements are those of the pointer's
+ *     C type; behind void they are of the named type, else of `type`. Memory behind const is read, other memory written.
+ *   - "Composed:" names the operations that a device without a kernel of its own runs instead, with the same result.
+ *
+ * This header is the one place where operations are declared: the tables of kernels, the Go catalogue, its binding and the
+ * memory table of the fake device are generated from it by `go generate ./...`, which reads Shapes, Composed and Short for.
  */
 #ifndef VIBRANT_H
 #define VIBRANT_H
@@ -191,20 +198,21 @@ void vb_graph_destroy(vb_graph *graph);
 
 /* ---- element-wise; in place allowed; types F32, F16, BF16 ------------------------------------------------------------ */
 
-/* out[i] = a[i] + b[i] */
+/* out[i] = a[i] + b[i]. Shapes: out, a, b [n]. */
 vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] * b[i] */
+/* out[i] = a[i] * b[i]. Shapes: out, a, b [n]. */
 vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] * scalar */
+/* out[i] = a[i] * scalar. Shapes: out, a [n]. */
 vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] / (1 + exp(-a[i])) */
+/* out[i] = a[i] / (1 + exp(-a[i])). Shapes: out, a [n]. */
 vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = a[i] * P(X <= a[i]) with X normal: a[i] / 2 * (1 + erf(a[i] / sqrt(2))) (Hendrycks & Gimpel 2016, "Gaussian Error
- * Linear Units"), accurate relative to the result. What PyTorch calls approximate='none'. */
+ * Linear Units"), accurate relative to the result. What PyTorch calls approximate='none'. Shapes: out, a [n]. */
 vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] / 2 * (1 + tanh(sqrt(2 / pi) * (a[i] + 0.044715 a[i]^3))): the same paper's approximation, approximate='tanh'. */
+/* out[i] = a[i] / 2 * (1 + tanh(sqrt(2 / pi) * (a[i] + 0.044715 a[i]^3))): the same paper's approximation, approximate='tanh'.
+ * Shapes: out, a [n]. */
 vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer") */
+/* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer"). Shapes: out, gate, up [n]. */
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream);
 /* The gates of gated linear units (Shazeer 2020), as vb_glu applies them to g = gate[i], u = up[i]. */
 typedef enum vb_activation {
@@ -214,59 +222,66 @@ typedef enum vb_activation {
     VB_RELU_SQUARED = 3, /* max(g, 0)^2 * u (So et al. 2021, "Primer"; BitNet b1.58) */
     VB_CLAMPED_SILU = 4  /* g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u clamped to -limit..limit (gpt-oss) */
 } vb_activation;
-/* out[i] = activation(gate[i], up[i]). alpha and limit are read with VB_CLAMPED_SILU alone. */
+/* out[i] = activation(gate[i], up[i]). alpha and limit are read with VB_CLAMPED_SILU alone.
+ * Shapes: out, gate, up [n]. */
 vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
                  int64_t n, vb_stream *stream);
-/* out[i] = 1 / (1 + exp(-a[i])) */
+/* out[i] = 1 / (1 + exp(-a[i])). Shapes: out, a [n]. */
 vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = cap * tanh(a[i] / cap), cap > 0: scores and logits held below a bound (Gemma Team 2024, "Gemma 2"). */
+/* out[i] = cap * tanh(a[i] / cap), cap > 0: scores and logits held below a bound (Gemma Team 2024, "Gemma 2").
+ * Shapes: out, a [n]. */
 vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. */
+/* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. Shapes: out, in [n]. */
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i] in another type: any type to F32; F32, F16 and BF16 among each other (round to nearest even).
- * Quantized blocks are read as stored. Not in place. */
+ * Quantized blocks are read as stored. Not in place. Shapes: out [n] of out_type; in [n] of in_type. */
 vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream);
-/* x[i] += 1: advances positions on the device between tokens. */
+/* x[i] += 1: advances positions on the device between tokens. Shapes: x [n]. */
 vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream);
 
 /* ---- rows; in place allowed; types F32, F16, BF16, arithmetic in float32 ----------------------------------------------- */
 
-/* out = exp(in - max) / sum over one row; a row of -inf only gives NaN, as IEEE arithmetic does. */
-vb_status vb_softmax(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
+/* out = exp(in - max) / sum over each row; a row of -inf only gives NaN, as IEEE arithmetic does.
+ * Shapes: out, in [rows][cols]. */
 vb_status vb_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
-/* out = in / sqrt(mean(in^2) + eps) * weight (Zhang & Sennrich 2019); weight F32 [cols], or NULL for ones. */
-vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
-                      vb_stream *stream);
+/* Short for vb_softmax_batched with one row. */
+vb_status vb_softmax(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
+/* out = in / sqrt(mean(in^2) + eps) * weight (Zhang & Sennrich 2019).
+ * Shapes: out, in [rows][cols]; weight [cols], or NULL for ones. */
 vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows, int64_t cols,
                               float eps, vb_stream *stream);
+/* Short for vb_rms_norm_batched with one row. */
+vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
+                      vb_stream *stream);
 /* out = (in - mean) / sqrt(variance + eps) * weight + bias (Ba, Kiros & Hinton 2016, "Layer Normalization"); the variance is
- * the mean of (in - mean)^2, summed after the mean is known, so that a large mean costs no accuracy. weight and bias F32
- * [cols], each NULL for none. */
-vb_status vb_layer_norm(void *out, const void *in, const float *weight, const float *bias, vb_dtype type, int64_t n,
-                        float eps, vb_stream *stream);
+ * the mean of (in - mean)^2, summed after the mean is known, so that a large mean costs no accuracy.
+ * Shapes: out, in [rows][cols]; weight, bias [cols], or NULL for none. */
 vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
                                 int64_t rows, int64_t cols, float eps, vb_stream *stream);
-/* sum = a + b, out = rms_norm(sum): the residual connection and the norm that follows it. sum may be a or b. */
+/* Short for vb_layer_norm_batched with one row. */
+vb_status vb_layer_norm(void *out, const void *in, const float *weight, const float *bias, vb_dtype type, int64_t n,
+                        float eps, vb_stream *stream);
+/* sum = a + b, out = rms_norm(sum): the residual connection and the norm that follows it. sum may be a or b.
+ * Shapes: sum, out, a, b [rows][cols]; weight [cols], or NULL for ones. */
 vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                           int64_t rows, int64_t cols, float eps, vb_stream *stream);
-/* out[r][c] = a[r][c] * s[r]; s F32 [rows]. */
-vb_status vb_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
+/* out[r][c] = a[r][c] * factors[r]. Shapes: out, a [rows][cols]; factors [rows]. */
+vb_status vb_mul_rows(void *out, const void *a, const float *factors, vb_dtype type, int64_t rows, int64_t cols,
+                      vb_stream *stream);
 /* out[r][out_first + c] = in[r][in_first + c] for c < cols, where out has rows of out_cols and in of in_cols elements: joins and
- * splits rows. Types F32, F16, BF16, I32; not in place. */
+ * splits rows. Types F32, F16, BF16, I32; not in place. Shapes: out [rows][out_cols]; in [rows][in_cols]. */
 vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
                           vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
 /* out[r] = index of the greatest of in[r][0..cols); the lowest index among equals; NaN counts as the greatest.
- * in is F32, cols > 0. */
+ * cols > 0. Shapes: out [rows]; in [rows][cols]. */
 vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream);
-/* The k greatest of each row, descending, lowest index first among equals: values[rows][k], ids[rows][k], k <= cols. */
+/* The k greatest of each row, descending, lowest index first among equals; k <= cols.
+ * Shapes: values, ids [rows][k]; in [rows][cols]. */
 vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                    vb_stream *stream);
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------------- */
 
-/* C[m][n] = A[m][k] B[k][n]; all of one type F32, F16 or BF16, accumulated in float32 (VB_PRECISION_FLOAT32). */
-vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
-                    vb_stream *stream);
 /* What a product of F32 matrices may do to be fast. The 16-bit types are multiplied exactly and summed in float32 anyway. */
 typedef enum vb_precision {
     /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are no
@@ -284,8 +299,9 @@ typedef enum vb_precision {
  * `batch_stride` elements after matrix i - 1; a batch stride of 0 uses one A or B for all. Matrices of C must not overlap
  * each other or the operands. */
 typedef struct vb_matmul_args {
-    void *c;
-    const void *a, *b;
+    void *c;       /* [batch : c_batch_stride][m : c_stride][n] */
+    const void *a; /* [batch : a_batch_stride][m : a_stride][k], or [batch : a_batch_stride][k : a_stride][m] where a_transposed */
+    const void *b; /* [batch : b_batch_stride][k : b_stride][n], or [batch : b_batch_stride][n : b_stride][k] where b_transposed */
     int64_t m, k, n, batch;
     int64_t a_stride, b_stride, c_stride;
     int64_t a_batch_stride, b_batch_stride, c_batch_stride;
@@ -294,7 +310,10 @@ typedef struct vb_matmul_args {
     vb_precision precision;
 } vb_matmul_args;
 vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream);
-/* c[n] = a[k] B[k][n] */
+/* Short for vb_matmul_batched with one C[m][n] = A[m][k] B[k][n] without gaps, in VB_PRECISION_FLOAT32. */
+vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
+                    vb_stream *stream);
+/* c = a B. Shapes: c [n]; a [k]; b [k][n]. */
 vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
                                vb_stream *stream);
 
@@ -312,15 +331,17 @@ typedef struct vb_weight {
 
 /* *bytes = the size of the packed form, 0 where this device gains nothing from packing. w->data is not read. */
 vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device);
-/* Packs the stored weight w (device memory) into out (device memory, vb_weight_packed_size bytes, not in place). */
+/* Packs the stored weight w (device memory) into out (device memory, not in place).
+ * Shapes: out [vb_weight_packed_size] bytes. */
 vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream);
 
-/* y[n][rows] = x[n][cols] W^T + bias; x, y and bias (NULL for none) F32; W of any type of vb_dtype but I32.
+/* y = x W^T + bias; W of any type of vb_dtype but I32.
+ * Shapes: y [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for none.
  * F32 weights are multiplied in float32. For the others a device may round x to int8 blocks or to 16-bit floats: the
  * relative error of y stays under 0.5 % (RMS) of exact arithmetic on the dequantized weights. */
 vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
-/* out[i] = row ids[i] of the table, as F32 [n][cols]. An id outside 0..rows-1 gives a row of NaN (on the CPU the call
- * returns VB_INVALID_ARGUMENT instead). */
+/* out[i] = row ids[i] of the table, as F32. An id outside 0..rows-1 gives a row of NaN (on the CPU the call returns
+ * VB_INVALID_ARGUMENT instead). Shapes: out [n][table->cols]; ids [n]. */
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
 
 /* ---- transformers ------------------------------------------------------------------------------------------------------- */
@@ -335,10 +356,10 @@ typedef enum vb_rope_mode {
  * pair i < half is rotated by the angle whose cosine and sine are cos[p * half + i] and sin[p * half + i]. The
  * elements from 2 * half on are copied. Positions outside 0..table_rows-1 give NaN (VB_INVALID_ARGUMENT on the CPU). */
 typedef struct vb_rope_args {
-    void *out;
-    const void *in;
-    const float *cos, *sin; /* [table_rows][half] */
-    const int32_t *positions;
+    void *out;                /* [batch][heads][seq][dim] */
+    const void *in;           /* [batch][heads][seq][dim] */
+    const float *cos, *sin;   /* [table_rows][half] */
+    const int32_t *positions; /* [batch : position_stride][seq], or NULL for 0, 1, ... */
     int64_t position_stride;
     int64_t batch, heads, seq, dim, half, table_rows;
     vb_dtype type; /* of in and out: F32, F16, BF16 */
@@ -351,11 +372,12 @@ vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
  * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
  * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU). */
 typedef struct vb_kv_write_args {
-    void *k, *v;
-    const float *k_in, *v_in;
-    const int32_t *positions, *sequences;
+    void *k, *v;              /* [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences */
+    const float *k_in, *v_in; /* [batch][seq][kv_heads][dim] */
+    const int32_t *positions; /* [batch][seq] */
+    const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, kv_heads, dim, capacity;
-    vb_dtype type;
+    vb_dtype type; /* of the cache: F32, F16, Q8_0 */
 } vb_kv_write_args;
 vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
 
@@ -369,10 +391,12 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * graph may be replayed while positions grow below it. On CUDA the time of one token a sequence follows the positions,
  * whatever the bound; with more, a bound far off costs time. dim <= 256, heads a multiple of kv_heads. */
 typedef struct vb_attention_args {
-    void *out;
-    const void *q;
-    const void *k, *v;
-    const int32_t *positions, *sequences;
+    void *out;                /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
+    const void *q;            /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
+    const void *k, *v;        /* [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim]
+                               * where sequences */
+    const int32_t *positions; /* [batch][seq], or NULL for offset, offset + 1, ... */
+    const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, heads, kv_heads, dim;
     int64_t q_batch_stride, q_head_stride, q_row_stride;
     int64_t kv_capacity, kv_len, offset, window;
@@ -397,32 +421,37 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
  * that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as `prepared`. Nothing else may have
  * used `normed` since. */
 
-/* y[n][w->rows] = rms_norm(x, norm, eps) W^T + bias; x[n][w->cols], norm[w->cols] or NULL for ones, normed[n][w->cols]. */
+/* y = rms_norm(x, norm, eps) W^T + bias. Composed: vb_rms_norm_batched, vb_linear.
+ * Shapes: y [n][w->rows]; x, normed [n][w->cols]; norm [w->cols], or NULL for ones; bias [w->rows], or NULL for none. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
                          float *normed, int64_t n, vb_stream *stream);
 
-/* out[n][rows] = swiglu(h Gate^T, h Up^T) with h = rms_norm(x, norm, eps); gate and up of one shape, x and normed
- * [n][gate->cols], product[n][gate->rows]. */
+/* out = swiglu(h Gate^T, h Up^T) with h = rms_norm(x, norm, eps); gate and up of one shape.
+ * Composed: vb_rms_norm_batched, vb_linear, vb_swiglu.
+ * Shapes: out, product [n][gate->rows]; x, normed [n][gate->cols]; norm [gate->cols], or NULL for ones. */
 vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
                          const vb_weight *up, float *normed, float *product, int64_t n, vb_stream *stream);
 
-/* sum[n][w->rows] = a + x W^T + bias: the product that ends a block and the residual connection. sum may be a;
- * product[n][w->rows]. */
+/* sum = a + x W^T + bias: the product that ends a block and the residual connection. sum may be a.
+ * Composed: vb_linear, vb_add. Shapes: sum, a, product [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for none. */
 vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
                         int64_t n, vb_stream *stream);
 
-/* sum[n][down.rows] = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention,
- * with its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x. */
+/* sum = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention, with its
+ * residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
+ * Composed: vb_norm_swiglu, vb_linear_add. */
 typedef struct vb_feed_forward_args {
-    float *sum;
-    const float *x, *norm;            /* [n][gate.cols], [gate.cols] or NULL for ones */
+    float *sum;              /* [n][gate.cols] */
+    const float *x;          /* [n][gate.cols] */
+    const float *norm;       /* [gate.cols], or NULL for ones */
     vb_weight gate, up, down;
-    float *normed, *gated, *product;  /* [n][gate.cols], [n][gate.rows] twice */
+    float *normed;           /* [n][gate.cols] */
+    float *gated, *product;  /* [n][gate.rows] */
     int64_t n;
     float eps;
-    const float *next_norm;           /* [gate.cols], that of vb_norm_qkv; NULL for none */
-    int *next_prepared;               /* set by the operation; NULL for nobody who asks */
-    int prepared;                     /* by vb_attention_linear_add */
+    const float *next_norm;  /* [gate.cols], that of vb_norm_qkv, or NULL for none */
+    int *next_prepared;      /* set by the operation; NULL for nobody who asks */
+    int prepared;            /* by vb_attention_linear_add */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
@@ -430,18 +459,24 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
  *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,
  * q to q[n][heads][dim], k and v to the cache as vb_kv_write stores them. The rows of wq are heads * dim, those of wk and
  * wv kv_heads * dim. With q_norm and k_norm (both or neither), each head of q and k is normed by these before rope (Qwen3).
- * Positions outside the tables or the cache: as vb_rope and vb_kv_write say. */
+ * Positions outside the tables or the cache: as vb_rope and vb_kv_write say.
+ * Composed: vb_rms_norm_batched, vb_linear, vb_rope, vb_kv_write. */
 typedef struct vb_norm_qkv_args {
-    float *q;
-    void *k, *v; /* [sequence][kv_head][capacity][dim] */
-    const float *x, *norm;
+    float *q;                      /* [batch][seq][heads][dim] */
+    void *k, *v;                   /* [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim]
+                                    * where sequences */
+    const float *x;                /* [batch][seq][wq.cols] */
+    const float *norm;             /* [wq.cols], or NULL for ones */
     vb_weight wq, wk, wv;
-    const float *bq, *bk, *bv;      /* [rows], NULL for none */
-    const float *q_norm, *k_norm;   /* [dim], NULL for none */
-    const float *cos, *sin;         /* [table_rows][half], as in vb_rope_args */
-    const int32_t *positions;       /* [batch * seq] */
-    const int32_t *sequences;       /* [batch], NULL for 0, 1, ... */
-    float *normed, *k_new, *v_new;  /* [n][wq.cols], [n][kv_heads * dim], [n][kv_heads * dim] */
+    const float *bq;               /* [wq.rows], or NULL for none */
+    const float *bk;               /* [wk.rows], or NULL for none */
+    const float *bv;               /* [wv.rows], or NULL for none */
+    const float *q_norm, *k_norm;  /* [dim], or NULL for none */
+    const float *cos, *sin;        /* [table_rows][half], as in vb_rope_args */
+    const int32_t *positions;      /* [batch][seq] */
+    const int32_t *sequences;      /* [batch], or NULL for 0, 1, ... */
+    float *normed;                 /* [batch][seq][wq.cols] */
+    float *k_new, *v_new;          /* [batch][seq][kv_heads][dim] */
     int64_t batch, seq, heads, kv_heads, dim, half, table_rows, capacity;
     float eps;
     vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
@@ -450,11 +485,13 @@ typedef struct vb_norm_qkv_args {
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 
-/* sum[n][w->rows] = a + attention W^T + bias for the n = batch * seq tokens of `attention`: what vb_attention would write to
+/* sum = a + attention W^T + bias for the batch * seq tokens of `attention`: what vb_attention would write to
  * attention->out, and vb_linear_add with it as x. q and out are F32 [batch][seq][heads][dim] without gaps, w->cols is
  * heads * dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
- * there in another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may be a;
- * product[n][w->rows]. next_norm[w->rows] is that of vb_feed_forward, NULL for none: then normed and next_prepared may be NULL. */
+ * there in another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may be a.
+ * next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Composed: vb_attention, vb_linear_add.
+ * Shapes: sum, a, product [attention->batch][attention->seq][w->rows]; bias, next_norm [w->rows], or NULL for none;
+ * normed [attention->batch][attention->seq][w->rows], or NULL. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
                                   const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,
                                   vb_stream *stream);

@@ -455,12 +455,19 @@ void vb_cuda_graph_destroy(vb_graph *graph) {
     delete g;
 }
 
-const vb_backend vb_cuda_backend = {
-    device_count,
-    device_open,
-#define X(op) vb_cuda_##op,
-    VB_RUNTIME(X) VB_KERNELS(X)
+/* The operations of VB_COMPOSED that have kernels here; ops.c composes the others. */
+#define VB_FUSED(X) X(norm_linear) X(norm_swiglu) X(linear_add) X(feed_forward) X(norm_qkv) X(attention_linear_add)
+
+static constexpr vb_backend make_backend() {
+    vb_backend backend = {};
+    backend.device_count = device_count;
+    backend.device_open = device_open;
+#define X(op) backend.op = vb_cuda_##op;
+    VB_RUNTIME(X) VB_KERNELS(X) VB_FUSED(X)
 #undef X
-};
+    return backend;
+}
+
+const vb_backend vb_cuda_backend = make_backend();
 
 } // extern "C"

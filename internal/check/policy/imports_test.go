@@ -27,7 +27,7 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-internal/backend/kernel, internal/check/testdata, internal/language/gguf, internal/language/demomodel <
+internal/backend/kernel, internal/backend/generate, internal/check/testdata, internal/language/gguf, internal/language/demomodel <
 csrc, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
 cuda                    < csrc
 gpu                     < csrc, cuda, internal/backend/purego

@@ -1,0 +1,313 @@
+// Code generated from csrc/vibrant.h by internal/backend/generate. DO NOT EDIT.
+
+//go:build cgo
+
+package csrc
+
+/*
+#include "vibrant.h"
+
+// Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
+static vb_status call_matmul_batched(vb_matmul_args args, vb_stream *stream) { return vb_matmul_batched(&args, stream); }
+static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { return vb_weight_pack(out, &w, stream); }
+static vb_status call_linear(float *y, const float *x, vb_weight w, const float *bias, int64_t n, vb_stream *stream) { return vb_linear(y, x, &w, bias, n, stream); }
+static vb_status call_embedding(float *out, vb_weight table, const int32_t *ids, int64_t n, vb_stream *stream) { return vb_embedding(out, &table, ids, n, stream); }
+static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
+static vb_status call_kv_write(vb_kv_write_args args, vb_stream *stream) { return vb_kv_write(&args, stream); }
+static vb_status call_attention(vb_attention_args args, vb_stream *stream) { return vb_attention(&args, stream); }
+static vb_status call_norm_linear(float *y, const float *x, const float *norm, float eps, vb_weight w, const float *bias, float *normed, int64_t n, vb_stream *stream) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, stream); }
+static vb_status call_norm_swiglu(float *out, const float *x, const float *norm, float eps, vb_weight gate, vb_weight up, float *normed, float *product, int64_t n, vb_stream *stream) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, stream); }
+static vb_status call_linear_add(float *sum, const float *a, const float *x, vb_weight w, const float *bias, float *product, int64_t n, vb_stream *stream) { return vb_linear_add(sum, a, x, &w, bias, product, n, stream); }
+static vb_status call_feed_forward(vb_feed_forward_args args, int *next_prepared, vb_stream *stream) { args.next_prepared = next_prepared; return vb_feed_forward(&args, stream); }
+static vb_status call_norm_qkv(vb_norm_qkv_args args, vb_stream *stream) { return vb_norm_qkv(&args, stream); }
+static vb_status call_attention_linear_add(float *sum, const float *a, vb_attention_args attention, vb_weight w, const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, next_norm, normed, next_prepared, stream); }
+*/
+import "C"
+
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+
+func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
+	return C.vb_matmul_args{
+		c:              a.C,
+		a:              a.A,
+		b:              a.B,
+		m:              C.int64_t(a.M),
+		k:              C.int64_t(a.K),
+		n:              C.int64_t(a.N),
+		batch:          C.int64_t(a.Batch),
+		a_stride:       C.int64_t(a.AStride),
+		b_stride:       C.int64_t(a.BStride),
+		c_stride:       C.int64_t(a.CStride),
+		a_batch_stride: C.int64_t(a.ABatchStride),
+		b_batch_stride: C.int64_t(a.BBatchStride),
+		c_batch_stride: C.int64_t(a.CBatchStride),
+		a_transposed:   truth(a.ATransposed),
+		b_transposed:   truth(a.BTransposed),
+		_type:          C.vb_dtype(a.Type),
+		precision:      C.vb_precision(a.Precision),
+	}
+}
+
+func cRoPEArgs(a *kernel.RoPEArgs) C.vb_rope_args {
+	return C.vb_rope_args{
+		out:             a.Out,
+		in:              a.In,
+		cos:             f32(a.Cos),
+		sin:             f32(a.Sin),
+		positions:       i32(a.Positions),
+		position_stride: C.int64_t(a.PositionStride),
+		batch:           C.int64_t(a.Batch),
+		heads:           C.int64_t(a.Heads),
+		seq:             C.int64_t(a.Seq),
+		dim:             C.int64_t(a.Dim),
+		half:            C.int64_t(a.Half),
+		table_rows:      C.int64_t(a.TableRows),
+		_type:           C.vb_dtype(a.Type),
+		mode:            C.vb_rope_mode(a.Mode),
+	}
+}
+
+func cKVWriteArgs(a *kernel.KVWriteArgs) C.vb_kv_write_args {
+	return C.vb_kv_write_args{
+		k:         a.K,
+		v:         a.V,
+		k_in:      f32(a.KIn),
+		v_in:      f32(a.VIn),
+		positions: i32(a.Positions),
+		sequences: i32(a.Sequences),
+		batch:     C.int64_t(a.Batch),
+		seq:       C.int64_t(a.Seq),
+		kv_heads:  C.int64_t(a.KVHeads),
+		dim:       C.int64_t(a.Dim),
+		capacity:  C.int64_t(a.Capacity),
+		_type:     C.vb_dtype(a.Type),
+	}
+}
+
+func cAttentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
+	return C.vb_attention_args{
+		out:            a.Out,
+		q:              a.Q,
+		k:              a.K,
+		v:              a.V,
+		positions:      i32(a.Positions),
+		sequences:      i32(a.Sequences),
+		batch:          C.int64_t(a.Batch),
+		seq:            C.int64_t(a.Seq),
+		heads:          C.int64_t(a.Heads),
+		kv_heads:       C.int64_t(a.KVHeads),
+		dim:            C.int64_t(a.Dim),
+		q_batch_stride: C.int64_t(a.QBatchStride),
+		q_head_stride:  C.int64_t(a.QHeadStride),
+		q_row_stride:   C.int64_t(a.QRowStride),
+		kv_capacity:    C.int64_t(a.KVCapacity),
+		kv_len:         C.int64_t(a.KVLen),
+		offset:         C.int64_t(a.Offset),
+		window:         C.int64_t(a.Window),
+		scale:          C.float(a.Scale),
+		causal:         truth(a.Causal),
+		_type:          C.vb_dtype(a.Type),
+		kv_type:        C.vb_dtype(a.KVType),
+		settled:        truth(a.Settled),
+	}
+}
+
+func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
+	return C.vb_feed_forward_args{
+		sum:       f32(a.Sum),
+		x:         f32(a.X),
+		norm:      f32(a.Norm),
+		gate:      weight(a.Gate),
+		up:        weight(a.Up),
+		down:      weight(a.Down),
+		normed:    f32(a.Normed),
+		gated:     f32(a.Gated),
+		product:   f32(a.Product),
+		n:         C.int64_t(a.N),
+		eps:       C.float(a.Eps),
+		next_norm: f32(a.NextNorm),
+		prepared:  truth(a.Prepared),
+	}
+}
+
+func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
+	return C.vb_norm_qkv_args{
+		q:          f32(a.Q),
+		k:          a.K,
+		v:          a.V,
+		x:          f32(a.X),
+		norm:       f32(a.Norm),
+		wq:         weight(a.WQ),
+		wk:         weight(a.WK),
+		wv:         weight(a.WV),
+		bq:         f32(a.BQ),
+		bk:         f32(a.BK),
+		bv:         f32(a.BV),
+		q_norm:     f32(a.QNorm),
+		k_norm:     f32(a.KNorm),
+		cos:        f32(a.Cos),
+		sin:        f32(a.Sin),
+		positions:  i32(a.Positions),
+		sequences:  i32(a.Sequences),
+		normed:     f32(a.Normed),
+		k_new:      f32(a.KNew),
+		v_new:      f32(a.VNew),
+		batch:      C.int64_t(a.Batch),
+		seq:        C.int64_t(a.Seq),
+		heads:      C.int64_t(a.Heads),
+		kv_heads:   C.int64_t(a.KVHeads),
+		dim:        C.int64_t(a.Dim),
+		half:       C.int64_t(a.Half),
+		table_rows: C.int64_t(a.TableRows),
+		capacity:   C.int64_t(a.Capacity),
+		eps:        C.float(a.Eps),
+		kv_type:    C.vb_dtype(a.KVType),
+		mode:       C.vb_rope_mode(a.Mode),
+		prepared:   truth(a.Prepared),
+	}
+}
+
+func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("add", C.vb_add(out, a, b, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("mul", C.vb_mul(out, a, b, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
+	return s.check("mul_scalar", C.vb_mul_scalar(out, a, C.float(scalar), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("silu", C.vb_silu(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("gelu", C.vb_gelu(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("gelu_tanh", C.vb_gelu_tanh(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("swiglu", C.vb_swiglu(out, gate, up, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) GLU(out, gate, up kernel.Ptr, activation kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	return s.check("glu", C.vb_glu(out, gate, up, C.vb_activation(activation), C.float(alpha), C.float(limit), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("sigmoid", C.vb_sigmoid(out, a, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, cap float32, t kernel.DType, n int) error {
+	return s.check("soft_cap", C.vb_soft_cap(out, a, C.float(cap), C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
+	return s.check("copy", C.vb_copy(out, in, C.vb_dtype(t), C.int64_t(n), s.p))
+}
+
+func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
+	return s.check("convert", C.vb_convert(out, C.vb_dtype(outType), in, C.vb_dtype(inType), C.int64_t(n), s.p))
+}
+
+func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
+	return s.check("increment_i32", C.vb_increment_i32(i32(x), C.int64_t(n), s.p))
+}
+
+func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
+	return s.check("softmax", C.vb_softmax_batched(out, in, C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("rms_norm", C.vb_rms_norm_batched(out, in, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("layer_norm", C.vb_layer_norm_batched(out, in, f32(weight), f32(bias), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	return s.check("add_rms_norm", C.vb_add_rms_norm(sum, out, a, b, f32(weight), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.float(eps), s.p))
+}
+
+func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
+	return s.check("mul_rows", C.vb_mul_rows(out, a, f32(factors), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
+	return s.check("copy_columns", C.vb_copy_columns(out, C.int64_t(outCols), C.int64_t(outFirst), in, C.int64_t(inCols), C.int64_t(inFirst), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
+	return s.check("argmax", C.vb_argmax(i32(out), f32(in), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
+	return s.check("top_k", C.vb_top_k(f32(values), i32(ids), f32(in), C.int64_t(rows), C.int64_t(cols), C.int64_t(k), s.p))
+}
+
+func (s *stream) MatMul(args *kernel.MatMulArgs) error {
+	return s.check("matmul", C.call_matmul_batched(cMatMulArgs(args), s.p))
+}
+
+func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
+	return s.check("matmul_single_row", C.vb_matmul_single_row(c, a, b, C.vb_dtype(t), C.int64_t(k), C.int64_t(n), s.p))
+}
+
+func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
+	return s.check("weight_pack", C.call_weight_pack(out, weight(w), s.p))
+}
+
+func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
+	return s.check("linear", C.call_linear(f32(y), f32(x), weight(w), f32(bias), C.int64_t(n), s.p))
+}
+
+func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
+	return s.check("embedding", C.call_embedding(f32(out), weight(table), i32(ids), C.int64_t(n), s.p))
+}
+
+func (s *stream) RoPE(args *kernel.RoPEArgs) error {
+	return s.check("rope", C.call_rope(cRoPEArgs(args), s.p))
+}
+
+func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
+	return s.check("kv_write", C.call_kv_write(cKVWriteArgs(args), s.p))
+}
+
+func (s *stream) Attention(args *kernel.AttentionArgs) error {
+	return s.check("attention", C.call_attention(cAttentionArgs(args), s.p))
+}
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	return s.check("norm_linear", C.call_norm_linear(f32(y), f32(x), f32(norm), C.float(eps), weight(w), f32(bias), f32(normed), C.int64_t(n), s.p))
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
+	return s.check("norm_swiglu", C.call_norm_swiglu(f32(out), f32(x), f32(norm), C.float(eps), weight(gate), weight(up), f32(normed), f32(product), C.int64_t(n), s.p))
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
+	return s.check("linear_add", C.call_linear_add(f32(sum), f32(a), f32(x), weight(w), f32(bias), f32(product), C.int64_t(n), s.p))
+}
+
+func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
+	var cNextPrepared C.int
+	err := s.check("feed_forward", C.call_feed_forward(cFeedForwardArgs(args), &cNextPrepared, s.p))
+	args.NextPrepared = cNextPrepared != 0
+	return err
+}
+
+func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
+	return s.check("norm_qkv", C.call_norm_qkv(cNormQKVArgs(args), s.p))
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	var cNextPrepared C.int
+	err = s.check("attention_linear_add", C.call_attention_linear_add(f32(sum), f32(a), cAttentionArgs(attention), weight(w), f32(bias), f32(product), f32(nextNorm), f32(normed), &cNextPrepared, s.p))
+	return cNextPrepared != 0, err
+}

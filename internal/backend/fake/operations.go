@@ -1,0 +1,389 @@
+// Code generated from csrc/vibrant.h by internal/backend/generate. DO NOT EDIT.
+
+package fake
+
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+
+// placeMatMulArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeMatMulArgs(a kernel.MatMulArgs) kernel.MatMulArgs {
+	a.C = o.at(a.C, reach(a.Type, []int{a.CBatchStride, a.CStride}, a.Batch, a.M, a.N))
+	if a.ATransposed {
+		a.A = o.at(a.A, reach(a.Type, []int{a.ABatchStride, a.AStride}, a.Batch, a.K, a.M))
+	} else {
+		a.A = o.at(a.A, reach(a.Type, []int{a.ABatchStride, a.AStride}, a.Batch, a.M, a.K))
+	}
+	if a.BTransposed {
+		a.B = o.at(a.B, reach(a.Type, []int{a.BBatchStride, a.BStride}, a.Batch, a.N, a.K))
+	} else {
+		a.B = o.at(a.B, reach(a.Type, []int{a.BBatchStride, a.BStride}, a.Batch, a.K, a.N))
+	}
+	return a
+}
+
+// placeRoPEArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeRoPEArgs(a kernel.RoPEArgs) kernel.RoPEArgs {
+	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Heads, a.Seq, a.Dim))
+	a.In = o.at(a.In, size(a.Type, a.Batch, a.Heads, a.Seq, a.Dim))
+	a.Cos = o.at(a.Cos, size(kernel.F32, a.TableRows, a.Half))
+	a.Sin = o.at(a.Sin, size(kernel.F32, a.TableRows, a.Half))
+	a.Positions = o.optional(a.Positions, reach(kernel.I32, []int{a.PositionStride}, a.Batch, a.Seq))
+	return a
+}
+
+// placeKVWriteArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
+	if a.Sequences != nil {
+		a.K = o.at(a.K, size(a.Type, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.K = o.at(a.K, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	if a.Sequences != nil {
+		a.V = o.at(a.V, size(a.Type, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.V = o.at(a.V, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	a.KIn = o.at(a.KIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.VIn = o.at(a.VIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.Positions = o.at(a.Positions, size(kernel.I32, a.Batch, a.Seq))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	return a
+}
+
+// placeAttentionArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
+	a.Out = o.at(a.Out, reach(a.Type, []int{a.QBatchStride, a.QHeadStride, a.QRowStride}, a.Batch, a.Heads, a.Seq, a.Dim))
+	a.Q = o.at(a.Q, reach(a.Type, []int{a.QBatchStride, a.QHeadStride, a.QRowStride}, a.Batch, a.Heads, a.Seq, a.Dim))
+	if a.Sequences != nil {
+		a.K = o.at(a.K, size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim))
+	} else {
+		a.K = o.at(a.K, size(a.KVType, a.Batch, a.KVHeads, a.KVCapacity, a.Dim))
+	}
+	if a.Sequences != nil {
+		a.V = o.at(a.V, size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim))
+	} else {
+		a.V = o.at(a.V, size(a.KVType, a.Batch, a.KVHeads, a.KVCapacity, a.Dim))
+	}
+	a.Positions = o.optional(a.Positions, size(kernel.I32, a.Batch, a.Seq))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	return a
+}
+
+// placeFeedForwardArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardArgs {
+	a.Sum = o.at(a.Sum, size(kernel.F32, a.N, a.Gate.Cols))
+	a.X = o.at(a.X, size(kernel.F32, a.N, a.Gate.Cols))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.Gate.Cols))
+	a.Gate = o.weight(a.Gate)
+	a.Up = o.weight(a.Up)
+	a.Down = o.weight(a.Down)
+	a.Normed = o.at(a.Normed, size(kernel.F32, a.N, a.Gate.Cols))
+	a.Gated = o.at(a.Gated, size(kernel.F32, a.N, a.Gate.Rows))
+	a.Product = o.at(a.Product, size(kernel.F32, a.N, a.Gate.Rows))
+	a.NextNorm = o.optional(a.NextNorm, size(kernel.F32, a.Gate.Cols))
+	a.NextPrepared = false
+	return a
+}
+
+// placeNormQKVArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeNormQKVArgs(a kernel.NormQKVArgs) kernel.NormQKVArgs {
+	a.Q = o.at(a.Q, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
+	if a.Sequences != nil {
+		a.K = o.at(a.K, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.K = o.at(a.K, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	if a.Sequences != nil {
+		a.V = o.at(a.V, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.V = o.at(a.V, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	a.X = o.at(a.X, size(kernel.F32, a.Batch, a.Seq, a.WQ.Cols))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.WQ.Cols))
+	a.WQ = o.weight(a.WQ)
+	a.WK = o.weight(a.WK)
+	a.WV = o.weight(a.WV)
+	a.BQ = o.optional(a.BQ, size(kernel.F32, a.WQ.Rows))
+	a.BK = o.optional(a.BK, size(kernel.F32, a.WK.Rows))
+	a.BV = o.optional(a.BV, size(kernel.F32, a.WV.Rows))
+	a.QNorm = o.optional(a.QNorm, size(kernel.F32, a.Dim))
+	a.KNorm = o.optional(a.KNorm, size(kernel.F32, a.Dim))
+	a.Cos = o.at(a.Cos, size(kernel.F32, a.TableRows, a.Half))
+	a.Sin = o.at(a.Sin, size(kernel.F32, a.TableRows, a.Half))
+	a.Positions = o.at(a.Positions, size(kernel.I32, a.Batch, a.Seq))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	a.Normed = o.at(a.Normed, size(kernel.F32, a.Batch, a.Seq, a.WQ.Cols))
+	a.KNew = o.at(a.KNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.VNew = o.at(a.VNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	return a
+}
+
+func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Add")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	b = o.at(b, size(t, n))
+	return o.launch(func() error { return s.kernels.Add(out, a, b, t, n) })
+}
+
+func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Mul")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	b = o.at(b, size(t, n))
+	return o.launch(func() error { return s.kernels.Mul(out, a, b, t, n) })
+}
+
+func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
+	o := s.op("MulScalar")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.MulScalar(out, a, scalar, t, n) })
+}
+
+func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("SiLU")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.SiLU(out, a, t, n) })
+}
+
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("GELU")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.GELU(out, a, t, n) })
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("GELUTanh")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.GELUTanh(out, a, t, n) })
+}
+
+func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("SwiGLU")
+	out = o.at(out, size(t, n))
+	gate = o.at(gate, size(t, n))
+	up = o.at(up, size(t, n))
+	return o.launch(func() error { return s.kernels.SwiGLU(out, gate, up, t, n) })
+}
+
+func (s *stream) GLU(out, gate, up kernel.Ptr, activation kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	o := s.op("GLU")
+	out = o.at(out, size(t, n))
+	gate = o.at(gate, size(t, n))
+	up = o.at(up, size(t, n))
+	return o.launch(func() error { return s.kernels.GLU(out, gate, up, activation, alpha, limit, t, n) })
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Sigmoid")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.Sigmoid(out, a, t, n) })
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, cap float32, t kernel.DType, n int) error {
+	o := s.op("SoftCap")
+	out = o.at(out, size(t, n))
+	a = o.at(a, size(t, n))
+	return o.launch(func() error { return s.kernels.SoftCap(out, a, cap, t, n) })
+}
+
+func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
+	o := s.op("Copy")
+	out = o.at(out, size(t, n))
+	in = o.at(in, size(t, n))
+	return o.launch(func() error { return s.kernels.Copy(out, in, t, n) })
+}
+
+func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
+	o := s.op("Convert")
+	out = o.at(out, size(outType, n))
+	in = o.at(in, size(inType, n))
+	return o.launch(func() error { return s.kernels.Convert(out, outType, in, inType, n) })
+}
+
+func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
+	o := s.op("IncrementI32")
+	x = o.at(x, size(kernel.I32, n))
+	return o.launch(func() error { return s.kernels.IncrementI32(x, n) })
+}
+
+func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
+	o := s.op("Softmax")
+	out = o.at(out, size(t, rows, cols))
+	in = o.at(in, size(t, rows, cols))
+	return o.launch(func() error { return s.kernels.Softmax(out, in, t, rows, cols) })
+}
+
+func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("RMSNorm")
+	out = o.at(out, size(t, rows, cols))
+	in = o.at(in, size(t, rows, cols))
+	weight = o.optional(weight, size(kernel.F32, cols))
+	return o.launch(func() error { return s.kernels.RMSNorm(out, in, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("LayerNorm")
+	out = o.at(out, size(t, rows, cols))
+	in = o.at(in, size(t, rows, cols))
+	weight = o.optional(weight, size(kernel.F32, cols))
+	bias = o.optional(bias, size(kernel.F32, cols))
+	return o.launch(func() error { return s.kernels.LayerNorm(out, in, weight, bias, t, rows, cols, eps) })
+}
+
+func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	o := s.op("AddRMSNorm")
+	sum = o.at(sum, size(t, rows, cols))
+	out = o.at(out, size(t, rows, cols))
+	a = o.at(a, size(t, rows, cols))
+	b = o.at(b, size(t, rows, cols))
+	weight = o.optional(weight, size(kernel.F32, cols))
+	return o.launch(func() error { return s.kernels.AddRMSNorm(sum, out, a, b, weight, t, rows, cols, eps) })
+}
+
+func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
+	o := s.op("MulRows")
+	out = o.at(out, size(t, rows, cols))
+	a = o.at(a, size(t, rows, cols))
+	factors = o.at(factors, size(kernel.F32, rows))
+	return o.launch(func() error { return s.kernels.MulRows(out, a, factors, t, rows, cols) })
+}
+
+func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
+	o := s.op("CopyColumns")
+	out = o.at(out, size(t, rows, outCols))
+	in = o.at(in, size(t, rows, inCols))
+	return o.launch(func() error { return s.kernels.CopyColumns(out, outCols, outFirst, in, inCols, inFirst, t, rows, cols) })
+}
+
+func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
+	o := s.op("Argmax")
+	out = o.at(out, size(kernel.I32, rows))
+	in = o.at(in, size(kernel.F32, rows, cols))
+	return o.launch(func() error { return s.kernels.Argmax(out, in, rows, cols) })
+}
+
+func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
+	o := s.op("TopK")
+	values = o.at(values, size(kernel.F32, rows, k))
+	ids = o.at(ids, size(kernel.I32, rows, k))
+	in = o.at(in, size(kernel.F32, rows, cols))
+	return o.launch(func() error { return s.kernels.TopK(values, ids, in, rows, cols, k) })
+}
+
+func (s *stream) MatMul(args *kernel.MatMulArgs) error {
+	o := s.op("MatMul")
+	placedArgs := o.placeMatMulArgs(*args)
+	return o.launch(func() error { return s.kernels.MatMul(&placedArgs) })
+}
+
+func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
+	o := s.op("MatMulSingleRow")
+	c = o.at(c, size(t, n))
+	a = o.at(a, size(t, k))
+	b = o.at(b, size(t, k, n))
+	return o.launch(func() error { return s.kernels.MatMulSingleRow(c, a, b, t, k, n) })
+}
+
+func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
+	o := s.op("Linear")
+	y = o.at(y, size(kernel.F32, n, w.Rows))
+	x = o.at(x, size(kernel.F32, n, w.Cols))
+	w = o.weight(w)
+	bias = o.optional(bias, size(kernel.F32, w.Rows))
+	return o.launch(func() error { return s.kernels.Linear(y, x, w, bias, n) })
+}
+
+func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
+	o := s.op("Embedding")
+	out = o.at(out, size(kernel.F32, n, table.Cols))
+	table = o.weight(table)
+	ids = o.at(ids, size(kernel.I32, n))
+	return o.launch(func() error { return s.kernels.Embedding(out, table, ids, n) })
+}
+
+func (s *stream) RoPE(args *kernel.RoPEArgs) error {
+	o := s.op("RoPE")
+	placedArgs := o.placeRoPEArgs(*args)
+	return o.launch(func() error { return s.kernels.RoPE(&placedArgs) })
+}
+
+func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
+	o := s.op("KVWrite")
+	placedArgs := o.placeKVWriteArgs(*args)
+	return o.launch(func() error { return s.kernels.KVWrite(&placedArgs) })
+}
+
+func (s *stream) Attention(args *kernel.AttentionArgs) error {
+	o := s.op("Attention")
+	placedArgs := o.placeAttentionArgs(*args)
+	return o.launch(func() error { return s.kernels.Attention(&placedArgs) })
+}
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	o := s.op("NormLinear")
+	y = o.at(y, size(kernel.F32, n, w.Rows))
+	x = o.at(x, size(kernel.F32, n, w.Cols))
+	norm = o.optional(norm, size(kernel.F32, w.Cols))
+	w = o.weight(w)
+	bias = o.optional(bias, size(kernel.F32, w.Rows))
+	normed = o.at(normed, size(kernel.F32, n, w.Cols))
+	return o.launch(func() error { return s.kernels.NormLinear(y, x, norm, eps, w, bias, normed, n) })
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
+	o := s.op("NormSwiGLU")
+	out = o.at(out, size(kernel.F32, n, gate.Rows))
+	x = o.at(x, size(kernel.F32, n, gate.Cols))
+	norm = o.optional(norm, size(kernel.F32, gate.Cols))
+	gate = o.weight(gate)
+	up = o.weight(up)
+	normed = o.at(normed, size(kernel.F32, n, gate.Cols))
+	product = o.at(product, size(kernel.F32, n, gate.Rows))
+	return o.launch(func() error { return s.kernels.NormSwiGLU(out, x, norm, eps, gate, up, normed, product, n) })
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
+	o := s.op("LinearAdd")
+	sum = o.at(sum, size(kernel.F32, n, w.Rows))
+	a = o.at(a, size(kernel.F32, n, w.Rows))
+	x = o.at(x, size(kernel.F32, n, w.Cols))
+	w = o.weight(w)
+	bias = o.optional(bias, size(kernel.F32, w.Rows))
+	product = o.at(product, size(kernel.F32, n, w.Rows))
+	return o.launch(func() error { return s.kernels.LinearAdd(sum, a, x, w, bias, product, n) })
+}
+
+func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
+	o := s.op("FeedForward")
+	placedArgs := o.placeFeedForwardArgs(*args)
+	args.NextPrepared = false
+	return o.launch(func() error { return s.kernels.FeedForward(&placedArgs) })
+}
+
+func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
+	o := s.op("NormQKV")
+	placedArgs := o.placeNormQKVArgs(*args)
+	return o.launch(func() error { return s.kernels.NormQKV(&placedArgs) })
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	o := s.op("AttentionLinearAdd")
+	sum = o.at(sum, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
+	a = o.at(a, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
+	placedAttention := o.placeAttentionArgs(*attention)
+	w = o.weight(w)
+	bias = o.optional(bias, size(kernel.F32, w.Rows))
+	product = o.at(product, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
+	nextNorm = o.optional(nextNorm, size(kernel.F32, w.Rows))
+	normed = o.optional(normed, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
+	err = o.launch(func() error {
+		_, err := s.kernels.AttentionLinearAdd(sum, a, &placedAttention, w, bias, product, nextNorm, normed)
+		return err
+	})
+	return false, err
+}

@@ -1,0 +1,65 @@
+// Command generate makes, from the declarations of csrc/vibrant.h, what would else repeat them: the lists of kernels in C,
+// the catalogue of package kernel, its binding in package csrc, and the memory table of the fake device.
+//
+// What it reads beside C is the comments' "Shapes", "Composed" and "Short for", whose form vibrant.h gives. `go generate
+// ./...` runs it; its test fails where a generated file is out of date.
+package main
+
+import (
+	"fmt"
+	"go/format"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	root := "../../.." // go generate runs in the folder of the package that asks
+	files, err := generate(filepath.Join(root, "csrc/vibrant.h"))
+	for _, f := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, f.path), []byte(f.text), 0o644)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+// file is a generated file, by its path in the repository.
+type file struct{ path, text string }
+
+func generate(path string) ([]file, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{path: "csrc/operations.h", text: h.lists()}}
+	for _, part := range []struct {
+		path string
+		make func() (string, error)
+	}{
+		{"internal/backend/kernel/operations.go", h.catalogue},
+		{"csrc/operations.go", h.binding},
+		{"internal/backend/fake/operations.go", h.fake},
+	} {
+		source, err := part.make()
+		if err != nil {
+			return nil, fmt.Errorf("vibrant.h: %w", err)
+		}
+		formatted, err := format.Source([]byte(source))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w in\n%s", part.path, err, source)
+		}
+		files = append(files, file{part.path, string(formatted)})
+	}
+	for i := range files {
+		files[i].text = strings.TrimRight(files[i].text, "\n") + "\n"
+	}
+	return files, nil
+}

@@ -1,0 +1,237 @@
+// Code generated from csrc/vibrant.h by internal/backend/generate. DO NOT EDIT.
+
+package kernel
+
+// Activation is vb_activation: The gates of gated linear units (Shazeer 2020), as vb_glu applies them to g =
+// gate[i], u = up[i].
+type Activation int
+
+const (
+	// ActivationSiLU is VB_SILU: g / (1 + exp(-g)) * u: what vb_swiglu computes.
+	ActivationSiLU Activation = 0
+	// ActivationGELU is VB_GELU: vb_gelu's g * u.
+	ActivationGELU Activation = 1
+	// ActivationGELUTanh is VB_GELU_TANH: vb_gelu_tanh's g * u (Gemma).
+	ActivationGELUTanh Activation = 2
+	// ActivationReLUSquared is VB_RELU_SQUARED: max(g, 0)^2 * u (So et al. 2021, "Primer"; BitNet b1.58).
+	ActivationReLUSquared Activation = 3
+	// ActivationClampedSiLU is VB_CLAMPED_SILU: g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u
+	// clamped to -limit..limit (gpt-oss).
+	ActivationClampedSiLU Activation = 4
+)
+
+// Precision is vb_precision: What a product of F32 matrices may do to be fast. The 16-bit types are multiplied
+// exactly and summed in float32 anyway.
+type Precision int
+
+const (
+	// PrecisionFloat32 is VB_PRECISION_FLOAT32: Float32 accuracy by whatever is fastest, the default: also tensor
+	// cores on split operands, where the errors are no larger than those of multiplying and adding in float32.
+	PrecisionFloat32 Precision = 0
+	// PrecisionIEEE is VB_PRECISION_IEEE: Only multiplications and additions of float32 (IEEE 754), in any order of
+	// the sum.
+	PrecisionIEEE Precision = 1
+	// PrecisionTF32 is VB_PRECISION_TF32: Operands may be rounded to the 11 significant bits of TF32. A permission, no
+	// obligation: a device without tensor cores for it computes in float32.
+	PrecisionTF32 Precision = 2
+)
+
+// RoPEMode is vb_rope_mode.
+type RoPEMode int
+
+const (
+	// RoPEInterleaved is VB_ROPE_INTERLEAVED: pairs (2i, 2i+1), as GGUF `llama` files are permuted for (Su et al.
+	// 2021).
+	RoPEInterleaved RoPEMode = 0
+	// RoPENeoX is VB_ROPE_NEOX: pairs (i, i + half): GPT-NeoX, Qwen.
+	RoPENeoX RoPEMode = 1
+)
+
+// MatMulArgs is vb_matmul_args.
+type MatMulArgs struct {
+	C            Ptr // [batch : c_batch_stride][m : c_stride][n]
+	A            Ptr // [batch : a_batch_stride][m : a_stride][k], or [batch : a_batch_stride][k : a_stride][m] where a_transposed
+	B            Ptr // [batch : b_batch_stride][k : b_stride][n], or [batch : b_batch_stride][n : b_stride][k] where b_transposed
+	M            int
+	K            int
+	N            int
+	Batch        int
+	AStride      int
+	BStride      int
+	CStride      int
+	ABatchStride int
+	BBatchStride int
+	CBatchStride int
+	ATransposed  bool
+	BTransposed  bool
+	Type         DType // of all three: F32, F16, BF16; accumulated in float32
+	Precision    Precision
+}
+
+// RoPEArgs is vb_rope_args.
+type RoPEArgs struct {
+	Out            Ptr // [batch][heads][seq][dim]
+	In             Ptr // [batch][heads][seq][dim]
+	Cos            Ptr // [table_rows][half]
+	Sin            Ptr // [table_rows][half]
+	Positions      Ptr // [batch : position_stride][seq], or NULL for 0, 1, ...
+	PositionStride int
+	Batch          int
+	Heads          int
+	Seq            int
+	Dim            int
+	Half           int
+	TableRows      int
+	Type           DType // of in and out: F32, F16, BF16
+	Mode           RoPEMode
+}
+
+// KVWriteArgs is vb_kv_write_args.
+type KVWriteArgs struct {
+	K         Ptr // [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences
+	V         Ptr // [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences
+	KIn       Ptr // [batch][seq][kv_heads][dim]
+	VIn       Ptr // [batch][seq][kv_heads][dim]
+	Positions Ptr // [batch][seq]
+	Sequences Ptr // [batch], or NULL for 0, 1, ...
+	Batch     int
+	Seq       int
+	KVHeads   int
+	Dim       int
+	Capacity  int
+	Type      DType // of the cache: F32, F16, Q8_0
+}
+
+// AttentionArgs is vb_attention_args.
+type AttentionArgs struct {
+	Out          Ptr // [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim]
+	Q            Ptr // [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim]
+	K            Ptr // [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim] where sequences
+	V            Ptr // [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim] where sequences
+	Positions    Ptr // [batch][seq], or NULL for offset, offset + 1, ...
+	Sequences    Ptr // [batch], or NULL for 0, 1, ...
+	Batch        int
+	Seq          int
+	Heads        int
+	KVHeads      int
+	Dim          int
+	QBatchStride int
+	QHeadStride  int
+	QRowStride   int
+	KVCapacity   int
+	KVLen        int
+	Offset       int
+	Window       int
+	Scale        float32
+	Causal       bool
+	Type         DType // of q and out: F32 (F16, BF16 with kv_type the same)
+	KVType       DType // F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8)
+	Settled      bool  // the op before writes no keys and values but those at the positions of these tokens: others may be read while it still runs
+}
+
+// FeedForwardArgs is vb_feed_forward_args.
+type FeedForwardArgs struct {
+	Sum          Ptr // [n][gate.cols]
+	X            Ptr // [n][gate.cols]
+	Norm         Ptr // [gate.cols], or NULL for ones
+	Gate         Weight
+	Up           Weight
+	Down         Weight
+	Normed       Ptr // [n][gate.cols]
+	Gated        Ptr // [n][gate.rows]
+	Product      Ptr // [n][gate.rows]
+	N            int
+	Eps          float32
+	NextNorm     Ptr  // [gate.cols], that of vb_norm_qkv, or NULL for none
+	NextPrepared bool // set by the operation; NULL for nobody who asks
+	Prepared     bool // by vb_attention_linear_add
+}
+
+// NormQKVArgs is vb_norm_qkv_args.
+type NormQKVArgs struct {
+	Q         Ptr // [batch][seq][heads][dim]
+	K         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	V         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	X         Ptr // [batch][seq][wq.cols]
+	Norm      Ptr // [wq.cols], or NULL for ones
+	WQ        Weight
+	WK        Weight
+	WV        Weight
+	BQ        Ptr // [wq.rows], or NULL for none
+	BK        Ptr // [wk.rows], or NULL for none
+	BV        Ptr // [wv.rows], or NULL for none
+	QNorm     Ptr // [dim], or NULL for none
+	KNorm     Ptr // [dim], or NULL for none
+	Cos       Ptr // [table_rows][half], as in vb_rope_args
+	Sin       Ptr // [table_rows][half], as in vb_rope_args
+	Positions Ptr // [batch][seq]
+	Sequences Ptr // [batch], or NULL for 0, 1, ...
+	Normed    Ptr // [batch][seq][wq.cols]
+	KNew      Ptr // [batch][seq][kv_heads][dim]
+	VNew      Ptr // [batch][seq][kv_heads][dim]
+	Batch     int
+	Seq       int
+	Heads     int
+	KVHeads   int
+	Dim       int
+	Half      int
+	TableRows int
+	Capacity  int
+	Eps       float32
+	KVType    DType // of the cache: F32, F16, Q8_0
+	Mode      RoPEMode
+	Prepared  bool // by vb_feed_forward
+}
+
+// Kernels are the operations, enqueued in the order of their stream: see vibrant.h for what each computes.
+type Kernels interface {
+	// Element-wise.
+
+	Add(out, a, b Ptr, t DType, n int) error
+	Mul(out, a, b Ptr, t DType, n int) error
+	MulScalar(out, a Ptr, scalar float32, t DType, n int) error
+	SiLU(out, a Ptr, t DType, n int) error
+	GELU(out, a Ptr, t DType, n int) error
+	GELUTanh(out, a Ptr, t DType, n int) error
+	SwiGLU(out, gate, up Ptr, t DType, n int) error
+	GLU(out, gate, up Ptr, activation Activation, alpha, limit float32, t DType, n int) error
+	Sigmoid(out, a Ptr, t DType, n int) error
+	SoftCap(out, a Ptr, cap float32, t DType, n int) error
+	Copy(out, in Ptr, t DType, n int) error
+	Convert(out Ptr, outType DType, in Ptr, inType DType, n int) error
+	IncrementI32(x Ptr, n int) error
+
+	// Rows.
+
+	Softmax(out, in Ptr, t DType, rows, cols int) error
+	RMSNorm(out, in, weight Ptr, t DType, rows, cols int, eps float32) error
+	LayerNorm(out, in, weight, bias Ptr, t DType, rows, cols int, eps float32) error
+	AddRMSNorm(sum, out, a, b, weight Ptr, t DType, rows, cols int, eps float32) error
+	MulRows(out, a, factors Ptr, t DType, rows, cols int) error
+	CopyColumns(out Ptr, outCols, outFirst int, in Ptr, inCols, inFirst int, t DType, rows, cols int) error
+	Argmax(out, in Ptr, rows, cols int) error
+	TopK(values, ids, in Ptr, rows, cols, k int) error
+
+	// Matrices.
+
+	MatMul(args *MatMulArgs) error
+	MatMulSingleRow(c, a, b Ptr, t DType, k, n int) error
+	WeightPack(out Ptr, w Weight) error
+	Linear(y, x Ptr, w Weight, bias Ptr, n int) error
+	Embedding(out Ptr, table Weight, ids Ptr, n int) error
+
+	// Transformers.
+
+	RoPE(args *RoPEArgs) error
+	KVWrite(args *KVWriteArgs) error
+	Attention(args *AttentionArgs) error
+
+	// Fused.
+
+	NormLinear(y, x, norm Ptr, eps float32, w Weight, bias, normed Ptr, n int) error
+	NormSwiGLU(out, x, norm Ptr, eps float32, gate, up Weight, normed, product Ptr, n int) error
+	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
+	FeedForward(args *FeedForwardArgs) error
+	NormQKV(args *NormQKVArgs) error
+	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
+}
