@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-cgo test-cuda test-c \
-        bench demo-model demo-eval gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
+        cuda-map bench demo-model demo-eval gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
@@ -123,10 +123,23 @@ test-cgo: need-go need-cc
 
 test-c: need-cc
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/libvibrant.so
+	@$(MAKE) --no-print-directory build/choosers
+	@build/choosers
+	@build/choosers --map >build/cuda-map.md
+	@sed '1,/^<!-- map -->/d; /^<!-- end of map -->/,$$d' cuda/README.md | diff - build/cuda-map.md >&2 || \
+	  { echo "make: the map in cuda/README.md is not that of the choosers: run make cuda-map" >&2; exit 1; }
 	@mkdir -p build/examples
 	@for f in examples/c/*.c; do \
 	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread && \
 	  build/examples/$$(basename "$$f" .c) || exit 1; done
+
+build/choosers: cuda/chooser_test.c csrc/status.c $(wildcard cuda/*.h cuda/*/*.h csrc/*.h)
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -O1 -Wall -Wextra -Werror -Icuda -Icsrc cuda/chooser_test.c csrc/status.c -o $@
+
+cuda-map: need-cc build/choosers ## write the map of kernels into cuda/README.md
+	@build/choosers --map >build/cuda-map.md
+	@sed -i -e '/^<!-- map -->/r build/cuda-map.md' -e '/^<!-- map -->/,/^<!-- end of map -->/{/^<!-- /!d}' cuda/README.md
 
 # Links every tagged test; runs them where a GPU is.
 test-cuda: need-go need-cc lib-cuda

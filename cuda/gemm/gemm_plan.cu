@@ -86,7 +86,7 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     return plan;
 }
 
-GemmPlan plan_gemm_split(int64_t m, int64_t k, int64_t n, int multiprocessors) {
+GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, true, multiprocessors);
     constexpr GemmTile tiles[] = {TILE_128x192_PAIR, TILE_128x128_PAIR, TILE_128x128, TILE_128x64};
     return best_plan(tiles, m, k, n, true, multiprocessors);

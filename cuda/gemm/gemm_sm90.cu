@@ -36,24 +36,16 @@ vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype 
 
 } // namespace
 
-vb_status gemm_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n, bool b_transposed,
-                    const GemmPlan &plan, vb_stream *stream) {
-    if (k % 8 || n % 8 || k == 0 || !aligned16((char *)a, (char *)b, (char *)c)) return VB_UNSUPPORTED;
-    if (m >= 1 << 30 || n >= 1 << 30 || k >= 1 << 30) return VB_UNSUPPORTED;
+vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
+    const GemmPlan plan = plan_gemm(x.m, x.k, x.n, multiprocessors(stream));
     const auto with = [&](auto t) {
         using T = decltype(t);
-        const int steps = (int)ceil_div<int64_t>(k, gemm_depth);
-        const GemmProblem<T> p = {static_cast<T *>(c), (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps),
+        const int steps = (int)ceil_div<int64_t>(x.k, gemm_depth);
+        const GemmProblem<T> p = {static_cast<T *>(x.c), (int)x.m, (int)x.n, (int)x.k, steps, smaller(plan.splits, steps),
                                   plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-        return b_transposed ? run_tile<T, false>(plan, a, b, type, p, stream) : run_tile<T, true>(plan, a, b, type, p, stream);
+        return x.b_transposed ? run_tile<T, false>(plan, x.a, x.b, x.type, p, stream) : run_tile<T, true>(plan, x.a, x.b, x.type, p, stream);
     };
-    return type == VB_F16 ? with(half()) : type == VB_BF16 ? with(bf16()) : VB_UNSUPPORTED;
-}
-
-#else
-
-vb_status gemm_sm90(void *, const void *, const void *, vb_dtype, int64_t, int64_t, int64_t, bool, const GemmPlan &, vb_stream *) {
-    return VB_UNSUPPORTED;
+    return x.type == VB_F16 ? with(half()) : with(bf16());
 }
 
 #endif

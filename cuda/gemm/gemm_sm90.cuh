@@ -1,11 +1,11 @@
-// gemm_sm90.cuh: Hopper's matrix products, for the launchers that choose among kernels (capability 9.0 only). Each returns
-// VB_UNSUPPORTED, having enqueued nothing, where a size does not suit it.
+// gemm_sm90.cuh: Hopper's matrix products. Each takes those for which choose.h names it.
 #ifndef VB_CUDA_GEMM_SM90_CUH
 #define VB_CUDA_GEMM_SM90_CUH
 
+#include "gemm/choose.h"
 #include "runtime/common.cuh"
 
-// What the kernels are made of came with toolkit 12.3; without it these functions return VB_UNSUPPORTED.
+// What the kernels are made of came with toolkit 12.3; a build without it takes Hopper for a GPU of 8.9 (runtime.cu).
 #if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
 #define VB_WITH_SM90 1
 #endif
@@ -33,15 +33,17 @@ struct GemmPlan {
 
 // The plan that should be fastest, by a model of a multiprocessor's time.
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors);
-GemmPlan plan_gemm_split(int64_t m, int64_t k, int64_t n, int multiprocessors);
+GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors);
 
-// C[m][n] = A[m][k] B, B stored [k][n], or [n][k] where b_transposed; type F16 or BF16; k and n multiples of 8.
-vb_status gemm_sm90(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n, bool b_transposed,
-                    const GemmPlan &plan, vb_stream *stream);
+// Contiguous matrices. What needs room for converted operands returns VB_OUT_OF_MEMORY with nothing enqueued where there is none.
+vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream);
+vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream);
+vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream);
 
-// C[m][n] = A[m][k] B[k][n] in F32, with float32 accuracy.
-vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n, const GemmPlan &plan,
-                          vb_stream *stream);
+// Any layout.
+vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream); // F32 in two parts each, with float32's accuracy
+vb_status matmul_1xf16_sm90(const vb_matmul_args &x, vb_stream *stream); // in one, with TF32's
 
 } // namespace vb
 #endif

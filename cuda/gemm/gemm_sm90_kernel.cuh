@@ -13,7 +13,7 @@
 // their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes last adds up: of two, the order
 // does not matter.
 //
-// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_split_sm90.cu). A chunk of
+// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
 // 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
 // products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds, so its
 // accumulator is added to one in registers after every step.
@@ -427,9 +427,7 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
     const int cluster = PAIR ? 2 : p.splits, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
-    if (tiles * blocks > INT32_MAX / 2) return VB_UNSUPPORTED;
-    if (MEET) {
-        if (tiles * 2 > workspace_counters) return VB_UNSUPPORTED;
+    if (MEET) { // of few tiles: plan_gemm
         void *meeting;
         VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
         p.meeting = (float *)meeting, p.arrived = counters(stream);

@@ -3,6 +3,7 @@
 #ifndef VB_CUDA_MATMUL_CUH
 #define VB_CUDA_MATMUL_CUH
 
+#include "gemm/choose.h"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -20,12 +21,6 @@ VB_DEVICE TileOrder tile_of_block(int64_t rows, int64_t cols) {
     return {first + within % height, within / height};
 }
 
-// Whether matrices can be read and written in pieces of 16 bytes along their rows (the last piece of a row may be part).
-template <class T>
-bool rows_of_vectors(const void *matrix, int64_t stride, int64_t batch_stride) {
-    return (uintptr_t)matrix % 16 == 0 && stride % Wide<T>::size == 0 && batch_stride % Wide<T>::size == 0;
-}
-
 // The product that blocks with the same blockIdx.y compute.
 template <class T>
 struct MatMulProblem {
@@ -37,9 +32,9 @@ struct MatMulProblem {
     explicit MatMulProblem(const vb_matmul_args &x)
         : c((T *)x.c), a((const T *)x.a), b((const T *)x.b), m(x.m), k(x.k), n(x.n), a_stride(x.a_stride),
           b_stride(x.b_stride), c_stride(x.c_stride), a_batch_stride(x.a_batch_stride), b_batch_stride(x.b_batch_stride),
-          c_batch_stride(x.c_batch_stride), a_vectors(rows_of_vectors<T>(x.a, x.a_stride, x.a_batch_stride)),
-          b_vectors(rows_of_vectors<T>(x.b, x.b_stride, x.b_batch_stride)),
-          c_vectors(rows_of_vectors<T>(x.c, x.c_stride, x.c_batch_stride)) {}
+          c_batch_stride(x.c_batch_stride), a_vectors(matmul_vectors(x.a, x.type, x.a_stride, x.a_batch_stride)),
+          b_vectors(matmul_vectors(x.b, x.type, x.b_stride, x.b_batch_stride)),
+          c_vectors(matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride)) {}
 
     VB_DEVICE void select() {
         a += blockIdx.y * a_batch_stride;
@@ -53,7 +48,6 @@ template <class T, class F>
 vb_status for_batches(vb_matmul_args x, int64_t tile_m, int64_t tile_n, F launch) {
     constexpr int64_t most = 65535;
     const int64_t rows = ceil_div<int64_t>(x.m, tile_m), cols = ceil_div<int64_t>(x.n, tile_n);
-    if (rows > INT32_MAX / cols) return VB_UNSUPPORTED;
     for (; x.batch > 0; x.batch -= most) {
         VB_TRY(launch(MatMulProblem<T>(x), dim3((unsigned)(rows * cols), (unsigned)smaller(x.batch, most))));
         x.a = (const T *)x.a + most * x.a_batch_stride;
@@ -87,19 +81,17 @@ VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) 
 #endif
 }
 
-// ---- kernels, each returns VB_UNSUPPORTED with nothing enqueued where a product does not suit it -----------------------------
+// ---- kernels: each takes the products for which choose.h names it -----------------------------------------------------------
 
-// 16-bit types on tensor cores, operands of whole vectors; capability 8.0.
+vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream); // adds bias[n] to each row, unless null
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
-// F32 with operands rounded to TF32, on tensor cores; capability 8.0.
 vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
-// F32 on the fp32 units; capability 8.0.
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
-// F32 with float32 accuracy, contiguous: few rows of A, or few of all; capability 8.0 with the shared memory of 9.0 and 10.0.
-// Adds bias[n] to each row, unless null.
-vb_status matmul_few(const vb_matmul_args &x, const float *bias, vb_stream *stream);
-// Hopper's: F16 and BF16, and F32 with float32 accuracy or TF32's.
-vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_simt(const vb_matmul_args &x, vb_stream *stream);
+vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *stream);
+
+// Chooses and runs; *kernel is what ran.
+vb_status matmul(matmul_kernel *kernel, const vb_matmul_args &x, vb_stream *stream);
 
 } // namespace vb
 #endif

@@ -132,8 +132,6 @@ __global__ void __launch_bounds__(threads, 2) matmul_mma_kernel(MatMulProblem<T>
 
 template <class T>
 vb_status launch_mma(const vb_matmul_args &x, vb_stream *stream) {
-    if (!rows_of_vectors<T>(x.a, x.a_stride, x.a_batch_stride) || !rows_of_vectors<T>(x.b, x.b_stride, x.b_batch_stride))
-        return VB_UNSUPPORTED;
     return with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<T>(x, side, side, [&](const MatMulProblem<T> &p, dim3 grid) {
             return launch_overlapped(stream, grid, threads, stages * stage_bytes,
@@ -145,9 +143,7 @@ vb_status launch_mma(const vb_matmul_args &x, vb_stream *stream) {
 } // namespace
 
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream) {
-    if (x.type == VB_F16) return launch_mma<half>(x, stream);
-    if (x.type == VB_BF16) return launch_mma<bf16>(x, stream);
-    return VB_UNSUPPORTED;
+    return x.type == VB_F16 ? launch_mma<half>(x, stream) : launch_mma<bf16>(x, stream);
 }
 
 } // namespace vb

@@ -1,8 +1,8 @@
-// matmul_sm90.cu: Hopper's products of F16 and BF16 in any layout (the kernel is in matmul_sm90.cuh); and the choice for F32.
+// matmul_sm90.cu: Hopper's products of F16 and BF16 in any layout (the kernel is in matmul_sm90.cuh).
 //
 // Bytes: 2 (m k + k n + m n) a matrix; FLOPs 2 m n k. Bound by the tensor cores from about 1024^3.
 
-#include "gemm/matmul_scaled_sm90.cuh"
+#include "gemm/gemm_sm90.cuh"
 #include "gemm/matmul_sm90.cuh"
 
 namespace vb {
@@ -14,11 +14,9 @@ namespace {
 template <class T>
 vb_status matmul_16bit(const vb_matmul_args &x, vb_stream *stream) {
     using namespace strided;
-    if (!sizes_fit(x) || !rows_of_vectors<T>(x.a, x.a_stride, x.a_batch_stride) || !rows_of_vectors<T>(x.b, x.b_stride, x.b_batch_stride))
-        return VB_UNSUPPORTED;
     Problem<T> p = {};
     p.c = (T *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
-    p.c_vectors = rows_of_vectors<T>(x.c, x.c_stride, x.c_batch_stride);
+    p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
     p.a_shared = x.a_batch_stride == 0, p.b_shared = x.b_batch_stride == 0;
     p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch, p.steps = (int)ceil_div<int64_t>(x.k, depth);
     const Operand a = {x.a, x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k, x.a_stride, x.a_batch_stride, p.a_shared ? 1 : x.batch};
@@ -34,17 +32,8 @@ vb_status matmul_16bit(const vb_matmul_args &x, vb_stream *stream) {
 } // namespace
 
 vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    switch (x.type) {
-    case VB_F16: return matmul_16bit<half>(x, stream);
-    case VB_BF16: return matmul_16bit<bf16>(x, stream);
-    case VB_F32: return matmul_scaled_sm90(x, stream);
-    default: return VB_UNSUPPORTED;
-    }
+    return x.type == VB_F16 ? matmul_16bit<half>(x, stream) : matmul_16bit<bf16>(x, stream);
 }
-
-#else
-
-vb_status matmul_sm90(const vb_matmul_args &, vb_stream *) { return VB_UNSUPPORTED; }
 
 #endif
 

@@ -7,7 +7,7 @@
 // Blocks are persistent and take tiles in bands of rows. What is outside the matrices is TMA's business (zeros).
 //
 // PARTS = 0: C has the type of the operands. Else C is float32, and the operands are float32 ones that were scaled and rounded
-// to PARTS numbers of 11 bits (see matmul_scaled_sm90.cu). Of two parts 32 high ones are followed by 32 low ones along k, so
+// to PARTS numbers of 11 bits (see matmul_3xf16_sm90.cu). Of two parts 32 high ones are followed by 32 low ones along k, so
 // that a step of 64 holds both of 32 of k; of the four partial products the three that matter are summed, small ones first, and
 // each step's sum is added in registers, since the tensor core truncates where float32 rounds.
 #ifndef VB_CUDA_MATMUL_SM90_CUH
@@ -306,9 +306,8 @@ template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
     CUtensorMap a_map, b_map;
     if (a.map(&a_map, type, A_MN ? depth : tile_m, stream) != VB_OK || b.map(&b_map, type, B_MN ? depth : BN, stream) != VB_OK)
-        return VB_UNSUPPORTED; // strides that TMA does not take
+        return VB_UNSUPPORTED; // strides that the driver does not take
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m) * ceil_div<int64_t>(p.n, BN) * p.batch;
-    if (tiles > INT32_MAX / 2) return VB_UNSUPPORTED;
     p.group_rows = 16;
     return launch_overlapped(stream, (unsigned)smaller<int64_t>(tiles, multiprocessors(stream)), threads, Stage<BN>::shared_bytes,
                              matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
@@ -319,12 +318,6 @@ inline bool wide_tiles(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t sms = multiprocessors(stream), rows = ceil_div<int64_t>(x.m, tile_m) * x.batch;
     const auto time = [&](int64_t width, int64_t work) { return ceil_div(rows * ceil_div(x.n, width), sms) * work; };
     return time(256, 20) <= time(128, 11); // two narrow tiles load more, and end twice
-}
-
-// Whether the sizes are those that the kernel counts in 32 bits.
-inline bool sizes_fit(const vb_matmul_args &x) {
-    constexpr int64_t most = 1 << 28;
-    return x.k > 0 && x.m < most && x.n < most && x.k < most && x.batch < most;
 }
 
 } // namespace strided

@@ -4,7 +4,7 @@
 //   linear_rows_kernel   few rows of x, any stored type, float32 arithmetic on dequantized weights
 //   linear_tiles_kernel  many rows of x, F32 weights (no 16-bit rounding for these)
 //
-// The others: of stored weights linear_row.cu (floats, one row of x), matmul_few.cu and the other products of matrices (F32, more
+// The others: of stored weights linear_row.cu (floats, one row of x), matmul_3xtf32.cu and the other products of matrices (F32, more
 // rows), linear_few_sm90.cu (16-bit floats, few rows, Hopper), linear_gemm.cu (all but F32, many rows); of packed ones
 // linear_vector.cu (one row: decode), linear_packed.cu (a few), linear_prefill.cu (many).
 
@@ -173,9 +173,10 @@ __global__ void __launch_bounds__(256) add_bias_kernel(float *y, const float *bi
 vb_status linear_float32(const LinearArgs &a, vb_stream *stream) {
     const vb_matmul_args product = {a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32,
                                     VB_PRECISION_FLOAT32};
-    const vb_status status = capability(stream) >= 80 ? matmul_few(product, a.bias, stream) : VB_UNSUPPORTED;
-    if (status != VB_UNSUPPORTED || capability(stream) != 90 || a.n <= 8) return status;
-    VB_TRY(vb_cuda_matmul_batched(&product, stream));
+    if (matmul_3xtf32_suits(&product, &gpu_of(stream))) return matmul_3xtf32(product, a.bias, stream);
+    if (capability(stream) != 90 || a.n <= 8) return VB_UNSUPPORTED;
+    matmul_kernel kernel;
+    VB_TRY(matmul(&kernel, product, stream));
     if (!a.bias) return VB_OK;
     const dim3 grid((unsigned)ceil_div<int64_t>(a.rows, 256), (unsigned)smaller<int64_t>(a.n, 1024));
     return launch_overlapped(stream, grid, 256, 0, add_bias_kernel, a.y, a.bias, a.n, a.rows);

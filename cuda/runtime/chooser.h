@@ -37,6 +37,15 @@ typedef struct vb_kernel {
         return kernels[kernel];                                                                                        \
     }
 
+static inline int64_t vb_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* Whether so many bytes, or a pointer's address, allow accesses of 16 bytes. */
+static inline int vb_whole16(int64_t bytes) { return bytes % 16 == 0; }
+static inline int vb_aligned16(const void *pointer) { return (uintptr_t)pointer % 16 == 0; }
+/* Whether a grid's x holds the tiles of an [m][n] matrix. */
+static inline int vb_tiles_fit(int64_t m, int64_t tile_m, int64_t n, int64_t tile_n) {
+    return vb_ceil_div(m, tile_m) <= INT32_MAX / vb_ceil_div(n, tile_n);
+}
+
 /* The shared memory that a block of a GPU may have at most (CUDA C++ Programming Guide, "Technical Specifications per Compute
  * Capability"). */
 static inline int64_t vb_shared_bytes_of(int capability) {

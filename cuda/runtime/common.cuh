@@ -230,8 +230,8 @@ struct Device : vb_device {
     int index;
     std::atomic<int> references; // the handle, and each stream, event and graph
     std::atomic<int> driver_error;
-    cudaDeviceProp properties;
-    vb_gpu gpu;     // as choosers see it: what VIBRANT_CUDA_CAPABILITY makes of it
+    cudaDeviceProp properties; // those that VIBRANT_CUDA_CAPABILITY leaves
+    vb_gpu gpu;     // as choosers see it
     int binary;     // of the machine code in use, 90
     int ptx;        // that it was compiled from: differs where the driver compiled it
 };
@@ -321,7 +321,8 @@ vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t sh
 
 #else // NVRTC: the launchers below compile as device functions; taking a kernel's address instantiates it.
 
-VB_DEVICE vb_gpu gpu_of(vb_stream *) { return {__CUDA_ARCH__ / 10, 1, 48 << 10}; }
+static __device__ vb_gpu any_gpu; // unknown to the compiler, so that every branch of a launcher is compiled
+VB_DEVICE const vb_gpu &gpu_of(vb_stream *) { return any_gpu; }
 template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }

@@ -171,17 +171,28 @@ static vb_status device_count(int *count) {
     return *count > 0 ? VB_OK : VB_NO_DEVICE;
 }
 
-// What choosers see of a GPU: all of it or, with VIBRANT_CUDA_CAPABILITY=86, what a GPU of capability 8.6 would have.
-static vb_status describe_gpu(vb_gpu *gpu, const cudaDeviceProp &card) {
-    *gpu = {card.major * 10 + card.minor, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin};
+// Makes of a GPU what VIBRANT_CUDA_CAPABILITY asks for, such as one of capability 8.6 with 86.
+static vb_status limit_capability(cudaDeviceProp *card) {
     const char *const wanted = getenv("VIBRANT_CUDA_CAPABILITY");
     if (!wanted || !*wanted) return VB_OK;
     char *end;
     const long capability = strtol(wanted, &end, 10);
-    if (*end || capability < 53 || capability > gpu->capability) return VB_INVALID_ENVIRONMENT;
-    gpu->capability = (int)capability;
-    gpu->shared_bytes = smaller(gpu->shared_bytes, vb_shared_bytes_of(gpu->capability));
+    if (*end || capability < 53 || capability > card->major * 10 + card->minor) return VB_INVALID_ENVIRONMENT;
+    card->major = (int)capability / 10;
+    card->minor = (int)capability % 10;
+    card->sharedMemPerBlockOptin = smaller(card->sharedMemPerBlockOptin, (size_t)vb_shared_bytes_of((int)capability));
     return VB_OK;
+}
+
+// What choosers see of a GPU. Kernels are fenced by the architecture that they were compiled for, be it by the driver.
+static vb_gpu describe_gpu(const cudaDeviceProp &card, int compiled_for) {
+#if CUDART_VERSION >= 12030
+    constexpr int newest = INT32_MAX;
+#else
+    constexpr int newest = 89; // launches in clusters, and what Hopper's kernels are made of, came with toolkit 12.3
+#endif
+    const int capability = smaller(card.major * 10 + card.minor, smaller(compiled_for, newest));
+    return {capability, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin};
 }
 
 static vb_status device_open(vb_device **out, int index, const vb_device_options *) {
@@ -196,13 +207,14 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     device->references = 1;
     vb_status status = VB_CUDA(cudaSetDevice(index), device);
     if (status == VB_OK) status = VB_CUDA(cudaGetDeviceProperties(&device->properties, index), device);
-    if (status == VB_OK) status = describe_gpu(&device->gpu, device->properties);
+    if (status == VB_OK) status = limit_capability(&device->properties);
     cudaFuncAttributes attributes = {};
     if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
     if (status != VB_OK) {
         delete device;
         return status;
     }
+    device->gpu = describe_gpu(device->properties, attributes.ptxVersion);
     device->binary = attributes.binaryVersion;
     device->ptx = attributes.ptxVersion;
     *out = device;
@@ -228,11 +240,11 @@ vb_status vb_cuda_device_get_info(vb_device_info *info, const vb_device *device)
     info->index = d->index;
     snprintf(info->name, sizeof info->name, "%.127s", d->properties.name);
     info->total_memory = (int64_t)d->properties.totalGlobalMem;
-    info->compute_major = d->gpu.capability / 10;
-    info->compute_minor = d->gpu.capability % 10;
+    info->compute_major = d->properties.major;
+    info->compute_minor = d->properties.minor;
     info->multiprocessors = d->properties.multiProcessorCount;
     info->l2_bytes = d->properties.l2CacheSize;
-    info->shared_memory_bytes = d->gpu.shared_bytes;
+    info->shared_memory_bytes = (int64_t)d->properties.sharedMemPerBlockOptin;
     // Machine code of another major revision means that the driver compiled the PTX.
     if (d->ptx / 10 != d->binary / 10)
         snprintf(info->features, sizeof info->features, "sm_%d from compute_%d", d->binary, d->ptx);

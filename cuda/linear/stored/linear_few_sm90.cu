@@ -15,7 +15,7 @@
 //   measured H200, BF16 (F16), cuBLAS on 16-bit x in the same run: 4096 x 4096, 16 / 64 rows: 12.0, 15.1 (13.0, 14.8) us; cuBLAS 13.5,
 //            12.1; 4096 x 14336: 32.4, 37.3 (32.5, 37.1) us; cuBLAS 32.8, 35.2. Of 64 rows narrowed by the kernel itself: 16.6 and 38.5
 //            (21.7 and 48.5) us. Tiles of 256 rows of W: 33.1 and 39.3 us for 4096 x 14336; the
-//            kernel of gemm_few_sm90.cu for 64 rows 17.1 and 37.2 where this took 15.3 and 37.4. Of 16 rows, narrowing by a few blocks into the
+//            kernel of gemm_m64_sm90.cu for 64 rows 17.1 and 37.2 where this took 15.3 and 37.4. Of 16 rows, narrowing by a few blocks into the
 //            workspace while the others wait, then TMA for x: 14.4 and 35.2; narrowing by the warps that multiply: 12.8 and 32.1
 //
 // F16: where some row of a block's columns of x overflows or is so small that it vanishes, which shows as it is narrowed, the

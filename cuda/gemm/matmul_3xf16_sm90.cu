@@ -1,4 +1,4 @@
-// matmul_scaled_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (the kernel is in matmul_sm90.cuh).
+// matmul_3xf16_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (the kernel is in matmul_sm90.cuh).
 //
 // Each row of A and column of B is scaled by a power of two that puts its largest magnitude into [2^14, 2^15), and its elements
 // are rounded to F16 numbers: one for TF32 accuracy, which has as many significant bits (11) at half the tensor cores' rate; two,
@@ -14,8 +14,7 @@
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice, from L2
 //   bound    memory
 
-#include "gemm/matmul_scaled_sm90.cuh"
-
+#include "gemm/gemm_sm90.cuh"
 #include "gemm/matmul_sm90.cuh"
 #include "gemm/scaling.cuh"
 
@@ -254,30 +253,22 @@ strided::Operand plan_operand(Conversion &c, int parts, char *&memory) {
     return {c.out, rows, columns, c.out_stride, c.out_batch_stride, c.matrices};
 }
 
-} // namespace
-
-vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    const bool tf32 = x.precision == VB_PRECISION_TF32;
-    const double work = (double)x.m * x.n * x.k * x.batch;
-    // What the kernels on plain operands take as long for.
-    if (!strided::sizes_fit(x) || x.m < 32 || x.n < 32 || x.k < 128 || work < (tf32 ? 4e8 : 6e7)) return VB_UNSUPPORTED;
-    const int parts = tf32 ? 1 : 2;
+vb_status matmul_xf16(const vb_matmul_args &x, int parts, vb_stream *stream) {
     const bool a_shared = x.a_batch_stride == 0, b_shared = x.b_batch_stride == 0;
     Conversion a = {}, b = {};
     a.in = (const float *)x.a, a.stride = x.a_stride, a.batch_stride = x.a_batch_stride, a.by_k = !x.a_transposed;
     a.rows = (int)(a.by_k ? x.m : x.k), a.columns = (int)(a.by_k ? x.k : x.m), a.matrices = a_shared ? 1 : (int)x.batch;
-    a.vectors = rows_of_vectors<float>(x.a, x.a_stride, x.a_batch_stride);
+    a.vectors = matmul_vectors(x.a, x.type, x.a_stride, x.a_batch_stride);
     b.in = (const float *)x.b, b.stride = x.b_stride, b.batch_stride = x.b_batch_stride, b.by_k = x.b_transposed;
     b.rows = (int)(b.by_k ? x.n : x.k), b.columns = (int)(b.by_k ? x.k : x.n), b.matrices = b_shared ? 1 : (int)x.batch;
-    b.vectors = rows_of_vectors<float>(x.b, x.b_stride, x.b_batch_stride);
+    b.vectors = matmul_vectors(x.b, x.type, x.b_stride, x.b_batch_stride);
     const int64_t whole = a.clusters() + b.clusters() + ceil_div<int64_t>(a.blocks() + b.blocks(), convert_cluster);
     const int64_t blocks = whole * convert_cluster;
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
 
     char *memory = nullptr;
     plan_operand(a, parts, memory), plan_operand(b, parts, memory);
     const int64_t scales = (x.m * a.matrices + x.n * b.matrices) * (int64_t)sizeof(float2);
-    if (workspace((void **)&memory, (memory - (char *)nullptr) + scales, stream) != VB_OK) return VB_UNSUPPORTED;
+    VB_TRY(workspace((void **)&memory, (memory - (char *)nullptr) + scales, stream));
     const strided::Operand a_scaled = plan_operand(a, parts, memory), b_scaled = plan_operand(b, parts, memory);
     a.scale = (float2 *)memory;
     b.scale = a.scale + x.m * a.matrices;
@@ -286,7 +277,7 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
 
     strided::Problem<float> p = {};
     p.c = (float *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
-    p.c_vectors = rows_of_vectors<float>(x.c, x.c_stride, x.c_batch_stride);
+    p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
     p.a_shared = a_shared, p.b_shared = b_shared;
     p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch;
     p.steps = (int)ceil_div<int64_t>(a.by_k ? a_scaled.columns : a_scaled.rows, strided::depth);
@@ -299,12 +290,17 @@ vb_status matmul_scaled_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const int width = strided::wide_tiles(x, stream) ? 256 : 4 * tiles > 3 * multiprocessors(stream) ? 128 : 64;
     return with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
-        if (!tf32) return strided::launch_matmul<half, float, 128, A_MN, B_MN, 2>(a_scaled, b_scaled, VB_F16, p, stream);
+        if (parts == 2) return strided::launch_matmul<half, float, 128, A_MN, B_MN, 2>(a_scaled, b_scaled, VB_F16, p, stream);
         return width == 256   ? strided::launch_matmul<half, float, 256, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
                : width == 128 ? strided::launch_matmul<half, float, 128, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
                               : strided::launch_matmul<half, float, 64, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream);
     });
 }
+
+} // namespace
+
+vb_status matmul_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) { return matmul_xf16(x, 2, stream); }
+vb_status matmul_1xf16_sm90(const vb_matmul_args &x, vb_stream *stream) { return matmul_xf16(x, 1, stream); }
 
 #endif // VB_WITH_SM90
 

@@ -1,4 +1,4 @@
-// gemm_few_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
+// gemm_m64_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
 // y[m][n] = x[m][k] W, W stored [k][n] or [n][k].
 //
 // W is the left factor of wgmma, whose 64 rows it fills, in either order, and x the right one, of as many columns as there are
@@ -20,7 +20,7 @@
 //            default, 3; W's first tiles brought into the L2 before the kernel before ends 1
 
 #include "arch/cluster.cuh"
-#include "gemm/gemm_few_sm90.cuh"
+#include "gemm/gemm_sm90.cuh"
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
 
@@ -30,9 +30,9 @@ namespace vb {
 
 namespace {
 
-constexpr int depth = 64, tile_rows = 128; // of W: columns of y
+constexpr int depth = GEMM_M64_DEPTH, tile_rows = GEMM_M64_TILE; // of W: columns of y
 constexpr int multipliers = 256, threads = multipliers + 64;
-constexpr int most_stages = 12, most_splits = 8;
+constexpr int most_stages = 12;
 constexpr int w_bytes = tile_rows * sm90::row_bytes;
 
 template <class T>
@@ -72,7 +72,7 @@ VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane)
 
 template <class T, int TOKENS, bool W_MN>
 __global__ void __launch_bounds__(threads, 2)
-    gemm_few_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, const Problem<T> p) {
+    gemm_m64_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, const Problem<T> p) {
 #ifdef VB_SM90A
     constexpr int eights = TOKENS / 8, x_bytes = TOKENS * sm90::row_bytes;
     extern __shared__ __align__(1024) char shared[];
@@ -179,54 +179,31 @@ __global__ void __launch_bounds__(threads, 2)
 #endif
 }
 
-// Blocks of a cluster: as many as there are multiprocessors for, so long as each has eight steps.
-int plan_splits(int64_t n, int64_t k, int multiprocessors) {
-    const int64_t tiles = ceil_div<int64_t>(n, tile_rows), steps = ceil_div<int64_t>(k, depth);
-    int splits = 1;
-    while (2 * splits <= most_splits && tiles * splits * 2 <= multiprocessors && steps >= 16 * splits) splits *= 2;
-    return splits;
-}
-
 template <class T, int TOKENS, bool W_MN>
-vb_status launch_few(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
+vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
     CUtensorMap w_map, x_map;
     VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream) : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
     VB_TRY(sm90::tensor_map(&x_map, x, type, k, m, k, TOKENS, stream));
     constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with what is static
-    const int splits = plan_splits(n, k, multiprocessors(stream));
+    const int splits = gemm_m64_ksplit(n, k, multiprocessors(stream));
     const int inbox = (splits - 1) * ceil_div(TOKENS / 8, splits) * multipliers * (int)sizeof(float4);
     const int x_stages = TOKENS == 64 ? 4 : 6, w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
     const Problem<T> p = {(T *)y, (int)m, (int)n, (int)k, splits, w_stages, x_stages};
     const void *parameters[] = {&w_map, &x_map, &p};
-    return launch_kernel(stream, (const void *)gemm_few_kernel<T, TOKENS, W_MN>, dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * splits)), threads,
+    return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN>, dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * splits)), threads,
                          w_stages * w_bytes + x_stages * x_bytes + inbox, splits, LAUNCH_OVERLAPPED | LAUNCH_BALANCED, (void **)parameters);
 }
 
 } // namespace
 
-bool gemm_few_suits(int64_t m, int64_t n, int64_t k, int multiprocessors) {
-    return m <= 32 || (m <= 64 && plan_splits(n, k, multiprocessors) == 1 && n >= 64 * multiprocessors);
-}
-
-vb_status gemm_few_sm90(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, bool transposed,
-                        vb_stream *stream) {
-    constexpr int64_t most = 1 << 27;
-    if (m < 1 || m > 64 || n > most || k > most || k == 0 || k % 8 || n % 8 || !aligned16((const char *)w, (const char *)x, (const char *)y))
-        return VB_UNSUPPORTED;
+vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const auto run = [&](auto tokens, auto t, auto w_mn) {
-        return launch_few<decltype(t), tokens.value, w_mn.value>(y, x, w, type, m, k, n, stream);
+        return launch_m64<decltype(t), tokens.value, w_mn.value>(x.c, x.a, x.b, x.type, x.m, x.k, x.n, stream);
     };
-    const auto with_layout = [&](auto tokens, auto t) { return transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>()); };
-    const auto with_type = [&](auto tokens) {
-        return type == VB_F16 ? with_layout(tokens, half()) : type == VB_BF16 ? with_layout(tokens, bf16()) : VB_UNSUPPORTED;
-    };
-    return m <= 16 ? with_type(Constant<16>()) : m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
+    const auto with_layout = [&](auto tokens, auto t) { return x.b_transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>()); };
+    const auto with_type = [&](auto tokens) { return x.type == VB_F16 ? with_layout(tokens, half()) : with_layout(tokens, bf16()); };
+    return x.m <= 16 ? with_type(Constant<16>()) : x.m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
 }
-
-#else
-
-bool gemm_few_suits(int64_t, int64_t, int64_t, int) { return false; }
-vb_status gemm_few_sm90(void *, const void *, const void *, vb_dtype, int64_t, int64_t, int64_t, bool, vb_stream *) { return VB_UNSUPPORTED; }
 
 #endif
 

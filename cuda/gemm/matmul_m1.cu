@@ -1,4 +1,4 @@
-// matmul_row.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
+// matmul_m1.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
 //
 //   grid     (ceil(n / tile), splits of k): a tile is up to 32 lanes * 16 bytes of columns
 //   block    8 warps; a warp takes 8 rows of B at a time, so 8 loads of 16 bytes a lane are under way
@@ -16,13 +16,14 @@
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
+#include "gemm/choose.h"
 
 namespace vb {
 namespace {
 
 constexpr int warps = 8;
 constexpr int threads = warps * 32;
-constexpr int rows_at_once = 8;
+constexpr int rows_at_once = MATMUL_M1_ROWS;
 constexpr int rows_per_step = warps * rows_at_once;
 
 // Adds the products of elements row .. row + rows_at_once - 1 of a, but before end, with WIDTH columns of b[..][n] from col on.
@@ -45,7 +46,7 @@ VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, 
 
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
-    matmul_row_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
+    matmul_m1_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
                       unsigned *counters) {
     __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;
@@ -88,11 +89,11 @@ __global__ void __launch_bounds__(threads, 4)
 //   block    16 warps
 //   shared   the warps' sums, and those of the cluster's other blocks
 
-constexpr int cluster_warps = 16, most_cluster = 8;
+constexpr int cluster_warps = MATMUL_M1_WARPS, most_cluster = MATMUL_M1_MOST_KSPLIT;
 
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(32 * cluster_warps, 2)
-    matmul_row_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int splits) {
+    matmul_m1_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int splits) {
 #if __CUDA_ARCH__ >= 900
     constexpr int columns = 32 * WIDTH;
     __shared__ float sums[cluster_warps][columns], inbox[most_cluster][columns];
@@ -129,16 +130,6 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
 #endif
 }
 
-// Blocks of a cluster; 0 where the other kernel is as good: about a block an SM has to be possible, and 16-bit matrices beyond what
-// the L2 holds were no faster so.
-inline int cluster_splits(int64_t k, int64_t n, int width, vb_stream *stream) {
-    if (capability(stream) != 90 || width == 1 || k > 1 << 30) return 0;
-    const int64_t sms = multiprocessors(stream), tiles = ceil_div<int64_t>(n, 32 * width), most = width == 4 ? most_cluster : 6;
-    if (tiles > sms || (width == 8 && k * n > 32 << 20)) return 0;
-    const int splits = (int)smaller(most, sms / tiles);
-    return tiles * splits * 10 >= sms * 7 && k >= splits * cluster_warps * rows_at_once ? splits : 0;
-}
-
 // Columns of a tile and rows of a split. Blocks at work together read neighbouring tiles, so that pages of memory are read
 // whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be narrower than 32 lanes,
 // which costs about 5 %.
@@ -163,15 +154,18 @@ inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
 }
 
 template <class T, int WIDTH>
-vb_status launch_row(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
-    if (const int splits = cluster_splits(k, n, WIDTH, stream))
-        return launch_cluster(stream, splits, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * splits), 32 * cluster_warps, 0,
-                              matmul_row_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, splits);
+vb_status launch_m1_cluster(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
+    const int splits = matmul_m1_cluster(k, n, WIDTH, &gpu_of(stream));
+    return launch_cluster(stream, splits, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * splits), 32 * cluster_warps, 0,
+                          matmul_m1_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, splits);
+}
+
+template <class T, int WIDTH>
+vb_status launch_m1(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
     const RowPlan plan = plan_row(k, n, WIDTH, 4 * multiprocessors(stream));
-    if (plan.tiles > INT32_MAX) return VB_UNSUPPORTED;
     void *partial = nullptr;
     if (plan.splits > 1) VB_TRY(workspace(&partial, plan.splits * n * (int64_t)sizeof(float), stream));
-    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.splits), threads, 0, matmul_row_kernel<T, WIDTH>,
+    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.splits), threads, 0, matmul_m1_kernel<T, WIDTH>,
                              (T *)c, (const T *)a, (const T *)b, k, n, plan.tile, plan.rows, (float *)partial, counters(stream));
 }
 
@@ -182,10 +176,16 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
                                                vb_stream *stream) {
+    const vb_gpu &gpu = gpu_of(stream);
+    const matmul_kernel kernel = choose_matmul_m1(b, type, k, n, &gpu);
+    chosen(stream, matmul_kernel_info(kernel), "matmul", type, "m k n", 1, k, n);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         constexpr int wide = Wide<T>::size;
-        if (n % wide == 0 && aligned16(b)) return launch_row<T, wide>(c, a, b, k, n, stream);
-        return launch_row<T, 1>(c, a, b, k, n, stream);
+        switch (kernel) {
+        case MATMUL_M1_CLUSTER: return launch_m1_cluster<T, wide>(c, a, b, k, n, stream);
+        case MATMUL_M1: return matmul_m1_width(b, type, n) == wide ? launch_m1<T, wide>(c, a, b, k, n, stream) : launch_m1<T, 1>(c, a, b, k, n, stream);
+        default: return VB_UNSUPPORTED;
+        }
     });
 }

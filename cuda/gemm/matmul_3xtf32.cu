@@ -1,7 +1,7 @@
-// matmul_few.cu: C[m][n] = A[m][k] B + bias in F32 with float32 accuracy, for few rows of A (or few of all), on tensor cores. B is
+// matmul_3xtf32.cu: C[m][n] = A[m][k] B + bias in F32 with float32 accuracy, for few rows of A (or few of all), on tensor cores. B is
 // stored [k][n] or, as the weights of a linear layer, [n][k].
 //
-// matmul_few_kernel:
+// matmul_3xtf32_kernel:
 //   grid     (tiles of 8 * MT rows of A by 64 * WN columns of B, splits of k), one block an SM; B stored [n][k]: 32 * WN columns
 //   block    8 warps, WN side by side; the others take the next 16 of k; [n][k]: 32
 //   shared   a ring of up to 6 steps of 16 (32) * 8 / WN of k, at most 224 KiB; then the sums of the block's warps
@@ -154,7 +154,7 @@ VB_DEVICE int swizzled_slot(int g, int t) { return 8 * t + (g ^ (2 * t)); }
 VB_DEVICE int swizzled_slot(int g, int t, int half) { return 4 * (g ^ half) + t; }
 
 template <int MT, int WN, bool B_T>
-__global__ void __launch_bounds__(threads, 1) matmul_few_kernel(const Result<B_T> result, int steps_per_split, float *partial) {
+__global__ void __launch_bounds__(threads, 1) matmul_3xtf32_kernel(const Result<B_T> result, int steps_per_split, float *partial) {
     using R = Ring<MT, WN, B_T>;
     const float *const a = result.a, *const b = result.b;
     const int m = result.m, k = result.k, n = result.n;
@@ -288,9 +288,8 @@ __global__ void __launch_bounds__(threads) add_splits_kernel(const Result<B_T> r
 }
 
 template <int MT, int WN, bool B_T>
-vb_status launch_few(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
+vb_status launch_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
     using R = Ring<MT, WN, B_T>;
-    if (shared_limit(stream) < R::bytes) return VB_UNSUPPORTED;
     const int64_t tiles = ceil_div<int64_t>(x.m, R::rows) * ceil_div<int64_t>(x.n, R::columns), at_once = multiprocessors(stream);
     const int64_t steps = ceil_div<int64_t>(x.k, R::step_depth);
     // As many splits as keep every multiprocessor equally long at work.
@@ -304,7 +303,7 @@ vb_status launch_few(const vb_matmul_args &x, const float *bias, vb_stream *stre
     void *partial = nullptr;
     if (splits > 1) VB_TRY(workspace(&partial, splits * x.m * x.n * (int64_t)sizeof(float), stream));
     const Result<B_T> result = {(float *)x.c, (const float *)x.a, (const float *)x.b, bias, (int)x.m, (int)x.k, (int)x.n};
-    VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)splits), threads, R::bytes, matmul_few_kernel<MT, WN, B_T>,
+    VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)splits), threads, R::bytes, matmul_3xtf32_kernel<MT, WN, B_T>,
                              result, (int)each, (float *)partial));
     if (splits == 1) return VB_OK;
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(x.m * x.n, 4 * threads), threads, 0, add_splits_kernel<B_T>, result,
@@ -313,26 +312,22 @@ vb_status launch_few(const vb_matmul_args &x, const float *bias, vb_stream *stre
 
 template <int WN, bool B_T>
 vb_status with_rows(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
-    if (x.m <= 8) return launch_few<1, WN, B_T>(x, bias, stream);
-    if (x.m <= 16) return launch_few<2, WN, B_T>(x, bias, stream);
-    if (x.m <= 32 || x.m > 64) return launch_few<4, WN, B_T>(x, bias, stream);
-    return launch_few<8, WN, B_T>(x, bias, stream);
+    switch (matmul_3xtf32_eights(x.m)) {
+    case 1: return launch_3xtf32<1, WN, B_T>(x, bias, stream);
+    case 2: return launch_3xtf32<2, WN, B_T>(x, bias, stream);
+    case 4: return launch_3xtf32<4, WN, B_T>(x, bias, stream);
+    default: return launch_3xtf32<8, WN, B_T>(x, bias, stream);
+    }
 }
 
 template <bool B_T>
 vb_status with_columns(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
-    return x.n > 2048 ? with_rows<4, B_T>(x, bias, stream) : with_rows<2, B_T>(x, bias, stream);
+    return matmul_3xtf32_abreast(x.n) == 4 ? with_rows<4, B_T>(x, bias, stream) : with_rows<2, B_T>(x, bias, stream);
 }
 
 } // namespace
 
-vb_status matmul_few(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
-    constexpr int64_t most = 1 << 30;
-    const bool contiguous = x.batch == 1 && !x.a_transposed && x.a_stride == x.k && x.b_stride == (x.b_transposed ? x.k : x.n) && x.c_stride == x.n;
-    const bool few = x.m <= 64 || (double)x.m * x.k * x.n <= 640.0 * 640 * 640; // larger ones repay gemm_split_sm90.cu's passes
-    if (!few || !contiguous || x.precision == VB_PRECISION_IEEE || x.k == 0 || x.k % 4 || x.n % 4 || !aligned16(x.a, x.b, x.c) ||
-        x.k > most || x.n > most || x.m > most)
-        return VB_UNSUPPORTED;
+vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
     return x.b_transposed ? with_columns<true>(x, bias, stream) : with_columns<false>(x, bias, stream);
 }
 

@@ -1,4 +1,4 @@
-// gemm_split_sm90.cu: matrix products of F32 with float32 accuracy on Hopper's tensor cores (the kernel is in
+// gemm_3xf16_sm90.cu: matrix products of F32 with float32 accuracy on Hopper's tensor cores (the kernel is in
 // gemm_sm90_kernel.cuh).
 //
 // An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column of B
@@ -236,13 +236,14 @@ constexpr int64_t align256(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 } // namespace
 
-vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, int64_t k, int64_t n, const GemmPlan &plan,
-                          vb_stream *stream) {
-    if (m >= 1 << 28 || n >= 1 << 28 || k >= 1 << 28 || k == 0 || !aligned16(a, b, c)) return VB_UNSUPPORTED;
+vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
+    const int64_t m = x.m, k = x.k, n = x.n;
+    const float *const a = (const float *)x.a, *const b = (const float *)x.b;
+    const GemmPlan plan = plan_gemm_3xf16(m, k, n, multiprocessors(stream));
     const int64_t width = ceil_div<int64_t>(k, chunk) * 2 * chunk, stride = (n + 7) / 8 * 8;
     const int64_t a_bytes = align256(m * width * 2), b_bytes = align256(width * stride * 2);
     char *memory;
-    if (workspace((void **)&memory, a_bytes + b_bytes + (m + n) * 4, stream) != VB_OK) return VB_UNSUPPORTED;
+    VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + (m + n) * 4, stream));
     half *const a_split = (half *)memory, *const b_split = (half *)(memory + a_bytes);
     int *const a_shift = (int *)(memory + a_bytes + b_bytes), *const b_shift = a_shift + m;
 
@@ -261,7 +262,7 @@ vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, i
     else VB_TRY(split(64, 0, split_kernel<2, 0>));
 
     const int steps = (int)(width / gemm_depth);
-    const GemmProblem<float> p = {c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows, 0,
+    const GemmProblem<float> p = {(float *)x.c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows, 0,
                                   a_shift, b_shift, a, b, nullptr, nullptr};
     const auto run = [&](auto bm, auto bn, auto pair) {
         return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split, stride,
@@ -274,12 +275,6 @@ vb_status gemm_split_sm90(float *c, const float *a, const float *b, int64_t m, i
     case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
     default: return VB_UNSUPPORTED;
     }
-}
-
-#else
-
-vb_status gemm_split_sm90(float *, const float *, const float *, int64_t, int64_t, int64_t, const GemmPlan &, vb_stream *) {
-    return VB_UNSUPPORTED;
 }
 
 #endif

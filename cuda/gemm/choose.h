@@ -1,0 +1,162 @@
+/* choose.h: which kernel computes a product of matrices. In the names, gemm takes contiguous matrices and matmul any layout and
+ * strides; m1 and m64 are the most rows of A; 3xtf32 and 3xf16 multiply F32 by parts of fewer bits, with float32's accuracy. */
+#ifndef VB_CUDA_GEMM_CHOOSE_H
+#define VB_CUDA_GEMM_CHOOSE_H
+
+#include "runtime/chooser.h"
+
+#define MATMUL_KERNELS(X)                                                                                              \
+    X(MATMUL_M1_CLUSTER, "matmul_m1_cluster", "gemm/matmul_m1.cu",                                                     \
+      "one row of A, 9.0: the blocks that share k are a cluster, about one an SM")                                     \
+    X(MATMUL_M1, "matmul_m1", "gemm/matmul_m1.cu", "one row of A, any other")                                          \
+    X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
+      "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
+    X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, contiguous, up to 64 rows of A, 9.0")         \
+    X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, contiguous, whole vectors, 9.0")                          \
+    X(GEMM_3XF16_SM90, "gemm_3xf16_sm90", "gemm/gemm_3xf16_sm90.cu", "F32, contiguous, B as [k][n], 9.0")              \
+    X(MATMUL_SM90, "matmul_sm90", "gemm/matmul_sm90.cu", "16 bits, any layout of whole vectors, 9.0")                  \
+    X(MATMUL_3XF16_SM90, "matmul_3xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32, any layout, large, 9.0")              \
+    X(MATMUL_1XF16_SM90, "matmul_1xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32 with TF32 permitted, large, 9.0")      \
+    X(MATMUL_MMA, "matmul_mma", "gemm/matmul_mma.cu", "16 bits, any layout of whole vectors, 8.0")                     \
+    X(MATMUL_TF32, "matmul_tf32", "gemm/matmul_tf32.cu", "F32 with TF32 permitted, 8.0")                               \
+    X(MATMUL_F32, "matmul_f32", "gemm/matmul_f32.cu", "F32 on fp32 units, 8.0")                                        \
+    X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu", "anything: 16 bits of odd sizes, GPUs before 8.0")
+VB_KERNEL_FAMILY(matmul, MATMUL, MATMUL_KERNELS)
+
+static inline int matmul_element_bytes(vb_dtype type) { return type == VB_F32 ? 4 : 2; }
+
+/* ---- one row of A ----------------------------------------------------------------------------------------------------- */
+
+/* Columns of B that a lane reads at a time. */
+static inline int matmul_m1_width(const void *b, vb_dtype type, int64_t n) {
+    const int wide = 16 / matmul_element_bytes(type);
+    return n % wide == 0 && vb_aligned16(b) ? wide : 1;
+}
+
+enum { MATMUL_M1_WARPS = 16, MATMUL_M1_ROWS = 8, MATMUL_M1_MOST_KSPLIT = 8 }; /* of a block of a cluster, of a warp at a time */
+
+/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good: about a block an SM has to be possible, and
+ * 16-bit matrices beyond what the L2 holds were no faster so. */
+static inline int matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gpu *gpu) {
+    if (gpu->capability != 90 || width == 1 || k > 1 << 30) return 0;
+    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 32 * width), most = width == 4 ? MATMUL_M1_MOST_KSPLIT : 6;
+    if (tiles > sms || (width == 8 && k * n > 32 << 20)) return 0;
+    const int64_t ksplit = sms / tiles < most ? sms / tiles : most;
+    return tiles * ksplit * 10 >= sms * 7 && k >= ksplit * MATMUL_M1_WARPS * MATMUL_M1_ROWS ? (int)ksplit : 0;
+}
+
+static inline matmul_kernel choose_matmul_m1(const void *b, vb_dtype type, int64_t k, int64_t n, const vb_gpu *gpu) {
+    const int width = matmul_m1_width(b, type, n);
+    if (matmul_m1_cluster(k, n, width, gpu)) return MATMUL_M1_CLUSTER;
+    return vb_ceil_div(n, 32 * width) <= INT32_MAX ? MATMUL_M1 : MATMUL_NONE;
+}
+
+/* ---- layouts ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the matrices have no gaps; A stored [m][k], B in either order. */
+static inline int matmul_contiguous(const vb_matmul_args *x) {
+    return x->batch == 1 && !x->a_transposed && x->a_stride == x->k && x->b_stride == (x->b_transposed ? x->k : x->n) &&
+           x->c_stride == x->n;
+}
+/* Whether a matrix can be read in pieces of 16 bytes along its rows (the last piece of a row may be part). */
+static inline int matmul_vectors(const void *matrix, vb_dtype type, int64_t stride, int64_t batch_stride) {
+    const int wide = 16 / matmul_element_bytes(type);
+    return vb_aligned16(matrix) && stride % wide == 0 && batch_stride % wide == 0;
+}
+static inline int matmul_operand_vectors(const vb_matmul_args *x) {
+    return matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) && matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
+}
+static inline int matmul_sizes_below(const vb_matmul_args *x, int64_t most) {
+    return x->k > 0 && x->m < most && x->n < most && x->k < most && x->batch < most;
+}
+
+/* ---- F32 in TF32 parts ------------------------------------------------------------------------------------------------ */
+
+/* The instance of matmul_3xtf32.cu: eights of rows a tile, warps side by side. */
+static inline int matmul_3xtf32_eights(int64_t m) { return m <= 8 ? 1 : m <= 16 ? 2 : m <= 32 || m > 64 ? 4 : 8; }
+static inline int matmul_3xtf32_abreast(int64_t n) { return n > 2048 ? 4 : 2; }
+/* Its shared memory. */
+static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transposed) {
+    const int64_t depth = (b_transposed ? 32 : 16) * (8 / abreast), step = (8 * 256 + depth / 16 * eights * 32) * 16;
+    const int64_t steps = (224 << 10) / step;
+    return (steps < 6 ? steps : 6) * step;
+}
+/* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu. */
+static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int few = x->m <= 64 || (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
+    return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few && matmul_contiguous(x) &&
+           matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) &&
+           vb_aligned16(x->c) &&
+           matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed) <= gpu->shared_bytes;
+}
+
+/* ---- Hopper ----------------------------------------------------------------------------------------------------------- */
+
+enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
+
+/* Blocks of a cluster of gemm_m64_sm90.cu: as many as there are multiprocessors for, so long as each has eight steps. */
+static inline int gemm_m64_ksplit(int64_t n, int64_t k, int multiprocessors) {
+    const int64_t tiles = vb_ceil_div(n, GEMM_M64_TILE), steps = vb_ceil_div(k, GEMM_M64_DEPTH);
+    int ksplit = 1;
+    while (2 * ksplit <= GEMM_M64_MOST_KSPLIT && tiles * ksplit * 2 <= multiprocessors && steps >= 16 * ksplit) ksplit *= 2;
+    return ksplit;
+}
+/* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
+static inline int gemm_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int sms = gpu->multiprocessors;
+    return matmul_sizes_below(x, (1 << 27) + 1) &&
+           (x->m <= 32 || (x->m <= 64 && gemm_m64_ksplit(x->n, x->k, sms) == 1 && x->n >= 64 * sms));
+}
+
+/* F32 operands have to be split first, which small products and those of few rows do not repay. */
+static inline int gemm_3xf16_suits(const vb_matmul_args *x) {
+    return x->precision == VB_PRECISION_FLOAT32 && !x->b_transposed && x->m >= 16 && x->k >= 128 &&
+           (double)x->m * x->n * x->k >= 256.0 * 256 * 256 && matmul_sizes_below(x, 1 << 28) && vb_aligned16(x->a) &&
+           vb_aligned16(x->b) && vb_aligned16(x->c);
+}
+/* The same of any layout, where kernels on plain operands take as long for the conversion. */
+static inline int matmul_xf16_suits(const vb_matmul_args *x) {
+    const double work = (double)x->m * x->n * x->k * x->batch;
+    return x->precision != VB_PRECISION_IEEE && matmul_sizes_below(x, 1 << 28) && x->m >= 32 && x->n >= 32 && x->k >= 128 &&
+           work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 6e7) && (double)x->batch * (x->m + x->n) < (double)(1 << 29);
+}
+/* Whether the tiles that blocks walk through are counted in 32 bits, and the strides those that TMA takes. */
+static inline int matmul_sm90_fits(const vb_matmul_args *x) {
+    const int64_t most_stride = (int64_t)1 << 39; /* elements of 2 bytes */
+    return (double)vb_ceil_div(x->m, 64) * vb_ceil_div(x->n, 64) * x->batch < (double)(1 << 28) && x->a_stride < most_stride &&
+           x->b_stride < most_stride && x->a_batch_stride < most_stride && x->b_batch_stride < most_stride;
+}
+
+static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int f32 = x->type == VB_F32;
+    if (!matmul_sm90_fits(x)) return MATMUL_NONE;
+    if (matmul_contiguous(x)) {
+        if (!f32 && x->k % 8 == 0 && x->n % 8 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c)) {
+            if (gemm_m64_suits(x, gpu)) return GEMM_M64_SM90;
+            if (matmul_sizes_below(x, 1 << 30)) return GEMM_SM90;
+        }
+        if (f32 && gemm_3xf16_suits(x)) return GEMM_3XF16_SM90;
+    }
+    if (!f32) return matmul_sizes_below(x, 1 << 28) && matmul_operand_vectors(x) ? MATMUL_SM90 : MATMUL_NONE;
+    if (!matmul_xf16_suits(x)) return MATMUL_NONE;
+    return x->precision == VB_PRECISION_TF32 ? MATMUL_1XF16_SM90 : MATMUL_3XF16_SM90;
+}
+
+/* ---- any product ------------------------------------------------------------------------------------------------------ */
+
+static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int ampere = gpu->capability >= 80, f32 = x->type == VB_F32;
+    if (matmul_3xtf32_suits(x, gpu)) return MATMUL_3XTF32;
+    if (gpu->capability == 90) {
+        const matmul_kernel kernel = choose_matmul_sm90(x, gpu);
+        if (kernel != MATMUL_NONE) return kernel;
+    }
+    if (ampere && f32) {
+        if (x->precision == VB_PRECISION_TF32 && vb_tiles_fit(x->m, 128, x->n, 128)) return MATMUL_TF32;
+        if (vb_tiles_fit(x->m, 32, x->n, 64)) return MATMUL_F32;
+    }
+    if (!vb_tiles_fit(x->m, 64, x->n, 64)) return MATMUL_NONE;
+    return ampere && !f32 && matmul_operand_vectors(x) ? MATMUL_MMA : MATMUL_SIMT;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* choose_test.h: the test of gemm/choose.h, a part of cuda/chooser_test.c. */
+#include "chooser_test.h"
+#include "gemm/choose.h"
+
+MAP_FAMILY("Products of matrices (`gemm/choose.h`)", matmul, MATMUL)
+
+static vb_matmul_args product(vb_dtype type, int64_t m, int64_t k, int64_t n) {
+    const vb_matmul_args x = {.c = ALIGNED, .a = ALIGNED, .b = ALIGNED, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k, .b_stride = n,
+                              .c_stride = n, .type = type};
+    return x;
+}
+
+/* What the kernels rely on. */
+static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_kernel kernel = choose_matmul(x, gpu);
+#define CHECK_IT(condition)                                                                                            \
+    CHECK(condition, "%s on %d: %s m %ld k %ld n %ld batch %ld strides %ld %ld %ld transposed %d %d precision %d",     \
+          matmul_kernel_info(kernel).name, gpu->capability, vb_dtype_string(x->type), (long)x->m, (long)x->k, (long)x->n,    \
+          (long)x->batch, (long)x->a_stride, (long)x->b_stride, (long)x->c_stride, x->a_transposed, x->b_transposed,   \
+          x->precision)
+    const int f32 = x->type == VB_F32, hopper = gpu->capability == 90, ampere = gpu->capability >= 80;
+    const int aligned = vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c);
+    CHECK_IT(kernel != MATMUL_NONE);
+    switch (kernel) {
+    case MATMUL_3XTF32:
+        CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned && x->k % 4 == 0 && x->n % 4 == 0);
+        CHECK_IT(gpu->shared_bytes >= matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed));
+        break;
+    case GEMM_M64_SM90:
+        CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0 && x->m <= 64);
+        break;
+    case GEMM_SM90: CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0); break;
+    case GEMM_3XF16_SM90:
+        CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && matmul_contiguous(x) && !x->b_transposed && aligned && x->k > 0);
+        break;
+    case MATMUL_SM90: CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->k > 0); break;
+    case MATMUL_3XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && x->k > 0); break;
+    case MATMUL_1XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_TF32 && x->k > 0); break;
+    case MATMUL_MMA: CHECK_IT(ampere && !f32 && matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
+    case MATMUL_TF32: CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10); break;
+    case MATMUL_F32: CHECK_IT(ampere && f32 && gpu->shared_bytes >= 74 << 10); break;
+    case MATMUL_SIMT: break;
+    default: CHECK_IT(0 && "no kernel of several rows");
+    }
+}
+
+static void check_named_matmul(void) {
+    static const struct {
+        int capability;
+        vb_dtype type;
+        int64_t m, k, n;
+        matmul_kernel kernel;
+    } cases[] = {
+        {90, VB_BF16, 4096, 4096, 4096, GEMM_SM90},   {90, VB_BF16, 16, 4096, 14336, GEMM_M64_SM90},
+        {90, VB_BF16, 64, 4096, 4096, GEMM_SM90},     {90, VB_BF16, 64, 4096, 14336, GEMM_M64_SM90},
+        {90, VB_F32, 4096, 4096, 4096, GEMM_3XF16_SM90}, {90, VB_F32, 64, 2048, 11008, MATMUL_3XTF32},
+        {90, VB_F32, 36, 5822, 1936, GEMM_3XF16_SM90}, {90, VB_F32, 1021, 5672, 1200, GEMM_3XF16_SM90},
+        {90, VB_F32, 2287, 5861, 8, GEMM_3XF16_SM90}, {90, VB_F32, 457, 2861, 84, GEMM_3XF16_SM90},
+        {80, VB_F32, 4096, 4096, 4096, MATMUL_F32},   {86, VB_BF16, 4096, 4096, 4096, MATMUL_MMA},
+        {100, VB_F32, 64, 2048, 11008, MATMUL_3XTF32}, {120, VB_F32, 64, 2048, 11008, MATMUL_F32},
+        {75, VB_F16, 4096, 4096, 4096, MATMUL_SIMT},  {53, VB_F32, 16, 16, 16, MATMUL_SIMT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int g = 0; g < gpu_count; g++) {
+            if (gpus[g].capability != cases[i].capability) continue;
+            const vb_matmul_args x = product(cases[i].type, cases[i].m, cases[i].k, cases[i].n);
+            const matmul_kernel kernel = choose_matmul(&x, &gpus[g]);
+            CHECK(kernel == cases[i].kernel, "%d: %ld x %ld x %ld: %s, want %s", cases[i].capability, (long)x.m, (long)x.k, (long)x.n,
+                  matmul_kernel_info(kernel).name, matmul_kernel_info(cases[i].kernel).name);
+        }
+    const vb_gpu *const hopper = &gpus[7];
+    CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4096, hopper) == MATMUL_M1_CLUSTER, "one row on Hopper");
+    CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4095, hopper) == MATMUL_M1, "one row of odd columns");
+}
+
+static void test_matmul(void) {
+    static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
+    for (int i = 0; i < 4000; i++) {
+        vb_matmul_args x = product(types[any_of(3)], any_size(20), any_of(50) ? any_size(16) : 0, any_size(20));
+        x.precision = (vb_precision)any_of(3);
+        if (any_of(2)) x.m = x.m > 8 ? x.m / 8 * 8 : x.m, x.k = x.k / 8 * 8, x.n = x.n > 8 ? x.n / 8 * 8 : x.n;
+        x.a_stride = x.k, x.b_stride = x.c_stride = x.n;
+        if (any_of(3) == 0) { /* any layout, with gaps */
+            x.batch = any_size(12);
+            x.a_transposed = any_of(2), x.b_transposed = any_of(2);
+            const int64_t gap = any_of(2) ? 8 * any_size(4) : any_size(4) - 1;
+            x.a_stride = (x.a_transposed ? x.m : x.k) + gap, x.b_stride = (x.b_transposed ? x.k : x.n) + gap, x.c_stride = x.n + gap;
+            x.a_batch_stride = x.a_stride * (x.a_transposed ? x.k : x.m);
+            x.b_batch_stride = any_of(2) ? 0 : x.b_stride * (x.b_transposed ? x.n : x.k);
+            x.c_batch_stride = x.c_stride * x.m;
+        }
+        if (any_of(4) == 0) x.a = (char *)ALIGNED + matmul_element_bytes(x.type) * any_of(8);
+        if (any_of(4) == 0) x.b = (char *)ALIGNED + matmul_element_bytes(x.type) * any_of(8);
+        if (any_of(4) == 0) x.c = (char *)ALIGNED + matmul_element_bytes(x.type) * any_of(8);
+        for (int g = 0; g < gpu_count; g++) {
+            check_matmul(&x, &gpus[g]);
+            const matmul_kernel row = choose_matmul_m1(x.b, x.type, x.k, x.n, &gpus[g]);
+            CHECK(row != MATMUL_NONE, "one row: k %ld n %ld", (long)x.k, (long)x.n);
+            CHECK(row != MATMUL_M1_CLUSTER || (gpus[g].capability == 90 && matmul_m1_width(x.b, x.type, x.n) > 1),
+                  "one row in clusters on %d: k %ld n %ld", gpus[g].capability, (long)x.k, (long)x.n);
+        }
+    }
+    check_named_matmul();
+}
