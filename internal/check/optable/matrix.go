@@ -36,6 +36,9 @@ func matMulOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // more rows than few, in parts of 64, 32 and 16 columns
 		Case{Label: "wide_strips", Dims: []int{130, 136, 1028}}, Case{Label: "strips", Dims: []int{130, 1000, 132}},
 		Case{Label: "narrow_strips", Dims: []int{130, 4700, 28}})...)
+	cases = append(cases, each([]tensor.DType{tensor.F32}, // strips whose copies are exactly 48 KiB
+		Case{Label: "wide_strips_48k", Dims: []int{16, 1410, 1028}}, Case{Label: "strips_48k", Dims: []int{16, 2861, 372}},
+		Case{Label: "narrow_strips_48k", Dims: []int{17, 5822, 180}})...)
 	return &Op{
 		Name: "MatMul", Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
