@@ -8,12 +8,14 @@ package purego
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
 // Backend returns the pure Go CPU.
@@ -135,7 +137,7 @@ func (d *device) parallel(n, grain int, f func(lo, hi int)) {
 	workers := min(d.threads, (n+grain-1)/grain)
 	if workers <= 1 {
 		for lo := 0; lo < n; lo += grain {
-			f(lo, min(lo+grain, n))
+			guarded(f, lo, min(lo+grain, n))
 		}
 		return
 	}
@@ -147,7 +149,7 @@ func (d *device) parallel(n, grain int, f func(lo, hi int)) {
 			if lo >= n {
 				return
 			}
-			f(lo, min(hi, n))
+			guarded(f, lo, min(hi, n))
 		}
 	}
 	var wg sync.WaitGroup
@@ -160,6 +162,13 @@ func (d *device) parallel(n, grain int, f func(lo, hi int)) {
 	}
 	work()
 	wg.Wait()
+}
+
+// guarded calls f, which may read weights in a mapped file that somebody has cut short: mapped.File.Intact says so afterwards.
+func guarded(f func(lo, hi int), lo, hi int) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer mapped.Recover()
+	f(lo, hi)
 }
 
 // grain returns how many items of `work` operations each make a range that is worth a thread's while.

@@ -27,7 +27,9 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-internal/backend/kernel, internal/backend/generate, internal/check/testdata, internal/language/gguf, internal/language/demomodel <
+internal/backend/kernel, internal/backend/generate, internal/check/testdata, internal/mapped, internal/language/demomodel <
+internal/language/gguf  < internal/mapped
+internal/backend/purego < internal/mapped
 csrc, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
 cuda                    < csrc
 gpu                     < csrc, cuda, internal/backend/purego
@@ -181,7 +183,7 @@ func sources(root string) (map[string][]string, error) {
 
 func TestImportsGoOneWay(t *testing.T) {
 	_, file, _, _ := runtime.Caller(0)
-	root := path.Join(path.Dir(filepath.ToSlash(file)), "..", "..")
+	root := path.Join(path.Dir(filepath.ToSlash(file)), "..", "..", "..")
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
 		t.Skipf("the sources are not here: %v", err)
 	}

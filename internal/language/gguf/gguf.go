@@ -19,14 +19,21 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
+
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
 var (
 	// ErrNotGGUF says that the file is something else, or of a version or byte order that is not supported.
 	ErrNotGGUF = errors.New("not a readable GGUF file")
-	// ErrTruncated says that the file ends before what it announces.
-	ErrTruncated = errors.New("truncated")
+	// ErrInvalid says that the file is GGUF and breaks its rules; the error names the field and where it lies.
+	ErrInvalid = errors.New("invalid GGUF file")
+	// ErrTruncated says that the file ends before what it announces; ErrInvalid says so too.
+	ErrTruncated error = truncated{}
+	// ErrFileChanged says that the file became shorter or longer while it was open.
+	ErrFileChanged = mapped.ErrFileChanged
 	// ErrNoKey says that the metadata lacks a key.
 	ErrNoKey = errors.New("missing from the metadata")
 	// ErrNoTensor says that the file lacks a tensor.
@@ -34,6 +41,13 @@ var (
 	// ErrClosed is returned by File.Data after File.Close.
 	ErrClosed = errors.New("gguf: file is closed")
 )
+
+// truncated is a way of being invalid.
+type truncated struct{}
+
+func (truncated) Error() string { return "truncated" }
+
+func (truncated) Is(target error) bool { return target == ErrInvalid }
 
 // File is an open GGUF file: its metadata in memory, its tensor data mapped, in memory or read on demand.
 type File struct {
@@ -49,8 +63,9 @@ type File struct {
 
 	others []*File // of a split model: the parts after the first
 
-	data   []byte      // the whole file where it is mapped or was given as bytes, else nil
-	r      io.ReaderAt // the file, but where it was given as bytes
+	data   []byte       // the whole file where it is mapped or was given as bytes, else nil
+	memory *mapped.File // what data is a part of, where it is mapped
+	r      io.ReaderAt  // the file, but where it was given as bytes
 	closer func() error
 	closed atomic.Bool
 }
@@ -78,7 +93,7 @@ func (t *Tensor) Elements() int {
 // Of a split model (NAME-00001-of-00003.gguf) any part may be named: all are opened, as one File, whose offsets count
 // from the start of the part that holds the tensor. ErrMissingPart names those that are not there.
 //
-// A mapped file must not be truncated by others while it is open: the system would answer the next access with SIGBUS.
+// Where others cut a mapped file short while it is open, its data reads as zeros and Intact returns ErrFileChanged.
 func Open(path string) (*File, error) {
 	f, err := open(path)
 	if err != nil {
@@ -106,35 +121,46 @@ func open(path string) (*File, error) {
 
 // openOne opens one file, which may be a part of a model.
 func openOne(path string) (*File, error) {
-	fd, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	fd, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
 	if err != nil {
 		return nil, err
 	}
-	st, err := fd.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, kindOf(st.Mode()))
-	}
+	f, err := openFile(fd)
 	if err != nil {
 		fd.Close()
 		return nil, err
 	}
-	if data, unmap, err := mmap(fd, st.Size()); err == nil {
-		f, err := parse(&parser{buf: data, size: st.Size()})
+	return f, nil
+}
+
+// openFile opens what fd is, which it owns from then on unless it fails.
+func openFile(fd *os.File) (*File, error) {
+	info, err := fd.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, kindOf(info.Mode()))
+	}
+	m, err := mapped.Map(fd, info.Size())
+	if errors.Is(err, errors.ErrUnsupported) {
+		f, err := parse(&parser{r: fd, size: info.Size()})
 		if err != nil {
-			unmap()
-			fd.Close()
 			return nil, err
 		}
-		f.data, f.r = data, fd
-		f.closer = func() error { return errors.Join(unmap(), fd.Close()) }
+		f.r, f.closer = fd, fd.Close
 		return f, nil
 	}
-	f, err := parse(&parser{r: fd, size: st.Size()})
 	if err != nil {
-		fd.Close()
+		return nil, fmt.Errorf("mapping %d bytes: %w (is the address space limited, as by ulimit -v?)", info.Size(), err)
+	}
+	f, err := parseMapped(m)
+	if err != nil {
+		m.Close()
 		return nil, err
 	}
-	f.r, f.closer = fd, fd.Close
+	f.data, f.memory, f.r = m.Bytes(), m, fd
+	f.closer = func() error { return errors.Join(m.Close(), fd.Close()) }
 	return f, nil
 }
 
@@ -149,6 +175,18 @@ func kindOf(m os.FileMode) string {
 		return "a device"
 	}
 	return m.Type().String()
+}
+
+// parseMapped parses a file that others may be cutting short.
+func parseMapped(m *mapped.File) (f *File, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err = ErrFileChanged // where Recover ends what follows
+	defer mapped.Recover()
+	f, err = parse(&parser{buf: m.Bytes(), size: int64(len(m.Bytes()))})
+	if changed := m.Intact(); changed != nil {
+		return nil, changed
+	}
+	return f, err
 }
 
 // Parse reads the metadata of a file of size bytes from r. Data reads from r when it is called, so r must stay usable;
@@ -190,6 +228,22 @@ func (f *File) Close() error {
 	return errors.Join(errs...)
 }
 
+// Intact returns ErrFileChanged where a mapped file, or a part of a split model, was cut short or grew since it was opened. What
+// was computed from its data before may then be wrong.
+func (f *File) Intact() error {
+	if f.memory != nil && !f.closed.Load() {
+		if err := f.memory.Intact(); err != nil {
+			return fmt.Errorf("gguf: %w", err)
+		}
+	}
+	for _, p := range f.others {
+		if err := p.Intact(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Tensors returns all tensors in the order of the file. The caller must not change the slice.
 func (f *File) Tensors() []Tensor { return f.tensors }
 
@@ -197,7 +251,7 @@ func (f *File) Tensors() []Tensor { return f.tensors }
 func (f *File) Tensor(name string) (*Tensor, error) {
 	i, ok := f.byName[name]
 	if !ok {
-		return nil, fmt.Errorf("gguf: tensor %q: %w", name, ErrNoTensor)
+		return nil, fmt.Errorf("gguf: tensor %s: %w", Quote(name), ErrNoTensor)
 	}
 	return &f.tensors[i], nil
 }
@@ -222,7 +276,7 @@ func (f *File) Data(t *Tensor) ([]byte, error) {
 	}
 	b := make([]byte, t.Bytes)
 	if n, err := f.r.ReadAt(b, t.Offset); n < len(b) {
-		return nil, fmt.Errorf("gguf: tensor %q: reading %d bytes at byte %d: %w", t.Name, t.Bytes, t.Offset, err)
+		return nil, fmt.Errorf("gguf: tensor %s: reading %d bytes at byte %d: %w", Quote(t.Name), t.Bytes, t.Offset, readError(err))
 	}
 	return b, nil
 }
@@ -236,14 +290,14 @@ func (f *File) ReadTensor(t *Tensor, dst []byte, offset int64) error {
 		return err
 	}
 	if offset < 0 || int64(len(dst)) > t.Bytes-offset {
-		return fmt.Errorf("gguf: tensor %q: %d bytes at offset %d of %d", t.Name, len(dst), offset, t.Bytes)
+		return fmt.Errorf("gguf: tensor %s: %d bytes at offset %d of %d", Quote(t.Name), len(dst), offset, t.Bytes)
 	}
 	if f.r == nil {
 		copy(dst, f.data[t.Offset+offset:])
 		return nil
 	}
 	if n, err := f.r.ReadAt(dst, t.Offset+offset); n < len(dst) {
-		return fmt.Errorf("gguf: tensor %q: reading %d bytes at byte %d: %w", t.Name, len(dst), t.Offset+offset, err)
+		return fmt.Errorf("gguf: tensor %s: reading %d bytes at byte %d: %w", Quote(t.Name), len(dst), t.Offset+offset, readError(err))
 	}
 	return nil
 }
@@ -255,7 +309,15 @@ func (f *File) holding(t *Tensor) (*File, error) {
 	}
 	p := f.file(t)
 	if p == nil || t.Offset < p.DataStart || t.Bytes < 0 || t.Bytes > p.Size-t.Offset {
-		return nil, fmt.Errorf("gguf: tensor %q: bytes %d to %d are not of this file", t.Name, t.Offset, t.Offset+t.Bytes)
+		return nil, fmt.Errorf("gguf: tensor %s: bytes %d to %d are not of this file", Quote(t.Name), t.Offset, t.Offset+t.Bytes)
 	}
 	return p, nil
+}
+
+// readError tells a file that ends too early from other trouble: it was longer when it was opened.
+func readError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return ErrFileChanged
+	}
+	return err
 }

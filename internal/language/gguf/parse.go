@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 )
 
 // Limits beyond that of the file's own size. Real files stay far below.
@@ -28,12 +29,23 @@ type parser struct {
 	r    io.ReaderAt // nil where buf holds the whole file
 	size int64       // of the file
 	pos  int         // next byte
+
+	unread error // of reading
 }
 
 // span is a part of the file, in bytes.
 type span struct{ start, end int }
 
+// parse reads the metadata. Its errors wrap ErrNotGGUF or ErrInvalid, or are those of reading.
 func parse(p *parser) (*File, error) {
+	f, err := p.file()
+	if err == nil || p.unread != nil || errors.Is(err, ErrNotGGUF) || errors.Is(err, ErrInvalid) {
+		return f, err
+	}
+	return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+}
+
+func (p *parser) file() (*File, error) {
 	f := &File{Size: p.size, values: map[string]Value{}, byName: map[string]int{}}
 	nTensors, nValues, err := p.header(f)
 	if err != nil {
@@ -56,7 +68,7 @@ func parse(p *parser) (*File, error) {
 	for _, e := range entries {
 		key := at(e.key)
 		if _, dup := f.values[key]; dup {
-			return nil, fmt.Errorf("byte %d: key %s is there twice", e.key.start, quote(key))
+			return nil, fmt.Errorf("byte %d: key %s is there twice", e.key.start, Quote(key))
 		}
 		f.keys = append(f.keys, key)
 		f.values[key] = Value{Type: e.typ, Elem: e.elem, Len: e.n, raw: at(e.raw)}
@@ -70,10 +82,10 @@ func parse(p *parser) (*File, error) {
 	for _, in := range infos {
 		t, err := in.tensor(at(in.name), start, f)
 		if err != nil {
-			return nil, fmt.Errorf("byte %d: tensor %s: %w", in.name.start, quote(at(in.name)), err)
+			return nil, fmt.Errorf("byte %d: tensor %s: %w", in.name.start, Quote(at(in.name)), err)
 		}
 		if _, dup := f.byName[t.Name]; dup {
-			return nil, fmt.Errorf("byte %d: tensor %s is there twice", in.name.start, quote(t.Name))
+			return nil, fmt.Errorf("byte %d: tensor %s is there twice", in.name.start, Quote(t.Name))
 		}
 		f.byName[t.Name] = len(f.tensors)
 		f.tensors = append(f.tensors, t)
@@ -139,7 +151,7 @@ func (p *parser) metadata(n uint64) ([]entry, error) {
 		}
 		e, err := p.value()
 		if err != nil {
-			return nil, fmt.Errorf("byte %d: key %s: %w", start, quote(string(p.buf[key.start:key.end])), err)
+			return nil, fmt.Errorf("byte %d: key %s: %w", start, Quote(string(p.buf[key.start:key.end])), err)
 		}
 		e.key = key
 		entries = append(entries, e)
@@ -260,7 +272,7 @@ func (p *parser) tensorInfos(n uint64) ([]tensorInfo, error) {
 		if err != nil {
 			what := fmt.Sprintf("tensor %d of %d", i+1, n)
 			if in.name.end > 0 {
-				what = "tensor " + quote(string(p.buf[in.name.start:in.name.end]))
+				what = "tensor " + Quote(string(p.buf[in.name.start:in.name.end]))
 			}
 			return nil, fmt.Errorf("byte %d: %s: %w", start, what, err)
 		}
@@ -371,7 +383,7 @@ func (f *File) checkOverlap() error {
 	})
 	for i := 1; i < len(order); i++ {
 		if a, b := order[i-1], order[i]; a.Offset+a.Bytes > b.Offset {
-			return fmt.Errorf("tensors %s and %s overlap at byte %d", quote(a.Name), quote(b.Name), b.Offset)
+			return fmt.Errorf("tensors %s and %s overlap at byte %d", Quote(a.Name), Quote(b.Name), b.Offset)
 		}
 	}
 	return nil
@@ -409,7 +421,8 @@ func (p *parser) need(n uint64) error {
 	grown := make([]byte, int(min(int64(want), p.size)))
 	had := copy(grown, p.buf)
 	if got, err := p.r.ReadAt(grown[had:], int64(had)); got < len(grown)-had {
-		return fmt.Errorf("reading %d bytes at byte %d: %w", len(grown)-had, had, err)
+		p.unread = readError(err)
+		return fmt.Errorf("reading %d bytes at byte %d: %w", len(grown)-had, had, p.unread)
 	}
 	p.buf = grown
 	return nil
@@ -447,10 +460,16 @@ func (p *parser) name() (span, error) {
 	return span{p.pos - int(n), p.pos}, nil
 }
 
-// quote keeps a hostile name from filling an error message.
-func quote(s string) string {
-	if len(s) > 64 {
-		return fmt.Sprintf("%q...", s[:64])
+// Quote prints a name of the file for an error message, with control characters escaped and at most 64 bytes long.
+func Quote(s string) string {
+	const most = 64
+	var q []byte
+	for _, r := range s {
+		escaped := strconv.AppendQuote(nil, string(r))
+		if escaped = escaped[1 : len(escaped)-1]; len(q)+len(escaped) > most {
+			return `"` + string(q) + `"...`
+		}
+		q = append(q, escaped...)
 	}
-	return fmt.Sprintf("%q", s)
+	return `"` + string(q) + `"`
 }

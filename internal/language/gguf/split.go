@@ -17,6 +17,8 @@ const (
 	splitCount   = "split.count"
 	splitNumber  = "split.no"
 	splitTensors = "split.tensors.count"
+
+	maxParts = 1<<16 - 1 // both keys are u16
 )
 
 // ErrMissingPart says that not all files of a split model are there.
@@ -34,12 +36,17 @@ func join(path string, f *File) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if number >= count || count > maxParts {
+		return nil, fmt.Errorf("%w: key %q is %d and key %q is %d: want less than that, and at most %d parts", ErrInvalid, splitNumber,
+			number, splitCount, count, maxParts)
+	}
 	name := splitName.FindStringSubmatch(filepath.Base(path))
 	if name == nil {
-		return nil, fmt.Errorf("part %d of a model in %d files: by their names they are found, which end in -%05d-of-%05d.gguf", number+1, count, number+1, count)
+		return nil, fmt.Errorf("%w: part %d of a model in %d files: by their names they are found, which end in -%05d-of-%05d.gguf",
+			ErrInvalid, number+1, count, number+1, count)
 	}
 	if n, _ := strconv.ParseUint(name[2], 10, 64); n != number+1 || name[3] != fmt.Sprintf("%05d", count) {
-		return nil, fmt.Errorf("is named part %s of %s, and says that it is %d of %d", name[2], name[3], number+1, count)
+		return nil, fmt.Errorf("%w: is named part %s of %s, and says that it is %d of %d", ErrInvalid, name[2], name[3], number+1, count)
 	}
 	prefix := filepath.Join(filepath.Dir(path), name[1])
 	part := func(n uint64) string { return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, n+1, count) }
@@ -51,7 +58,7 @@ func join(path string, f *File) (*File, error) {
 	for n := range files {
 		if files[n] == nil {
 			if files[n], err = openOne(part(uint64(n))); err == nil {
-				err = files[n].expect(uint64(n), count)
+				err = files[n].expect(uint64(n), f)
 			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", filepath.Base(part(uint64(n))), err)
@@ -95,18 +102,31 @@ func missing(count int, part func(uint64) string) error {
 	return fmt.Errorf("%w: %d of %d: %s", ErrMissingPart, gone, count, list)
 }
 
-// expect checks that the file says that it is this part.
-func (f *File) expect(number, count uint64) error {
+// expect checks that the file says that it is this part of the model that first is a part of.
+func (f *File) expect(number uint64, first *File) error {
 	n, err := f.Uint(splitNumber)
 	if err != nil {
 		return err
 	}
-	c, err := f.Uint(splitCount)
+	count, err := f.UintOr(splitCount, 1)
 	if err != nil {
 		return err
 	}
-	if n != number || c != count {
-		return fmt.Errorf("says that it is part %d of %d, not %d of %d", n+1, c, number+1, count)
+	if n != number {
+		return fmt.Errorf("%w: says that it is part %d of %d, by key %q", ErrInvalid, n+1, count, splitNumber)
+	}
+	for _, key := range []string{splitCount, splitTensors} {
+		want, err := first.UintOr(key, 0)
+		if err != nil {
+			return err
+		}
+		got, err := f.UintOr(key, 0)
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return fmt.Errorf("%w: key %q is %d, and %d in another part", ErrInvalid, key, got, want)
+		}
 	}
 	return nil
 }
@@ -116,7 +136,7 @@ func (f *File) merge(others []*File) error {
 	for i, p := range others {
 		for _, t := range p.tensors {
 			if _, dup := f.byName[t.Name]; dup {
-				return fmt.Errorf("tensor %s is there twice", quote(t.Name))
+				return fmt.Errorf("%w: tensor %s is there twice", ErrInvalid, Quote(t.Name))
 			}
 			t.part = i + 1
 			f.byName[t.Name] = len(f.tensors)
@@ -129,7 +149,7 @@ func (f *File) merge(others []*File) error {
 			return err
 		}
 		if want != uint64(len(f.tensors)) {
-			return fmt.Errorf("the %d parts have %d tensors, not the %d of key %q", len(others)+1, len(f.tensors), want, splitTensors)
+			return fmt.Errorf("%w: the %d parts have %d tensors, not the %d of key %q", ErrInvalid, len(others)+1, len(f.tensors), want, splitTensors)
 		}
 	}
 	f.others = others

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,65 @@ func TestSplitModelsThatDoNotFitTogetherAreRefused(t *testing.T) {
 		},
 	} {
 		if _, err := Open(writeSplit(t, spoil)[0]); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// writeParts writes three files of one tensor each and returns their paths.
+func writeParts(t *testing.T, number, count, total func(n int) uint64) []string {
+	t.Helper()
+	dir := t.TempDir()
+	paths := make([]string, 3)
+	for n := range paths {
+		w := &Writer{}
+		w.Set("split.no", number(n))
+		w.Set("split.count", count(n))
+		w.Set("split.tensors.count", total(n))
+		w.AddTensor(fmt.Sprintf("t%d", n), F32, []int{8}, make([]byte, 32))
+		var b bytes.Buffer
+		if _, err := w.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		paths[n] = filepath.Join(dir, fmt.Sprintf("m-%05d-of-00003.gguf", n+1))
+		if err := os.WriteFile(paths[n], b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paths
+}
+
+func TestPartsThatContradictEachOtherAreRefused(t *testing.T) {
+	own := func(n int) uint64 { return uint64(n) }
+	three := func(int) uint64 { return 3 }
+	all := func(x uint64) func(int) uint64 { return func(int) uint64 { return x } }
+	counted := func(n int) uint64 { return uint64(3 + n) }
+	for name, c := range map[string]struct{ number, count, total func(int) uint64 }{
+		"number beyond the count":     {counted, three, three},
+		"number that wraps around":    {all(math.MaxUint64), three, three},
+		"count beyond its type":       {own, all(math.MaxUint64), three},
+		"another count in one part":   {own, counted, three},
+		"another total in one part":   {own, three, counted},
+		"a total that is not reached": {own, three, all(4)},
+		"one number in all parts":     {all(0), three, three},
+	} {
+		for _, path := range writeParts(t, c.number, c.count, c.total) {
+			if _, err := Open(path); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "part") && !strings.Contains(err.Error(), "split.") {
+				t.Errorf("%s: %s: %v", name, filepath.Base(path), err)
+			}
+		}
+	}
+}
+
+// The names m-00000-of-00003 and m-00004-of-00003 agree with numbers of parts that do not exist.
+func TestNumberOfAPartIsCheckedBeforeItsName(t *testing.T) {
+	for name, number := range map[string]uint64{"m-00000-of-00003.gguf": math.MaxUint64, "m-00004-of-00003.gguf": 3} {
+		paths := writeParts(t, func(int) uint64 { return number }, func(int) uint64 { return 3 }, func(int) uint64 { return 3 })
+		path := filepath.Join(filepath.Dir(paths[0]), name)
+		if err := os.Link(paths[0], path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -262,10 +262,10 @@ func (f *File) Value(key string) (v Value, ok bool) {
 func (f *File) get(key, want string, accept func(Value) bool) (Value, error) {
 	v, ok := f.values[key]
 	if !ok {
-		return v, fmt.Errorf("gguf: key %q: %w", key, ErrNoKey)
+		return v, fmt.Errorf("gguf: key %s: %w", Quote(key), ErrNoKey)
 	}
 	if !accept(v) {
-		return v, fmt.Errorf("gguf: key %q is of type %s, not %s", key, v.TypeString(), want)
+		return v, fmt.Errorf("gguf: key %s is of type %s, not %s", Quote(key), v.TypeString(), want)
 	}
 	return v, nil
 }
@@ -290,7 +290,7 @@ func (f *File) Int(key string) (int64, error) {
 	}
 	x := v.integer(0)
 	if v.Type == TypeUint64 && x > math.MaxInt64 {
-		return 0, fmt.Errorf("gguf: key %q: %d is out of range", key, x)
+		return 0, fmt.Errorf("gguf: key %s: %d is out of range", Quote(key), x)
 	}
 	return int64(x), nil
 }
@@ -303,7 +303,7 @@ func (f *File) Uint(key string) (uint64, error) {
 	}
 	x := v.integer(0)
 	if v.Type != TypeUint64 && int64(x) < 0 {
-		return 0, fmt.Errorf("gguf: key %q: %d is negative", key, int64(x))
+		return 0, fmt.Errorf("gguf: key %s: %d is negative", Quote(key), int64(x))
 	}
 	return x, nil
 }
@@ -346,7 +346,7 @@ func (f *File) Ints(key string) ([]int64, error) {
 	if v.Elem == TypeUint64 {
 		for i, x := range s {
 			if x < 0 {
-				return nil, fmt.Errorf("gguf: key %q: element %d, %d, is out of range", key, i, uint64(x))
+				return nil, fmt.Errorf("gguf: key %s: element %d, %d, is out of range", Quote(key), i, uint64(x))
 			}
 		}
 	}

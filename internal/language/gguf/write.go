@@ -39,7 +39,7 @@ type writerTensor struct {
 func (w *Writer) Set(key string, value any) {
 	switch {
 	case key == "" || len(key) > maxName:
-		w.fail("gguf: key %s: must have 1 to %d bytes", quote(key), maxName)
+		w.fail("gguf: key %s: must have 1 to %d bytes", Quote(key), maxName)
 	case w.taken(key):
 		w.fail("gguf: key %q is set twice", key)
 	default:
@@ -63,7 +63,7 @@ func (w *Writer) AddTensor(name string, typ Type, dims []int, data []byte) {
 	in := tensorInfo{typ: typ, nDims: len(dims)}
 	switch {
 	case name == "" || len(name) > maxName:
-		w.fail("gguf: tensor %s: the name must have 1 to %d bytes", quote(name), maxName)
+		w.fail("gguf: tensor %s: the name must have 1 to %d bytes", Quote(name), maxName)
 		return
 	case len(dims) > maxDims:
 		w.fail("gguf: tensor %q: %d dimensions; at most %d are possible", name, len(dims), maxDims)

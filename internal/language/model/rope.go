@@ -60,7 +60,7 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 	case !(p.Base > 1) || math.IsInf(p.Base, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base", p.Base)
 	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn":
-		return p, fmt.Errorf("key %q is %q: not supported (none, linear, yarn are)", r.prefix+"rope.scaling.type", p.Scaling)
+		return p, fmt.Errorf("key %q is %s: not supported (none, linear, yarn are)", r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
 	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
 	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0)):

@@ -1,0 +1,8 @@
+//go:build unix
+
+package gguf
+
+import "golang.org/x/sys/unix"
+
+// openFlags keep the open of a pipe, which is refused after it, from waiting for a writer.
+const openFlags = unix.O_NONBLOCK

@@ -1,0 +1,12 @@
+//go:build !unix
+
+package mapped
+
+import (
+	"errors"
+	"os"
+)
+
+func mmap(*os.File, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func munmap([]byte) error { return nil }

@@ -1,0 +1,24 @@
+//go:build unix
+
+package mapped
+
+import (
+	"errors"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func mmap(fd *os.File, size int64) ([]byte, error) {
+	if size <= 0 || size > math.MaxInt {
+		return nil, errors.ErrUnsupported
+	}
+	data, err := unix.Mmap(int(fd.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, errors.ErrUnsupported // a file system without mappings
+	}
+	return data, err
+}
+
+func munmap(data []byte) error { return unix.Munmap(data) }
