@@ -7,21 +7,22 @@
 #     scripts/check-jetson-kernels.sh [FILE.cu ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(nvidia-cuda-nvrtc-cu12==12.6.85 nvidia-cuda-runtime-cu12==12.6.77 nvidia-cuda-cccl-cu12==12.6.77)
+wheels=scripts/nvrtc.txt # with the hash of each
+versions=$(sed -n 's/^\(nvidia[^ ]*\).*/\1/p' "$wheels" | paste -sd ' ')
 target=build/nvrtc
 
 command -v python3 >/dev/null || {
     echo "check-jetson-kernels: python3 not found (Debian, Ubuntu: apt-get install python3 python3-pip)" >&2
     exit 1
 }
-if [ "$(cat "$target/installed" 2>/dev/null)" != "${packages[*]}" ]; then
+if [ "$(cat "$target/installed" 2>/dev/null)" != "$versions" ]; then
     rm -rf "$target"
     PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps \
-        --only-binary=:all: --target "$target" "${packages[@]}" >&2 || {
-        echo "check-jetson-kernels: pip could not install ${packages[*]}" >&2
+        --only-binary=:all: --target "$target" --require-hashes --requirement "$wheels" >&2 || {
+        echo "check-jetson-kernels: pip could not install $versions" >&2
         exit 1
     }
-    echo "${packages[*]}" >"$target/installed"
+    echo "$versions" >"$target/installed"
 fi
 
 python3 - "$@" <<'PYTHON'

@@ -9,16 +9,10 @@
 # --download skips every toolkit but build/cuda-toolkit, so that a build uses the pinned compiler.
 set -euo pipefail
 
-packages=(
-    nvidia-cuda-nvcc==13.0.88    # nvcc, cudafe++, ptxas, fatbinary
-    nvidia-nvvm==13.0.88         # cicc and libdevice
-    nvidia-cuda-crt==13.0.88     # headers that nvcc includes by itself
-    nvidia-cuda-runtime==13.0.96 # cuda_runtime.h, libcudart_static.a
-    nvidia-cuda-cccl==13.0.85    # nv/target, which the headers include
-)
-
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=$root/build/cuda-toolkit
+wheels=$root/scripts/cuda-toolkit.txt # with the hash of each
+versions=$(sed -n 's/^\(nvidia[^ ]*\).*/\1/p' "$wheels" | paste -sd ' ')
 home=$target/site-packages/nvidia/cu13
 
 fail() {
@@ -47,7 +41,7 @@ if [ -z "$download" ]; then
     fi
 fi
 # The stamp names the versions: a change of the list above installs anew, an interrupted installation leaves none.
-if [ "$(cat "$target/installed" 2>/dev/null)" = "${packages[*]}" ]; then
+if [ "$(cat "$target/installed" 2>/dev/null)" = "$versions" ]; then
     found "$home"
 fi
 if [ -z "$download" ] && [ -x /usr/local/cuda/bin/nvcc ]; then
@@ -60,13 +54,13 @@ command -v python3 >/dev/null ||
 python3 -m pip --version >/dev/null 2>&1 ||
     fail "python3 has no pip (Debian, Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip --user)"
 
-echo "install-cuda-toolkit: fetching ${packages[*]}" >&2
+echo "install-cuda-toolkit: fetching $versions" >&2
 rm -rf "$target"
 mkdir -p "$target"
 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --target "$target/site-packages" "${packages[@]}" >&2 ||
+    --target "$target/site-packages" --require-hashes --requirement "$wheels" >&2 ||
     fail "pip could not install the toolkit (see above); with a toolkit of your own, set CUDA_HOME"
 [ -e "$home/lib64" ] || ln -s lib "$home/lib64" # where an installed toolkit has its libraries
 "$home/bin/nvcc" --version >/dev/null || fail "the nvcc in $home does not run on this machine"
-echo "${packages[*]}" >"$target/installed"
+echo "$versions" >"$target/installed"
 echo "$home"
