@@ -16,7 +16,7 @@ import (
 // benchStream opens a CPU with all threads and a stream on it.
 func benchStream(b *testing.B) (kernel.Device, kernel.Stream) {
 	dev := open(b, 0)
-	s, err := dev.NewStream()
+	s, err := dev.NewStream(nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -172,7 +172,8 @@ vb_status vb_cpu_free_host(void *memory, vb_device *device) { return vb_cpu_free
 
 /* ---- streams ------------------------------------------------------------------------------------------------------------ */
 
-vb_status vb_cpu_stream_create(vb_stream **stream, vb_device *device) {
+vb_status vb_cpu_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
+    (void)allocator;
     vb_cpu_stream *s = calloc(1, sizeof *s);
     if (!s) return VB_OUT_OF_MEMORY;
     s->base.device = device;

@@ -16,6 +16,16 @@ package csrc
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
 static vb_status weight_packed_size(int64_t *bytes, vb_weight w, vb_device *d) { return vb_weight_packed_size(bytes, &w, d); }
+
+// A stream's own memory comes from Go: see allocator.go. A context is a handle, not an address.
+vb_status vbGoAlloc(void **memory, int64_t bytes, uintptr_t owner);
+void vbGoFree(void *memory, uintptr_t owner);
+static vb_status go_alloc(void **memory, int64_t bytes, void *context) { return vbGoAlloc(memory, bytes, (uintptr_t)context); }
+static void go_free(void *memory, void *context) { vbGoFree(memory, (uintptr_t)context); }
+static vb_status stream_create(vb_stream **stream, vb_device *device, uintptr_t owner) {
+    const vb_allocator allocator = {go_alloc, go_free, (void *)owner};
+    return vb_stream_create_with(stream, device, owner ? &allocator : NULL);
+}
 */
 import "C"
 
@@ -141,9 +151,13 @@ func (d *device) AllocHost(bytes int64) (p kernel.Ptr, err error) {
 
 func (d *device) FreeHost(p kernel.Ptr) error { return check("host free", C.vb_free_host(p, d.p), d.p) }
 
-func (d *device) NewStream() (kernel.Stream, error) {
+func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	s := &stream{device: d.p}
-	if err := check("new stream", C.vb_stream_create(&s.p, d.p), d.p); err != nil {
+	if memory != nil && !d.info.HostMemory {
+		s.owner = newOwner(memory)
+	}
+	if err := s.owner.explain(check("new stream", C.stream_create(&s.p, d.p, s.owner.handle()), d.p)); err != nil {
+		s.owner.close()
 		return nil, err
 	}
 	return s, nil

@@ -78,7 +78,7 @@ func TestHandlesCloseInAnyOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, _ := dev.NewStream()
+	stream, _ := dev.NewStream(nil)
 	event, _ := dev.NewEvent()
 	dev.Close()
 	x := []float32{1, 2, 3}
@@ -102,7 +102,7 @@ func TestStreamsShareWorkers(t *testing.T) {
 	dev := open(t, 4)
 	var wg sync.WaitGroup
 	for g := range 8 {
-		stream, err := dev.NewStream()
+		stream, err := dev.NewStream(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

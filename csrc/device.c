@@ -85,11 +85,13 @@ vb_status vb_free_host(void *memory, vb_device *device) {
     return device->backend->free_host(memory, device);
 }
 
-vb_status vb_stream_create(vb_stream **stream, vb_device *device) {
+vb_status vb_stream_create(vb_stream **stream, vb_device *device) { return vb_stream_create_with(stream, device, NULL); }
+
+vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     REQUIRE(stream);
     *stream = NULL;
-    REQUIRE(device);
-    return device->backend->stream_create(stream, device);
+    REQUIRE(device && (!allocator || (allocator->alloc && allocator->free)));
+    return device->backend->stream_create_with(stream, device, allocator);
 }
 
 void vb_stream_destroy(vb_stream *stream) {

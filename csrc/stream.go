@@ -10,13 +10,14 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 type stream struct {
 	p      *C.vb_stream
 	device *C.vb_device
+	owner  *owner // of the stream's own memory; nil: the device
 }
 
 func (s *stream) check(op string, st C.vb_status) error {
 	if st == C.VB_OK {
 		return nil
 	}
-	return check(op, st, s.device)
+	return s.owner.explain(check(op, st, s.device))
 }
 
 func (s *stream) copy(dst, src kernel.Ptr, bytes int64, kind C.vb_copy_kind) error {
@@ -85,5 +86,7 @@ func (s *stream) Launch(g kernel.Graph) error {
 func (s *stream) Close() error {
 	C.vb_stream_destroy(s.p)
 	s.p = nil
+	s.owner.close()
+	s.owner = nil
 	return nil
 }

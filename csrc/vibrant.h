@@ -163,6 +163,19 @@ vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device);
 vb_status vb_free_host(void *memory, vb_device *device);
 
 vb_status vb_stream_create(vb_stream **stream, vb_device *device);
+
+/* Where a stream's own memory on a GPU comes from: counters, and scratch memory of its kernels, which grows on demand within a
+ * call that needs it. `free` is for memory of `alloc`; work enqueued before may still use it, and so may graphs captured on the
+ * stream since it was allocated. */
+typedef struct vb_allocator {
+    vb_status (*alloc)(void **memory, int64_t bytes, void *context);
+    void (*free)(void *memory, void *context);
+    void *context;
+} vb_allocator;
+
+/* vb_stream_create with an allocator, which is copied; NULL for the device's own memory, which lasts as long as the stream. The CPU
+ * uses none. */
+vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator);
 void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
 

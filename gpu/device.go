@@ -28,11 +28,13 @@ type Device struct {
 	info   Info
 	pool   *Pool
 	main   *Stream
+
+	streamBytes int64 // that the default stream took when it was made
+
 	strict atomic.Bool
 	closed atomic.Bool
 
-	streamBytes int64
-	lost        atomic.Pointer[error]
+	lost atomic.Pointer[error]
 
 	// life is held for reading around calls on kernel that no stream's lock covers, and for writing by Close.
 	life    sync.RWMutex
@@ -84,14 +86,11 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 		limit = int64(o.poolFraction * float64(d.info.TotalMemory))
 	}
 	d.pool = newPool(d, limit)
-	before, _, _ := k.Memory()
 	if d.main, err = d.NewStream(); err != nil {
 		k.Close()
 		return nil, err
 	}
-	if after, _, err := k.Memory(); err == nil && !d.info.HostMemory {
-		d.streamBytes = max(0, before-after)
-	}
+	d.streamBytes = d.pool.Stats().InUse
 	return d, nil
 }
 
@@ -112,8 +111,12 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return free, total, d.check(err)
 }
 
-// StreamBytes returns the memory of the device that each stream takes for itself: measured when the first one was made.
+// StreamBytes returns the memory that each stream takes from the pool for itself when it is made. Its kernels' scratch memory comes
+// on top, which is allocated on demand.
 func (d *Device) StreamBytes() int64 { return d.streamBytes }
+
+// ScratchBytes returns the most that the scratch memory of a stream grows to by passes of that shape through a language model.
+func (d *Device) ScratchBytes(p kernel.Pass) int64 { return d.kernel.ScratchBytes(p) }
 
 // Stream returns the default stream.
 func (d *Device) Stream() *Stream { return d.main }
@@ -169,6 +172,19 @@ func (d *Device) Close() error {
 		return fmt.Errorf("gpu: close %s: %w", d.info.ID, err)
 	}
 	return nil
+}
+
+// stay keeps the device open until life is unlocked for reading, and reports false where Close has begun. It does not wait for
+// Close, which may be waiting for the caller.
+func (d *Device) stay() bool {
+	if !d.life.TryRLock() {
+		return false
+	}
+	if d.closed.Load() {
+		d.life.RUnlock()
+		return false
+	}
+	return true
 }
 
 // adopt notes an event or graph of the backend, to be closed before the device is. Where that has begun, the handle is

@@ -45,7 +45,9 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 		err = s.dev.check(s.kernel.BeginCapture())
 	}
 	if err == nil {
-		s.capture.Store(&capture{kept: map[*block]struct{}{}, free: map[int][]*block{}})
+		c := &capture{kept: map[*block]struct{}{}, free: map[int][]*block{}}
+		s.dev.pool.keepAll(s.own, c)
+		s.capture.Store(c)
 	}
 	s.mu.Unlock()
 	if errors.Is(err, ErrUnsupported) {

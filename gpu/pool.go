@@ -235,6 +235,15 @@ func (p *Pool) keep(b *block, c *capture) {
 	}
 }
 
+// keepAll holds a stream's own memory for the graph that is about to be captured, whose kernels use it.
+func (p *Pool) keepAll(own map[kernel.Ptr]*block, c *capture) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range own {
+		p.keep(b, c)
+	}
+}
+
 // move takes a block that another stream gave back, and orders s after what that stream has enqueued. It returns nil
 // where there is none, or where the other stream is busy enqueuing: waiting for it could take longer than the device.
 func (p *Pool) move(s *Stream, class int) *block {
@@ -282,7 +291,7 @@ func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
 	p.stats.InUse += size // reserved, so that others see it while the device is asked
 	p.mu.Unlock()
 
-	p.dev.life.RLock()
+	open := p.dev.stay()
 	err := p.dev.usable()
 	var ptr kernel.Ptr
 	if err == nil {
@@ -300,7 +309,9 @@ func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
 		p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
 	}
 	p.mu.Unlock()
-	p.dev.life.RUnlock()
+	if open {
+		p.dev.life.RUnlock()
+	}
 	return b, err
 }
 
@@ -312,8 +323,11 @@ func (p *Pool) explain(err error, bytes int64) error {
 	limit := p.limit
 	p.mu.Unlock()
 	state := ""
-	if free, total, merr := p.dev.Memory(); merr == nil {
-		state = fmt.Sprintf("; the device has %s free of %s", size(free), size(total))
+	if p.dev.stay() {
+		if free, total, merr := p.dev.kernel.Memory(); merr == nil {
+			state = fmt.Sprintf("; the device has %s free of %s", size(free), size(total))
+		}
+		p.dev.life.RUnlock()
 	}
 	return fmt.Errorf("gpu: %s for %s: %w (the pool has %s in use and %s cached of at most %s%s)",
 		p.dev, size(bytes), err, size(s.InUse), size(s.Cached), size(limit), state)
@@ -374,7 +388,9 @@ func (p *Pool) put(b *block) {
 
 // unreserve takes back one reference to a reserved block, and gives it to the device with the last.
 func (p *Pool) unreserve(b *block) {
-	p.dev.life.RLock()
+	if !p.dev.stay() {
+		return // the pool's end frees it
+	}
 	defer p.dev.life.RUnlock()
 	p.mu.Lock()
 	last := false
@@ -441,11 +457,10 @@ func (p *Pool) retire(b *block, s *Stream) {
 
 // Trim gives all kept memory back to the device and returns how many bytes that were.
 func (p *Pool) Trim() int64 {
-	p.dev.life.RLock()
-	defer p.dev.life.RUnlock()
-	if p.dev.closed.Load() {
+	if !p.dev.stay() {
 		return 0
 	}
+	defer p.dev.life.RUnlock()
 	p.mu.Lock()
 	var gone []*block
 	collect := func(list *[classes]*block) {

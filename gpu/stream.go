@@ -21,6 +21,8 @@ type Stream struct {
 	closed  atomic.Bool
 	capture atomic.Pointer[capture]
 
+	own map[kernel.Ptr]*block // memory of the backend's stream itself: counters and scratch
+
 	// enqueued counts the work given to the stream, finished is its value at the newest synchronization.
 	enqueued, finished atomic.Uint64
 
@@ -34,11 +36,11 @@ func (d *Device) NewStream() (*Stream, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	k, err := d.kernel.NewStream()
-	if err != nil {
+	s := &Stream{dev: d}
+	var err error
+	if s.kernel, err = d.kernel.NewStream(&streamMemory{s}); err != nil {
 		return nil, fmt.Errorf("gpu: new stream on %s: %w", d.info.ID, d.check(err))
 	}
-	s := &Stream{dev: d, kernel: k}
 	d.mu.Lock()
 	d.streams[s] = struct{}{}
 	d.mu.Unlock()

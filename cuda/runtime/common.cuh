@@ -241,7 +241,8 @@ struct Stream : vb_stream {
     unsigned *counters; // workspace_counters zeros, then those of workspace_slots
     char *scratch;      // contents undefined between kernels
     int64_t scratch_bytes;
-    std::vector<void *> outgrown; // older scratch that captured graphs may still use
+    vb_allocator memory;          // where counters and scratch come from
+    std::vector<void *> outgrown; // what a stream that allocates for itself does not use any more
 };
 
 struct Event : vb_event {
@@ -267,8 +268,8 @@ inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counter
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
-// Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. 32 MiB are
-// there from the start; more is allocated on demand (also during a capture) and kept.
+// Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is allocated on demand
+// (also during a capture), grows, and is kept.
 vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
 
 // A line on stderr: the operation, its type and sizes, whose names are separated by spaces, and the kernel.

@@ -22,7 +22,7 @@
 namespace vb {
 
 constexpr int64_t zero_bytes = workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
-constexpr int64_t first_scratch_bytes = 32 << 20;
+constexpr int64_t scratch_step = 64 << 10;
 
 vb_status status_of(cudaError_t error, vb_device *device) {
     if (error == cudaSuccess) return VB_OK;
@@ -145,16 +145,38 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
     Stream *s = stream_of(stream);
     *memory = nullptr;
     if (bytes > s->scratch_bytes) {
-        VB_TRY(make_current(stream->device));
-        const int64_t size = larger(bytes, 2 * s->scratch_bytes);
+        // Growing frees what was there, which waits for the device: so by an eighth at least.
+        const int64_t wanted = larger(bytes, s->scratch_bytes + s->scratch_bytes / 8);
+        const int64_t size = ceil_div(wanted, scratch_step) * scratch_step;
         void *grown;
-        VB_TRY(VB_CUDA(cudaMalloc(&grown, (size_t)size), stream->device));
-        s->outgrown.push_back(grown);
+        VB_TRY(s->memory.alloc(&grown, size, s->memory.context));
+        if (s->scratch) s->memory.free(s->scratch, s->memory.context);
         s->scratch = (char *)grown;
         s->scratch_bytes = size;
     }
     *memory = s->scratch;
     return VB_OK;
+}
+
+// The memory of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may use it.
+static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
+    vb_device *device = static_cast<Stream *>(stream)->device;
+    *memory = nullptr;
+    VB_TRY(make_current(device));
+    return VB_CUDA(cudaMalloc(memory, (size_t)bytes), device);
+}
+static void own_free(void *memory, void *stream) { static_cast<Stream *>(stream)->outgrown.push_back(memory); }
+
+// Gives back what a stream holds. Its work has finished.
+static void dismantle(Stream *s) {
+    if (s->scratch) s->memory.free(s->scratch, s->memory.context);
+    if (s->counters) s->memory.free(s->counters, s->memory.context);
+    if (make_current(s->device) == VB_OK) {
+        if (s->handle) cudaStreamDestroy(s->handle);
+        for (void *memory : s->outgrown) cudaFree(memory);
+        cudaGetLastError();
+    }
+    delete s;
 }
 
 // Only asks whether this build has machine code (or PTX) for the device; never runs.
@@ -288,25 +310,23 @@ vb_status vb_cuda_free_host(void *memory, vb_device *device) {
     return VB_CUDA(cudaFreeHost(memory), device);
 }
 
-vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
+vb_status vb_cuda_stream_create_with(vb_stream **out, vb_device *device, const vb_allocator *allocator) {
     *out = nullptr;
     VB_TRY(make_current(device));
     Stream *s = new (std::nothrow) Stream();
     if (!s) return VB_OUT_OF_MEMORY;
     s->device = device;
-    void *memory = nullptr;
-    vb_status status = VB_CUDA(cudaMalloc(&memory, zero_bytes + first_scratch_bytes), device);
-    if (status == VB_OK) status = VB_CUDA(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), device);
-    if (status == VB_OK) status = VB_CUDA(cudaMemsetAsync(memory, 0, zero_bytes, s->handle), device);
+    s->memory = allocator ? *allocator : vb_allocator{own_alloc, own_free, s};
+    void *zeros = nullptr;
+    vb_status status = VB_CUDA(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), device);
+    if (status == VB_OK) status = s->memory.alloc(&zeros, zero_bytes, s->memory.context);
+    s->counters = (unsigned *)zeros;
+    if (status == VB_OK) status = make_current(device); // an allocator may have opened another
+    if (status == VB_OK) status = VB_CUDA(cudaMemsetAsync(zeros, 0, zero_bytes, s->handle), device);
     if (status != VB_OK) {
-        if (s->handle) cudaStreamDestroy(s->handle);
-        cudaFree(memory);
-        delete s;
+        dismantle(s);
         return status;
     }
-    s->counters = (unsigned *)memory;
-    s->scratch = (char *)memory + zero_bytes;
-    s->scratch_bytes = first_scratch_bytes;
     ++device_of(device)->references;
     *out = s;
     return VB_OK;
@@ -314,14 +334,10 @@ vb_status vb_cuda_stream_create(vb_stream **out, vb_device *device) {
 
 void vb_cuda_stream_destroy(vb_stream *stream) {
     Stream *s = stream_of(stream);
-    if (make_current(stream->device) == VB_OK) {
-        cudaStreamDestroy(s->handle);
-        cudaFree(s->counters); // waits for kernels that use it
-        for (void *memory : s->outgrown) cudaFree(memory);
-        cudaGetLastError();
-    }
-    release(s->device);
-    delete s;
+    vb_device *device = s->device;
+    if (make_current(device) == VB_OK && cudaStreamSynchronize(s->handle) != cudaSuccess) cudaGetLastError();
+    dismantle(s);
+    release(device);
 }
 
 vb_status vb_cuda_stream_synchronize(vb_stream *stream) {

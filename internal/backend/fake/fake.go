@@ -22,6 +22,7 @@ type Config struct {
 	Memory   int64         // bytes of each; 0 means 256 MiB
 	Delay    time.Duration // before each piece of work, so that what does not wait comes too early
 	NoGraphs bool
+	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"
 }
 
@@ -303,6 +304,13 @@ func (d *device) PackedSize(w kernel.Weight) (int64, error) {
 		return 0, nil
 	}
 	return packedHeader + w.Type.Bytes(w.Rows*w.Cols), nil
+}
+
+func (d *device) ScratchBytes(p kernel.Pass) int64 {
+	if !d.config.Scratch {
+		return 0
+	}
+	return kernel.F32.Bytes(p.Rows * p.Heads * p.HeadDim)
 }
 
 func (d *device) Close() error {

@@ -21,7 +21,7 @@ func open(t *testing.T, c Config) (kernel.Device, kernel.Stream, *GPU) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.NewStream()
+	s, err := d.NewStream(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

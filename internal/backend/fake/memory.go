@@ -3,6 +3,7 @@ package fake
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -13,6 +14,7 @@ type op struct {
 	stream *stream
 	name   string
 	blocks []*block
+	first  int64 // bytes of the first operand
 	err    error
 }
 
@@ -32,6 +34,9 @@ func (o *op) at(p kernel.Ptr, bytes int64) kernel.Ptr {
 	if p == nil {
 		o.err = fmt.Errorf("fake: %s: null pointer: %w", o.name, kernel.ErrInvalid)
 		return nil
+	}
+	if o.first == 0 {
+		o.first = bytes
 	}
 	g := o.stream.GPU
 	g.mu.Lock()
@@ -60,7 +65,33 @@ func (o *op) enqueue(c Call, run func() error) error {
 	return o.stream.enqueue(c, work{op: o.name, blocks: o.blocks, run: run})
 }
 
-func (o *op) launch(run func() error) error { return o.enqueue(Launch, run) }
+func (o *op) launch(run func() error) error {
+	if strings.HasPrefix(o.name, "Attention") {
+		o.scratch(o.first)
+	}
+	return o.enqueue(Launch, run)
+}
+
+// scratch has the op use memory of the stream itself, which grows as CUDA's does.
+func (o *op) scratch(bytes int64) {
+	s := o.stream
+	if s.memory == nil || o.err != nil {
+		return
+	}
+	if bytes > s.scratchBytes {
+		p, err := s.memory.Alloc(bytes)
+		if err != nil {
+			o.err = err
+			return
+		}
+		if s.scratch != nil {
+			s.memory.Free(s.scratch)
+		}
+		s.scratch, s.scratchBytes = p, bytes
+	}
+	o.at(s.scratch, bytes)
+	o.at(s.counters, counterBytes)
+}
 
 // size returns the bytes of n elements.
 func size(t kernel.DType, n ...int) int64 {

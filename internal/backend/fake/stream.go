@@ -29,15 +29,27 @@ type stream struct {
 	closed  bool
 	err     error  // of work since the last synchronization
 	capture *graph // what is being recorded
+
+	memory            kernel.Allocator // of the two below; nil: they are not needed
+	counters, scratch kernel.Ptr
+	scratchBytes      int64
 }
 
-func (d *device) NewStream() (kernel.Stream, error) {
-	k, err := d.cpu.NewStream()
+const counterBytes = 4096
+
+func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
+	k, err := d.cpu.NewStream(nil)
 	if err != nil {
 		return nil, err
 	}
 	s := &stream{device: d, kernels: k}
 	s.changed.L = &s.q
+	if d.config.Scratch && memory != nil {
+		s.memory = memory
+		if s.counters, err = memory.Alloc(counterBytes); err != nil {
+			return nil, err
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lost != nil {
@@ -189,6 +201,11 @@ func (s *stream) Memset(dst kernel.Ptr, value byte, bytes int64) error {
 
 func (s *stream) Close() error {
 	s.idle()
+	for _, p := range []kernel.Ptr{s.scratch, s.counters} {
+		if p != nil {
+			s.memory.Free(p)
+		}
+	}
 	s.q.Lock()
 	s.closed = true
 	s.changed.Broadcast()

@@ -67,10 +67,31 @@ type Device interface {
 	Free(Ptr) error
 	AllocHost(bytes int64) (Ptr, error) // page-locked where that speeds copies
 	FreeHost(Ptr) error
-	NewStream() (Stream, error)
+	NewStream(memory Allocator) (Stream, error) // nil: the stream's own memory comes from Alloc
 	NewEvent() (Event, error)
 	PackedSize(w Weight) (int64, error) // 0: packing gains nothing here
+	ScratchBytes(p Pass) int64          // the most that a stream's scratch memory grows to by such passes
 	Close() error
+}
+
+// Pass is the shape of passes through a language model.
+type Pass struct {
+	Rows    int // tokens at once
+	Widest  int // columns of the widest matrix
+	Heads   int
+	KVHeads int
+	HeadDim int
+	Context int // tokens that a cache holds
+	KVType  DType
+}
+
+// Allocator is where a stream's own memory comes from: scratch memory and counters of its kernels. A GPU's stream asks for it while
+// it is created, and within calls that enqueue work.
+type Allocator interface {
+	Alloc(bytes int64) (Ptr, error)
+	// Free gives memory back. Work that was enqueued before may still use it, and so may graphs that were captured since it was
+	// allocated.
+	Free(Ptr)
 }
 
 // Stream is an order of work on a device, used by one goroutine at a time.

@@ -106,7 +106,7 @@ func (d *device) AllocHost(bytes int64) (kernel.Ptr, error) { return d.Alloc(byt
 
 func (d *device) FreeHost(p kernel.Ptr) error { return d.Free(p) }
 
-func (d *device) NewStream() (kernel.Stream, error) {
+func (d *device) NewStream(kernel.Allocator) (kernel.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -121,6 +121,9 @@ func (d *device) PackedSize(w kernel.Weight) (int64, error) {
 	_, err := weightBytes("packed size", w)
 	return 0, err
 }
+
+// ScratchBytes is 0: scratch memory is Go's.
+func (d *device) ScratchBytes(kernel.Pass) int64 { return 0 }
 
 // Close forgets the memory that is still allocated; blocks in use by a running kernel stay alive through its slices.
 func (d *device) Close() error {

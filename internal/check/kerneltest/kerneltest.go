@@ -56,7 +56,7 @@ type harness struct {
 }
 
 func newHarness(t *testing.T, dev kernel.Device) *harness {
-	stream, err := dev.NewStream()
+	stream, err := dev.NewStream(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

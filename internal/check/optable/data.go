@@ -217,7 +217,7 @@ func plain(f func(kernel.Stream) error) error {
 		return err
 	}
 	defer d.Close()
-	s, err := d.NewStream()
+	s, err := d.NewStream(nil)
 	if err != nil {
 		return err
 	}

@@ -63,27 +63,15 @@ func New(m *model.Model, o Options) (*Session, error) {
 	return s, nil
 }
 
-// SessionBytes predicts the memory of a session on a device: its cache, and everything else.
+// SessionBytes predicts the memory of a session on a device: its cache, and everything else, of which scratch memory is the most that
+// its kernels may come to need.
 func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace int64) {
 	if o.Chunk == 0 {
 		o.Chunk = defaultChunk(d)
 	}
-	workspace = c.WorkspaceBytes(min(o.Chunk, o.Context), min(max(o.LogitRows, 1), o.Context))
-	if o.KVType.Quantized() && !d.Info().HostMemory {
-		workspace += convertedHeadGrowth(c.HeadDim, o.Context)
-	}
-	return c.CacheBytes(1, o.Context, o.KVType), workspace + d.StreamBytes()
-}
-
-// convertedHeadGrowth returns by how much the scratch memory of a stream on a GPU grows at most while prompts fill a quantized
-// cache: attention over it converts keys and values to F16, at least of one head, in scratch memory, which begins with 32 MiB
-// and doubles when that is too little. What it was before stays, for captured graphs use it.
-func convertedHeadGrowth(headDim, context int) (growth int64) {
-	head := 2 * tensor.F16.Bytes(context*headDim)
-	for scratch := int64(32 << 20); scratch < head; growth += scratch {
-		scratch *= 2
-	}
-	return growth
+	rows := min(o.Chunk, o.Context)
+	return c.CacheBytes(1, o.Context, o.KVType), c.WorkspaceBytes(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
+		d.ScratchBytes(c.Pass(rows, o.Context, o.KVType))
 }
 
 // Close gives the session's memory back. Closing twice is harmless.

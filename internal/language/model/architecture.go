@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // architecture is all that tells one family of models from another.
@@ -52,5 +53,5 @@ func findArchitecture(name string) (*architecture, error) {
 		names = append(names, a.name)
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("architecture %q is not supported (%s are)", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("architecture %s is not supported (%s are)", gguf.Quote(name), strings.Join(names, ", "))
 }

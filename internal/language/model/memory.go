@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -109,6 +110,14 @@ func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
 		sum += tensor.Aligned(4 * int64(s.rows(rows, logitRows)) * int64(s.cols))
 	}
 	return sum
+}
+
+// Pass describes passes of up to that many rows over a cache, for gpu.Device.ScratchBytes.
+func (c *Config) Pass(rows, context int, kv tensor.DType) kernel.Pass {
+	return kernel.Pass{
+		Rows: rows, Widest: max(c.Hidden, c.Heads*c.HeadDim, c.FeedForward), Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+		Context: context, KVType: kv,
+	}
 }
 
 // Free gives the memory back. Freeing nil or twice is harmless.

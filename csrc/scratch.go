@@ -1,0 +1,33 @@
+//go:build cgo
+
+package csrc
+
+import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+
+// ScratchBytes bounds what the CUDA kernels of a pass ask of workspace() in cuda/: x in 16 bits with a scale a row and the sums of
+// split products (linear_prefill.cu); both operands of a product of F32 in two halves (matmul_scaled_sm90.cu); the parts of
+// attention whose keys are split (attention_decode.cuh); heads of a quantized cache in F16 (attention_prefill_q8.cu).
+func (d *device) ScratchBytes(p kernel.Pass) int64 {
+	if d.info.HostMemory {
+		return 0
+	}
+	const (
+		step      = 64 << 10 // by which it grows
+		tile      = 128
+		tileRows  = 16 // of queries
+		converted = 32 << 20
+	)
+	rows, widest, dim := int64(p.Rows), int64(p.Widest), int64(p.HeadDim)
+	units := 2 * int64(d.info.Multiprocessors)
+	padded := (rows + 63) / 64 * 64
+	need := rows*widest*2 + padded*4 + min(units*tile*tile*4, 8*padded*widest*4)
+	if p.KVType == kernel.F32 { // and so are the weights
+		need = max(need, 4*widest*(rows+widest))
+	}
+	need = max(need, (units+int64(p.Heads))*tileRows*dim*6)
+	if p.KVType.Quantized() {
+		head := 4 * int64(p.Context) * dim
+		need = max(need, head, min(converted, int64(p.KVHeads)*head))
+	}
+	return (need + step - 1) / step * step
+}
