@@ -16,14 +16,14 @@ type answer struct {
 	sampler *sample.Sampler
 	chooser engine.Chooser
 	decoder *tokenizer.Decoder
-	stop    *engine.StopText
+	stop    *stopText
 	ids     []int32
 	finish  FinishReason
 	ended   bool // by a token that is not part of it
 }
 
 func newAnswer(m *Model, g Generation, prompt []int32) *answer {
-	a := &answer{options: g, vocab: m.tokenizer, sampler: g.sampler(prompt), stop: engine.NewStopText(g.Stop)}
+	a := &answer{options: g, vocab: m.tokenizer, sampler: g.sampler(prompt), stop: newStopText(g.Stop)}
 	a.chooser = chooser(a.sampler)
 	if a.vocab != nil {
 		a.decoder = a.vocab.t.NewDecoder()
@@ -49,10 +49,10 @@ func (a *answer) take(id int32, room int) (Token, error) {
 		if err != nil && !errors.Is(err, tokenizer.ErrOutOfRange) { // rows that pad the matrix have no token
 			return Token{}, err
 		}
-		token.Text = a.stop.Next(text)
+		token.Text = a.stop.next(text)
 	}
 	switch {
-	case a.stop.Stopped():
+	case a.stop.stopped:
 		a.finish = FinishStop
 	case len(a.ids) == a.options.MaxTokens:
 		a.finish = FinishLength
@@ -62,12 +62,20 @@ func (a *answer) take(id int32, room int) (Token, error) {
 	return token, nil
 }
 
+// banned returns the ids that answers with these options may not choose.
+func (m *Model) banned(g Generation) []int32 {
+	if g.IgnoreEOS && m.tokenizer != nil {
+		return m.tokenizer.t.EOGs()
+	}
+	return nil
+}
+
 // rest returns the text that was held back, once the answer is complete.
 func (a *answer) rest() string {
-	if a.decoder == nil || a.stop.Stopped() {
+	if a.decoder == nil || a.stop.stopped {
 		return ""
 	}
-	return a.stop.Next(a.decoder.Flush()) + a.stop.Rest()
+	return a.stop.next(a.decoder.Flush()) + a.stop.rest()
 }
 
 // prompt renders a conversation by the model's chat template and returns its ids.

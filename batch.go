@@ -31,7 +31,7 @@ var ErrBatchFull = errors.New("the batch is full")
 //		answers, err := batch.Step(ctx)
 //		...
 //		for _, a := range answers {
-//			fmt.Println(a.Token().Text, a.Finish())
+//			fmt.Println(a.Token().Text, a.Finish()) // the first token too
 //		}
 //	}
 //
@@ -86,9 +86,8 @@ func (b *Batch) Send(ctx context.Context, messages []Message, g Generation) (*An
 	return b.Join(ctx, ids, g)
 }
 
-// Join adds the continuation of a prompt of token ids. It computes the prompt, while the others wait, and the answer's first
-// token. An answer that is complete by then does not take a place. Generation.IgnoreEOS goes on after tokens that end a
-// text, where a Session never chooses them.
+// Join adds the continuation of a prompt of token ids. It computes the prompt, while the others wait; the answer's first token comes
+// from the next Step, as all others do.
 //
 // Likely errors: ErrBatchFull, ErrContextFull, ErrBusy, ErrClosed, the error of ctx.
 func (b *Batch) Join(ctx context.Context, ids []int32, g Generation) (*Answer, error) {
@@ -99,21 +98,23 @@ func (b *Batch) Join(ctx context.Context, ids []int32, g Generation) (*Answer, e
 		return nil, err
 	}
 	defer b.end()
+	ctx, stop := whileOpen(ctx, &b.life, &b.model.life)
+	defer stop()
+	banned := b.model.banned(g)
+	if banned != nil {
+		if err := b.engine.Ban(banned); err != nil {
+			return nil, err
+		}
+	}
 	a := &Answer{batch: b, state: newAnswer(b.model, g, ids)}
 	var err error
-	if a.sequence, err = b.engine.Join(ctx, ids, a.state.chooser); err != nil {
+	if a.sequence, err = b.engine.Join(ctx, ids, a.state.chooser, banned != nil); err != nil {
 		if errors.Is(err, engine.ErrBatchFull) {
 			return nil, wrapped{ErrBatchFull, err.Error()}
 		}
-		return nil, contextError(err)
+		return nil, closedError(ctx, contextError(err))
 	}
-	if err := a.take(); err != nil {
-		a.sequence.Leave()
-		return nil, err
-	}
-	if a.state.finish == FinishNone {
-		b.answers = append(b.answers, a)
-	}
+	b.answers = append(b.answers, a)
 	return a, nil
 }
 
@@ -175,7 +176,7 @@ func (a *Answer) Leave() error {
 	return nil
 }
 
-// Token returns the newest token, whose text may be empty where a character or stop text is not complete yet, or where
+// Token returns the token of the newest Step, whose text may be empty where a character or stop text is not complete yet, or where
 // the token ended the answer.
 func (a *Answer) Token() Token { return a.token }
 

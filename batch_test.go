@@ -30,6 +30,7 @@ func TestAnswersOfABatchEqualASessions(t *testing.T) {
 		func(g *Generation) { g.Temperature, g.Stop = 0, []string{"o th"} },
 		func(g *Generation) { g.Temperature, g.MaxTokens = 0, 1 },
 		func(g *Generation) { g.TopK, g.Seed = 0, &seed },
+		func(g *Generation) { g.Temperature, g.IgnoreEOS, g.MaxTokens = 0, true, 20 },
 	}
 	b, err := m.NewBatch(3)
 	if err != nil {
@@ -37,6 +38,7 @@ func TestAnswersOfABatchEqualASessions(t *testing.T) {
 	}
 	defer b.Close()
 	var answers []*Answer
+	streamed := map[*Answer]string{}
 	next := 0
 	for next < len(options) || b.Len() > 0 {
 		if next < len(options) && b.Len() < 3 {
@@ -49,11 +51,18 @@ func TestAnswersOfABatchEqualASessions(t *testing.T) {
 			answers = append(answers, a)
 			next++
 		}
-		if _, err := b.Step(ctx); err != nil {
+		stepped, err := b.Step(ctx)
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, a := range stepped {
+			streamed[a] += a.Token().Text
 		}
 	}
 	for i, a := range answers {
+		if streamed[a] != a.Text() {
+			t.Errorf("answer %d: its steps gave %q, the whole is %q", i, streamed[a], a.Text())
+		}
 		g := DefaultGeneration()
 		options[i](&g)
 		s, err := m.NewSession(WithGeneration(g))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // The failures that callers tell apart, by errors.Is.
@@ -23,6 +24,8 @@ var (
 	ErrDoesNotFit = errors.New("the model does not fit")
 	// ErrBusy says that a session is answering already.
 	ErrBusy = errors.New("the session is busy")
+	// ErrFileChanged says that a model's file was cut short or grew while a CPU computed with the weights in it: open it anew.
+	ErrFileChanged = gguf.ErrFileChanged
 	// ErrClosed says that a model or session was closed.
 	ErrClosed = gpu.ErrClosed
 	// ErrDeviceLost says that the GPU failed: close the model.

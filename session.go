@@ -192,7 +192,14 @@ func (s *Session) Prefill(ctx context.Context, ids []int32) error {
 	}
 	defer s.end()
 	s.engine.ResetStats()
-	return contextError(s.engine.Prefill(ctx, ids))
+	return s.prefill(ctx, ids)
+}
+
+// prefill computes a prompt, until the session or its model is closed.
+func (s *Session) prefill(ctx context.Context, ids []int32) error {
+	ctx, stop := whileOpen(ctx, &s.life, &s.model.life)
+	defer stop()
+	return closedError(ctx, contextError(s.engine.Prefill(ctx, ids)))
 }
 
 // generate computes a prompt and yields what follows.
@@ -201,9 +208,9 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 	s.answer = a
 	s.engine.ResetStats()
 	fail := func(err error) { yield(Token{ID: -1}, contextError(err)) }
-	err := s.engine.Ban(s.banned())
+	err := s.engine.Ban(s.model.banned(s.options))
 	if err == nil {
-		err = s.engine.Prefill(ctx, ids)
+		err = s.prefill(ctx, ids)
 	}
 	if err != nil {
 		fail(err)
@@ -245,21 +252,15 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 	}
 }
 
-// banned returns the ids that may not be chosen.
-func (s *Session) banned() []int32 {
-	if s.options.IgnoreEOS && s.model.tokenizer != nil {
-		return s.model.tokenizer.t.EOGs()
+// Reset forgets the conversation, but not the system message. ErrBusy: an answer is under way.
+func (s *Session) Reset() error {
+	if err := s.begin(); err != nil {
+		return err
 	}
-	return nil
-}
-
-// Reset forgets the conversation, but not the system message.
-func (s *Session) Reset() {
+	defer s.end()
 	s.history, s.answer = nil, &answer{}
-	if s.begin() == nil {
-		s.engine.Reset()
-		s.end()
-	}
+	s.engine.Reset()
+	return nil
 }
 
 // History returns what was said, without the system message.

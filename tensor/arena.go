@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -87,20 +86,7 @@ func PackInto(dst, src *Tensor) error {
 	})
 }
 
-// Source is data that a tensor is to be filled with, as stored.
-type Source struct {
-	To *Tensor
-	// Read fills dst with the data from a byte offset on. It is called from several goroutines at once.
-	Read func(dst []byte, offset int64) error
-	// Then is called in order once the copies are enqueued: what it enqueues finds the data. It may be nil.
-	Then func() error
-}
-
-// Upload fills tensors of one stream: see gpu.Stream.Upload.
-func Upload(ctx context.Context, s *gpu.Stream, sources []Source) error {
-	uploads := make([]gpu.Upload, len(sources))
-	for i, x := range sources {
-		uploads[i] = gpu.Upload{To: x.To.buffer, At: x.To.offset, Bytes: x.To.Bytes(), Read: x.Read, Then: x.Then}
-	}
-	return s.Upload(ctx, uploads)
+// Upload describes data, as stored, that is to fill the tensor: see gpu.Upload.
+func (t *Tensor) Upload(read func(dst []byte, offset int64) error, then func() error) gpu.Upload {
+	return gpu.Upload{To: t.buffer, At: t.offset, Bytes: t.Bytes(), Read: read, Then: then}
 }

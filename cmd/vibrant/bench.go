@@ -195,7 +195,9 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 				continue
 			}
 			rates, err := benchRuns(b.repetitions, func() (float64, error) {
-				session.Reset()
+				if err := session.Reset(); err != nil {
+					return 0, err
+				}
 				if depth > 0 {
 					if err := session.Prefill(cmd.Context(), ids[:depth]); err != nil {
 						return 0, err

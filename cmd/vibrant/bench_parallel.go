@@ -78,10 +78,13 @@ func parallelRates(cmd *cobra.Command, model *vibrant.Model, prompt, n, sequence
 	ids := randomIDs(prompt+sequences, model.Info().Vocab)
 	return benchRuns(repetitions, func() (float64, error) {
 		for i := range sequences {
-			// The first token is the prompt's. No two prompts are the same.
+			// No two prompts are the same.
 			if _, err := batch.Join(cmd.Context(), ids[i:i+prompt], greedyGeneration(n+1)); err != nil {
 				return 0, err
 			}
+		}
+		if _, err := batch.Step(cmd.Context()); err != nil { // the first tokens, which the prompts chose
+			return 0, err
 		}
 		start := time.Now()
 		for batch.Len() > 0 {

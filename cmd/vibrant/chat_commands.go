@@ -32,7 +32,9 @@ func (c *chat) command(line string) (leave bool, err error) {
 		fmt.Fprintf(out, "  %-7s begins and ends a message of several lines\n", fence)
 		fmt.Fprintln(out, "  Ctrl-C stops an answer, Ctrl-D leaves")
 	case "/clear":
-		c.session.Reset()
+		if err := c.session.Reset(); err != nil {
+			return false, err
+		}
 		fmt.Fprintln(out, "The conversation is forgotten.")
 	case "/set":
 		return false, c.set(rest)

@@ -23,12 +23,11 @@ type Batch struct {
 	runner
 	places []bool      // of the cache: which are taken
 	active []*Sequence // in the order of the rows of a pass
+	joined []*Sequence // since the newest step: their first token was chosen by their prompt
 
-	// One element a row, in the order of active: the newest token, where it goes, and which place of the cache it is.
-	stepIDs, stepPositions, stepPlaces *tensor.Tensor
-	current                            bool           // they are what active says; else they are written before the next step
-	ahead                              bool           // and the next step, which feeds them, is on the device already
-	topValues, topIDs                  *tensor.Tensor // [sequences][k]
+	stepPlaces *tensor.Tensor // one element a row, in the order of active: which place of the cache it is
+	current    bool           // the rows' tensors are what active says; else they are written before the next step
+	ahead      bool           // and the next step, which feeds them, is on the device already
 }
 
 // Sequence is a member of a Batch.
@@ -38,6 +37,7 @@ type Sequence struct {
 	place   int
 	tokens  []int32 // whose keys and values the cache holds
 	newest  int32   // chosen, and fed by the next step
+	banned  bool    // from choosing what Ban has set
 }
 
 // NewBatch opens a batch of up to that many sequences of o.Context tokens each. Its memory is allocated here and given
@@ -49,7 +49,7 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 	b := &Batch{places: make([]bool, sequences)}
 	err := b.open(m, sequences, sequences, sequences, o)
 	if err == nil {
-		err = b.ints(map[**tensor.Tensor]int{&b.stepIDs: sequences, &b.stepPositions: sequences, &b.stepPlaces: sequences})
+		err = b.ints(map[**tensor.Tensor]int{&b.stepPlaces: sequences})
 	}
 	if err != nil {
 		b.Close()
@@ -60,17 +60,21 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 
 // Close gives the batch's memory back. Closing twice is harmless.
 func (b *Batch) Close() error {
-	for _, t := range []*tensor.Tensor{b.stepIDs, b.stepPositions, b.stepPlaces, b.topValues, b.topIDs} {
-		t.Free()
-	}
+	b.stepPlaces.Free()
 	err := b.runner.close()
 	*b = Batch{}
 	return err
 }
 
-// Join computes a prompt in a free place of the cache and chooses its first token: Sequence.Newest. The other sequences wait
-// meanwhile. A nil Chooser takes the likeliest. Likely errors: ErrBatchFull, ErrContextFull, the error of ctx.
-func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser) (*Sequence, error) {
+// Ban sets the ids that sequences which join with `banned` never choose.
+func (b *Batch) Ban(ids []int32) error {
+	b.current, b.ahead = false, false
+	return b.setBan(ids)
+}
+
+// Join computes a prompt in a free place of the cache and chooses its first token, which the next Step makes the Newest. The other
+// sequences wait meanwhile. A nil Chooser takes the likeliest. Likely errors: ErrBatchFull, ErrContextFull, the error of ctx.
+func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool) (*Sequence, error) {
 	place := slices.Index(b.places, false)
 	if place < 0 {
 		return nil, fmt.Errorf("%w: it has %d sequences", ErrBatchFull, len(b.places))
@@ -82,19 +86,26 @@ func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser) (*Sequence, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{batch: b, chooser: c, place: place, tokens: slices.Clone(ids)}
+	s := &Sequence{batch: b, chooser: c, place: place, tokens: slices.Clone(ids), banned: banned && b.ban.mask != nil}
+	key := stepKey{rows: 1}
+	if s.banned {
+		key.banned = 1
+	}
+	if err := tensor.Try(func() { b.choose(logits, key) }); err != nil {
+		return nil, err
+	}
 	row, err := b.read(logits)
 	if err != nil {
 		return nil, err
 	}
-	s.newest = choose(c, row, nil)
+	s.newest = pick(c, row, nil)
 	b.places[place] = true
-	b.active = append(b.active, s)
+	b.joined = append(b.joined, s)
 	b.current = false
 	return s, nil
 }
 
-// Newest returns the token that was chosen last; the next step feeds it.
+// Newest returns the token that was chosen last; the next Step feeds it, but for the Step that gives the first one out.
 func (s *Sequence) Newest() int32 { return s.newest }
 
 // Tokens returns the prompt and what was fed since. The caller must not change the slice.
@@ -106,38 +117,70 @@ func (s *Sequence) Room() int { return s.batch.context - len(s.tokens) }
 // Leave gives the sequence's place back. Leaving twice is harmless.
 func (s *Sequence) Leave() {
 	b := s.batch
-	if i := slices.Index(b.active, s); i >= 0 {
-		b.active = slices.Delete(b.active, i, i+1)
-		b.places[s.place] = false
-		b.current = false
+	for _, list := range []*[]*Sequence{&b.active, &b.joined} {
+		if i := slices.Index(*list, s); i >= 0 {
+			*list = slices.Delete(*list, i, i+1)
+			b.places[s.place] = false
+			b.current = false
+		}
 	}
 }
 
-// Step feeds the newest token of every sequence and chooses the one after it. Without sequences it does nothing. After an
-// error each sequence is as before.
+// Step gives every sequence its next token, Newest: those that joined since the newest step the one that their prompt chose, the
+// others the one after the token that they feed. Without sequences it does nothing. After an error each sequence is as before.
 //
 // Where all choices are greedy and nobody joins or leaves, a GPU is given the step after this one before the host has the
 // tokens of this one, as Session.Next explains.
 func (b *Batch) Step() error {
-	n, longest, k := len(b.active), 0, 1
-	if n == 0 {
-		return nil
+	if len(b.active) > 0 {
+		if err := b.advance(); err != nil {
+			b.current, b.ahead = false, false
+			return err
+		}
 	}
-	for _, s := range b.active {
+	if len(b.joined) > 0 {
+		b.active, b.joined = append(b.active, b.joined...), nil
+		b.current = false
+	}
+	return nil
+}
+
+// advance computes a step of the active sequences.
+func (b *Batch) advance() error {
+	key, longest := stepKey{rows: len(b.active), candidates: 1}, 0
+	for i, s := range b.active {
 		if s.Room() == 0 {
 			return fmt.Errorf("%w: a sequence has %d tokens", ErrContextFull, len(s.tokens))
 		}
 		longest = max(longest, len(s.tokens)+1)
-		switch c := b.candidates(s.chooser); {
-		case c == 0 || k == 0:
-			k = 0 // somebody needs all logits
-		default:
-			k = max(k, c)
+		if s.banned {
+			key.banned |= 1 << i
+		}
+		if c := b.candidates(s.chooser); c == 0 || key.candidates == 0 {
+			key.candidates = 0 // somebody needs all logits
+		} else {
+			key.candidates = max(key.candidates, c)
 		}
 	}
-	next, err := b.advance(n, longest, k)
+	compute := func() error { return b.step(key) }
+	if !b.current || !b.ahead {
+		b.results.Drop()
+		if err := b.prepare(key); err != nil {
+			return err
+		}
+		if err := b.enqueue(key, compute); err != nil {
+			return err
+		}
+	}
+	b.current = key.candidates == 1 // the device chooses, and moves the positions on
+	b.ahead = b.current && b.lookAhead && longest < b.context
+	if b.ahead {
+		if err := b.enqueue(key, compute); err != nil {
+			return err
+		}
+	}
+	next, err := b.choices(key, func(row int) Chooser { return b.active[row].chooser })
 	if err != nil {
-		b.current, b.ahead = false, false
 		return err
 	}
 	for i, s := range b.active {
@@ -147,45 +190,10 @@ func (b *Batch) Step() error {
 	return nil
 }
 
-// advance computes a step of n sequences, the longest of which has that many tokens after it, and returns what was chosen.
-func (b *Batch) advance(n, longest, k int) ([]int32, error) {
-	if !b.current || !b.ahead {
-		b.results.Drop()
-		if err := b.prepare(n, k); err != nil {
-			return nil, err
-		}
-		if err := b.enqueue(n, k); err != nil {
-			return nil, err
-		}
-	}
-	b.current = k == 1 // the device chooses, and moves the positions on
-	b.ahead = b.current && b.lookAhead && longest < b.context
-	if b.ahead {
-		if err := b.enqueue(n, k); err != nil {
-			return nil, err
-		}
-	}
-	return b.choices(n, k)
-}
-
-// enqueue enqueues one token of each sequence and what brings the choice to the host.
-func (b *Batch) enqueue(n, k int) error {
-	key := stepKey{n, k}
-	if err := b.steps.run(b.stream, key, func() error { return b.step(key) }); err != nil {
-		return err
-	}
-	switch k {
-	case 0:
-		return nil
-	case 1:
-		return b.results.Start(b.stepIDs.Slice(0, n))
-	}
-	return b.results.Start(b.topValues.Slice(0, n), b.topIDs.Slice(0, n))
-}
-
 // prepare brings ids, positions and places to the device where it does not have them, and allocates for the choice.
-func (b *Batch) prepare(n, k int) (err error) {
+func (b *Batch) prepare(key stepKey) error {
 	if !b.current {
+		n := key.rows
 		ids, positions, places := make([]int32, n), make([]int32, n), make([]int32, n)
 		for i, s := range b.active {
 			ids[i], positions[i], places[i] = s.newest, int32(len(s.tokens)), int32(s.place)
@@ -196,83 +204,18 @@ func (b *Batch) prepare(n, k int) (err error) {
 			}
 		}
 	}
-	if k <= 1 || b.topIDs != nil && b.topIDs.Dim(1) == k {
-		return nil
-	}
-	b.steps.drop(func(key stepKey) bool { return key.candidates > 1 })
-	b.topValues.Free()
-	b.topIDs.Free()
-	b.topIDs = nil
-	if b.topValues, err = tensor.New(b.stream, tensor.F32, len(b.places), k); err == nil {
-		b.topIDs, err = tensor.New(b.stream, tensor.I32, len(b.places), k)
-	}
-	return err
+	return b.prepareChoice(key.candidates)
 }
 
 // step enqueues one token of each sequence.
 func (b *Batch) step(key stepKey) error {
 	return tensor.Try(func() {
 		n := key.rows
-		ids, positions := b.stepIDs.Slice(0, n), b.stepPositions.Slice(0, n)
+		positions := b.stepPositions.Slice(0, n)
 		hidden, _ := b.model.Forward(b.work, b.cache, model.Batch{
-			Count: n, Seq: 1, IDs: ids, Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: b.context,
+			Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: b.context,
 		})
-		logits := b.model.Logits(b.work, hidden, 0, n)
-		switch key.candidates {
-		case 0:
-		case 1:
-			tensor.ArgmaxInto(ids, logits)
-		default:
-			tensor.TopKInto(b.topValues.Slice(0, n), b.topIDs.Slice(0, n), logits)
-		}
+		b.choose(b.model.Logits(b.work, hidden, 0, n), key)
 		tensor.IncrementI32(positions)
 	})
-}
-
-// choices waits for the step's results and returns the next token of each sequence.
-func (b *Batch) choices(n, k int) ([]int32, error) {
-	next := make([]int32, n)
-	if k == 0 {
-		rows, err := b.read(b.work.Logits(n))
-		if err != nil {
-			return nil, err
-		}
-		for i, s := range b.active {
-			next[i] = choose(s.chooser, rows[i*b.model.Vocab:(i+1)*b.model.Vocab], nil)
-		}
-		return next, nil
-	}
-	bits, err := b.results.Wait()
-	if err != nil {
-		return nil, err
-	}
-	if k == 1 {
-		for i := range next {
-			next[i] = int32(bits[i])
-		}
-		return next, nil
-	}
-	for i, s := range b.active {
-		own := b.candidates(s.chooser)
-		values, ids := unpack(bits[i*k:i*k+own], bits[(n+i)*k:(n+i)*k+own])
-		next[i] = choose(s.chooser, values, ids)
-	}
-	return next, nil
-}
-
-// choose picks from logits on the host, also where the choice is the likeliest.
-func choose(c Chooser, logits []float32, ids []int32) int32 {
-	if c != nil {
-		return c.Choose(logits, ids)
-	}
-	best := 0
-	for i, x := range logits {
-		if x > logits[best] || x != x && logits[best] == logits[best] { // NaN is the greatest, as on the device
-			best = i
-		}
-	}
-	if ids != nil {
-		return ids[best]
-	}
-	return int32(best)
 }

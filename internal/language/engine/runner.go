@@ -39,13 +39,17 @@ type runner struct {
 	// Of generation: captured steps, and the results of those that the host has not looked at yet.
 	steps   steps
 	results *tensor.Readback
+	// One element a row of a step: the newest token, and where it goes.
+	stepIDs, stepPositions *tensor.Tensor
+	topValues, topIDs      *tensor.Tensor // [rows][k] for the choice that the steps were captured for
+	ban                    ban
 	// lookAhead says that a step is worth enqueuing before the host has seen the token that it feeds: the device has it
 	// already, and works on while the host decodes text. On a CPU there is nothing to win: a call returns when its work is
 	// done.
 	lookAhead bool
 }
 
-// open allocates. rows is how many a pass may have besides those of a chunk. The caller closes the runner, also after an
+// open allocates. rows is how many a step may have. The caller closes the runner, also after an
 // error.
 func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options) (err error) {
 	if o.Context < 1 || o.Context > m.MaxContext() {
@@ -66,7 +70,7 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 	if r.work, err = m.NewWorkspace(r.stream, max(r.chunk, rows), logitRows); err != nil {
 		return err
 	}
-	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1})
+	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepIDs: rows, &r.stepPositions: rows})
 }
 
 // ints allocates vectors of I32.
@@ -85,9 +89,9 @@ func (r *runner) close() error {
 	r.results.Close()
 	r.cache.Free()
 	r.work.Free()
-	r.ids.Free()
-	r.positions.Free()
-	r.sequence.Free()
+	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepIDs, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
+		t.Free()
+	}
 	if r.stream == nil {
 		return nil
 	}
@@ -127,6 +131,9 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		if err == nil {
 			// Cancelling is prompt because no more than one chunk is ever enqueued.
 			err = r.stream.Synchronize()
+		}
+		if err == nil {
+			err = r.model.Intact()
 		}
 		if err != nil {
 			return nil, err
@@ -169,10 +176,13 @@ func (r *runner) read(logits *tensor.Tensor) ([]float32, error) {
 	return row, logits.ReadFloat32s(row)
 }
 
-// stepKey says what a captured step computes: for how many sequences, and how many of the likeliest tokens it finds after the
-// logits (1: the next token; 0: none, the host reads all logits). The sequences' lengths are no part of it: kernels find them
+// stepKey says what a captured step computes: for how many sequences, how many of the likeliest tokens it finds after the logits
+// (1: the next token; 0: none, the host reads all logits), and for which rows it bans tokens. The sequences' lengths are no part of it: kernels find them
 // on the device, so that a conversation of any length replays one graph.
-type stepKey struct{ rows, candidates int }
+type stepKey struct {
+	rows, candidates int
+	banned           rowSet
+}
 
 // steps holds captured steps by what they compute.
 type steps map[stepKey]*gpu.Graph

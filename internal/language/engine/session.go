@@ -1,5 +1,5 @@
 // Package engine runs a model token by token: a session prefills a prompt in chunks, keeps the keys and values of what it
-// has computed, and generates. It works on token ids; text is its callers' business, but for StopText.
+// has computed, and generates. It works on token ids; text is its callers' business.
 //
 // Everything of a session happens on its own stream and in memory that is allocated when it opens, so sessions of one
 // model run side by side, and a step of generation is one graph that is captured once and replayed: the token id, its
@@ -28,16 +28,12 @@ type Session struct {
 	runner
 	tokens []int32 // whose keys and values the cache holds
 
-	stepID, stepPosition *tensor.Tensor // [1]: the newest token and where it goes
-	banned               *tensor.Tensor // [1][Vocab]: -inf at banned ids, else 0; nil where none is
-	bannedIDs            []int32
-	logits               *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
-	topValues, topIDs    *tensor.Tensor // [1][k] for the choice that the steps were captured for
-	chosen               int            // candidates that were computed from the logits and are on their way to the host, or noChoice
-	next                 int32          // what Next has chosen since the newest Prefill or Step, or noChoice
-	ahead                bool           // the step that feeds next is on the device already, and nothing that the host knows
-	stats                Stats
-	newest               time.Time // when Next returned last, since the newest Prefill
+	logits *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
+	chosen int            // candidates that were computed from the logits and are on their way to the host, or noChoice
+	next   int32          // what Next has chosen since the newest Prefill or Step, or noChoice
+	ahead  bool           // the step that feeds next is on the device already, and nothing that the host knows
+	stats  Stats
+	newest time.Time // when Next returned last, since the newest Prefill
 }
 
 // Stats counts what a session has done since it opened.
@@ -52,11 +48,7 @@ type Stats struct {
 // New opens a session. Its memory is allocated here, in one go, and given back by Close.
 func New(m *model.Model, o Options) (*Session, error) {
 	s := &Session{chosen: noChoice, next: noChoice}
-	err := s.open(m, 1, 1, min(max(o.LogitRows, 1), max(o.Context, 1)), o)
-	if err == nil {
-		err = s.ints(map[**tensor.Tensor]int{&s.stepID: 1, &s.stepPosition: 1})
-	}
-	if err != nil {
+	if err := s.open(m, 1, 1, min(max(o.LogitRows, 1), max(o.Context, 1)), o); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -76,9 +68,6 @@ func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace i
 
 // Close gives the session's memory back. Closing twice is harmless.
 func (s *Session) Close() error {
-	for _, t := range []*tensor.Tensor{s.stepID, s.stepPosition, s.banned, s.topValues, s.topIDs} {
-		t.Free()
-	}
 	err := s.runner.close()
 	*s = Session{}
 	return err
@@ -155,7 +144,7 @@ func (s *Session) prefill(ctx context.Context, ids []int32, each func(hidden *te
 	s.stats.ReusedTokens += reused
 	s.stats.PrefillTime += time.Since(start)
 	if err == nil {
-		err = s.stepPosition.WriteInt32s([]int32{int32(len(ids))})
+		err = s.stepPositions.WriteInt32s([]int32{int32(len(ids))})
 	}
 	if err != nil {
 		return err

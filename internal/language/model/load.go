@@ -41,6 +41,9 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 		return nil, err
 	}
 	m := &Model{Config: *c, device: d, context: o.Context}
+	if d.Info().HostMemory {
+		m.file = f
+	}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -67,7 +70,18 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 		}
 		m.tables = append(m.tables, t)
 	}
-	return m, d.Stream().Synchronize()
+	if err := d.Stream().Synchronize(); err != nil {
+		return nil, err
+	}
+	return m, f.Intact()
+}
+
+// Intact returns gguf.ErrFileChanged where the file that weights are used in was cut short or grew: what was computed may be wrong.
+func (m *Model) Intact() error {
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Intact()
 }
 
 // plan says what a model takes on a device.
@@ -175,7 +189,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 		}
 		defer l.staging.Free()
 	}
-	var sources []tensor.Source
+	var uploads []gpu.Upload
 	for i := range p.weights {
 		w := &p.weights[i]
 		t, source, err := l.place(w)
@@ -201,14 +215,14 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 			l.report(w)
 			return nil
 		}
-		sources = append(sources, *source)
+		uploads = append(uploads, *source)
 	}
 	m.memoryBytes = p.model
-	return tensor.Upload(ctx, m.device.Stream(), sources)
+	return m.device.Stream().Upload(ctx, uploads)
 }
 
 // place makes the tensor of a weight. source is what is left to do to fill it, nil where that is done.
-func (l *loader) place(w *placement) (t *tensor.Tensor, source *tensor.Source, err error) {
+func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err error) {
 	m, stored := l.model, kernel.DType(w.stored.Type)
 	shape := []int{w.rows, w.cols}
 	if w.rows == 0 {
@@ -233,7 +247,11 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *tensor.Source, e
 		}
 	default:
 		t, err = m.memory.New(stored, shape...)
-		return t, &tensor.Source{To: t, Read: read}, err
+		if err != nil {
+			return nil, nil, err
+		}
+		u := t.Upload(read, nil)
+		return t, &u, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -248,7 +266,11 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *tensor.Source, e
 	}
 	l.staging.Reset()
 	src, err := l.staging.New(stored, shape...)
-	return t, &tensor.Source{To: src, Read: read, Then: func() error { return rearrange(t, src) }}, err
+	if err != nil {
+		return nil, nil, err
+	}
+	u := src.Upload(read, func() error { return rearrange(t, src) })
+	return t, &u, nil
 }
 
 // inFile returns a weight as it lies in the file, on a device that computes on host memory.

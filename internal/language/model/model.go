@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -19,6 +20,7 @@ type Model struct {
 	tables  []ropeTables     // of the graph's RoPEs
 	memory  *tensor.Arena    // of the weights, but for those that a CPU reads in the file
 	mapped  []*tensor.Tensor // which are these
+	file    *gguf.File       // where they lie, on a CPU
 	bytes   int64            // of all weights
 
 	memoryBytes int64 // with the RoPE tables

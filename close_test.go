@@ -1,0 +1,86 @@
+package vibrant
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+)
+
+// slow returns a model whose prompts of 4,000 tokens take seconds.
+func slow(t *testing.T) *Model {
+	t.Helper()
+	shape := testmodel.Shape{Hidden: 256, Layers: 8, Heads: 8, KVHeads: 8, HeadDim: 32, FeedForward: 512, Vocab: 64, Context: 4096}
+	m, err := OpenBytes(context.Background(), testmodel.Random(shape), WithDevice("cpu"), WithContext(4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// TestClosingStopsAPromptUnderWay closes a session, a batch or the model of a prompt that would take seconds more. A tenth of a
+// second is promised; the test allows half a second for a loaded machine.
+func TestClosingStopsAPromptUnderWay(t *testing.T) {
+	ids := slices.Repeat([]int32{1, 2, 3, 4}, 1000)
+	ctx := context.Background()
+	prefill := func(t *testing.T, m *Model) (run func() error, own func() error) {
+		s, err := m.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() error { return s.Prefill(ctx, ids) }, s.Close
+	}
+	join := func(t *testing.T, m *Model) (run func() error, own func() error) {
+		b, err := m.NewBatch(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() error { _, err := b.Join(ctx, ids, DefaultGeneration()); return err }, b.Close
+	}
+	for name, start := range map[string]func(*testing.T, *Model) (func() error, func() error){"session": prefill, "batch": join} {
+		for _, byModel := range []bool{false, true} {
+			m := slow(t)
+			run, closeIt := start(t, m)
+			if byModel {
+				closeIt = m.Close
+			}
+			done := make(chan error)
+			go func() { done <- run() }()
+			time.Sleep(20 * time.Millisecond)
+			begin := time.Now()
+			if err := closeIt(); err != nil {
+				t.Error(err)
+			}
+			err := <-done
+			took := time.Since(begin)
+			t.Logf("%s, closed with its model %v: ended after %v", name, byModel, took)
+			if !errors.Is(err, ErrClosed) || took > 500*time.Millisecond {
+				t.Errorf("%s, closed with its model %v: %v after %v", name, byModel, err, took)
+			}
+		}
+	}
+}
+
+func TestResetOfABusySessionIsRefused(t *testing.T) {
+	m := reciter(t)
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, err := range s.Send(context.Background(), "Count!") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Reset(); !errors.Is(err, ErrBusy) || len(s.History()) == 0 {
+			t.Errorf("reset within an answer: %v, history %v", err, s.History())
+		}
+	}
+	if err := s.Reset(); err != nil || len(s.History()) != 0 {
+		t.Errorf("reset after it: %v, history %v", err, s.History())
+	}
+}
