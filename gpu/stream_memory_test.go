@@ -80,12 +80,12 @@ func TestStreamThatTheCapLeavesNoMemoryForIsAnError(t *testing.T) {
 		}
 		break
 	}
-	b, err := d.Stream().Alloc(0)
+	b, err := d.Stream().Alloc(2 << 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Free()
-	if err := attend(d.Stream(), b, 1000); !errors.Is(err, gpu.ErrOutOfMemory) {
+	if err := attend(d.Stream(), b, 60); !errors.Is(err, gpu.ErrOutOfMemory) {
 		t.Errorf("scratch over the cap: %v", err)
 	}
 }

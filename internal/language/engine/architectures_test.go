@@ -111,13 +111,13 @@ func TestRandomModelsInBatches(t *testing.T) {
 				defer b.Close()
 				var members []*Sequence
 				for _, n := range []int{5, len(golden.IDs), 23} {
-					s, err := b.Join(context.Background(), golden.IDs[:n], nil)
+					s, err := b.Join(context.Background(), golden.IDs[:n], nil, false)
 					if err != nil {
 						t.Fatal(err)
 					}
 					members = append(members, s)
 				}
-				ids := []int32{members[1].Newest()}
+				var ids []int32
 				for len(ids) < len(golden.Greedy) {
 					if err := b.Step(); err != nil {
 						t.Fatal(err)
