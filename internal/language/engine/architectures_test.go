@@ -21,9 +21,22 @@ var randomModels = []struct {
 	f16     float64 // with keys and values in F16, 0 for 2e-2: their 11 bits show in the third decimal of logits around 1 to 10
 	q8      float64 // with keys and values in Q8_0, 0 for 0.4: it rounds normal values by 0.6 %, thirty times as much as F16
 }{
+	{file: "tiny-gemma3"},
+	{file: "tiny-glm4"},
+	{file: "tiny-gpt2"},
+	{file: "tiny-granite"},
 	{file: "tiny-llama"},
+	{file: "tiny-mistral3"},
+	{file: "tiny-olmo2"},
+	{file: "tiny-olmo2-swa"},
+	{file: "tiny-phi3"},
+	{file: "tiny-phi3-longrope"},
+	{file: "tiny-phi3-longrope-short"},
 	{file: "tiny-qwen2"},
 	{file: "tiny-qwen3"},
+	{file: "tiny-qwen3vl"},
+	{file: "tiny-smollm3"},
+	{file: "tiny-stablelm"},
 }
 
 // goldenModel is what transformers computed.

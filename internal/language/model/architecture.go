@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -16,6 +15,8 @@ type architecture struct {
 	rope    kernel.RoPEMode
 	// layerNorm says that the epsilon is that of LayerNorm (attention.layer_norm_epsilon).
 	layerNorm bool
+	// longRoPE says that files may have lists of factors for short and long contexts.
+	longRoPE bool
 	// read reads the keys that llama's files do not have; nil for none. Errors stay in the reader.
 	read func(r *reader, c *Config)
 	// outer lists the tensors before and after the layers, layer those of one layer, with the fields that hold them.
@@ -25,8 +26,10 @@ type architecture struct {
 	forward func(g *graph, c *Config, w *weights)
 }
 
-// architectures is what this package computes.
-var architectures = []*architecture{&llama, &qwen2, &qwen3}
+// architectures is what this package computes, by name.
+var architectures = []*architecture{
+	&gemma3, &glm4, &gpt2, &granite, &llama, &mistral3, &olmo2, &phi3, &qwen2, &qwen3, &qwen3vl, &smollm3, &stablelm,
+}
 
 // Architecture describes a supported architecture to users.
 type Architecture struct {
@@ -40,7 +43,6 @@ func Architectures() []Architecture {
 	for _, a := range architectures {
 		all = append(all, Architecture{Name: a.name, Example: a.example})
 	}
-	slices.SortFunc(all, func(a, b Architecture) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -52,6 +54,5 @@ func findArchitecture(name string) (*architecture, error) {
 		}
 		names = append(names, a.name)
 	}
-	slices.Sort(names)
 	return nil, fmt.Errorf("architecture %s is not supported (%s are)", gguf.Quote(name), strings.Join(names, ", "))
 }

@@ -26,6 +26,14 @@ type Config struct {
 
 	arch    *architecture
 	sliding []bool // which layers see no more than Window; nil for all
+
+	localRoPE *RoPE // of the layers with a window, where it differs
+	queryRoPE *RoPE // of queries, where it differs
+
+	// Multipliers: of embeddings, of a branch before it is added, of scores (0 for 1 / sqrt(head size)), and what logits are
+	// divided by. Bounds of logits, 0 for none.
+	embeddingScale, residualScale, attentionScale, logitDivisor, logitCap float32
+
 	weights *weights
 	graph   *graph
 }
@@ -38,12 +46,21 @@ func (c *Config) window(layer int) int {
 	return c.Window
 }
 
+// layerRoPE returns how a layer rotates.
+func (c *Config) layerRoPE(layer int) *RoPE {
+	if c.localRoPE != nil && c.window(layer) > 0 {
+		return c.localRoPE
+	}
+	return &c.RoPE
+}
+
 // unknownKeys change what a model computes, in ways that some architectures use: a file that has one which its architecture
 // does not read would be computed wrongly.
 var unknownKeys = []string{
 	"attention.sliding_window_pattern", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
 	"attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
-	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual",
+	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual", "rope.freq_base_swa",
+	"rope.scaling.yarn_log_multiplier",
 }
 
 // Limits on what a header may ask for, far above any model known, so that sizes computed from a hostile file can
@@ -235,4 +252,76 @@ func (r *reader) stringOr(key, def string) string {
 		r.fail(err)
 	}
 	return v
+}
+
+func (r *reader) boolOr(key string, def bool) bool {
+	v, err := r.f.BoolOr(r.key(key), def)
+	if err != nil {
+		r.fail(err)
+	}
+	return v
+}
+
+// ignore says that a key makes no difference to what is computed here.
+func (r *reader) ignore(key string) { r.known[key] = true }
+
+// scale reads a positive factor, or takes the default where the key is missing or 0, as converters write "none".
+func (r *reader) scale(key string, def float32) float32 {
+	v := r.floatOr(key, 0)
+	if v == 0 {
+		return def
+	}
+	if !(v > 0) || math.IsInf(v, 0) {
+		r.fail(fmt.Errorf("key %q is %v, want more than 0", r.prefix+key, v))
+		return 1
+	}
+	return float32(v)
+}
+
+// windows reads which layers see a window alone: a list, or where the file has none what the architecture says.
+func (r *reader) windows(c *Config, slides func(layer int) bool) {
+	const key = "attention.sliding_window_pattern"
+	c.sliding = make([]bool, c.Layers)
+	for i := range c.sliding {
+		c.sliding[i] = slides(i)
+	}
+	if !r.f.Has(r.key(key)) {
+		return
+	}
+	list, err := r.f.Bools(r.prefix + key)
+	if err == nil && len(list) < c.Layers {
+		err = fmt.Errorf("key %q has %d elements for %d layers", r.prefix+key, len(list), c.Layers)
+	}
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	copy(c.sliding, list)
+}
+
+// unscaledRoPE returns the rotation of layers with a window: by a base of its own, and without scaling.
+func (r *reader) unscaledRoPE(c *Config, base float64) *RoPE {
+	p := &RoPE{Mode: c.RoPE.Mode, Dim: c.RoPE.Dim, Base: r.floatOr("rope.freq_base_swa", base), Scaling: "none", Factor: 1}
+	if !(p.Base > 1) || math.IsInf(p.Base, 0) {
+		r.fail(fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base_swa", p.Base))
+	}
+	return p
+}
+
+// growingQueries makes queries grow with their position: see RoPE.Growth. What grows is the rotation's cosines and sines, so whole
+// heads must rotate.
+func (r *reader) growingQueries(c *Config, growth float64, every, ahead int) {
+	c.queryRoPE = &c.RoPE
+	switch {
+	case growth == 0:
+	case !(growth > 0) || math.IsInf(growth, 0):
+		r.fail(fmt.Errorf("key %q is %v, want more than 0", r.prefix+"attention.temperature_scale", growth))
+	case c.RoPE.Dim != c.HeadDim || every < 1:
+		r.fail(fmt.Errorf("%s: queries that grow with their position in heads of %d, of which %d rotate, are not supported",
+			c.Architecture, c.HeadDim, c.RoPE.Dim))
+	default:
+		grown := c.RoPE
+		grown.Growth, grown.GrowthEvery, grown.GrowthAhead = growth, every, ahead
+		c.queryRoPE = &grown
+	}
 }

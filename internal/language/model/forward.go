@@ -63,9 +63,6 @@ func (p *pass) rows(v *value) *tensor.Tensor {
 
 // heads returns a value as [tokens][heads][dim].
 func (p *pass) heads(v *value, dim int) *tensor.Tensor {
-	if dim == v.cols {
-		return p.rows(v)
-	}
 	return p.views.get(view{slot: v.slot, dim: dim})
 }
 

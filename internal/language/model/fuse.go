@@ -3,6 +3,8 @@ package model
 import (
 	"fmt"
 	"os"
+
+	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // fusing reads VIBRANT_FUSE: off computes a model by the plain operations of its forward function, for tests and for finding
@@ -108,7 +110,7 @@ type gatedPair struct{ gate, up *linearOp }
 func (m *matcher) gated(glu *gluOp) (*gatedPair, *normOp, []op) {
 	gate, ok1 := by[*linearOp](m, glu.gate, 1)
 	up, ok2 := by[*linearOp](m, glu.up, 1)
-	if !ok1 || !ok2 || glu.activation != silu || gate.bias != nil || up.bias != nil || gate.x != up.x {
+	if !ok1 || !ok2 || glu.activation != tensor.ActivationSiLU || gate.bias != nil || up.bias != nil || gate.x != up.x {
 		return nil, nil, nil
 	}
 	norm, ok := by[*normOp](m, gate.x, 2)

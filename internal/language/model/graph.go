@@ -1,6 +1,10 @@
 package model
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
 
 // graph is what a model computes for every token: operations that an architecture's forward function records once, when a
 // file is opened. Fused operations then take the place of patterns of plain ones, and every value gets its place in the
@@ -136,7 +140,7 @@ func (g *graph) add(a, b *value) *value { return g.emit(&addOp{out: newValue(a.c
 
 // swiglu returns the layer's gated feed-forward of h: down(silu(gate(h)) * up(h)).
 func (g *graph) swiglu(h *value, l *layer) *value {
-	return g.linear(g.glu(silu, g.linear(h, l.gate, nil), g.linear(h, l.up, nil)), l.down, nil)
+	return g.linear(g.glu(tensor.ActivationSiLU, g.linear(h, l.gate, nil), g.linear(h, l.up, nil)), l.down, nil)
 }
 
 // scale returns x * by; x itself where by is 1.
@@ -147,13 +151,19 @@ func (g *graph) scale(x *value, by float32) *value {
 	return g.emit(&scaleOp{out: newValue(x.cols), x: x, by: by})
 }
 
-// activate returns f(x).
-func (g *graph) activate(f activation, x *value) *value {
-	return g.emit(&activateOp{out: newValue(x.cols), x: x, activation: f})
+// geluTanh returns GELU(x) in its tanh form.
+func (g *graph) geluTanh(x *value) *value { return g.emit(&geluTanhOp{out: newValue(x.cols), x: x}) }
+
+// softCap returns limit * tanh(x / limit); x itself where limit is 0.
+func (g *graph) softCap(x *value, limit float32) *value {
+	if limit == 0 {
+		return x
+	}
+	return g.emit(&softCapOp{out: newValue(x.cols), x: x, limit: limit})
 }
 
 // glu returns f(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer").
-func (g *graph) glu(f activation, gate, up *value) *value {
+func (g *graph) glu(f tensor.Activation, gate, up *value) *value {
 	return g.emit(&gluOp{out: newValue(gate.cols), gate: gate, up: up, activation: f})
 }
 

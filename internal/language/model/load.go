@@ -36,6 +36,9 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 	if o.Context < 1 || o.Context > maxContext {
 		return nil, fmt.Errorf("context of %d tokens: want 1 to %d", o.Context, maxContext)
 	}
+	if positions := c.weights.positions; positions != nil && o.Context > positions.rows {
+		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions", o.Context, positions.rows)
+	}
 	p, err := c.plan(f, d, o.Context)
 	if err != nil {
 		return nil, err

@@ -40,6 +40,10 @@ func (o *normOp) reads() []*value      { return []*value{o.x} }
 func (o *normOp) writes() []*value     { return []*value{o.out} }
 func (o *normOp) overwrites() []*value { return []*value{o.x} }
 func (o *normOp) run(p *pass) {
+	if o.cols == o.x.cols {
+		tensor.RMSNormInto(p.rows(o.out), p.rows(o.x), o.weight.get(), o.eps)
+		return
+	}
 	tensor.RMSNormInto(p.heads(o.out, o.cols), p.heads(o.x, o.cols), o.weight.get(), o.eps)
 }
 
@@ -133,48 +137,36 @@ func (o *scaleOp) writes() []*value     { return []*value{o.out} }
 func (o *scaleOp) overwrites() []*value { return []*value{o.x} }
 func (o *scaleOp) run(p *pass)          { tensor.MulScalarInto(p.rows(o.out), p.rows(o.x), o.by) }
 
-type activateOp struct {
-	out, x     *value
-	activation activation
+type geluTanhOp struct{ out, x *value }
+
+func (o *geluTanhOp) reads() []*value      { return []*value{o.x} }
+func (o *geluTanhOp) writes() []*value     { return []*value{o.out} }
+func (o *geluTanhOp) overwrites() []*value { return []*value{o.x} }
+func (o *geluTanhOp) run(p *pass)          { tensor.GELUTanhInto(p.rows(o.out), p.rows(o.x)) }
+
+type softCapOp struct {
+	out, x *value
+	limit  float32
 }
 
-func (o *activateOp) reads() []*value      { return []*value{o.x} }
-func (o *activateOp) writes() []*value     { return []*value{o.out} }
-func (o *activateOp) overwrites() []*value { return []*value{o.x} }
-func (o *activateOp) run(p *pass)          { o.activation.into(p.rows(o.out), p.rows(o.x)) }
+func (o *softCapOp) reads() []*value      { return []*value{o.x} }
+func (o *softCapOp) writes() []*value     { return []*value{o.out} }
+func (o *softCapOp) overwrites() []*value { return []*value{o.x} }
+func (o *softCapOp) run(p *pass)          { tensor.SoftCapInto(p.rows(o.out), p.rows(o.x), o.limit) }
 
-// gluOp may overwrite the gate alone: it is activated first.
 type gluOp struct {
 	out, gate, up *value
-	activation    activation
+	activation    tensor.Activation
 }
 
 func (o *gluOp) reads() []*value      { return []*value{o.gate, o.up} }
 func (o *gluOp) writes() []*value     { return []*value{o.out} }
-func (o *gluOp) overwrites() []*value { return []*value{o.gate} }
+func (o *gluOp) overwrites() []*value { return []*value{o.gate, o.up} }
 func (o *gluOp) run(p *pass) {
 	out, gate, up := p.rows(o.out), p.rows(o.gate), p.rows(o.up)
-	if o.activation == silu {
+	if o.activation == tensor.ActivationSiLU {
 		tensor.SwiGLUInto(out, gate, up)
 		return
 	}
-	o.activation.into(out, gate)
-	tensor.MulInto(out, out, up)
-}
-
-// activation is a function of one element.
-type activation int
-
-const (
-	silu activation = iota
-	geluTanh
-)
-
-func (f activation) into(dst, x *tensor.Tensor) {
-	switch f {
-	case silu:
-		tensor.SiLUInto(dst, x)
-	case geluTanh:
-		tensor.GELUTanhInto(dst, x)
-	}
+	tensor.GLUInto(out, gate, up, o.activation)
 }

@@ -21,12 +21,21 @@ type RoPE struct {
 	OriginalContext    int
 	BetaFast, BetaSlow float64
 	AttentionFactor    float64 // on top of YaRN's own 0.1 ln(Factor) + 1
+	LogMultiplier      float64 // m: the own factor is divided by 0.1 m ln(Factor) + 1
 
 	tensors []string // of the file that it was read from
 
 	// Factors divides the frequency of each pair (rope_freqs.weight: Llama 3.1's scaling, computed by the converter);
 	// nil for none.
 	Factors []float32
+	// LongFactors takes the place of Factors where the context is longer than OriginalContext; then cosines and sines are
+	// multiplied by AttentionFactor. Nil for none.
+	LongFactors []float32
+
+	// Growth multiplies cosines and sines, and so what they rotate, by 1 + Growth ln(1 + floor((position + GrowthAhead) /
+	// GrowthEvery)); 0 for no growth.
+	Growth                   float64
+	GrowthEvery, GrowthAhead int
 }
 
 func readRoPE(r *reader, c *Config) (RoPE, error) {
@@ -59,7 +68,7 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 		return p, fmt.Errorf("key %q is %d, want an even number up to the head size %d", r.prefix+"rope.dimension_count", p.Dim, c.HeadDim)
 	case !(p.Base > 1) || math.IsInf(p.Base, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base", p.Base)
-	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn":
+	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn" && !(p.Scaling == "longrope" && c.arch.longRoPE):
 		return p, fmt.Errorf("key %q is %s: not supported (none, linear, yarn are)", r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
 	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
@@ -102,11 +111,19 @@ func (p *RoPE) factors(f *gguf.File, name string) ([]float32, error) {
 func (p *RoPE) Tables(n int) (cos, sin []float32) {
 	half := p.Dim / 2
 	cos, sin = make([]float32, n*half), make([]float32, n*half)
-	freq, scale := p.frequencies()
+	within := *p
+	if p.LongFactors != nil && n > p.OriginalContext {
+		within.Factors = p.LongFactors
+	}
+	freq, scale := within.frequencies()
 	for pos := range n {
+		size := scale
+		if p.Growth != 0 {
+			size *= 1 + p.Growth*math.Log1p(math.Floor(float64(pos+p.GrowthAhead)/float64(p.GrowthEvery)))
+		}
 		for i, f := range freq {
 			s, c := math.Sincos(float64(pos) * f)
-			cos[pos*half+i], sin[pos*half+i] = float32(c*scale), float32(s*scale)
+			cos[pos*half+i], sin[pos*half+i] = float32(c*size), float32(s*size)
 		}
 	}
 	return cos, sin
@@ -137,7 +154,10 @@ func (p *RoPE) frequencies() (freq []float64, scale float64) {
 			keep := 1 - math.Min(1, math.Max(0, (float64(i)-low)/math.Max(0.001, high-low)))
 			freq[i] *= keep + (1-keep)/p.Factor
 		}
-		scale = p.AttentionFactor * (1 + 0.1*math.Log(p.Factor))
+		scale = p.AttentionFactor * (1 + 0.1*math.Log(p.Factor)) / (1 + 0.1*p.LogMultiplier*math.Log(p.Factor))
+	}
+	if p.LongFactors != nil {
+		scale = p.AttentionFactor
 	}
 	return freq, scale
 }

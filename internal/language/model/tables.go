@@ -11,6 +11,11 @@ func plainOuter(c *Config, w *weights) []spec {
 	}
 }
 
+// layerNormOuter lists the same with a bias of the last norm.
+func layerNormOuter(c *Config, w *weights) []spec {
+	return append(plainOuter(c, w), vector("output_norm.bias", c.Hidden, required, &w.outputNormBias))
+}
+
 // projections lists the matrices around attention. bias is the need of those of q, k and v; llama's converter writes one of the
 // output too where a model has it.
 func projections(c *Config, l *layer, bias need) []spec {
