@@ -6,7 +6,24 @@ import (
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 )
+
+// Architecture describes a family of models that this package computes.
+type Architecture struct {
+	Name    string `json:"name"`    // general.architecture of its files
+	Example string `json:"example"` // models that people run
+	Tested  string `json:"tested"`  // engines whose logits and greedy ids hold the tests
+}
+
+// Architectures lists what is supported, by name.
+func Architectures() []Architecture {
+	var all []Architecture
+	for _, a := range model.Architectures() {
+		all = append(all, Architecture(a))
+	}
+	return all
+}
 
 // File describes a GGUF file.
 type File struct {
@@ -16,6 +33,8 @@ type File struct {
 	Types      []TypeCount  `json:"types"` // the largest first
 	Metadata   []KeyValue   `json:"metadata"`
 	Tensors    []TensorInfo `json:"tensors"`
+	// Unsupported says why no model can be computed from the file, "" where one can.
+	Unsupported string `json:"unsupported,omitempty"`
 }
 
 // TypeCount says how much of a file is of one type.
@@ -67,6 +86,9 @@ func Inspect(path string) (*File, error) {
 	}
 	defer f.Close()
 	out := &File{Version: int(f.Version), Bytes: f.Bytes(), Metadata: metadata(f)}
+	if err := model.Supported(f); err != nil {
+		out.Unsupported = err.Error()
+	}
 	types := map[string]*TypeCount{}
 	for _, t := range f.Tensors() {
 		shape := slices.Clone(t.Dims)

@@ -12,8 +12,7 @@
 //
 // A Model may be used from any number of goroutines, each with Sessions of its own, which share the weights. A Batch
 // generates up to 64 answers together, a token of each in one pass over the weights. Weights stay
-// as the file has them: quantized ones are decoded inside the kernels. Architectures: llama (with Mistral, TinyLlama,
-// SmolLM, Llama 3), qwen2, qwen3.
+// as the file has them: quantized ones are decoded inside the kernels. Architectures lists which models are computed.
 package vibrant
 
 import (

@@ -79,6 +79,11 @@ func printFile(w io.Writer, f *vibrant.File, tensors bool) error {
 	for _, n := range f.Types {
 		fmt.Fprintf(t, "type\t%s: %d tensors, %s\n", n.Type, n.Tensors, byteSize(n.Bytes))
 	}
+	if f.Unsupported != "" {
+		fmt.Fprintf(t, "computed\tno: %s\n", f.Unsupported)
+	} else {
+		fmt.Fprintf(t, "computed\tyes\n")
+	}
 	for _, kv := range f.Metadata {
 		fmt.Fprintf(t, "%s\t%s\n", shorten(oneLine(kv.Key), 200), oneLine(kv.Short()))
 	}

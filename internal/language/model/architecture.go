@@ -11,7 +11,8 @@ import (
 // architecture is all that tells one family of models from another.
 type architecture struct {
 	name    string // general.architecture
-	example string // a model that people run
+	example string // models that people run
+	tested  string // engines whose logits and greedy ids hold the tests
 	rope    kernel.RoPEMode
 	// layerNorm says that the epsilon is that of LayerNorm (attention.layer_norm_epsilon).
 	layerNorm bool
@@ -26,6 +27,12 @@ type architecture struct {
 	forward func(g *graph, c *Config, w *weights)
 }
 
+// Engines that the golden data of architectures is by.
+const (
+	transformers517 = "transformers 5.17"
+	transformers523 = "transformers 5.23, llama.cpp 0.5.0"
+)
+
 // architectures is what this package computes, by name.
 var architectures = []*architecture{
 	&gemma3, &glm4, &gpt2, &granite, &llama, &mistral3, &olmo2, &phi3, &qwen2, &qwen3, &qwen3vl, &smollm3, &stablelm,
@@ -33,15 +40,16 @@ var architectures = []*architecture{
 
 // Architecture describes a supported architecture to users.
 type Architecture struct {
-	Name    string // general.architecture of its files
-	Example string // models that people run
+	Name    string `json:"name"`    // general.architecture of its files
+	Example string `json:"example"` // models that people run
+	Tested  string `json:"tested"`  // whose logits and greedy ids hold its tests
 }
 
 // Architectures lists what is supported, by name.
 func Architectures() []Architecture {
 	var all []Architecture
 	for _, a := range architectures {
-		all = append(all, Architecture{Name: a.name, Example: a.example})
+		all = append(all, Architecture{Name: a.name, Example: a.example, Tested: a.tested})
 	}
 	return all
 }

@@ -14,7 +14,8 @@ import (
 //
 // Gemma Team 2025, "Gemma 3 Technical Report".
 var gemma3 = architecture{
-	name: "gemma3", example: "Gemma 3 270M to 27B, text", rope: kernel.RoPENeoX,
+	name: "gemma3", example: "Gemma 3 270M to 27B, text", tested: transformers523,
+	rope: kernel.RoPENeoX,
 	read: func(r *reader, c *Config) {
 		r.windows(c, func(layer int) bool { return (layer+1)%6 != 0 })
 		c.localRoPE = r.unscaledRoPE(c, 10000)

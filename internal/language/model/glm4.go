@@ -11,7 +11,8 @@ import (
 //
 // GLM Team 2024, "ChatGLM: A Family of Large Language Models from GLM-130B to GLM-4 All Tools".
 var glm4 = architecture{
-	name: "glm4", example: "GLM-4 9B 0414, GLM-4 32B 0414", rope: kernel.RoPEInterleaved,
+	name: "glm4", example: "GLM-4 9B 0414, GLM-4 32B 0414", tested: transformers523,
+	rope:  kernel.RoPEInterleaved,
 	outer: plainOuter,
 	layer: func(c *Config, l *layer) []spec {
 		return slices.Concat(

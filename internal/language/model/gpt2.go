@@ -9,7 +9,8 @@ import (
 //
 // Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 var gpt2 = architecture{
-	name: "gpt2", example: "GPT-2 124M to 1.5B", layerNorm: true,
+	name: "gpt2", example: "GPT-2 124M to 1.5B", tested: transformers523,
+	layerNorm: true,
 	outer: func(c *Config, w *weights) []spec {
 		return append(layerNormOuter(c, w), matrix("position_embd.weight", c.Context, c.Hidden, required, &w.positions))
 	},

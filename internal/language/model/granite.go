@@ -9,7 +9,8 @@ import (
 //
 // Granite Team 2024, "Granite 3.0 Language Models"; Yang et al. 2022, "Tensor Programs V" (muP).
 var granite = architecture{
-	name: "granite", example: "Granite 3.3 2B and 8B", rope: kernel.RoPEInterleaved,
+	name: "granite", example: "Granite 3.3 2B and 8B", tested: transformers523,
+	rope:  kernel.RoPEInterleaved,
 	read:  readGraniteScales,
 	outer: plainOuter,
 	layer: llama.layer,

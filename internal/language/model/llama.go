@@ -11,7 +11,8 @@ import (
 //
 // Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; Dubey et al. 2024, "The Llama 3 Herd of Models".
 var llama = architecture{
-	name: "llama", example: "Llama 3.1 8B, Mistral 7B, SmolLM2", rope: kernel.RoPEInterleaved,
+	name: "llama", example: "Llama 3.1 8B, Mistral 7B, SmolLM2", tested: transformers517,
+	rope:  kernel.RoPEInterleaved,
 	outer: plainOuter,
 	layer: func(c *Config, l *layer) []spec {
 		return slices.Concat(

@@ -7,7 +7,8 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 //
 // Mistral AI 2025, "Ministral 3"; the growth of queries is that of Meta 2025, "Llama 4".
 var mistral3 = architecture{
-	name: "mistral3", example: "Ministral 3 3B to 14B", rope: kernel.RoPEInterleaved,
+	name: "mistral3", example: "Ministral 3 3B to 14B", tested: transformers523,
+	rope: kernel.RoPEInterleaved,
 	read: func(r *reader, c *Config) {
 		c.RoPE.LogMultiplier = r.floatOr("rope.scaling.yarn_log_multiplier", 0)
 		r.growingQueries(c, r.floatOr("attention.temperature_scale", 0), c.RoPE.OriginalContext, 0)

@@ -11,7 +11,8 @@ import (
 //
 // OLMo Team 2024, "2 OLMo 2 Furious"; OLMo Team 2025, "OLMo 3".
 var olmo2 = architecture{
-	name: "olmo2", example: "OLMo 2 1B to 32B, OLMo 3 7B", rope: kernel.RoPENeoX,
+	name: "olmo2", example: "OLMo 2 1B to 32B, OLMo 3 7B", tested: transformers523,
+	rope: kernel.RoPENeoX,
 	read: func(r *reader, c *Config) {
 		r.windows(c, func(layer int) bool { return (layer+1)%4 != 0 })
 		c.localRoPE = r.unscaledRoPE(c, c.RoPE.Base)

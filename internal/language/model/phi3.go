@@ -13,7 +13,8 @@ import (
 //
 // Abdin et al. 2024, "Phi-3 Technical Report"; Ding et al. 2024, "LongRoPE".
 var phi3 = architecture{
-	name: "phi3", example: "Phi-3.5 mini, Phi-4 mini, Phi-4", rope: kernel.RoPENeoX, longRoPE: true,
+	name: "phi3", example: "Phi-3.5 mini, Phi-4 mini, Phi-4", tested: transformers523,
+	rope: kernel.RoPENeoX, longRoPE: true,
 	read: func(r *reader, c *Config) {
 		p := &c.RoPE
 		short, err := p.factors(r.f, "rope_factors_short.weight")

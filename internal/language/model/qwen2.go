@@ -10,7 +10,8 @@ import (
 //
 // Yang et al. 2024, "Qwen2 Technical Report".
 var qwen2 = architecture{
-	name: "qwen2", example: "Qwen2.5 0.5B to 72B", rope: kernel.RoPENeoX,
+	name: "qwen2", example: "Qwen2.5 0.5B to 72B", tested: transformers517,
+	rope:  kernel.RoPENeoX,
 	outer: plainOuter,
 	layer: func(c *Config, l *layer) []spec {
 		return slices.Concat(

@@ -10,7 +10,8 @@ import (
 //
 // Yang et al. 2025, "Qwen3 Technical Report".
 var qwen3 = architecture{
-	name: "qwen3", example: "Qwen3 0.6B to 32B", rope: kernel.RoPENeoX,
+	name: "qwen3", example: "Qwen3 0.6B to 32B", tested: transformers517,
+	rope:  kernel.RoPENeoX,
 	outer: plainOuter,
 	layer: func(c *Config, l *layer) []spec {
 		return slices.Concat(

@@ -7,7 +7,8 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 //
 // Bai et al. 2025, "Qwen3-VL Technical Report".
 var qwen3vl = architecture{
-	name: "qwen3vl", example: "Qwen3-VL 2B to 32B, text", rope: kernel.RoPENeoX,
+	name: "qwen3vl", example: "Qwen3-VL 2B to 32B, text", tested: transformers523,
+	rope: kernel.RoPENeoX,
 	read: func(r *reader, _ *Config) {
 		r.ignore("rope.dimension_sections")
 		r.ignore("n_deepstack_layers")

@@ -6,7 +6,8 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 //
 // Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"; Yang et al. 2025, "RoPE to NoPE and Back Again".
 var smollm3 = architecture{
-	name: "smollm3", example: "SmolLM3 3B", rope: kernel.RoPEInterleaved,
+	name: "smollm3", example: "SmolLM3 3B", tested: transformers523,
+	rope:  kernel.RoPEInterleaved,
 	outer: plainOuter,
 	layer: llama.layer,
 	forward: func(g *graph, c *Config, w *weights) {

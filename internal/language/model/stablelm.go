@@ -12,7 +12,8 @@ import (
 //
 // Bellagente et al. 2024, "Stable LM 2 1.6B Technical Report".
 var stablelm = architecture{
-	name: "stablelm", example: "StableLM 2 1.6B", rope: kernel.RoPENeoX, layerNorm: true,
+	name: "stablelm", example: "StableLM 2 1.6B", tested: transformers523,
+	rope: kernel.RoPENeoX, layerNorm: true,
 	read: func(r *reader, _ *Config) {
 		if r.boolOr("use_parallel_residual", false) {
 			r.fail(fmt.Errorf("key %q is true: not supported", r.prefix+"use_parallel_residual"))

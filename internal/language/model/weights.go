@@ -126,6 +126,15 @@ func (c *Config) bind(f *gguf.File) *weights {
 	return w
 }
 
+// Supported says why the model of a file cannot be computed, nil where it can.
+func Supported(f *gguf.File) error {
+	c, err := ReadConfig(f)
+	if err == nil {
+		_, err = c.find(f)
+	}
+	return err
+}
+
 // find returns the file's tensor of each weight of the model, after checking names, shapes and types. A tensor that the
 // architecture does not know is an error too: a model computed without it would be another model.
 func (c *Config) find(f *gguf.File) (map[string]*gguf.Tensor, error) {
