@@ -23,6 +23,7 @@ type answer struct {
 }
 
 func newAnswer(m *Model, g Generation, prompt []int32) *answer {
+	g = g.withDefaults()
 	a := &answer{options: g, vocab: m.tokenizer, sampler: g.sampler(prompt), stop: newStopText(g.Stop)}
 	a.chooser = chooser(a.sampler)
 	if a.vocab != nil {

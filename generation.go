@@ -1,6 +1,7 @@
 package vibrant
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,8 +11,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/sample"
 )
 
-// Generation says how the next token is chosen and when an answer ends. The zero value is not useful: start from
-// DefaultGeneration.
+// Generation says how the next token is chosen and when an answer ends. Generation{} means DefaultGeneration(), and a field
+// that a literal leaves zero means that field's default: Generation{MaxTokens: 100} samples as DefaultGeneration does. To
+// set a field to zero, as a temperature of 0, start from DefaultGeneration.
 type Generation struct {
 	Temperature      float64 // 0 takes the likeliest token; else logits are divided by it
 	TopK             int     // sample among so many of the likeliest tokens; 0 for all
@@ -26,15 +28,32 @@ type Generation struct {
 	MaxTokens int      // ends an answer; 0 for no limit but the context
 	Stop      []string // texts that end an answer and are not part of it
 	IgnoreEOS bool     // never choose a token that ends the text
+
+	complete bool // of DefaultGeneration: zero fields mean zero
 }
 
 // DefaultGeneration returns llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties.
 func DefaultGeneration() Generation {
-	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64}
+	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64, complete: true}
+}
+
+// withDefaults puts the defaults in place of the zero fields of a literal.
+func (g Generation) withDefaults() Generation {
+	if g.complete {
+		return g
+	}
+	d := DefaultGeneration()
+	return Generation{
+		Temperature: cmp.Or(g.Temperature, d.Temperature), TopK: cmp.Or(g.TopK, d.TopK), TopP: cmp.Or(g.TopP, d.TopP),
+		MinP: cmp.Or(g.MinP, d.MinP), RepeatPenalty: cmp.Or(g.RepeatPenalty, d.RepeatPenalty),
+		PresencePenalty: g.PresencePenalty, FrequencyPenalty: g.FrequencyPenalty, RepeatLastN: cmp.Or(g.RepeatLastN, d.RepeatLastN),
+		Seed: g.Seed, MaxTokens: g.MaxTokens, Stop: g.Stop, IgnoreEOS: g.IgnoreEOS, complete: true,
+	}
 }
 
 // Validate names the first field that is out of range.
 func (g Generation) Validate() error {
+	g = g.withDefaults()
 	for _, f := range []struct {
 		name      string
 		value     float64

@@ -59,6 +59,10 @@ type Session struct {
 	system  string
 	history []Message
 
+	contextFull ContextFull           // "" for ContextStop
+	dropped     int                   // messages that left with the newest Send
+	progress    func(done, total int) // of WithPromptProgress
+
 	answer *answer // the newest
 }
 
@@ -70,6 +74,12 @@ func WithSystem(text string) SessionOption { return func(s *Session) { s.system 
 
 // WithGeneration sets how answers are generated, instead of DefaultGeneration.
 func WithGeneration(g Generation) SessionOption { return func(s *Session) { s.options = g } }
+
+// WithPromptProgress has f called as prompts are computed, after each chunk (WithPrefillChunk), with the number of the
+// prompt's tokens that the session holds by then. It is called from the goroutine that ranges over the answer.
+func WithPromptProgress(f func(done, total int)) SessionOption {
+	return func(s *Session) { s.progress = f }
+}
 
 // NewSession starts a conversation. The caller closes it; closing the model does so too.
 func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
@@ -84,7 +94,10 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 	if err := s.options.Validate(); err != nil {
 		return nil, err
 	}
-	e, err := engine.New(m.model, engine.Options{Context: m.config.context, KVType: m.kvType, Chunk: m.config.chunk})
+	if _, err := ParseContextFull(string(s.ContextFull())); err != nil {
+		return nil, err
+	}
+	e, err := engine.New(m.model, engine.Options{Context: m.config.context, KVType: m.kvType, Chunk: m.config.chunk, Progress: s.progress})
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +138,8 @@ func (s *Session) end() {
 //
 // A prompt of which the session has computed the beginning, as it has in a conversation, is computed from there on.
 //
+// What becomes of a conversation that outgrows the context is WithContextFull's to say.
+//
 // Likely errors: ErrContextFull, ErrNoTokenizer, ErrBusy, ErrClosed, the error of ctx.
 func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
@@ -133,8 +148,7 @@ func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error]
 			return
 		}
 		defer s.end()
-		said := append(slices.Clone(s.history), Message{"user", text})
-		ids, err := s.model.prompt(s.system, said)
+		said, ids, err := s.fit(append(slices.Clone(s.history), Message{"user", text}))
 		if err != nil {
 			yield(Token{ID: -1}, err)
 			return
@@ -284,7 +298,7 @@ func (s *Session) System() string { return s.system }
 func (s *Session) SetSystem(text string) { s.system = text }
 
 // Generation returns how answers are generated.
-func (s *Session) Generation() Generation { return s.options }
+func (s *Session) Generation() Generation { return s.options.withDefaults() }
 
 // SetGeneration changes it from the next answer on.
 func (s *Session) SetGeneration(g Generation) error {

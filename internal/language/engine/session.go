@@ -21,6 +21,8 @@ type Options struct {
 	KVType    tensor.DType // of the cache: F16, F32 or Q8_0
 	Chunk     int          // tokens of a prompt computed at once, 0 for 2048 on Hopper GPUs, else 512
 	LogitRows int          // rows of logits computed at once by Session.Logits, 0 for 1
+
+	Progress func(done, total int) // called after each chunk of a session's prompt; may be nil
 }
 
 // Session is one sequence of tokens with its cache. It is used by one goroutine at a time.
@@ -28,12 +30,13 @@ type Session struct {
 	runner
 	tokens []int32 // whose keys and values the cache holds
 
-	logits *tensor.Tensor // [1][Vocab] after the newest pass, in the workspace
-	chosen int            // candidates that were computed from the logits and are on their way to the host, or noChoice
-	next   int32          // what Next has chosen since the newest Prefill or Step, or noChoice
-	ahead  bool           // the step that feeds next is on the device already, and nothing that the host knows
-	stats  Stats
-	newest time.Time // when Next returned last, since the newest Prefill
+	logits   *tensor.Tensor        // [1][Vocab] after the newest pass, in the workspace
+	chosen   int                   // candidates that were computed from the logits and are on their way to the host, or noChoice
+	next     int32                 // what Next has chosen since the newest Prefill or Step, or noChoice
+	ahead    bool                  // the step that feeds next is on the device already, and nothing that the host knows
+	progress func(done, total int) // of Options
+	stats    Stats
+	newest   time.Time // when Next returned last, since the newest Prefill
 }
 
 // Stats counts what a session has done since it opened.
@@ -47,7 +50,7 @@ type Stats struct {
 
 // New opens a session. Its memory is allocated here, in one go, and given back by Close.
 func New(m *model.Model, o Options) (*Session, error) {
-	s := &Session{chosen: noChoice, next: noChoice}
+	s := &Session{chosen: noChoice, next: noChoice, progress: o.Progress}
 	if err := s.open(m, 1, 1, min(max(o.LogitRows, 1), max(o.Context, 1)), o); err != nil {
 		s.Close()
 		return nil, err
@@ -140,6 +143,9 @@ func (s *Session) prefill(ctx context.Context, ids []int32, each func(hidden *te
 	logits, err := s.prompt(ctx, ids, reused, 0, each, func(n int) {
 		s.stats.PrefillTokens += n - len(s.tokens)
 		s.tokens = append(s.tokens, ids[len(s.tokens):n]...)
+		if s.progress != nil {
+			s.progress(n, len(ids))
+		}
 	})
 	s.stats.ReusedTokens += reused
 	s.stats.PrefillTime += time.Since(start)
