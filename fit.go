@@ -86,7 +86,8 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	p.Memory = need(p.Context)
 	p.Fits = most(p.Context) <= p.Limit
 	// The need grows with the context: bisect for the largest that fits.
-	low, high := 0, max(shape.Context, p.Context)
+	// More than the model was trained on is never suggested.
+	low, high := 0, shape.Context
 	for low < high {
 		middle := (low + high + 1) / 2
 		if most(middle) <= p.Limit {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,28 +11,25 @@ import (
 func askCommand() *cobra.Command {
 	var m modelFlags
 	var g generationFlags
+	var in inputFlags
 	var system string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "ask PROMPT|-",
-		Short: "Answer one question; only the answer goes to stdout (- reads the question from stdin)",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("ask what? give a PROMPT, or - to read it from stdin")
-			}
-			return nil
-		},
+		Short: "Answer one question; only the answer goes to stdout",
+		Long: "Answer one question; only the answer goes to stdout. Piped text follows the prompt, and - stands for it elsewhere:\n" +
+			"git diff | vibrant ask \"Review:\"",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prompt := strings.Join(args, " ")
-			if prompt == "-" {
-				b, err := io.ReadAll(cmd.InOrStdin())
-				if err != nil {
-					return err
-				}
-				prompt = strings.TrimRight(string(b), "\n")
+			if len(args) == 0 && len(in.files) == 0 && !cmd.Flags().Changed("prompt") {
+				return usagef("ask what? give a PROMPT, -f FILE, or - to read it from stdin")
 			}
-			if strings.TrimSpace(prompt) == "" {
-				return usagef("the prompt is empty")
+			if !in.usesStdin(args) && isPiped(cmd.InOrStdin()) {
+				in.files = append(in.files, "-")
+			}
+			prompt, err := in.read(cmd, args)
+			if err != nil {
+				return err
 			}
 			return withSession(cmd, &m, &g, system, func(model *vibrant.Model, session *vibrant.Session) error {
 				out := newTokenWriter(cmd.OutOrStdout())
@@ -44,6 +39,7 @@ func askCommand() *cobra.Command {
 				if err := out.writeAll(session.Send(cmd.Context(), prompt)); err != nil {
 					return err
 				}
+				reportCut(cmd, model, session, "a larger -c holds more")
 				if asJSON {
 					return writeJSON(cmd.OutOrStdout(), map[string]any{"text": out.text.String(), "ids": session.Generated(), "finish": session.Finish()})
 				}
@@ -56,6 +52,7 @@ func askCommand() *cobra.Command {
 	}
 	m.add(c)
 	g.add(c)
+	in.add(c)
 	c.Flags().StringVar(&system, "system", "", "system message")
 	c.Flags().BoolVar(&asJSON, "json", false, `print {"text", "ids", "finish"}`)
 	return c

@@ -1,12 +1,14 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -17,22 +19,6 @@ import (
 
 	"github.com/vibrant-ml/vibrant"
 )
-
-// figure is one measurement, in the form in which the project keeps them: ours beside a peer's where there is one.
-type figure struct {
-	Suite    string   `json:"suite"`
-	Case     string   `json:"case"`
-	Kernel   string   `json:"kernel,omitempty"` // of an operation, where the device says
-	Ours     float64  `json:"ours"`
-	Peer     *float64 `json:"peer"`
-	Unit     string   `json:"unit"`
-	Ratio    *float64 `json:"ratio"`            // ours against the peer, above 1 is better
-	Roofline *float64 `json:"roofline"`         // percent of what the device's measured ceilings allow
-	Error    *float64 `json:"error"`            // the greatest deviation from the reference, where it was checked
-	Reason   string   `json:"reason,omitempty"` // why there is no figure
-	Device   string   `json:"device"`
-	Command  string   `json:"command"`
-}
 
 // benchFlags say what of a model is measured.
 type benchFlags struct {
@@ -61,50 +47,58 @@ func benchCommand() *cobra.Command {
 	var m modelFlags
 	var b benchFlags
 	var ops string
-	var asJSON, lines bool
+	var format string
+	var asJSON, lines, compare bool
 	c := &cobra.Command{
-		Use:   "bench",
+		Use:   "bench | bench --compare A B",
 		Short: "Measure prompt (pp) and generation (tg) speed of a model, or with --ops of single operations",
 		Long: "Measure prompt (pp) and generation (tg) speed of a model as llama-bench does: random tokens, a cache that holds --depth\n" +
 			"tokens, the median of the repetitions after one that is not counted. The roofline of generation is the time that reading\n" +
 			"its bytes would take at the bandwidth measured in the same run.\n\n" +
-			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.",
-		Args: cobra.NoArgs,
+			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.\n\n" +
+			"With --compare A B, two files of --output json or jsonl (ours, or llama-bench's) are shown side by side.",
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := b.check(); err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			var figures []figure
-			emit := func(f figure) error {
-				if f.Command == "" {
-					f.Command = commandLine(cmd)
+			if compare {
+				if len(args) != 2 {
+					return usagef("--compare wants two files, not %d", len(args))
 				}
-				if lines {
-					return writeJSON(out, f)
-				}
-				figures = append(figures, f)
-				return nil
+				return compareFigures(cmd.OutOrStdout(), args[0], args[1])
 			}
-			var err error
-			switch quiet := asJSON || lines; {
-			case ops != "":
-				err = benchOps(cmd, &m, ops, emit, quiet)
-			case len(b.parallel) > 0:
-				err = benchParallel(cmd, &m, &b, emit, quiet)
-			default:
-				err = benchModel(cmd, &m, &b, emit, quiet)
+			if len(args) > 0 {
+				return usagef("bench takes no argument %q (the model is -m FILE)", args[0])
 			}
-			if err != nil {
-				return err
+			if _, err := regexp.Compile(ops); err != nil {
+				return usagef("--ops: %v", err)
 			}
 			if asJSON {
-				if figures == nil {
-					figures = []figure{}
-				}
-				return json.NewEncoder(out).Encode(figures)
+				format = "json"
+			} else if lines {
+				format = "jsonl"
 			}
-			return nil
+			if !slices.Contains([]string{"", "md", "csv", "json", "jsonl"}, format) {
+				return usagef("--output is %q, want md, csv, json or jsonl", format)
+			}
+			w := &figureWriter{out: cmd.OutOrStdout(), format: format, command: commandLine(cmd)}
+			var err error
+			switch {
+			case ops != "":
+				err = benchOps(cmd, &m, ops, w)
+			case len(b.parallel) > 0:
+				err = benchParallel(cmd, &m, &b, w)
+			default:
+				err = benchModel(cmd, &m, &b, w)
+			}
+			// An interrupt leaves what was measured until then.
+			if err == nil || errors.Is(err, context.Canceled) && len(w.all) > 0 {
+				if e := w.finish(); err == nil {
+					err = e
+				}
+			}
+			return err
 		},
 	}
 	m.add(c)
@@ -115,8 +109,11 @@ func benchCommand() *cobra.Command {
 	f.IntSliceVar(&b.parallel, "parallel", nil, "measure so many sequences that generate together (1 to 64)")
 	f.IntVarP(&b.repetitions, "repetitions", "r", 5, "repetitions of each measurement")
 	f.StringVar(&ops, "ops", "", "measure the operations whose name (Op/case) matches this regular expression, instead of a model")
-	f.BoolVar(&asJSON, "json", false, "print a JSON list of figures")
-	f.BoolVar(&lines, "jsonl", false, "print a figure a line as JSON")
+	f.StringVarP(&format, "output", "o", "", "format: md, csv, json or jsonl (default: a table)")
+	f.BoolVar(&asJSON, "json", false, "print a JSON list of figures, as -o json")
+	f.BoolVar(&lines, "jsonl", false, "print a figure a line as JSON, as -o jsonl")
+	f.BoolVar(&compare, "compare", false, "compare two files of figures")
+	complete(c, "output", func() []string { return []string{"md", "csv", "json", "jsonl"} })
 	return c
 }
 
@@ -150,7 +147,7 @@ func greedyGeneration(n int) vibrant.Generation {
 	return g
 }
 
-func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figure) error, quiet bool) error {
+func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figureWriter) (err error) {
 	longest := 0
 	for _, d := range b.depths {
 		for _, n := range b.prompts {
@@ -178,10 +175,17 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 
 	name := info.Name
 	var w io.Writer = cmd.OutOrStdout()
-	if quiet {
+	if figures.quiet() {
 		w = io.Discard
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer func() { // also what was measured before an interrupt
+		if e := t.Flush(); err == nil {
+			err = e
+		}
+	}()
+	status := newProgress(cmd.ErrOrStderr())
+	defer status.done()
 	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", oneLine(name), byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
 	fmt.Fprintln(t, "test\ttok/s\tspread\tbytes/token\troofline\t")
 	ids := randomIDs(longest, info.Vocab)
@@ -194,7 +198,8 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 			if n == 0 {
 				continue
 			}
-			rates, err := benchRuns(b.repetitions, func() (float64, error) {
+			test := fmt.Sprintf("pp%d%s", n, suffix)
+			rates, err := benchRuns(status, test, b.repetitions, func() (float64, error) {
 				if err := session.Reset(); err != nil {
 					return 0, err
 				}
@@ -209,9 +214,9 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 			if err != nil {
 				return err
 			}
-			test := fmt.Sprintf("pp%d%s", n, suffix)
 			fmt.Fprintf(t, "%s\t%.1f\t%.1f %%\t\t\t\n", test, median(rates), 100*spread(rates))
-			err = emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name})
+			err = figures.emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
+				ModelRun: newModelRun(m, info, n, 0, depth, 1, rates)})
 			if err != nil {
 				return err
 			}
@@ -223,7 +228,8 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 			if err := session.SetGeneration(greedyGeneration(n + 1)); err != nil { // the first token is the prefill's
 				return err
 			}
-			rates, err := benchRuns(b.repetitions, func() (float64, error) {
+			test := fmt.Sprintf("tg%d%s", n, suffix)
+			rates, err := benchRuns(status, test, b.repetitions, func() (float64, error) {
 				// What is in the cache of these tokens stays there between the repetitions.
 				for _, err := range session.CompleteIDs(cmd.Context(), ids[:depth+1]) {
 					if err != nil {
@@ -238,17 +244,15 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 			// Of the tokens generated, half of the keys and values are read on average.
 			bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*(float64(depth)+float64(n)/2)
 			roofline := 100 * median(rates) * bytes / bandwidth
-			test := fmt.Sprintf("tg%d%s", n, suffix)
-			fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%.1f %%\t\n", test, median(rates), 100*spread(rates), quantity(bytes), roofline)
-			err = emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s",
-				Roofline: &roofline, Device: info.Device.Name})
+			fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%s\t\n", test, median(rates), 100*spread(rates), quantity(bytes), rooflineText(roofline))
+			f := figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
+				ModelRun: newModelRun(m, info, 0, n, depth, 1, rates)}
+			f.setRoofline(roofline)
+			err = figures.emit(f)
 			if err != nil {
 				return err
 			}
 		}
-	}
-	if err := t.Flush(); err != nil {
-		return err
 	}
 	if m.verbose {
 		reportStats(cmd, model, session)
@@ -257,9 +261,11 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figu
 }
 
 // benchRuns measures once to warm up and then as often as asked.
-func benchRuns(repetitions int, once func() (float64, error)) ([]float64, error) {
+func benchRuns(status *progress, test string, repetitions int, once func() (float64, error)) ([]float64, error) {
 	var rates []float64
+	defer status.done()
 	for i := range repetitions + 1 {
+		status.show("%s: run %d of %d", test, i+1, repetitions+1)
 		rate, err := once()
 		if err != nil {
 			return nil, err

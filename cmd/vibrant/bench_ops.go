@@ -11,7 +11,7 @@ import (
 )
 
 // benchOps measures single operations, by the project's table of them.
-func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figure) error, quiet bool) error {
+func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, figures *figureWriter) error {
 	options, err := m.options()
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figur
 		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s\n", note)
 	}
 	var w io.Writer = cmd.OutOrStdout()
-	if quiet {
+	if figures.quiet() {
 		w = io.Discard
 	}
 	fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
@@ -40,9 +40,10 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, emit func(figur
 		} else {
 			fmt.Fprintf(w, "%-48s %12.2f %8.1f %% %10s  %s\n", r.Case, r.Ours, r.Roofline, deviation, r.Kernel)
 		}
-		f := figure{Suite: r.Suite, Case: r.Case, Kernel: r.Kernel, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio, Roofline: &r.Roofline,
+		f := figure{Suite: r.Suite, Case: r.Case, Kernel: r.Kernel, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio,
 			Error: r.Error, Reason: r.Reason, Device: r.Device, Command: r.Command}
-		if e := emit(f); failed == nil {
+		f.setRoofline(r.Roofline)
+		if e := figures.emit(f); failed == nil {
 			failed = e
 		}
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // benchParallel measures sequences that generate together: a prompt of each, then one token of all in a pass.
-func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(figure) error, quiet bool) error {
+func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figureWriter) (err error) {
 	longest := 0
 	for _, p := range b.prompts {
 		for _, n := range b.gens {
@@ -30,11 +30,18 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(f
 		return err
 	}
 	var w io.Writer = cmd.OutOrStdout()
-	if quiet {
+	if figures.quiet() {
 		w = io.Discard
 	}
 	fmt.Fprintf(w, "%s, %s, on %s (%s); bandwidth measured %sB/s\n", oneLine(info.Name), byteSize(info.Memory.Weights), info.Device.ID, info.Device.Name, quantity(bandwidth))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer func() { // also what was measured before an interrupt
+		if e := t.Flush(); err == nil {
+			err = e
+		}
+	}()
+	status := newProgress(cmd.ErrOrStderr())
+	defer status.done()
 	fmt.Fprintln(t, "prompt\tgenerated\tsequences\ttok/s\tspread\ttok/s each\tms/step\tagainst the first\troofline\t")
 	for _, prompt := range b.prompts {
 		for _, n := range b.gens {
@@ -43,7 +50,7 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(f
 			}
 			first := 0.0
 			for _, sequences := range b.parallel {
-				rates, err := parallelRates(cmd, model, max(prompt, 1), n, sequences, b.repetitions)
+				rates, err := parallelRates(cmd, status, model, max(prompt, 1), n, sequences, b.repetitions)
 				if err != nil {
 					return err
 				}
@@ -55,28 +62,30 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, emit func(f
 				bytes := float64(info.DecodeBytes) + float64(sequences)*float64(info.CacheBytesPerToken)*(float64(prompt)+float64(n)/2)
 				steps := rate / float64(sequences)
 				roofline := 100 * steps * bytes / bandwidth
-				fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.1f %%\t%.1f\t%.3f\t%.2fx\t%.1f %%\t\n", prompt, n, sequences, rate, 100*spread(rates),
-					steps, 1e3/steps, rate/first, roofline)
-				err = emit(figure{Suite: "batch", Case: fmt.Sprintf("%s tg%d @ d%d x %d", info.Name, n, prompt, sequences), Ours: rate,
-					Unit: "tok/s", Roofline: &roofline, Device: info.Device.Name})
+				fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.1f %%\t%.1f\t%.3f\t%.2fx\t%s\t\n", prompt, n, sequences, rate, 100*spread(rates),
+					steps, 1e3/steps, rate/first, rooflineText(roofline))
+				f := figure{Suite: "batch", Case: fmt.Sprintf("%s tg%d @ d%d x %d", info.Name, n, prompt, sequences), Ours: rate,
+					Unit: "tok/s", Device: info.Device.Name, ModelRun: newModelRun(m, info, 0, n, prompt, sequences, rates)}
+				f.setRoofline(roofline)
+				err = figures.emit(f)
 				if err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return t.Flush()
+	return nil
 }
 
 // parallelRates returns tokens a second of all sequences together, prompts not counted.
-func parallelRates(cmd *cobra.Command, model *vibrant.Model, prompt, n, sequences, repetitions int) ([]float64, error) {
+func parallelRates(cmd *cobra.Command, status *progress, model *vibrant.Model, prompt, n, sequences, repetitions int) ([]float64, error) {
 	batch, err := model.NewBatch(sequences)
 	if err != nil {
 		return nil, err
 	}
 	defer batch.Close()
 	ids := randomIDs(prompt+sequences, model.Info().Vocab)
-	return benchRuns(repetitions, func() (float64, error) {
+	return benchRuns(status, fmt.Sprintf("%d sequences", sequences), repetitions, func() (float64, error) {
 		for i := range sequences {
 			// No two prompts are the same.
 			if _, err := batch.Join(cmd.Context(), ids[i:i+prompt], greedyGeneration(n+1)); err != nil {

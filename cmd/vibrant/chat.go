@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,47 +17,162 @@ import (
 func chatCommand() *cobra.Command {
 	var m modelFlags
 	var g generationFlags
-	var system string
+	var in inputFlags
+	var conversation conversationFlags
+	var once, commands bool
 	c := &cobra.Command{
-		Use:   "chat",
+		Use:   "chat [FILE]",
 		Short: "Chat with a model; piped input is one turn a line",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withSession(cmd, &m, &g, system, func(model *vibrant.Model, session *vibrant.Session) error {
-				chat := &chat{cmd: cmd, model: model, session: session, verbose: m.verbose}
-				if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-					lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()), historyPath())
-					if err != nil {
-						return err
-					}
-					defer lines.close()
-					return chat.interactive(lines)
+		Args:  cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: completeModels,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := m.modelArgument(args); err != nil {
+				return err
+			}
+			first, err := in.read(cmd, nil)
+			if err != nil {
+				return err
+			}
+			chat := &chat{cmd: cmd, flags: &m, verbose: m.verbose, once: once, first: first, file: conversation.file}
+			if err := chat.begin(&g, &conversation); err != nil {
+				return err
+			}
+			defer chat.close()
+			if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
+				lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()), historyPath())
+				if err != nil {
+					return err
 				}
-				return chat.piped()
-			})
+				defer lines.close()
+				return chat.interactive(lines)
+			}
+			return chat.piped(commands)
 		},
 	}
 	m.add(c)
 	g.add(c)
-	c.Flags().StringVar(&system, "system", "", "system message")
+	in.add(c)
+	conversation.add(c)
+	c.Flags().BoolVar(&once, "single-turn", false, "leave after one answer")
+	c.Flags().BoolVar(&commands, "commands", false, `obey / commands and """ in piped input too`)
 	return c
+}
+
+// conversationFlags say how a conversation begins and what becomes of it.
+type conversationFlags struct {
+	system, file, full string
+}
+
+func (f *conversationFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.system, "system", "", "system message")
+	c.Flags().StringVar(&f.file, "session", "", "file that keeps the conversation: read if it is there, written after each answer")
+	c.Flags().StringVar(&f.full, "context-full", string(vibrant.ContextDrop), "when the context is full: drop the oldest turns, or stop")
+	complete(c, "context-full", func() []string { return []string{"drop", "stop"} })
 }
 
 // chat is one conversation of the command.
 type chat struct {
 	cmd     *cobra.Command
+	flags   *modelFlags
 	model   *vibrant.Model
 	session *vibrant.Session
 	verbose bool
+	once    bool   // leave after an answer
+	first   string // message that was given on the command line
+	file    string // of --session
+	lines   lineReader
 }
+
+// begin opens the model and the conversation.
+func (c *chat) begin(g *generationFlags, f *conversationFlags) error {
+	generation, err := g.generation()
+	if err != nil {
+		return err
+	}
+	full, err := vibrant.ParseContextFull(f.full)
+	if err != nil {
+		return usageError{err}
+	}
+	saved := &savedConversation{}
+	if f.file != "" {
+		if saved, err = loadConversation(f.file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if f.system != "" || saved == nil {
+		saved = &savedConversation{System: f.system, Messages: saved.messages()}
+	}
+	return c.open(generation, full, saved)
+}
+
+// open opens the model as the flags say, and a session that goes on with a conversation.
+func (c *chat) open(g vibrant.Generation, full vibrant.ContextFull, saved *savedConversation) (err error) {
+	if c.model, err = c.flags.open(c.cmd); err != nil {
+		return err
+	}
+	c.session, err = c.model.NewSession(vibrant.WithSystem(saved.System), vibrant.WithGeneration(g), vibrant.WithContextFull(full),
+		vibrant.WithPromptProgress(promptProgress(c.cmd)))
+	if err == nil {
+		err = c.session.SetHistory(saved.Messages)
+	}
+	if err != nil {
+		c.close()
+	}
+	return err
+}
+
+func (c *chat) close() {
+	if c.session != nil {
+		c.session.Close()
+	}
+	if c.model != nil {
+		c.model.Close()
+	}
+}
+
+// setContext opens the model again with another context. The conversation goes on.
+func (c *chat) setContext(tokens int) error {
+	if tokens < 1 {
+		return fmt.Errorf("num_ctx is %d, want 1 or more", tokens)
+	}
+	saved := &savedConversation{System: c.session.System(), Messages: c.session.History()}
+	generation, full, before := c.session.Generation(), c.session.ContextFull(), c.model.Info().Context
+	c.close() // two models at a time might not fit
+	c.flags.context = tokens
+	err := c.open(generation, full, saved)
+	if err != nil {
+		c.flags.context = before
+		if again := c.open(generation, full, saved); again != nil {
+			return &lostModel{errors.Join(err, again)}
+		}
+	}
+	return err
+}
+
+// lostModel says that a chat has no model any more.
+type lostModel struct{ error }
 
 // answer sends one turn and prints the answer as it comes.
 func (c *chat) answer(ctx context.Context, text string) error {
-	if err := newTokenWriter(c.cmd.OutOrStdout()).writeAll(c.session.Send(ctx, text)); err != nil {
+	out := newTokenWriter(c.cmd.OutOrStdout())
+	out.first = func() {
+		if n := c.session.Dropped(); n > 0 {
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: the context of %d tokens is full: the oldest %d messages left the conversation\n", c.model.Info().Context, n)
+		}
+	}
+	err := out.writeAll(c.session.Send(ctx, text))
+	if errors.Is(err, vibrant.ErrContextFull) {
+		return fmt.Errorf("%w; /clear forgets the conversation, a larger -c (/set num_ctx) holds more", err)
+	}
+	if err != nil {
 		return err
 	}
-	if c.session.Finish() == vibrant.FinishContext {
-		fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: the context of %d tokens is full; start with a larger --ctx, or /clear\n", c.model.Info().Context)
+	reportCut(c.cmd, c.model, c.session, "/clear forgets the conversation, a larger -c (/set num_ctx) holds more")
+	if c.file != "" {
+		if err := c.save(c.file); err != nil {
+			return err
+		}
 	}
 	if c.verbose {
 		reportStats(c.cmd, c.model, c.session)
@@ -66,21 +180,44 @@ func (c *chat) answer(ctx context.Context, text string) error {
 	return nil
 }
 
-// piped answers each line of stdin; empty lines are skipped.
-func (c *chat) piped() error {
-	r := bufio.NewReader(c.cmd.InOrStdin())
+// piped answers each line of stdin, or each message and command where these are obeyed. Empty lines are skipped.
+func (c *chat) piped(commands bool) error {
+	if c.first != "" {
+		if err := c.answer(c.cmd.Context(), c.first); err != nil || c.once {
+			return err
+		}
+	}
+	lines := newPipedReader(c.cmd.InOrStdin())
+	told := commands
 	for {
-		line, err := r.ReadString('\n')
-		if text := strings.TrimSpace(line); text != "" {
-			if err := c.answer(c.cmd.Context(), text); err != nil {
-				return err
-			}
+		var text string
+		var err error
+		if commands {
+			text, err = readTurn(lines)
+		} else {
+			text, err = lines.line("")
+			text = strings.TrimSpace(text)
 		}
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if !told && (strings.HasPrefix(text, "/") || strings.HasPrefix(text, fence)) {
+			told = true
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: note: %s is taken as text; --commands has / commands and %s obeyed\n", shorten(oneLine(strings.Fields(text)[0]), 40), fence)
+		}
+		switch {
+		case text == "":
+		case commands && strings.HasPrefix(text, "/"):
+			if leave, err := c.command(c.cmd.Context(), text); leave || err != nil {
+				return err
+			}
+		default:
+			if err := c.answer(c.cmd.Context(), text); err != nil || c.once {
+				return err
+			}
 		}
 	}
 }
@@ -92,9 +229,15 @@ func (c *chat) interactive(lines lineReader) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
-	fmt.Fprintf(c.cmd.OutOrStdout(), "%s on %s. /help lists the commands.\n", oneLine(c.model.Info().Name), c.model.Info().Device.ID)
+	c.lines = lines
+	fmt.Fprintln(c.cmd.OutOrStdout(), banner(c.model.Info(), c.flags.model == ""))
 	for {
-		text, err := readTurn(lines)
+		text := c.first
+		c.first = ""
+		var err error
+		if text == "" {
+			text, err = readTurn(lines)
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -107,28 +250,38 @@ func (c *chat) interactive(lines lineReader) error {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if strings.HasPrefix(text, "/") {
-			leave, err := c.command(text)
-			if err != nil {
-				fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %s\n", errorLine(err))
-			}
-			if leave {
-				return nil
-			}
-			continue
-		}
-		err = c.interruptible(base, interrupts, text)
-		if err != nil && !errors.Is(err, context.Canceled) {
-			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %s\n", errorLine(err))
-			if errors.Is(err, vibrant.ErrDeviceLost) {
+		leave := false
+		err = interruptible(base, interrupts, func(ctx context.Context) (err error) {
+			if strings.HasPrefix(text, "/") {
+				leave, err = c.command(ctx, text)
 				return err
 			}
+			leave = c.once
+			return c.answer(ctx, text)
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: %s\n", errorLine(err))
+			if lost := (*lostModel)(nil); errors.Is(err, vibrant.ErrDeviceLost) || errors.As(err, &lost) {
+				return err
+			}
+		}
+		if leave {
+			return nil
 		}
 	}
 }
 
-// interruptible answers until an interrupt comes.
-func (c *chat) interruptible(ctx context.Context, interrupts <-chan os.Signal, text string) error {
+// banner says what one chats with.
+func banner(info vibrant.Info, embedded bool) string {
+	if embedded {
+		return fmt.Sprintf("Vibrant demo (%.0fM parameters, knows Vibrant and arithmetic; -m FILE for a real model) on %s. /help lists the commands.",
+			float64(info.Parameters)/1e6, info.Device.ID)
+	}
+	return fmt.Sprintf("%s on %s. /help lists the commands.", oneLine(info.Name), info.Device.ID)
+}
+
+// interruptible runs f until an interrupt comes.
+func interruptible(ctx context.Context, interrupts <-chan os.Signal, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
@@ -142,5 +295,5 @@ func (c *chat) interruptible(ctx context.Context, interrupts <-chan os.Signal, t
 		case <-ctx.Done():
 		}
 	}()
-	return c.answer(ctx, text)
+	return f(ctx)
 }

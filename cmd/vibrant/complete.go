@@ -35,6 +35,9 @@ func completeCommand() *cobra.Command {
 				}
 				prompt = string(b)
 			}
+			if ids == nil && prompt == "" {
+				return usageError{errEmptyPrompt}
+			}
 			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {
 				if ids == nil {
 					if ids, err = encodePrompt(model, prompt); err != nil {
@@ -49,6 +52,7 @@ func completeCommand() *cobra.Command {
 				if err := out.writeAll(session.CompleteIDs(cmd.Context(), ids)); err != nil {
 					return err
 				}
+				reportCut(cmd, model, session, "a larger -c holds more")
 				if asJSON {
 					text := out.text.String()
 					if out.ids {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,9 @@ type modelFlags struct {
 	kvType         string
 	memoryFraction float64
 	verbose        bool
+
+	notes    []string // about flags of other programs that mean nothing here
+	noLayers bool     // none on a GPU: llama.cpp's way to choose the CPU
 }
 
 func (m *modelFlags) add(c *cobra.Command) {
@@ -34,10 +38,56 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, q8_0 (about half the memory of f16), or auto (f32 for models in F32, else f16)")
 	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
+	m.addForeign(f)
+	complete(c, "device", func() []string {
+		names := []string{"auto", "cpu", "cuda"}
+		devices, _ := vibrant.Devices()
+		for _, d := range devices {
+			names = append(names, d.ID)
+		}
+		return names
+	})
+	complete(c, "kv-type", func() []string { return []string{"auto", "f16", "f32", "q8_0"} })
+}
+
+// complete has shells complete the values of a flag.
+func complete(c *cobra.Command, flag string, values func() []string) {
+	c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// modelPath is the value of --model, which an empty variable of a script must not turn into the embedded model.
+type modelPath string
+
+func (p *modelPath) Set(path string) error {
+	if path == "" {
+		return errors.New("the path is empty")
+	}
+	*p = modelPath(path)
+	return nil
+}
+func (p *modelPath) String() string { return string(*p) }
+func (p *modelPath) Type() string   { return "FILE" }
+
+// modelArgument takes a model file as the only argument, where a command knows it so.
+func (m *modelFlags) modelArgument(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if args[0] == "" {
+		return usagef("the path of the model is empty")
+	}
+	if m.model != "" && m.model != args[0] {
+		return usagef("two models: -m %s and %s", m.model, args[0])
+	}
+	m.model = args[0]
+	return nil
 }
 
 func (m *modelFlags) addModel(c *cobra.Command) {
-	c.Flags().StringVarP(&m.model, "model", "m", "", "GGUF file (default: the embedded model)")
+	c.Flags().VarP((*modelPath)(&m.model), "model", "m", "GGUF file (default: the embedded model)")
+	c.MarkFlagFilename("model", "gguf")
 }
 
 // options translates the flags; mistakes are usage errors.
@@ -57,19 +107,26 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 	if !(m.memoryFraction >= 0 && m.memoryFraction <= 1) {
 		return nil, usagef("--memory-fraction is %v, want 0 to 1", m.memoryFraction)
 	}
-	return []vibrant.Option{vibrant.WithDevice(m.device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
+	device := m.device
+	if m.noLayers && device == "auto" {
+		device = "cpu"
+	}
+	return []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
 		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction)}, nil
 }
 
 // open loads the model, with progress where stderr is a terminal.
 func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
+	for _, note := range m.notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: %s\n", note)
+	}
 	options, err := m.options()
 	if err != nil {
 		return nil, err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.done()
-	model, err := vibrant.Open(cmd.Context(), m.model, append(options, vibrant.WithProgress(progress.update))...)
+	model, err := vibrant.Open(cmd.Context(), m.model, append(options, vibrant.WithProgress(progress.loading))...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +136,9 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", oneLine(w))
 		}
 	}
+	if info := model.Info(); info.TrainedContext > 0 && info.Context > info.TrainedContext {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: a context of %d tokens, but the model was trained on %d: it may answer nonsense beyond\n", info.Context, info.TrainedContext)
+	}
 	if m.verbose {
 		info := model.Info()
 		e := cmd.ErrOrStderr()
@@ -87,7 +147,11 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 			fmt.Fprintf(e, "device: %s\n", info.DeviceNote)
 		}
 		fmt.Fprintf(e, "model: %s, %s, %s parameters, context %d of %d\n", oneLine(info.Name), oneLine(info.Architecture), quantity(float64(info.Parameters)), info.Context, info.TrainedContext)
-		fmt.Fprintf(e, "loaded: %s in %.2f s, %sB/s\n", byteSize(info.Memory.Weights), info.LoadTime.Seconds(), quantity(float64(info.Memory.Weights)/info.LoadTime.Seconds()))
+		if info.Taken > 0 { // copied to a GPU
+			fmt.Fprintf(e, "loaded: %s in %.2f s, %sB/s\n", byteSize(info.Memory.Weights), info.LoadTime.Seconds(), quantity(float64(info.Memory.Weights)/info.LoadTime.Seconds()))
+		} else {
+			fmt.Fprintf(e, "loaded: %s in %.2f s, of a file that is mapped and read as it is used\n", byteSize(info.Memory.Weights), info.LoadTime.Seconds())
+		}
 	}
 	return model, nil
 }
@@ -196,4 +260,9 @@ func readFile(path string, stdin io.Reader) ([]byte, error) {
 		return io.ReadAll(stdin)
 	}
 	return os.ReadFile(path)
+}
+
+// completeModels has shells complete the argument of a command to a model file.
+func completeModels(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt
 }

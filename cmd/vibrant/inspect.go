@@ -17,9 +17,11 @@ func inspectCommand() *cobra.Command {
 		Use:   "inspect FILE",
 		Short: "Show a GGUF file's metadata and tensors, and with --fit the memory that it would take",
 		Args:  cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: completeModels,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				m.model = args[0]
+			if err := m.modelArgument(args); err != nil {
+				return err
 			}
 			options, err := m.options()
 			if err != nil {

@@ -92,6 +92,9 @@ func (e *editor) line(prompt string) (string, error) {
 	return fromPasted(line), err
 }
 
+// prefill has the next line begin as a text, for the user to edit.
+func (e *editor) prefill(text string) { e.rl.SetDefault(toPasted(text)) }
+
 func (e *editor) close() { e.rl.Close() }
 
 // showPasted draws the control characters of pasted text as one visible character each.

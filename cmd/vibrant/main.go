@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/vibrant-ml/vibrant"
 	_ "github.com/vibrant-ml/vibrant/demo" // the model of commands without -m
@@ -39,6 +38,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 		}
 	}()
 	root := rootCommand()
+	args, err := translate(root, args)
+	if err != nil {
+		return report(stderr, err)
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(onScreen(stdout))
@@ -78,14 +81,18 @@ func errorLine(err error) string {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "vibrant",
+		Use:           "vibrant [FILE] | vibrant COMMAND",
 		Short:         "Chat with GGUF language models on the GPU or the CPU",
+		Version:       vibrant.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()
+			}
+			if instead, ok := elsewhere[args[0]]; ok {
+				return usagef("unknown command %q: %s", args[0], instead)
 			}
 			hint := ""
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
@@ -95,7 +102,8 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.SetGlobalNormalizationFunc(aliases)
+	root.SetVersionTemplate("vibrant {{.Version}}\n")
+	root.SetGlobalNormalizationFunc(normalize)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), inspectCommand(), tokenizeCommand(),
 		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand())
@@ -110,29 +118,4 @@ func rootCommand() *cobra.Command {
 		}
 	}
 	return root
-}
-
-// aliases accepts the long names that users of llama.cpp and Ollama type.
-func aliases(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	switch name = strings.ReplaceAll(name, "_", "-"); name {
-	case "ctx-size", "num-ctx", "context":
-		name = "ctx"
-	case "n-predict", "num-predict":
-		name = "predict"
-	case "temperature":
-		name = "temp"
-	case "batch-size", "ubatch-size":
-		name = "batch"
-	case "n-prompt":
-		name = "prompt"
-	case "n-gen":
-		name = "gen"
-	case "n-depth":
-		name = "depth"
-	case "npl", "n-parallel":
-		name = "parallel"
-	case "cache-type":
-		name = "kv-type"
-	}
-	return pflag.NormalizedName(name)
 }

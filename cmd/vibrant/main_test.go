@@ -48,7 +48,9 @@ func TestAnswersGoToStdoutAlone(t *testing.T) {
 		{"", []string{"ask", "What", "do you do?"}, " Hello, I recite.\n"},
 		{"What do you do?\n", []string{"ask", "-"}, " Hello, I recite.\n"},
 		{"one\n\ntwo", []string{"chat"}, " Hello, I recite.\n Hello, I recite.\n"},
-		{"/bye\n", []string{"chat"}, " Hello, I recite.\n"}, // from a pipe every line is a turn
+		{"\"\"\"one\ntwo\"\"\"\n/bye\nnever\n", []string{"chat", "--commands"}, " Hello, I recite.\n"},
+		{"one\ntwo\n", []string{"chat", "-st"}, " Hello, I recite.\n"},
+		{"", []string{"chat", "-p", "Hi", "--single-turn"}, " Hello, I recite.\n"},
 		{"", []string{"complete", "-p", "x", "-n", "2"}, " Hello,\n"},
 		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
 		{"", []string{"complete", "--ids", "1, 2", "--stop", " I"}, " Hello,\n"},
@@ -100,6 +102,15 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{1, "tokenizer", []string{"tokenize", "-m", bare, "hi"}},
 		{1, "outside the vocabulary", []string{"complete", "-m", m, "--device", "cpu", "--ids", "1,99999"}},
 		{1, "outside the vocabulary", []string{"logits", "-m", m, "--device", "cpu", "--ids", "99999", "-o", filepath.Join(t.TempDir(), "x.npy")}},
+		{2, "the path is empty", []string{"ask", "-m", "", "hi"}},
+		{2, "the path of the model is empty", []string{"inspect", ""}},
+		{2, "the prompt is empty", []string{"ask", "-m", m, "-"}},
+		{2, "the prompt is empty", []string{"complete", "-m", m, "-p", ""}},
+		{2, "the prompt is empty", []string{"logits", "-m", m, "-p", "", "-o", "-"}},
+		{2, "the prompt is empty", []string{"chat", "-m", m, "-p", ""}},
+		{2, "--ops", []string{"bench", "--ops", "("}},
+		{2, "--output", []string{"bench", "-o", "xml"}},
+		{2, "want stop or drop", []string{"chat", "-m", m, "--context-full", "shift"}},
 		{1, "context", []string{"ask", "-m", m, "--device", "cpu", "-c", "8", "a prompt of more than eight tokens"}},
 		{1, "fewer than one chunk", []string{"perplexity", "-m", m, "--device", "cpu", "-f", write(t, "t", []byte("short"))}},
 	} {
@@ -264,51 +275,65 @@ func TestCommandsOfAChat(t *testing.T) {
 	cmd.SetErr(&errs)
 	cmd.SetContext(t.Context())
 	m := modelFlags{model: reciter(t), device: "cpu", kvType: "auto"}
-	err := withSession(cmd, &m, &generationFlags{g: vibrant.DefaultGeneration()}, "Be brief.", func(model *vibrant.Model, session *vibrant.Session) error {
-		chat := &chat{cmd: cmd, model: model, session: session}
-		for _, turn := range []struct{ line, out, errs string }{
-			{"/set temperature 0", "", ""},
-			{"hi", " Hello, I recite.\n", ""},
-			{"/show history", "user: hi\nassistant:  Hello, I recite.\n", ""},
-			{"/clear", "The conversation is forgotten.\n", ""},
-			{"/show history", "", ""},
-			{"/show system", "Be brief.\n", ""},
-			{"/set system \"Be long.\"", "", ""},
-			{"/show system", "Be long.\n", ""},
-			{"/set parameter num_predict 2", "", ""},
-			{"hi", " Hello,\n", ""},
-			{"/set num_predict -1", "", ""}, // no limit, as Ollama writes it
-			{"/set stop recite", "", ""},
-			{"hi", " Hello, I \n", ""},
-			{"/set seed 7", "", ""},
-			{"/set seed -1", "", ""}, // a random one again
-			{"/set top_k 5", "", ""},
-			{"/show parameters", "top_k              5\n", ""},
-			{"/set top_k many", "", "vibrant: top_k: \"many\" is no number for it\n"},
-			{"/set top_p 2", "", "vibrant: top-p is 2, want 0 to 1\n"},
-			{"/set nothing 1", "", "vibrant: unknown parameter \"nothing\": "},
-			{"/show nothing", "", "vibrant: /show nothing: want info, parameters, system or history\n"},
-			{"/nothing", "", "vibrant: unknown command /nothing: /help lists them\n"},
-			{"/help", "/bye    leave\n", ""},
-			{"/show info", "context", ""},
-		} {
-			out.Reset()
-			errs.Reset()
-			if err := chat.interactive(&scripted{lines: []string{turn.line, "/bye"}}); err != nil {
-				return err
-			}
-			_, shown, _ := strings.Cut(out.String(), "\n") // after the greeting
-			if !strings.Contains(shown, turn.out) || turn.out == "" && shown != "" || !strings.HasPrefix(errs.String(), turn.errs) || turn.errs == "" && errs.Len() > 0 {
-				t.Errorf("%s: %q, %q", turn.line, shown, errs.String())
-			}
+	saved := filepath.Join(t.TempDir(), "saved.json")
+	c := &chat{cmd: cmd, flags: &m}
+	if err := c.begin(&generationFlags{g: vibrant.DefaultGeneration()}, &conversationFlags{system: "Be brief.", full: "drop"}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for _, turn := range []struct{ line, out, errs string }{
+		{"/set temp 0", "temperature is 0.\n", ""},
+		{"hi", " Hello, I recite.\n", ""},
+		{"/show history", "user: hi\nassistant:  Hello, I recite.\n", ""},
+		{"/regenerate", " Hello, I recite.\n", ""},
+		{"/edit ho", " Hello, I recite.\n", ""},
+		{"/edit", "", "vibrant: /edit TEXT: "},
+		{"/show history", "user: ho\nassistant:  Hello, I recite.\n", ""},
+		{"/copy", "", "vibrant: /copy needs a terminal\n"},
+		{"/save", "", "vibrant: /save FILE: "},
+		{"/save " + saved, "The conversation is in " + saved + ".\n", ""},
+		{"/set num_ctx 128", "num_ctx is 128.\n", ""},
+		{"/set num_ctx 0", "", "vibrant: num_ctx is 0, want 1 or more\n"},
+		{"/show info", "context  128 tokens", ""},
+		{"/show history", "user: ho\nassistant:  Hello, I recite.\n", ""},
+		{"/clear", "The conversation is forgotten.\n", ""},
+		{"/show history", "", ""},
+		{"/regenerate", "", "vibrant: there is no question yet\n"},
+		{"/load " + saved, "The conversation of 2 messages goes on.\n", ""},
+		{"/show history", "user: ho\nassistant:  Hello, I recite.\n", ""},
+		{"/load /nowhere", "", "vibrant: stat /nowhere: "},
+		{"/show system", "Be brief.\n", ""},
+		{"/set system \"Be long.\"", "The system message is set.\n", ""},
+		{"/show system", "Be long.\n", ""},
+		{"/set parameter num_predict 2", "num_predict is 2.\n", ""},
+		{"hi", " Hello,\n", ""},
+		{"/set num_predict -1", "num_predict is 0.\n", ""}, // no limit, as Ollama writes it
+		{"/set stop recite", "stop is [\"recite\"].\n", ""},
+		{"hi", " Hello, I \n", ""},
+		{"/set seed 7", "seed is 7.\n", ""},
+		{"/set seed -1", "seed is random.\n", ""}, // a random one again
+		{"/set top_k 5", "top_k is 5.\n", ""},
+		{"/show parameters", "top_k              5\n", ""},
+		{"/set top_k many", "", "vibrant: top_k: \"many\" is no number for it\n"},
+		{"/set top_p 2", "", "vibrant: top-p is 2, want 0 to 1\n"},
+		{"/set nothing 1", "", "vibrant: unknown parameter \"nothing\": "},
+		{"/show nothing", "", "vibrant: /show nothing: want info, parameters, system or history\n"},
+		{"/nothing", "", "vibrant: unknown command /nothing: /help lists them\n"},
+		{"/help", "/bye        leave\n", ""},
+		{"/show info", "context", ""},
+	} {
+		out.Reset()
+		errs.Reset()
+		if err := c.interactive(&scripted{lines: []string{turn.line, "/bye"}}); err != nil {
+			t.Fatal(err)
 		}
-		if g := session.Generation(); g.Seed != nil || g.MaxTokens != 0 {
-			t.Errorf("seed %v, at most %d tokens", g.Seed, g.MaxTokens)
+		_, shown, _ := strings.Cut(out.String(), "\n") // after the greeting
+		if !strings.Contains(shown, turn.out) || turn.out == "" && shown != "" || !strings.HasPrefix(errs.String(), turn.errs) || turn.errs == "" && errs.Len() > 0 {
+			t.Errorf("%s: %q, %q", turn.line, shown, errs.String())
 		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
+	}
+	if g := c.session.Generation(); g.Seed != nil || g.MaxTokens != 0 {
+		t.Errorf("seed %v, at most %d tokens", g.Seed, g.MaxTokens)
 	}
 }
 

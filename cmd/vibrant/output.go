@@ -89,3 +89,11 @@ func modelFiles(model string) []string {
 	}
 	return files
 }
+
+// private has nobody but the user read the file.
+func (o *outputFile) private() error {
+	if o.path == "" {
+		return nil
+	}
+	return o.file.Chmod(0o600)
+}

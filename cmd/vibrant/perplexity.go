@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,15 +41,21 @@ func perplexityCommand() *cobra.Command {
 				return err
 			}
 			defer model.Close()
-			onTerminal := isTerminal(cmd.ErrOrStderr())
+			status := newProgress(cmd.ErrOrStderr())
+			defer status.done()
+			start, done, total, partial := time.Now(), 0, 0, 0.0
 			result, err := model.Perplexity(cmd.Context(), string(text), vibrant.PerplexityOptions{Context: m.context, Chunks: chunks,
-				Progress: func(done, total int, ppl float64) {
-					if onTerminal {
-						fmt.Fprintf(cmd.ErrOrStderr(), "\r\x1b[Kchunk %d of %d: %.4f", done, total, ppl)
-					}
+				Progress: func(n, of int, ppl float64) {
+					done, total, partial = n, of, ppl
+					status.show("chunk %d of %d: perplexity %.4f, %s left", n, of, ppl, timeLeft(start, n, of))
 				}})
-			if onTerminal {
-				fmt.Fprint(cmd.ErrOrStderr(), "\r\x1b[K")
+			status.done()
+			if errors.Is(err, context.Canceled) && done > 0 {
+				// An interrupt leaves the figure of the chunks that were scored.
+				if asJSON {
+					return errors.Join(writeJSON(cmd.OutOrStdout(), map[string]any{"ppl": partial, "chunks": done, "interrupted": true}), err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f (interrupted after %d of %d chunks of %d)\n", partial, done, total, m.context)
 			}
 			if err != nil {
 				return err

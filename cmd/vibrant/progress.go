@@ -5,10 +5,12 @@ import (
 	"io"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/vibrant-ml/vibrant"
 )
 
-// progress draws one line about loading on a terminal, and nothing elsewhere.
+// progress draws one line about long work on a terminal, and nothing elsewhere.
 type progress struct {
 	w     io.Writer // nil: silent
 	last  time.Time
@@ -22,13 +24,13 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: raw(w), last: time.Now()}
 }
 
-func (p *progress) update(s vibrant.Progress) {
-	// What loads at once shows nothing; else ten lines a second suffice.
+// show draws the line anew. What is done at once shows nothing; else ten lines a second suffice.
+func (p *progress) show(format string, args ...any) {
 	if p.w == nil || time.Since(p.last) < 100*time.Millisecond {
 		return
 	}
 	p.last, p.drawn = time.Now(), true
-	fmt.Fprintf(p.w, "\r\x1b[Kloading: %s of %s, layer %d of %d", byteSize(s.Bytes), byteSize(s.TotalBytes), s.Layers, s.TotalLayers)
+	fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
 }
 
 // done clears the line.
@@ -37,6 +39,33 @@ func (p *progress) done() {
 		fmt.Fprint(p.w, "\r\x1b[K")
 		p.drawn = false
 	}
+}
+
+func (p *progress) loading(s vibrant.Progress) {
+	p.show("loading: %s of %s, layer %d of %d", byteSize(s.Bytes), byteSize(s.TotalBytes), s.Layers, s.TotalLayers)
+}
+
+// promptProgress shows how far a prompt is, until it is computed.
+func promptProgress(cmd *cobra.Command) func(done, total int) {
+	p := newProgress(cmd.ErrOrStderr())
+	start, newest := time.Now(), 0
+	return func(done, total int) {
+		if done <= newest { // another prompt
+			start = time.Now()
+		}
+		newest = done
+		if done == total {
+			p.done()
+			newest, p.last = 0, time.Now()
+			return
+		}
+		p.show("prompt: %d of %d tokens, %s left", done, total, timeLeft(start, done, total))
+	}
+}
+
+// timeLeft estimates how long the rest of some work takes, of which a part is done since start.
+func timeLeft(start time.Time, done, total int) time.Duration {
+	return (time.Since(start) / time.Duration(max(done, 1)) * time.Duration(total-done)).Round(time.Second)
 }
 
 // byteSize formats bytes in decimal units, as file sizes are published.

@@ -22,7 +22,8 @@ func withSession(cmd *cobra.Command, m *modelFlags, g *generationFlags, system s
 		return err
 	}
 	defer model.Close()
-	session, err := model.NewSession(vibrant.WithSystem(system), vibrant.WithGeneration(generation))
+	session, err := model.NewSession(vibrant.WithSystem(system), vibrant.WithGeneration(generation),
+		vibrant.WithPromptProgress(promptProgress(cmd)))
 	if err != nil {
 		return err
 	}
@@ -30,11 +31,20 @@ func withSession(cmd *cobra.Command, m *modelFlags, g *generationFlags, system s
 	return f(model, session)
 }
 
+// reportCut says on stderr that an answer ended because the context is full, and what helps.
+func reportCut(cmd *cobra.Command, model *vibrant.Model, session *vibrant.Session, remedy string) {
+	if session.Finish() == vibrant.FinishContext {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: the answer was cut: the context of %d tokens is full; %s\n", model.Info().Context, remedy)
+	}
+}
+
 // tokenWriter writes an answer piece by piece, each as soon as it is there, and ends it with a newline.
 type tokenWriter struct {
 	w    io.Writer
 	text strings.Builder
 	ids  bool // write ids instead of text: the model has no tokenizer
+
+	first func() // called before the first token; may be nil
 }
 
 func newTokenWriter(w io.Writer) *tokenWriter { return &tokenWriter{w: w} }
@@ -47,6 +57,10 @@ func (t *tokenWriter) writeAll(answer iter.Seq2[vibrant.Token, error]) error {
 				t.end()
 			}
 			return err
+		}
+		if t.first != nil {
+			t.first()
+			t.first = nil
 		}
 		text := token.Text
 		if t.ids {

@@ -286,3 +286,53 @@ func TestLongHistoriesAreCut(t *testing.T) {
 		t.Errorf("%d lines, %v", n, err)
 	}
 }
+
+func TestCommandsThatNeedATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true)
+	h.expect(">>> ")
+	h.enter("hi\r")
+	h.expect(" Hello, I recite.")
+	h.enter("/copy\r")
+	h.expect("\x1b]52;c;SGVsbG8sIEkgcmVjaXRlLg==\a") // "Hello, I recite." in base64
+	h.enter("/edit\r")
+	h.expect("[0Khi") // in the line, to be edited
+	h.enter("gh\r")
+	h.expect(" Hello, I recite.")
+	h.enter("/show history\r")
+	h.expect("user: high\r\n")
+	h.enter("/bye\r")
+	h.leaves(0)
+}
+
+func TestLongWorkShowsItself(t *testing.T) {
+	text := write(t, "text", []byte(strings.Repeat("some text ", 3000)))
+	h := onTerminal(t, false, "perplexity", "-m", reciter(t), "--device", "cpu", "-f", text, "--ctx", "64")
+	h.expect("chunk ")
+	h.expect("perplexity ")
+	h.expect("left")
+	unix.Kill(os.Getpid(), unix.SIGINT)
+	h.leaves(130)
+	h.expect("(interrupted after ")
+	h.expect("vibrant: interrupted")
+
+	h = onTerminal(t, false, "complete", "-m", reciter(t), "--device", "cpu", "--temp", "0", "-b", "1", "-c", "4000", "-p", strings.Repeat("x", 3900))
+	h.expect("prompt: ")
+	h.expect("of 3902 tokens")
+	h.leaves(0)
+
+	h = onTerminal(t, false, "bench", "-m", reciter(t), "--device", "cpu", "-p", "256", "-n", "64", "-r", "2000")
+	h.expect("run ")
+	unix.Kill(os.Getpid(), unix.SIGINT)
+	h.leaves(130)
+	h.expect("tok/s")
+}
+
+func TestTheEmbeddedModelSaysWhatItIs(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	h := onTerminal(t, false, "--device", "cpu")
+	h.expect("Vibrant demo (7M parameters, knows Vibrant and arithmetic; -m FILE for a real model) on cpu.")
+	h.enter("/bye\n")
+	h.leaves(0)
+}

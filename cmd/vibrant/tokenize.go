@@ -73,7 +73,12 @@ func tokenizeCommand() *cobra.Command {
 }
 
 // tokenizeLines answers line by line, so that a program may keep the command running.
-func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, options vibrant.EncodeOptions) error {
+func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, options vibrant.EncodeOptions) (err error) {
+	defer func() { // the lines before a bad one are answered
+		if e := out.Flush(); err == nil {
+			err = e
+		}
+	}()
 	r := bufio.NewReader(in)
 	for n := 1; ; n++ {
 		line, err := r.ReadBytes('\n')
@@ -96,7 +101,7 @@ func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, option
 			}
 		}
 		if err == io.EOF {
-			return out.Flush()
+			return nil
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// What users of llama.cpp and Ollama type. Names of flags that are here under another name are translated; flags that mean
+// nothing here are accepted with a note; words with one dash are never read as a row of letters.
+
+// foreignNames maps long names of other programs to ours.
+var foreignNames = map[string]string{
+	"ctx-size": "ctx", "num-ctx": "ctx", "context": "ctx", "n-ctx": "ctx",
+	"n-predict": "predict", "num-predict": "predict", "max-tokens": "predict",
+	"temperature": "temp",
+	"batch-size":  "batch", "ubatch-size": "batch", "num-batch": "batch",
+	"num-thread": "threads",
+	"n-prompt":   "prompt", "n-gen": "gen", "n-depth": "depth",
+	"npl": "parallel", "n-parallel": "parallel",
+	"cache-type": "kv-type", "cache-type-k": "kv-type", "cache-type-v": "kv-type", "type-k": "kv-type", "type-v": "kv-type",
+	"system-prompt": "system", "sys": "system",
+	"reverse-prompt": "stop",
+	"gpu-layers":     "n-gpu-layers", "num-gpu": "n-gpu-layers",
+	"draft-model": "model-draft", "spec-draft-model": "model-draft",
+	"hf":              "hf-repo",
+	"flash-attention": "flash-attn",
+}
+
+// normalize accepts the long names of other programs, and underscores.
+func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	if ours, ok := foreignNames[name]; ok {
+		name = ours
+	}
+	return pflag.NormalizedName(name)
+}
+
+// foreignWords maps llama.cpp's words of one dash and several letters to long names.
+var foreignWords = map[string]string{
+	"ngl": "n-gpu-layers", "sys": "system", "md": "model-draft", "fa": "flash-attn", "ub": "ubatch-size", "hf": "hf-repo",
+	"hfr": "hf-repo", "hff": "hf-file", "cnv": "conversation", "no-cnv": "no-conversation", "st": "single-turn",
+	"ctk": "cache-type-k", "ctv": "cache-type-v", "dev": "device", "tb": "threads-batch", "mg": "main-gpu", "sm": "split-mode",
+	"ts": "tensor-split", "nkvo": "no-kv-offload", "np": "parallel", "npl": "parallel", "npp": "prompt", "ntg": "gen",
+	"mli": "multiline-input", "co": "color", "if": "interactive-first", "dio": "direct-io", "nopo": "no-op-offload",
+	"ngld": "n-gpu-layers-draft",
+}
+
+// foreignFlags are accepted and change nothing. Those with a value take one; optional says that it may be left out.
+var foreignFlags = []struct {
+	name            string
+	value, optional bool
+	note            string
+}{
+	{"n-gpu-layers", true, false, "a model is on one device as a whole (--device); 0 means --device cpu"},
+	{"flash-attn", true, true, "attention always works without its matrix of scores"},
+	{"model-draft", true, false, "no draft model is used"},
+	{"n-gpu-layers-draft", true, false, "no draft model is used"},
+	{"jinja", false, false, "chat templates always are the file's Jinja"},
+	{"conversation", false, false, "chat is a conversation, complete is none"},
+	{"no-conversation", false, false, "complete continues a text without a chat template"},
+	{"threads-batch", true, false, "prompts use --threads too"},
+	{"main-gpu", true, false, "--device cuda:N chooses a GPU"},
+	{"split-mode", true, false, "a model is on one device as a whole"},
+	{"tensor-split", true, false, "a model is on one device as a whole"},
+	{"no-kv-offload", false, false, "the cache is where the model is"},
+	{"no-op-offload", false, false, "a model is on one device as a whole"},
+	{"mlock", false, false, "the system decides what of a mapped file stays in memory"},
+	{"mmap", true, true, "files are mapped where the system can"},
+	{"no-mmap", false, false, "files are mapped where the system can"},
+	{"direct-io", false, false, "files are mapped where the system can"},
+	{"numa", true, false, "the system places memory"},
+	{"no-warmup", false, false, "nothing is computed to warm up"},
+	{"warmup", false, false, "nothing is computed to warm up"},
+	{"no-display-prompt", false, false, "prompts are never repeated"},
+	{"color", false, false, "nothing is coloured"},
+	{"simple-io", false, false, "lines are plain where the terminal does not answer"},
+	{"multiline-input", false, false, `""" begins and ends a message of several lines`},
+	{"interactive", false, false, "chat is interactive on a terminal"},
+	{"interactive-first", false, false, "chat is interactive on a terminal"},
+	{"log-disable", false, false, "nothing is logged"},
+	{"no-perf", false, false, "--verbose reports the speed"},
+	{"context-shift", false, false, "--context-full says what a full context does"},
+	{"no-context-shift", false, false, "--context-full says what a full context does"},
+}
+
+// refusedFlags are known, and cannot be done without.
+var refusedFlags = map[string]string{
+	"hf-repo": "Vibrant downloads no models: fetch a GGUF file and name it with -m FILE",
+	"hf-file": "Vibrant downloads no models: fetch a GGUF file and name it with -m FILE",
+}
+
+// foreignValue is the value of a flag that changes nothing.
+type foreignValue struct {
+	set func(value string) error
+	typ string
+}
+
+func (f foreignValue) Set(value string) error { return f.set(value) }
+func (f foreignValue) String() string         { return "" }
+func (f foreignValue) Type() string           { return f.typ }
+
+// addForeign adds the flags of other programs to a command, hidden. Their notes are collected in m.
+func (m *modelFlags) addForeign(f *pflag.FlagSet) {
+	add := func(name, typ string, set func(string) error) *pflag.Flag {
+		flag := f.VarPF(foreignValue{set, typ}, name, "", "")
+		flag.Hidden = true
+		return flag
+	}
+	for _, x := range foreignFlags {
+		if f.Lookup(x.name) != nil { // the command has it
+			continue
+		}
+		typ := "string"
+		if !x.value {
+			typ = "bool"
+		}
+		flag := add(x.name, typ, func(value string) error {
+			if x.name == "n-gpu-layers" && value == "0" {
+				m.noLayers = true
+				return nil
+			}
+			m.notes = append(m.notes, fmt.Sprintf("--%s: %s", x.name, x.note))
+			return nil
+		})
+		if !x.value || x.optional {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	for name, why := range refusedFlags {
+		add(name, "string", func(string) error { return fmt.Errorf("%s", why) })
+	}
+}
+
+// hasOptionalValue reports whether a long name is that of a foreign flag whose value may be left out.
+func hasOptionalValue(name string) bool {
+	for _, x := range foreignFlags {
+		if x.name == name {
+			return x.optional
+		}
+	}
+	return false
+}
+
+// translate turns what was typed into what the commands parse: "vibrant --device cpu" and "vibrant FILE" chat, and
+// llama.cpp's words of one dash get two. Other words of one dash and several letters are mistakes.
+func translate(root *cobra.Command, args []string) ([]string, error) {
+	args = withCommand(root, args)
+	if len(args) == 0 {
+		return args, nil
+	}
+	cmd := subcommand(root, args[0])
+	if cmd == nil {
+		return args, nil // help, completion, or a mistake that the root names
+	}
+	out := []string{args[0]}
+	cacheType := ""
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(out, args[i:]...), nil
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			out = append(out, arg)
+			continue
+		}
+		word, value, hasValue := strings.Cut(arg, "=")
+		if long, ok := foreignWords[strings.TrimPrefix(word, "-")]; ok {
+			word = "--" + long
+		} else if arg[1] != '-' {
+			if err := checkLetters(cmd, arg); err != nil {
+				return nil, err
+			}
+		}
+		takesValue := false
+		if name, long := strings.CutPrefix(word, "--"); long {
+			name = string(normalize(nil, name))
+			if flag := cmd.Flags().Lookup(name); flag != nil {
+				takesValue = flag.NoOptDefVal == ""
+			}
+			if !hasValue && hasOptionalValue(name) && i+1 < len(args) && isSwitch(args[i+1]) {
+				value, hasValue = args[i+1], true
+				i++
+			}
+		} else if flag := cmd.Flags().ShorthandLookup(arg[1:2]); flag != nil && len(arg) == 2 {
+			takesValue = flag.NoOptDefVal == ""
+		}
+		if hasValue && strings.HasPrefix(word, "--") {
+			out = append(out, word+"="+value)
+		} else if hasValue {
+			out = append(out, arg)
+		} else {
+			out = append(out, word)
+			if takesValue && i+1 < len(args) {
+				i++
+				value = args[i]
+				out = append(out, value)
+			}
+		}
+		switch word {
+		case "--cache-type-k", "--cache-type-v", "--cache_type_k", "--cache_type_v", "--type-k", "--type-v":
+			if cacheType != "" && cacheType != value {
+				return nil, usagef("keys in %s and values in %s: the cache has one type, --kv-type", cacheType, value)
+			}
+			cacheType = value
+		}
+	}
+	return out, nil
+}
+
+// isSwitch reports whether a word is the value of a switch, and not the beginning of something else.
+func isSwitch(word string) bool {
+	return slices.Contains([]string{"on", "off", "auto", "true", "false", "0", "1"}, word)
+}
+
+// checkLetters takes a word of one dash as a letter with a number, as -n8 or -p512,1024, or as letters that take no value.
+func checkLetters(cmd *cobra.Command, word string) error {
+	if len(word) == 2 {
+		return nil
+	}
+	flag := cmd.Flags().ShorthandLookup(word[1:2])
+	rest := word[2:]
+	switch {
+	case flag == nil:
+	case rest[0] == '=' || flag.NoOptDefVal == "" && strings.Trim(rest, "-+.,0123456789") == "":
+		return nil
+	case flag.NoOptDefVal != "":
+		for _, letter := range rest {
+			f := cmd.Flags().ShorthandLookup(string(letter))
+			if f == nil || f.NoOptDefVal == "" {
+				return usagef("unknown flag %s of %s (--help lists them)", word, cmd.Name())
+			}
+		}
+		return nil
+	default:
+		return usagef("unknown flag %s of %s; if -%s and a value are meant, put a space between them", word, cmd.Name(), flag.Shorthand)
+	}
+	return usagef("unknown flag %s of %s (--help lists them)", word, cmd.Name())
+}
+
+// withCommand puts the command first, and "chat" where none was named.
+func withCommand(root *cobra.Command, args []string) []string {
+	if len(args) == 0 || slices.Contains([]string{"-h", "--help", "--version", "help", "completion"}, args[0]) ||
+		strings.HasPrefix(args[0], "__complete") || len(args) == 1 && args[0] == "-v" || subcommand(root, args[0]) != nil {
+		return args
+	}
+	if args[0][:min(1, len(args[0]))] == "-" {
+		// Flags may come before the command.
+		chat := subcommand(root, "chat")
+		for i := 0; i < len(args) && args[i] != "--"; i++ {
+			if subcommand(root, args[i]) != nil {
+				return append(append([]string{args[i]}, args[:i]...), args[i+1:]...)
+			}
+			name, _, hasValue := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+			if long, ok := foreignWords[name]; ok {
+				name = long
+			}
+			flag := chat.Flags().Lookup(string(normalize(nil, name)))
+			if flag == nil && len(name) == 1 {
+				flag = chat.Flags().ShorthandLookup(name)
+			}
+			if strings.HasPrefix(args[i], "-") && !hasValue && flag != nil && flag.NoOptDefVal == "" {
+				i++ // its value
+			}
+		}
+		return append([]string{"chat"}, args...)
+	}
+	if st, err := os.Stat(args[0]); strings.HasSuffix(args[0], ".gguf") || err == nil && st.Mode().IsRegular() {
+		return append([]string{"chat"}, args...)
+	}
+	return args
+}
+
+// subcommand returns the command of that name, nil if there is none.
+func subcommand(root *cobra.Command, name string) *cobra.Command {
+	for _, c := range root.Commands() {
+		if c.Name() == name || c.HasAlias(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+// elsewhere says what to type instead of commands of other programs.
+var elsewhere = map[string]string{
+	"run":    "vibrant chat -m FILE chats with a model, vibrant ask -m FILE PROMPT answers once",
+	"serve":  "there is no server: vibrant chat and vibrant ask load the model themselves, and programs import the Go package",
+	"pull":   "Vibrant downloads no models: fetch a GGUF file and name it, vibrant chat -m FILE",
+	"push":   "Vibrant uploads no models",
+	"list":   "Vibrant keeps no list of models: they are your GGUF files, and vibrant inspect FILE shows one",
+	"ls":     "Vibrant keeps no list of models: they are your GGUF files, and vibrant inspect FILE shows one",
+	"ps":     "no model stays loaded after its command: vibrant devices shows the memory that is free",
+	"show":   "vibrant inspect FILE shows a model, and with --fit the memory that it takes",
+	"rm":     "models are your own files: delete the GGUF file",
+	"cp":     "models are your own files: copy the GGUF file",
+	"create": "Vibrant makes no models: it reads GGUF files as they are",
+	"stop":   "no model stays loaded after its command",
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What users of llama.cpp type works, or is accepted with a note, and is never read as something else.
+func TestWordsOfLlamaCPP(t *testing.T) {
+	m := reciter(t)
+	for _, c := range []struct {
+		line string
+		out  string
+		errs []string // what stderr says; empty for nothing
+	}{
+		{"ask -m M --device cpu --temp 0 -ngl 99 hi", " Hello, I recite.\n", []string{"note: --n-gpu-layers: "}},
+		{"ask -m M --temp 0 -ngl 0 hi", " Hello, I recite.\n", nil},
+		{"ask -m M --temp 0 --n-gpu-layers=0 hi", " Hello, I recite.\n", nil},
+		{"ask -m M -dev cpu --temperature 0 -sys brief hi", " Hello, I recite.\n", nil},
+		{"ask -m M -dev cpu --temp 0 --system-prompt -fa hi", " Hello, I recite.\n", nil}, // a value, not a word
+		{"ask -m M -dev cpu --temp 0 -fa on hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
+		{"ask -m M -dev cpu --temp 0 -fa hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
+		{"ask -m M -dev cpu --temp 0 -fa 1 -ub 64 -b 128 hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
+		{"ask -m M -dev cpu --temp 0 -md other.gguf --jinja -cnv hi", " Hello, I recite.\n", []string{"--model-draft", "--jinja", "--conversation"}},
+		{"ask -m M -dev cpu --temp 0 -ctk f32 -ctv f32 hi", " Hello, I recite.\n", nil},
+		{"ask -m M -dev cpu --temp 0 --cache-type-k f16 --cache_type_v f16 hi", " Hello, I recite.\n", nil},
+		{"ask -m M -dev cpu --temp 0 --no-mmap --mlock -tb 2 -sm none hi", " Hello, I recite.\n", []string{"mmap", "mlock", "threads-batch", "split-mode"}},
+		{"complete -m M -dev cpu --temp 0 -n2 -p x", " Hello,\n", nil},
+		{"chat -m M -dev cpu --temp 0 -st -p hi", " Hello, I recite.\n", nil},
+		{"-m M --device cpu --temp 0 -p hi -st", " Hello, I recite.\n", nil},
+		{"--device cpu -m M --temp 0 ask hi", " Hello, I recite.\n", nil},
+		{"M --device cpu --temp 0 -p hi", " Hello, I recite.\n", nil},
+		{"chat M --device cpu --temp 0 -p hi", " Hello, I recite.\n", nil},
+		{"--version", "vibrant 0.1.0\n", nil},
+	} {
+		status, out, errs := command(t, "", strings.Fields(strings.ReplaceAll(c.line, "M", m))...)
+		if status != 0 || out != c.out || strings.Count(errs, "\n") != len(c.errs) {
+			t.Errorf("%s: exit %d, %q, %q", c.line, status, out, errs)
+		}
+		for _, say := range c.errs {
+			if !strings.Contains(errs, say) {
+				t.Errorf("%s: %q lacks %q", c.line, errs, say)
+			}
+		}
+	}
+	for _, c := range []struct{ line, say string }{
+		{"ask -m M -hf someone/model hi", "downloads no models"},
+		{"ask -m M -nope 3 hi", "unknown flag -nope of ask"},
+		{"ask -mM hi", "put a space between them"},
+		{"ask -m M -ctk f16 -ctv q8_0 hi", "the cache has one type"},
+		{"ask -m M -n", "-n"},
+		{"run M", "vibrant chat -m FILE"},
+		{"serve", "no server"},
+		{"pull M", "downloads no models"},
+		{"list", "vibrant inspect FILE"},
+		{"ps", "vibrant devices"},
+		{"show M", "vibrant inspect FILE"},
+		{"rm M", "delete"},
+	} {
+		status, out, errs := command(t, "", strings.Fields(strings.ReplaceAll(c.line, "M", m))...)
+		if status != 2 || out != "" || !strings.Contains(errs, c.say) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, %q, %q", c.line, status, out, errs)
+		}
+	}
+	if status, _, errs := command(t, "", "/nowhere/x.gguf"); status != 1 || !strings.Contains(errs, "/nowhere/x.gguf") {
+		t.Errorf("exit %d, %q", status, errs)
+	}
+}
+
+func TestShellsCompleteValues(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"chat", "--device", ""}, "cpu\n"},
+		{[]string{"ask", "--kv-type", ""}, "q8_0\n"},
+		{[]string{"chat", "--context-full", ""}, "drop\nstop\n"},
+		{[]string{"bench", "--output", ""}, "jsonl\n"},
+		{[]string{"inspect", ""}, "gguf\n"},
+		{[]string{"chat", "--model", ""}, "gguf\n"},
+	} {
+		status, out, _ := command(t, "", append([]string{"__complete"}, c.args...)...)
+		if status != 0 || !strings.Contains(out, c.want) {
+			t.Errorf("%q: exit %d, %q", c.args, status, out)
+		}
+	}
+}
+
+// The prompt of ask is made of words, files and stdin.
+func TestPromptsAreJoined(t *testing.T) {
+	file := write(t, "f.txt", []byte("from a file\n"))
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		{"", []string{"Review", "this"}, "Review this"},
+		{"diff\n", []string{"Review:"}, "Review:\n\ndiff"},
+		{"diff\n", []string{"Review:", "-", "Be", "brief."}, "Review:\n\ndiff\n\nBe brief."},
+		{"diff\n", []string{"-"}, "diff"},
+		{"", []string{"-f", file}, "from a file"},
+		{"diff\n", []string{"-p", "Both:", "-f", file, "-f", "-"}, "Both:\n\nfrom a file\n\ndiff"},
+	} {
+		cmd := askCommand()
+		cmd.SetIn(strings.NewReader(c.stdin))
+		if err := cmd.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		in := &inputFlags{}
+		in.prompt, _ = cmd.Flags().GetString("prompt")
+		in.files, _ = cmd.Flags().GetStringArray("file")
+		words := cmd.Flags().Args()
+		if !in.usesStdin(words) && isPiped(cmd.InOrStdin()) {
+			in.files = append(in.files, "-")
+		}
+		if got, err := in.read(cmd, words); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v, want %q", c.args, got, err, c.want)
+		}
+	}
+}
+
+func TestPipedChatSaysWhatItTakesAsText(t *testing.T) {
+	status, out, errs := command(t, "/bye\n\"\"\"\n", "chat", "-m", reciter(t), "--device", "cpu", "--temp", "0")
+	if status != 0 || strings.Count(out, "recite") != 2 || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "--commands") {
+		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+}
+
+func TestSessionsAreKeptInAFile(t *testing.T) {
+	m, file := reciter(t), filepath.Join(t.TempDir(), "session.json")
+	chat := func(stdin string, more ...string) string {
+		t.Helper()
+		status, out, errs := command(t, stdin, append([]string{"chat", "-m", m, "--device", "cpu", "--temp", "0", "--session", file, "--commands"}, more...)...)
+		if status != 0 {
+			t.Fatalf("exit %d, %s", status, errs)
+		}
+		return out
+	}
+	chat("one\n", "--system", "Be brief.")
+	out := chat("two\n/show history\n/show system\n")
+	if !strings.HasSuffix(out, "user: one\nassistant:  Hello, I recite.\nuser: two\nassistant:  Hello, I recite.\nBe brief.\n") {
+		t.Errorf("%q", out)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	os.WriteFile(file, []byte("{"), 0o600)
+	if status, _, errs := command(t, "x\n", "chat", "-m", m, "--device", "cpu", "--session", file); status != 1 || !strings.Contains(errs, "no saved conversation") {
+		t.Errorf("exit %d, %q", status, errs)
+	}
+	if b, _ := os.ReadFile(file); string(b) != "{" {
+		t.Errorf("what could not be read was written over: %q", b)
+	}
+}
+
+func TestAFullContextIsNoDeadEnd(t *testing.T) {
+	m := reciter(t)
+	long := strings.Repeat("a line of this\n", 12)
+	args := []string{"-m", m, "--device", "cpu", "--temp", "0", "-c", "64"}
+	status, out, errs := command(t, long, append([]string{"chat"}, args...)...)
+	if status != 0 || strings.Count(out, "recite") != 12 || !strings.Contains(errs, "the oldest 2 messages left") {
+		t.Errorf("drop: exit %d, %q, %q", status, out, errs)
+	}
+	status, _, errs = command(t, long, append([]string{"chat", "--context-full", "stop"}, args...)...)
+	if status != 1 || !strings.Contains(errs, "/clear") || !strings.Contains(errs, "-c") {
+		t.Errorf("stop: exit %d, %q", status, errs)
+	}
+	for _, c := range [][]string{{"ask", strings.Repeat("x", 58)}, {"complete", "-p", strings.Repeat("x", 60), "--ignore-eos"}} {
+		status, out, errs = command(t, "", append(c, args...)...)
+		if status != 0 || out == "" || !strings.Contains(errs, "the answer was cut: the context of 64 tokens is full") {
+			t.Errorf("%s: exit %d, %q, %q", c[0], status, out, errs)
+		}
+	}
+	_, _, errs = command(t, "", "ask", "-m", m, "--device", "cpu", "-c", "100000", "hi")
+	if !strings.Contains(errs, "trained on 512") {
+		t.Errorf("%q", errs)
+	}
+	if _, out, _ := command(t, "", "inspect", m, "--fit", "--device", "cpu", "-c", "2000"); !strings.Contains(out, "up to --ctx 512") {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestTokenizeKeepsTheLinesBeforeABadOne(t *testing.T) {
+	status, out, _ := command(t, "\"a\"\n\"b\"\nbad\n", "tokenize", "-m", reciter(t), "--jsonl")
+	if status != 1 || strings.Count(out, "\n") != 2 {
+		t.Errorf("exit %d, %q", status, out)
+	}
+}
