@@ -94,10 +94,16 @@ build/lib/libvibrant.so: $(COBJ)
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -pthread
 
-install: build lib ## install command, headers, libraries and vibrant.pc below PREFIX (/usr/local)
+install: build lib ## install command, man pages, completion, headers, libraries and vibrant.pc below PREFIX (/usr/local)
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
 	install -m 755 bin/vibrant "$(DESTDIR)$(PREFIX)/bin/"
 	install -m 644 csrc/vibrant.h "$(DESTDIR)$(PREFIX)/include/"
+	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	bin/vibrant docs man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	bin/vibrant completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vibrant"
+	bin/vibrant completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vibrant"
+	bin/vibrant completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vibrant.fish"
 	install -m 644 build/lib/*.a "$(DESTDIR)$(PREFIX)/lib/"
 	install -m 755 build/lib/libvibrant.so "$(DESTDIR)$(PREFIX)/lib/libvibrant.so.0"
 	ln -sfn libvibrant.so.0 "$(DESTDIR)$(PREFIX)/lib/libvibrant.so"

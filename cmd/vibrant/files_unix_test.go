@@ -84,8 +84,3 @@ func TestLogitsDestroyNothing(t *testing.T) {
 		t.Errorf("stdout: exit %d, %.20q, %q", status, out, errs)
 	}
 }
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}

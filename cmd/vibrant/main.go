@@ -106,7 +106,7 @@ func rootCommand() *cobra.Command {
 	root.SetGlobalNormalizationFunc(normalize)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), inspectCommand(), tokenizeCommand(),
-		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand())
+		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand(), docsCommand())
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {
 			c.Args = func(cmd *cobra.Command, args []string) error {

@@ -38,6 +38,11 @@ func write(t *testing.T, name string, data []byte) string {
 	return path
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func TestAnswersGoToStdoutAlone(t *testing.T) {
 	m := reciter(t)
 	for _, c := range []struct {
