@@ -1,6 +1,7 @@
 package vibrant
 
 import (
+	"context"
 	"errors"
 
 	"github.com/vibrant-ml/vibrant/internal/language/chat"
@@ -80,7 +81,7 @@ func (a *answer) rest() string {
 }
 
 // prompt renders a conversation by the model's chat template and returns its ids.
-func (m *Model) prompt(system string, messages []Message) ([]int32, error) {
+func (m *Model) prompt(ctx context.Context, system string, messages []Message) ([]int32, error) {
 	if m.tokenizer == nil {
 		return nil, ErrNoTokenizer
 	}
@@ -99,5 +100,5 @@ func (m *Model) prompt(system string, messages []Message) ([]int32, error) {
 	for i, p := range segments {
 		parts[i] = tokenizer.Segment{Text: p.Text, ParseSpecial: !p.FromUser}
 	}
-	return m.tokenizer.t.EncodeSegments(parts, tokenizer.Options{AddBOS: true})
+	return m.tokenizer.t.EncodeSegments(ctx, parts, tokenizer.Options{AddBOS: true})
 }

@@ -79,7 +79,7 @@ func (b *Batch) Len() int { return len(b.answers) }
 
 // Send adds the answer to a conversation, rendered by the model's chat template: see Join.
 func (b *Batch) Send(ctx context.Context, messages []Message, g Generation) (*Answer, error) {
-	ids, err := b.model.prompt("", messages)
+	ids, err := b.model.prompt(ctx, "", messages)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package vibrant
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // ContextFull says what becomes of a conversation that outgrows its session's context.
 type ContextFull string
@@ -38,17 +41,17 @@ func (s *Session) ContextFull() ContextFull {
 func (s *Session) Dropped() int { return s.dropped }
 
 // fit returns the prompt of a conversation whose last message is to be answered, and what of the conversation is in it.
-func (s *Session) fit(said []Message) (kept []Message, ids []int32, err error) {
+func (s *Session) fit(ctx context.Context, said []Message) (kept []Message, ids []int32, err error) {
 	s.dropped = 0
-	context := s.model.config.context
-	reserve := context / 4
+	room := s.model.config.context
+	reserve := room / 4
 	if n := s.options.MaxTokens; n > 0 {
 		reserve = min(reserve, n)
 	}
 	for {
-		ids, err = s.model.prompt(s.system, said)
+		ids, err = s.model.prompt(ctx, s.system, said)
 		turn := oldestTurn(said)
-		if err != nil || s.ContextFull() == ContextStop || len(ids)+reserve <= context || turn == len(said) {
+		if err != nil || s.ContextFull() == ContextStop || len(ids)+reserve <= room || turn == len(said) {
 			return said, ids, err
 		}
 		said = said[turn:]

@@ -101,7 +101,7 @@ func ExampleModel_Logits() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ids, err := tokenizer.Encode("Why?", vibrant.EncodeOptions{AddBOS: true})
+	ids, err := tokenizer.Encode(context.Background(), "Why?", vibrant.EncodeOptions{AddBOS: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -127,8 +127,8 @@ func ExampleTokenizer_Encode() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	typed, _ := tokenizer.Encode("</s>", vibrant.EncodeOptions{})
-	parsed, _ := tokenizer.Encode("</s>", vibrant.EncodeOptions{ParseSpecial: true})
+	typed, _ := tokenizer.Encode(context.Background(), "</s>", vibrant.EncodeOptions{})
+	parsed, _ := tokenizer.Encode(context.Background(), "</s>", vibrant.EncodeOptions{ParseSpecial: true})
 	fmt.Println(len(typed), parsed)
 	// Output: 5 [2]
 }

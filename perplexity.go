@@ -38,7 +38,7 @@ func (m *Model) Perplexity(ctx context.Context, text string, o PerplexityOptions
 	if err != nil {
 		return nil, err
 	}
-	ids, err := t.Encode(text, EncodeOptions{AddBOS: true})
+	ids, err := t.Encode(ctx, text, EncodeOptions{AddBOS: true})
 	if err != nil {
 		return nil, err
 	}

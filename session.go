@@ -148,7 +148,7 @@ func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error]
 			return
 		}
 		defer s.end()
-		said, ids, err := s.fit(append(slices.Clone(s.history), Message{"user", text}))
+		said, ids, err := s.fit(ctx, append(slices.Clone(s.history), Message{"user", text}))
 		if err != nil {
 			yield(Token{ID: -1}, err)
 			return
@@ -177,7 +177,7 @@ func (s *Session) Complete(ctx context.Context, prompt string) iter.Seq2[Token, 
 		t, err := s.model.Tokenizer()
 		var ids []int32
 		if err == nil {
-			ids, err = t.Encode(prompt, EncodeOptions{AddBOS: true})
+			ids, err = t.Encode(ctx, prompt, EncodeOptions{AddBOS: true})
 		}
 		if err != nil {
 			yield(Token{ID: -1}, err)

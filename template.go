@@ -30,7 +30,7 @@ func OpenTemplate(path string) (*Template, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := tokenizer.FromGGUF(f)
+	t, err := tokenizer.FromGGUF(f, "default") // its texts count, not how it cuts
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package vibrant
 
 import (
+	"context"
 	"errors"
 
 	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
@@ -9,14 +10,19 @@ import (
 // Tokenizer turns text into token ids and back, as a model's file describes it. It may be used from several goroutines.
 type Tokenizer struct{ t *tokenizer.Tokenizer }
 
-// OpenTokenizer reads the tokenizer of a GGUF file, "" for that of RegisterDefault, without loading the weights.
-func OpenTokenizer(path string) (*Tokenizer, error) {
+// OpenTokenizer reads the tokenizer of a GGUF file, "" for that of RegisterDefault, without loading the weights. Of
+// the options only WithPreTokenizer counts.
+func OpenTokenizer(path string, options ...Option) (*Tokenizer, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
 	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := tokenizer.FromGGUF(f)
+	t, err := tokenizer.FromGGUF(f, c.preTokenizer)
 	if errors.Is(err, tokenizer.ErrNoVocab) {
 		return nil, ErrNoTokenizer
 	}
@@ -32,9 +38,9 @@ type EncodeOptions struct {
 	ParseSpecial bool // turn the text of control tokens such as <|im_end|> into them: never for what a user typed
 }
 
-// Encode returns the ids of a text.
-func (t *Tokenizer) Encode(text string, o EncodeOptions) ([]int32, error) {
-	return t.t.Encode(text, tokenizer.Options{AddBOS: o.AddBOS, AddEOS: o.AddBOS, ParseSpecial: o.ParseSpecial})
+// Encode returns the ids of a text, or the error of ctx.
+func (t *Tokenizer) Encode(ctx context.Context, text string, o EncodeOptions) ([]int32, error) {
+	return t.t.Encode(ctx, text, tokenizer.Options{AddBOS: o.AddBOS, AddEOS: o.AddBOS, ParseSpecial: o.ParseSpecial})
 }
 
 // Decode returns the text of ids without control tokens. What is no UTF-8 becomes U+FFFD.

@@ -84,6 +84,7 @@ type config struct {
 	memoryFraction float64
 	kvType         KVType
 	progress       func(Progress)
+	preTokenizer   string
 }
 
 // Option adjusts Open.
@@ -110,6 +111,10 @@ func WithKVType(t KVType) Option { return func(c *config) { c.kvType = t } }
 // WithPrefillChunk sets how many tokens of a prompt are computed at once; the default 0 means 2048 on Hopper GPUs, else
 // 512.
 func WithPrefillChunk(tokens int) Option { return func(c *config) { c.chunk = tokens } }
+
+// WithPreTokenizer has text cut by this rule (a value of tokenizer.ggml.pre, such as "qwen2") whatever the file names: for
+// a file whose own rule is unknown, which else is an error. A wrong rule makes other tokens than the model was trained on.
+func WithPreTokenizer(name string) Option { return func(c *config) { c.preTokenizer = name } }
 
 // WithProgress has f called as loading goes on, from the goroutine of Open.
 func WithProgress(f func(Progress)) Option { return func(c *config) { c.progress = f } }
@@ -236,7 +241,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 			}
 		}
 	}()
-	t, err := tokenizer.FromGGUF(f)
+	t, err := tokenizer.FromGGUF(f, c.preTokenizer)
 	if err == nil {
 		m.tokenizer = &Tokenizer{t}
 	} else if !errors.Is(err, tokenizer.ErrNoVocab) {

@@ -180,7 +180,7 @@ func TestUsersTextIsNeverASpecialToken(t *testing.T) {
 	if n := s.Stats().PrefillTokens; n != plain+2 {
 		t.Errorf("%d tokens, want %d", n, plain+2)
 	}
-	ids, err := tok.Encode("</s>", vibrant.EncodeOptions{ParseSpecial: true})
+	ids, err := tok.Encode(t.Context(), "</s>", vibrant.EncodeOptions{ParseSpecial: true})
 	if err != nil || len(ids) != 1 || !tok.IsEnd(ids[0]) {
 		t.Errorf("%v, %v", ids, err)
 	}
@@ -346,7 +346,7 @@ func TestPerplexityScoresSecondHalves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := tok.Encode(text, vibrant.EncodeOptions{AddBOS: true})
+	ids, err := tok.Encode(t.Context(), text, vibrant.EncodeOptions{AddBOS: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ func completeCommand() *cobra.Command {
 			}
 			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {
 				if ids == nil {
-					if ids, err = encodePrompt(model, prompt); err != nil {
+					if ids, err = encodePrompt(cmd.Context(), model, prompt); err != nil {
 						return err
 					}
 				}
@@ -78,10 +79,10 @@ func completeCommand() *cobra.Command {
 }
 
 // encodePrompt tokenizes a raw prompt with the begin token that the model wants.
-func encodePrompt(model *vibrant.Model, text string) ([]int32, error) {
+func encodePrompt(ctx context.Context, model *vibrant.Model, text string) ([]int32, error) {
 	tokenizer, err := model.Tokenizer()
 	if err != nil {
 		return nil, err
 	}
-	return tokenizer.Encode(text, vibrant.EncodeOptions{AddBOS: true})
+	return tokenizer.Encode(ctx, text, vibrant.EncodeOptions{AddBOS: true})
 }

@@ -23,6 +23,7 @@ type modelFlags struct {
 	kvType         string
 	memoryFraction float64
 	verbose        bool
+	preTokenizer   string
 
 	notes    []string // about flags of other programs that mean nothing here
 	noLayers bool     // none on a GPU: llama.cpp's way to choose the CPU
@@ -88,6 +89,7 @@ func (m *modelFlags) modelArgument(args []string) error {
 func (m *modelFlags) addModel(c *cobra.Command) {
 	c.Flags().VarP((*modelPath)(&m.model), "model", "m", "GGUF file (default: the embedded model)")
 	c.MarkFlagFilename("model", "gguf")
+	c.Flags().StringVar(&m.preTokenizer, "force-pretokenizer", "", "cut text by this rule, such as qwen2, whatever the file names")
 }
 
 // options translates the flags; mistakes are usage errors.
@@ -112,7 +114,8 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 		device = "cpu"
 	}
 	return []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
-		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction)}, nil
+		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction),
+		vibrant.WithPreTokenizer(m.preTokenizer)}, nil
 }
 
 // open loads the model, with progress where stderr is a terminal.

@@ -44,7 +44,7 @@ func logitsCommand() *cobra.Command {
 			}
 			defer model.Close()
 			if ids == nil {
-				if ids, err = encodePrompt(model, prompt); err != nil {
+				if ids, err = encodePrompt(cmd.Context(), model, prompt); err != nil {
 					return err
 				}
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ func tokenizeCommand() *cobra.Command {
 		Short: "Print the token ids of a text (stdin without TEXT)",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tokenizer, err := vibrant.OpenTokenizer(m.model)
+			tokenizer, err := vibrant.OpenTokenizer(m.model, vibrant.WithPreTokenizer(m.preTokenizer))
 			if err != nil {
 				return err
 			}
@@ -33,7 +34,7 @@ func tokenizeCommand() *cobra.Command {
 				if len(args) > 0 {
 					return usagef("--jsonl reads stdin, not %q", args[0])
 				}
-				return tokenizeLines(cmd.InOrStdin(), out, tokenizer, options)
+				return tokenizeLines(cmd.Context(), cmd.InOrStdin(), out, tokenizer, options)
 			}
 			text := strings.Join(args, " ")
 			if text == "-" || len(args) == 0 {
@@ -43,7 +44,7 @@ func tokenizeCommand() *cobra.Command {
 				}
 				text = string(b)
 			}
-			ids, err := tokenizer.Encode(text, options)
+			ids, err := tokenizer.Encode(cmd.Context(), text, options)
 			if err != nil {
 				return err
 			}
@@ -73,7 +74,7 @@ func tokenizeCommand() *cobra.Command {
 }
 
 // tokenizeLines answers line by line, so that a program may keep the command running.
-func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, options vibrant.EncodeOptions) (err error) {
+func tokenizeLines(ctx context.Context, in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, options vibrant.EncodeOptions) (err error) {
 	defer func() { // the lines before a bad one are answered
 		if e := out.Flush(); err == nil {
 			err = e
@@ -87,7 +88,7 @@ func tokenizeLines(in io.Reader, out *bufio.Writer, t *vibrant.Tokenizer, option
 			if err := json.Unmarshal(line, &text); err != nil {
 				return fmt.Errorf("stdin, line %d: not a JSON string: %w", n, err)
 			}
-			ids, err := t.Encode(text, options)
+			ids, err := t.Encode(ctx, text, options)
 			if err != nil {
 				return fmt.Errorf("stdin, line %d: %w", n, err)
 			}

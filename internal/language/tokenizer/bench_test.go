@@ -75,7 +75,7 @@ func BenchmarkFromGGUF(b *testing.B) {
 			}
 			defer f.Close()
 			for b.Loop() {
-				if _, err := FromGGUF(f); err != nil {
+				if _, err := FromGGUF(f, ""); err != nil {
 					b.Fatal(err)
 				}
 			}

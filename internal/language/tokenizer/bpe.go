@@ -10,17 +10,9 @@ import (
 // merge list.
 type bpe struct {
 	pre   *preTokenizer
-	bytes [256]int32        // the token of each byte, or none
-	pairs map[uint64]ranked // by the ids of left and right
+	bytes [256]int32 // the token of each byte, or none
+	pairs pairTable
 }
-
-// ranked is a merge: its place in the list and the token it makes.
-type ranked struct {
-	rank uint32
-	id   int32
-}
-
-func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
 // byteChars maps a byte to the character that stands for it in the vocabulary, charBytes back. GPT-2 keeps the printable
 // bytes of Latin-1 as they are and numbers the others from U+0100 on, so that no token holds a space or control
@@ -59,20 +51,26 @@ func appendByteLevel(b []byte, text string) []byte {
 	return b
 }
 
+// isOutsideByteLevel reports whether a token's text has characters that stand for no byte: it can be generated, but no
+// text becomes it.
+func isOutsideByteLevel(text string) bool {
+	for _, r := range text {
+		if _, ok := charBytes[r]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
 // newBPE reads the merges, by the ordinary tokens of t. made[id] is set for each token that a merge makes.
 func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []bool, err error) {
-	p = &bpe{pre: pre, pairs: make(map[uint64]ranked, len(merges))}
-	missing := 0
+	p = &bpe{pre: pre, pairs: newPairTable(len(merges))}
 	for b := range p.bytes {
 		id, ok := t.ordinary(string([]byte{byte(b)}))
 		if !ok {
 			id = none
-			missing++
 		}
 		p.bytes[b] = id
-	}
-	if missing > 0 && t.unk == none {
-		t.warn("%d of the 256 bytes have no token and there is no unknown token: text with them cannot be encoded", missing)
 	}
 	made = make([]bool, len(t.types))
 	unknown := 0
@@ -97,9 +95,7 @@ func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []b
 			continue
 		}
 		made[both] = true
-		if _, dup := p.pairs[pairKey(left, right)]; !dup {
-			p.pairs[pairKey(left, right)] = ranked{uint32(i), both}
-		}
+		p.pairs.add(merge{left, right, uint32(i), both})
 	}
 	if unknown > 0 {
 		t.warn("%d of %d merges name tokens that the vocabulary lacks; they are left out", unknown, len(merges))
@@ -107,41 +103,34 @@ func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []b
 	return p, made, nil
 }
 
-func (p *bpe) encode(t *Tokenizer, ids []int32, text string, _ bool, m *scratch) ([]int32, error) {
+func (p *bpe) encode(e *encoder, text string, _ bool) error {
 	var err error
-	split(text, p.pre.stages, func(piece string) {
-		if err == nil {
-			ids, err = p.encodePiece(t, ids, piece, m)
-		}
+	p.pre.split(text, func(piece string) bool {
+		err = e.piece(p, piece)
+		return err == nil
 	})
-	return ids, err
+	return err
 }
 
-func (p *bpe) encodePiece(t *Tokenizer, ids []int32, piece string, m *scratch) ([]int32, error) {
-	token, ok := t.ordinary(piece)
-	if ok && (p.pre.ignoreMerges || t.whole[token].Load()) {
-		return append(ids, token), nil
+func (p *bpe) whole(t *Tokenizer, piece string) (id int32, ok bool) {
+	if !p.pre.ignoreMerges {
+		return none, false
 	}
-	m.reset(len(piece))
-	for i := range len(piece) {
-		m.add(i, i+1, p.bytes[piece[i]])
-	}
-	m.merge(func(l, r *sym) (uint32, int32, bool) {
-		x, ok := p.pairs[pairKey(l.id, r.id)]
-		return x.rank, x.id, ok
-	})
-	if ok && m.isOne(token) {
-		t.whole[token].Store(true)
-	}
-	for i := int32(0); i != none; i = m.syms[i].next {
-		id := m.syms[i].id
-		if id == none {
-			id = t.unk
+	return t.ordinary(piece)
+}
+
+func (p *bpe) symbols(_ *Tokenizer, m *scratch, text string) {
+	for i := range len(text) {
+		if id := p.bytes[text[i]]; id != none { // else the byte is dropped
+			m.add(i, i+1, id)
 		}
-		if id == none {
-			return ids, fmt.Errorf("tokenizer: the vocabulary has no token for byte 0x%02x", piece[m.syms[i].start])
-		}
-		ids = append(ids, id)
 	}
-	return ids, nil
+}
+
+func (p *bpe) pair(_ *Tokenizer, _ string, left, right *sym) (rank uint32, id int32, ok bool) {
+	return p.pairs.find(left.id, right.id)
+}
+
+func (p *bpe) appendSymbol(_ *Tokenizer, ids []int32, _ string, s *sym) ([]int32, error) {
+	return append(ids, s.id), nil
 }

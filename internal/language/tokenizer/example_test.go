@@ -1,6 +1,7 @@
 package tokenizer_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
@@ -19,16 +20,16 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	ids, _ := t.Encode("hi hi<|im_end|>", tokenizer.Options{ParseSpecial: true})
+	ids, _ := t.Encode(context.Background(), "hi hi<|im_end|>", tokenizer.Options{ParseSpecial: true})
 	fmt.Println(ids, t.IsEOG(ids[2]))
 	text, _ := t.Decode(ids)
 	fmt.Printf("%q\n", text)
-	_, err = t.Encode("<|im_end|>", tokenizer.Options{}) // what a user types never is a control token
-	fmt.Println(err)
+	ids, _ = t.Encode(context.Background(), "hi<|im_end|>", tokenizer.Options{}) // what a user types never is a control token
+	fmt.Println(ids)                                                             // and bytes without a token are dropped
 	// Output:
 	// [3 4 5] true
 	// "hi hi"
-	// tokenizer: the vocabulary has no token for byte 0x3c
+	// [3 1]
 }
 
 // A decoder gives out text while it is generated.

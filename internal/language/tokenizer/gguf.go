@@ -26,8 +26,9 @@ var roleKeys = []struct{ key, role string }{
 	{"tokenizer.ggml.fim_sep_token_id", "fim_sep"},
 }
 
-// FromGGUF returns the tokenizer that a file describes, or ErrNoVocab where it holds none. It keeps no part of the file.
-func FromGGUF(f *gguf.File) (*Tokenizer, error) {
+// FromGGUF returns the tokenizer that a file describes, or ErrNoVocab where it holds none. A pre-tokenizer that is not ""
+// is used whatever the file names. It keeps no part of the file.
+func FromGGUF(f *gguf.File, preTokenizer string) (*Tokenizer, error) {
 	c := Config{Special: map[string]int32{}}
 	var err error
 	if c.Model, err = f.String("tokenizer.ggml.model"); err != nil {
@@ -41,6 +42,9 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	}
 	if c.Pre, err = f.StringOr("tokenizer.ggml.pre", ""); err != nil {
 		return nil, err
+	}
+	if preTokenizer != "" {
+		c.Pre = preTokenizer
 	}
 	if c.Tokens, err = f.Strings("tokenizer.ggml.tokens"); err != nil {
 		return nil, err

@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"slices"
-	"sync"
-)
+import "slices"
 
 // none marks the absence of a token or a neighbour.
 const none = -1
@@ -25,32 +22,20 @@ type bigram struct {
 
 func (b bigram) left() int32 { return int32(uint32(b.order)) }
 
-// scratch is the memory of one Encode. merge needs n log n time for n symbols, since a heap holds the possible merges: a
-// megabyte of one letter takes a fraction of a second.
+// scratch is the memory of merging one text. It needs n log n time for n symbols, since a heap holds the possible merges.
 type scratch struct {
 	syms []sym
 	heap []bigram
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
 // maxKeptScratch bounds the memory that an idle scratch keeps after a long text.
 const maxKeptScratch = 1 << 16
-
-func (m *scratch) release() {
-	if cap(m.syms) <= maxKeptScratch && cap(m.heap) <= maxKeptScratch {
-		scratches.Put(m)
-	}
-}
 
 // reset makes room for a piece of n symbols at most.
 func (m *scratch) reset(n int) {
 	m.syms = slices.Grow(m.syms[:0], n)
 	m.heap = slices.Grow(m.heap[:0], n)
 }
-
-// isOne reports whether the whole piece became this token.
-func (m *scratch) isOne(token int32) bool { return m.syms[0].next == none && m.syms[0].id == token }
 
 // add appends a symbol to those of the piece.
 func (m *scratch) add(start, end int, id int32) {
@@ -61,12 +46,12 @@ func (m *scratch) add(start, end int, id int32) {
 	m.syms = append(m.syms, sym{start: int32(start), end: int32(end), prev: i - 1, next: none, id: id})
 }
 
-// merge joins neighbours, lowest rank first, until find knows no more merges. find returns the rank and token of a pair.
-func (m *scratch) merge(find func(left, right *sym) (rank uint32, id int32, ok bool)) {
+// merge joins neighbours, lowest rank first, until p knows no more merges.
+func (m *scratch) merge(t *Tokenizer, p pieces, text string) {
 	offer := func(left int32) {
 		l := &m.syms[left]
 		r := &m.syms[l.next]
-		if rank, id, ok := find(l, r); ok {
+		if rank, id, ok := p.pair(t, text, l, r); ok {
 			m.push(bigram{uint64(rank)<<32 | uint64(left), r.end, id})
 		}
 	}

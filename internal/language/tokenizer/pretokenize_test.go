@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-func lengths(s string, stages []stage) []int {
+func lengths(s string, pre *preTokenizer) []int {
 	got := []int{}
-	split(s, stages, func(piece string) { got = append(got, len(piece)) })
+	(&preTokenizer{stages: pre.stages}).split(s, func(piece string) bool { got = append(got, len(piece)); return true })
 	return got
 }
 
@@ -34,27 +34,18 @@ func TestPiecesAreThoseOfHuggingFace(t *testing.T) {
 	if len(rows) < 100 || len(rows[0].Pieces) < 13 {
 		t.Fatalf("%d texts", len(rows))
 	}
-	tested := map[*preTokenizer]bool{}
+	tested := map[*stage]bool{}
 	for _, row := range rows {
 		for name, want := range row.Pieces {
-			tested[preTokenizers[name]] = true
-			if got := lengths(row.Text, preTokenizers[name].stages); !slices.Equal(got, want) {
+			tested[&preTokenizers[name].stages[0]] = true
+			if got := lengths(row.Text, preTokenizers[name]); !slices.Equal(got, want) {
 				t.Errorf("%s: %q: %v, want %v", name, row.Text, got, want)
 			}
 		}
 	}
-	tested[preDBRX] = true // has the stages of llama-bpe
 	for name, pre := range preTokenizers {
-		if !tested[pre] {
+		if !tested[&pre.stages[0]] {
 			t.Errorf("no text tests %s", name)
-		}
-	}
-}
-
-func TestNearestPreTokenizersExist(t *testing.T) {
-	for name, near := range nearestPreTokenizers {
-		if preTokenizers[near] == nil || preTokenizers[name] != nil {
-			t.Errorf("%s: nearest is %s", name, near)
 		}
 	}
 }
@@ -67,11 +58,12 @@ func TestPiecesMakeUpTheText(t *testing.T) {
 			rapid.StringMatching(`([ \n\t'a-zA-Z0-9日é!]|'s|  ){0,40}`)).Draw(t, "text")
 		for name, pre := range preTokenizers {
 			var b strings.Builder
-			split(text, pre.stages, func(piece string) {
+			(&preTokenizer{stages: pre.stages}).split(text, func(piece string) bool {
 				if piece == "" {
 					t.Fatalf("%s: an empty piece", name)
 				}
 				b.WriteString(piece)
+				return true
 			})
 			if b.String() != text {
 				t.Fatalf("%s: %q became %q", name, text, b.String())
@@ -115,7 +107,7 @@ func TestPreTokenizersTakeLinearTime(t *testing.T) {
 		seen[pre] = true
 		for what, text := range hostileTexts(1 << 16) {
 			start := time.Now()
-			split(text, pre.stages, func(string) {})
+			pre.split(text, func(string) bool { return true })
 			// About 1 ms; quadratic time would be a minute. The bound leaves room for a busy machine and the race detector.
 			if d := time.Since(start); d > 2*time.Second {
 				t.Errorf("%s, %s: %v", name, what, d)

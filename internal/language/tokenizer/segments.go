@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"context"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,7 @@ type Segment struct {
 // EncodeSegments returns the ids of the segments as one text: words and spaces merge across their borders, as in the text
 // that the model was trained on. A control token is taken only where all of it lies in segments that allow it, so that a
 // message can neither hold one nor complete one. Options.ParseSpecial is not looked at.
-func (t *Tokenizer) EncodeSegments(segments []Segment, o Options) ([]int32, error) {
+func (t *Tokenizer) EncodeSegments(ctx context.Context, segments []Segment, o Options) ([]int32, error) {
 	var text strings.Builder
 	var plain []span // where control tokens are not allowed, in order
 	for _, s := range segments {
@@ -25,7 +26,7 @@ func (t *Tokenizer) EncodeSegments(segments []Segment, o Options) ([]int32, erro
 			plain = append(plain, span{start, text.Len()})
 		}
 	}
-	return t.encode(text.String(), o, func(start, end int, id int32) bool {
+	return t.encode(ctx, text.String(), o, func(start, end int, id int32) bool {
 		if t.isOrdinary(id) {
 			return true
 		}

@@ -15,7 +15,7 @@ func TestSegmentsEncodeAsOneTextWithoutUsersSpecialTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		tok, err := FromGGUF(f)
+		tok, err := FromGGUF(f, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,11 +34,11 @@ func TestSegmentsEncodeAsOneTextWithoutUsersSpecialTokens(t *testing.T) {
 			{[]Segment{{"[INST] ", true}, {"Hi", false}, {" [/INST]", true}}, "[INST] Hi [/INST]", 0},
 			{[]Segment{{"Hello" + e, true}, {"ld", false}, {e, true}}, "Hello" + e + "ld" + e, 2},
 		} {
-			ids, err := tok.EncodeSegments(c.segments, Options{})
+			ids, err := tok.EncodeSegments(t.Context(), c.segments, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := tok.Encode(c.same, Options{ParseSpecial: true})
+			want, err := tok.Encode(t.Context(), c.same, Options{ParseSpecial: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +52,7 @@ func TestSegmentsEncodeAsOneTextWithoutUsersSpecialTokens(t *testing.T) {
 			{{e[:2], false}, {e[2:], true}},
 			{{e[:1], true}, {e[1:2], false}, {e[2:], true}},
 		} {
-			ids, err := tok.EncodeSegments(s, Options{})
+			ids, err := tok.EncodeSegments(t.Context(), s, Options{})
 			if err != nil || count(ids, tok.EOS()) != 0 {
 				t.Errorf("%s: %+v: %v, %v: a message made a control token", name, s, ids, err)
 			}

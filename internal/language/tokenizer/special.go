@@ -66,7 +66,7 @@ func (t *Tokenizer) findEnds(special map[string]int32, made []bool) {
 	}
 	find := func(texts []string) int32 {
 		for _, s := range texts {
-			if id, ok := t.byText[s]; ok {
+			if id, ok := t.ID(s); ok {
 				control(id)
 				return id
 			}
@@ -102,10 +102,10 @@ func (t *Tokenizer) findEnds(special map[string]int32, made []bool) {
 
 	// With these tokens <|end|> ends a part of the answer, and </s> is text.
 	has := func(texts ...string) bool {
-		return !slices.ContainsFunc(texts, func(s string) bool { id, ok := t.byText[s]; return !ok || !t.eog[id] })
+		return !slices.ContainsFunc(texts, func(s string) bool { id, ok := t.ID(s); return !ok || !t.eog[id] })
 	}
 	keep := func(text string) {
-		if id, ok := t.byText[text]; ok {
+		if id, ok := t.ID(text); ok {
 			delete(t.eog, id)
 		}
 	}
@@ -162,11 +162,14 @@ func (x *trie) child(at int32, b byte) int32 {
 }
 
 // find returns the first token in text for which want holds, the longest of those that start there; without any the end
-// of the text and none.
-func (x *trie) find(text string, want func(start, end int, id int32) bool) (start, end int, id int32) {
+// of the text and none. The error is that of e's context.
+func (x *trie) find(e *encoder, text string, want func(start, end int, id int32) bool) (start, end int, id int32, err error) {
 	for start = range len(text) {
 		if !x.starts[text[start]] {
 			continue
+		}
+		if err = e.worked(16); err != nil {
+			return 0, 0, none, err
 		}
 		id = none
 		at := int32(0)
@@ -179,8 +182,8 @@ func (x *trie) find(text string, want func(start, end int, id int32) bool) (star
 			}
 		}
 		if id != none {
-			return start, end, id
+			return start, end, id, nil
 		}
 	}
-	return len(text), len(text), none
+	return len(text), len(text), none, nil
 }

@@ -62,7 +62,7 @@ func rankOfScore(score float32) uint32 {
 }
 
 // encode takes the text with its spaces as they are; first says that it starts the input or follows a special token.
-func (p *spm) encode(t *Tokenizer, ids []int32, text string, first bool, m *scratch) ([]int32, error) {
+func (p *spm) encode(e *encoder, text string, first bool) error {
 	text = strings.ReplaceAll(text, underscore, " ") // to SentencePiece they are the same
 	if first && p.addSpacePrefix {
 		text = " " + text
@@ -72,13 +72,12 @@ func (p *spm) encode(t *Tokenizer, ids []int32, text string, first bool, m *scra
 		if p.words {
 			n = wordEnd(text)
 		}
-		var err error
-		if ids, err = p.encodePiece(t, ids, text[:n], m); err != nil {
-			return ids, err
+		if err := e.piece(p, text[:n]); err != nil {
+			return err
 		}
 		text = text[n:]
 	}
-	return ids, nil
+	return nil
 }
 
 // wordEnd returns where a space follows another character: the end of spaces and the word behind them.
@@ -93,47 +92,40 @@ func wordEnd(s string) int {
 	return len(s)
 }
 
-func (p *spm) encodePiece(t *Tokenizer, ids []int32, piece string, m *scratch) ([]int32, error) {
-	token, ok := t.ordinary(piece)
-	if ok && t.whole[token].Load() {
-		return append(ids, token), nil
-	}
-	m.reset(len(piece))
-	for i := 0; i < len(piece); {
-		_, n := utf8.DecodeRuneInString(piece[i:])
-		id, ok := t.ordinary(piece[i : i+n])
+func (p *spm) whole(*Tokenizer, string) (id int32, ok bool) { return none, false }
+
+func (p *spm) symbols(t *Tokenizer, m *scratch, text string) {
+	for i := 0; i < len(text); {
+		_, n := utf8.DecodeRuneInString(text[i:])
+		id, ok := t.ordinary(text[i : i+n])
 		if !ok {
 			id = none
 		}
 		m.add(i, i+n, id)
 		i += n
 	}
-	m.merge(func(l, r *sym) (uint32, int32, bool) {
-		id, ok := t.ordinary(piece[l.start:r.end])
-		if !ok {
-			return 0, 0, false
-		}
-		return p.ranks[id], id, true
-	})
-	if ok && m.isOne(token) {
-		t.whole[token].Store(true)
+}
+
+func (p *spm) pair(t *Tokenizer, text string, left, right *sym) (rank uint32, id int32, ok bool) {
+	if id, ok = t.ordinary(text[left.start:right.end]); ok {
+		rank = p.ranks[id]
 	}
-	for i := int32(0); i != none; i = m.syms[i].next {
-		x := m.syms[i]
-		if x.id != none {
-			ids = append(ids, x.id)
-			continue
+	return rank, id, ok
+}
+
+func (p *spm) appendSymbol(t *Tokenizer, ids []int32, text string, s *sym) ([]int32, error) {
+	if s.id != none {
+		return append(ids, s.id), nil
+	}
+	for _, b := range []byte(text[s.start:s.end]) {
+		id := p.bytes[b]
+		if id == none {
+			id = t.unk
 		}
-		for _, b := range []byte(piece[x.start:x.end]) {
-			id := p.bytes[b]
-			if id == none {
-				id = t.unk
-			}
-			if id == none {
-				return ids, fmt.Errorf("tokenizer: the vocabulary has no token for byte 0x%02x", b)
-			}
-			ids = append(ids, id)
+		if id == none {
+			return ids, fmt.Errorf("tokenizer: the vocabulary has no token for byte 0x%02x", b)
 		}
+		ids = append(ids, id)
 	}
 	return ids, nil
 }

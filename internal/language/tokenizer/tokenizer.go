@@ -13,7 +13,7 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 )
 
 // Type is the type of a token, by the ids of tokenizer.ggml.token_type.
@@ -30,9 +30,6 @@ const (
 	Byte        Type = 6 // <0x00> to <0xFF>
 )
 
-// maxText bounds the text of one Encode, so that positions fit in 31 bits.
-const maxText = math.MaxInt32 / 8
-
 // maxSpecial bounds the text of special tokens: looking for them takes this much time for each byte of a text at worst.
 // Real ones have some dozen bytes.
 const maxSpecial = 512
@@ -42,6 +39,8 @@ var (
 	ErrNoVocab = errors.New("tokenizer: the file has no vocabulary")
 	// ErrOutOfRange is wrapped by errors about ids that the vocabulary does not have.
 	ErrOutOfRange = errors.New("id out of range")
+	// ErrUnknownPreTokenizer is wrapped by the error about a tokenizer.ggml.pre that no rule here is for.
+	ErrUnknownPreTokenizer = errors.New("unknown pre-tokenizer")
 )
 
 // Tokenizer encodes and decodes with one vocabulary.
@@ -52,11 +51,8 @@ type Tokenizer struct {
 	// The bytes of token i are blob[offsets[i]:offsets[i+1]].
 	blob    string
 	offsets []uint32
-	byText  map[string]int32 // the lowest id with these bytes
-
-	// whole remembers of tokens that their text, as a piece of its own, was seen to merge into just them: most pieces of
-	// ordinary text are such words, and need no merging again.
-	whole []atomic.Bool
+	byText  map[string]int32 // the lowest id with these bytes, of the tokens that text can become
+	byName  map[string]int32 // of those that a vocabulary spells as no text can be: outside of GPT-2's alphabet of bytes
 
 	special trie // control, unknown and user-defined tokens
 
@@ -64,13 +60,14 @@ type Tokenizer struct {
 	addBOS, addEOS               bool
 	eog                          map[int32]bool
 
+	encoders sync.Pool // of *encoder
 	warnings []string
 }
 
-// model is the algorithm behind a vocabulary. It appends the ids of text, which holds no special tokens; first says that
-// nothing or a special token is in front of it.
+// model is the algorithm behind a vocabulary. It appends the ids of text, which holds no special tokens, to e.ids; first
+// says that nothing or a special token is in front of it.
 type model interface {
-	encode(t *Tokenizer, ids []int32, text string, first bool, m *scratch) ([]int32, error)
+	encode(e *encoder, text string, first bool) error
 }
 
 // Config describes a vocabulary in Go, as the keys tokenizer.ggml.* do in a file.
@@ -104,7 +101,7 @@ func New(c Config) (*Tokenizer, error) {
 	case c.Scores != nil && len(c.Scores) != n:
 		return nil, fmt.Errorf("tokenizer: %d scores for %d tokens", len(c.Scores), n)
 	}
-	t := &Tokenizer{types: make([]Type, n), byText: make(map[string]int32, n), whole: make([]atomic.Bool, n)}
+	t := &Tokenizer{types: make([]Type, n), byText: make(map[string]int32, n), byName: map[string]int32{}}
 	for i := range t.types {
 		t.types[i] = Normal
 		if c.Types != nil {
@@ -120,7 +117,7 @@ func New(c Config) (*Tokenizer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := t.setTexts(c.Tokens, appendByteLevel); err != nil {
+		if err := t.setTexts(c.Tokens, appendByteLevel, isOutsideByteLevel); err != nil {
 			return nil, err
 		}
 		t.setRoles(c.Special, nil)
@@ -131,7 +128,7 @@ func New(c Config) (*Tokenizer, error) {
 		t.findEnds(c.Special, made)
 		t.model, t.addBOS = p, pre.addBOS
 	case "llama":
-		if err := t.setTexts(c.Tokens, appendUnderscored); err != nil {
+		if err := t.setTexts(c.Tokens, appendUnderscored, func(string) bool { return false }); err != nil {
 			return nil, err
 		}
 		t.setRoles(c.Special, map[string]int32{"unknown": 0, "bos": 1, "eos": 2})
@@ -174,14 +171,7 @@ func (t *Tokenizer) preTokenizer(name string) (*preTokenizer, error) {
 		t.warn("the file names no pre-tokenizer (tokenizer.ggml.pre): using \"default\", which may cut text unlike the model expects")
 		return preDefault, nil
 	}
-	if pre, ok := preTokenizers[name]; ok {
-		return pre, nil
-	}
-	if near, ok := nearestPreTokenizers[name]; ok {
-		t.warn("pre-tokenizer %q is not supported: using %q, which differs in rare places", name, near)
-		return preTokenizers[near], nil
-	}
-	return nil, fmt.Errorf("tokenizer: unknown pre-tokenizer %q (tokenizer.ggml.pre)", name)
+	return findPreTokenizer(name)
 }
 
 // appendUnderscored appends what a token of SentencePiece stands for.
@@ -189,8 +179,9 @@ func appendUnderscored(b []byte, text string) []byte {
 	return append(b, strings.ReplaceAll(text, underscore, " ")...)
 }
 
-// setTexts computes the bytes that each token stands for. decode is for those that are spelled.
-func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string) []byte) error {
+// setTexts computes the bytes that each token stands for. decode is for those that are spelled, outside holds for
+// spellings that no text has.
+func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string) []byte, outside func(text string) bool) error {
 	size := 0
 	for _, s := range tokens {
 		size += len(s)
@@ -221,6 +212,12 @@ func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string)
 		text := t.text(int32(i))
 		if text == "" || t.types[i] == Byte && len(text) < len(s) {
 			continue // not to be found by text: the token of a byte, <0x41>, is not that of its character
+		}
+		if outside(s) && (t.types[i] == Normal || t.types[i] == Undefined) {
+			if _, dup := t.byName[text]; !dup {
+				t.byName[text] = int32(i)
+			}
+			continue
 		}
 		if _, dup := t.byText[text]; dup {
 			double++
@@ -273,60 +270,6 @@ func (t *Tokenizer) warn(format string, args ...any) {
 	t.warnings = append(t.warnings, fmt.Sprintf(format, args...))
 }
 
-// Options say what Encode adds and parses.
-type Options struct {
-	// AddBOS and AddEOS put the BOS token in front and the EOS token behind where the model asks for it, unless one is
-	// there already, as templates write it.
-	AddBOS, AddEOS bool
-
-	// ParseSpecial turns the text of control tokens into these tokens. Without it only user-defined tokens are cut out of
-	// the text before it is encoded.
-	ParseSpecial bool
-}
-
-// Encode returns the ids of text. Bytes that are no UTF-8 are encoded as they are. The time is n log n at most, whatever
-// the text. It fails where the vocabulary lacks a byte of the text, which that of a sound model does not.
-func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
-	return t.encode(text, o, func(_, _ int, id int32) bool { return o.ParseSpecial || t.isOrdinary(id) })
-}
-
-// encode is Encode with a rule of its own for which special tokens are cut out: by their place in the text and their id.
-func (t *Tokenizer) encode(text string, o Options, want func(start, end int, id int32) bool) ([]int32, error) {
-	if len(text) > maxText {
-		return nil, fmt.Errorf("tokenizer: a text of %d bytes; at most %d can be encoded at once", len(text), maxText)
-	}
-	m := scratches.Get().(*scratch)
-	defer m.release()
-	ids := make([]int32, 0, len(text)/3+2)
-	if o.AddBOS && t.addBOS {
-		ids = append(ids, t.bos)
-	}
-	added := len(ids)
-	first := true
-	for at := 0; text != ""; {
-		start, end, id := t.special.find(text, func(start, end int, id int32) bool { return want(at+start, at+end, id) })
-		if start > 0 {
-			var err error
-			if ids, err = t.model.encode(t, ids, text[:start], first, m); err != nil {
-				return nil, err
-			}
-			first = false
-		}
-		if id != none {
-			ids = append(ids, id)
-			first = true
-		}
-		at, text = at+end, text[end:]
-	}
-	if added == 1 && len(ids) > 1 && ids[1] == t.bos {
-		ids = ids[1:]
-	}
-	if o.AddEOS && t.addEOS && (len(ids) == 0 || ids[len(ids)-1] != t.eos) {
-		ids = append(ids, t.eos)
-	}
-	return ids, nil
-}
-
 // VocabSize returns the number of tokens; ids go from 0 to VocabSize()-1.
 func (t *Tokenizer) VocabSize() int { return len(t.types) }
 
@@ -357,7 +300,9 @@ func (t *Tokenizer) TokenType(id int32) Type {
 
 // ID returns the token that stands for exactly these bytes, such as "<|im_end|>".
 func (t *Tokenizer) ID(text string) (id int32, ok bool) {
-	id, ok = t.byText[text]
+	if id, ok = t.byText[text]; !ok {
+		id, ok = t.byName[text]
+	}
 	return id, ok
 }
 

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -206,11 +207,8 @@ func TestCharactersWithoutTokenBecomeBytesOrUnknown(t *testing.T) {
 	few.Tokens, few.Types = few.Tokens[3:], few.Types[3:]
 	few.Model, few.Pre = "gpt2", "gpt-2"
 	tok = must(t, few)
-	if _, err := tok.Encode("aé", Options{}); err == nil || !strings.Contains(err.Error(), "0xc3") {
-		t.Errorf("error %v", err)
-	}
-	if w := tok.Warnings(); len(w) != 2 || !strings.Contains(w[1], "255 of the 256 bytes") {
-		t.Errorf("warnings %q", w)
+	if got := encode(t, tok, "éaé", Options{}); !slices.Equal(got, []int32{0}) {
+		t.Errorf("bytes without a token are not dropped: %v", got)
 	}
 }
 
@@ -282,16 +280,100 @@ func TestTokensThatLookLikeControlTokensBecomeOnesUnlessMerged(t *testing.T) {
 
 func TestPreTokenizerThatIsNotSupported(t *testing.T) {
 	c := bytesVocab()
-	for pre, warns := range map[string]int{"": 1, "deepseek-llm": 1, "qwen2": 0, "smollm": 0, "default": 0} {
+	for pre, warns := range map[string]int{"": 1, "qwen2": 0, "smollm": 0, "default": 0} {
 		c.Pre = pre
 		if w := must(t, c).Warnings(); len(w) != warns {
 			t.Errorf("%q: warnings %q", pre, w)
 		}
 	}
 	c.Pre = "no-such-thing"
-	if _, err := New(c); err == nil || !strings.Contains(err.Error(), `"no-such-thing"`) {
+	if _, err := New(c); !errors.Is(err, ErrUnknownPreTokenizer) || !strings.Contains(err.Error(), `"no-such-thing"`) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Command R's "™" outside of GPT-2's alphabet, at a lower id than the one that text becomes.
+func TestTokensSpelledOutsideTheAlphabetAreNoTexts(t *testing.T) {
+	c := bytesVocab()
+	odd, eot := c.add("™", Normal), c.add("<｜end▁of▁sentence｜>", Normal)
+	c.Merges = []string{"â Ħ", "âĦ ¢"}
+	c.add("âĦ", Normal)
+	whole := c.add("âĦ¢", Normal)
+	for _, pre := range []string{"command-r", "llama-bpe"} {
+		c.Pre = pre
+		tok := must(t, c)
+		if got := encode(t, tok, "™", Options{}); !slices.Equal(got, []int32{whole}) {
+			t.Errorf("%s: %v", pre, got)
+		}
+		if s, err := tok.Decode([]int32{odd}); s != "™" || err != nil {
+			t.Errorf("%q, %v", s, err)
+		}
+		if !tok.IsEOG(eot) {
+			t.Error("the end is not known by its name")
+		}
+	}
+}
+
+func TestTextIsNormalizedWhereTheModelDoes(t *testing.T) {
+	for pre, want := range map[string][]int32{
+		"qwen2": {0xc3, 0xa9}, "qwen35": {0xc3, 0xa9}, "command-r": {0xc3, 0xa9}, "mpt": {0xc3, 0xa9}, "olmo": {0xc3, 0xa9},
+		"llama-bpe": {'e', 0xcc, 0x81}, "gpt-4o": {'e', 0xcc, 0x81}, "smollm": {'e', 0xcc, 0x81},
+	} {
+		c := bytesVocab()
+		c.Pre = pre
+		if got := encode(t, must(t, c), "e\u0301", Options{}); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", pre, got)
+		}
+	}
+}
+
+func TestEncodingStopsWithItsContext(t *testing.T) {
+	text := strings.Repeat("a", 20<<20)
+	for name, tok := range map[string]*Tokenizer{"gpt2": must(t, bytesVocab("a a", "aa aa")), "llama": must(t, spmVocab("a", "aa"))} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		start := time.Now()
+		if _, err := tok.Encode(ctx, text, Options{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The text takes some seconds; a window of it some microseconds, and its copies some 50 ms on a busy machine.
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("%s: stopped after %v", name, d)
+		}
+	}
+}
+
+// Long pieces are merged in windows; the result is that of merging them at once.
+func TestWindowsOfLongPiecesChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := []string{"a", "b"}
+		var merges []string
+		for range rapid.IntRange(1, 20).Draw(t, "merges") {
+			l, r := rapid.SampledFrom(texts).Draw(t, "left"), rapid.SampledFrom(texts).Draw(t, "right")
+			merges = append(merges, l+" "+r)
+			texts = append(texts, l+r)
+		}
+		tok, err := New(bytesVocab(rapid.Permutation(merges).Draw(t, "order")...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit := rapid.StringMatching(`[ab]{1,12}`).Draw(t, "unit")
+		piece := strings.Repeat(unit, 200/len(unit)) + rapid.StringMatching(`[ab]{0,90}`).Draw(t, "tail")
+		at := func(size int) ([]int32, bool) {
+			e := &encoder{t: tok, ctx: context.Background()}
+			ok, err := e.mergeWindows(tok.model.(*bpe), piece, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.ids, ok
+		}
+		want, _ := at(len(piece))
+		for _, size := range []int{8, 16, 32, 64} {
+			if got, ok := at(size); ok && !slices.Equal(got, want) {
+				t.Fatalf("windows of %d, %q by %q: %v, want %v", size, piece, merges, got, want)
+			}
+		}
+	})
 }
 
 func TestBadConfigurationsAreErrors(t *testing.T) {
@@ -363,7 +445,7 @@ func TestFromGGUF(t *testing.T) {
 				w.Set("tokenizer.ggml.model", model)
 			}
 		})
-		if _, err := FromGGUF(f); !errors.Is(err, ErrNoVocab) {
+		if _, err := FromGGUF(f, ""); !errors.Is(err, ErrNoVocab) {
 			t.Errorf("model %q: %v", model, err)
 		}
 	}
@@ -383,7 +465,7 @@ func TestFromGGUF(t *testing.T) {
 			}
 			w.Set(key, value)
 		})
-		if _, err := FromGGUF(f); err == nil || !strings.Contains(err.Error(), key) {
+		if _, err := FromGGUF(f, ""); err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s of a wrong type: %v", key, err)
 		}
 	}
@@ -393,7 +475,7 @@ func TestFromGGUF(t *testing.T) {
 		w.Set("tokenizer.ggml.token_type", []int32{2, 3, 3, 6, 1, 77})
 		w.Set("tokenizer.ggml.padding_token_id", uint32(5))
 		w.Set("tokenizer.ggml.add_eos_token", true)
-	}))
+	}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +538,7 @@ func TestMergingIsThatOfTheDefinition(t *testing.T) {
 			piece := rapid.StringMatching(`[abc]{1,60}`).Draw(t, "piece")
 			want := naive(c, tok, piece)
 			for range 2 { // the second time from what was remembered
-				if got, err := tok.Encode(piece, Options{}); err != nil || !slices.Equal(got, want) {
+				if got, err := tok.Encode(t.Context(), piece, Options{}); err != nil || !slices.Equal(got, want) {
 					t.Fatalf("%q by %q: %v, want %v; %v", piece, merges, got, want, err)
 				}
 			}
@@ -481,10 +563,10 @@ func TestWordsOfSentencePieceAreIndependent(t *testing.T) {
 		if !p.words {
 			t.Fatalf("%q cannot be cut", tokens)
 		}
-		got, err1 := tok.Encode(text, Options{})
+		got, err1 := tok.Encode(t.Context(), text, Options{})
 		p.words = false
-		clear(tok.whole)
-		want, err2 := tok.Encode(text, Options{})
+		tok.encoders = sync.Pool{} // forgets the words
+		want, err2 := tok.Encode(t.Context(), text, Options{})
 		if err1 != nil || err2 != nil || !slices.Equal(got, want) {
 			t.Fatalf("%q: %v, want %v; %v, %v", text, got, want, err1, err2)
 		}
@@ -513,7 +595,7 @@ func TestAnyBytesSurviveBPE(t *testing.T) {
 	tok := must(t, bytesVocab("a b", "Ã ©", "Ġ a"))
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte("ab \n\xc3\xa9")))).Draw(t, "text"))
-		ids, err := tok.Encode(text, Options{AddBOS: true, AddEOS: true, ParseSpecial: true})
+		ids, err := tok.Encode(t.Context(), text, Options{AddBOS: true, AddEOS: true, ParseSpecial: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -553,7 +635,7 @@ func TestOneTokenizerServesManyGoroutines(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			got, err := tok.Encode(text, Options{})
+			got, err := tok.Encode(t.Context(), text, Options{})
 			back, err2 := tok.Decode(got)
 			if err != nil || err2 != nil || !slices.Equal(got, want) || back != text {
 				t.Errorf("%v, %v: other ids", err, err2)
@@ -581,7 +663,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, tok := range toks {
 			for _, o := range []Options{{}, {AddBOS: true, AddEOS: true, ParseSpecial: true}} {
-				ids, err := tok.Encode(text, o)
+				ids, err := tok.Encode(t.Context(), text, o)
 				if err != nil {
 					t.Fatal(err)
 				}

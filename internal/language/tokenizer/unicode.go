@@ -7,17 +7,20 @@ import (
 )
 
 // class is the set of Unicode properties that the pre-tokenizers ask for, as bits.
-type class uint8
+type class uint16
 
 const (
-	letter class = 1 << iota // \p{L}
-	number                   // \p{N}
-	mark                     // \p{M}
-	punct                    // \p{P}
-	symbol                   // \p{S}
-	space                    // \s: White_Space
-	upper                    // \p{Lu} and \p{Lt}
-	lower                    // \p{Ll}
+	letter   class = 1 << iota // \p{L}
+	number                     // \p{N}
+	mark                       // \p{M}
+	punct                      // \p{P}
+	symbol                     // \p{S}
+	space                      // \s: White_Space
+	upper                      // \p{Lu} and \p{Lt}
+	lower                      // \p{Ll}
+	han                        // \p{Han}
+	decimal                    // \d: \p{Nd}
+	wordChar                   // \w: letters, marks, decimals, connectors, and what else is alphabetic
 )
 
 // classes holds each code point's class; only the pages that are written to take memory.
@@ -31,6 +34,9 @@ var fillClasses = sync.OnceFunc(func() {
 	}{
 		{unicode.L, letter}, {unicode.N, number}, {unicode.M, mark}, {unicode.P, punct}, {unicode.S, symbol},
 		{unicode.White_Space, space}, {unicode.Lu, upper}, {unicode.Lt, upper}, {unicode.Ll, lower},
+		{unicode.Han, han}, {unicode.Nd, decimal},
+		{unicode.L, wordChar}, {unicode.M, wordChar}, {unicode.Nd, wordChar}, {unicode.Nl, wordChar}, {unicode.Pc, wordChar},
+		{unicode.Other_Alphabetic, wordChar},
 	} {
 		for _, r := range c.table.R16 {
 			for x := rune(r.Lo); x <= rune(r.Hi); x += rune(r.Stride) {
