@@ -64,7 +64,7 @@ func isOutsideByteLevel(text string) bool {
 
 // newBPE reads the merges, by the ordinary tokens of t. made[id] is set for each token that a merge makes.
 func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []bool, err error) {
-	p = &bpe{pre: pre, pairs: newPairTable(len(merges))}
+	p = &bpe{pre: pre}
 	for b := range p.bytes {
 		id, ok := t.ordinary(string([]byte{byte(b)}))
 		if !ok {
@@ -72,22 +72,29 @@ func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []b
 		}
 		p.bytes[b] = id
 	}
+	p.pairs, made, err = t.readMerges(merges, appendByteLevel)
+	return p, made, err
+}
+
+// readMerges reads a list of pairs of tokens; decode appends what the spelling of a token stands for.
+func (t *Tokenizer) readMerges(merges []string, decode func(b []byte, text string) []byte) (p pairTable, made []bool, err error) {
+	p = newPairTable(len(merges))
 	made = make([]bool, len(t.types))
 	unknown := 0
 	var buf []byte
 	for i, m := range merges {
-		if len(m) < 3 {
-			return nil, nil, fmt.Errorf("tokenizer: merge %d, %q, is not a pair", i, m)
-		}
 		// The separator is the first space behind the first character, which may be a space itself.
-		cut := strings.IndexByte(m[1:], ' ') + 1
-		if cut == 0 || cut == len(m)-1 {
-			return nil, nil, fmt.Errorf("tokenizer: merge %d, %q, is not a pair", i, m)
+		cut := 0
+		if len(m) >= 3 {
+			cut = strings.IndexByte(m[1:], ' ') + 1
 		}
-		buf = appendByteLevel(buf[:0], m[:cut])
+		if cut == 0 || cut == len(m)-1 {
+			return p, nil, fmt.Errorf("tokenizer: merge %d, %.200q, is not a pair", i, m)
+		}
+		buf = decode(buf[:0], m[:cut])
 		left, ok1 := t.ordinary(string(buf))
 		middle := len(buf)
-		buf = appendByteLevel(buf, m[cut+1:])
+		buf = decode(buf, m[cut+1:])
 		right, ok2 := t.ordinary(string(buf[middle:]))
 		both, ok3 := t.ordinary(string(buf))
 		if !ok1 || !ok2 || !ok3 {
@@ -95,7 +102,7 @@ func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []b
 			continue
 		}
 		made[both] = true
-		p.pairs.add(merge{left, right, uint32(i), both})
+		p.add(merge{left, right, uint32(i), both})
 	}
 	if unknown > 0 {
 		t.warn("%d of %d merges name tokens that the vocabulary lacks; they are left out", unknown, len(merges))

@@ -19,10 +19,23 @@ func (t *Tokenizer) Decode(ids []int32) (string, error) {
 	}
 	b.WriteString(d.Flush())
 	s := b.String()
-	if p, ok := t.model.(*spm); ok && p.addSpacePrefix {
+	if t.prefixesSpace() {
 		s = strings.TrimPrefix(s, " ")
 	}
 	return s, nil
+}
+
+// prefixesSpace reports whether Encode puts a space in front of a text.
+func (t *Tokenizer) prefixesSpace() bool {
+	switch p := t.model.(type) {
+	case *spm:
+		return p.addSpacePrefix
+	case *unigram:
+		return p.addSpacePrefix
+	case *wordPiece:
+		return true
+	}
+	return false
 }
 
 // Decoder turns tokens into text one by one, as they are generated. It holds back a UTF-8 character that is not complete

@@ -136,33 +136,47 @@ func (k pieceKey) slot() uint64 {
 	return ((k.low ^ k.high*0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93) >> (64 - 13)
 }
 
+// recall appends the ids of a piece that was seen before, and reports whether it was.
+func (e *encoder) recall(piece string) bool {
+	if len(piece) > maxCacheable {
+		return false
+	}
+	key := keyOf(piece)
+	c := &e.cache[key.slot()]
+	if c.key != key {
+		return false
+	}
+	for _, id := range c.ids {
+		if id == none {
+			break
+		}
+		e.ids = append(e.ids, id)
+	}
+	return true
+}
+
+// remember keeps the ids of a piece, those from start on.
+func (e *encoder) remember(piece string, start int) {
+	if ids := e.ids[start:]; len(piece) <= maxCacheable && len(ids) <= 4 {
+		c := cachedPiece{keyOf(piece), [...]int32{none, none, none, none}}
+		copy(c.ids[:], ids)
+		e.cache[c.key.slot()] = c
+	}
+}
+
 // piece appends the ids of a piece that no merge crosses.
 func (e *encoder) piece(p pieces, piece string) error {
 	if err := e.worked(len(piece)); err != nil {
 		return err
 	}
-	if len(piece) > maxCacheable {
-		return e.mergePiece(p, piece)
-	}
-	key := keyOf(piece)
-	c := &e.cache[key.slot()]
-	if c.key == key {
-		for _, id := range c.ids {
-			if id == none {
-				break
-			}
-			e.ids = append(e.ids, id)
-		}
+	if e.recall(piece) {
 		return nil
 	}
 	start := len(e.ids)
 	if err := e.mergePiece(p, piece); err != nil {
 		return err
 	}
-	if ids := e.ids[start:]; len(ids) <= len(c.ids) {
-		c.key, c.ids = key, [...]int32{none, none, none, none}
-		copy(c.ids[:], ids)
-	}
+	e.remember(piece, start)
 	return nil
 }
 

@@ -12,6 +12,8 @@ var roleKeys = []struct{ key, role string }{
 	{"tokenizer.ggml.prefix_token_id", "fim_pre"}, // the older names of three
 	{"tokenizer.ggml.suffix_token_id", "fim_suf"},
 	{"tokenizer.ggml.middle_token_id", "fim_mid"},
+	{"tokenizer.ggml.cls_token_id", "bos"}, // BERT's names of its begin and end
+	{"tokenizer.ggml.seperator_token_id", "eos"},
 	{"tokenizer.ggml.bos_token_id", "bos"},
 	{"tokenizer.ggml.eos_token_id", "eos"},
 	{"tokenizer.ggml.eot_token_id", "eot"},
@@ -63,11 +65,25 @@ func FromGGUF(f *gguf.File, preTokenizer string) (*Tokenizer, error) {
 	if c.Scores, err = optional(f.Floats("tokenizer.ggml.scores")); err != nil {
 		return nil, err
 	}
-	if c.Model == "gpt2" {
+	if c.Model == "gpt2" || c.Model == "gemma4" {
 		if c.Merges, err = f.Strings("tokenizer.ggml.merges"); err != nil {
 			return nil, err
 		}
 		c.Scores = nil
+	}
+	if c.Model == "t5" {
+		charsMap, err := optional(f.Ints("tokenizer.ggml.precompiled_charsmap"))
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range charsMap {
+			c.CharsMap = append(c.CharsMap, byte(x))
+		}
+		remove, err := f.BoolOr("tokenizer.ggml.remove_extra_whitespaces", false)
+		if err != nil {
+			return nil, err
+		}
+		c.KeepExtraSpaces = !remove
 	}
 	for _, r := range roleKeys {
 		id, err := f.Uint(r.key)

@@ -119,8 +119,8 @@ func (t *Tokenizer) findEnds(special map[string]int32, made []bool) {
 
 // trie finds special tokens in text.
 type trie struct {
-	nodes  []trieNode
-	starts [256]bool // bytes that a token starts with
+	nodes []trieNode
+	first [256]int32 // the child of the root for each byte; 0 is none
 }
 
 type trieNode struct {
@@ -137,9 +137,13 @@ func (x *trie) add(text string, id int32) {
 	if x.nodes == nil {
 		x.nodes = []trieNode{{id: none}}
 	}
-	x.starts[text[0]] = true
-	at := int32(0)
-	for i := range len(text) {
+	at := x.first[text[0]]
+	if at == 0 {
+		at = int32(len(x.nodes))
+		x.nodes = append(x.nodes, trieNode{id: none})
+		x.first[text[0]] = at
+	}
+	for i := 1; i < len(text); i++ {
 		next := x.child(at, text[i])
 		if next == 0 {
 			next = int32(len(x.nodes))
@@ -150,6 +154,20 @@ func (x *trie) add(text string, id int32) {
 	}
 	if x.nodes[at].id == none {
 		x.nodes[at].id = id
+	}
+}
+
+// prefixes calls f for each token that text, which is not empty, starts with: its length and id, the shortest first.
+func (x *trie) prefixes(text string, f func(n int, id int32)) {
+	at := x.first[text[0]]
+	for i := 1; at != 0; i++ {
+		if id := x.nodes[at].id; id != none {
+			f(i, id)
+		}
+		if i == len(text) {
+			return
+		}
+		at = x.child(at, text[i])
 	}
 }
 
@@ -165,22 +183,18 @@ func (x *trie) child(at int32, b byte) int32 {
 // of the text and none. The error is that of e's context.
 func (x *trie) find(e *encoder, text string, want func(start, end int, id int32) bool) (start, end int, id int32, err error) {
 	for start = range len(text) {
-		if !x.starts[text[start]] {
+		if x.first[text[start]] == 0 {
 			continue
 		}
 		if err = e.worked(16); err != nil {
 			return 0, 0, none, err
 		}
 		id = none
-		at := int32(0)
-		for i := start; i < len(text); i++ {
-			if at = x.child(at, text[i]); at == 0 {
-				break
+		x.prefixes(text[start:], func(n int, found int32) {
+			if want(start, start+n, found) {
+				id, end = found, start+n
 			}
-			if found := x.nodes[at].id; found != none && want(start, i+1, found) {
-				id, end = found, i+1
-			}
-		}
+		})
 		if id != none {
 			return start, end, id, nil
 		}

@@ -1,53 +1,32 @@
 package tokenizer
 
 import (
-	"fmt"
 	"math"
 	"strings"
-	"unicode/utf8"
 )
 
 // underscore is U+2581, which stands for a space in SentencePiece's vocabularies.
 const underscore = "▁"
 
 // spm is SentencePiece's byte pair encoding (https://arxiv.org/abs/1808.06226): the text starts as its characters, and
-// of all neighbours that make a token the one with the highest score merges first. Characters without a token become
-// their bytes' tokens, <0x00> to <0xFF>.
+// of all neighbours that make a token the one with the highest score merges first.
 type spm struct {
+	characters
 	addSpacePrefix bool
-	bytes          [256]int32 // the token of each byte, or none
-	ranks          []uint32   // of each token: the higher its score, the lower
-	words          bool       // no token has a space behind another character: the text can be cut there
+	ranks          []uint32 // of each token: the higher its score, the lower
+	words          bool     // no token has a space behind another character: the text can be cut there
 }
 
 func (t *Tokenizer) newSPM(scores []float32, addSpacePrefix bool) *spm {
-	p := &spm{addSpacePrefix: addSpacePrefix, ranks: make([]uint32, len(t.types)), words: true}
-	for b := range p.bytes {
-		p.bytes[b] = none
-	}
+	p := &spm{characters: t.newCharacters(), addSpacePrefix: addSpacePrefix, ranks: make([]uint32, len(t.types)), words: true}
 	for id := range t.types {
 		if scores != nil {
 			p.ranks[id] = rankOfScore(scores[id])
 		}
-		switch text := t.text(int32(id)); {
-		case t.types[id] == Byte:
-			if len(text) == 1 && p.bytes[text[0]] == none {
-				p.bytes[text[0]] = int32(id)
-			}
-		case t.isOrdinary(int32(id)) && t.types[id] != UserDefined: // those are cut out of the text before
-			if i := strings.LastIndexByte(text, ' '); i > 0 && strings.Trim(text[:i], " ") != "" {
-				p.words = false
-			}
+		// User-defined tokens are cut out of the text before.
+		if typ := t.types[id]; typ != Byte && typ != UserDefined && t.isOrdinary(int32(id)) && hasInnerSpace(t.text(int32(id))) {
+			p.words = false
 		}
-	}
-	missing := 0
-	for _, id := range p.bytes {
-		if id == none {
-			missing++
-		}
-	}
-	if missing > 0 && t.unk == none {
-		t.warn("%d of the 256 bytes have no token and there is no unknown token: characters without a token cannot be encoded", missing)
 	}
 	return p
 }
@@ -92,40 +71,9 @@ func wordEnd(s string) int {
 	return len(s)
 }
 
-func (p *spm) whole(*Tokenizer, string) (id int32, ok bool) { return none, false }
-
-func (p *spm) symbols(t *Tokenizer, m *scratch, text string) {
-	for i := 0; i < len(text); {
-		_, n := utf8.DecodeRuneInString(text[i:])
-		id, ok := t.ordinary(text[i : i+n])
-		if !ok {
-			id = none
-		}
-		m.add(i, i+n, id)
-		i += n
-	}
-}
-
 func (p *spm) pair(t *Tokenizer, text string, left, right *sym) (rank uint32, id int32, ok bool) {
 	if id, ok = t.ordinary(text[left.start:right.end]); ok {
 		rank = p.ranks[id]
 	}
 	return rank, id, ok
-}
-
-func (p *spm) appendSymbol(t *Tokenizer, ids []int32, text string, s *sym) ([]int32, error) {
-	if s.id != none {
-		return append(ids, s.id), nil
-	}
-	for _, b := range []byte(text[s.start:s.end]) {
-		id := p.bytes[b]
-		if id == none {
-			id = t.unk
-		}
-		if id == none {
-			return ids, fmt.Errorf("tokenizer: the vocabulary has no token for byte 0x%02x", b)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
 }

@@ -1,5 +1,5 @@
-// Package tokenizer turns text into token ids and back, as the model's GGUF file describes it: byte-level BPE ("gpt2")
-// and SentencePiece's BPE ("llama").
+// Package tokenizer turns text into token ids and back, as the model's GGUF file describes it: byte-level BPE ("gpt2"),
+// SentencePiece's BPE ("llama"), Gemma 4's BPE ("gemma4"), WordPiece ("bert") and Unigram ("t5").
 //
 // Text that a user typed is encoded without [Options].ParseSpecial: then no part of it becomes a control token, whatever
 // it says. Templates are encoded with it.
@@ -72,20 +72,24 @@ type model interface {
 
 // Config describes a vocabulary in Go, as the keys tokenizer.ggml.* do in a file.
 type Config struct {
-	Model  string    // "gpt2" or "llama"
+	Model  string    // "gpt2", "llama", "gemma4", "bert" or "t5"
 	Pre    string    // of gpt2: the pre-tokenizer, such as "qwen2" or "llama-bpe"; empty is "default", with a warning
-	Tokens []string  // of gpt2 in GPT-2's byte-to-character spelling, of llama with U+2581 for spaces
+	Tokens []string  // of gpt2 in GPT-2's byte-to-character spelling, else with U+2581 for spaces
 	Types  []Type    // one a token; nil: Byte for those that read <0x00> to <0xFF>, else Normal
-	Scores []float32 // of llama: one a token; nil: all are equal
-	Merges []string  // of gpt2: pairs with a space between, the first to merge first
+	Scores []float32 // of llama and t5: one a token; nil: all are equal
+	Merges []string  // of gpt2 and gemma4: pairs with a space between, the first to merge first
+
+	CharsMap        []byte // of t5: SentencePiece's precompiled_charsmap; nil: characters stay as they are
+	KeepExtraSpaces bool   // of t5: runs of spaces stay, and those at the ends
 
 	// Special holds the ids of tokens with a role, by the names "bos", "eos", "eot", "eom", "unknown", "padding",
 	// "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep" and "fim_sep". Those that are left out are none; of llama
-	// unknown, bos and eos are 0, 1 and 2. End-of-turn tokens are found by their text too.
+	// unknown, bos and eos are 0, 1 and 2, of bert 100, 101 and 102, of t5 unknown and eos are 2 and 1. End-of-turn tokens
+	// are found by their text too.
 	Special map[string]int32
 
-	AddBOS, AddEOS *bool // nil: of llama, and some pre-tokenizers of gpt2, a BOS is added; an EOS never is
-	AddSpacePrefix *bool // of llama: nil is true
+	AddBOS, AddEOS *bool // nil: of llama, gemma4, bert and some pre-tokenizers of gpt2 a BOS is added, of bert and t5 an EOS
+	AddSpacePrefix *bool // of llama and t5: nil is true
 }
 
 // New returns the tokenizer that c describes. It keeps no part of c.
@@ -111,33 +115,8 @@ func New(c Config) (*Tokenizer, error) {
 		}
 	}
 	fillClasses()
-	switch c.Model {
-	case "gpt2":
-		pre, err := t.preTokenizer(c.Pre)
-		if err != nil {
-			return nil, err
-		}
-		if err := t.setTexts(c.Tokens, appendByteLevel, isOutsideByteLevel); err != nil {
-			return nil, err
-		}
-		t.setRoles(c.Special, nil)
-		p, made, err := t.newBPE(pre, c.Merges)
-		if err != nil {
-			return nil, err
-		}
-		t.findEnds(c.Special, made)
-		t.model, t.addBOS = p, pre.addBOS
-	case "llama":
-		if err := t.setTexts(c.Tokens, appendUnderscored, func(string) bool { return false }); err != nil {
-			return nil, err
-		}
-		t.setRoles(c.Special, map[string]int32{"unknown": 0, "bos": 1, "eos": 2})
-		t.findEnds(c.Special, make([]bool, n))
-		t.model, t.addBOS = t.newSPM(c.Scores, c.AddSpacePrefix == nil || *c.AddSpacePrefix), true
-	case "":
-		return nil, ErrNoVocab
-	default:
-		return nil, fmt.Errorf("tokenizer: model %q is not supported, only gpt2 (byte-level BPE) and llama (SentencePiece BPE)", c.Model)
+	if err := t.setModel(c); err != nil {
+		return nil, err
 	}
 	if c.AddBOS != nil {
 		t.addBOS = *c.AddBOS
@@ -164,6 +143,63 @@ func New(c Config) (*Tokenizer, error) {
 		t.special.add(t.text(int32(id)), int32(id))
 	}
 	return t, nil
+}
+
+// setModel sets the texts, the roles and the algorithm.
+func (t *Tokenizer) setModel(c Config) error {
+	decode, outside := appendUnderscored, func(string) bool { return false }
+	var pre *preTokenizer
+	var roles map[string]int32 // defaults
+	var err error
+	switch c.Model {
+	case "gpt2":
+		if pre, err = t.preTokenizer(c.Pre); err != nil {
+			return err
+		}
+		decode, outside = appendByteLevel, isOutsideByteLevel
+	case "llama":
+		roles = map[string]int32{"unknown": 0, "bos": 1, "eos": 2}
+	case "bert":
+		roles = map[string]int32{"padding": 0, "unknown": 100, "bos": 101, "eos": 102}
+	case "t5":
+		roles = map[string]int32{"padding": 0, "eos": 1, "unknown": 2}
+	case "gemma4":
+	case "":
+		return ErrNoVocab
+	default:
+		return fmt.Errorf("tokenizer: model %.200q is not supported, only gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4, "+
+			"bert (WordPiece) and t5 (Unigram)", c.Model)
+	}
+	if err := t.setTexts(c.Tokens, decode, outside); err != nil {
+		return err
+	}
+	t.setRoles(c.Special, roles)
+	var made []bool // tokens that a merge makes
+	switch c.Model {
+	case "gpt2":
+		t.model, made, err = t.newBPE(pre, c.Merges)
+		t.addBOS = pre.addBOS
+	case "gemma4":
+		t.model, made, err = t.newGemma4(c.Merges)
+		t.addBOS = true
+	default:
+		made = make([]bool, len(t.types))
+	}
+	if err != nil {
+		return err
+	}
+	t.findEnds(c.Special, made)
+	addSpacePrefix := c.AddSpacePrefix == nil || *c.AddSpacePrefix
+	switch c.Model { // these ask which tokens are control tokens
+	case "llama":
+		t.model, t.addBOS = t.newSPM(c.Scores, addSpacePrefix), true
+	case "bert":
+		t.model, t.addBOS, t.addEOS = t.newWordPiece(), true, true
+	case "t5":
+		t.model, err = t.newUnigram(c, addSpacePrefix)
+		t.addEOS = true
+	}
+	return err
 }
 
 func (t *Tokenizer) preTokenizer(name string) (*preTokenizer, error) {

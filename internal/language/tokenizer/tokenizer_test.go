@@ -381,7 +381,7 @@ func TestBadConfigurationsAreErrors(t *testing.T) {
 		change func(c *Config)
 		want   string
 	}{
-		"model":      {func(c *Config) { c.Model = "t5" }, `"t5" is not supported`},
+		"model":      {func(c *Config) { c.Model = "rwkv" }, `"rwkv" is not supported`},
 		"types":      {func(c *Config) { c.Types = c.Types[1:] }, "255 types for 256 tokens"},
 		"scores":     {func(c *Config) { c.Scores = make([]float32, 1) }, "1 scores for 256 tokens"},
 		"merge":      {func(c *Config) { c.Merges = []string{"ab"} }, `merge 0, "ab", is not a pair`},

@@ -1,0 +1,125 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxWord is how many characters a word of WordPiece may have; longer ones are unknown.
+const maxWord = 100
+
+// wordPiece is BERT's tokenizer (https://github.com/google-research/bert/blob/master/tokenization.py), of the lower-case
+// models: words and punctuation signs, in lower case and without accents, become the longest token that they start with,
+// then the longest that continues it, and so on. A token that starts a word has a space in front of its text.
+type wordPiece struct {
+	longest int // bytes of a token's text
+}
+
+func (t *Tokenizer) newWordPiece() *wordPiece {
+	p := &wordPiece{}
+	for id := range t.types {
+		p.longest = max(p.longest, len(t.text(int32(id))))
+	}
+	return p
+}
+
+func (p *wordPiece) encode(e *encoder, text string, _ bool) error {
+	var err error
+	word := []byte{' '} // with the space in front
+	count := 0
+	end := func() bool {
+		if len(word) > 1 {
+			if err = e.worked(len(word)); err == nil {
+				p.appendWord(e, string(word), count)
+			}
+		}
+		word, count = word[:1], 0
+		return err == nil
+	}
+	add := func(r rune) bool {
+		switch {
+		case classes[r]&space != 0:
+			return end()
+		case isBERTPunct(r):
+			if !end() {
+				return false
+			}
+			word, count = utf8.AppendRune(word, r), 1
+			return end()
+		}
+		if count++; count <= maxWord { // of a longer one only the length counts
+			word = utf8.AppendRune(word, r)
+		}
+		return true
+	}
+	for _, r := range text {
+		if !p.normalize(r, add) {
+			break
+		}
+	}
+	if err == nil {
+		end()
+	}
+	return err
+}
+
+// normalize calls yield for what a character becomes, and returns false once yield does.
+func (p *wordPiece) normalize(r rune, yield func(r rune) bool) bool {
+	switch {
+	case r < utf8.RuneSelf && r > ' ' && r != 0x7f:
+		return yield(unicode.ToLower(r))
+	case r == '\t' || r == '\n' || r == '\r' || classes[r]&space != 0:
+		return yield(' ')
+	case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r) || !unicode.IsGraphic(r):
+		return true
+	case isIdeograph(r):
+		return yield(' ') && yield(r) && yield(' ')
+	}
+	var buf [utf8.UTFMax]byte
+	for _, r := range string(norm.NFD.Bytes(utf8.AppendRune(buf[:0], r))) {
+		if unicode.Is(unicode.Mn, r) {
+			continue
+		}
+		for _, r := range strings.ToLower(string(r)) {
+			if !yield(r) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isIdeograph holds for the blocks that BERT puts spaces around.
+func isIdeograph(r rune) bool {
+	return r >= 0x3400 && within(r, 0x4e00, 0x9fff, 0x3400, 0x4dbf, 0x20000, 0x2a6df, 0x2a700, 0x2b73f, 0x2b740, 0x2b81f,
+		0x2b920, 0x2ceaf, 0xf900, 0xfaff, 0x2f800, 0x2fa1f)
+}
+
+func isBERTPunct(r rune) bool {
+	return r < utf8.RuneSelf && isASCIIPunct(byte(r)) || classes[r]&punct != 0
+}
+
+// appendWord appends the ids of a word with a space in front, or that of the unknown token.
+func (p *wordPiece) appendWord(e *encoder, word string, count int) {
+	start := len(e.ids)
+	unknown := count > maxWord
+	for word != "" && !unknown {
+		end := min(len(word), p.longest)
+		for ; end > 0; end-- {
+			if id, ok := e.t.ordinary(word[:end]); ok && (end == len(word) || utf8.RuneStart(word[end])) && word[:end] != " " {
+				e.ids = append(e.ids, id)
+				break
+			}
+		}
+		word, unknown = word[end:], end == 0
+	}
+	if unknown {
+		e.ids = e.ids[:start]
+		if e.t.unk != none {
+			e.ids = append(e.ids, e.t.unk)
+		}
+	}
+}
