@@ -193,7 +193,7 @@ type pieces interface {
 }
 
 // window is how many bytes of a long piece are merged at once: their symbols and merges fit in a core's cache.
-const window = 2048
+const window = 1024
 
 // mergePiece merges a long piece window by window. A sequence of tokens is the result of merging if and only if each two
 // neighbours in it are the result of merging their own text: merges happen in one order everywhere, so the first merge
@@ -216,7 +216,8 @@ func (e *encoder) mergePiece(p pieces, piece string) error {
 
 // mergeWindows reports whether windows of this size were large enough.
 func (e *encoder) mergeWindows(p pieces, piece string, size int) (bool, error) {
-	var last sym // the last symbol of the window before, by its place in the piece
+	var last sym      // the last symbol of the window before, by its place in the piece
+	var merged string // the text that was merged last: windows of one letter are all the same
 	for at, first := 0, true; ; at, first = int(last.start), false {
 		text := piece[at:min(at+size, len(piece))]
 		if !first {
@@ -224,9 +225,12 @@ func (e *encoder) mergeWindows(p pieces, piece string, size int) (bool, error) {
 				return false, err
 			}
 		}
-		e.reset(len(text))
-		p.symbols(e.t, &e.scratch, text)
-		e.merge(e.t, p, text)
+		if text != merged {
+			e.reset(len(text))
+			p.symbols(e.t, &e.scratch, text)
+			e.merge(e.t, p, text)
+			merged = text
+		}
 		i := int32(0)
 		if len(e.syms) == 0 {
 			i = none

@@ -105,7 +105,7 @@ func New(c Config) (*Tokenizer, error) {
 	case c.Scores != nil && len(c.Scores) != n:
 		return nil, fmt.Errorf("tokenizer: %d scores for %d tokens", len(c.Scores), n)
 	}
-	t := &Tokenizer{types: make([]Type, n), byText: make(map[string]int32, n), byName: map[string]int32{}}
+	t := &Tokenizer{types: make([]Type, n), byName: map[string]int32{}}
 	for i := range t.types {
 		t.types[i] = Normal
 		if c.Types != nil {
@@ -218,10 +218,14 @@ func appendUnderscored(b []byte, text string) []byte {
 // setTexts computes the bytes that each token stands for. decode is for those that are spelled, outside holds for
 // spellings that no text has.
 func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string) []byte, outside func(text string) bool) error {
-	size := 0
+	size, count := 0, 0
 	for _, s := range tokens {
 		size += len(s)
+		if s != "" {
+			count++
+		}
 	}
+	t.byText = make(map[string]int32, count)
 	b := make([]byte, 0, size)
 	t.offsets = make([]uint32, len(tokens)+1)
 	for i, s := range tokens {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -487,6 +488,34 @@ func TestFromGGUF(t *testing.T) {
 	}
 	if b, _ := tok.TokenText(3); string(b) != "A" {
 		t.Errorf("text of a byte's token: %q", b)
+	}
+}
+
+func TestEmptyTokensTakeLittleMemory(t *testing.T) {
+	const n = 1 << 20
+	w := &gguf.Writer{}
+	w.Set("tokenizer.ggml.model", "gpt2")
+	w.Set("tokenizer.ggml.pre", "qwen2")
+	w.Set("tokenizer.ggml.tokens", make([]string, n))
+	w.Set("tokenizer.ggml.merges", []string{})
+	var b bytes.Buffer
+	if _, err := w.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.FromBytes(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tok, err := FromGGUF(f, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	// A token takes 16 bytes while it is read, and 8 afterwards, of 8 in the file.
+	if ratio := float64(after.TotalAlloc-before.TotalAlloc) / float64(b.Len()); ratio > 4 {
+		t.Errorf("%d empty tokens took %.1f times the file", tok.VocabSize(), ratio)
 	}
 }
 
