@@ -3,6 +3,7 @@ package vibrant
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/language/chat"
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
@@ -18,6 +19,7 @@ type answer struct {
 	chooser engine.Chooser
 	decoder *tokenizer.Decoder
 	stop    *stopText
+	kinds   *chat.Splitter
 	ids     []int32
 	finish  FinishReason
 	ended   bool // by a token that is not part of it
@@ -29,8 +31,24 @@ func newAnswer(m *Model, g Generation, prompt []int32) *answer {
 	a.chooser = chooser(a.sampler)
 	if a.vocab != nil {
 		a.decoder = a.vocab.t.NewDecoder()
+		a.kinds = m.splitter(prompt)
 	}
 	return a
+}
+
+// splitter returns what tells the kinds of an answer to a prompt apart.
+func (m *Model) splitter(prompt []int32) *chat.Splitter {
+	d := m.tokenizer.t.NewDecoder()
+	d.Special = true
+	var end strings.Builder // of the prompt: it may open the model's thinking
+	for _, id := range prompt[max(0, len(prompt)-16):] {
+		text, _ := d.Next(id) // ids without a token have no text
+		end.WriteString(text)
+	}
+	return chat.NewSplitter(func(marker string) bool {
+		_, ok := m.tokenizer.t.ID(marker)
+		return ok || m.template != nil && m.template.Mentions(marker)
+	}, end.String())
 }
 
 // take takes the next id, with so much room left in the context, and returns what to show of it, unless it ended the
@@ -51,7 +69,13 @@ func (a *answer) take(id int32, room int) (Token, error) {
 		if err != nil && !errors.Is(err, tokenizer.ErrOutOfRange) { // rows that pad the matrix have no token
 			return Token{}, err
 		}
-		token.Text = a.stop.next(text)
+		a.kinds.Text(a.stop.next(text))
+		if a.vocab.t.IsSpecial(id) {
+			a.kinds.Text(a.stop.rest()) // no stop text goes across a control token
+			name, _ := a.vocab.TokenText(id)
+			a.kinds.Control(name)
+		}
+		token.Text, token.Kind, _ = a.kinds.Take()
 	}
 	switch {
 	case a.stop.stopped:
@@ -73,11 +97,31 @@ func (m *Model) banned(g Generation) []int32 {
 }
 
 // rest returns the text that was held back, once the answer is complete.
-func (a *answer) rest() string {
-	if a.decoder == nil || a.stop.stopped {
+func (a *answer) rest() []Token {
+	if a.decoder == nil {
+		return nil
+	}
+	if !a.stop.stopped {
+		a.kinds.Text(a.stop.next(a.decoder.Flush()) + a.stop.rest())
+	}
+	a.kinds.End()
+	var tokens []Token
+	for {
+		text, kind, ok := a.kinds.Take()
+		if !ok {
+			return tokens
+		}
+		tokens = append(tokens, Token{ID: -1, Text: text, Kind: kind})
+	}
+}
+
+// said returns what of a token belongs into the history: templates take thinking between markers apart themselves, but
+// not that of harmony, whose markers have no text.
+func (a *answer) said(t Token) string {
+	if a.kinds != nil && a.kinds.Harmony() && t.Kind != KindText {
 		return ""
 	}
-	return a.stop.next(a.decoder.Flush()) + a.stop.rest()
+	return t.Text
 }
 
 // prompt renders a conversation by the model's chat template and returns its ids.

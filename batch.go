@@ -52,6 +52,7 @@ type Answer struct {
 	sequence *engine.Sequence
 	state    *answer
 	token    Token
+	tokens   []Token // token, and what was held back where it ended the answer
 	text     strings.Builder
 }
 
@@ -151,8 +152,15 @@ func (a *Answer) take() (err error) {
 		return err
 	}
 	if a.state.finish != FinishNone {
-		a.token.Text += a.state.rest()
 		a.leave()
+	}
+	a.tokens = []Token{a.token}
+	if a.state.finish != FinishNone {
+		a.tokens = append(a.tokens, a.state.rest()...)
+	}
+	a.token.Text = ""
+	for _, t := range a.tokens {
+		a.token.Text += t.Text
 	}
 	a.text.WriteString(a.token.Text)
 	return nil
@@ -177,8 +185,12 @@ func (a *Answer) Leave() error {
 }
 
 // Token returns the token of the newest Step, whose text may be empty where a character or stop text is not complete yet, or where
-// the token ended the answer.
+// the token ended the answer. Its text may be of several kinds where it
+// ended the answer: see Tokens.
 func (a *Answer) Token() Token { return a.token }
+
+// Tokens returns the newest token and, where it ended the answer, what was held back until then, each of one Kind.
+func (a *Answer) Tokens() []Token { return slices.Clone(a.tokens) }
 
 // Text returns the answer so far.
 func (a *Answer) Text() string { return a.text.String() }

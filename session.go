@@ -9,14 +9,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/internal/language/chat"
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
 )
 
 // Token is a piece of an answer.
 type Token struct {
 	ID   int32  // -1 where Text was held back until the end
-	Text string // may be empty, where a character or stop text is not complete yet
+	Text string // may be empty, where a character, a stop text or a marker is not complete yet
+	Kind Kind   // what Text is; "" without a tokenizer
 }
+
+// Kind says what a piece of an answer is. The texts of all kinds together are the answer as the model wrote it, without
+// control tokens.
+type Kind = chat.Kind
+
+// The kinds, by the markers that the model's vocabulary or chat template has, such as <think> and <tool_call>, and by the
+// channels of gpt-oss. A KindToolCall is in the model's own spelling, mostly JSON; of gpt-oss "to=NAME " and arguments.
+const (
+	KindText     = chat.KindText
+	KindThinking = chat.KindThinking
+	KindToolCall = chat.KindToolCall
+	KindMarker   = chat.KindMarker // what delimits the others
+)
 
 // Message is one turn of a conversation.
 type Message struct {
@@ -157,7 +172,7 @@ func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error]
 		started := false
 		s.generate(ctx, ids, func(t Token, err error) bool {
 			started = started || err == nil
-			reply.WriteString(t.Text)
+			reply.WriteString(s.answer.said(t))
 			if started {
 				// The loop's body may look at the history, or leave.
 				s.history = append(said, Message{"assistant", reply.String()})
@@ -261,8 +276,10 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			}
 		}
 	}
-	if rest := a.rest(); rest != "" {
-		yield(Token{ID: -1, Text: rest}, nil)
+	for _, t := range a.rest() {
+		if !yield(t, nil) {
+			return
+		}
 	}
 }
 

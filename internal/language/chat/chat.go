@@ -26,8 +26,12 @@ type Tokens struct {
 // Template is a parsed chat template. It may be used from several goroutines at once.
 type Template struct {
 	tokens Tokens
+	source string
 	parsed *jinja.Template
 }
+
+// Mentions reports whether the source has this text, such as a marker.
+func (t *Template) Mentions(text string) bool { return strings.Contains(t.source, text) }
 
 // New parses the source of a template, the value of tokenizer.chat_template in a GGUF file. An error names the line.
 func New(source string, tokens Tokens) (*Template, error) {
@@ -35,7 +39,7 @@ func New(source string, tokens Tokens) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	return &Template{tokens, parsed}, nil
+	return &Template{tokens, source, parsed}, nil
 }
 
 // Options are the settings of one rendering.
