@@ -94,6 +94,13 @@ static void quantize_q8_0(vb_block_q8_0 *out, const float *in, int64_t n) {
     }
 }
 
+static void store_cache_row(void *cache, int64_t row, const float *in, int64_t dim, vb_dtype type, vb_simd simd) {
+    if (type == VB_Q8_0)
+        quantize_q8_0((vb_block_q8_0 *)cache + row * dim / VB_QK, in, dim);
+    else
+        vb_cpu_store((void *)vb_at(cache, type, row * dim), in, type, dim, simd);
+}
+
 typedef struct kv_job {
     const vb_kv_write_args *args;
     vb_simd simd;
@@ -103,24 +110,21 @@ static void kv_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const kv_job *j = context;
     const vb_kv_write_args *a = j->args;
+    const int64_t values = a->value_dim ? a->value_dim : a->dim;
     for (int64_t r = begin; r < end; r++) {
         int64_t b = r / a->seq, sequence = a->sequences ? a->sequences[b] : b;
         for (int64_t h = 0; h < a->kv_heads; h++) {
-            int64_t to = ((sequence * a->kv_heads + h) * a->capacity + a->positions[r]) * a->dim;
-            int64_t from = (r * a->kv_heads + h) * a->dim;
-            if (a->type == VB_Q8_0) {
-                quantize_q8_0((vb_block_q8_0 *)a->k + to / VB_QK, a->k_in + from, a->dim);
-                quantize_q8_0((vb_block_q8_0 *)a->v + to / VB_QK, a->v_in + from, a->dim);
-                continue;
-            }
-            vb_cpu_store((void *)vb_at(a->k, a->type, to), a->k_in + from, a->type, a->dim, j->simd);
-            vb_cpu_store((void *)vb_at(a->v, a->type, to), a->v_in + from, a->type, a->dim, j->simd);
+            const int64_t slot = a->ring ? a->positions[r] % a->capacity : a->positions[r];
+            const int64_t to = (sequence * a->kv_heads + h) * a->capacity + slot, from = r * a->kv_heads + h;
+            store_cache_row(a->k, to, a->k_in + from * a->dim, a->dim, a->type, j->simd);
+            if (a->v) store_cache_row(a->v, to, a->v_in + from * values, values, a->type, j->simd);
         }
     }
 }
 
 vb_status vb_cpu_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
-    if (outside(args->positions, args->batch, args->seq, args->seq, args->capacity)) return VB_INVALID_ARGUMENT;
+    const int64_t limit = args->ring ? INT64_MAX : args->capacity;
+    if (outside(args->positions, args->batch, args->seq, args->seq, limit)) return VB_INVALID_ARGUMENT;
     for (int64_t b = 0; args->sequences && b < args->batch; b++)
         if (args->sequences[b] < 0) return VB_INVALID_ARGUMENT;
     kv_job job = {args, vb_cpu_device_of(stream)->simd};

@@ -81,6 +81,8 @@ func cKVWriteArgs(a *kernel.KVWriteArgs) C.vb_kv_write_args {
 		dim:       C.int64_t(a.Dim),
 		capacity:  C.int64_t(a.Capacity),
 		_type:     C.vb_dtype(a.Type),
+		value_dim: C.int64_t(a.ValueDim),
+		ring:      truth(a.Ring),
 	}
 }
 
@@ -109,6 +111,11 @@ func cAttentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
 		_type:          C.vb_dtype(a.Type),
 		kv_type:        C.vb_dtype(a.KVType),
 		settled:        truth(a.Settled),
+		value_dim:      C.int64_t(a.ValueDim),
+		chunk:          C.int64_t(a.Chunk),
+		sinks:          f32(a.Sinks),
+		soft_cap:       C.float(a.SoftCap),
+		ring:           truth(a.Ring),
 	}
 }
 
@@ -164,6 +171,7 @@ func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
 		kv_type:    C.vb_dtype(a.KVType),
 		mode:       C.vb_rope_mode(a.Mode),
 		prepared:   truth(a.Prepared),
+		ring:       truth(a.Ring),
 	}
 }
 

@@ -319,25 +319,34 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     const vb_kv_write_args *a = args;
     int64_t size, cache;
     REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->kv_heads, a->dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim));
+    REQUIRE(ELEMENTS(&cache, a->batch, a->seq, a->kv_heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->value_dim));
     if (size == 0) return VB_OK;
-    REQUIRE(is_cache(a->type, a->dim) && a->k && a->v && a->k_in && a->v_in && a->positions && stream);
+    REQUIRE(is_cache(a->type, a->dim) && is_cache(a->type, a->value_dim) && a->k && a->k_in && a->positions && stream);
+    REQUIRE(!a->v == !a->v_in && (!a->ring || a->seq <= a->capacity));
     if (a->type == VB_BF16) return VB_UNSUPPORTED;
     return RUN(kv_write, args, stream);
 }
 
+/* The widest rows of keys and values: latent attention's. */
+enum { MOST_HEAD_DIM = 576 };
+
 /* *size = the elements of q. Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
 static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_stream *stream) {
     int64_t cache, stride;
+    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->value_dim));
     REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim));
     REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim));
     REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride) && ELEMENTS(&stride, a->heads, a->q_head_stride));
     REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride));
     if (*size == 0) return VB_OK;
     REQUIRE(is_float(a->type) && is_cache(a->kv_type, a->dim) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
-    REQUIRE(a->kv_len >= 0 && a->kv_len <= a->kv_capacity && a->offset >= 0 && a->window >= 0);
+    REQUIRE(is_cache(a->kv_type, a->value_dim) && (a->v || (a->value_dim > 0 && a->value_dim <= a->dim) || a->kv_len == 0));
+    REQUIRE(a->kv_len >= 0 && (a->ring || a->kv_len <= a->kv_capacity) && a->offset >= 0 && a->window >= 0 && a->chunk >= 0);
+    REQUIRE(!a->ring || (a->causal && a->window > 0 && a->window <= a->kv_capacity && a->seq - 1 <= a->kv_capacity - a->window));
+    REQUIRE((!a->chunk || a->causal) && a->soft_cap >= 0);
     REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset));
-    REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || (a->k && a->v)));
-    return a->dim > 256 || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
+    REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || a->k));
+    return a->dim > MOST_HEAD_DIM || a->value_dim > MOST_HEAD_DIM || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
 }
 
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
@@ -407,8 +416,9 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
     REQUIRE(attention && valid_weight(w) && (!next_norm || (normed && next_prepared)));
     const vb_attention_args *q = attention;
     int64_t n, row, attended, size;
+    const int64_t values = q->value_dim ? q->value_dim : q->dim;
     REQUIRE(ELEMENTS(&n, q->batch, q->seq) && ELEMENTS(&row, q->heads, q->dim) && ELEMENTS(&attended, q->batch, q->seq, q->heads, q->dim));
-    REQUIRE(w->cols == row && ELEMENTS(&size, n, w->rows));
+    REQUIRE(ELEMENTS(&size, q->heads, values) && w->cols == size && ELEMENTS(&size, n, w->rows));
     if (size == 0) return VB_OK;
     if (attended > 0) {
         REQUIRE(q->type == VB_F32 && q->q_head_stride == q->dim && q->q_row_stride == row && q->q_batch_stride == q->seq * row);
@@ -446,7 +456,7 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     REQUIRE(a->q && a->k && a->v && a->positions && a->k_new && a->v_new && stream && (a->half == 0 || (a->cos && a->sin)));
     REQUIRE(a->wq.cols == 0 || (a->x && a->normed && a->wq.data && a->wk.data && a->wv.data));
     if (a->kv_type == VB_BF16) return VB_UNSUPPORTED;
-    RUN_OR_COMPOSE(norm_qkv, args, stream);
+    if (!a->ring) RUN_OR_COMPOSE(norm_qkv, args, stream);
     const int64_t n = a->batch * a->seq;
     vb_status status = vb_rms_norm_batched(a->normed, a->x, a->norm, VB_F32, n, a->wq.cols, a->eps, stream);
     if (status == VB_OK) status = vb_linear(a->q, a->normed, &a->wq, a->bq, n, stream);
@@ -456,6 +466,6 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     if (status == VB_OK) status = rotate(a->k_new, a->k_norm, a->kv_heads, a, stream);
     if (status != VB_OK) return status;
     const vb_kv_write_args write = {a->k, a->v, a->k_new, a->v_new, a->positions, a->sequences,
-                                    a->batch, a->seq, a->kv_heads, a->dim, a->capacity, a->kv_type};
+                                    a->batch, a->seq, a->kv_heads, a->dim, a->capacity, a->kv_type, 0, a->ring};
     return vb_kv_write(&write, stream);
 }

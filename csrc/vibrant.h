@@ -383,14 +383,21 @@ vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
 /* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16 or Q8_0 (then dim is a multiple of
  * its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
  * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
- * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU). */
+ * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU).
+ * With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative ones are skipped.
+ * The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone (latent attention). */
 typedef struct vb_kv_write_args {
-    void *k, *v;              /* [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences */
-    const float *k_in, *v_in; /* [batch][seq][kv_heads][dim] */
+    void *k;                  /* [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences */
+    void *v;                  /* [batch][kv_heads][capacity][value_dim], or at least [kv_heads][capacity][value_dim] where
+                               * sequences, or NULL */
+    const float *k_in;        /* [batch][seq][kv_heads][dim] */
+    const float *v_in;        /* [batch][seq][kv_heads][value_dim], or NULL */
     const int32_t *positions; /* [batch][seq] */
     const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, kv_heads, dim, capacity;
-    vb_dtype type; /* of the cache: F32, F16, Q8_0 */
+    vb_dtype type;     /* of the cache: F32, F16, Q8_0 */
+    int64_t value_dim; /* of rows of v and v_in; 0 stands for dim */
+    int ring;
 } vb_kv_write_args;
 vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
 
@@ -402,12 +409,21 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * With a 16-bit cache a device may round queries and softmax weights to the cache's type, with one of Q8_0 to F16; sums are
  * float32. With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity), so that a captured
  * graph may be replayed while positions grow below it. On CUDA the time of one token a sequence follows the positions,
- * whatever the bound; with more, a bound far off costs time. dim <= 256, heads a multiple of kv_heads. */
+ * whatever the bound; with more, a bound far off costs time. dim and value_dim <= 576, heads a multiple of kv_heads.
+ *
+ * What follows `settled` may be left 0. With value_dim other than dim, v is [sequence][kv_head][kv_capacity][value_dim] and out
+ * [batch][seq][heads][value_dim] without gaps; with v NULL the values are the first value_dim elements of the keys' rows (latent
+ * attention, DeepSeek-AI 2024). soft_cap c replaces a score s by c * tanh(s / c) before the mask (Gemma 2). sinks are scores of no
+ * key, one a head, that take part in the softmax (Xiao et al. 2023; gpt-oss). With chunk c a query at position p sees no key before
+ * p - p % c (Llama 4). With ring, the key of position j lies in slot j modulo kv_capacity, as vb_kv_write puts it there, and kv_len
+ * may be larger; that takes causal, and window with window + seq - 1 <= kv_capacity, so that no key a row sees is overwritten. */
 typedef struct vb_attention_args {
-    void *out;                /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
+    void *out;                /* [batch][seq][heads][value_dim] */
     const void *q;            /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
-    const void *k, *v;        /* [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim]
+    const void *k;            /* [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim]
                                * where sequences */
+    const void *v;            /* [batch][kv_heads][kv_capacity][value_dim] of kv_type, or at least
+                               * [kv_heads][kv_capacity][value_dim] where sequences, or NULL */
     const int32_t *positions; /* [batch][seq], or NULL for offset, offset + 1, ... */
     const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, heads, kv_heads, dim;
@@ -419,6 +435,11 @@ typedef struct vb_attention_args {
     vb_dtype kv_type; /* F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8) */
     int settled;      /* the op before writes no keys and values but those at the positions of these tokens: others may be
                        * read while it still runs */
+    int64_t value_dim;        /* of v's rows; 0 stands for dim */
+    int64_t chunk;            /* 0 for none */
+    const float *sinks;       /* [heads], or NULL for none */
+    float soft_cap;           /* 0 for none */
+    int ring;
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
@@ -495,12 +516,13 @@ typedef struct vb_norm_qkv_args {
     vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
     vb_rope_mode mode;
     int prepared;     /* by vb_feed_forward */
+    int ring;         /* of the cache, as in vb_kv_write_args */
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 
 /* sum = a + attention W^T + bias for the batch * seq tokens of `attention`: what vb_attention would write to
- * attention->out, and vb_linear_add with it as x. q and out are F32 [batch][seq][heads][dim] without gaps, w->cols is
- * heads * dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
+ * attention->out, and vb_linear_add with it as x. q is F32 [batch][seq][heads][dim] without gaps, out alike with
+ * rows of value_dim, and w->cols is heads * value_dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
  * there in another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may be a.
  * next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Composed: vb_attention, vb_linear_add.
  * Shapes: sum, a, product [attention->batch][attention->seq][w->rows]; bias, next_norm [w->rows], or NULL for none;

@@ -2,12 +2,13 @@ package tensor
 
 import (
 	"math"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// maxHeadDim is the widest head that attention kernels take: see vb_attention_args.
-const maxHeadDim = 256
+// maxHeadDim is the widest row of keys or values that attention kernels take: see vb_attention_args.
+const maxHeadDim = 576
 
 // isCache reports whether t can hold the keys and values of heads of dim.
 func isCache(t DType, dim int) bool {
@@ -19,23 +20,46 @@ func isCache(t DType, dim int) bool {
 // positions is I32 of batch * seq; sequences, I32 of batch, names the caches' leading index of each batch entry, nil for
 // 0, 1, ...
 //
+// Values may have a head size of their own. With v and vIn nil, keys are all that is stored (latent attention).
+//
 // Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU.
 func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) {
+	kvWrite(k, v, kIn, vIn, positions, sequences, false)
+}
+
+// KVWriteRing is KVWrite to a cache of the newest tokens: position p goes to slot p modulo the capacity, which is at least seq.
+func KVWriteRing(k, v, kIn, vIn, positions, sequences *Tensor) {
+	kvWrite(k, v, kIn, vIn, positions, sequences, true)
+}
+
+func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) {
 	const op = "kv write"
-	checkCache(op, k, v)
-	if !isCache(k.dtype, k.shape[3]) {
-		misuse(op, "cache %v %s: want F32, F16 or Q8_0 with whole blocks", k.dtype, shapeString(k.shape))
-	}
+	checkCaches(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(kIn)
-	if !ok || kIn.dtype != F32 || vIn.dtype != F32 || vIn.n != kIn.n || heads != k.shape[1] || dim != k.shape[3] {
-		misuse(op, "%v %s and %v %s into %s: want F32 (batch,seq,%d,%d)", kIn.dtype, shapeString(kIn.shape),
-			vIn.dtype, shapeString(vIn.shape), shapeString(k.shape), k.shape[1], k.shape[3])
+	if !ok || kIn.dtype != F32 || heads != k.shape[1] || dim != k.shape[3] || !isCache(k.dtype, dim) {
+		misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and a cache of F32, F16 or Q8_0 with whole blocks", kIn.dtype,
+			shapeString(kIn.shape), k.dtype, shapeString(k.shape), k.shape[1], k.shape[3])
+	}
+	valueDim := dim
+	switch {
+	case (v == nil) != (vIn == nil):
+		misuse(op, "values without a cache, or a cache without values")
+	case v != nil:
+		valueDim = v.shape[3]
+		if vIn.dtype != F32 || vIn.n != batch*seq*heads*valueDim || !isCache(v.dtype, valueDim) {
+			misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and whole blocks", vIn.dtype, shapeString(vIn.shape), v.dtype,
+				shapeString(v.shape), heads, valueDim)
+		}
+	}
+	if ring && seq > k.shape[2] {
+		misuse(op, "%s into a ring %s", shapeString(kIn.shape), shapeString(k.shape))
 	}
 	if positions == nil {
 		misuse(op, "%s: positions are missing", shapeString(kIn.shape))
 	}
 	checkPlaces(op, k, positions, sequences, batch, seq)
-	args := kernel.KVWriteArgs{Batch: batch, Seq: seq, KVHeads: heads, Dim: dim, Capacity: k.shape[2], Type: k.dtype}
+	args := kernel.KVWriteArgs{Batch: batch, Seq: seq, KVHeads: heads, Dim: dim, Capacity: k.shape[2], Type: k.dtype,
+		ValueDim: valueDim, Ring: ring}
 	exec(op, k.Stream(), 2, func(s kernel.Stream, p pointers) error {
 		args.K, args.V, args.KIn, args.VIn, args.Positions, args.Sequences = p[0], p[1], p[2], p[3], p[4], p[5]
 		return s.KVWrite(&args)
@@ -55,15 +79,25 @@ type AttentionOptions struct {
 	// The operation before writes no keys and values but those at the positions of these queries, as KVWrite does in a decoding
 	// step: a GPU may read the others while it still runs.
 	Settled bool
+
+	SoftCap  float32 // scores s become SoftCap * tanh(s / SoftCap) before the mask (Gemma 2); 0 means none
+	Sinks    *Tensor // F32 of heads: scores of no key that take part in the softmax (gpt-oss); nil for none
+	Chunk    int     // causal: a query at position p sees no key before p - p % Chunk (Llama 4); 0 means all
+	ValueDim int     // where v is nil: values are the first so many elements of the keys' rows (latent attention)
+	// The cache is KVWriteRing's. Window + seq - 1 is at most its capacity, and KVLen may be larger.
+	Ring bool
 }
 
 // Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads, dim)
-// for one sequence; the result has its shape and type. k and v are caches (sequences, kv heads, capacity, dim), of which
+// for one sequence; the result has its shape and type, with v's head size for dim. k and v are caches (sequences, kv heads, capacity, dim), of which
 // groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16 or Q8_0, or F16 or BF16 with caches alike.
-// dim is at most 256.
+// Heads have at most 576 elements.
 func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
-	attentionArgs(q, q, k, v, &o)
-	out := like("attention", q)
+	shape := q.Shape()
+	if len(shape) > 0 {
+		shape[len(shape)-1] = valueDim(k, v, &o)
+	}
+	out := output("attention", q.Stream(), q.dtype, shape)
 	AttentionInto(out, q, k, v, o)
 	return out
 }
@@ -71,25 +105,42 @@ func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 // AttentionInto writes Attention(q, k, v, o) to dst; not in place.
 func AttentionInto(dst, q, k, v *Tensor, o AttentionOptions) {
 	args := attentionArgs(dst, q, k, v, &o)
+	o.Sinks = o.Sinks.on("attention", dst.Stream())
 	exec("attention", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
-		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[0], p[1], p[2], p[3], p[4], p[5]
+		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences, args.Sinks = p[0], p[1], p[2], p[3], p[4], p[5], p[6]
 		return s.Attention(&args)
-	}, dst, q, k, v, o.Positions, o.Sequences)
+	}, dst, q, k, v, o.Positions, o.Sequences, o.Sinks)
+}
+
+// valueDim is the size of the values' rows.
+func valueDim(k, v *Tensor, o *AttentionOptions) int {
+	checkCaches("attention", k, v)
+	if v != nil {
+		return v.shape[3]
+	}
+	if o.ValueDim <= 0 || o.ValueDim > k.shape[3] {
+		misuse("attention", "values of %d elements in keys %s", o.ValueDim, shapeString(k.shape))
+	}
+	return o.ValueDim
 }
 
 func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionArgs {
 	const op = "attention"
-	elementwise(op, dst, q)
-	checkCache(op, k, v)
+	values := valueDim(k, v, o)
 	batch, seq, heads, dim, ok := tokenMajor(q)
 	if ok && o.HeadMajor {
 		seq, heads = heads, seq
 	}
+	if values == dim {
+		elementwise(op, dst, q)
+	} else if ok && (dst.dtype != q.dtype || dst.n != batch*seq*heads*values || o.HeadMajor) {
+		misuse(op, "%v %s with values of %d into %v %s", q.dtype, shapeString(q.shape), values, dst.dtype, shapeString(dst.shape))
+	}
 	kvHeads := k.shape[1]
-	if !ok || dim != k.shape[3] || dim > maxHeadDim || kvHeads == 0 || heads%kvHeads != 0 {
+	if !ok || dim != k.shape[3] || max(dim, values) > maxHeadDim || kvHeads == 0 || heads%kvHeads != 0 {
 		misuse(op, "%s with cache %s: want one head size up to %d, and heads a multiple of the cache's", shapeString(q.shape), shapeString(k.shape), maxHeadDim)
 	}
-	if !(q.dtype == k.dtype && !q.dtype.Quantized() || q.dtype == F32 && isCache(k.dtype, dim)) {
+	if !(q.dtype == k.dtype && !q.dtype.Quantized() || q.dtype == F32 && isCache(k.dtype, dim) && isCache(k.dtype, values)) {
 		misuse(op, "%s of %v with cache %s of %v", shapeString(q.shape), q.dtype, shapeString(k.shape), k.dtype)
 	}
 	checkPlaces(op, k, o.Positions, o.Sequences, batch, seq)
@@ -98,6 +149,7 @@ func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionAr
 		KVCapacity: k.shape[2], KVLen: o.KVLen, Offset: o.Offset, Window: o.Window,
 		Scale: o.Scale, Causal: o.Causal, Settled: o.Settled, Type: q.dtype, KVType: k.dtype,
 		QBatchStride: seq * heads * dim, QHeadStride: dim, QRowStride: heads * dim,
+		ValueDim: values, SoftCap: o.SoftCap, Chunk: o.Chunk, Ring: o.Ring,
 	}
 	if o.HeadMajor {
 		a.QHeadStride, a.QRowStride = seq*dim, dim
@@ -108,9 +160,16 @@ func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionAr
 	if a.Scale == 0 {
 		a.Scale = float32(1 / math.Sqrt(float64(dim)))
 	}
-	if a.KVLen < 0 || a.KVLen > a.KVCapacity || a.Offset < 0 || a.Window < 0 ||
+	if a.KVLen < 0 || a.KVLen > a.KVCapacity && !a.Ring || a.Offset < 0 || a.Window < 0 || a.Chunk < 0 || a.Chunk > 0 && !a.Causal ||
 		(a.Causal && o.Positions == nil && a.Offset+seq > a.KVLen) {
-		misuse(op, "%s with cache %s: kv length %d, offset %d, window %d", shapeString(q.shape), shapeString(k.shape), a.KVLen, a.Offset, a.Window)
+		misuse(op, "%s with cache %s: kv length %d, offset %d, window %d, chunk %d", shapeString(q.shape), shapeString(k.shape),
+			a.KVLen, a.Offset, a.Window, a.Chunk)
+	}
+	if a.Ring && (!a.Causal || a.Window == 0 || a.Window+seq-1 > a.KVCapacity) {
+		misuse(op, "%s with a ring %s: window %d", shapeString(q.shape), shapeString(k.shape), a.Window)
+	}
+	if !(a.SoftCap >= 0) || o.Sinks != nil && (o.Sinks.dtype != F32 || o.Sinks.n != heads) {
+		misuse(op, "%s: soft cap %v, and sinks: want F32 of %d", shapeString(q.shape), a.SoftCap, heads)
 	}
 	return a
 }
@@ -136,6 +195,17 @@ func checkCache(op string, k, v *Tensor) {
 		if k.shape[i] != v.shape[i] {
 			misuse(op, "cache %s and %s differ", shapeString(k.shape), shapeString(v.shape))
 		}
+	}
+}
+
+// checkCaches checks keys, and values, which may have another head size or be nil.
+func checkCaches(op string, k, v *Tensor) {
+	if v == nil {
+		v = k
+	}
+	if len(k.shape) != 4 || len(v.shape) != 4 || k.dtype != v.dtype || !slices.Equal(k.shape[:3], v.shape[:3]) {
+		misuse(op, "cache %v %s and %v %s: want two of (sequences, kv heads, capacity, dim)",
+			k.dtype, shapeString(k.shape), v.dtype, shapeString(v.shape))
 	}
 }
 

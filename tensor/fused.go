@@ -119,30 +119,31 @@ func FeedForward(dst, x *Tensor, a FFN) (prepared bool) {
 }
 
 // AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
-// q is F32 (batch, seq, heads, dim), w (hidden, heads * dim). attended is scratch of q's shape, product of dst's: between them a GPU
+// q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's shape, product of dst's: between them a GPU
 // passes a prompt's rows on in 16 bits where the cache is F16 and w is packed. nextNorm is the norm of the FeedForward that reads the
 // result next, with the same scratch normed; both nil for none. It reports whether normed holds what FeedForward needs of the
 // result: see FFN.Prepared.
 func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) (prepared bool) {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
-	n, cols := args.Batch*args.Seq, args.Heads*args.Dim
+	n, cols := args.Batch*args.Seq, args.Heads*args.ValueDim
 	if o.HeadMajor || q.dtype != F32 {
 		misuse(op, "queries %v %s: want F32 (batch,seq,heads,dim)", q.dtype, shapeString(q.shape))
 	}
-	checkLinear(q.Reshape(n, cols), w, bias)
+	checkLinear(attended.Reshape(n, cols), w, bias)
 	checkSum(op, dst, a, product, n, w.shape[0])
 	if nextNorm != nil {
 		checkNorm(op, dst, nextNorm)
 		scratch(op, "normed", normed, n, w.shape[0])
 	}
 	s := dst.Stream()
-	w, bias, nextNorm = w.on(op, s), bias.on(op, s), nextNorm.on(op, s)
+	w, bias, nextNorm, o.Sinks = w.on(op, s), bias.on(op, s), nextNorm.on(op, s), o.Sinks.on(op, s)
 	exec(op, s, 1, func(s kernel.Stream, p pointers) (err error) {
 		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
+		args.Sinks = p[13]
 		prepared, err = s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2], p[11], p[12])
 		return err
-	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed)
+	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks)
 	return prepared && normed.Device() == dst.Device()
 }
 
@@ -159,6 +160,7 @@ type QKV struct {
 
 	Positions *Tensor // I32 of batch * seq
 	Sequences *Tensor // I32 of batch, nil for 0, 1, ...
+	Ring      bool    // the caches are KVWriteRing's
 
 	// Prepared is what FeedForward reported whose result is x and whose NextNorm is Norm, where nothing else has used Normed since.
 	Prepared   bool
@@ -207,7 +209,7 @@ func NormQKV(q, k, v, x *Tensor, a QKV) {
 	}
 	args := kernel.NormQKVArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
-		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Prepared: a.Prepared,
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Prepared: a.Prepared, Ring: a.Ring,
 	}
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]

@@ -20,6 +20,8 @@ struct AttentionSplits {
     unsigned *counters;
 };
 
+constexpr float log2_e = 1.4426950408889634f;
+
 struct KeyRange {
     int lo, hi;
 };
@@ -30,6 +32,7 @@ struct AttentionShape : vb_attention_args {
     unsigned group; // query heads of a key head
     unsigned rows;  // packed rows of a key head
     unsigned tiles; // of them
+    int values;     // elements of a value
 };
 
 inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
@@ -38,6 +41,7 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
     shape.group = (unsigned)(args.heads / args.kv_heads);
     shape.rows = (unsigned)args.seq * shape.group;
     shape.tiles = ceil_div<unsigned>(shape.rows, (unsigned)tile_rows);
+    shape.values = (int)(args.value_dim ? args.value_dim : args.dim);
     return shape;
 }
 
@@ -51,6 +55,7 @@ VB_DEVICE KeyRange keys_at(const AttentionShape &a, int64_t position) {
     if (a.causal) {
         keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
         if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
+        if (a.chunk > 0) keys.lo = smaller(keys.hi, larger(keys.lo, (int)position / (int)a.chunk * (int)a.chunk));
     }
     return keys;
 }
@@ -64,6 +69,18 @@ VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq 
 VB_DEVICE int64_t query_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {
     const unsigned s = token_of(a, i), member = i - s * a.group;
     return b * a.q_batch_stride + (kv_head * a.group + member) * a.q_head_stride + s * a.q_row_stride;
+}
+
+// The same in out, where it has rows of another size.
+VB_DEVICE int64_t out_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {
+    if (a.values == a.dim) return query_offset(a, b, kv_head, i);
+    const unsigned s = token_of(a, i), member = i - s * a.group;
+    return ((b * a.seq + s) * a.heads + kv_head * a.group + member) * a.values;
+}
+
+// The score of no key that packed row i has, in units of log 2; minus infinity without sinks.
+VB_DEVICE float sink_of(const AttentionShape &a, unsigned kv_head, unsigned i) {
+    return a.sinks ? a.sinks[kv_head * a.group + i - token_of(a, i) * a.group] * log2_e : __uint_as_float(0xff800000u);
 }
 
 // The union of the keys of packed rows [first, end), the same in every thread. `shared` holds two ints; whole block.
@@ -95,13 +112,14 @@ VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &sp
                               int dim_stride, unsigned *flag) {
     if (!last_arriver(splits.counters + tile, (unsigned)blocks, flag)) return;
     const int64_t slot0 = tile * splits.splits * tile_rows;
-    const int chunks = ((int)a.dim + 3) / 4; // partial rows are padded to whole vectors
+    const int chunks = (a.values + 3) / 4; // partial rows are padded to whole vectors
     for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
         const int row = item / chunks, d = item % chunks * 4;
-        float max = __uint_as_float(0xff800000u);
+        const float sink = sink_of(a, kv_head, first_row + row);
+        float max = sink;
         for (int p = 0; p < active; p++) max = fmaxf(max, __ldcg(&splits.stats[slot0 + (int64_t)p * tile_rows + row].x));
         const float base = max == __uint_as_float(0xff800000u) ? 0.0f : max;
-        float sum = 0.0f, out[4] = {};
+        float sum = exp2_fast(sink - base), out[4] = {};
 #pragma unroll 4
         for (int p = 0; p < active; p++) {
             const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
@@ -112,14 +130,12 @@ VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &sp
             out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
         }
         const float scale = sum > 0.0f ? 1.0f / sum : sum; // no key: zeros; NaN stays
-        TQ *target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row) + d;
+        TQ *target = (TQ *)a.out + out_offset(a, b, kv_head, first_row + row) + d;
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (d + e < a.dim) target[e] = from_float<TQ>(out[e] * scale);
+            if (d + e < a.values) target[e] = from_float<TQ>(out[e] * scale);
     }
 }
-
-constexpr float log2_e = 1.4426950408889634f;
 
 // As many splits a tile as make `wanted` in all, at most `most`; allocates their parts.
 inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
@@ -143,16 +159,21 @@ inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_ro
 // Whether there are so many query rows a key head that tensor cores take them in tiles of their own, rather than split the keys.
 inline bool has_many_rows(const vb_attention_args &a) { return a.seq * (a.heads / a.kv_heads) > 64; }
 
+// Whether scores, keys and values are what every kernel knows; attention_simt knows the rest of vb_attention_args.
+inline bool is_plain(const vb_attention_args &a) {
+    return a.v && (a.value_dim == 0 || a.value_dim == a.dim) && a.dim <= 256 && !a.chunk && !a.sinks && !(a.soft_cap > 0) && !a.ring;
+}
+
 // Whether rows of q and out are whole 16-byte vectors, of which tensor cores multiply 16-bit numbers and those of Q8_0. A float32 cache
 // keeps float32 arithmetic: models in float32 are compared to four digits.
 inline bool suits_tensor_cores(const vb_attention_args &a, vb_stream *stream) {
-    return capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 && aligned16(a.out, a.q, a.k, a.v) &&
+    return is_plain(a) && capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 && aligned16(a.out, a.q, a.k, a.v) &&
            a.q_batch_stride % 8 == 0 && a.q_head_stride % 8 == 0 && a.q_row_stride % 8 == 0;
 }
 
 // Whether the kernels' 32-bit counters hold the sizes.
 inline bool fits_counters(const vb_attention_args &a) {
-    return a.dim <= 256 && a.kv_len <= INT32_MAX && a.kv_capacity <= INT32_MAX && a.heads <= INT32_MAX / a.seq && a.batch <= INT32_MAX / a.heads;
+    return a.kv_len <= INT32_MAX && a.chunk <= INT32_MAX && a.kv_capacity <= INT32_MAX && a.heads <= INT32_MAX / a.seq && a.batch <= INT32_MAX / a.heads;
 }
 
 // One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
@@ -165,7 +186,7 @@ vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *strea
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 vb_status attention_prefill_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
-vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any types and sizes, in float32
+vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any arguments, in float32
 
 } // namespace vb
 #endif

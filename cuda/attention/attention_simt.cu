@@ -1,7 +1,8 @@
-// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes and GPUs before 8.0.
+// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and what only some models have:
+// capped scores, sinks, chunks, rings, values of another size than keys.
 //
 //   grid     tiles * splits; a tile is ROWS packed query rows, a split a range of keys
-//   block    128 threads: 16 groups of 8 lanes. A group takes a key at a time: its lanes hold DIMS / 8 elements of the
+//   block    128 threads in groups of LANES. A group takes a key at a time: its lanes hold DIMS / LANES elements of the
 //            key, the value and ROWS outputs in registers, and keep a running maximum and sum of their own (online
 //            softmax, Milakov & Gimelshein 2018); groups, warps and splits come together at the end.
 //   shared   ROWS * DIMS floats of queries, 4 * ROWS * DIMS of the warps' outputs
@@ -16,8 +17,6 @@ namespace {
 
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
-constexpr int lanes_per_key = 8;
-constexpr int keys_per_step = threads / lanes_per_key;
 
 // Elements of a row at d.. of which `left` exist; zeros for the rest.
 template <class T>
@@ -49,10 +48,10 @@ VB_DEVICE int row_length<vb_block_q8_0>(int dim) {
     return dim / VB_QK;
 }
 
-template <class TQ, class TKV, int DIMS, int ROWS>
+template <class TQ, class TKV, int DIMS, int ROWS, int LANES>
 __global__ void __launch_bounds__(threads)
     attention_simt_kernel(AttentionShape a, AttentionSplits splits, bool vectors) {
-    constexpr int per_lane = DIMS / lanes_per_key, vectors_per_lane = per_lane / 4;
+    constexpr int per_lane = DIMS / LANES, vectors_per_lane = per_lane / 4, keys_per_step = threads / LANES;
     __shared__ float query[ROWS * DIMS];
     __shared__ float warp_out[warps * ROWS * DIMS];
     __shared__ float2 warp_stats[warps][ROWS];
@@ -89,29 +88,32 @@ __global__ void __launch_bounds__(threads)
         for (int e = 0; e < per_lane; e++) out[r][e] = 0.0f;
     }
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
-    const int dim = (int)a.dim, row_size = row_length<TKV>(dim);
-    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * row_size;
-    const int lane = threadIdx.x % lanes_per_key;
+    const int dim = (int)a.dim, values = a.values, k_size = row_length<TKV>(dim), v_size = row_length<TKV>(values);
+    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity;
+    const float cap = a.soft_cap * log2_e;
+    const int lane = threadIdx.x % LANES;
     for (int base = mine.lo; base < mine.hi; base += keys_per_step) {
-        const int key = base + threadIdx.x / lanes_per_key;
+        const int key = base + threadIdx.x / LANES;
         const bool valid = key < mine.hi;
-        const TKV *k_row = (const TKV *)a.k + cache + (int64_t)key * row_size, *v_row = (const TKV *)a.v + cache + (int64_t)key * row_size;
+        const int64_t slot = cache + (a.ring ? key % (int)a.kv_capacity : key);
+        const TKV *k_row = (const TKV *)a.k + slot * k_size, *v_row = a.v ? (const TKV *)a.v + slot * v_size : k_row;
         float k[vectors_per_lane][4], v[vectors_per_lane][4];
 #pragma unroll
         for (int j = 0; j < vectors_per_lane; j++) {
-            const int d = (j * lanes_per_key + lane) * 4, left = valid ? dim - d : 0;
-            load4(k[j], k_row, d, left, vectors);
-            load4(v[j], v_row, d, left, vectors);
+            const int d = (j * LANES + lane) * 4;
+            load4(k[j], k_row, d, valid ? dim - d : 0, vectors);
+            load4(v[j], v_row, d, valid ? values - d : 0, vectors);
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             float score = 0.0f;
 #pragma unroll
             for (int j = 0; j < vectors_per_lane; j++) {
-                const float4 q = reinterpret_cast<const float4 *>(query + r * DIMS)[j * lanes_per_key + lane];
+                const float4 q = reinterpret_cast<const float4 *>(query + r * DIMS)[j * LANES + lane];
                 score += q.x * k[j][0] + q.y * k[j][1] + q.z * k[j][2] + q.w * k[j][3];
             }
-            score = warp_reduce<Sum, lanes_per_key>(score);
+            score = warp_reduce<Sum, LANES>(score);
+            if (cap > 0.0f) score = cap * tanhf(score / cap);
             if (valid && key >= seen[r].lo && key < seen[r].hi) {
                 const float greater = Max::combine(max[r], score);
                 const float from = greater == minus_infinity ? 0.0f : greater;
@@ -126,24 +128,25 @@ __global__ void __launch_bounds__(threads)
         }
     }
 
-    // The four keys of a warp, then the four warps.
+    // The keys of a warp, then the four warps.
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float all_max = Max::combine(max[r], __shfl_xor_sync(all_lanes, max[r], 8));
-        all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, 16));
+        float all_max = max[r];
+#pragma unroll
+        for (int offset = LANES; offset < 32; offset *= 2) all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, offset));
         const float scale = exp2_fast(max[r] - (all_max == minus_infinity ? 0.0f : all_max));
         sum[r] *= scale;
-        sum[r] += __shfl_xor_sync(all_lanes, sum[r], 8);
-        sum[r] += __shfl_xor_sync(all_lanes, sum[r], 16);
+#pragma unroll
+        for (int offset = LANES; offset < 32; offset *= 2) sum[r] += __shfl_xor_sync(all_lanes, sum[r], offset);
         const int warp = threadIdx.x / 32;
         if (threadIdx.x % 32 == 0) warp_stats[warp][r] = make_float2(all_max, sum[r]);
 #pragma unroll
         for (int e = 0; e < per_lane; e++) {
             float x = out[r][e] * scale;
-            x += __shfl_xor_sync(all_lanes, x, 8);
-            x += __shfl_xor_sync(all_lanes, x, 16);
-            if (threadIdx.x % 32 < lanes_per_key)
-                warp_out[(warp * ROWS + r) * DIMS + (e / 4 * lanes_per_key + lane) * 4 + e % 4] = x;
+#pragma unroll
+            for (int offset = LANES; offset < 32; offset *= 2) x += __shfl_xor_sync(all_lanes, x, offset);
+            if (threadIdx.x % 32 < LANES)
+                warp_out[(warp * ROWS + r) * DIMS + (e / 4 * LANES + lane) * 4 + e % 4] = x;
         }
     }
     __syncthreads();
@@ -160,36 +163,40 @@ __global__ void __launch_bounds__(threads)
             block_sum += warp_stats[w][row].y * weight;
             x += warp_out[(w * ROWS + row) * DIMS + d] * weight;
         }
-        if (active > 1) {
+        if (active > 1) { // sinks are added with the parts
             splits.partial[(slot + row) * DIMS + d] = x;
             if (d == 0) splits.stats[slot + row] = make_float2(block_max, block_sum);
-        } else if (d < dim) {
-            ((TQ *)a.out)[query_offset(a, b, kv_head, first_row + row) + d] =
-                from_float<TQ>(x * (block_sum > 0.0f ? 1.0f / block_sum : block_sum));
+        } else if (d < values) {
+            const float sink = sink_of(a, kv_head, first_row + row), greatest = fmaxf(base, sink), weight = exp2_fast(base - greatest);
+            const float all = a.sinks ? block_sum * weight + exp2_fast(sink - greatest) : block_sum;
+            ((TQ *)a.out)[out_offset(a, b, kv_head, first_row + row) + d] =
+                from_float<TQ>(a.sinks ? x * weight / all : x * (all > 0.0f ? 1.0f / all : all));
         }
     }
     if (active > 1)
         combine_splits<TQ>(a, splits, tile, ROWS, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 }
 
-template <class TQ, class TKV, int DIMS, int ROWS>
+template <class TQ, class TKV, int DIMS, int ROWS, int LANES = 8>
 vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
     const AttentionShape shape = shape_of(a, ROWS);
     const int64_t tiles = shape.tiles * a.batch * a.kv_heads;
     AttentionSplits splits;
-    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys_per_step),
+    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * (threads / LANES)),
                        4 * multiprocessors(stream), stream));
     if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
-    const bool vectors = a.dim % 4 == 0 && aligned16(a.k, a.v);
+    const bool vectors = a.dim % 4 == 0 && shape.values % 4 == 0 && aligned16(a.k, a.v);
     return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,
-                             attention_simt_kernel<TQ, TKV, DIMS, ROWS>, shape, splits, vectors);
+                             attention_simt_kernel<TQ, TKV, DIMS, ROWS, LANES>, shape, splits, vectors);
 }
 
 template <class TQ, class TKV>
 vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
-    if (a.dim <= 64) return launch_simt<TQ, TKV, 64, 8>(a, stream);
-    if (a.dim <= 128) return launch_simt<TQ, TKV, 128, 4>(a, stream);
-    return launch_simt<TQ, TKV, 256, 2>(a, stream);
+    const int64_t widest = larger(a.dim, a.value_dim);
+    if (widest <= 64) return launch_simt<TQ, TKV, 64, 8>(a, stream);
+    if (widest <= 128) return launch_simt<TQ, TKV, 128, 4>(a, stream);
+    if (widest <= 256) return launch_simt<TQ, TKV, 256, 2>(a, stream);
+    return launch_simt<TQ, TKV, 576, 2, 16>(a, stream);
 }
 
 } // namespace

@@ -2,7 +2,7 @@
 //
 //   k, v[sequence][kv_head][capacity][dim] <- k_in, v_in[batch][seq][kv_heads][dim] (F32), row (b, s) at its position
 //
-//   grid     256 threads; a thread moves WIDTH elements of a key and of its value, of Q8_0 four, of which eight make a block
+//   grid     256 threads; a thread moves WIDTH elements of a key and of its value (in a ring, to position % capacity), of Q8_0 four, of which eight make a block
 //   shared   none
 //   moves    batch * seq * kv_heads * dim * (8 + 2 * sizeof(T)) bytes; bound by memory bandwidth, in decode by the launch
 
@@ -14,29 +14,36 @@ namespace {
 
 constexpr int threads = 256;
 
+// Where rows of (b, s, head) go; false where they go nowhere.
+VB_DEVICE bool slot_of(const vb_kv_write_args &a, int64_t row, int64_t *slot) {
+    const int64_t token = row / a.kv_heads, b = token / a.seq;
+    if (b >= a.batch) return false;
+    const int64_t position = a.positions[token], sequence = a.sequences ? a.sequences[b] : b;
+    if (position < 0 || (position >= a.capacity && !a.ring)) return false;
+    *slot = (sequence * a.kv_heads + row - token * a.kv_heads) * a.capacity + (a.ring ? position % a.capacity : position);
+    return true;
+}
+
 template <class T, int WIDTH>
-__global__ void __launch_bounds__(threads) kv_write_kernel(vb_kv_write_args a) {
+VB_DEVICE void store_row(void *cache, int64_t slot, const float *in, int64_t row, int64_t dim, int64_t at) {
+    if (!cache || at >= dim) return;
+    const Vec<float, WIDTH> x = *reinterpret_cast<const Vec<float, WIDTH> *>(in + row * dim + at);
+    Vec<T, WIDTH> y;
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) y.at[e] = from_float<T>(x.at[e]);
+    *reinterpret_cast<Vec<T, WIDTH> *>((T *)cache + slot * dim + at) = y;
+}
+
+// per_row: the threads of a row, enough for the longer of key and value.
+template <class T, int WIDTH>
+__global__ void __launch_bounds__(threads) kv_write_kernel(vb_kv_write_args a, int per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int per_row = int(a.dim / WIDTH);
-    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x;
-    const int64_t row = index / per_row; // (b, s, head)
-    const int64_t token = row / a.kv_heads, b = token / a.seq;
-    if (b >= a.batch) return;
-    const int64_t position = a.positions[token];
-    if (position < 0 || position >= a.capacity) return;
-    const int64_t sequence = a.sequences ? a.sequences[b] : b;
-    const int64_t head = row - token * a.kv_heads, at = (index - row * per_row) * WIDTH;
-    const int64_t target = ((sequence * a.kv_heads + head) * a.capacity + position) * a.dim + at;
-    using F = Vec<float, WIDTH>;
-    using V = Vec<T, WIDTH>;
-    const F key = *reinterpret_cast<const F *>(a.k_in + row * a.dim + at);
-    const F value = *reinterpret_cast<const F *>(a.v_in + row * a.dim + at);
-    V k, v;
-#pragma unroll
-    for (int e = 0; e < WIDTH; e++) k.at[e] = from_float<T>(key.at[e]), v.at[e] = from_float<T>(value.at[e]);
-    *reinterpret_cast<V *>((T *)a.k + target) = k;
-    *reinterpret_cast<V *>((T *)a.v + target) = v;
+    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row, at = (index - row * per_row) * WIDTH;
+    int64_t slot;
+    if (!slot_of(a, row, &slot)) return;
+    store_row<T, WIDTH>(a.k, slot, a.k_in, row, a.dim, at);
+    store_row<T, WIDTH>(a.v, slot, a.v_in, row, a.value_dim, at);
 }
 
 // Quantizes 4 elements, from `at` on, of a block whose greatest size is known, as ggml does: d = greatest / 127, q = round(x / d),
@@ -52,28 +59,26 @@ VB_DEVICE void store_some(vb_block_q8_0 *block, int at, const float (&x)[4], flo
     }
 }
 
-__global__ void __launch_bounds__(threads) kv_write_q8_kernel(vb_kv_write_args a) {
+__global__ void __launch_bounds__(threads) kv_write_q8_kernel(vb_kv_write_args a, int per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int per_row = int(a.dim / 4);
-    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x;
-    const int64_t row = index / per_row; // (b, s, head); the threads of a block have one
-    const int64_t token = row / a.kv_heads, b = token / a.seq;
+    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row;
     const int at = int(index - row * per_row) * 4;
-    const int64_t position = b < a.batch ? a.positions[token] : -1;
-    const bool valid = position >= 0 && position < a.capacity;
-    const int64_t sequence = valid && a.sequences ? a.sequences[b] : b, head = row - token * a.kv_heads;
-    const int64_t target = ((sequence * a.kv_heads + head) * a.capacity + position) * (a.dim / VB_QK) + at / VB_QK;
+    int64_t slot = 0;
+    const bool exists = slot_of(a, row, &slot);
 #pragma unroll
     for (int values = 0; values < 2; values++) {
         float x[4] = {};
         const float *in = values ? a.v_in : a.k_in;
+        vb_block_q8_0 *const cache = (vb_block_q8_0 *)(values ? a.v : a.k);
+        const int64_t dim = values ? a.value_dim : a.dim;
+        const bool valid = exists && cache && at < dim; // alike in the threads of a block of elements
         if (valid)
 #pragma unroll
-            for (int e = 0; e < 4; e++) x[e] = in[row * a.dim + at + e];
+            for (int e = 0; e < 4; e++) x[e] = in[row * dim + at + e];
         float greatest = Max::combine(Max::combine(fabsf(x[0]), fabsf(x[1])), Max::combine(fabsf(x[2]), fabsf(x[3])));
         greatest = warp_reduce<Max, 8>(greatest);
-        if (valid) store_some((vb_block_q8_0 *)(values ? a.v : a.k) + target, at % VB_QK, x, greatest);
+        if (valid) store_some(cache + slot * (dim / VB_QK) + at / VB_QK, at % VB_QK, x, greatest);
     }
 }
 
@@ -83,19 +88,16 @@ __global__ void __launch_bounds__(threads) kv_write_q8_kernel(vb_kv_write_args a
 using namespace vb;
 
 extern "C" vb_status vb_cuda_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
-    const vb_kv_write_args &a = *args;
-    if (a.dim > INT32_MAX) return VB_UNSUPPORTED;
-    if (a.type == VB_Q8_0) {
-        const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * (a.dim / 4), threads);
-        if (blocks > 0x7fffffff) return VB_UNSUPPORTED;
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a);
-    }
-    const bool vectors = aligned16(a.k, a.v, a.k_in, a.v_in) && a.dim % 4 == 0;
-    const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * (a.dim / (vectors ? 4 : 1)), threads);
-    if (blocks > 0x7fffffff) return VB_UNSUPPORTED;
+    vb_kv_write_args a = *args;
+    if (a.value_dim == 0) a.value_dim = a.dim;
+    const int64_t widest = larger(a.dim, a.v ? a.value_dim : 0), rows = a.batch * a.seq * a.kv_heads;
+    const bool vectors = a.type == VB_Q8_0 || (aligned16(a.k, a.v, a.k_in, a.v_in) && a.dim % 4 == 0 && a.value_dim % 4 == 0);
+    const int64_t per_row = widest / (vectors ? 4 : 1), blocks = ceil_div<int64_t>(rows * per_row, threads);
+    if (widest > INT32_MAX || blocks > INT32_MAX) return VB_UNSUPPORTED;
+    if (a.type == VB_Q8_0) return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0,
-                                 vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a);
+        return launch_overlapped(stream, (unsigned)blocks, threads, 0, vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a,
+                                 (int)per_row);
     });
 }

@@ -38,12 +38,12 @@ func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
 		a.K = o.at(a.K, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.Dim))
 	}
 	if a.Sequences != nil {
-		a.V = o.at(a.V, size(a.Type, a.KVHeads, a.Capacity, a.Dim))
+		a.V = o.optional(a.V, size(a.Type, a.KVHeads, a.Capacity, a.ValueDim))
 	} else {
-		a.V = o.at(a.V, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+		a.V = o.optional(a.V, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.ValueDim))
 	}
 	a.KIn = o.at(a.KIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
-	a.VIn = o.at(a.VIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.VIn = o.optional(a.VIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.ValueDim))
 	a.Positions = o.at(a.Positions, size(kernel.I32, a.Batch, a.Seq))
 	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
 	return a
@@ -51,7 +51,7 @@ func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
 
 // placeAttentionArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
-	a.Out = o.at(a.Out, reach(a.Type, []int{a.QBatchStride, a.QHeadStride, a.QRowStride}, a.Batch, a.Heads, a.Seq, a.Dim))
+	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Seq, a.Heads, a.ValueDim))
 	a.Q = o.at(a.Q, reach(a.Type, []int{a.QBatchStride, a.QHeadStride, a.QRowStride}, a.Batch, a.Heads, a.Seq, a.Dim))
 	if a.Sequences != nil {
 		a.K = o.at(a.K, size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim))
@@ -59,12 +59,13 @@ func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
 		a.K = o.at(a.K, size(a.KVType, a.Batch, a.KVHeads, a.KVCapacity, a.Dim))
 	}
 	if a.Sequences != nil {
-		a.V = o.at(a.V, size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim))
+		a.V = o.optional(a.V, size(a.KVType, a.KVHeads, a.KVCapacity, a.ValueDim))
 	} else {
-		a.V = o.at(a.V, size(a.KVType, a.Batch, a.KVHeads, a.KVCapacity, a.Dim))
+		a.V = o.optional(a.V, size(a.KVType, a.Batch, a.KVHeads, a.KVCapacity, a.ValueDim))
 	}
 	a.Positions = o.optional(a.Positions, size(kernel.I32, a.Batch, a.Seq))
 	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	a.Sinks = o.optional(a.Sinks, size(kernel.F32, a.Heads))
 	return a
 }
 

@@ -89,9 +89,9 @@ type RoPEArgs struct {
 // KVWriteArgs is vb_kv_write_args.
 type KVWriteArgs struct {
 	K         Ptr // [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences
-	V         Ptr // [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences
+	V         Ptr // [batch][kv_heads][capacity][value_dim], or at least [kv_heads][capacity][value_dim] where sequences, or NULL
 	KIn       Ptr // [batch][seq][kv_heads][dim]
-	VIn       Ptr // [batch][seq][kv_heads][dim]
+	VIn       Ptr // [batch][seq][kv_heads][value_dim], or NULL
 	Positions Ptr // [batch][seq]
 	Sequences Ptr // [batch], or NULL for 0, 1, ...
 	Batch     int
@@ -100,14 +100,16 @@ type KVWriteArgs struct {
 	Dim       int
 	Capacity  int
 	Type      DType // of the cache: F32, F16, Q8_0
+	ValueDim  int   // of rows of v and v_in; 0 stands for dim
+	Ring      bool
 }
 
 // AttentionArgs is vb_attention_args.
 type AttentionArgs struct {
-	Out          Ptr // [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim]
+	Out          Ptr // [batch][seq][heads][value_dim]
 	Q            Ptr // [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim]
 	K            Ptr // [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim] where sequences
-	V            Ptr // [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim] where sequences
+	V            Ptr // [batch][kv_heads][kv_capacity][value_dim] of kv_type, or at least [kv_heads][kv_capacity][value_dim] where sequences, or NULL
 	Positions    Ptr // [batch][seq], or NULL for offset, offset + 1, ...
 	Sequences    Ptr // [batch], or NULL for 0, 1, ...
 	Batch        int
@@ -124,9 +126,14 @@ type AttentionArgs struct {
 	Window       int
 	Scale        float32
 	Causal       bool
-	Type         DType // of q and out: F32 (F16, BF16 with kv_type the same)
-	KVType       DType // F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8)
-	Settled      bool  // the op before writes no keys and values but those at the positions of these tokens: others may be read while it still runs
+	Type         DType   // of q and out: F32 (F16, BF16 with kv_type the same)
+	KVType       DType   // F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8)
+	Settled      bool    // the op before writes no keys and values but those at the positions of these tokens: others may be read while it still runs
+	ValueDim     int     // of v's rows; 0 stands for dim
+	Chunk        int     // 0 for none
+	Sinks        Ptr     // [heads], or NULL for none
+	SoftCap      float32 // 0 for none
+	Ring         bool
 }
 
 // FeedForwardArgs is vb_feed_forward_args.
@@ -181,6 +188,7 @@ type NormQKVArgs struct {
 	KVType    DType // of the cache: F32, F16, Q8_0
 	Mode      RoPEMode
 	Prepared  bool // by vb_feed_forward
+	Ring      bool // of the cache, as in vb_kv_write_args
 }
 
 // Kernels are the operations, enqueued in the order of their stream: see vibrant.h for what each computes.

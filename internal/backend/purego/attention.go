@@ -1,11 +1,16 @@
 package purego
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
+
+// mostHeadDim is the widest row of keys and values, as csrc/ops.c has it.
+const mostHeadDim = 576
 
 // checkAttention returns the queries' rows to compute, 0 where there is nothing to do.
 func checkAttention(a *kernel.AttentionArgs) (int, error) {
@@ -29,19 +34,33 @@ func checkAttention(a *kernel.AttentionArgs) (int, error) {
 	if _, err := volume(op, a.KVHeads, a.KVCapacity, a.Dim); err != nil {
 		return 0, err
 	}
+	if err := cacheType(op, a.KVType, a.ValueDim); err != nil {
+		return 0, err
+	}
+	for _, heads := range [2]int{a.Batch * a.Seq * a.Heads, a.KVHeads * a.KVCapacity} {
+		if _, err := volume(op, heads, a.ValueDim); err != nil {
+			return 0, err
+		}
+	}
 	switch {
 	case a.KVHeads <= 0 || a.Heads%a.KVHeads != 0:
 		return invalid("%d heads share %d key heads", a.Heads, a.KVHeads)
 	case a.QBatchStride < 0 || a.QHeadStride < 0 || a.QRowStride < 0:
 		return invalid("strides %d, %d, %d", a.QBatchStride, a.QHeadStride, a.QRowStride)
-	case a.KVLen < 0 || a.KVLen > a.KVCapacity:
+	case a.KVLen < 0 || !a.Ring && a.KVLen > a.KVCapacity:
 		return invalid("%d keys of a capacity of %d", a.KVLen, a.KVCapacity)
-	case a.Window < 0 || a.Offset < 0:
-		return invalid("window %d, offset %d", a.Window, a.Offset)
+	case a.Window < 0 || a.Offset < 0 || a.Chunk < 0 || a.Chunk > 0 && !a.Causal:
+		return invalid("window %d, offset %d, chunk %d", a.Window, a.Offset, a.Chunk)
+	case a.Ring && (!a.Causal || a.Window == 0 || a.Window > a.KVCapacity || a.Seq-1 > a.KVCapacity-a.Window):
+		return invalid("a ring of %d keys with a window of %d and %d rows", a.KVCapacity, a.Window, a.Seq)
+	case a.V == nil && (a.ValueDim <= 0 || a.ValueDim > a.Dim) && a.KVLen > 0:
+		return invalid("values of %d in keys of %d", a.ValueDim, a.Dim)
+	case !(a.SoftCap >= 0):
+		return invalid("soft cap %v", a.SoftCap)
 	case a.Causal && a.Positions == nil && (a.Offset > a.KVLen || a.Seq > a.KVLen-a.Offset):
 		return invalid("%d rows from position %d with %d keys", a.Seq, a.Offset, a.KVLen)
-	case a.Dim > 256:
-		return 0, fmt.Errorf("%s: heads of %d: %w", op, a.Dim, kernel.ErrUnsupported)
+	case max(a.Dim, a.ValueDim) > mostHeadDim:
+		return 0, fmt.Errorf("%s: heads of %d: %w", op, max(a.Dim, a.ValueDim), kernel.ErrUnsupported)
 	}
 	for _, d := range [][2]int{{a.Batch, a.QBatchStride}, {a.Heads, a.QHeadStride}, {a.Seq, a.QRowStride}} {
 		if _, err := volume(op, d[0], d[1]); err != nil {
@@ -52,7 +71,7 @@ func checkAttention(a *kernel.AttentionArgs) (int, error) {
 		return 0, err
 	}
 	if a.KVLen > 0 {
-		if err := notNil(op, a.K, a.V); err != nil {
+		if err := notNil(op, a.K); err != nil {
 			return 0, err
 		}
 	}
@@ -75,16 +94,24 @@ func (s *stream) Attention(a *kernel.AttentionArgs) error {
 	if positions != nil {
 		longest = int(slices.Max(positions)) + 1
 	}
+	if a.Causal && a.Window > 0 {
+		longest = min(longest, a.Window)
+	}
 	sequence, err := sequenceOf("attention", a.Sequences, a.Batch)
 	if err != nil {
 		return err
 	}
-	group := a.Heads / a.KVHeads
+	group, values := a.Heads/a.KVHeads, cmp.Or(a.ValueDim, a.Dim)
 	k, v, q, out := array{a.K, a.KVType}, array{a.V, a.KVType}, array{a.Q, a.Type}, array{a.Out, a.Type}
+	valueStride := values
+	if a.V == nil {
+		v, valueStride = k, a.Dim
+	}
+	sinks := optional(a.Sinks, a.Heads)
 	s.device.parallel(items, grain(a.Heads*a.Dim*max(longest, 1)), func(lo, hi int) {
-		kvBuf, rows := k.buffer(a.Dim), make([]float32, group*a.Dim)
-		scores := make([]float32, group*longest)
-		sums := make([]float64, group*a.Dim)
+		kvBuf, rows := k.buffer(max(a.Dim, values)), make([]float32, group*max(a.Dim, values))
+		scores := make([]float32, group*(longest+1)) // and a sink's
+		sums := make([]float64, group*values)
 		for item := lo; item < hi; item++ {
 			kvHead, row := item%a.KVHeads, item/a.KVHeads
 			b, i := row/a.Seq, row%a.Seq
@@ -97,40 +124,64 @@ func (s *stream) Attention(a *kernel.AttentionArgs) error {
 				if a.Window > 0 {
 					first = max(end-a.Window, 0)
 				}
+				if a.Chunk > 0 {
+					first = max(first, (end-1)/a.Chunk*a.Chunk)
+				}
 			}
 			keys := end - first
-			base := ((sequence(b)*a.KVHeads+kvHead)*a.KVCapacity + first) * a.Dim
+			base := (sequence(b)*a.KVHeads + kvHead) * a.KVCapacity
+			slot := func(j int) int {
+				if a.Ring {
+					return base + (first+j)%a.KVCapacity
+				}
+				return base + first + j
+			}
 			at := func(g int) int {
 				return b*a.QBatchStride + (kvHead*group+g)*a.QHeadStride + i*a.QRowStride
+			}
+			to := at
+			if values != a.Dim {
+				to = func(g int) int { return (row*a.Heads + kvHead*group + g) * values }
 			}
 			for g := range group {
 				copy(rows[g*a.Dim:], q.load(at(g), a.Dim, rows[g*a.Dim:]))
 			}
+			width := keys
+			if sinks != nil && keys > 0 {
+				width++
+			}
 			for j := range keys {
-				x := k.load(base+j*a.Dim, a.Dim, kvBuf)
+				x := k.load(slot(j)*a.Dim, a.Dim, kvBuf)
 				for g := range group {
-					scores[g*keys+j] = float32(dot64(rows[g*a.Dim:(g+1)*a.Dim], x) * float64(a.Scale))
+					score := dot64(rows[g*a.Dim:(g+1)*a.Dim], x) * float64(a.Scale)
+					if a.SoftCap > 0 {
+						score = float64(a.SoftCap) * math.Tanh(score/float64(a.SoftCap))
+					}
+					scores[g*width+j] = float32(score)
 				}
 			}
 			for g := range group {
-				softmax(scores[g*keys:(g+1)*keys], scores[g*keys:(g+1)*keys])
+				if width > keys {
+					scores[g*width+keys] = sinks[kvHead*group+g]
+				}
+				softmax(scores[g*width:(g+1)*width], scores[g*width:(g+1)*width])
 			}
 			clear(sums) // no keys give zeros
 			for j := range keys {
-				x := v.load(base+j*a.Dim, a.Dim, kvBuf)
+				x := v.load(slot(j)*valueStride, values, kvBuf)
 				for g := range group {
-					p, sum := float64(scores[g*keys+j]), sums[g*a.Dim:(g+1)*a.Dim]
+					p, sum := float64(scores[g*width+j]), sums[g*values:(g+1)*values]
 					for d, value := range x {
 						sum[d] += p * float64(value)
 					}
 				}
 			}
 			for g := range group {
-				o := out.view(at(g), a.Dim, rows)
+				o := out.view(to(g), values, rows)
 				for d := range o {
-					o[d] = float32(sums[g*a.Dim+d])
+					o[d] = float32(sums[g*values+d])
 				}
-				out.commit(at(g), o)
+				out.commit(to(g), o)
 			}
 		}
 	})

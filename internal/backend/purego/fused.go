@@ -1,6 +1,7 @@
 package purego
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -94,8 +95,12 @@ func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.Attenti
 	if err != nil {
 		return false, err
 	}
-	if w.Cols != row {
-		return false, fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, row, kernel.ErrInvalid)
+	attended, err := volume(op, q.Heads, cmp.Or(q.ValueDim, q.Dim))
+	if err != nil {
+		return false, err
+	}
+	if w.Cols != attended {
+		return false, fmt.Errorf("%s: weight (%d,%d), want %d columns: %w", op, w.Rows, w.Cols, attended, kernel.ErrInvalid)
 	}
 	if size, err := product(op, w, n); size == 0 || err != nil {
 		return false, err
@@ -159,6 +164,6 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		func() error { return rotate(a.KNew, a.KNorm, a.KVHeads) },
 		func() error {
 			return s.KVWrite(&kernel.KVWriteArgs{K: a.K, V: a.V, KIn: a.KNew, VIn: a.VNew, Positions: a.Positions, Sequences: a.Sequences,
-				Batch: a.Batch, Seq: a.Seq, KVHeads: a.KVHeads, Dim: a.Dim, Capacity: a.Capacity, Type: a.KVType})
+				Batch: a.Batch, Seq: a.Seq, KVHeads: a.KVHeads, Dim: a.Dim, Capacity: a.Capacity, Type: a.KVType, Ring: a.Ring})
 		})
 }

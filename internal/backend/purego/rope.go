@@ -1,7 +1,9 @@
 package purego
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -88,21 +90,51 @@ func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
 	if _, err := volume(op, a.KVHeads, a.Capacity, a.Dim); err != nil {
 		return err
 	}
-	if err := notNil(op, a.K, a.V, a.KIn, a.VIn, a.Positions); err != nil {
+	values := cmp.Or(a.ValueDim, a.Dim)
+	for _, heads := range [2]int{a.Batch * a.Seq * a.KVHeads, a.KVHeads * a.Capacity} {
+		if _, err := volume(op, heads, values); err != nil {
+			return err
+		}
+	}
+	if err := cacheType(op, a.Type, values); err != nil {
 		return err
 	}
-	positions, sequence, err := placement(op, a.Positions, a.Sequences, a.Batch, a.Seq, a.Capacity)
+	if err := notNil(op, a.K, a.KIn, a.Positions); err != nil {
+		return err
+	}
+	if (a.V == nil) != (a.VIn == nil) {
+		return fmt.Errorf("%s: values without a cache, or a cache without values: %w", op, kernel.ErrInvalid)
+	}
+	limit := a.Capacity
+	if a.Ring {
+		if a.Seq > a.Capacity {
+			return fmt.Errorf("%s: %d rows in a ring of %d: %w", op, a.Seq, a.Capacity, kernel.ErrInvalid)
+		}
+		limit = math.MaxInt
+	}
+	positions, sequence, err := placement(op, a.Positions, a.Sequences, a.Batch, a.Seq, limit)
 	if err != nil {
 		return err
 	}
-	for _, side := range [2]struct{ cache, in kernel.Ptr }{{a.K, a.KIn}, {a.V, a.VIn}} {
-		dst, in := array{side.cache, a.Type}, slice[float32](side.in, n)
-		s.device.parallel(a.Batch*a.Seq, grain(a.KVHeads*a.Dim), func(lo, hi int) {
+	for _, side := range [2]struct {
+		cache, in kernel.Ptr
+		dim       int
+	}{{a.K, a.KIn, a.Dim}, {a.V, a.VIn, values}} {
+		if side.cache == nil {
+			continue
+		}
+		dim := side.dim
+		dst, in := array{side.cache, a.Type}, slice[float32](side.in, a.Batch*a.Seq*a.KVHeads*dim)
+		s.device.parallel(a.Batch*a.Seq, grain(a.KVHeads*dim), func(lo, hi int) {
 			for r := lo; r < hi; r++ {
+				slot := int(positions[r])
+				if a.Ring {
+					slot %= a.Capacity
+				}
 				for h := range a.KVHeads {
-					at := ((sequence(r/a.Seq)*a.KVHeads+h)*a.Capacity + int(positions[r])) * a.Dim
-					row := in[(r*a.KVHeads+h)*a.Dim:][:a.Dim]
-					copy(dst.view(at, a.Dim, row), row)
+					at := ((sequence(r/a.Seq)*a.KVHeads+h)*a.Capacity + slot) * dim
+					row := in[(r*a.KVHeads+h)*dim:][:dim]
+					copy(dst.view(at, dim, row), row)
 					dst.commit(at, row)
 				}
 			}

@@ -27,17 +27,17 @@ func testErrors(h *harness) {
 	}
 	position := upload(h, []int32{0})
 	kv := func(edit func(a *kernel.KVWriteArgs)) error {
-		a := kernel.KVWriteArgs{K: p, V: p, KIn: p, VIn: p, Positions: position, Batch: 1, Seq: 1, KVHeads: 1, Dim: 4, Capacity: 4}
+		a := kernel.KVWriteArgs{K: p, V: p, KIn: p, VIn: p, Positions: position, Batch: 1, Seq: 1, KVHeads: 1, Dim: 4, ValueDim: 4, Capacity: 4}
 		edit(&a)
 		return s.KVWrite(&a)
 	}
 	attention := func(edit func(a *kernel.AttentionArgs)) error {
-		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 4, KVCapacity: 4, KVLen: 4, Scale: 1}
+		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, ValueDim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 4, KVCapacity: 4, KVLen: 4, Scale: 1}
 		edit(&a)
 		return s.Attention(&a)
 	}
 	attentionAdd := func(cols int, edit func(a *kernel.AttentionArgs)) error {
-		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 8, KVCapacity: 4, KVLen: 4, Scale: 1}
+		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, ValueDim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 8, KVCapacity: 4, KVLen: 4, Scale: 1}
 		edit(&a)
 		_, err := s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, p, nil, nil)
 		return err
@@ -92,7 +92,11 @@ func testErrors(h *harness) {
 		{"kv_write null", kv(func(a *kernel.KVWriteArgs) { a.V = nil })}, {"kv_write null positions", kv(func(a *kernel.KVWriteArgs) { a.Positions = nil })},
 		{"kv_write type", kv(func(a *kernel.KVWriteArgs) { a.Type = kernel.I32 })}, {"kv_write negative", kv(func(a *kernel.KVWriteArgs) { a.Dim = -1 })},
 		{"kv_write overflow", kv(func(a *kernel.KVWriteArgs) { a.Capacity = big })},
-		{"attention null", attention(func(a *kernel.AttentionArgs) { a.Q = nil })}, {"attention null cache", attention(func(a *kernel.AttentionArgs) { a.V = nil })},
+		{"attention null", attention(func(a *kernel.AttentionArgs) { a.Q = nil })}, {"attention null cache", attention(func(a *kernel.AttentionArgs) { a.K = nil })},
+		{"attention values wider than keys", attention(func(a *kernel.AttentionArgs) { a.V, a.ValueDim = nil, 8 })},
+		{"attention ring without a window", attention(func(a *kernel.AttentionArgs) { a.Causal, a.Ring = true, true })},
+		{"attention chunk", attention(func(a *kernel.AttentionArgs) { a.Chunk = 2 })}, {"attention soft cap", attention(func(a *kernel.AttentionArgs) { a.SoftCap = -1 })},
+		{"kv_write values without a cache", kv(func(a *kernel.KVWriteArgs) { a.V = nil })},
 		{"attention heads", attention(func(a *kernel.AttentionArgs) { a.KVHeads = 3 })}, {"attention no key heads", attention(func(a *kernel.AttentionArgs) { a.KVHeads = 0 })},
 		{"attention kv_len", attention(func(a *kernel.AttentionArgs) { a.KVLen = 5 })}, {"attention negative window", attention(func(a *kernel.AttentionArgs) { a.Window = -1 })},
 		{"attention negative stride", attention(func(a *kernel.AttentionArgs) { a.QHeadStride = -4 })}, {"attention type", attention(func(a *kernel.AttentionArgs) { a.Type = kernel.Q4_0 })},
@@ -115,7 +119,7 @@ func testErrors(h *harness) {
 	} {
 		h.is(c.what, c.err, kernel.ErrInvalid)
 	}
-	h.is("attention of wide heads", attention(func(a *kernel.AttentionArgs) { a.Dim = 257 }), kernel.ErrUnsupported)
+	h.is("attention of wide heads", attention(func(a *kernel.AttentionArgs) { a.Dim = 577 }), kernel.ErrUnsupported)
 	if bits.UintSize != 64 {
 		return
 	}

@@ -94,7 +94,7 @@ func testKVWrite(h *harness) {
 				v, pv := h.f32(n)
 				before, _ := h.floats(t, cache, 1)
 				a := kernel.KVWriteArgs{K: h.output(t, cache), V: h.output(t, cache), KIn: pk, VIn: pv, Positions: upload(h, positions),
-					Batch: s.batch, Seq: s.seq, KVHeads: s.kvHeads, Dim: s.dim, Capacity: s.capacity, Type: t}
+					Batch: s.batch, Seq: s.seq, KVHeads: s.kvHeads, Dim: s.dim, ValueDim: s.dim, Capacity: s.capacity, Type: t}
 				if placed {
 					a.Sequences = upload(h, sequences)
 				}
@@ -125,7 +125,7 @@ func testKVWrite(h *harness) {
 	}
 	for _, p := range []int32{-1, 3} {
 		in, cache := h.output(kernel.F32, 4), h.output(kernel.F32, 12)
-		err := h.stream.KVWrite(&kernel.KVWriteArgs{K: cache, V: cache, KIn: in, VIn: in, Positions: upload(h, []int32{p}), Batch: 1, Seq: 1, KVHeads: 1, Dim: 4, Capacity: 3})
+		err := h.stream.KVWrite(&kernel.KVWriteArgs{K: cache, V: cache, KIn: in, VIn: in, Positions: upload(h, []int32{p}), Batch: 1, Seq: 1, KVHeads: 1, Dim: 4, ValueDim: 4, Capacity: 3})
 		if h.dev.Info().HostMemory {
 			h.is(sizeName("kv_write at ", p), err, kernel.ErrInvalid)
 		} else {
@@ -175,7 +175,7 @@ func testAttention(h *harness) {
 		q, pq := h.floats(f32, 64, scale)
 		k, pk := h.floats(f32, 40*64, 1)
 		v, pv := h.floats(f32, 40*64, 1)
-		a := kernel.AttentionArgs{Out: h.output(f32, 64), Q: pq, K: pk, V: pv, Batch: 1, Seq: 1, Heads: 1, KVHeads: 1, Dim: 64, KVCapacity: 40, KVLen: 40, Scale: 1}
+		a := kernel.AttentionArgs{Out: h.output(f32, 64), Q: pq, K: pk, V: pv, Batch: 1, Seq: 1, Heads: 1, KVHeads: 1, Dim: 64, ValueDim: 64, KVCapacity: 40, KVLen: 40, Scale: 1}
 		h.ok(h.stream.Attention(&a))
 		h.near(sizeName("attention with queries of ", scale), h.read(a.Out, f32, 64), attendOne(q, k, v, 64, 1), 1e-3, 1e-4)
 	}
@@ -204,7 +204,7 @@ func (h *harness) attention(c attentionCase) {
 	k, pk := h.floats(c.kv, cache, 1)
 	v, pv := h.floats(c.kv, cache, 1)
 	scale := float32(1 / math.Sqrt(float64(c.dim)))
-	a := kernel.AttentionArgs{Out: h.output(c.t, n), Q: pq, K: pk, V: pv, Batch: c.batch, Seq: c.seq, Heads: c.heads, KVHeads: c.kvHeads, Dim: c.dim,
+	a := kernel.AttentionArgs{Out: h.output(c.t, n), Q: pq, K: pk, V: pv, Batch: c.batch, Seq: c.seq, Heads: c.heads, KVHeads: c.kvHeads, Dim: c.dim, ValueDim: c.dim,
 		QBatchStride: c.seq * c.heads * c.dim, QHeadStride: c.seq * c.dim, QRowStride: c.dim,
 		KVCapacity: c.capacity, KVLen: c.kvLen, Offset: c.offset, Window: c.window, Scale: scale, Causal: c.causal, Type: c.t, KVType: c.kv}
 	if c.interleaved { // [batch][seq][heads][dim], as a projection leaves them

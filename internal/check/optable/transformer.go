@@ -7,7 +7,9 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-func transformerOps() []*Op { return []*Op{ropeOp(), kvWriteOp(), attentionOp()} }
+func transformerOps() []*Op {
+	return []*Op{ropeOp(), kvWriteOp(), kvWriteVariantsOp(), attentionOp(), attentionVariantsOp()}
+}
 
 // ropeOp has {batch, heads, seq, dim, half}. Flags: the mode, and "shared" positions over the batch, "none", or "tokens"
 // for three dimensions.
