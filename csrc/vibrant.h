@@ -531,6 +531,50 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
                                   const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,
                                   vb_stream *stream);
 
+/* ---- PTX without nvcc ---------------------------------------------------------------------------------------------------
+ *
+ * Writes a kernel as PTX, for programs that load kernels through the driver's API (cuModuleLoadData) and have no toolkit. The
+ * texts are compiled by the library itself (csrc/ptx.h, docs/ptx.md). Matrices are row-major and without gaps. */
+
+typedef enum vb_ptx_kind {
+    VB_PTX_GEMM_NAIVE = 0,       /* (a_ptr, b_ptr, c_ptr, m, n, k): c[m][n] = a[m][k] b[k][n] in F32 */
+    VB_PTX_GEMM_TILED = 1,       /* the same through tiles in shared memory */
+    VB_PTX_GEMM_TENSOR_CORE = 2, /* the same for a and b of F16, c of F32, summed in float32 */
+    VB_PTX_SOFTMAX = 3,          /* (input, output, length): a block a row of F32 */
+    VB_PTX_LAYER_NORM = 4,       /* (input, output, gamma, beta, hidden, batch): a block a row of F32 */
+    VB_PTX_ATTENTION = 5,        /* (q, k, v, o_ptr, seq_len, head_dim, num_heads): [heads][seq][dim] of F32 */
+    VB_PTX_QUANTIZED_GEMM = 6    /* (a_ptr, b_quant_ptr, c_ptr, m, n, k): c[m][n] = a[m][k] b^T, b of n rows of Q4_K */
+} vb_ptx_kind;
+
+/* A kernel for these sizes; pointers are u64, sizes u32. All zero but for kind and sizes are the usual choices. */
+typedef struct vb_ptx_kernel {
+    vb_ptx_kind kind;
+    int64_t m, n, k;          /* of products; for Q4_K, k is a multiple of 256 */
+    int64_t rows, dim;        /* softmax, norms: rows of dim elements; attention: dim elements a head, at most 256 */
+    int64_t seq, heads;       /* attention */
+    int tile;                 /* GEMM_TILED: 8, 16 or 32; 0 for 16 */
+    int target;               /* compute capability, 90 for sm_90; 0 for 70 */
+    float epsilon;            /* norms: added to the variance */
+    int rms;                  /* LAYER_NORM: RMSNorm, which subtracts no mean and has no beta */
+    int plain;                /* norms: without gamma and beta, whose pointers are not read */
+    int causal;               /* attention: a query sees the keys up to its own position */
+} vb_ptx_kernel;
+
+typedef struct vb_ptx_launch_size {
+    int64_t grid_x, grid_y;   /* blocks */
+    int threads;              /* of a block, in x; shared memory is static */
+} vb_ptx_launch_size;
+
+/* What is wrong with the parameters, a static text that names them; NULL if nothing is. */
+const char *vb_ptx_invalid(const vb_ptx_kernel *kernel);
+/* The name of the entry; static. */
+const char *vb_ptx_name(const vb_ptx_kernel *kernel);
+/* How the kernel is launched. VB_INVALID_ARGUMENT where vb_ptx_invalid names a reason. */
+vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel);
+/* *ptx = the text, ending in 0; the caller gives it to vb_ptx_free. VB_INVALID_ARGUMENT as before. */
+vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel);
+void vb_ptx_free(char *ptx);
+
 #ifdef __cplusplus
 }
 #endif

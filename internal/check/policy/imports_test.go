@@ -33,6 +33,7 @@ internal/backend/purego < internal/mapped
 csrc, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
 cuda                    < csrc
 gpu                     < csrc, cuda, internal/backend/purego
+ptx                     < csrc
 internal/backend/fake           < internal/backend/purego
 tensor                  < gpu
 internal/check/optable        < tensor
@@ -44,7 +45,7 @@ internal/language/model          < tensor, internal/language/gguf
 internal/language/engine         < internal/language/model, internal/language/sample
 .                       < internal/language/engine, internal/language/tokenizer, internal/language/chat, internal/language/chat/jinja
 demo                    < ., internal/language/demomodel
-cmd/...                 < ., demo, internal/check/optable
+cmd/...                 < ., demo, ptx, internal/check/optable
 examples/...            < ., demo
 scripts/...             < ., internal/language/demomodel
 `

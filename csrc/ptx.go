@@ -1,0 +1,38 @@
+//go:build cgo
+
+package csrc
+
+// #include "vibrant.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+func (p PTX) c() C.vb_ptx_kernel {
+	return C.vb_ptx_kernel{
+		kind: C.vb_ptx_kind(p.Kind), m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), rows: C.int64_t(p.Rows), dim: C.int64_t(p.Dim),
+		seq: C.int64_t(p.Seq), heads: C.int64_t(p.Heads), tile: C.int(p.Tile), target: C.int(p.Target), epsilon: C.float(p.Epsilon),
+		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal),
+	}
+}
+
+// Emit returns the kernel's PTX, the name of its entry, and how it is launched.
+func (p PTX) Emit() (text, entry string, launch PTXLaunch, err error) {
+	k := p.c()
+	if why := C.vb_ptx_invalid(&k); why != nil {
+		return "", "", launch, fmt.Errorf("%s: %w", C.GoString(why), kernel.ErrInvalid)
+	}
+	var out *C.char
+	if err := check("ptx", C.vb_ptx_emit(&out, &k), nil); err != nil {
+		return "", "", launch, err
+	}
+	defer C.vb_ptx_free(out)
+	var size C.vb_ptx_launch_size
+	if err := check("ptx", C.vb_ptx_launch(&size, &k), nil); err != nil {
+		return "", "", launch, err
+	}
+	return C.GoString(out), C.GoString(C.vb_ptx_name(&k)), PTXLaunch{int(size.grid_x), int(size.grid_y), int(size.threads)}, nil
+}

@@ -1,0 +1,527 @@
+/* ptx_kernels.c: the kernels that vb_ptx_emit writes, each a text in the language of ptx.h, and their parameters.
+ *
+ * Matrices are row-major. A block is one-dimensional; vb_ptx_launch says how many threads and blocks a kernel wants. */
+#include "ptx.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vibrant.h"
+
+/* c[m][n] = a[m][k] b[k][n], f32: a thread an output. */
+static const char gemm_naive[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(256) {
+    u32 row = block.y * 16 + thread.x / 16, col = block.x * 16 + thread.x % 16;
+    if (row < m && col < n) {
+        f32 sum = 0;
+        f32 *a = a_ptr;
+        a += u64(row) * k;
+        f32 *b = b_ptr;
+        b += col;
+        for (u32 i = 0; i < k; i += 1) {
+            sum = fma(a[i], b[0], sum);
+            b += n;
+        }
+        c_ptr[u64(row) * n + col] = sum;
+    }
+});
+
+/* The same through tiles of TILE x TILE in shared memory. */
+static const char gemm_tiled[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(TILE * TILE) {
+    shared f32 a_tile[TILE][TILE], b_tile[TILE][TILE];
+    u32 x = thread.x % TILE, y = thread.x / TILE;
+    u32 row = block.y * TILE + y, col = block.x * TILE + x;
+    f32 sum = 0;
+    for (u32 start = 0; start < k; start += TILE) {
+        a_tile[y][x] = row < m && start + x < k ? a_ptr[u64(row) * k + (start + x)] : 0.0;
+        b_tile[y][x] = start + y < k && col < n ? b_ptr[u64(start + y) * n + col] : 0.0;
+        barrier();
+        unroll (i : TILE) sum = fma(a_tile[y][i], b_tile[i][x], sum);
+        barrier();
+    }
+    if (row < m && col < n) c_ptr[u64(row) * n + col] = sum;
+});
+
+/* c[m][n] = a[m][k] b[k][n] of halves, sums in f32, for 8.0 and later: a block computes 128 x 128 with eight warps of 64 x 32,
+ * from a ring of three stages of 32 along k. Chunks of 16 bytes are permuted so that the reads of eight rows meet no bank
+ * twice. VECTORS: rows of a and b begin at multiples of 16 bytes. */
+static const char gemm_mma[] = VB_PTX_SOURCE(
+kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(256) {
+    shared f16 a_tile[3][128][32], b_tile[3][32][128];
+    u32 lane = thread.x % 32, warp = thread.x / 32;
+    u32 warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
+    u32 first_row = block.y * 128, first_col = block.x * 128;
+    u32 steps = (k + 31) / 32;
+    f32 sum[4][4][4] = 0;
+    for (u32 step = 0; step < steps + 2; step += 1) {
+        copy_async_wait(1);
+        barrier();
+        u32 filled = step % 3;
+        if (step < steps) {
+            unroll (i : 2) {
+                u32 item = thread.x + i * 256;
+                u32 row = item / 4, chunk = item % 4, from = step * 32 + chunk * 8;
+                u32 place = (chunk ^ (row >> 1 & 3)) * 8;
+                u32 b_row = item / 16, b_chunk = item % 16, k_row = step * 32 + b_row, b_col = first_col + b_chunk * 8;
+                u32 b_place = (b_chunk ^ (b_row & 7)) * 8;
+                bool inside = first_row + row < m && from < k, b_inside = k_row < k && b_col < n;
+                if (VECTORS) {
+                    u64 a_at = inside ? u64(first_row + row) * k + from : u64(0);
+                    u64 b_at = b_inside ? u64(k_row) * n + b_col : u64(0);
+                    copy_async(a_tile[filled][row][place], a_ptr[a_at], inside);
+                    copy_async(b_tile[filled][b_row][b_place], b_ptr[b_at], b_inside);
+                } else {
+                    unroll (e : 8) {
+                        a_tile[filled][row][place + e] =
+                            first_row + row < m && from + e < k ? a_ptr[u64(first_row + row) * k + (from + e)] : 0.0;
+                        b_tile[filled][b_row][b_place + e] =
+                            k_row < k && b_col + e < n ? b_ptr[u64(k_row) * n + (b_col + e)] : 0.0;
+                    }
+                }
+            }
+        }
+        copy_async_commit();
+        if (step >= 2) {
+            u32 stage = (step - 2) % 3;
+            unroll (half : 2) {
+                u32 a[4][4], b[2][2][2];
+                unroll (i : 4) {
+                    u32 row = warp_row + i * 16 + lane % 16;
+                    load_matrices(a[i], a_tile[stage][row][(half * 2 + lane / 16 ^ (row >> 1 & 3)) * 8]);
+                }
+                unroll (j : 2) {
+                    u32 row = half * 16 + lane % 16;
+                    load_matrices_transposed(b[j], b_tile[stage][row][(warp_col / 8 + j * 2 + lane / 16 ^ (row & 7)) * 8]);
+                }
+                unroll (i : 4) unroll (j : 4) mma_f16(sum[i][j], a[i], b[j / 2][j % 2]);
+            }
+        }
+    }
+    unroll (i : 4) unroll (j : 4) unroll (h : 2) {
+        u32 row = first_row + warp_row + i * 16 + lane / 4 + h * 8;
+        u32 col = first_col + warp_col + j * 8 + lane % 4 * 2;
+        if (row < m) {
+            f32 *c = c_ptr;
+            c += u64(row) * n;
+            if (col < n) c[col] = sum[i][j][h * 2];
+            if (col + 1 < n) c[col + 1] = sum[i][j][h * 2 + 1];
+        }
+    }
+});
+
+/* The same for 7.0 and 7.5: a block computes 64 x 64 with four warps of 32 x 32, 16 along k at a time. */
+static const char gemm_wmma[] = VB_PTX_SOURCE(
+kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
+    shared f16 a_tile[64][24], b_tile[16][72];
+    shared f32 c_tile[64][68];
+    u32 warp = thread.x / 32, first_row = block.y * 64, first_col = block.x * 64;
+    f32 sum[2][2][8] = 0;
+    for (u32 start = 0; start < k; start += 16) {
+        unroll (i : 8) {
+            u32 item = thread.x + i * 128;
+            u32 row = item / 16, col = item % 16, b_row = item / 64, b_col = item % 64;
+            a_tile[row][col] = first_row + row < m && start + col < k ? a_ptr[u64(first_row + row) * k + (start + col)] : 0.0;
+            b_tile[b_row][b_col] =
+                start + b_row < k && first_col + b_col < n ? b_ptr[u64(start + b_row) * n + (first_col + b_col)] : 0.0;
+        }
+        barrier();
+        unroll (i : 2) {
+            u32 a[8];
+            wmma_load_a(a, a_tile[warp / 2 * 32 + i * 16], 24);
+            unroll (j : 2) {
+                u32 b[8];
+                wmma_load_b(b, b_tile[0][warp % 2 * 32 + j * 16], 72);
+                wmma_f16(sum[i][j], a, b);
+            }
+        }
+        barrier();
+    }
+    unroll (i : 2) unroll (j : 2) wmma_store(c_tile[warp / 2 * 32 + i * 16][warp % 2 * 32 + j * 16], sum[i][j], 68);
+    barrier();
+    for (u32 item = thread.x; item < 4096; item += 128) {
+        u32 row = item / 64, col = item % 64;
+        if (first_row + row < m && first_col + col < n) c_ptr[u64(first_row + row) * n + (first_col + col)] = c_tile[row][col];
+    }
+});
+
+/* A block a row: exp(x - max) / sum. The row stays in registers where ROUNDS of 4 elements a thread hold it, else it is read
+ * three times. */
+static const char softmax[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
+    shared f32 part[32];
+    u32 lane = thread.x % 32, warp = thread.x / 32;
+    f32 *in = input;
+    in += u64(block.x) * length;
+    f32 *out = output;
+    out += u64(block.x) * length;
+    const log2_e = 1.4426950408889634;
+    f32 most = from_bits(0xff800000), sum = 0;
+    f32 x[ROUNDS][4];
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            if (VECTORS) {
+                unroll (e : 4) x[i][e] = from_bits(0xff800000);
+                if (at < length) load(x[i], in[at]);
+            } else {
+                unroll (e : 4) x[i][e] = at + e < length ? in[at + e] : from_bits(0xff800000);
+            }
+            unroll (e : 4) most = max(most, x[i][e]);
+        }
+    } else {
+        for (u32 at = thread.x; at < length; at += THREADS) most = max(most, in[at]);
+    }
+    unroll (i : 5) most = max(most, shuffle_xor(most, 16 >> i));
+    if (lane == 0) part[warp] = most;
+    barrier();
+    unroll (i : THREADS / 32) most = max(most, part[i]);
+    barrier();
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) unroll (e : 4) {
+            x[i][e] = exp2((x[i][e] - most) * log2_e);
+            sum += x[i][e];
+        }
+    } else {
+        for (u32 at = thread.x; at < length; at += THREADS) sum += exp2((in[at] - most) * log2_e);
+    }
+    unroll (i : 5) sum += shuffle_xor(sum, 16 >> i);
+    if (lane == 0) part[warp] = sum;
+    barrier();
+    sum = 0;
+    unroll (i : THREADS / 32) sum += part[i];
+    f32 scale = rcp(sum);
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            unroll (e : 4) x[i][e] = x[i][e] * scale;
+            if (VECTORS) {
+                if (at < length) store(out[at], x[i]);
+            } else {
+                unroll (e : 4) if (at + e < length) out[at + e] = x[i][e];
+            }
+        }
+    } else {
+        for (u32 at = thread.x; at < length; at += THREADS) out[at] = exp2((in[at] - most) * log2_e) * scale;
+    }
+});
+
+/* A block a row: (x - mean) / sqrt(variance + EPSILON) * gamma + beta; without MEAN, x / sqrt(mean of squares + EPSILON) *
+ * gamma. AFFINE: gamma (and beta) are there. */
+static const char norm[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 batch) threads(THREADS) {
+    shared f32 part[32];
+    u32 lane = thread.x % 32, warp = thread.x / 32;
+    f32 *in = input;
+    in += u64(block.x) * hidden;
+    f32 *out = output;
+    out += u64(block.x) * hidden;
+    f32 x[ROUNDS][4];
+    f32 mean = 0, square = 0;
+    f32 scale = rcp(f32(hidden));
+    if (MEAN) {
+        if (IN_REGISTERS) {
+            unroll (i : ROUNDS) unroll (e : 4) {
+                u32 at = i * THREADS * 4 + e * THREADS + thread.x;
+                x[i][e] = at < hidden ? in[at] : 0.0;
+                mean += x[i][e];
+            }
+        } else {
+            for (u32 at = thread.x; at < hidden; at += THREADS) mean += in[at];
+        }
+        unroll (i : 5) mean += shuffle_xor(mean, 16 >> i);
+        if (lane == 0) part[warp] = mean;
+        barrier();
+        mean = 0;
+        unroll (i : THREADS / 32) mean += part[i];
+        mean = mean * scale;
+        barrier();
+    }
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) unroll (e : 4) {
+            u32 at = i * THREADS * 4 + e * THREADS + thread.x;
+            if (MEAN) x[i][e] = x[i][e] - mean;
+            else x[i][e] = at < hidden ? in[at] : 0.0;
+            if (at < hidden) square = fma(x[i][e], x[i][e], square);
+        }
+    } else {
+        for (u32 at = thread.x; at < hidden; at += THREADS) {
+            f32 centred = in[at] - mean;
+            square = fma(centred, centred, square);
+        }
+    }
+    unroll (i : 5) square += shuffle_xor(square, 16 >> i);
+    if (lane == 0) part[warp] = square;
+    barrier();
+    square = 0;
+    unroll (i : THREADS / 32) square += part[i];
+    f32 inverse = rcp(sqrt(fma(square, scale, EPSILON)));
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) unroll (e : 4) {
+            u32 at = i * THREADS * 4 + e * THREADS + thread.x;
+            if (at < hidden) {
+                f32 y = x[i][e] * inverse;
+                if (AFFINE) y = y * gamma[at];
+                if (AFFINE && MEAN) y += beta[at];
+                out[at] = y;
+            }
+        }
+    } else {
+        for (u32 at = thread.x; at < hidden; at += THREADS) {
+            f32 y = (in[at] - mean) * inverse;
+            if (AFFINE) y = y * gamma[at];
+            if (AFFINE && MEAN) y += beta[at];
+            out[at] = y;
+        }
+    }
+});
+
+/* o = softmax(q k^T / sqrt(head_dim)) v for [heads][seq_len][head_dim], f32 (Dao et al. 2022, "FlashAttention"): a block has four
+ * warps, a warp QUERIES queries; 32 keys and values lie in shared memory at a time. A lane scores a key, then sums DIM / 32
+ * elements of the values. */
+static const char attention[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 num_heads) threads(128) {
+    const width = (DIM + 31) / 32;
+    shared f32 q_tile[4 * QUERIES][DIM], keys[32][DIM + 1];
+    u32 lane = thread.x % 32, warp = thread.x / 32, first = block.x * (4 * QUERIES);
+    u64 head = u64(block.y) * seq_len * DIM;
+    f32 *q_head = q;
+    q_head += head;
+    f32 *k_head = k;
+    k_head += head;
+    f32 *v_head = v;
+    v_head += head;
+    f32 *o_head = o_ptr;
+    o_head += head;
+    for (u32 i = thread.x; i < 4 * QUERIES * DIM; i += 128) {
+        u32 row = i / DIM;
+        q_tile[row][i % DIM] = first + row < seq_len ? q_head[u64(first + row) * DIM + i % DIM] * SCALE : 0.0;
+    }
+    f32 most[QUERIES] = from_bits(0xff800000), total[QUERIES] = 0, sum[QUERIES][width] = 0;
+    u32 end = CAUSAL ? min(seq_len, first + 4 * QUERIES) : seq_len;
+    for (u32 start = 0; start < end; start += 32) {
+        barrier();
+        for (u32 i = thread.x; i < 32 * DIM; i += 128) {
+            u32 row = start + i / DIM;
+            keys[i / DIM][i % DIM] = row < seq_len ? k_head[u64(row) * DIM + i % DIM] : 0.0;
+        }
+        barrier();
+        f32 score[QUERIES] = 0;
+        for (u32 d = 0; d < DIM; d += 1) {
+            f32 key = keys[lane][d];
+            unroll (r : QUERIES) score[r] = fma(q_tile[warp * QUERIES + r][d], key, score[r]);
+        }
+        barrier();
+        for (u32 i = thread.x; i < 32 * DIM; i += 128) {
+            u32 row = start + i / DIM;
+            keys[i / DIM][i % DIM] = row < seq_len ? v_head[u64(row) * DIM + i % DIM] : 0.0;
+        }
+        unroll (r : QUERIES) {
+            u32 row = first + warp * QUERIES + r;
+            bool seen = start + lane < seq_len;
+            if (CAUSAL) {
+                if (start + lane > row) score[r] = from_bits(0xff800000);
+            }
+            if (!seen) score[r] = from_bits(0xff800000);
+            f32 peak = score[r];
+            unroll (i : 5) peak = max(peak, shuffle_xor(peak, 16 >> i));
+            peak = max(peak, most[r]);
+            f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+            f32 kept = exp2(most[r] - shift), weight = exp2(score[r] - shift);
+            most[r] = peak;
+            f32 added = weight;
+            unroll (i : 5) added += shuffle_xor(added, 16 >> i);
+            total[r] = fma(total[r], kept, added);
+            score[r] = weight;
+            unroll (i : width) sum[r][i] = sum[r][i] * kept;
+        }
+        barrier();
+        unroll (key : 32) {
+            unroll (r : QUERIES) {
+                f32 weight = shuffle_from(score[r], key);
+                unroll (i : width) {
+                    if (DIM % 32 == 0 || i + 1 < width) sum[r][i] = fma(weight, keys[key][lane + i * 32], sum[r][i]);
+                    else if (lane + i * 32 < DIM) sum[r][i] = fma(weight, keys[key][lane + i * 32], sum[r][i]);
+                }
+            }
+        }
+    }
+    unroll (r : QUERIES) {
+        u32 row = first + warp * QUERIES + r;
+        if (row < seq_len) {
+            f32 inverse = rcp(total[r]);
+            unroll (i : width)
+                if (lane + i * 32 < DIM) o_head[u64(row) * DIM + (lane + i * 32)] = sum[r][i] * inverse;
+        }
+    }
+});
+
+/* c[m][n] = a[m][k] b^T, b of n rows of Q4_K: 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit scales and
+ * minima of eight groups of 32, 128 bytes of 4-bit codes; a weight is d * scale * code - dmin * minimum. A warp computes one
+ * column of ROWS rows; a lane decodes four low and four high codes of a word. */
+static const char gemm_q4k[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
+    u32 lane = thread.x % 32, col = block.x * 4 + thread.x / 32, first = block.y * ROWS;
+    if (col < n) {
+        f32 sum[ROWS] = 0;
+        u32 blocks_of_row = k / 256, pair = lane / 8, within = pair * 64 + lane % 8 * 4;
+        u8 *b = b_quant_ptr;
+        b += u64(col) * blocks_of_row * 144;
+        for (u32 i = 0; i < blocks_of_row; i += 1) {
+            u32 *words = b;
+            u32 both = words[0], codes = words[4 + lane], low = pair * 2;
+            f32 d = f16_low(both), least = f16_high(both);
+            u32 scale0, scale1, least0, least1;
+            if (low < 4) {
+                scale0 = b[4 + low] & 63;
+                scale1 = b[5 + low] & 63;
+                least0 = b[8 + low] & 63;
+                least1 = b[9 + low] & 63;
+            } else {
+                u32 x = b[8 + low], y = b[9 + low];
+                scale0 = x & 15 | b[low] >> 6 << 4;
+                scale1 = y & 15 | b[low + 1] >> 6 << 4;
+                least0 = x >> 4 | b[4 + low] >> 6 << 4;
+                least1 = y >> 4 | b[5 + low] >> 6 << 4;
+            }
+            f32 d0 = d * f32(scale0), d1 = d * f32(scale1), m0 = least * f32(least0), m1 = least * f32(least1);
+            f32 w[8];
+            unroll (e : 4) {
+                w[e] = f32(codes >> e * 8 & 15) * d0 - m0;
+                w[4 + e] = f32(codes >> e * 8 + 4 & 15) * d1 - m1;
+            }
+            unroll (r : ROWS) {
+                if (first + r < m) {
+                    f32 x[2][4];
+                    load(x[0], a_ptr[u64(first + r) * k + (i * 256 + within)]);
+                    load(x[1], a_ptr[u64(first + r) * k + (i * 256 + within + 32)]);
+                    unroll (e : 4) {
+                        sum[r] = fma(x[0][e], w[e], sum[r]);
+                        sum[r] = fma(x[1][e], w[4 + e], sum[r]);
+                    }
+                }
+            }
+            b += 144;
+        }
+        unroll (r : ROWS) {
+            unroll (i : 5) sum[r] += shuffle_xor(sum[r], 16 >> i);
+            if (lane == 0 && first + r < m) c_ptr[u64(first + r) * n + col] = sum[r];
+        }
+    }
+});
+
+/* ---- parameters --------------------------------------------------------------------------------------------------------- */
+
+enum { ROW_THREADS = 256, MOST_ROUNDS = 8, Q4K_ROWS = 8 };
+
+/* What is wrong with the parameters, NULL if nothing is. */
+static const char *wrong(const vb_ptx_kernel *p) {
+    static const int targets[] = {70, 72, 75, 80, 86, 87, 89, 90, 100, 120};
+    bool known = p->target == 0;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) known |= p->target == targets[i];
+    if (!known) return "target: want sm_70, 72, 75, 80, 86, 87, 89, 90, 100 or 120";
+    const int64_t most = INT32_MAX;
+    switch (p->kind) {
+    case VB_PTX_GEMM_TILED:
+        if (p->tile != 0 && p->tile != 8 && p->tile != 16 && p->tile != 32) return "tile: want 8, 16 or 32";
+        /* fallthrough */
+    case VB_PTX_GEMM_NAIVE:
+    case VB_PTX_GEMM_TENSOR_CORE:
+    case VB_PTX_QUANTIZED_GEMM:
+        if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > most || p->n > most || p->k > most) return "m, n, k: want 1 to 2147483647 each";
+        if (p->m > 65535 * 8) return "m: want at most 524280";
+        if (p->kind == VB_PTX_QUANTIZED_GEMM && p->k % 256 != 0) return "k: a row of Q4_K is blocks of 256 elements, want a multiple";
+        return NULL;
+    case VB_PTX_SOFTMAX:
+    case VB_PTX_LAYER_NORM:
+        if (p->rows < 1 || p->dim < 1 || p->rows > most || p->dim > most) return "rows, dim: want 1 to 2147483647 each";
+        if (p->kind == VB_PTX_LAYER_NORM && !(p->epsilon >= 0 && p->epsilon < 1)) return "epsilon: want 0 to 1";
+        return NULL;
+    case VB_PTX_ATTENTION:
+        if (p->seq < 1 || p->heads < 1 || p->seq > most || p->heads > 65535) return "seq, heads: want 1 to 2147483647 and 1 to 65535";
+        if (p->dim < 1 || p->dim > 256) return "dim: want 1 to 256 elements a head";
+        return NULL;
+    }
+    return "kind: unknown";
+}
+
+const char *vb_ptx_invalid(const vb_ptx_kernel *p) { return p ? wrong(p) : "kernel: null"; }
+
+const char *vb_ptx_name(const vb_ptx_kernel *p) {
+    if (!p) return "";
+    switch (p->kind) {
+    case VB_PTX_GEMM_NAIVE: return "gemm_naive";
+    case VB_PTX_GEMM_TILED: return "gemm_tiled";
+    case VB_PTX_GEMM_TENSOR_CORE: return "gemm_tensor_core";
+    case VB_PTX_SOFTMAX: return "softmax_warp_shuffle";
+    case VB_PTX_LAYER_NORM: return p->rms ? "rmsnorm" : "layernorm_warp_shuffle";
+    case VB_PTX_ATTENTION: return p->causal ? "flash_attention_causal" : "flash_attention";
+    case VB_PTX_QUANTIZED_GEMM: return "q4k_gemm_fused";
+    }
+    return "";
+}
+
+static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
+static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
+static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; } /* of a warp: 48 KiB of shared memory hold a block's */
+static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
+
+vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *p) {
+    if (!size || vb_ptx_invalid(p)) return VB_INVALID_ARGUMENT;
+    int64_t x = 1, y = 1;
+    int threads = ROW_THREADS, square = 16;
+    switch (p->kind) {
+    case VB_PTX_GEMM_TILED: square = tile_of(p), threads = square * square; break;
+    case VB_PTX_GEMM_TENSOR_CORE: square = target_of(p) >= 80 ? 128 : 64, threads = square * 2; break;
+    case VB_PTX_SOFTMAX:
+    case VB_PTX_LAYER_NORM: x = p->rows; break;
+    case VB_PTX_ATTENTION: x = tiles(p->seq, 4 * queries_of(p)), y = p->heads, threads = 128; break;
+    case VB_PTX_QUANTIZED_GEMM: x = tiles(p->n, 4), y = tiles(p->m, Q4K_ROWS), threads = 128; break;
+    case VB_PTX_GEMM_NAIVE: break;
+    }
+    if (p->kind == VB_PTX_GEMM_NAIVE || p->kind == VB_PTX_GEMM_TILED || p->kind == VB_PTX_GEMM_TENSOR_CORE)
+        x = tiles(p->n, square), y = tiles(p->m, square);
+    *size = (vb_ptx_launch_size){x, y, threads};
+    return VB_OK;
+}
+
+vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *p) {
+    if (!ptx) return VB_INVALID_ARGUMENT;
+    *ptx = NULL;
+    if (vb_ptx_invalid(p)) return VB_INVALID_ARGUMENT;
+    const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
+    const bool in_registers = rounds <= MOST_ROUNDS, mma = target_of(p) >= 80;
+    const vb_ptx_constant constants[] = {
+        {"TILE", tile_of(p), false},
+        {"THREADS", ROW_THREADS, false},
+        {"ROUNDS", in_registers ? rounds : 1, false},
+        {"IN_REGISTERS", in_registers, false},
+        {"VECTORS", p->kind == VB_PTX_SOFTMAX ? p->dim % 4 == 0 : p->k % 8 == 0 && p->n % 8 == 0, false},
+        {"MEAN", !p->rms, false},
+        {"AFFINE", !p->plain, false},
+        {"EPSILON", p->epsilon, true},
+        {"DIM", (double)p->dim, false},
+        {"SCALE", p->dim > 0 ? 1.4426950408889634 / sqrt((double)p->dim) : 0, true},
+        {"CAUSAL", p->causal != 0, false},
+        {"QUERIES", queries_of(p), false},
+        {"ROWS", Q4K_ROWS, false},
+        {NULL, 0, false},
+    };
+    const char *source = NULL;
+    switch (p->kind) {
+    case VB_PTX_GEMM_NAIVE: source = gemm_naive; break;
+    case VB_PTX_GEMM_TILED: source = gemm_tiled; break;
+    case VB_PTX_GEMM_TENSOR_CORE: source = mma ? gemm_mma : gemm_wmma; break;
+    case VB_PTX_SOFTMAX: source = softmax; break;
+    case VB_PTX_LAYER_NORM: source = norm; break;
+    case VB_PTX_ATTENTION: source = attention; break;
+    case VB_PTX_QUANTIZED_GEMM: source = gemm_q4k; break;
+    }
+    char error[256]; /* of a text above: the tests compile each */
+    *ptx = vb_ptx_compile(source, vb_ptx_name(p), constants, target_of(p), error, sizeof error);
+    return *ptx ? VB_OK : VB_INTERNAL;
+}
+
+void vb_ptx_free(char *ptx) { free(ptx); }

@@ -1,0 +1,147 @@
+//go:build cgo
+
+package ptx
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+var update = flag.Bool("update", false, "write the golden texts anew")
+
+// TestSmallKernelsReadAsTheyShould holds the texts of two kernels, to be looked at when the compiler changes.
+func TestSmallKernelsReadAsTheyShould(t *testing.T) {
+	for name, k := range map[string]Kernel{
+		"gemm_naive": {Kind: GemmNaive, M: 3, N: 5, K: 7},
+		"gemm_tiled": {Kind: GemmTiled, M: 3, N: 5, K: 7, Tile: 8},
+	} {
+		module, err := Emitter{}.Emit(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name+".ptx")
+		if *update {
+			if err := os.WriteFile(path, []byte(module.Text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil || string(want) != module.Text {
+			t.Errorf("%s: the text is not that of %s (go test ./ptx -update writes it): %v", name, path, err)
+		}
+	}
+}
+
+// ptxas finds the assembler of a toolkit.
+func ptxas() string {
+	for _, path := range []string{os.Getenv("CUDA_HOME") + "/bin/ptxas", "../build/cuda-toolkit/site-packages/nvidia/cu13/bin/ptxas", "/usr/local/cuda/bin/ptxas"} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	path, _ := exec.LookPath("ptxas")
+	return path
+}
+
+// TestAssemblerAcceptsEveryKernel assembles each kind at odd and random sizes for each target, and refuses warnings and spills.
+func TestAssemblerAcceptsEveryKernel(t *testing.T) {
+	assembler := ptxas()
+	r := rand.New(rand.NewPCG(1, 2))
+	size := func(most int) int { return 1 + r.IntN(most) }
+	spills := regexp.MustCompile(`[1-9][0-9]* bytes spill`)
+	for _, target := range []string{"sm_75", "sm_90", "sm_120"} {
+		kernels := []Kernel{
+			{Kind: GemmNaive, M: size(5000), N: size(5000), K: size(5000)},
+			{Kind: GemmTiled, M: size(5000), N: size(5000), K: size(5000), Tile: 8 << r.IntN(3)},
+			{Kind: GemmTensorCore, M: 128, N: 256, K: 64},
+			{Kind: GemmTensorCore, M: size(5000), N: 255, K: 77},
+			{Kind: Softmax, Rows: size(100), Dim: size(8192)}, {Kind: Softmax, Rows: 1, Dim: 4096}, {Kind: Softmax, Rows: 2, Dim: 20481},
+			{Kind: LayerNorm, Rows: size(100), Dim: size(8192), Epsilon: 1e-5}, {Kind: LayerNorm, Rows: 2, Dim: 20481, Plain: true},
+			RMSNorm(size(10000)), {Kind: LayerNorm, Rows: 3, Dim: 897, RMS: true},
+			LlamaAttention(size(3000), 128), MultiHeadAttention(size(3000), size(256), 7), Phi2Attention(1), LlamaAttention(5, 256),
+			Q4KInference(size(100), size(5000), 256*size(40)),
+		}
+		for _, k := range kernels {
+			module, err := Emitter{Target: target}.Emit(k)
+			if err != nil {
+				t.Fatalf("%+v for %s: %v", k, target, err)
+			}
+			if module.Entry != KernelName(k) || !strings.Contains(module.Text, ".entry "+module.Entry+"(") || module.GridX < 1 || module.Threads%32 != 0 {
+				t.Errorf("%+v: %s, %d blocks of %d threads", k, module.Entry, module.GridX, module.Threads)
+			}
+			if assembler == "" {
+				continue
+			}
+			path := filepath.Join(t.TempDir(), "kernel.ptx")
+			if err := os.WriteFile(path, []byte(module.Text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.Command(assembler, "-v", "-O1", "-arch="+target, path, "-o", os.DevNull).CombinedOutput()
+			if err != nil || strings.Contains(string(out), "warning") || spills.Match(out) {
+				t.Errorf("%+v for %s: %v\n%s", k, target, err, out)
+			}
+		}
+	}
+	if assembler == "" {
+		t.Log("no ptxas: the texts were written and not assembled")
+	}
+}
+
+func TestBadParametersAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		kernel Kernel
+		target string
+		want   string
+	}{
+		{Kernel{}, "", "m, n, k"},
+		{Kernel{Kind: GemmTiled, M: 1, N: 1, K: 1, Tile: 7}, "", "tile"},
+		{Q4KInference(1, 1, 255), "", "multiple"},
+		{Kernel{Kind: Softmax, Dim: 4}, "", "rows"},
+		{LlamaAttention(1, 257), "", "dim"},
+		{Kernel{Kind: LayerNorm, Rows: 1, Dim: 1, Epsilon: -1}, "", "epsilon"},
+		{Kernel{Kind: 99}, "", "kind"},
+		{RMSNorm(8), "sm_30", "target"},
+		{RMSNorm(8), "hopper", `"hopper"`},
+	} {
+		_, err := Emitter{Target: c.target}.Emit(c.kernel)
+		if err == nil || !strings.Contains(err.Error(), c.want) || c.target != "hopper" && !errors.Is(err, kernel.ErrInvalid) {
+			t.Errorf("%+v for %q: %v, want an error with %q", c.kernel, c.target, err, c.want)
+		}
+	}
+}
+
+func TestNamesOfOlderSystemsAreFound(t *testing.T) {
+	for _, name := range Names() {
+		if _, err := Lookup(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, entry := range map[string]string{"softmax_warp": "softmax_warp_shuffle", "rms-norm": "rmsnorm", "flash_attention_causal": "flash_attention_causal"} {
+		if k, err := Lookup(name); err != nil || KernelName(k) != entry {
+			t.Errorf("%s: %s, %v", name, KernelName(k), err)
+		}
+	}
+	if _, err := Lookup("conv2d"); err == nil || !strings.Contains(err.Error(), "conv2d") {
+		t.Errorf("conv2d: %v", err)
+	}
+}
+
+func TestWithoutTargetEveryGPUSinceVolta(t *testing.T) {
+	module, err := Emitter{}.Emit(RMSNorm(4096))
+	if want := ".version 8.0\n.target sm_70\n.address_size 64\n"; err != nil || !strings.HasPrefix(module.Text, want) {
+		t.Errorf("%v: %.60q, want %q", err, module.Text, want)
+	}
+	if fmt.Sprint(Kind(99), Softmax) != "Kind(99) softmax" {
+		t.Error(Kind(99), Softmax)
+	}
+}
