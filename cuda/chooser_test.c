@@ -7,7 +7,9 @@
 
 #include <string.h>
 
+#include "attention/choose_test.h"
 #include "gemm/choose_test.h"
+#include "rows/choose_test.h"
 
 const vb_gpu gpus[] = {
     {53, 1, 48 << 10},   {72, 8, 96 << 10},   {75, 68, 64 << 10},   {80, 108, 163 << 10}, {86, 84, 99 << 10},
@@ -35,11 +37,15 @@ void map_family(const char *title, int count, vb_kernel (*kernel)(int)) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--map") == 0) {
+        map_rows();
         map_matmul();
+        map_attention();
         return 0;
     }
     for (int i = 0; i < gpu_count; i++) CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
+    test_rows();
     test_matmul();
+    test_attention();
     printf("choosers: %ld checks, %d failed\n", checks, failures);
     return failures > 0;
 }

@@ -1,24 +1,29 @@
-// attention.cu: chooses the attention kernel. attention.cuh says what they share, vibrant.h what they compute.
+// attention.cu: attention. choose.h names the kernel, which is launched here; attention.cuh says what the kernels share, vibrant.h
+// what they compute.
 
 #include "attention/attention.cuh"
 
 using namespace vb;
 
-static vb_status choose(const vb_attention_args &a, vb_stream *stream) {
-    if (!suits_tensor_cores(a, stream)) return VB_UNSUPPORTED;
-    // Of few packed rows, the keys are read once and split over the GPU.
-    if (!has_many_rows(a)) {
-        const vb_status status = attention_decode(a, stream);
-        if (status != VB_UNSUPPORTED) return status;
+static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_stream *stream) {
+    switch (kernel) {
+    case ATTENTION_DECODE: return attention_decode(a, stream);
+    case ATTENTION_DECODE_Q8: return attention_decode_q8(a, stream);
+#ifdef VB_WITH_SM90 // else no GPU has capability 9.0
+    case ATTENTION_PREFILL_SM90: return attention_prefill_sm90(a, stream);
+    case ATTENTION_PREFILL_Q8_SM90: return attention_prefill_q8(a, attention_prefill_sm90, stream);
+#endif
+    case ATTENTION_PREFILL: return attention_prefill(a, stream);
+    case ATTENTION_PREFILL_Q8: return attention_prefill_q8(a, attention_prefill, stream);
+    case ATTENTION_SIMT: return attention_simt(a, stream);
+    default: return VB_UNSUPPORTED;
     }
-    if (a.kv_type == VB_Q8_0) return attention_prefill_q8(a, stream);
-    const vb_status status = attention_prefill_sm90(a, stream);
-    return status == VB_UNSUPPORTED ? attention_prefill(a, stream) : status;
 }
 
 extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args &a = *args;
-    if (!fits_counters(a)) return VB_UNSUPPORTED;
-    const vb_status status = choose(a, stream);
-    return status == VB_UNSUPPORTED ? attention_simt(a, stream) : status;
+    const attention_kernel kernel = choose_attention(&a, &gpu_of(stream));
+    chosen(stream, attention_kernel_info(kernel), "attention", a.kv_type, "batch seq heads kv_heads dim kv_len causal", a.batch, a.seq,
+           a.heads, a.kv_heads, a.dim, a.kv_len, a.causal);
+    return run(kernel, a, stream);
 }

@@ -8,6 +8,8 @@
 #ifndef VB_CUDA_ATTENTION_CUH
 #define VB_CUDA_ATTENTION_CUH
 
+#include "arch/sm90.cuh"
+#include "attention/choose.h"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -156,37 +158,19 @@ inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_ro
     return VB_OK;
 }
 
-// Whether there are so many query rows a key head that tensor cores take them in tiles of their own, rather than split the keys.
-inline bool has_many_rows(const vb_attention_args &a) { return a.seq * (a.heads / a.kv_heads) > 64; }
+// Each takes the calls for which choose.h names it.
+vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
+// Over Q8_0, by a kernel for an F16 cache.
+vb_status attention_prefill_q8(const vb_attention_args &args, vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream);
+vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
-// Whether scores, keys and values are what every kernel knows; attention_simt knows the rest of vb_attention_args.
-inline bool is_plain(const vb_attention_args &a) {
-    return a.v && (a.value_dim == 0 || a.value_dim == a.dim) && a.dim <= 256 && !a.chunk && !a.sinks && !(a.soft_cap > 0) && !a.ring;
-}
-
-// Whether rows of q and out are whole 16-byte vectors, of which tensor cores multiply 16-bit numbers and those of Q8_0. A float32 cache
-// keeps float32 arithmetic: models in float32 are compared to four digits.
-inline bool suits_tensor_cores(const vb_attention_args &a, vb_stream *stream) {
-    return is_plain(a) && capability(stream) >= 80 && a.kv_type != VB_F32 && a.dim % 8 == 0 && aligned16(a.out, a.q, a.k, a.v) &&
-           a.q_batch_stride % 8 == 0 && a.q_head_stride % 8 == 0 && a.q_row_stride % 8 == 0;
-}
-
-// Whether the kernels' 32-bit counters hold the sizes.
-inline bool fits_counters(const vb_attention_args &a) {
-    return a.kv_len <= INT32_MAX && a.chunk <= INT32_MAX && a.kv_capacity <= INT32_MAX && a.heads <= INT32_MAX / a.seq && a.batch <= INT32_MAX / a.heads;
-}
-
-// One kernel each, for the tiles it suits; VB_UNSUPPORTED where it has none for the types.
-vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);    // tensor cores, few rows a key head
-vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
-vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);   // tensor cores, many rows
-vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream); // the same on Hopper
-// Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16 (linear_prefill.cuh);
-// F32 queries, an F16 cache; of many rows, dim a multiple of 32, and `flags` become 0 (half_flags of them, or null).
+// Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
+// (linear_prefill.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
-vb_status attention_prefill_q8(const vb_attention_args &args, vb_stream *stream); // the same over Q8_0
-vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);      // any arguments, in float32
 
 } // namespace vb
 #endif

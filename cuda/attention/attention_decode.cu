@@ -18,12 +18,11 @@ vb_status attention_decode(const vb_attention_args &a, vb_stream *stream) {
     if (a.type == VB_F32 && a.kv_type == VB_F16) return decode<float, half>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_BF16) return decode<float, bf16>(a, stream);
     if (a.type == VB_F16 && a.kv_type == VB_F16) return decode<half, half>(a, stream);
-    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return decode<bf16, bf16>(a, stream);
-    return a.kv_type == VB_Q8_0 ? attention_decode_q8(a, stream) : VB_UNSUPPORTED;
+    return decode<bf16, bf16>(a, stream);
 }
 
 vb_status attention_decode_operand(const vb_attention_args &a, vb_stream *stream) {
-    return a.type == VB_F32 && a.kv_type == VB_F16 ? decode<float, half>(a, stream, true) : VB_UNSUPPORTED;
+    return decode<float, half>(a, stream, true);
 }
 
 } // namespace vb

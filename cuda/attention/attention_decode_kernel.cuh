@@ -28,11 +28,6 @@
 
 namespace vb {
 
-// Slots of a warp's ring, of `most` where an SM has more than 200 KiB of shared memory.
-__host__ __device__ constexpr int slots_of(int most, int capability) {
-    return capability == 90 || capability == 100 ? most : larger(2, most * 2 / 3);
-}
-
 // 8 elements of queries, zeros unless valid, and the same as four registers of two.
 template <class TQ>
 VB_DEVICE Vec<TQ, 8> load8(const TQ *x, bool valid) {
@@ -66,7 +61,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #if __CUDA_ARCH__ >= 800
     using Units = Unit<TKV, DIMS>;
     using Product = typename Units::Product;
-    constexpr int warps = Units::warps, threads = warps * 32, slots = slots_of(SLOTS, __CUDA_ARCH__ / 10);
+    constexpr int warps = Units::warps, threads = warps * 32, slots = ATTENTION_DECODE_SLOTS(SLOTS, __CUDA_ARCH__ / 10);
     constexpr int tile_rows = 8 * NT, row_items = DIMS / 4, tile_items = tile_rows * row_items;
     constexpr int out_stride = DIMS + 4; // rows in different banks
     constexpr int ring_bytes = larger(slots * Units::bytes, tile_rows * out_stride * 4);
@@ -309,9 +304,9 @@ vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *str
     dim3 grid;
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
     plan.operand = operand;
-    const int slots = slots_of(SLOTS, capability(stream));
-    const int64_t ring_bytes = larger<int64_t>(slots * Units::bytes, tile_rows * (DIMS + 4) * 4);
-    const int64_t shared_bytes = Units::warps * ring_bytes + (int64_t)sizeof(Inbox<tile_rows * DIMS / 4>);
+    // The kernel's ring is that of the GPU which it was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
+    const int64_t shared_bytes =
+        attention_decode_bytes(Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
     return plan.planned ? launch_overlapped(stream, grid, threads, shared_bytes,
                                             attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, true>, shape, plan)
                         : launch_cluster(stream, plan.cluster, grid, threads, shared_bytes,

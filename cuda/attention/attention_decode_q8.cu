@@ -5,9 +5,6 @@
 namespace vb {
 
 vb_status attention_decode_q8(const vb_attention_args &a, vb_stream *stream) {
-    // A head's keys begin at a multiple of 16 bytes, as copies want them.
-    if (a.type != VB_F32 || a.dim % VB_QK != 0 || a.kv_capacity * (a.dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0) % 16 != 0)
-        return VB_UNSUPPORTED;
     if (a.seq * (a.heads / a.kv_heads) <= 8) return launch_decode<float, vb_block_q8_0, 1, 8, 6, 4>(a, false, stream);
     return launch_decode<float, vb_block_q8_0, 2, 8, 6, 4>(a, false, stream);
 }

@@ -206,7 +206,6 @@ template <class TQ, class TKV, int DIMS, int KEYS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
     const AttentionShape shape = shape_of(a, rows_per_tile);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
-    if (shape.tiles > INT32_MAX / heads) return VB_UNSUPPORTED;
     return launch_overlapped(stream, shape.tiles * heads, threads, (rows_per_tile + 4 * KEYS) * DIMS * 2,
                              attention_prefill_kernel<TQ, TKV, DIMS, KEYS>, shape, heads);
 }
@@ -225,8 +224,7 @@ vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream) {
     if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, stream);
     if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, stream);
-    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_prefill<bf16, bf16>(a, stream);
-    return VB_UNSUPPORTED;
+    return launch_prefill<bf16, bf16>(a, stream);
 }
 
 } // namespace vb

@@ -37,8 +37,7 @@ __global__ void __launch_bounds__(threads) convert_heads_kernel(vb_attention_arg
 
 } // namespace
 
-vb_status attention_prefill_q8(const vb_attention_args &a, vb_stream *stream) {
-    if (a.type != VB_F32 || a.dim % VB_QK != 0 || a.kv_len == 0) return VB_UNSUPPORTED;
+vb_status attention_prefill_q8(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream) {
     const int64_t head_bytes = 2 * a.kv_len * a.dim * (int64_t)sizeof(half), group = a.heads / a.kv_heads;
     const int64_t together = larger<int64_t>(1, smaller(a.kv_heads, most_bytes / head_bytes));
     void *memory;
@@ -47,7 +46,6 @@ vb_status attention_prefill_q8(const vb_attention_args &a, vb_stream *stream) {
         for (int64_t head = 0; head < a.kv_heads; head += together) {
             const int64_t heads = smaller(together, a.kv_heads - head);
             const int64_t blocks = ceil_div<int64_t>(heads * a.kv_len * (a.dim / 8), threads);
-            if (blocks > INT32_MAX) return VB_UNSUPPORTED;
             VB_TRY(launch_overlapped(stream, (unsigned)blocks, threads, 0, convert_heads_kernel, a, b, head, heads, (half *)memory));
             vb_attention_args part = a;
             const int64_t from = b * a.q_batch_stride + head * group * a.q_head_stride;
@@ -59,9 +57,7 @@ vb_status attention_prefill_q8(const vb_attention_args &a, vb_stream *stream) {
             part.sequences = nullptr;
             part.batch = 1, part.heads = heads * group, part.kv_heads = heads;
             part.kv_capacity = a.kv_len, part.kv_type = VB_F16;
-            vb_status status = attention_prefill_sm90(part, stream);
-            if (status == VB_UNSUPPORTED) status = attention_prefill(part, stream);
-            VB_TRY(status);
+            VB_TRY(prefill(part, stream));
         }
     return VB_OK;
 }

@@ -504,7 +504,6 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     using Tile = PrefillTile<DIMS, SPLIT>;
     const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
-    if (shape.tiles > INT32_MAX / 2 / heads) return VB_UNSUPPORTED;
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
     const int64_t sizes[3] = {a.dim, a.kv_len, a.sequences ? INT32_MAX : (int64_t)heads}, strides[2] = {a.dim, a.kv_capacity * a.dim};
     CUtensorMap k_map, v_map;
@@ -534,29 +533,20 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
 
 } // namespace
 
-// The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes.
-static bool suits(const vb_attention_args &a, vb_stream *stream) {
-    return capability(stream) == 90 && a.scale > 0.0f && a.kv_len > 0 && a.kv_capacity * a.dim < (int64_t)1 << 38;
-}
-
 vb_status attention_prefill_sm90(const vb_attention_args &a, vb_stream *stream) {
-    if (!suits(a, stream)) return VB_UNSUPPORTED;
     if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, stream);
     if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, stream);
-    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_prefill<bf16, bf16>(a, stream);
-    return VB_UNSUPPORTED;
+    return launch_prefill<bf16, bf16>(a, stream);
 }
 
 vb_status attention_prefill_operand(const vb_attention_args &a, unsigned *flags, vb_stream *stream) {
-    if (!suits(a, stream) || a.type != VB_F32 || a.kv_type != VB_F16 || a.dim % 32 != 0) return VB_UNSUPPORTED;
     return launch_prefill<float, half, Operand>(a, stream, flags);
 }
 
-#else
+#else // nobody calls it
 
 vb_status attention_prefill_operand(const vb_attention_args &, unsigned *, vb_stream *) { return VB_UNSUPPORTED; }
-vb_status attention_prefill_sm90(const vb_attention_args &, vb_stream *) { return VB_UNSUPPORTED; }
 
 #endif
 

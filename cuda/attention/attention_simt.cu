@@ -184,7 +184,6 @@ vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
     AttentionSplits splits;
     VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * (threads / LANES)),
                        4 * multiprocessors(stream), stream));
-    if (tiles > INT32_MAX / splits.splits) return VB_UNSUPPORTED;
     const bool vectors = a.dim % 4 == 0 && shape.values % 4 == 0 && aligned16(a.k, a.v);
     return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,
                              attention_simt_kernel<TQ, TKV, DIMS, ROWS, LANES>, shape, splits, vectors);
@@ -192,11 +191,12 @@ vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
 
 template <class TQ, class TKV>
 vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
-    const int64_t widest = larger(a.dim, a.value_dim);
-    if (widest <= 64) return launch_simt<TQ, TKV, 64, 8>(a, stream);
-    if (widest <= 128) return launch_simt<TQ, TKV, 128, 4>(a, stream);
-    if (widest <= 256) return launch_simt<TQ, TKV, 256, 2>(a, stream);
-    return launch_simt<TQ, TKV, 576, 2, 16>(a, stream);
+    switch (attention_widest(&a)) { // attention_simt_rows
+    case 64: return launch_simt<TQ, TKV, 64, 8>(a, stream);
+    case 128: return launch_simt<TQ, TKV, 128, 4>(a, stream);
+    case 256: return launch_simt<TQ, TKV, 256, 2>(a, stream);
+    default: return launch_simt<TQ, TKV, 576, 2, 16>(a, stream);
+    }
 }
 
 } // namespace
@@ -207,8 +207,7 @@ vb_status attention_simt(const vb_attention_args &a, vb_stream *stream) {
     if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_simt<float, bf16>(a, stream);
     if (a.type == VB_F32 && a.kv_type == VB_Q8_0) return launch_simt<float, vb_block_q8_0>(a, stream);
     if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_simt<half, half>(a, stream);
-    if (a.type == VB_BF16 && a.kv_type == VB_BF16) return launch_simt<bf16, bf16>(a, stream);
-    return VB_UNSUPPORTED;
+    return launch_simt<bf16, bf16>(a, stream);
 }
 
 } // namespace vb

@@ -42,6 +42,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     case MATMUL_SIMT: break;
     default: CHECK_IT(0 && "no kernel of several rows");
     }
+#undef CHECK_IT
 }
 
 static void check_named_matmul(void) {

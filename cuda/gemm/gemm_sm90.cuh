@@ -2,13 +2,9 @@
 #ifndef VB_CUDA_GEMM_SM90_CUH
 #define VB_CUDA_GEMM_SM90_CUH
 
+#include "arch/sm90.cuh" // VB_WITH_SM90: of toolkit 12.3; a build without it takes Hopper for a GPU of 8.9 (runtime.cu)
 #include "gemm/choose.h"
 #include "runtime/common.cuh"
-
-// What the kernels are made of came with toolkit 12.3; a build without it takes Hopper for a GPU of 8.9 (runtime.cu).
-#if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
-#define VB_WITH_SM90 1
-#endif
 
 namespace vb {
 

@@ -18,10 +18,11 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                                                   vb_stream *stream) {
     const int64_t n = attention->batch * attention->seq;
     if (!has_wgmma(stream)) return VB_UNSUPPORTED; // only there products read F16 as it is
-    if (w->layout != VB_PACKED || n <= most_packed(stream) || !fits_counters(*attention) || !suits_tensor_cores(*attention, stream))
-        return VB_UNSUPPORTED;
+    if (w->layout != VB_PACKED || n <= most_packed(stream)) return VB_UNSUPPORTED;
+    const attention_kernel kernel = choose_attention_operand(attention, &gpu_of(stream));
+    if (kernel == ATTENTION_NONE) return VB_UNSUPPORTED;
     NextNorm next = {};
-    if (has_many_rows(*attention)) {
+    if (kernel == ATTENTION_PREFILL_SM90) {
         next = {next_norm, normed, next_prepared};
         VB_TRY(attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
     } else { // clears no flags: feed_forward prepares its own x

@@ -5,6 +5,7 @@
 //   moves    each element read and written once; bound by memory bandwidth, in decode by the launch
 
 #include "runtime/common.cuh"
+#include "rows/choose.h"
 
 namespace vb {
 namespace {
@@ -39,7 +40,6 @@ __global__ void __launch_bounds__(threads)
 template <class V>
 vb_status copy_columns(char *out, const char *in, int64_t out_stride, int64_t in_stride, int64_t bytes, int64_t rows, vb_stream *stream) {
     const int64_t size = sizeof(V), n = rows * (bytes / size), blocks = ceil_div<int64_t>(n, threads);
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     return launch_overlapped(stream, (unsigned)blocks, threads, 0, copy_columns_kernel<V>, (V *)out, (const V *)in, out_stride / size,
                              in_stride / size, bytes / size, n);
 }
@@ -52,12 +52,13 @@ using namespace vb;
 extern "C" {
 
 vb_status vb_cuda_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+    const rows_kernel kernel = choose_mul_rows(type, aligned16(out, a), cols);
+    chosen(stream, rows_kernel_info(kernel), "mul_rows", type, "rows cols", rows, cols);
+    const bool vectors = kernel == ROWS_MUL_VECTORS;
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         constexpr int wide = Wide<T>::size;
-        const bool vectors = aligned16(out, a) && cols % wide == 0;
         const int64_t per_row = cols / (vectors ? wide : 1), n = rows * per_row, blocks = ceil_div<int64_t>(n, threads);
-        if (blocks > INT32_MAX) return VB_UNSUPPORTED;
         return launch_overlapped(stream, (unsigned)blocks, threads, 0, vectors ? mul_rows_kernel<T, wide> : mul_rows_kernel<T, 1>, (T *)out,
                                  (const T *)a, s, n, per_row);
     });
@@ -68,8 +69,9 @@ vb_status vb_cuda_copy_columns(void *out, int64_t out_cols, int64_t out_first, c
     const int64_t size = type == VB_F32 || type == VB_I32 ? 4 : 2, out_stride = out_cols * size, in_stride = in_cols * size;
     char *const to = (char *)out + out_first * size;
     const char *const from = (const char *)in + in_first * size;
-    const bool vectors = aligned16(to, from) && out_stride % 16 == 0 && in_stride % 16 == 0 && cols * size % 16 == 0;
-    if (vectors) return copy_columns<uint4>(to, from, out_stride, in_stride, cols * size, rows, stream);
+    const rows_kernel kernel = choose_copy_columns(aligned16(to, from), out_stride, in_stride, cols * size);
+    chosen(stream, rows_kernel_info(kernel), "copy_columns", type, "rows cols", rows, cols);
+    if (kernel == ROWS_COLUMNS_VECTORS) return copy_columns<uint4>(to, from, out_stride, in_stride, cols * size, rows, stream);
     if (size == 4) return copy_columns<uint32_t>(to, from, out_stride, in_stride, cols * size, rows, stream);
     return copy_columns<uint16_t>(to, from, out_stride, in_stride, cols * size, rows, stream);
 }

@@ -5,6 +5,7 @@
 //            (a conversion happens at load or in a test, never in a token's path)
 
 #include "linear/quant.cuh"
+#include "rows/choose.h"
 
 namespace vb {
 namespace {
@@ -81,13 +82,13 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n,
                                      vb_stream *stream) {
+    chosen(stream, rows_kernel_info(ROWS_CONVERT), "convert", in_type, "n", n);
     switch (in_type) {
     case VB_F32: return convert_plain_type<float>(out, out_type, in, n, stream);
     case VB_F16: return convert_plain_type<half>(out, out_type, in, n, stream);
     case VB_BF16: return convert_plain_type<bf16>(out, out_type, in, n, stream);
     default: break;
     }
-    if (out_type != VB_F32) return VB_UNSUPPORTED;
     switch (in_type) {
 #define X(type, Block) case type: return convert<Block, float>(out, in, n, stream);
         VB_WEIGHT_TYPES(X)

@@ -76,50 +76,51 @@ using namespace vb;
 extern "C" {
 
 vb_status vb_cuda_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<2>(out, a, b, type, n, AddOp(), stream);
+    return map<2>("add", out, a, b, type, n, AddOp(), stream);
 }
 
 vb_status vb_cuda_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<2>(out, a, b, type, n, MulOp(), stream);
+    return map<2>("mul", out, a, b, type, n, MulOp(), stream);
 }
 
 vb_status vb_cuda_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, MulScalarOp{scalar}, stream);
+    return map<1>("mul_scalar", out, a, a, type, n, MulScalarOp{scalar}, stream);
 }
 
 vb_status vb_cuda_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, SiluOp(), stream);
+    return map<1>("silu", out, a, a, type, n, SiluOp(), stream);
 }
 
 vb_status vb_cuda_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, GeluOp(), stream);
+    return map<1>("gelu", out, a, a, type, n, GeluOp(), stream);
 }
 
 vb_status vb_cuda_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, GeluTanhOp(), stream);
+    return map<1>("gelu_tanh", out, a, a, type, n, GeluTanhOp(), stream);
 }
 
 vb_status vb_cuda_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<2>(out, gate, up, type, n, SwigluOp(), stream);
+    return map<2>("swiglu", out, gate, up, type, n, SwigluOp(), stream);
 }
 
 vb_status vb_cuda_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, SigmoidOp(), stream);
+    return map<1>("sigmoid", out, a, a, type, n, SigmoidOp(), stream);
 }
 
 vb_status vb_cuda_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream) {
-    return map<1>(out, a, a, type, n, SoftCapOp{cap}, stream);
+    return map<1>("soft_cap", out, a, a, type, n, SoftCapOp{cap}, stream);
 }
 
 vb_status vb_cuda_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
     const int64_t bytes = bytes_of(type, n);
     const int64_t blocks = ceil_div<int64_t>(bytes, 16 * copy_threads * copy_unroll);
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
+    chosen(stream, rows_kernel_info(ROWS_COPY), "copy", type, "n", n);
     return launch_overlapped(stream, (unsigned)blocks, copy_threads, 0, copy_kernel, (char *)out, (const char *)in, bytes,
                              aligned16(out, in), beyond_l2(bytes, stream));
 }
 
 vb_status vb_cuda_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
+    chosen(stream, rows_kernel_info(ROWS_INCREMENT), "increment_i32", VB_I32, "n", n);
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, threads), threads, 0, increment_kernel, x, n);
 }
 

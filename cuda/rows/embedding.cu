@@ -5,6 +5,7 @@
 //   bound    latency at decode (the id, then the row), bytes written at prefill
 
 #include "linear/linear.cuh"
+#include "rows/choose.h"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/packed/packed.cuh"
 #endif
@@ -94,13 +95,11 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n,
                                        vb_stream *stream) {
-    if (table->layout == VB_PACKED) return embed_packed(out, table, ids, n, stream);
-    if (table->cols % 8 != 0) switch (table->type) {
-        case VB_F32: return embed_odd<float>(out, table, ids, n, stream);
-        case VB_F16: return embed_odd<half>(out, table, ids, n, stream);
-        case VB_BF16: return embed_odd<bf16>(out, table, ids, n, stream);
-        default: break;
-        }
+    const rows_kernel kernel = choose_embedding(table);
+    chosen(stream, rows_kernel_info(kernel), "embedding", table->type, "n cols", n, table->cols);
+    if (kernel == ROWS_EMBEDDING_PACKED) return embed_packed(out, table, ids, n, stream);
+    if (kernel == ROWS_EMBEDDING_ODD)
+        return with_float_type(table->type, [&](auto zero) { return embed_odd<decltype(zero)>(out, table, ids, n, stream); });
     switch (table->type) {
 #define X(type, Block) case type: return embed_stored<Block>(out, table, ids, n, stream);
         VB_WEIGHT_TYPES(X)

@@ -6,6 +6,7 @@
 //   shared   none
 //   moves    batch * seq * kv_heads * dim * (8 + 2 * sizeof(T)) bytes; bound by memory bandwidth, in decode by the launch
 
+#include "rows/choose.h"
 #include "runtime/common.cuh"
 #include "quant.h"
 
@@ -90,11 +91,14 @@ using namespace vb;
 extern "C" vb_status vb_cuda_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     vb_kv_write_args a = *args;
     if (a.value_dim == 0) a.value_dim = a.dim;
-    const int64_t widest = larger(a.dim, a.v ? a.value_dim : 0), rows = a.batch * a.seq * a.kv_heads;
-    const bool vectors = a.type == VB_Q8_0 || (aligned16(a.k, a.v, a.k_in, a.v_in) && a.dim % 4 == 0 && a.value_dim % 4 == 0);
-    const int64_t per_row = widest / (vectors ? 4 : 1), blocks = ceil_div<int64_t>(rows * per_row, threads);
-    if (widest > INT32_MAX || blocks > INT32_MAX) return VB_UNSUPPORTED;
-    if (a.type == VB_Q8_0) return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
+    const rows_kernel kernel = choose_kv_write(&a);
+    chosen(stream, rows_kernel_info(kernel), "kv_write", a.type, "batch seq kv_heads dim value_dim", a.batch, a.seq, a.kv_heads, a.dim,
+           a.value_dim);
+    if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
+    const int64_t per_row = kv_write_threads(&a, kernel != ROWS_KV_WRITE_ELEMENTS);
+    const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * per_row, threads);
+    if (kernel == ROWS_KV_WRITE_Q8) return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
+    const bool vectors = kernel == ROWS_KV_WRITE_VECTORS;
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
         return launch_overlapped(stream, (unsigned)blocks, threads, 0, vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a,

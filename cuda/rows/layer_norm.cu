@@ -7,7 +7,7 @@
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions.
 //   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
-//   split      grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as Chan,
+//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as Chan,
 //              Golub & LeVeque (1979) do.
 //   shared     static, 576 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
@@ -206,18 +206,20 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias,
                                                 vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+    // Each of two reductions takes time in a cluster.
+    const rows_plan plan = choose_rows(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
+    chosen(stream, rows_kernel_info(plan.kernel), "layer_norm", type, "rows cols", rows, cols);
+    if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *const o = (T *)out;
         const T *const x = (const T *)in;
-        const RowPlan plan = plan_rows<T>(rows, cols, aligned16(out, in, weight, bias), stream, max_row_threads); // two reductions
-        if (plan.in_registers)
+        if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
                                       layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias, cols, eps);
             });
-        if (rows > max_grid || rows > max_grid / plan.chunks) return VB_UNSUPPORTED;
-        if (!plan.split)
+        if (plan.kernel == ROWS_LOOPED)
             return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, layer_norm_looped_kernel<T>, o, x, weight, bias,
                                      cols, eps);
         const int64_t blocks = rows * plan.chunks;

@@ -5,6 +5,7 @@
 #define VB_CUDA_MAP_CUH
 
 #include "arch/streaming.cuh"
+#include "rows/choose.h"
 
 namespace vb {
 
@@ -76,12 +77,12 @@ __global__ void __launch_bounds__(map_threads(INPUTS)) map_kernel(T *out, const 
 }
 
 template <int INPUTS, class Op>
-vb_status map(void *out, const void *a, const void *b, vb_dtype type, int64_t n, Op op, vb_stream *stream) {
+vb_status map(const char *name, void *out, const void *a, const void *b, vb_dtype type, int64_t n, Op op, vb_stream *stream) {
     const bool aligned = aligned16(out, a, b);
+    chosen(stream, rows_kernel_info(choose_map(aligned)), name, type, "n", n);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * map_threads(INPUTS));
-        if (blocks > INT32_MAX) return VB_UNSUPPORTED; // 2^41 elements: no memory holds them
         return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, Op, INPUTS>, (T *)out, (const T *)a,
                                  (const T *)b, n, aligned, beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
     });

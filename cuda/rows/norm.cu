@@ -5,7 +5,7 @@
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192 bytes.
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
-//   split      grid rows * ceil(cols / 8192), block 512, two kernels.
+//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, a reduction and a launch
 //   measured H200, F32, graph replays: 34, 259, 1.8, 3.9 us for 4096x4096, 65536x2048, 1x4096, 1x151936; PyTorch 2.11 45,
@@ -146,19 +146,20 @@ __global__ void __launch_bounds__(looped_threads)
 template <bool ADD>
 vb_status rms(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type, int64_t rows,
               int64_t cols, float eps, vb_stream *stream) {
+    const rows_plan plan = choose_rows(type, rows, cols, aligned16(out, a, b, weight) && (!ADD || aligned16(sum)), 512, &gpu_of(stream));
+    chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
+    if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *s = (T *)sum, *o = (T *)out;
         const T *x = (const T *)a, *y = (const T *)b;
-        const RowPlan plan = plan_rows<T>(rows, cols, aligned16(out, a, b, weight) && (!ADD || aligned16(sum)), stream);
-        if (plan.in_registers)
+        if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
                                       rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight, cols, eps,
                                       beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
             });
-        if (rows > max_grid || rows > max_grid / plan.chunks) return VB_UNSUPPORTED;
-        if (!plan.split)
+        if (plan.kernel == ROWS_LOOPED)
             return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, rms_looped_kernel<T, ADD>, s, o, x, y, weight,
                                      cols, eps);
         const int64_t blocks = rows * plan.chunks;

@@ -9,6 +9,7 @@
 //   moves    2 * batch * heads * seq * dim * sizeof(T) bytes, 6 FLOPs a pair; bound by memory bandwidth
 
 #include "arch/streaming.cuh"
+#include "rows/choose.h"
 
 namespace vb {
 namespace {
@@ -112,15 +113,17 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_rope(const vb_rope_args *args, vb_stream *stream) {
     const vb_rope_args &a = *args;
-    if (a.heads > INT32_MAX || a.seq > INT32_MAX || a.dim > INT32_MAX || a.batch > INT32_MAX / a.heads) return VB_UNSUPPORTED;
+    const rows_kernel kernel = choose_rope(&a);
+    chosen(stream, rows_kernel_info(kernel), "rope", a.type, "batch heads seq dim half", a.batch, a.heads, a.seq, a.dim, a.half);
+    if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
     const Rope r = {a.cos, a.sin, a.positions, a.position_stride, a.table_rows, (int)(a.batch * a.heads), (int)a.heads,
                     (int)a.seq, (int)a.dim, (int)a.half, beyond_l2(bytes_of(a.type, a.batch * a.heads * a.seq * a.dim), stream)};
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
         constexpr int wide = Wide<T>::size;
         const bool neox = a.mode == VB_ROPE_NEOX;
-        const int pairs = neox ? wide : wide / 2;
-        const bool vectors = aligned16(a.out, a.in, a.cos, a.sin) && a.half % pairs == 0 && a.dim % wide == 0;
+        const int pairs = rope_pairs(&a);
+        const bool vectors = kernel == ROWS_ROPE_VECTORS;
         const int64_t slots = vectors ? a.half / pairs + (a.dim - 2 * a.half) / wide : a.dim - a.half;
         const unsigned x = (unsigned)smaller<int64_t>(threads, slots), y = (unsigned)smaller<int64_t>(threads / x, a.seq);
         const dim3 grid((unsigned)ceil_div<int64_t>(a.seq, y), (unsigned)smaller(r.batch_heads, 65535));

@@ -1,8 +1,9 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or up to 16 elements
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 384 bytes.
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
-//   split      grid rows * ceil(cols / 8192), block 512, two kernels.
+//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
 //   bound      memory bandwidth; one short row: latency of a load, two reductions and a launch
 //   measured H200, F32, graph replays: 34, 261, 19, 5.4 us for 4096x4096, 65536x2048, 32x151936, 1x151936 (4.0, 4.1, 2.1,
@@ -66,6 +67,45 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
                 x[v].at[e] = from_float<T>((sizeof(T) == 4 ? y : expf(y - max)) * scale);
             }
             target[first + v * stride] = x[v];
+        }
+}
+
+// LOADS pieces of WIDTH elements a lane; `lanes` of a row are a power of two.
+template <class T, int WIDTH, int LOADS>
+__global__ void __launch_bounds__(ROWS_NARROW_THREADS) softmax_narrow_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
+    using V = Vec<T, WIDTH>;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int lane = threadIdx.x & (lanes - 1);
+    const int64_t row = ((int64_t)blockIdx.x * ROWS_NARROW_THREADS + threadIdx.x) / lanes;
+    const int units = row < rows ? cols / WIDTH : 0;
+    const V *const source = reinterpret_cast<const V *>(in + row * cols);
+    V *const target = reinterpret_cast<V *>(out + row * cols);
+    V x[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) x[i] = source[lane + i * lanes];
+    float max = Max::identity();
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units)
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) max = Max::combine(max, to_float(x[i].at[e]));
+    for (int offset = lanes / 2; offset > 0; offset /= 2) max = Max::combine(max, __shfl_xor_sync(all_lanes, max, offset));
+    float sum = 0.0f, y[LOADS][WIDTH];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units)
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) sum += y[i][e] = expf(to_float(x[i].at[e]) - max);
+    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(all_lanes, sum, offset);
+    const float scale = 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) {
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) x[i].at[e] = from_float<T>(y[i][e] * scale);
+            target[lane + i * lanes] = x[i];
         }
 }
 
@@ -142,19 +182,31 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
                                              vb_stream *stream) {
+    const bool aligned = aligned16(out, in);
+    const rows_plan plan = choose_softmax(type, rows, cols, aligned, &gpu_of(stream));
+    chosen(stream, rows_kernel_info(plan.kernel), "softmax", type, "rows cols", rows, cols);
+    if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *o = (T *)out;
         const T *x = (const T *)in;
-        const RowPlan plan = plan_rows<T>(rows, cols, aligned16(out, in), stream);
-        if (plan.in_registers)
+        const bool vectors = aligned && cols % Wide<T>::size == 0;
+        const auto narrow = [&](void (*kernel)(T *, const T *, int64_t, int, int)) {
+            const int64_t blocks = ceil_div<int64_t>(rows, plan.threads / plan.lanes);
+            return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, kernel, o, x, rows, (int)cols, plan.lanes);
+        };
+        if (plan.kernel == ROWS_NARROW && vectors)
+            return narrow(plan.per_thread == 1 ? softmax_narrow_kernel<T, Wide<T>::size, 1> : softmax_narrow_kernel<T, Wide<T>::size, 4>);
+        if (plan.kernel == ROWS_NARROW)
+            return narrow(plan.per_thread == 4 ? softmax_narrow_kernel<T, 1, 4> : softmax_narrow_kernel<T, 1, 16>);
+        if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
                                       softmax_registers_kernel<T, decltype(per_thread)::value>, o, x, cols,
                                       beyond_l2(rows * cols * (int64_t)sizeof(T), stream));
             });
-        if (rows > max_grid || rows > max_grid / plan.chunks) return VB_UNSUPPORTED;
-        if (!plan.split) return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, softmax_looped_kernel<T>, o, x, cols);
+        if (plan.kernel == ROWS_LOOPED)
+            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, softmax_looped_kernel<T>, o, x, cols);
         const int64_t blocks = rows * plan.chunks;
         void *stats;
         VB_TRY(workspace(&stats, blocks * (int64_t)sizeof(SoftmaxStats), stream));

@@ -81,7 +81,6 @@ __global__ void __launch_bounds__(argmax_threads)
 constexpr int top_threads = 256;
 constexpr int held_keys = 16;
 constexpr int tile = top_threads * held_keys;
-constexpr int64_t max_k = 1024;
 
 // The block's keys, one a thread, in descending order; `exchange` is top_threads keys of shared memory.
 VB_DEVICE Key sort_threads(Key key, Key *exchange) {
@@ -167,11 +166,14 @@ __global__ void __launch_bounds__(top_threads)
 } // namespace
 } // namespace vb
 
+#include "rows/choose.h"
+
 using namespace vb;
 
 extern "C" {
 
 vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
+    chosen(stream, rows_kernel_info(ROWS_ARGMAX), "argmax", VB_F32, "rows cols", rows, cols);
     const bool vectors = aligned16(in) && cols % 4 == 0;
     // Rows in slices, since the grid's y and the counters are limited.
     const int64_t slice = smaller<int64_t>(workspace_counters, 65535);
@@ -190,7 +192,9 @@ vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t co
 
 vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                         vb_stream *stream) {
-    if (k > max_k) return VB_UNSUPPORTED;
+    const rows_kernel kernel = choose_top_k(k);
+    chosen(stream, rows_kernel_info(kernel), "top_k", VB_F32, "rows cols k", rows, cols, k);
+    if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
     const int64_t slice = 8192; // rows of one launch
     for (int64_t first = 0; first < rows; first += slice) {
         const int64_t count = smaller(slice, rows - first);

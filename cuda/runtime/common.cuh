@@ -264,6 +264,8 @@ vb_status make_current(vb_device *device);
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
 inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device)->gpu; }
+// What __CUDA_ARCH__ / 10 is in the kernels, which VIBRANT_CUDA_CAPABILITY does not change.
+inline int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
 inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
@@ -324,6 +326,7 @@ vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t sh
 
 static __device__ vb_gpu any_gpu; // unknown to the compiler, so that every branch of a launcher is compiled
 VB_DEVICE const vb_gpu &gpu_of(vb_stream *) { return any_gpu; }
+VB_DEVICE int compiled_for(vb_stream *) { return __CUDA_ARCH__ / 10; }
 template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
