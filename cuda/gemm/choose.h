@@ -17,10 +17,14 @@
     X(MATMUL_SM90, "matmul_sm90", "gemm/matmul_sm90.cu", "16 bits, any layout of whole vectors, 9.0")                  \
     X(MATMUL_3XF16_SM90, "matmul_3xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32, any layout, large, 9.0")              \
     X(MATMUL_1XF16_SM90, "matmul_1xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32 with TF32 permitted, large, 9.0")      \
+    X(MATMUL_PADDED_SM90, "matmul_padded_sm90", "gemm/matmul_padded.cu",                                               \
+      "16 bits of any other strides, copied to whole vectors for matmul_sm90, 9.0")                                    \
     X(MATMUL_MMA, "matmul_mma", "gemm/matmul_mma.cu", "16 bits, any layout of whole vectors, 8.0")                     \
+    X(MATMUL_PADDED_MMA, "matmul_padded_mma", "gemm/matmul_padded.cu",                                                 \
+      "16 bits of any other strides, copied to whole vectors for matmul_mma, 8.0")                                     \
     X(MATMUL_TF32, "matmul_tf32", "gemm/matmul_tf32.cu", "F32 with TF32 permitted, 8.0")                               \
     X(MATMUL_F32, "matmul_f32", "gemm/matmul_f32.cu", "F32 on fp32 units, 8.0")                                        \
-    X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu", "anything: 16 bits of odd sizes, GPUs before 8.0")
+    X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu", "anything: small products of 16 bits of odd strides, GPUs before 8.0")
 VB_KERNEL_FAMILY(matmul, MATMUL, MATMUL_KERNELS)
 
 static inline int matmul_element_bytes(vb_dtype type) { return type == VB_F32 ? 4 : 2; }
@@ -127,7 +131,16 @@ static inline int matmul_sm90_fits(const vb_matmul_args *x) {
            x->b_stride < most_stride && x->a_batch_stride < most_stride && x->b_batch_stride < most_stride;
 }
 
-static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu) {
+/* Whether operands repay copies with rows of whole vectors: tensor cores then take what fp32 units would. */
+static inline int matmul_padded_suits(const vb_matmul_args *x) {
+    const double work = (double)x->m * x->n * x->k * x->batch;
+    const int64_t most = INT32_MAX / 2; /* pieces of 8 elements of a matrix, counted in 32 bits */
+    return x->type != VB_F32 && matmul_sizes_below(x, 1 << 28) && x->batch <= 65535 && (x->k >= 512 || work >= 128.0 * 128 * 128) &&
+           x->m * vb_ceil_div(x->k, 8) < most && x->k * vb_ceil_div(x->m, 8) < most && x->n * vb_ceil_div(x->k, 8) < most &&
+           x->k * vb_ceil_div(x->n, 8) < most;
+}
+
+static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (matmul_contiguous(x)) {
@@ -135,20 +148,22 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
             if (gemm_m64_suits(x, gpu)) return GEMM_M64_SM90;
             if (matmul_sizes_below(x, 1 << 30)) return GEMM_SM90;
         }
-        if (f32 && gemm_3xf16_suits(x)) return GEMM_3XF16_SM90;
+        if (f32 && room && gemm_3xf16_suits(x)) return GEMM_3XF16_SM90;
     }
-    if (!f32) return matmul_sizes_below(x, 1 << 28) && matmul_operand_vectors(x) ? MATMUL_SM90 : MATMUL_NONE;
-    if (!matmul_xf16_suits(x)) return MATMUL_NONE;
+    if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
+    if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;
+    if (!room || !matmul_xf16_suits(x)) return MATMUL_NONE;
     return x->precision == VB_PRECISION_TF32 ? MATMUL_1XF16_SM90 : MATMUL_3XF16_SM90;
 }
 
 /* ---- any product ------------------------------------------------------------------------------------------------------ */
 
-static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
+/* `room`: whether there is memory for copies of the operands. */
+static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int ampere = gpu->capability >= 80, f32 = x->type == VB_F32;
     if (matmul_3xtf32_suits(x, gpu)) return MATMUL_3XTF32;
     if (gpu->capability == 90) {
-        const matmul_kernel kernel = choose_matmul_sm90(x, gpu);
+        const matmul_kernel kernel = choose_matmul_sm90(x, gpu, room);
         if (kernel != MATMUL_NONE) return kernel;
     }
     if (ampere && f32) {
@@ -156,7 +171,9 @@ static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu 
         if (vb_tiles_fit(x->m, 32, x->n, 64)) return MATMUL_F32;
     }
     if (!vb_tiles_fit(x->m, 64, x->n, 64)) return MATMUL_NONE;
-    return ampere && !f32 && matmul_operand_vectors(x) ? MATMUL_MMA : MATMUL_SIMT;
+    if (!ampere || f32) return MATMUL_SIMT;
+    if (matmul_operand_vectors(x)) return MATMUL_MMA;
+    return room && matmul_padded_suits(x) ? MATMUL_PADDED_MMA : MATMUL_SIMT;
 }
 
 #endif

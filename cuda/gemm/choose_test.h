@@ -12,7 +12,7 @@ static vb_matmul_args product(vb_dtype type, int64_t m, int64_t k, int64_t n) {
 
 /* What the kernels rely on. */
 static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const matmul_kernel kernel = choose_matmul(x, gpu);
+    const matmul_kernel kernel = choose_matmul(x, gpu, 1), roomless = choose_matmul(x, gpu, 0);
 #define CHECK_IT(condition)                                                                                            \
     CHECK(condition, "%s on %d: %s m %ld k %ld n %ld batch %ld strides %ld %ld %ld transposed %d %d precision %d",     \
           matmul_kernel_info(kernel).name, gpu->capability, vb_dtype_string(x->type), (long)x->m, (long)x->k, (long)x->n,    \
@@ -20,7 +20,9 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
           x->precision)
     const int f32 = x->type == VB_F32, hopper = gpu->capability == 90, ampere = gpu->capability >= 80;
     const int aligned = vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c);
-    CHECK_IT(kernel != MATMUL_NONE);
+    CHECK_IT(kernel != MATMUL_NONE && roomless != MATMUL_NONE);
+    CHECK_IT(roomless == kernel || kernel == GEMM_3XF16_SM90 || kernel == MATMUL_3XF16_SM90 || kernel == MATMUL_1XF16_SM90 ||
+             kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_MMA);
     switch (kernel) {
     case MATMUL_3XTF32:
         CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned && x->k % 4 == 0 && x->n % 4 == 0);
@@ -36,6 +38,8 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     case MATMUL_SM90: CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->k > 0); break;
     case MATMUL_3XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && x->k > 0); break;
     case MATMUL_1XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_TF32 && x->k > 0); break;
+    case MATMUL_PADDED_SM90: CHECK_IT(hopper && !f32 && x->k > 0 && !matmul_operand_vectors(x)); break;
+    case MATMUL_PADDED_MMA: CHECK_IT(ampere && !f32 && x->k > 0 && !matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
     case MATMUL_MMA: CHECK_IT(ampere && !f32 && matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
     case MATMUL_TF32: CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10); break;
     case MATMUL_F32: CHECK_IT(ampere && f32 && gpu->shared_bytes >= 74 << 10); break;
@@ -59,13 +63,15 @@ static void check_named_matmul(void) {
         {90, VB_F32, 2287, 5861, 8, GEMM_3XF16_SM90}, {90, VB_F32, 457, 2861, 84, GEMM_3XF16_SM90},
         {80, VB_F32, 4096, 4096, 4096, MATMUL_F32},   {86, VB_BF16, 4096, 4096, 4096, MATMUL_MMA},
         {100, VB_F32, 64, 2048, 11008, MATMUL_3XTF32}, {120, VB_F32, 64, 2048, 11008, MATMUL_F32},
+        {90, VB_BF16, 4096, 4098, 4096, MATMUL_PADDED_SM90}, {90, VB_BF16, 5, 13690, 24, MATMUL_PADDED_SM90},
+        {86, VB_BF16, 65, 7127, 42, MATMUL_PADDED_MMA}, {80, VB_F16, 7, 9, 11, MATMUL_SIMT},
         {75, VB_F16, 4096, 4096, 4096, MATMUL_SIMT},  {53, VB_F32, 16, 16, 16, MATMUL_SIMT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int g = 0; g < gpu_count; g++) {
             if (gpus[g].capability != cases[i].capability) continue;
             const vb_matmul_args x = product(cases[i].type, cases[i].m, cases[i].k, cases[i].n);
-            const matmul_kernel kernel = choose_matmul(&x, &gpus[g]);
+            const matmul_kernel kernel = choose_matmul(&x, &gpus[g], 1);
             CHECK(kernel == cases[i].kernel, "%d: %ld x %ld x %ld: %s, want %s", cases[i].capability, (long)x.m, (long)x.k, (long)x.n,
                   matmul_kernel_info(kernel).name, matmul_kernel_info(cases[i].kernel).name);
         }

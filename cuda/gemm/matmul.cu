@@ -13,10 +13,12 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     case GEMM_SM90: return gemm_sm90(x, stream);
     case GEMM_3XF16_SM90: return gemm_3xf16_sm90(x, stream);
     case MATMUL_SM90: return matmul_sm90(x, stream);
+    case MATMUL_PADDED_SM90: return matmul_padded(x, matmul_sm90, stream);
     case MATMUL_3XF16_SM90: return matmul_3xf16_sm90(x, stream);
     case MATMUL_1XF16_SM90: return matmul_1xf16_sm90(x, stream);
 #endif
     case MATMUL_MMA: return matmul_mma(x, stream);
+    case MATMUL_PADDED_MMA: return matmul_padded(x, matmul_mma, stream);
     case MATMUL_TF32: return matmul_tf32(x, stream);
     case MATMUL_F32: return matmul_f32(x, stream);
     case MATMUL_SIMT: return matmul_simt(x, stream);
@@ -26,12 +28,12 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
 
 vb_status matmul(matmul_kernel *kernel, const vb_matmul_args &x, vb_stream *stream) {
     vb_gpu gpu = gpu_of(stream);
-    *kernel = choose_matmul(&x, &gpu);
+    *kernel = choose_matmul(&x, &gpu, true);
     const vb_status status = run_matmul(*kernel, x, stream);
-    if (gpu.capability != 90 || (status != VB_OUT_OF_MEMORY && status != VB_UNSUPPORTED)) return status;
-    // No room for converted operands, or a driver that does not describe such strides: the kernels of 8.9 need neither.
-    gpu.capability = 89;
-    *kernel = choose_matmul(&x, &gpu);
+    if (*kernel == MATMUL_NONE || (status != VB_OUT_OF_MEMORY && status != VB_UNSUPPORTED)) return status;
+    // No room for copies of operands, or a driver that does not describe such strides, which only Hopper's kernels want.
+    if (gpu.capability == 90) gpu.capability = 89;
+    *kernel = choose_matmul(&x, &gpu, false);
     return run_matmul(*kernel, x, stream);
 }
 

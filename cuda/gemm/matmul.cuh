@@ -85,6 +85,8 @@ VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) 
 
 vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream); // adds bias[n] to each row, unless null
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
+// By a kernel for whole vectors.
+vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *), vb_stream *stream);
 vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_simt(const vb_matmul_args &x, vb_stream *stream);

@@ -18,7 +18,8 @@
 // An element is the sum of two TF32 numbers of 11 bits, and three of their four products are summed, small ones first
 // (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022). The tensor core truncates its sums, so that those of each eight
 // of k are added to float32 sums in registers. A sum that is Inf or NaN is computed again in plain float32 arithmetic, since
-// the two parts of an Inf are not it: so IEEE 754's results stand. The low part of elements below 2^-114 may be lost.
+// the two parts of an Inf are not it: so IEEE 754's results stand. Elements are raised by 2^13 before they are split, so that the
+// low parts of subnormal ones are TF32 numbers too; sums of 2^102 and more are computed again for it.
 
 #include "gemm/matmul.cuh"
 
@@ -59,8 +60,11 @@ VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsi
 #endif
 }
 
-// x = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a rounding.
+constexpr float raised = 8192.0f, lowered = 1.0f / (raised * raised); // of an element, of a sum
+
+// x raised = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a rounding.
 VB_DEVICE void split_tf32(float x, unsigned &high, unsigned &low) {
+    x *= raised;
     high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
     low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
 }
@@ -136,11 +140,10 @@ struct Result {
     int m, k, n;
 
     VB_DEVICE void write_four(int row, int column, float4 x) const {
-        const auto finite = [](float y) { return fabsf(y) <= 3.402823466e38f; };
-        if (!finite(x.x)) x.x = plain_element<B_T>(a, b, k, n, row, column);
-        if (!finite(x.y)) x.y = plain_element<B_T>(a, b, k, n, row, column + 1);
-        if (!finite(x.z)) x.z = plain_element<B_T>(a, b, k, n, row, column + 2);
-        if (!finite(x.w)) x.w = plain_element<B_T>(a, b, k, n, row, column + 3);
+        const auto settle = [&](float sum, int at) {
+            return fabsf(sum) <= 3.402823466e38f ? sum * lowered : plain_element<B_T>(a, b, k, n, row, at);
+        };
+        x = make_float4(settle(x.x, column), settle(x.y, column + 1), settle(x.z, column + 2), settle(x.w, column + 3));
         if (bias) x.x += bias[column], x.y += bias[column + 1], x.z += bias[column + 2], x.w += bias[column + 3];
         *reinterpret_cast<float4 *>(c + (int64_t)row * n + column) = x;
     }

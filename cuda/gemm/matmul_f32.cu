@@ -225,7 +225,7 @@ vb_status launch_f32(const vb_matmul_args &x, vb_stream *stream) {
 
 } // namespace
 
-// The largest tile of which there are about as many as multiprocessors.
+// The largest tile of which there are about as many as multiprocessors, and that the matrix fills by more than half.
 vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
     vb_matmul_args x = args;
     if (!x.a_transposed && x.b_transposed && smaller(x.m, x.n) >= 128 && larger(x.m, x.n) >= 1536) {
@@ -234,9 +234,9 @@ vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
     }
     const auto tiles = [&](int64_t size_m, int64_t size_n) { return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch; };
     const int64_t enough = multiprocessors(stream) * 7 / 8;
-    if (tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, stream);
-    if (tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, stream);
-    if (tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, stream);
+    if (x.m > 128 && x.n > 64 && tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, stream);
+    if (x.m > 64 && x.n > 64 && tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, stream);
+    if (x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, stream);
     return launch_f32<32, 64, 4, 4, 3>(x, stream);
 }
 

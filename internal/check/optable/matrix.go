@@ -39,6 +39,9 @@ func matMulOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // strips whose copies are exactly 48 KiB
 		Case{Label: "wide_strips_48k", Dims: []int{16, 1410, 1028}}, Case{Label: "strips_48k", Dims: []int{16, 2861, 372}},
 		Case{Label: "narrow_strips_48k", Dims: []int{17, 5822, 180}})...)
+	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, // rows that are not whole vectors
+		Case{Label: "odd_terms", Dims: []int{65, 1027, 48}}, Case{Label: "odd_columns", Dims: []int{5, 1032, 131}},
+		Case{Label: "all_odd", Dims: []int{131, 515, 259}})...)
 	return &Op{
 		Name: "MatMul", Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
