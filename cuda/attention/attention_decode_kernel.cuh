@@ -8,23 +8,17 @@
 //   moves    the keys and values once a tile; the parts of split rows, small beside them
 //   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an instruction, so
 //            they are few: with three times as many 32768 keys took 60 us instead of 41
-//   measured H200, graph replays, inputs rotated past the L2, in one run. BF16, 32/8 heads of 128, settled keys: 4.1, 4.5, 5.6, 7.2,
-//            12.6, 36.6 us for 512, 1024, 2048, 4096, 8192, 32768 keys; PyTorch 2.11 SDPA 8.4, 7.6, 8.8, 12.2, 16.0, 40.3; not settled
-//            4.3, 5.1, 6.3, 9.9, 13.9, 36.7. F32 over F16, 16/2 heads, launched for 32768: 4.3, 5.0, 5.6, 14.0 us for 128, 600, 2000,
-//            32700 keys.
-//            Measured besides: parts by way of memory with a counter, not in pairs, 8.8 us for 4096; four warps a block 4.1, 4.9, 7.5,
-//            11.1, 15.9, 40.2, and 0.1 to 0.3 us less than eight for 300 keys; clusters of 16, of which an H200 holds 7 at a block
-//            an SM, 7.5, 12.7, 42.9 for 4096, 8192, 32768; clusters of 4 9.5 and 41.8 for 4096 and 32768
-//
-// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where keys are
-// settled (vibrant.h) it fills its rings while the kernel before it still runs. Bringing them into the L2 in any case helped
-// where that kernel is short, and cost up to 1.4 us where it fills the L2 itself. Positions are read early for the same purpose,
-// and again when the kernel before has ended.
+//   measured docs/experiments/2026-11-22-attention.md
 
 #ifndef VB_CUDA_ATTENTION_DECODE_KERNEL_CUH
 #define VB_CUDA_ATTENTION_DECODE_KERNEL_CUH
 
 #include "attention/attention_units.cuh"
+
+// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where keys are
+// settled (vibrant.h) it fills its rings while the kernel before it still runs. Bringing them into the L2 in any case helped
+// where that kernel is short, and cost up to 1.4 us where it fills the L2 itself. Positions are read early for the same purpose,
+// and again when the kernel before has ended.
 
 namespace vb {
 

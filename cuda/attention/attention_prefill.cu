@@ -6,9 +6,7 @@
 //            copied while this one is multiplied. 80 KiB for 128 dimensions, so two blocks an SM
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 4 FLOPs a query element and key
 //   bound    issue of instructions: a warp's products of mma.sync wait for each other and for the softmax between them
-//   measured H200, BF16, causal, 32/8 heads of 128, graph replays: 27, 168, 2283 us for 512, 2048, 8192 rows, 80 to 241
-//            TFLOP/s; PyTorch 2.11 SDPA (wgmma) 14, 84, 919 us in the same run; on Hopper
-//            attention_prefill_sm90.cu runs instead
+//   measured docs/experiments/2026-11-22-attention.md
 //
 // A warp keeps its scores in registers: the accumulators of q k^T have the layout that the left factor of the product
 // with v needs. The softmax is online and in float32; masks are applied only in steps where some row needs them.

@@ -10,20 +10,16 @@
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
 //            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
-//   measured H200, BF16, causal, 32/8 heads of 128, scripts/bench_dense.py: 12.7, 72.6, 947, 14493 us for 512, 2048, 8192,
-//            32768 rows, 169 to 607 TFLOP/s; PyTorch 2.11 SDPA 13.9, 82.6, 1011, 14833 in the same run. SPLIT, F32 queries, F16
-//            cache, 16/2 heads of 128: 9.4 us for 512 rows, 71 for 512 rows after 8192 keys, where tiles of 128 rows take 15.2
-//            and 113; blocks of 128 keys take 10.1 and 77. Of the 9.4 us a block of keys takes 0.5; the rest is the start, the
-//            first loads, the exchange and the stores
-//
-// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
-// the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when
-// they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then seldom rescaled.
+//   measured docs/experiments/2026-11-22-attention.md
 
 #include "attention/attention.cuh"
 #include "linear/linear.cuh"
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
+
+// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
+// the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when
+// they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then seldom rescaled.
 
 namespace vb {
 

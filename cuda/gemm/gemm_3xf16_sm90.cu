@@ -1,12 +1,6 @@
 // gemm_3xf16_sm90.cu: matrix products of F32 with float32 accuracy on Hopper's tensor cores (the kernel is in
 // gemm_sm90_kernel.cuh).
 //
-// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column of B
-// was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts, 2^-24 of
-// the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one 2^-24 below the
-// sum is in float32: that shows only where a row and a column both span more and their large elements meet small ones alone.
-// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
-//
 // split_kernel:
 //   grid     clusters of 8 blocks: first one a strip of 64, 32 or 16 columns of B, each block an eighth of its rows; then one row
 //            of A a block
@@ -14,12 +8,17 @@
 //   shared   the block's part of the strip until its maxima are known, 112 KiB at most, and these
 //   moves    4 (m k + k n) bytes read, as many written; more than 14336 rows, and rows of n not a multiple of 4, are read twice
 //   bound    memory
-//   measured H200, with the product, us in one run, where B is read twice in brackets: m x k x n = 1024^3 20.2 (21.9),
-//            128 x 4096 x 4096 71.6 (95.6), 128 x 14336 x 4096 269 (320), 128 x 2048 x 11008 91 (108), 128 x 4096 x 14336 231 (276)
+//   measured docs/experiments/2026-11-22-gemm.md
 // The product reads 4 (m k + k n) bytes at least, writes 4 m n. FLOPs 6 m n k, bound by the tensor cores.
 
 #include "gemm/gemm_sm90_kernel.cuh"
 #include "gemm/scaling.cuh"
+
+// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column of B
+// was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts, 2^-24 of
+// the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one 2^-24 below the
+// sum is in float32: that shows only where a row and a column both span more and their large elements meet small ones alone.
+// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 
 namespace vb {
 

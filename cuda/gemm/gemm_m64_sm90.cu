@@ -12,12 +12,7 @@
 //            are there, with their barriers and maps, when this one ends
 //   moves    2 k n bytes once; 2 m k bytes for each tile from L2
 //   bound    memory that holds W
-//   measured H200, BF16, us in one run (gemm_sm90.cu, cuBLAS): m x k x n = 16 x 2048 x 11008 12.8 (15.0, 14.5),
-//            64 x 2048 x 11008 14.4 (15.8, 14.6), 16 x 4096 x 4096 11.2 (12.1, 13.9), 32 x 4096 x 4096 11.9 (12.2, 14.2),
-//            16 x 4096 x 14336 31.1 (33.2, 32.2), 64 x 4096 x 14336 32.0 (34.1, 32.9), 16 x 14336 x 4096 32.9 (34.7, 36.8).
-//            64 x 4096 x 4096, whose tiles four blocks share, 13.7 (12.5, 12.3). All of an SM's shared memory 1.4 to 3.4 us more;
-//            x three stages ahead instead of four or six 2; blocks of a cluster side by side on a multiprocessor, as they are by
-//            default, 3; W's first tiles brought into the L2 before the kernel before ends 1
+//   measured docs/experiments/2026-11-22-gemm.md
 
 #include "arch/cluster.cuh"
 #include "gemm/gemm_sm90.cuh"

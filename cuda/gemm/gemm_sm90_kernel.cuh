@@ -12,11 +12,6 @@
 // sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that share the k of
 // their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes last adds up: of two, the order
 // does not matter.
-//
-// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
-// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
-// products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds, so its
-// accumulator is added to one in registers after every step.
 #ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
 #define VB_CUDA_GEMM_SM90_KERNEL_CUH
 
@@ -25,6 +20,11 @@
 #ifdef VB_WITH_SM90
 
 #include "arch/sm90.cuh"
+
+// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
+// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
+// products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds, so its
+// accumulator is added to one in registers after every step.
 
 namespace vb {
 

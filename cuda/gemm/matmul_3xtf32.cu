@@ -7,21 +7,19 @@
 //   shared   a ring of up to 6 steps of 16 (32) * 8 / WN of k, at most 224 KiB; then the sums of the block's warps
 //   moves    4 (k n) bytes once (from L2 for each further tile of rows), 2 m n k FLOPs
 //   bound    the memory that holds B to 16 rows, 3 * 2 m n k FLOPs of mma.sync from 64
-//   measured H200, cuBLAS in the same run: 4096 x 4096, 4 / 16 / 32 / 64 rows: 20.9, 23.3, 28.5, 49.2 us (67, 79, 41, 56);
-//            4096 x 14336: 59.6, 62.4, 87.7, 162.8 us (91, 119, 186, 186); cubes of 256, 512: 5.1, 9.4 us (6.9, 13.6);
-//            stored [n][k], 16 rows: 4096 x 4096 25.8 us (50.0), 4096 x 14336 76.6 us (154.2)
+//   measured docs/experiments/2026-11-22-gemm.md
 //
 // Nothing is transposed: the product is C^T = B^T A^T, and the columns and the k of a fragment may be any, so long as both
 // operands agree. Lane (g = lane / 4, t = lane % 4) multiplies the columns 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...) of k = 4 t ..
 // 4 t + 3 of B by the same k of row g of A. What a warp copies of B it alone reads.
-//
+
+#include "gemm/matmul.cuh"
+
 // An element is the sum of two TF32 numbers of 11 bits, and three of their four products are summed, small ones first
 // (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022). The tensor core truncates its sums, so that those of each eight
 // of k are added to float32 sums in registers. A sum that is Inf or NaN is computed again in plain float32 arithmetic, since
 // the two parts of an Inf are not it: so IEEE 754's results stand. Elements are raised by 2^13 before they are split, so that the
 // low parts of subnormal ones are TF32 numbers too; sums of 2^102 and more are computed again for it.
-
-#include "gemm/matmul.cuh"
 
 namespace vb {
 namespace {

@@ -6,9 +6,7 @@
 //            rows run along k is turned by copying single words; the padding then keeps 8 of k and 4 rows in different banks
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 2 m n k FLOPs
 //   bound    fp32 units; each output is one chain of additions in the order of k
-//   measured H200, against cuBLAS in one run at 4096^3: stages of 8 along k, four of them, and tiles of 128 x 128 with 16 x 8
-//            outputs a thread 0.93, with 8 x 8 0.86; stages of 16 and tiles of 256 x 128 0.93 to 0.95; two stages of 16 copied together,
-//            so that blocks meet half as often, 0.83; stages of 32 that are walked through in halves 0.89
+//   measured docs/experiments/2026-11-22-gemm.md
 
 #include "gemm/matmul.cuh"
 

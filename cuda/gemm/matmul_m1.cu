@@ -5,9 +5,7 @@
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
 //   bound    memory bandwidth
-//   measured H200, graph replays, k x n = 4096 x 4096, 4096 x 14336, 14336 x 4096: F32 19.1, 57.0, 56.6 us (at most 4.15 TB/s, as
-//            a copy), BF16 11.8, 30.7, 30.7 us. L1::no_allocate took 2 to 4 % off. Slower: prefetches into the L2 before the
-//            kernel before this one ends; a ring in shared memory (stream-K); fetches of 256 bytes; two blocks an SM in F32
+//   measured docs/experiments/2026-11-22-gemm.md
 //
 // The splits of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
 // change from run to run. On Hopper, where about a block an SM does, they are a cluster instead, whose first block gets the others'

@@ -6,7 +6,7 @@
 //            are on their way while one is used
 //   moves    about (1 / 128 + 1 / 128) m n k * 2 bytes from L2, 2 m n k FLOPs
 //   bound    tensor cores, as far as mma.sync feeds Hopper's
-//   measured H200, BF16, graph replays, neither transposed: 338 TFLOP/s at 2048^3 and 4096^3, 0.45 of cuBLAS
+//   measured docs/experiments/2026-11-22-gemm.md
 
 #include "gemm/matmul.cuh"
 #include "arch/mma.cuh"

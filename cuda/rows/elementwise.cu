@@ -5,14 +5,7 @@
 //   shared   none
 //   moves    (inputs + 1) * n * sizeof(T) bytes; a few FLOPs an element (SiLU, GELU: about 20)
 //   bound    memory bandwidth; below about 1 MiB the launch
-//   measured H200, F32, 64 Mi elements, graph replays, us in one run:
-//                                  blocks of 512   256   256 of 2 vectors   128 of 2   PyTorch 2.11
-//              mul_scalar                  128.4   126.9            128.0      127.2   130.7
-//              silu                        132.2   126.2            128.3      127.1   131.3
-//              gelu                        133.0   126.7            128.0      127.9   130.7
-//              gelu_tanh                   130.4   127.0            128.3      127.6   131.1
-//              add                         183.6   184.1            184.4      183.9   187.6
-//            An error function of 30 instructions instead of 20, by expf and a division, took 135
+//   measured docs/experiments/2026-11-22-rows.md
 
 #include "rows/map.cuh"
 

@@ -12,9 +12,7 @@
 //   shared     static, 576 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
-//   measured   H200, F32, graph replays: 36, 260, 2.2, 5.5 us for 4096x4096, 65536x2048, 1x4096, 1x151936; torch.compile 36, 259,
-//              2.2, 7.2 us. Of a short row sums and squares are reduced together where all threads have as many elements (2.3 us one
-//              after the other); of the others with counts too: 37, 261, 2.5, 5.4 us
+//   measured   docs/experiments/2026-11-22-rows.md
 
 #include "rows/rows.cuh"
 

@@ -8,8 +8,7 @@
 //   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, a reduction and a launch
-//   measured H200, F32, graph replays: 34, 259, 1.8, 3.9 us for 4096x4096, 65536x2048, 1x4096, 1x151936; PyTorch 2.11 45,
-//            321, 3.7, 89 us
+//   measured docs/experiments/2026-11-22-rows.md
 
 #include "rows/rows.cuh"
 #include "arch/streaming.cuh"

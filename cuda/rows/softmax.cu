@@ -6,8 +6,7 @@
 //   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
 //   bound      memory bandwidth; one short row: latency of a load, two reductions and a launch
-//   measured H200, F32, graph replays: 34, 261, 19, 5.4 us for 4096x4096, 65536x2048, 32x151936, 1x151936 (4.0, 4.1, 2.1,
-//            0.2 TB/s); PyTorch 2.11 55, 278, 52, 45 us
+//   measured docs/experiments/2026-11-22-rows.md
 
 #include "rows/rows.cuh"
 #include "arch/streaming.cuh"
