@@ -99,9 +99,15 @@ nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GP
 
 mkdir -p "$out"
 
+object_of() { # by the path: names of files repeat in different folders
+    local path=${1#cuda/}
+    echo "$out/${path//\//_}.o"
+}
+
 # Compiles one source unless its object is newer than all it was made from and made by the same command.
 compile() {
-    local source=$1 object=$out/${1##*/}.o command dependency
+    local source=$1 object command dependency
+    object=$(object_of "$1")
     case $source in
     cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
@@ -119,10 +125,10 @@ compile() {
     $command -MMD -MF "$object.d" -c "$source" -o "$object" || return 1
     echo "$command" >"$object.command"
 }
-export -f compile
+export -f object_of compile
 export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
 
-longest=(cuda/linear/packed/linear_prefill.cu cuda/attention/attention_decode.cu cuda/linear/packed/packed_qkv.cu cuda/linear/packed/linear_packed.cu) # first: none is left alone at the end
+longest=(cuda/linear/packed/many.cu cuda/attention/attention_decode.cu cuda/linear/packed/n32_qkv.cu cuda/linear/packed/n4_qkv.cu) # first: none is left alone at the end
 sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
@@ -134,7 +140,7 @@ printf '%s\0' "${sources[@]}" "${c_sources[@]}" |
 objects() { # of the sources given: an object whose source is gone stays out
     local source
     for source in "$@"; do
-        echo "$out/${source##*/}.o"
+        object_of "$source"
     done
 }
 rm -f "$out/libvibrant_cuda.a"

@@ -168,7 +168,7 @@ vb_status attention_prefill_q8(const vb_attention_args &args, vb_status (*prefil
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
-// (linear_prefill.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of them, or null).
+// (linear/packed/many.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 

@@ -36,7 +36,7 @@ struct DecodePlan {
     float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
-    bool operand;   // out is the operand of a product with packed weights (linear_prefill.cuh), in F16
+    bool operand;   // out is the operand of a product with packed weights (linear/packed/many.cuh), in F16
     uint4 *meeting; // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
 };
 
@@ -206,7 +206,7 @@ VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
     return true;
 }
 
-// Two neighbours of out, from an even element on; of an operand, in the order of position_of (linear_prefill.cuh).
+// Two neighbours of out, from an even element on; of an operand, in the order of position_of (linear/packed/many.cuh).
 template <class TQ>
 VB_DEVICE void store_two(const AttentionShape &a, const DecodePlan &plan, int64_t at, float x, float y) {
     const int e = int(at % 16);

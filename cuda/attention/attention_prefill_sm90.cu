@@ -45,7 +45,7 @@ struct PrefillTile {
 };
 
 // The type of outputs that are to be an operand of a product with packed weights: halves, those of each 16 columns in the order of
-// linear_prefill.cuh.
+// linear/packed/many.cuh.
 struct Operand {
     half bits;
 };

@@ -2,7 +2,7 @@
 // what it attends as the operand of the product, in F16, where it would write float32 that a kernel of its own then converts: 5 us and
 // 12 bytes an element less. Elsewhere attention and linear_add are two operations (ops.c).
 //
-//   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and linear_prefill.cu
+//   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and many.cu
 //   measured H200, 512 rows of 16/2 heads of 128, 2048 rows of Q4_K, graph replays: 25 us, 10 of them attention; as two operations
 //            28. A layer of such rows, 11008 inside, takes 173: norm_qkv 20, this, feed_forward 123
 //
@@ -16,11 +16,14 @@ using namespace vb;
 extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
                                                   const float *bias, float *, const float *next_norm, float *normed, int *next_prepared,
                                                   vb_stream *stream) {
+    const vb_gpu gpu = gpu_of(stream);
     const int64_t n = attention->batch * attention->seq;
-    if (!has_wgmma(stream)) return VB_UNSUPPORTED; // only there products read F16 as it is
-    if (w->layout != VB_PACKED || n <= most_packed(stream)) return VB_UNSUPPORTED;
-    const attention_kernel kernel = choose_attention_operand(attention, &gpu_of(stream));
-    if (kernel == ATTENTION_NONE) return VB_UNSUPPORTED;
+    const linear_shape shape = {w->type, w->layout, n, w->rows, w->cols, false, true, true, true};
+    const attention_kernel kernel = choose_attention_operand(attention, &gpu);
+    const linear_choice c = choose_attention_linear_add(&shape, kernel != ATTENTION_NONE, &gpu);
+    chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
+#ifdef VB_HAS_PACKED_LAYOUT
+    if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
     NextNorm next = {};
     if (kernel == ATTENTION_PREFILL_SM90) {
         next = {next_norm, normed, next_prepared};
@@ -28,6 +31,8 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     } else { // clears no flags: feed_forward prepares its own x
         VB_TRY(attention_decode_operand(*attention, stream));
     }
-    return linear_prefill_operand({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out, {false, nullptr, 0, a},
-                                  next, w->type, stream);
+    return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out, {false, nullptr, 0, a}, next, w->type, stream);
+#else
+    return VB_UNSUPPORTED;
+#endif
 }

@@ -1,7 +1,8 @@
-// linear.cuh: what the files of the linear layers share. linear.cu chooses among the launchers declared here.
+// linear.cuh: what the files of linear layers share. choose.h says which of the launchers below runs; each relies on what is checked there.
 #ifndef VB_LINEAR_CUH
 #define VB_LINEAR_CUH
 
+#include "linear/choose.h"
 #include "linear/quant.cuh"
 
 // The packed layout and its kernels need C++17, which CUDA 10 (for GPUs without tensor cores) does not know.
@@ -27,11 +28,41 @@ struct LinearExtra {
     const float *add; // [n][rows] that are added to y, or null; may be y
 };
 
-// Stored F32, F16 or BF16 weights in rows of whole vectors, n = 1 (linear_row.cu).
-vb_status linear_row(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+struct SwiGLUArgs {
+    float *out; // [n][gate.rows]
+    const float *x, *norm;
+    float eps;
+    vb_weight gate, up;
+    int64_t n;
+};
 
-// Packed weights, n = 1, capability 7.5 and up; VB_UNSUPPORTED where x does not fit in shared memory (linear_vector.cu).
-vb_status linear_vector(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
+// ---- stored weights -------------------------------------------------------------------------------------------------------
+
+vb_status stored_n1(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status stored_n8(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status stored_n32(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status stored_n64_sm90(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status stored_many(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status f32_3xtf32(const LinearArgs &args, vb_stream *stream);
+vb_status f32_matmul(const LinearArgs &args, vb_stream *stream);
+vb_status f32_tiles(const LinearArgs &args, vb_stream *stream);
+
+// ---- packed weights: items ------------------------------------------------------------------------------------------------------
+
+vb_status packed_n1(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
+vb_status packed_n4(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
+vb_status packed_n32(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
+vb_status packed_n1_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
+vb_status packed_n4_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
+vb_status packed_n32_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
+vb_status packed_n1_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
+vb_status packed_n4_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
+vb_status packed_n32_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
+
+// What these leave undone (packed/place_qkv.cu).
+vb_status finish_qkv(const vb_norm_qkv_args &args, linear_qkv_rest rest, vb_stream *stream);
+
+// ---- packed weights: units ------------------------------------------------------------------------------------------------------
 
 // The norm that reads a result next, and its memory: vibrant.h. None where norm or prepared is null.
 struct NextNorm {
@@ -45,43 +76,12 @@ struct NextNorm {
 enum HalfFlag { attended_flag, layer_flag, gated_flag, half_flags };
 inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) { return (unsigned *)(normed + n * cols) - half_flags; }
 
-// The rows of x that linear_packed takes in one pass over the weights; on Hopper fewer, for linear_step.cu is faster from there on.
-constexpr int packed_batch = 32, packed_batch_hopper = 16;
-bool has_wgmma(vb_stream *stream); // whether the products of linear_prefill.cu are Hopper's
-inline int most_packed(vb_stream *stream) { return has_wgmma(stream) ? packed_batch_hopper : packed_batch; }
-
-// Packed weights, n <= most_packed, capability 7.5 and up; VB_UNSUPPORTED for more, or where sums do not fit in shared memory
-// (linear_packed.cu).
-vb_status linear_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
-
-// norm_qkv and norm_swiglu for such weights and n (packed_qkv.cu, packed_swiglu.cu).
-vb_status packed_norm_qkv(const vb_norm_qkv_args &args, vb_stream *stream);
-vb_status packed_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight &gate, const vb_weight &up,
-                             int64_t n, vb_stream *stream);
-
-// Packed weights, any n, capability 7.5 and up (linear_prefill.cu). norm_swiglu and the products of norm_qkv: n up to 4096, all weights
-// packed.
-vb_status linear_prefill(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
-// The same of x[n][cols] that the kernel before has left as the operand (linear_prefill.cuh), in place of args.x; all flags of
-// next.normed are 0.
-vb_status linear_prefill_operand(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type,
-                                 vb_stream *stream);
-vb_status prefill_norm_swiglu(float *out, const float *x, const LinearExtra &norm, const vb_weight &gate, const vb_weight &up, int64_t n,
-                              vb_stream *stream);
-// n above most_packed, all weights packed, on Hopper; else VB_UNSUPPORTED.
-vb_status prefill_feed_forward(const vb_feed_forward_args &args, vb_stream *stream);
-// *placed becomes whether that is all of norm_qkv, or the products are in q, k_new and v_new.
-vb_status prefill_norm_qkv(const vb_norm_qkv_args &args, bool *placed, vb_stream *stream);
-
-// The one of these that is fastest for n (linear.cu).
-vb_status linear_of_packed(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, vb_stream *stream);
-
-// Stored weights of any type but F32, any n, on tensor cores of 16-bit floats; capability 7.5 and up, 8.0 for BF16
-// (linear_gemm.cu).
-vb_status linear_gemm(const LinearArgs &args, vb_dtype type, vb_stream *stream);
-
-// Stored F16 or BF16 weights, 2 to 64 rows of x; Hopper (linear_few_sm90.cu).
-vb_status linear_few_sm90(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+// Any n. Where x is given, [n][cols] that the kernel before has left as the operand (packed/many.cuh), it takes the place of args.x; all
+// flags of next.normed are 0 then.
+vb_status packed_many(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type, vb_stream *stream);
+vb_status packed_many_swiglu(const SwiGLUArgs &args, const linear_units &units, vb_stream *stream);
+vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linear_feed_forward_choice &choice, vb_stream *stream);
+vb_status packed_many_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 
 } // namespace vb
 #endif

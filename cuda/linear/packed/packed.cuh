@@ -22,60 +22,37 @@
 #ifndef VB_PACKED_CUH
 #define VB_PACKED_CUH
 
+#include "linear/packed/formats.h"
 #include "linear/quant.cuh"
-
-// Calls X(type, block) for every type that has a packed layout.
-#define VB_PACKED_TYPES(X)                                                                                             \
-    X(VB_Q4_K, vb_block_q4_k) X(VB_Q5_K, vb_block_q5_k) X(VB_Q6_K, vb_block_q6_k)                                      \
-    X(VB_Q8_0, vb_block_q8_0) X(VB_Q5_0, vb_block_q5_0) X(VB_Q4_0, vb_block_q4_0)
 
 namespace vb {
 
-constexpr int packed_rows = 16; // of a tile
+constexpr int packed_rows = VB_PACKED_ROWS;
 
+// The numbers of a type's layout (formats.h), by its block.
 template <class Block>
-struct PackedCodes; // bits of a code; `zero` is the code of the value 0 where there is no offset
-template <>
-struct PackedCodes<vb_block_q4_k> {
-    static constexpr int bits = 4, zero = 0;
-};
-template <>
-struct PackedCodes<vb_block_q5_k> {
-    static constexpr int bits = 5, zero = 0;
-};
-template <>
-struct PackedCodes<vb_block_q6_k> {
-    static constexpr int bits = 6, zero = 32;
-};
-template <>
-struct PackedCodes<vb_block_q8_0> {
-    static constexpr int bits = 8, zero = 0;
-};
-template <>
-struct PackedCodes<vb_block_q5_0> {
-    static constexpr int bits = 5, zero = 16;
-};
-template <>
-struct PackedCodes<vb_block_q4_0> {
-    static constexpr int bits = 4, zero = 8;
-};
+struct PackedFormat;
+#define X(type, block, ...)                                              \
+    template <>                                                          \
+    struct PackedFormat<block> {                                         \
+        static constexpr vb_packed_format value = vb_packed_format_of(type); \
+    };
+VB_PACKED_TYPES(X)
+#undef X
 
 template <class Block>
 struct Packed {
-    static constexpr int bits = PackedCodes<Block>::bits, zero = PackedCodes<Block>::zero;
-    static constexpr bool small = BlockSize<Block>::value == VB_QK; // one half-precision scale for 32 elements
-    static constexpr bool k6 = bits == 6;                           // Q6_K: 16 scales of a byte
-    static constexpr bool k4 = !small && !k6;                       // Q4_K, Q5_K: scales and mins by vb_k4_scale
-    static constexpr int rows = packed_rows;
-    static constexpr int depth = small ? 128 : 256;
+    static constexpr vb_packed_format format = PackedFormat<Block>::value;
+    static constexpr int bits = format.bits, zero = format.zero;
+    static constexpr bool small = format.scales == VB_SCALES_HALF;
+    static constexpr bool k4 = format.scales == VB_SCALES_K4, k6 = format.scales == VB_SCALES_K6;
+    static constexpr int rows = packed_rows, depth = format.depth;
     static constexpr int values = depth / 16;        // value words of one row, for one lane
     static constexpr int words = values * bits / 8;  // stored words of one row, for one lane
     static constexpr int quads = 2 * words / 4;      // 16-byte loads of codes a lane;
     static constexpr bool pair = 2 * words % 4 != 0; // and an 8-byte one?
-    static constexpr int code_bytes = 2 * words * 4 * 32;
-    static constexpr int scale_bytes = rows * (small ? depth / VB_QK * 2 : 16);
-    static constexpr int tile_bytes = code_bytes + scale_bytes + (k6 ? rows * 2 : 0);
-    static_assert(tile_bytes == rows * depth / BlockSize<Block>::value * sizeof(Block), "as large as the stored form");
+    static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes, tile_bytes = format.tile_bytes;
+    static_assert(code_bytes == 2 * words * 4 * 32, "a tile's words");
 
     // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
     static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
@@ -198,7 +175,6 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
     return v;
 }
 
-// What one lane multiplies of one tile, as stored: the rows g and g + 8.
 // vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of scales 0..3, 4..7, mins
 // 0..3, 4..7.
 VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
@@ -206,6 +182,7 @@ VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
     bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
 }
 
+// What one lane multiplies of one tile, as stored: the rows g and g + 8.
 template <class Block>
 struct LaneTile {
     using P = Packed<Block>;

@@ -1,4 +1,4 @@
-// linear_prefill.cuh: operand A of the 16-bit tensor-core instructions, made in registers from packed weights.
+// many.cuh: operand A of the 16-bit tensor-core instructions, made in registers from packed weights.
 //
 // A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row. The
 // instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k will do
@@ -10,13 +10,13 @@
 #ifndef VB_LINEAR_PREFILL_CUH
 #define VB_LINEAR_PREFILL_CUH
 
-#include "linear/packed/linear_prefill_heads.cuh"
+#include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
 #include "arch/tensor_core.cuh"
 
 namespace vb {
 
-constexpr float prefill_unit = 64.0f;
+constexpr float half_unit = 64.0f;
 
 // Where element e of 16 stands in an instruction's k.
 __host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 % 2 * 8 + e % 2; }
@@ -38,7 +38,7 @@ VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
 
 // A LaneTile, unpacked: value words as bytes, and the scales in a form that costs little to apply.
 template <class Block>
-struct PrefillTile {
+struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values];
     uint32_t scales[2][P::small ? 2 : P::k4 ? 4 : 4]; // small: four halves; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
@@ -58,7 +58,7 @@ struct PrefillTile {
             for (int r = 0; r < 2; r++) {
                 const uint4 s = w.scales[r];
                 k4_scales(scales[r], s);
-                d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(prefill_unit, -prefill_unit));
+                d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(half_unit, -half_unit));
             }
         } else {
 #pragma unroll
@@ -67,7 +67,7 @@ struct PrefillTile {
                 scales[r][0] = s.x ^ 0x80808080, scales[r][1] = s.y ^ 0x80808080;
                 scales[r][2] = s.z ^ 0x80808080, scales[r][3] = s.w ^ 0x80808080;
             }
-            d[0] = d[1] = __hmul2(as_half2(w.d[0] | w.d[1] << 16), splat(prefill_unit));
+            d[0] = d[1] = __hmul2(as_half2(w.d[0] | w.d[1] << 16), splat(half_unit));
         }
     }
 
@@ -77,7 +77,7 @@ struct PrefillTile {
         if constexpr (P::small) {
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                scale[r] = __hmul2(as_half2(__byte_perm(scales[r][i >> 2], 0, i & 2 ? 0x3232 : 0x1010)), splat(prefill_unit));
+                scale[r] = __hmul2(as_half2(__byte_perm(scales[r][i >> 2], 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit));
         } else if constexpr (P::k4) {
             const int s = i >> 1; // of 8
 #pragma unroll
@@ -104,8 +104,8 @@ struct PrefillTile {
 
 // ---- the product, for all architectures -------------------------------------------------------------------------------------
 
-constexpr int prefill_warps = 8, prefill_threads = 32 * prefill_warps; // that multiply, each 16 rows of W
-constexpr int prefill_rows = packed_rows * prefill_warps;              // of a unit
+constexpr int unit_warps = 8, unit_threads = 32 * unit_warps; // that multiply, each 16 rows of W
+constexpr int unit_rows = packed_rows * unit_warps;              // of a unit
 
 struct Matrix {
     const uint8_t *w;
@@ -120,14 +120,14 @@ struct Matrix {
 // Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
 // power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is not 0 where
 // one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it divides by, of each
-// prefill_rows columns: `squares`[cols / prefill_rows][half_stride(n)].
+// unit_rows columns: `squares`[cols / unit_rows][half_stride(n)].
 struct HalfRows {
     half *x;
     uint8_t *exponents;
     unsigned *uneven;
     float *squares;
 };
-constexpr int half_group = prefill_rows / 2; // what a unit has of SwiGLU's results
+constexpr int half_group = unit_rows / 2; // what a unit has of SwiGLU's results
 constexpr float half_limit = 32768; // half of what F16 reaches; below 2^-14 digits are lost
 
 __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
@@ -196,13 +196,13 @@ struct Unit {
 // Where the tiles begin that this warp multiplies in a unit; past the last rows of W any, for results that are not stored.
 template <class Block, bool SWIGLU>
 VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp) {
-    int tile_row = smaller(unit.rows * prefill_warps + warp, p.tile_rows - 1);
+    int tile_row = smaller(unit.rows * unit_warps + warp, p.tile_rows - 1);
     const Matrix &m = p.find<SWIGLU>(tile_row);
     return m.w + ((int64_t)tile_row * p.k_tiles + unit.k0) * Packed<Block>::tile_bytes;
 }
 
 // Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
-constexpr int group_threads = 128, unit_groups = prefill_threads / group_threads;
+constexpr int group_threads = 128, unit_groups = unit_threads / group_threads;
 VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
 VB_DEVICE void group_sync() { asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory"); }
 
@@ -216,10 +216,10 @@ VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
 // 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited for.
 template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread, int threads) {
-    const int parts = cols / prefill_rows;
+    const int parts = cols / unit_rows;
     for (int at = thread; at < TOKENS; at += threads) {
         const int64_t token = token0 + at;
-        float scale = 1 / prefill_unit;
+        float scale = 1 / half_unit;
         if (token >= p.n) {
             scale = 0;
         } else if (p.inverse) {
@@ -243,8 +243,8 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
     __shared__ bool lasts[unit_groups];
     bool &last = lasts[group_of_thread()];
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
-    float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * prefill_threads) + threadIdx.x;
-    const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * prefill_threads; };
+    float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * unit_threads) + threadIdx.x;
+    const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * unit_threads; };
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();

@@ -1,6 +1,6 @@
-// linear_prefill_heads.cuh: what becomes of q, k and v of a prompt when their sums are there: q and k are rotated (RoPE), keys and
+// heads.cuh: what becomes of q, k and v of a prompt when their sums are there: q and k are rotated (RoPE), keys and
 // values go to the cache. Products whose blocks have all sums of a head at once do it themselves (StoreHeads in
-// linear_prefill_store.cuh), for others a kernel of its own does (place_kernel in packed_qkv.cu).
+// sm90_store.cuh), for others a kernel of its own does (place_kernel in place_qkv.cu).
 //
 //   measured on an H200: norm_qkv of 512 rows of the 3B takes 20.8 us instead of 24.1, of the 1.5B 14.8 instead of 18.3. What counts is
 //            few instructions and many loads on the way, for eight warps a multiprocessor do it at the end of all. In products of

@@ -1,4 +1,4 @@
-// linear_packed.cuh: the product of one packed tile of weights with 8 to 32 rows of x, on 16-bit tensor cores.
+// n32_tile.cuh: the product of one packed tile of weights with 8 to 32 rows of x, on 16-bit tensor cores.
 //
 // Operand A are the codes themselves. A code of up to 10 bits, put into the low bits of a 16-bit float, is the subnormal number
 // code * 2^-24, which tensor cores multiply exactly: so unpacking is masking, one instruction for two weights. The sums of
@@ -25,7 +25,7 @@ namespace vb {
 //   inverse  [tokens]: 1 / scale
 //   squares  [tokens]: the sum of squares of the row's elements before they were multiplied by a norm's weights
 template <int DEPTH>
-struct ActivationTile {
+struct N32Tile {
     static constexpr bool deep = DEPTH == 256;
     // Offsets and sizes in bytes of a token.
     static constexpr int sums32 = 2 * DEPTH, sums16 = sums32 + (deep ? 32 : 16), inverse = sums16 + (deep ? 64 : 0);
@@ -85,7 +85,7 @@ constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
 
 // The codes and scales of one tile, ready to be multiplied.
 template <class Block>
-struct WeightTile {
+struct N32Weights {
     using P = Packed<Block>;
     static constexpr int zero = P::bits == 8 ? 128 : P::zero; // what is subtracted from the codes of operand A
     LaneTile<Block> w;
@@ -171,9 +171,9 @@ struct WeightTile {
 
 // sum[p][j] += the rows g, g + 8 of tile p by the tokens 8 j + 2 t, + 1.
 template <int TOKENS, int PARTS, class Block>
-VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const WeightTile<Block> (&w)[PARTS], const uint8_t *x, int lane) {
+VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Block> (&w)[PARTS], const uint8_t *x, int lane) {
     using P = Packed<Block>;
-    using X = ActivationTile<P::depth>;
+    using X = N32Tile<P::depth>;
     const uint4 *values = reinterpret_cast<const uint4 *>(x) + lane;
     float tile[PARTS][TOKENS / 8][4] = {};
 #pragma unroll

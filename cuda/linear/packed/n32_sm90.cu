@@ -1,4 +1,4 @@
-// linear_step.cu: the products of linear_prefill.cu for up to 32 rows of x on Hopper: a step of so many sequences.
+// n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of so many sequences.
 //
 // The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, once for up to 32 rows of x, and x, operand B,
 // is read by four warps at a time. What differs is that a step waits for memory and instructions: each warp has a ring of tiles of weights in
@@ -15,7 +15,7 @@
 //            waits for memory or wgmma; a multiprocessor that has two units of norm_swiglu takes 21 us where the mean of 1.3 would take 14
 //   measured H200, n = 32, weights from memory, by ncu: norm_swiglu of 2 x 11008 x 2048 Q4_K 21 us, linear_add of 2048 x 11008 Q6_K 17.5,
 //            of 2048 x 2048 Q4_K 7.8, a vocabulary of 151936 x 2048 Q6_K 87. 32 sequences of the 3B 14,380 tokens/s, 15.2 times one,
-//            12,090 by packed_product.cuh. n = 17 takes as long; n = 16 by packed_product.cuh 19, 13, 5.6 and 113
+//            12,090 by n32.cuh. n = 17 takes as long; n = 16 by n32_product.cuh 19, 13, 5.6 and 113
 //   slower   operands of four or two instructions made together instead of eight: 23, 21, 8.1, 100 and 24, 22, 8.0, 101
 //            a stage of x for half a tile, so that a tile of weights more is on the way: a step 10 % longer
 //            tiles read from shared memory before the one before is used up: 3 to 5 % longer
@@ -25,10 +25,10 @@
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/linear_prefill_stage.cuh"
-#include "linear/packed/linear_prefill_store.cuh"
-#include "linear/packed/linear_step.cuh"
-#include "linear/packed/linear_vector.cuh"
+#include "linear/packed/sm90_stage.cuh"
+#include "linear/packed/sm90_store.cuh"
+#include "linear/packed/n32_sm90.cuh"
+#include "linear/packed/tile_ring.cuh"
 
 namespace vb {
 
@@ -38,16 +38,16 @@ namespace {
 
 // The shared memory of a block.
 template <class Block>
-struct StepShape {
+struct N32Sm90Shape {
     using P = Packed<Block>;
-    static constexpr int tokens = step_tokens, columns = P::depth, boxes = columns / sm90::tile_width; // of x in a stage
+    static constexpr int tokens = n32_tokens, columns = P::depth, boxes = columns / sm90::tile_width; // of x in a stage
     static constexpr int box_bytes = tokens * sm90::row_bytes, stage_bytes = boxes * box_bytes;
     static constexpr int x_stages = 3, ahead = x_stages - 1; // that are fetched before they are read
     static constexpr int rings = x_stages * stage_bytes;     // where they begin
     static constexpr int most = 112 << 10;                   // of which a multiprocessor has room for two
-    static constexpr int stages = smaller(6, (most - 1024 - rings) / (prefill_warps * (P::tile_bytes + 8)));
-    static constexpr int inverse = rings + prefill_warps * stages * P::tile_bytes, barriers = inverse + step_tokens * 4;
-    static constexpr int shared = barriers + (2 * x_stages + prefill_warps * stages) * 8;
+    static constexpr int stages = smaller(6, (most - 1024 - rings) / (unit_warps * (P::tile_bytes + 8)));
+    static constexpr int inverse = rings + unit_warps * stages * P::tile_bytes, barriers = inverse + n32_tokens * 4;
+    static constexpr int shared = barriers + (2 * x_stages + unit_warps * stages) * 8;
     static_assert(stages >= 2 && shared <= most, "two blocks");
 };
 
@@ -69,12 +69,12 @@ VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
 // Sums, bias and what is added: a warp writes 128 neighbours of a token.
 VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster, int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int tile_row = unit.rows * prefill_warps + lane / 4;
+    int tile_row = unit.rows * unit_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
-    const int end = (int)smaller<int64_t>(step_tokens * (rank + 1) / cluster, p.n);
-    for (int token = step_tokens * rank / cluster + warp; token < end; token += prefill_warps) {
+    const int end = (int)smaller<int64_t>(n32_tokens * (rank + 1) / cluster, p.n);
+    for (int token = n32_tokens * rank / cluster + warp; token < end; token += unit_warps) {
         const float4 added = p.add ? results.rows.load(p.add, token) : float4();
         results.store(sum_of_cluster(sums + token * sum_width + 4 * lane, cluster), inverse[token], added, token);
     }
@@ -85,13 +85,13 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, four = lane % 16;
     const int64_t row = (int64_t)unit.rows * half_group + 4 * four, cols = p.matrices[0].rows;
     const FourRows rows(p.matrices[0], row, nullptr);
-    const int end = (int)smaller<int64_t>(step_tokens * (rank + 1) / cluster, p.n);
-    for (int first = step_tokens * rank / cluster + 2 * warp; first < end; first += 2 * prefill_warps) {
+    const int end = (int)smaller<int64_t>(n32_tokens * (rank + 1) / cluster, p.n);
+    for (int first = n32_tokens * rank / cluster + 2 * warp; first < end; first += 2 * unit_warps) {
         const int token = first + lane / 16;
         const bool exists = token < end && row < cols;
-        const float *const at = sums + smaller(token, step_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
+        const float *const at = sums + smaller(token, n32_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
         const float4 gate = sum_of_cluster(at, cluster), up = sum_of_cluster(at + packed_rows, cluster);
-        const float scale = inverse[smaller(token, step_tokens - 1)];
+        const float scale = inverse[smaller(token, n32_tokens - 1)];
         float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale), swiglu(gate.z * scale, up.z * scale),
                     swiglu(gate.w * scale, up.w * scale)};
         if (!p.to.x) {
@@ -112,11 +112,11 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
 #endif
 
 template <class Block, bool SWIGLU>
-__global__ void __launch_bounds__(prefill_threads, 2)
-    step_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
+__global__ void __launch_bounds__(unit_threads, 2)
+    n32_sm90_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
-    using S = StepShape<Block>;
+    using S = N32Sm90Shape<Block>;
     extern __shared__ __align__(1024) uint8_t shared[];
     uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::x_stages;
     uint64_t *const arrived = empty + S::x_stages;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(prefill_threads, 2)
     for (int s = 0; s < S::stages; s++, tile += P::tile_bytes) ring.fetch(s, tile, s < count, lane);
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&x);
-        for (int s = 0; s < S::x_stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, prefill_warps);
+        for (int s = 0; s < S::x_stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, unit_warps);
         sm90::barrier_init_fence();
     }
     __syncthreads();
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(prefill_threads, 2)
         for (int k = 0; k < smaller(S::ahead, count); k++) fetch(k);
     const int cols = product.k_tiles * P::depth;
     const bool uneven = product.uneven();
-    if (warp == prefill_warps - 1) load_inverse<step_tokens>(inverse, product, 0, cols, uneven, lane, 32);
-    float c[step_tokens / 2] = {};
+    if (warp == unit_warps - 1) load_inverse<n32_tokens>(inverse, product, 0, cols, uneven, lane, 32);
+    float c[n32_tokens / 2] = {};
     sm90::settle(c); // zeros are in their registers
     uint32_t a[2][batch_of<S, Block>][4];
     const auto multiply = [&](const auto &await) {
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(prefill_threads, 2)
             stored.template load<false>(ring.wait(), lane);
             ring.refill(tile, k + S::stages < count, lane);
             tile += P::tile_bytes;
-            PrefillTile<Block> work;
+            ManyTile<Block> work;
             work.unpack(stored);
             const int stage = k % S::x_stages;
             // The descriptor's lower half, the same for all lanes: made once, in few registers.
@@ -173,13 +173,13 @@ __global__ void __launch_bounds__(prefill_threads, 2)
                     if (lane > 0) return;
                     if (k > 0) sm90::barrier_arrive(empty + (k - 1) % S::x_stages);
                     const int next = k + S::ahead;
-                    if (next % prefill_warps != warp || next >= count) return;
+                    if (next % unit_warps != warp || next >= count) return;
                     if (next >= S::x_stages) sm90::barrier_wait(empty + next % S::x_stages, next / S::x_stages % 2 ^ 1);
                     fetch(next);
                 });
         }
     };
-    const auto meet = [] { sm90::group_sync<1, prefill_threads>(); };
+    const auto meet = [] { sm90::group_sync<1, unit_threads>(); };
     const auto await_x = [&](int k) { sm90::barrier_wait(full + k % S::x_stages, k / S::x_stages % 2); };
     if (!uneven) {
         multiply(await_x);
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(prefill_threads, 2)
         const int exponents[1] = {threadIdx.x < product.n ? row_exponent(product, threadIdx.x, cols) : 0};
         multiply([&](int k) {
             await_x(k);
-            even_out<S, prefill_threads>(product, shared + k % S::x_stages * S::stage_bytes, (unit.k0 + k) * S::boxes, 0, exponents, threadIdx.x);
+            even_out<S, unit_threads>(product, shared + k % S::x_stages * S::stage_bytes, (unit.k0 + k) * S::boxes, 0, exponents, threadIdx.x);
             sm90::shared_writes_fence();
             meet();
         });
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(prefill_threads, 2)
 
     float *const sums = reinterpret_cast<float *>(shared);
     meet(); // all have read what is in place of the sums
-    share_sums<step_tokens>(sums, c, warp, lane);
+    share_sums<n32_tokens>(sums, c, warp, lane);
     if (cluster > 1) sm90::cluster_sync();
     else meet();
     if constexpr (SWIGLU) finish_swiglu(product, unit, sums, inverse, cluster, rank);
@@ -209,32 +209,24 @@ __global__ void __launch_bounds__(prefill_threads, 2)
 
 } // namespace
 
-int step_cluster(int64_t rows, int64_t k_tiles, int multiprocessors) {
-    const int64_t units = ceil_div<int64_t>(rows, prefill_rows);
-    int cluster = 1;
-    while (cluster < 8 && 2 * cluster <= k_tiles && 2 * cluster * units <= multiprocessors * 5 / 4) cluster *= 2;
-    return cluster;
-}
-
 template <class Block, bool SWIGLU>
-vb_status step_product(const half *x, int64_t cols, const Product &product, vb_stream *stream) {
+vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, vb_stream *stream) {
     CUtensorMap map;
-    VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, step_tokens, stream));
-    return launch_cluster(stream, product.cluster, product.units * product.cluster, prefill_threads, StepShape<Block>::shared,
-                          step_kernel<Block, SWIGLU>, map, product);
+    VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, n32_tokens, stream));
+    return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads, N32Sm90Shape<Block>::shared,
+                          n32_sm90_kernel<Block, SWIGLU>, map, product);
 }
 
 #else
 
-int step_cluster(int64_t, int64_t, int) { return 1; }
 template <class Block, bool SWIGLU>
-vb_status step_product(const half *, int64_t, const Product &, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status n32_sm90_product(const half *, int64_t, const Product &, vb_stream *) { return VB_UNSUPPORTED; }
 
 #endif
 
-#define X(type, Block)                                                                                        \
-    template vb_status step_product<Block, false>(const half *, int64_t, const Product &, vb_stream *);         \
-    template vb_status step_product<Block, true>(const half *, int64_t, const Product &, vb_stream *);
+#define X(type, Block, ...)                                                                                        \
+    template vb_status n32_sm90_product<Block, false>(const half *, int64_t, const Product &, vb_stream *);         \
+    template vb_status n32_sm90_product<Block, true>(const half *, int64_t, const Product &, vb_stream *);
 VB_PACKED_TYPES(X)
 #undef X
 

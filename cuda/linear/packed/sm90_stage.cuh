@@ -1,9 +1,9 @@
-// linear_prefill_stage.cuh: what linear_prefill_sm90.cuh and linear_step.cu do with a stage of x in shared memory, which S describes:
+// sm90_stage.cuh: what many_sm90.cuh and n32_sm90.cu do with a stage of x in shared memory, which S describes:
 // boxes of 64 columns of S::tokens rows.
 #ifndef VB_LINEAR_PREFILL_STAGE_CUH
 #define VB_LINEAR_PREFILL_STAGE_CUH
 
-#include "linear/packed/linear_prefill.cuh"
+#include "linear/packed/many.cuh"
 #include "arch/sm90.cuh"
 
 #ifdef VB_SM90A
@@ -18,7 +18,7 @@ constexpr int batch_of = smaller(S::columns / 16, Packed<Block>::depth / 32);
 // Adds the products of the stage at `operand` and its part of a tile of weights. Calls arrived() before it reads the stage, and
 // finished() when nothing reads the one before it any more.
 template <class S, class Block, class Arrived, class Finished>
-VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4], const PrefillTile<Block> &work, int part,
+VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4], const ManyTile<Block> &work, int part,
                               uint64_t operand, const Arrived &arrived, const Finished &finished) {
     constexpr int size = batch_of<S, Block>, batches = S::columns / 16 / size;
     static_assert(Packed<Block>::depth / 16 / size % 2 == 0, "the last batch of a tile and the first of the next one have registers of their own");

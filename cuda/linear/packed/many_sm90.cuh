@@ -1,4 +1,4 @@
-// linear_prefill_sm90.cuh: the kernel of linear_prefill.cu on Hopper.
+// many_sm90.cuh: the kernel of many.cu on Hopper.
 //
 // Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of
 // 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight
@@ -8,7 +8,7 @@
 // fetched before it is used, so that a row has one exponent; the loop that multiplies waits for them then. They have the registers that the
 // others can spare: with no more than 24 they spill.
 //
-// The two groups of four warps multiply by the same x and finish their rows by themselves (linear_prefill_store.cuh).
+// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh).
 //
 // Blocks may be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
 //
@@ -22,14 +22,14 @@
 #ifndef VB_LINEAR_PREFILL_SM90_CUH
 #define VB_LINEAR_PREFILL_SM90_CUH
 
-#include "linear/packed/linear_prefill_stage.cuh"
-#include "linear/packed/linear_prefill_store.cuh"
+#include "linear/packed/sm90_stage.cuh"
+#include "linear/packed/sm90_store.cuh"
 
 #ifdef VB_WITH_SM90
 
 namespace vb {
 
-constexpr int wgmma_threads = prefill_threads + 128; // registers change hands by four warps
+constexpr int wgmma_threads = unit_threads + 128; // registers change hands by four warps
 constexpr int helpers = 96;                          // threads beside those that multiply and the warp that fetches
 
 template <int TOKENS>
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     const uint8_t *tile = nullptr;
     const int64_t up = SWIGLU ? product.matrices[1].w - product.matrices[0].w : 0;
     // With SwiGLU a warp has half of the rows of a tile of gate and of the same of up, otherwise those of a tile.
-    const auto tile_row_of = [&](const Unit &unit) { return (unit.rows * prefill_warps + warp) / (SWIGLU ? 2 : 1); };
+    const auto tile_row_of = [&](const Unit &unit) { return (unit.rows * unit_warps + warp) / (SWIGLU ? 2 : 1); };
     const auto load = [&] {
         if constexpr (SWIGLU) load_gate_and_up<Block>(next, tile, up, warp % 2, lane);
         else next.template load<true>(tile, lane);
@@ -123,13 +123,13 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         else tile = first_tile<Block, false>(product, unit, warp);
         load();
     };
-    if (warp < prefill_warps) begin(Unit::of(product, first_unit, rank));
+    if (warp < unit_warps) begin(Unit::of(product, first_unit, rank));
     if (lane == 0) {
         for (int s = warp; s < S::stages; s += wgmma_threads / 32)
-            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * prefill_warps), sm90::barrier_init(even + s, helpers);
-        if (warp == prefill_warps) {
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * unit_warps), sm90::barrier_init(even + s, helpers);
+        if (warp == unit_warps) {
             sm90::prefetch_map(&x);
-            sm90::barrier_init(inverse_known, helpers), sm90::barrier_init(inverse_read, prefill_warps);
+            sm90::barrier_init(inverse_known, helpers), sm90::barrier_init(inverse_read, unit_warps);
         }
         sm90::barrier_init_fence();
     }
@@ -148,9 +148,9 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     // What a unit finds in `inverse` comes with every unit, or with the first one for all.
     const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
     const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
-    if (warp >= prefill_warps) {
+    if (warp >= unit_warps) {
         sm90::registers_shrink<S::helper_registers>();
-        if (warp == prefill_warps && lane == 0) // fetches x
+        if (warp == unit_warps && lane == 0) // fetches x
             for (int u = first_unit; u < product.units; u += step) {
                 const Unit unit = Unit::of(product, u, rank);
                 const int token = unit.tokens * TOKENS;
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                     }
                 }
             }
-        if (warp > prefill_warps) { // prepare what scales the sums, and x where it is uneven
-            const int thread = threadIdx.x - prefill_threads - 32, cols = product.k_tiles * P::depth;
+        if (warp > unit_warps) { // prepare what scales the sums, and x where it is uneven
+            const int thread = threadIdx.x - unit_threads - 32, cols = product.k_tiles * P::depth;
             const bool uneven = product.uneven();
             for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
                 const Unit unit = Unit::of(product, u, rank);
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         float c[TOKENS / 2] = {};
         uint32_t a[2][batch_of<S, Block>][4];
         for (int k = unit.k0; k < unit.k1; k++) {
-            PrefillTile<Block> work;
+            ManyTile<Block> work;
             work.unpack(next);
             tile += P::tile_bytes;
             if (k + 1 < unit.k1) load();

@@ -1,4 +1,4 @@
-// linear_few_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper. x is
+// n64_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper. x is
 // rounded to the type of the weights on the way.
 //
 // W is read once and everything else is arranged around that: it is the left factor of wgmma, whose 64 rows it fills, and x the
@@ -118,7 +118,7 @@ VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned ra
 // NARROWED: x_map describes what narrow_kernel made of x.
 template <class T, int TOKENS, bool NARROWED>
 __global__ void __launch_bounds__(threads, 1)
-    linear_few_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap x_map, const Problem p) {
+    n64_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap x_map, const Problem p) {
 #ifdef VB_SM90A
     using S = Shape<TOKENS>;
     constexpr bool scaled = Scaled<T>::value && !NARROWED;
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(narrow_threads) narrow_kernel(T *out, float *i
 }
 
 template <class T, int TOKENS>
-vb_status launch_few(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     using S = Shape<TOKENS>;
     constexpr bool narrowed = TOKENS > 32;
     const int splits = plan_splits(a.n, a.rows, a.cols, multiprocessors(stream));
@@ -334,30 +334,24 @@ vb_status launch_few(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
         x_map = map;
     }
     return launch_cluster(stream, splits, (unsigned)(ceil_div(p.rows, tile_rows) * splits), threads, S::shared_bytes,
-                          linear_few_kernel<T, TOKENS, narrowed>, map, x_map, p);
+                          n64_kernel<T, TOKENS, narrowed>, map, x_map, p);
 }
 
 template <class T>
 vb_status with_tokens(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
-    if (a.n <= 16) return launch_few<T, 16>(a, type, stream);
-    return a.n <= 32 ? launch_few<T, 32>(a, type, stream) : launch_few<T, 64>(a, type, stream);
+    if (a.n <= 16) return launch_n64<T, 16>(a, type, stream);
+    return a.n <= 32 ? launch_n64<T, 32>(a, type, stream) : launch_n64<T, 64>(a, type, stream);
 }
 
 } // namespace
 
-vb_status linear_few_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
-    constexpr int64_t most = 1 << 27; // of rows, so that the grid is one of 31 bits, and of columns, so that indices are
-    if (a.n < 1 || a.n > 64 || a.rows > most || a.cols > most || a.cols == 0 || a.cols % 8 || a.rows % 4 ||
-        !aligned16((const char *)a.w, (const char *)a.x, (const char *)a.y, (const char *)a.bias))
-        return VB_UNSUPPORTED;
-    if (type == VB_F16) return with_tokens<half>(a, type, stream);
-    if (type == VB_BF16) return with_tokens<bf16>(a, type, stream);
-    return VB_UNSUPPORTED;
+vb_status stored_n64_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    return type == VB_F16 ? with_tokens<half>(a, type, stream) : with_tokens<bf16>(a, type, stream);
 }
 
 #else
 
-vb_status linear_few_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status stored_n64_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; } // no GPU has `hopper`
 
 #endif
 

@@ -1,9 +1,9 @@
-// linear_prefill_store.cuh: how the results of linear_prefill_sm90.cuh and linear_step.cu leave the registers: through shared memory, so
+// sm90_store.cuh: how the results of many_sm90.cuh and n32_sm90.cu leave the registers: through shared memory, so
 // many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies (HalfRows).
 #ifndef VB_LINEAR_PREFILL_STORE_CUH
 #define VB_LINEAR_PREFILL_STORE_CUH
 
-#include "linear/packed/linear_prefill.cuh"
+#include "linear/packed/many.cuh"
 #include "arch/sm90.cuh"
 
 #ifdef VB_WITH_SM90
@@ -55,10 +55,10 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
 
 // Tokens of a warp whose loads are on the way: no more than it has where a cluster of four shares them.
 template <int TOKENS>
-constexpr int tokens_together = smaller(TOKENS / prefill_warps / 4, 4);
+constexpr int tokens_together = smaller(TOKENS / unit_warps / 4, 4);
 
 // The sums of all warps of a block to shared memory, those of a token together.
-constexpr int sum_width = prefill_rows + 4; // rows of eight lanes and tokens of four are in different banks
+constexpr int sum_width = unit_rows + 4; // rows of eight lanes and tokens of four are in different banks
 template <int TOKENS>
 VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, int lane) {
 #pragma unroll
@@ -85,7 +85,7 @@ struct StoreHeads {
 
     VB_DEVICE StoreHeads(const Product &p, const Unit &unit, const int2 *places, int begin, int end)
         : p(p), places(places), begin(begin), end(end) {
-        int tile_row = unit.rows * prefill_warps + head / packed_rows;
+        int tile_row = unit.rows * unit_warps + head / packed_rows;
         exists = tile_row < p.tile_rows;
         if (!exists) tile_row = 0;
         const Matrix &m = p.find<false>(tile_row);
@@ -94,7 +94,7 @@ struct StoreHeads {
         if (m.bias) bias[0] = {m.bias[row + a], m.bias[row + a + 1]}, bias[1] = {m.bias[row + b], m.bias[row + b + 1]};
         rotated = m.rotated, rows = m.rows, y = m.y + token0 * rows + row + a, cache = m.cache, from = row * p.heads.capacity + a;
 #pragma unroll
-        for (int i = 0; i < together; i++) fetch(i, begin + i * prefill_warps);
+        for (int i = 0; i < together; i++) fetch(i, begin + i * unit_warps);
     }
     VB_DEVICE int2 place(int token) const { return places[smaller(token, end - 1)]; }
     VB_DEVICE void fetch(int i, int token) {
@@ -124,21 +124,21 @@ struct StoreHeads {
         else write(static_cast<float *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
     }
     VB_DEVICE void run(const float *sums, const float *inverse) {
-        for (int token0 = begin; token0 < end; token0 += together * prefill_warps) {
+        for (int token0 = begin; token0 < end; token0 += together * unit_warps) {
             float2 u[together] = {}, v[together] = {};
             add_sums<together>(p, [&](int i, const auto &load) {
-                const float *const at = sums + smaller(token0 + i * prefill_warps, end - 1) * sum_width;
+                const float *const at = sums + smaller(token0 + i * unit_warps, end - 1) * sum_width;
                 const float2 x = load(at + first, float2()), z = load(at + second, float2());
                 u[i].x += x.x, u[i].y += x.y, v[i].x += z.x, v[i].y += z.y;
             });
 #pragma unroll
             for (int i = 0; i < together; i++) {
-                const int token = token0 + i * prefill_warps;
+                const int token = token0 + i * unit_warps;
                 const float scale = inverse[smaller(token, end - 1)];
                 u[i] = {fmaf(u[i].x, scale, bias[0].x), fmaf(u[i].y, scale, bias[0].y)};
                 v[i] = {fmaf(v[i].x, scale, bias[1].x), fmaf(v[i].y, scale, bias[1].y)};
                 if (exists && token < end) put(i, token, u[i], v[i]);
-                fetch(i, token + together * prefill_warps);
+                fetch(i, token + together * unit_warps);
             }
         }
     }
@@ -202,14 +202,14 @@ struct FourResults {
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
                           float *sums, int rank) {
-    sm90::group_sync(both_groups, prefill_threads); // all have read what is in place of the sums
+    sm90::group_sync(both_groups, unit_threads); // all have read what is in place of the sums
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
     const auto exchange = [&] {
         share_sums<TOKENS>(sums, c, warp, lane);
         if (p.cluster > 1) sm90::cluster_sync();
-        else sm90::group_sync(both_groups, prefill_threads);
+        else sm90::group_sync(both_groups, unit_threads);
     };
     if (p.heads.positions) {
         StoreHeads<TOKENS> heads(p, unit, places, begin, end);
@@ -218,26 +218,26 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
         return;
     }
     exchange();
-    int tile_row = unit.rows * prefill_warps + lane / 4;
+    int tile_row = unit.rows * unit_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
     constexpr int together = tokens_together<TOKENS>;
-    for (int first = begin; first < end; first += together * prefill_warps) {
+    for (int first = begin; first < end; first += together * unit_warps) {
         float4 added[together] = {};
 #pragma unroll
         for (int i = 0; i < together; i++) {
-            const int token = first + i * prefill_warps;
+            const int token = first + i * unit_warps;
             if (p.add && token < end) added[i] = results.rows.load(p.add, token0 + token);
         }
         float4 sum[together] = {};
         add_sums<together>(p, [&](int i, const auto &load) {
-            const float4 v = load(sums + smaller(first + i * prefill_warps, end - 1) * sum_width + 4 * lane, float4());
+            const float4 v = load(sums + smaller(first + i * unit_warps, end - 1) * sum_width + 4 * lane, float4());
             sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
         });
 #pragma unroll
         for (int i = 0; i < together; i++) {
-            const int token = first + i * prefill_warps;
+            const int token = first + i * unit_warps;
             if (token >= end) break;
             results.store(sum[i], inverse[token], added[i], token0 + token);
         }
@@ -251,7 +251,7 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
     const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32, fourth = thread % 16;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
-    int tile_row = unit.rows * prefill_warps + group_of_thread() * 4 + fourth / 4;
+    int tile_row = unit.rows * unit_warps + group_of_thread() * 4 + fourth / 4;
     const bool exists = tile_row < p.tile_rows;
     if (!exists) tile_row = 0;
     const Matrix &m = p.find<false>(tile_row);
@@ -330,7 +330,7 @@ VB_DEVICE bool both_any(bool holds) {
                  "selp.u32 %0, 1, 0, out;\n"
                  "}\n"
                  : "=r"(any)
-                 : "r"((unsigned)holds), "n"(both_groups), "n"(prefill_threads)
+                 : "r"((unsigned)holds), "n"(both_groups), "n"(unit_threads)
                  : "memory");
     return any;
 }
@@ -350,10 +350,10 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
         const auto exponent_of = [&](int token) { return half_exponent(largest[token]); }; // of bits of a float
         const auto token_of = [&](int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; };
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
-        sm90::group_sync(both_groups, prefill_threads);
+        sm90::group_sync(both_groups, unit_threads);
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
-        sm90::group_sync(both_groups, prefill_threads);
+        sm90::group_sync(both_groups, unit_threads);
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++) c[i / 2 * 4 + i % 2] *= power_of_two(-(int)exponent_of(token_of(i)));
         if (threadIdx.x < TOKENS) exponent = exponent_of(threadIdx.x);

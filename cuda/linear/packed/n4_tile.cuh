@@ -1,21 +1,22 @@
-// packed_few.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
+// n4_tile.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
 //
-// The arithmetic is that of one row (linear_vector.cuh): operand A are the codes, operand B is x, quantized by tiles of `depth`
+// The arithmetic is that of one row (n1_tile.cuh): operand A are the codes, operand B is x, quantized by tiles of `depth`
 // elements and rows to 15 bits, x = scale * (128 * high + low). Of B's eight columns 2c and 2c + 1 are the high and the low part of
 // row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of row t: each is multiplied by
 // its scale as an integer.
 //
 // What is subtracted, min (K4) or zero * scale, times the sum of x over the scale's elements, is a product of 16-bit floats for
-// all rows at once, as in linear_packed.cuh; sums are two such numbers, which hold them exactly.
+// all rows at once, as in n32_tile.cuh; sums are two such numbers, which hold them exactly.
 #ifndef VB_PACKED_FEW_CUH
 #define VB_PACKED_FEW_CUH
 
-#include "linear/packed/packed.cuh"
 #include "arch/tensor_core.cuh"
+#include "linear/choose.h"
+#include "linear/packed/packed.cuh"
 
 namespace vb {
 
-constexpr int most_few = 4; // rows of x
+constexpr int n4_rows = LINEAR_N4; // rows of x
 
 // x of one tile in shared memory, in the order in which lanes (g, t) read it.
 //   codes  [64 elements][g][t]: four value words of row g / 2, high (g even) or low
@@ -24,12 +25,12 @@ constexpr int most_few = 4; // rows of x
 //            16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing is subtracted
 //   scale  [row] floats
 template <class Block>
-struct FewTile {
+struct N4Tile {
     using P = Packed<Block>;
-    static constexpr int codes = 2 * most_few * P::depth;
-    static constexpr int lane_sums = P::k4 ? 8 : P::k6 ? 16 : P::zero ? 4 : 0; // bytes
-    static constexpr int scale = codes + 4 * most_few * lane_sums, bytes = scale + 4 * most_few;
-    static_assert(bytes % 16 == 0, "loads of 16 bytes");
+    static constexpr int codes = 2 * n4_rows * P::depth;
+    static constexpr int lane_sums = vb_n4_sum_bytes(P::format); // bytes
+    static constexpr int scale = codes + 4 * n4_rows * lane_sums, bytes = scale + 4 * n4_rows;
+    static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0, "what the chooser plans with; loads of 16 bytes");
 
     // One warp quantizes a row, of which v are 4 elements of each 128 a lane.
     static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int row, int lane) {
@@ -62,9 +63,9 @@ struct FewTile {
 
 // sum[r] += row g + 8 r of the tile by row t of x.
 template <class Block>
-VB_DEVICE void multiply_few(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, int lane) {
+VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, int lane) {
     using P = Packed<Block>;
-    using X = FewTile<Block>;
+    using X = N4Tile<Block>;
     constexpr bool nibbles = P::bits == 4; // the upper ones are multiplied in place, 16 times their value
     const int t = lane & 3;
     uint32_t v[2][P::values];

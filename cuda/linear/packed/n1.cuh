@@ -1,5 +1,5 @@
-// vector_product.cuh: the kernel of a token: 16 or 32 results at a time of W x for packed weights and one row of x, with the
-// RMS norm before it and whatever follows it (`Out`) in the same kernel. linear_vector.cuh tells the arithmetic of a tile.
+// n1.cuh: the kernel of a token: 16 or 32 results at a time of W x for packed weights and one row of x, with the
+// RMS norm before it and whatever follows it (`Out`) in the same kernel. n1_tile.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps
 // of a block share an item: warp w multiplies the tiles w, w + warps, ... of it, those of both parts by one loaded tile of
@@ -105,11 +105,13 @@
 #define VB_VECTOR_PRODUCT_CUH
 
 #include "arch/cluster.cuh"
-#include "linear/packed/linear_vector.cuh"
+#include "linear/linear.cuh"
+#include "linear/packed/n1_tile.cuh"
+#include "linear/packed/tile_ring.cuh"
 
 namespace vb {
 
-struct VectorInput {
+struct N1Input {
     const float *x;    // [tiles * depth]
     const float *norm; // [tiles * depth], or null for ones; only where Out::norm
     float eps;
@@ -119,21 +121,7 @@ struct VectorInput {
     bool patient;      // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
 };
 
-// The shared memory of a block: rings, x, partial sums, sums of squares, barriers of the rings, and where the tiles of a row
-// are split among the blocks of a cluster, what the others send of the items that this block finishes.
-constexpr int vector_warps = 8; // at most
-template <class Block, int PARTS>
-struct VectorMemory {
-    using V = VectorTile<Block>;
-    static constexpr int tile_bytes = Packed<Block>::tile_bytes;
-    static constexpr int results = 16 * PARTS; // of an item
-    static __host__ __device__ int slots(int tiles, int warps) { return ceil_div(tiles, warps) * warps; }
-    static __host__ __device__ int64_t bytes(int tiles, int warps, int stages, int chunk, int split) {
-        return (int64_t)warps * stages * (tile_bytes + 8) + (int64_t)slots(tiles, warps) * V::bytes +
-               (2 * chunk * results + 1) * vector_warps * (int64_t)sizeof(float) +
-               (split > 1 ? vector_warps * (8 + split * results * (int64_t)sizeof(float)) : 0);
-    }
-};
+constexpr int n1_warps = LINEAR_WARPS; // at most
 
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
@@ -144,29 +132,28 @@ struct VectorMemory {
 //   fetch(&ahead, item, lane)       what does, before the warp reads x
 //   fetch_more(&ahead, item, lane)  after that: what needs the values of the first
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
-// Items index, index + count, ... are this block's, or its cluster's: each of SPLIT blocks then multiplies a range of the
-// tiles of every row, and finishes every SPLIT-th item.
-template <class Block, int PARTS, int SPLIT = 1, class Out>
-VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, int count) {
+// Items index, index + count, ... are this block's, or its cluster's: each of KSPLIT blocks then multiplies a range of the
+// tiles of every row, and finishes every KSPLIT-th item.
+template <class Block, int PARTS, int KSPLIT = 1, class Out>
+VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
-    static_assert(SPLIT == 1 || !Out::norm, "each block sees a part of x only");
+    static_assert(KSPLIT == 1 || !Out::norm, "each block sees a part of x only");
     using P = Packed<Block>;
-    using V = VectorTile<Block>;
-    using M = VectorMemory<Block, PARTS>;
+    using V = N1Tile<Block>;
     constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
     constexpr int group = (Out::norm ? 4 : 8) / quads; // tiles of x loaded at once
-    constexpr int results = M::results;
+    constexpr int results = 16 * PARTS; // of an item
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
-    const int rank = SPLIT > 1 ? cluster_rank() : 0, begin = in.tiles * rank / SPLIT, stages = in.stages;
-    const int tiles = in.tiles * (rank + 1) / SPLIT - begin; // of a row, this block's
+    const int rank = KSPLIT > 1 ? cluster_rank() : 0, begin = in.tiles * rank / KSPLIT, stages = in.stages;
+    const int tiles = in.tiles * (rank + 1) / KSPLIT - begin; // of a row, this block's
     uint8_t *activations = shared + warps * stages * P::tile_bytes; // tile j of warp w: slot j * warps + w
-    const int slots = M::slots(ceil_div(in.tiles, SPLIT), warps);
-    float *partial = reinterpret_cast<float *>(activations + slots * V::bytes); // [2][chunk][vector_warps][results]
-    float *squares = partial + 2 * in.chunk * vector_warps * results;            // [vector_warps]
-    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + vector_warps);
-    uint64_t *mailboxes = barriers + warps * stages;                              // [vector_warps]
-    float *inbox = reinterpret_cast<float *>(mailboxes + vector_warps);           // [vector_warps][SPLIT][results]
+    const int slots = ceil_div(ceil_div(in.tiles, KSPLIT), warps) * warps;
+    float *partial = reinterpret_cast<float *>(activations + slots * V::bytes); // [2][chunk][n1_warps][results]
+    float *squares = partial + 2 * in.chunk * n1_warps * results;            // [n1_warps]
+    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + n1_warps);
+    uint64_t *mailboxes = barriers + warps * stages;                              // [n1_warps]
+    float *inbox = reinterpret_cast<float *>(mailboxes + n1_warps);           // [n1_warps][KSPLIT][results]
 
     TileRing<P::tile_bytes> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
@@ -195,26 +182,26 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     };
     if constexpr (Out::late) fill(stages - in.late);
     else for (; filled < stages; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
-    auto next = [&](VectorWeights<Block> &weights) {
+    auto next = [&](N1Weights<Block> &weights) {
         weights.load(ring.wait(), lane);
         ring.refill(address(), ahead_item < in.items, lane);
         advance();
     };
-    // Sums always run over all of vector_warps, so that their loads do not wait for each other: missing warps are zeros.
-    if (warps < vector_warps) {
-        const int missing = results * (vector_warps - warps);
+    // Sums always run over all of n1_warps, so that their loads do not wait for each other: missing warps are zeros.
+    if (warps < n1_warps) {
+        const int missing = results * (n1_warps - warps);
         for (int i = threadIdx.x; i < 2 * in.chunk * missing; i += blockDim.x) {
             const int of = i / missing;
-            partial[(of * vector_warps + warps) * results + i - of * missing] = 0.0f;
+            partial[(of * n1_warps + warps) * results + i - of * missing] = 0.0f;
         }
-        if (Out::norm && (int)threadIdx.x < vector_warps - warps) squares[warps + threadIdx.x] = 0.0f;
+        if (Out::norm && (int)threadIdx.x < n1_warps - warps) squares[warps + threadIdx.x] = 0.0f;
     }
     typename Out::Ahead ahead;
     // What this warp adds up: item `warp` of a chunk, or of those that this block finishes for its cluster.
-    const int own_item = index + (SPLIT > 1 ? warp * SPLIT + rank : warp) * count;
-    const bool adds = own_item < in.items && (SPLIT > 1 || warp < in.chunk);
-    if (SPLIT > 1) {
-        mailbox_init(mailboxes + warp, SPLIT * results * (int)sizeof(float), adds && lane == 0);
+    const int own_item = index + (KSPLIT > 1 ? warp * KSPLIT + rank : warp) * count;
+    const bool adds = own_item < in.items && (KSPLIT > 1 || warp < in.chunk);
+    if (KSPLIT > 1) {
+        mailbox_init(mailboxes + warp, KSPLIT * results * (int)sizeof(float), adds && lane == 0);
         cluster_arrive();
     }
     int offsets[4];
@@ -234,7 +221,7 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     float4 norm[group][quads];
     if (weighted) load(norm, in.norm, warp);
     if (adds) out.prepare(&ahead, own_item, lane);
-    if (SPLIT > 1) cluster_wait(); // all mailboxes stand
+    if (KSPLIT > 1) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if (adds) out.fetch(&ahead, own_item, lane);
     float square = 0;
@@ -277,10 +264,10 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
     for (int first = index; first < in.items; first += in.chunk * count) {
         const int mine = first + warp * count, end = smaller(in.items, first + in.chunk * count);
         const bool adds_mine = warp < in.chunk && mine < end;
-        if (SPLIT == 1 && adds_mine && first != index)
+        if (KSPLIT == 1 && adds_mine && first != index)
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
         float *to = sums + warp * results;
-        for (int item = first; item < end; item += count, to += vector_warps * results) {
+        for (int item = first; item < end; item += count, to += n1_warps * results) {
             if (Out::late && in.patient && item == index + count) release_next_kernel();
             float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part
             const uint8_t *x = activations + warp * V::bytes;
@@ -288,8 +275,8 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
             // Two tiles at a time, for a warp to have something to do while it waits: of both parts, or of one row.
             if constexpr (PARTS == 2) {
                 for (int k = warp; k < tiles; k += warps, x += step) {
-                    VectorWeights<Block> a, b;
-                    VectorOperand<Block> operand;
+                    N1Weights<Block> a, b;
+                    N1Operand<Block> operand;
                     next(a), next(b);
                     operand.load(x, offsets, lane);
                     a.multiply(sum, operand, lane), b.multiply(sum + 2, operand, lane);
@@ -297,15 +284,15 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
             } else {
                 int k = warp;
                 for (; k + warps < tiles; k += 2 * warps, x += 2 * step) {
-                    VectorWeights<Block> a, b;
-                    VectorOperand<Block> operand, second;
+                    N1Weights<Block> a, b;
+                    N1Operand<Block> operand, second;
                     next(a), next(b);
                     operand.load(x, offsets, lane), second.load(x + step, offsets, lane);
                     a.multiply(sum, operand, lane), b.multiply(sum, second, lane);
                 }
                 if (k < tiles) {
-                    VectorWeights<Block> a;
-                    VectorOperand<Block> operand;
+                    N1Weights<Block> a;
+                    N1Operand<Block> operand;
                     next(a);
                     operand.load(x, offsets, lane);
                     a.multiply(sum, operand, lane);
@@ -323,77 +310,37 @@ VB_DEVICE void vector_product(const VectorInput &in, const Out &out, int index, 
         }
         __syncthreads();
         if (adds_mine) {
-            const float *from = sums + warp * vector_warps * results + lane;
+            const float *from = sums + warp * n1_warps * results + lane;
             float total = 0;
 #pragma unroll
-            for (int i = 0; i < vector_warps * results / 32; i++) total += from[32 * i];
+            for (int i = 0; i < n1_warps * results / 32; i++) total += from[32 * i];
             if (PARTS == 1) total += __shfl_xor_sync(all_lanes, total, 16);
             if constexpr (Out::norm) {
                 float mean = 0;
 #pragma unroll
-                for (int w = 0; w < vector_warps; w++) mean += squares[w];
+                for (int w = 0; w < n1_warps; w++) mean += squares[w];
                 total *= rsqrtf(mean / static_cast<float>(tiles * P::depth) + in.eps);
             }
-            if constexpr (SPLIT == 1) {
+            if constexpr (KSPLIT == 1) {
                 out.store(ahead, mine, lane, total);
             } else if (lane < results) {
-                const int nth = (mine - index) / count, owner = nth % SPLIT, of = nth / SPLIT;
-                send(cluster_address(inbox + (of * SPLIT + rank) * results + lane, owner),
+                const int nth = (mine - index) / count, owner = nth % KSPLIT, of = nth / KSPLIT;
+                send(cluster_address(inbox + (of * KSPLIT + rank) * results + lane, owner),
                      cluster_address(mailboxes + of, owner), total);
             }
         }
-        sums = sums == partial ? partial + in.chunk * vector_warps * results : partial;
+        sums = sums == partial ? partial + in.chunk * n1_warps * results : partial;
     }
-    if constexpr (SPLIT > 1) {
+    if constexpr (KSPLIT > 1) {
         if (adds) {
             mailbox_wait(mailboxes + warp);
             float total = 0;
 #pragma unroll
-            for (int r = 0; r < SPLIT; r++) total += inbox[(warp * SPLIT + r) * results + lane % results];
+            for (int r = 0; r < KSPLIT; r++) total += inbox[(warp * KSPLIT + r) * results + lane % results];
             out.store(ahead, own_item, lane, total);
         }
     }
 #endif
-}
-
-// ---- host side ----------------------------------------------------------------------------------------------------------
-
-struct VectorPlan {
-    int warps, stages, chunk; // of a block; of a ring; items between barriers
-    int blocks;               // of the grid
-    int64_t shared_bytes;
-};
-
-// On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one kernel's
-// beside the next one's, never three, and never two of one long kernel, which would leave another multiprocessor without.
-// Of very long kernels deep rings are worth more than that the next one begins ahead. What reads a vocabulary has a multiprocessor to
-// itself. By the bytes of weights; 1 KiB more a block is the driver's.
-inline int64_t granted_shared(int64_t weight_bytes, int64_t most) {
-    const int kilobytes = weight_bytes > 32 << 20 ? 140 : weight_bytes > 20 << 20 ? 118 : 106;
-    return weight_bytes > 150 << 20 ? most : smaller<int64_t>(most, kilobytes << 10);
-}
-
-// Plans blocks for that many items; VB_UNSUPPORTED where x does not fit in shared memory.
-template <class Block, int PARTS, int SPLIT = 1>
-vb_status plan_vector_product(VectorPlan *plan, int row_tiles, int64_t items, vb_stream *stream) {
-    using M = VectorMemory<Block, PARTS>;
-    const bool bulk = capability(stream) >= 90;
-    const int64_t most = shared_limit(stream);
-    const int64_t granted = bulk ? granted_shared(items * PARTS * row_tiles * M::tile_bytes, most) : most;
-    const int sms = multiprocessors(stream), tiles = ceil_div(row_tiles, SPLIT);
-    const int each = ceil_div(tiles, vector_warps); // tiles a warp and item
-    const int64_t rounds = ceil_div<int64_t>(items, sms / SPLIT);
-    plan->warps = ceil_div(tiles, each);
-    if (SPLIT > 1 && ceil_div<int64_t>(rounds, SPLIT) > plan->warps) return VB_UNSUPPORTED;
-    plan->chunk = (int)smaller<int64_t>(smaller<int64_t>(rounds, plan->warps), larger(1, 4 / each));
-    plan->stages = bulk ? (int)smaller<int64_t>(PARTS * each * rounds, 12) : TileRing<M::tile_bytes>::old_stages;
-    const auto bytes = [&] { return M::bytes(tiles, plan->warps, plan->stages, plan->chunk, SPLIT); };
-    while (bulk && plan->stages > 1 && bytes() > granted) plan->stages--;
-    if (bytes() > most) return VB_UNSUPPORTED;
-    plan->shared_bytes = bulk ? larger(bytes(), granted) : bytes();
-    const int64_t resident = bulk ? 1 : larger<int64_t>(1, smaller<int64_t>(2, most / (plan->shared_bytes + 1024)));
-    plan->blocks = (int)smaller<int64_t>(items * SPLIT, sms * resident / SPLIT * SPLIT);
-    return VB_OK;
 }
 
 } // namespace vb

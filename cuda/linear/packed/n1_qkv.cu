@@ -1,5 +1,5 @@
-// qkv_vector.cu: what attention reads of one token, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
-// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a token as one kernel (vector_product.cuh).
+// n1_qkv.cu: what attention reads of one token, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
+// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a token as one kernel (n1.cuh).
 //
 // An item is two rows of tiles of a head: those that rotate with each other (NEOX, rows i and i + half), or neighbours
 // (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights are
@@ -8,7 +8,7 @@
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/vector_product.cuh"
+#include "linear/packed/n1.cuh"
 
 namespace vb {
 namespace {
@@ -84,46 +84,37 @@ struct QKVOut {
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
 template <class A, class B>
-__global__ void __launch_bounds__(32 * vector_warps, 2)
-    qkv_vector_kernel(VectorInput in, QKVOut first, QKVOut second, int first_blocks, int second_items, int second_stages,
+__global__ void __launch_bounds__(32 * n1_warps, 2)
+    n1_qkv_kernel(N1Input in, QKVOut first, QKVOut second, int first_blocks, int second_items, int second_stages,
                       int second_chunk) {
     if ((int)blockIdx.x < first_blocks) {
-        vector_product<A, 2>(in, first, blockIdx.x, first_blocks);
+        n1_product<A, 2>(in, first, blockIdx.x, first_blocks);
     } else {
         in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
-        vector_product<B, 2>(in, second, blockIdx.x - first_blocks, gridDim.x - first_blocks);
+        n1_product<B, 2>(in, second, blockIdx.x - first_blocks, gridDim.x - first_blocks);
     }
 }
 
-// q and k from weights of type A and v from such of type B; `parts` says which of the two.
-enum QKVParts { QK = 1, VALUES = 2, QK_VALUES = 3 };
-
+// q and k from weights of type A and v from such of type B, or, where `qk` or `v` is false, one of these.
 template <class A, class B>
-vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
     const int tiles = (int)(a.wq.cols / Packed<A>::depth), head_items = (int)(a.dim / (2 * packed_rows));
-    const int q_items = head_items * (int)a.heads, v_items = parts & VALUES ? head_items * (int)a.kv_heads : 0;
-    const int qk_items = parts & QK ? q_items + head_items * (int)a.kv_heads : 0;
+    const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
+    const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
     QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16, a.kv_type == VB_Q8_0};
     QKVOut second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
     // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
-    VectorPlan qk = {}, v = {};
-    if (qk_items) VB_TRY((plan_vector_product<A, 2>(&qk, tiles, qk_items, stream)));
-    if (v_items) VB_TRY((plan_vector_product<B, 2>(&v, tiles, v_items, stream)));
-    const VectorInput in = {a.x, a.norm, a.eps, tiles, qk_items, qk.stages, qk.chunk, 0, false};
-    return launch_overlapped(stream, qk.blocks + v.blocks, 32 * larger(qk.warps, v.warps), larger(qk.shared_bytes, v.shared_bytes),
-                             qkv_vector_kernel<A, B>, in, first, second, qk.blocks, v_items, v.stages, v.chunk);
+    const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
+    const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false};
+    return launch_overlapped(stream, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), larger(one.shared_bytes, two.shared_bytes),
+                             n1_qkv_kernel<A, B>, in, first, second, one.blocks, v_items, two.stages, two.chunk);
 }
 
-template <class A>
-vb_status qkv_vector(const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
-    return qkv_vector<A, A>(a, parts, stream);
-}
-
-vb_status qkv_vector(vb_dtype type, const vb_norm_qkv_args &a, QKVParts parts, vb_stream *stream) {
+vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
     switch (type) {
-#define X(type, Block) case type: return qkv_vector<Block>(a, parts, stream);
+#define X(type, Block, ...) case type: return n1_qkv<Block, Block>(a, c, qk, v, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -131,38 +122,18 @@ vb_status qkv_vector(vb_dtype type, const vb_norm_qkv_args &a, QKVParts parts, v
 }
 
 } // namespace
+
+vb_status packed_n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
+    const vb_dtype type = a.wq.type, values = a.wv.type;
+    if (c.apart) {
+        VB_TRY(n1_qkv(values, a, c, false, true, stream));
+        return n1_qkv(type, a, c, true, false, stream);
+    }
+    if (type == VB_Q4_K && values == VB_Q6_K) return n1_qkv<vb_block_q4_k, vb_block_q6_k>(a, c, true, true, stream);
+    if (type == VB_Q5_K && values == VB_Q6_K) return n1_qkv<vb_block_q5_k, vb_block_q6_k>(a, c, true, true, stream);
+    if (type == VB_Q5_0 && values == VB_Q8_0) return n1_qkv<vb_block_q5_0, vb_block_q8_0>(a, c, true, true, stream);
+    return n1_qkv(type, a, c, true, true, stream);
+}
+
 } // namespace vb
 #endif
-
-using namespace vb;
-
-#ifdef VB_HAS_PACKED_LAYOUT
-static vb_status norm_qkv(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const vb_dtype type = a.wq.type, values = a.wv.type;
-    const bool packed = a.wq.layout == VB_PACKED && a.wk.layout == VB_PACKED && a.wv.layout == VB_PACKED;
-    // Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only.
-    if (!packed || a.wk.type != type || a.q_norm ||
-        a.dim % (2 * packed_rows) != 0 || 2 * a.half != a.dim || !aligned16(a.x, a.norm) || a.wq.rows + a.wk.rows > INT32_MAX || a.wq.cols > INT32_MAX)
-        return VB_UNSUPPORTED;
-    if (type == values) return qkv_vector(type, a, QK_VALUES, stream);
-    if (type == VB_Q4_K && values == VB_Q6_K) return qkv_vector<vb_block_q4_k, vb_block_q6_k>(a, QK_VALUES, stream);
-    if (type == VB_Q5_K && values == VB_Q6_K) return qkv_vector<vb_block_q5_k, vb_block_q6_k>(a, QK_VALUES, stream);
-    if (type == VB_Q5_0 && values == VB_Q8_0) return qkv_vector<vb_block_q5_0, vb_block_q8_0>(a, QK_VALUES, stream);
-    VB_TRY(qkv_vector(values, a, VALUES, stream));
-    return qkv_vector(type, a, QK, stream);
-}
-#endif
-
-extern "C" vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
-#ifdef VB_HAS_PACKED_LAYOUT
-    const vb_norm_qkv_args &a = *args;
-    if (a.batch * a.seq > 1) return packed_norm_qkv(a, stream);
-    VB_TRY(norm_qkv(a, stream));
-    if (a.kv_type != VB_Q8_0) return VB_OK;
-    // A block of Q8_0 has elements of two rows of tiles, which different warps compute.
-    const vb_kv_write_args write = {a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
-    return vb_cuda_kv_write(&write, stream);
-#else
-    return VB_UNSUPPORTED;
-#endif
-}

@@ -1,4 +1,4 @@
-// linear_row.cu: y[rows] = W x + bias for one row of x and weights stored as F32, F16 or BF16, in float32 arithmetic.
+// n1.cu: y[rows] = W x + bias for one row of x and weights stored as F32, F16 or BF16, in float32 arithmetic.
 //
 //   grid     8 warps a block, two rows of W a warp, of many rows of 16 bits four
 //   moves    rows * cols weights once; x comes from the L1 cache, which the weights do not enter
@@ -17,7 +17,7 @@ constexpr int warps = 8;
 // `loads` under way of each row.
 template <class T, int rows_a_warp, int loads>
 __global__ void __launch_bounds__(32 * warps)
-    linear_row_kernel(float *y, const float *x, const T *w, const float *bias, int64_t rows, int cols) {
+    n1_kernel(float *y, const float *x, const T *w, const float *bias, int64_t rows, int cols) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
@@ -58,16 +58,15 @@ __global__ void __launch_bounds__(32 * warps)
 
 } // namespace
 
-vb_status linear_row(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+vb_status stored_n1(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const auto run = [&](int rows_a_warp, auto kernel) {
-            const int64_t blocks = ceil_div<int64_t>(a.rows, warps * rows_a_warp);
-            if (a.cols % Wide<T>::size || a.cols > 1 << 30 || blocks > INT32_MAX || !aligned16((const char *)a.w, (const char *)a.x)) return VB_UNSUPPORTED;
-            return launch_overlapped(stream, (unsigned)blocks, 32 * warps, 0, kernel, a.y, a.x, (const T *)a.w, a.bias, a.rows, (int)a.cols);
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, warps * rows_a_warp), 32 * warps, 0, kernel, a.y, a.x,
+                                     (const T *)a.w, a.bias, a.rows, (int)a.cols);
         };
-        if (sizeof(T) == 2 && a.rows >= 8192) return run(4, linear_row_kernel<T, 4, 2>);
-        return run(2, linear_row_kernel<T, 2, 4>);
+        if (sizeof(T) == 2 && a.rows >= 8192) return run(4, n1_kernel<T, 4, 2>);
+        return run(2, n1_kernel<T, 2, 4>);
     });
 }
 

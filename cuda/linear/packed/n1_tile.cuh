@@ -1,4 +1,4 @@
-// linear_vector.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
+// n1_tile.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
 //
 // Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by integer
 // tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of `depth`
@@ -11,8 +11,8 @@
 #ifndef VB_LINEAR_VECTOR_CUH
 #define VB_LINEAR_VECTOR_CUH
 
-#include "linear/packed/packed.cuh"
 #include "arch/tensor_core.cuh"
+#include "linear/packed/packed.cuh"
 
 namespace vb {
 
@@ -22,14 +22,15 @@ namespace vb {
 //   sums   [t]: k4: the sums of x over the scales t and t + 4; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
 //   scale  one float
 template <class Block>
-struct VectorTile {
+struct N1Tile {
     using P = Packed<Block>;
     static constexpr int lane_bytes = P::small ? 8 : 16;        // of codes a lane and c
     static constexpr int zeros = 4 * 2 * 4 * lane_bytes;        // byte offsets
     static constexpr int sums = zeros + 4 * lane_bytes;
-    static constexpr int sum_bytes = P::k4 ? 8 : !P::zero ? 0 : P::k6 ? 32 : 8; // for a t
+    static constexpr int sum_bytes = vb_n1_sum_bytes(P::format); // for a t
     static constexpr int scale = sums + 4 * sum_bytes;
     static constexpr int bytes = scale + 16;
+    static_assert(bytes == vb_n1_tile_bytes(P::format), "what the chooser plans with");
 
     // One warp quantizes x[0..depth-1], of which v are 4 elements of each 128 a lane.
     static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int lane) {
@@ -71,14 +72,14 @@ struct VectorTile {
 
 // What one lane multiplies of one tile of x, read from shared memory: for any number of tiles of weights.
 template <class Block>
-struct VectorOperand {
-    using V = VectorTile<Block>;
+struct N1Operand {
+    using V = N1Tile<Block>;
     static constexpr int lane_words = V::lane_bytes / 4, sum_words = V::sum_bytes ? V::sum_bytes / 4 : 1;
     uint32_t codes[4][lane_words];
     int sums[sum_words];
     float scale;
 
-    // offsets are VectorTile's operand_offset.
+    // offsets are N1Tile's operand_offset.
     VB_DEVICE void load(const uint8_t *x, const int offsets[4], int lane) {
 #pragma unroll
         for (int s = 0; s < 4; s++) {
@@ -99,7 +100,7 @@ struct VectorOperand {
 
 // What one lane multiplies of one tile of weights, read from shared memory.
 template <class Block>
-struct VectorWeights {
+struct N1Weights {
     using P = Packed<Block>;
     uint32_t words[2 * P::words];
     uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
@@ -133,7 +134,7 @@ struct VectorWeights {
     }
 
     // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x.
-    VB_DEVICE void multiply(float sum[2], const VectorOperand<Block> &x, int lane) const {
+    VB_DEVICE void multiply(float sum[2], const N1Operand<Block> &x, int lane) const {
         const int t = lane & 3;
         uint32_t v[2][P::values];
         if constexpr (P::bits == 4) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
@@ -189,70 +190,6 @@ struct VectorWeights {
             for (int r = 0; r < 2; r++)
                 sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
         }
-    }
-};
-
-// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later one
-// lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and the number of stages is fixed.
-template <int BYTES>
-struct TileRing {
-    static constexpr int old_stages = 3;
-    uint8_t *tiles;    // [stages][BYTES]
-    uint64_t *arrived; // [stages] barriers
-    int stages, place;
-    uint32_t phase;
-
-    VB_DEVICE void start(uint8_t *memory, uint64_t *barriers, int count, int lane) {
-        tiles = memory, arrived = barriers, stages = count, place = 0, phase = 0;
-#if __CUDA_ARCH__ >= 900
-        if (lane == 0) {
-            for (int i = 0; i < stages; i++)
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + i)) : "memory");
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        }
-        __syncwarp();
-#endif
-        (void)lane;
-    }
-    // Starts to copy a tile to stage `at`, if the tile exists.
-    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane) {
-#if __CUDA_ARCH__ >= 900
-        if (lane == 0 && exists) {
-            const unsigned barrier = shared_address(arrived + at);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                    shared_address(tiles + at * BYTES)),
-                "l"(tile), "r"(BYTES), "r"(barrier)
-                : "memory");
-        }
-#else
-        if (exists)
-            for (int i = 16 * lane; i < BYTES; i += 512) copy_async(shared_address(tiles + at * BYTES + i), tile + i);
-        copy_async_commit();
-#endif
-    }
-    // Waits for the oldest tile; all lanes may then read it.
-    VB_DEVICE const uint8_t *wait() {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("{\n"
-                     ".reg .pred done;\n"
-                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                     "@!done bra again%=;\n"
-                     "}" ::"r"(shared_address(arrived + place)),
-                     "r"(phase)
-                     : "memory");
-#else
-        copy_async_wait<old_stages - 1>();
-        __syncwarp();
-#endif
-        return tiles + place * BYTES;
-    }
-    // Gives the oldest tile's stage, which every lane has read, to the next tile.
-    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
-        __syncwarp();
-        fetch(place, tile, exists, lane);
-        if (++place == stages) place = 0, phase ^= 1;
     }
 };
 

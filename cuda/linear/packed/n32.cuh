@@ -1,12 +1,12 @@
-// packed_product.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (linear_step.cu has the others): 16 or 32 rows
-// of W at a time by few rows of x, packed weights, and whatever follows it (`Out`) in the same kernel. linear_packed.cuh tells the arithmetic of a tile.
+// n32.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (n32_sm90.cu has the others): 16 or 32 rows
+// of W at a time by few rows of x, packed weights, and whatever follows it (`Out`) in the same kernel. n32_tile.cuh tells the arithmetic of a tile.
 //
 // An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours, which share
 // what is loaded of x. The warps of a block share an item and split the columns: warp w takes the tiles w, w + warps, ... of
 // it. Blocks stay resident and stride over the items; each warp's ring of tiles is refilled across the one barrier that an
 // item needs to add up the warps, and is first filled before the previous kernel has ended (weights depend on nothing).
 //
-// x comes as ActivationTiles, which a small kernel before writes once for all blocks, a warp a tile and row. With an RMS norm
+// x comes as N32Tiles, which a small kernel before writes once for all blocks, a warp a tile and row. With an RMS norm
 // that kernel multiplies by the norm's weights only and sums squares; 1 / sqrt(mean x^2 + eps) is applied to the sums here.
 //
 //   grid     as many blocks as stay resident (or items, if fewer), up to 16 warps each
@@ -18,33 +18,29 @@
 //            6.5, 5.9, 8.3
 //   slower   columns split among the 8 blocks of a cluster, which load, convert and keep their part of x themselves and send sums
 //            to the block that finishes them: norm_swiglu 20.5, 20.5, 35.4, 53.7 us, with one block a multiprocessor or two
-#ifndef VB_PACKED_PRODUCT_CUH
-#define VB_PACKED_PRODUCT_CUH
+#ifndef VB_LINEAR_N32_CUH
+#define VB_LINEAR_N32_CUH
 
-#include "linear/linear.cuh"
-#include "linear/packed/linear_packed.cuh"
-#include "linear/packed/linear_vector.cuh"
 #include "arch/sm90.cuh"
+#include "linear/linear.cuh"
+#include "linear/packed/n32_tile.cuh"
+#include "linear/packed/tile_ring.cuh"
 
 namespace vb {
 
-struct PackedInput {
-    const uint8_t *x; // [tiles] ActivationTiles
+struct N32Input {
+    const uint8_t *x; // [tiles] N32Tiles
     int n, tiles, items, stages; // rows of x; tiles of a row; items of all blocks; stages of a warp's ring
     bool norm;        // the product is with rms_norm(x)
     float eps;
 };
 
-// The shared memory of a block.
-template <class Block, int TOKENS, int PARTS>
-struct PackedMemory {
-    static constexpr int tile_bytes = Packed<Block>::tile_bytes;
+// The sums of each warp in the shared memory of a block, which linear_n32_shared adds up.
+template <int TOKENS, int PARTS>
+struct N32Memory {
     static constexpr int stride = packed_rows + 4, size = PARTS * TOKENS * stride; // of a warp's sums [part][token][row]
     static constexpr int buffers = TOKENS * PARTS <= 32 ? 2 : 1;
     static constexpr int most_warps = TOKENS * PARTS < 32 ? 16 : 8; // by registers
-    static __host__ __device__ int64_t bytes(int warps, int stages) {
-        return (int64_t)warps * (stages * (tile_bytes + 8) + buffers * size * (int64_t)sizeof(float)) + TOKENS * (int64_t)sizeof(float);
-    }
 };
 
 // One block's share of the items: index, index + count, ... Out has
@@ -55,11 +51,11 @@ struct PackedMemory {
 //   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1 of the same
 //                                        token, which may be n: not to be stored
 template <class Block, int TOKENS, int PARTS, class Out>
-VB_DEVICE void multiply_items(const PackedInput &in, const Out &out, int index, int count) {
+VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
-    using X = ActivationTile<P::depth>;
-    using M = PackedMemory<Block, TOKENS, PARTS>;
+    using X = N32Tile<P::depth>;
+    using M = N32Memory<TOKENS, PARTS>;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, stages = in.stages;
     float *partial = reinterpret_cast<float *>(shared + warps * stages * P::tile_bytes); // [buffers][warps][size]
@@ -100,7 +96,7 @@ VB_DEVICE void multiply_items(const PackedInput &in, const Out &out, int index, 
         if (token < in.n) out.fetch(&ahead, item, token, row), out.fetch_more(&ahead, item, token, row);
         float sum[PARTS][TOKENS / 8][4] = {};
         for (int k = warp; k < in.tiles; k += warps) {
-            WeightTile<Block> tiles[PARTS];
+            N32Weights<Block> tiles[PARTS];
 #pragma unroll
             for (int p = 0; p < PARTS; p++, advance()) {
                 tiles[p].load(ring.wait(), lane);
@@ -139,58 +135,25 @@ VB_DEVICE void multiply_items(const PackedInput &in, const Out &out, int index, 
 
 // The same where that is used: code for Hopper has none of so many rows.
 template <class Block, int TOKENS, int PARTS, class Out>
-VB_DEVICE void packed_product(const PackedInput &in, const Out &out, int index, int count) {
+VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int count) {
 #if defined(VB_SM90A)
-    constexpr int most = packed_batch_hopper;
+    constexpr int most = LINEAR_N32_HOPPER;
 #else
-    constexpr int most = packed_batch;
+    constexpr int most = LINEAR_N32;
 #endif
     if constexpr (TOKENS <= most) multiply_items<Block, TOKENS, PARTS>(in, out, index, count);
 }
 
 // ---- host side ----------------------------------------------------------------------------------------------------------
 
-// Writes n rows of x[n][tiles * depth], multiplied by norm[tiles * depth] if that is given, as ActivationTiles of `tokens` rows
-// into the stream's workspace (linear_packed.cu).
-vb_status packed_activations(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth,
-                             int tokens, vb_stream *stream);
+// Writes n rows of x[n][cols], multiplied by norm[cols] if that is given, as N32Tiles of `tokens` rows into the stream's workspace (n32.cu).
+vb_status n32_x(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth, int tokens,
+                vb_stream *stream);
 
-struct PackedPlan {
-    int warps, stages; // of a block; of a ring
-    int blocks;        // of the grid
-    int64_t shared_bytes;
-};
-
-// Plans blocks for that many items.
-template <class Block, int TOKENS, int PARTS>
-vb_status plan_packed_product(PackedPlan *plan, int tiles, int64_t items, vb_stream *stream) {
-    using P = Packed<Block>;
-    using M = PackedMemory<Block, TOKENS, PARTS>;
-    const bool bulk = capability(stream) >= 90;
-    const int sms = multiprocessors(stream);
-    const int64_t limit = shared_limit(stream);
-    // Few items: many warps on each, to have enough bytes on the way. Then so many warps that all have equal work.
-    const int most = smaller(M::most_warps, items <= 2 * sms ? 16 : 8);
-    plan->warps = ceil_div(tiles, ceil_div(tiles, most));
-    const int64_t each = larger(1, M::most_warps / plan->warps); // blocks a multiprocessor
-    const int64_t rounds = PARTS * ceil_div(tiles, plan->warps) * ceil_div(items, smaller(items, sms * each)); // tiles of a warp
-    plan->stages = bulk ? (int)smaller<int64_t>((P::small ? 4 : 2) * PARTS, rounds) : TileRing<P::tile_bytes>::old_stages;
-    const auto bytes = [&] { return M::bytes(plan->warps, plan->stages); };
-    while (bulk && plan->stages > PARTS && each * (bytes() + 1024) > limit) plan->stages--;
-    plan->shared_bytes = bytes();
-    if (plan->shared_bytes > limit) return VB_UNSUPPORTED;
-    const int64_t resident = larger<int64_t>(1, smaller<int64_t>(each, limit / (plan->shared_bytes + 1024)));
-    plan->blocks = (int)smaller(items, sms * resident);
-    return VB_OK;
-}
-
-// Calls f(constant) with the rows of x, rounded up; VB_UNSUPPORTED where another kernel is faster: on Hopper linear_step.cu of more
-// rows, of more than eight by those of a vocabulary; before it linear_prefill, of more than 16 rows by 8192 and more of W.
+// Calls f(constant) with the rows of x that the chosen code is for.
 template <class F>
-vb_status with_tokens(int64_t n, int64_t rows, vb_stream *stream, F f) {
-    static_assert(packed_batch == 32, "the greatest number of tokens below");
-    if (n > most_packed(stream) || (n > packed_batch / 2 && rows >= 8192) || (n > 8 && rows >= 65536 && has_wgmma(stream))) return VB_UNSUPPORTED;
-    return n <= 8 ? f(Constant<8>()) : n <= 16 ? f(Constant<16>()) : f(Constant<32>());
+vb_status with_tokens(const linear_items &items, F f) {
+    return items.tokens == 8 ? f(Constant<8>()) : items.tokens == 16 ? f(Constant<16>()) : f(Constant<32>());
 }
 
 } // namespace vb

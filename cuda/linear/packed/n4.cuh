@@ -1,7 +1,7 @@
-// few_product.cuh: the kernel of a step of 2 to 4 sequences: 16 or 32 rows of W at a time by few rows of x, packed weights, with the
-// RMS norm before it and whatever follows it (`Out`) in the same kernel. packed_few.cuh tells the arithmetic of a tile.
+// n4.cuh: the kernel of a step of 2 to 4 sequences: 16 or 32 rows of W at a time by few rows of x, packed weights, with the
+// RMS norm before it and whatever follows it (`Out`) in the same kernel. n4_tile.cuh tells the arithmetic of a tile.
 //
-// It is the kernel of one row (vector_product.cuh), which tells its shape: warps share an item and split its tiles, each quantizes
+// It is the kernel of one row (n1.cuh), which tells its shape: warps share an item and split its tiles, each quantizes
 // just those tiles of x, of all rows, that it multiplies, so that no barrier precedes the products; one barrier a chunk of items adds
 // up the warps. Long rows are split between the two blocks of a cluster, which send their sums to the block that finishes them: each
 // two rows of x.
@@ -13,22 +13,23 @@
 //   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
 //   moves    the weights once; x once a block, from L2
 //   bound    latency and instructions: what of x a block loads and quantizes, about 0.5 us a warp, tile and two rows
-//   measured on an H200, us of chains of one kernel by n = 1 (vector_product.cuh), 2, 4: 3B norm_qkv 4.0, 4.8, 5.3; output 2.4, 2.9, 3.5;
+//   measured on an H200, us of chains of one kernel by n = 1 (n1.cuh), 2, 4: 3B norm_qkv 4.0, 4.8, 5.3; output 2.4, 2.9, 3.5;
 //            norm_swiglu 8.4, 9.4, 10.6; down 6.9, 8.9, 10.6; its layer with attention 26.5, 31.7, 35.3. 0.5B 16.6, 18.8, 22.3; 7B 59.5 and
-//            68.6 for 2 and 4. packed_product.cuh took 43.5 for a layer of the 3B
-//   slower   8 and 16 rows by two and four operands B: a layer of the 3B 52 and 88 us, of packed_product.cuh 42 and 49
+//            68.6 for 2 and 4. n32.cuh took 43.5 for a layer of the 3B
+//   slower   8 and 16 rows by two and four operands B: a layer of the 3B 52 and 88 us, of n32.cuh 42 and 49
 //            x of two pairs of rows on the way instead of one: 33.4 and 38.5, of registers that spill
 //            down by clusters of four: 12.0 instead of 9.2 for two rows, for whose tiles there are too many warps
 #ifndef VB_FEW_PRODUCT_CUH
 #define VB_FEW_PRODUCT_CUH
 
-#include "linear/packed/packed_few.cuh"
-#include "linear/packed/packed_product.cuh"
-#include "linear/packed/vector_product.cuh"
+#include "arch/cluster.cuh"
+#include "linear/linear.cuh"
+#include "linear/packed/n4_tile.cuh"
+#include "linear/packed/tile_ring.cuh"
 
 namespace vb {
 
-struct FewInput {
+struct N4Input {
     const float *x;    // [n][tiles * depth]
     const float *norm; // [tiles * depth], or null for ones
     bool with_norm;    // the product is with rms_norm(x); not in clusters
@@ -37,39 +38,27 @@ struct FewInput {
     int stages, chunk, rounds; // of a warp's ring; items between two barriers; items of a block or cluster
 };
 
-// The shared memory of a block.
-constexpr int few_warps = 8; // at most
-template <class Block, int PARTS, int SPLIT>
-struct FewMemory {
-    using X = FewTile<Block>;
-    static constexpr int tile_bytes = Packed<Block>::tile_bytes;
-    static constexpr int results = 16 * PARTS, stride = results + 8; // of a row of x and item; without conflicts of banks
-    static __host__ __device__ int64_t bytes(int n, int tiles, int warps, int stages, int chunk, int rounds) {
-        return (int64_t)warps * stages * (tile_bytes + 8) + (int64_t)tiles * X::bytes +
-               (2 * chunk * warps * n * stride + few_warps * most_few) * (int64_t)sizeof(float) +
-               (SPLIT > 1 ? rounds * (8 + SPLIT * 2 * results * (int64_t)sizeof(float)) : 0);
-    }
-};
+constexpr int n4_warps = LINEAR_WARPS; // at most
 
-// One block's share of the items: index, index + count, ..., or its cluster's of SPLIT blocks. Out is that of packed_product.cuh.
-template <class Block, int PARTS, int SPLIT, class Out>
-VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int count) {
+// One block's share of the items: index, index + count, ..., or its cluster's of KSPLIT blocks. Out is that of n32.cuh.
+template <class Block, int PARTS, int KSPLIT, class Out>
+VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
-    static_assert(SPLIT <= 2, "a block finishes two rows of x");
-    using X = FewTile<Block>;
-    using M = FewMemory<Block, PARTS, SPLIT>;
+    static_assert(KSPLIT <= 2, "a block finishes two rows of x");
+    using X = N4Tile<Block>;
+    constexpr int results = 16 * PARTS, stride = results + 8; // of a row of x and item; without conflicts of banks
     constexpr int quads = P::depth / 128;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
-    const int rank = SPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = in.n;
-    const int begin = in.tiles * rank / SPLIT, tiles = in.tiles * (rank + 1) / SPLIT - begin; // of a row, this block's
+    const int rank = KSPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = in.n;
+    const int begin = in.tiles * rank / KSPLIT, tiles = in.tiles * (rank + 1) / KSPLIT - begin; // of a row, this block's
     uint8_t *activations = shared + warps * stages * P::tile_bytes;
-    float *partial = reinterpret_cast<float *>(activations + ceil_div(in.tiles, SPLIT) * X::bytes);
-    float *squares = partial + 2 * in.chunk * warps * n * M::stride; // partial: [2][chunk][warps][n][stride]; [few_warps][most_few]
-    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + few_warps * most_few);
+    float *partial = reinterpret_cast<float *>(activations + ceil_div(in.tiles, KSPLIT) * X::bytes);
+    float *squares = partial + 2 * in.chunk * warps * n * stride; // partial: [2][chunk][warps][n][stride]; [n4_warps][n4_rows]
+    uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + n4_warps * n4_rows);
     uint64_t *mailboxes = barriers + warps * stages;                 // [rounds]
-    float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][SPLIT][2][16][PARTS]
+    float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][KSPLIT][2][16][PARTS]
 
     // The ring holds whole pairs of tiles, where there are two parts. The tiles to fetch next, after advance():
     TileRing<P::tile_bytes> ring;
@@ -98,16 +87,16 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
     // After the products a warp finishes the 16 rows of an item for two rows of x: those of item `of` of a chunk.
     const int pairs = (n + 1) / 2, of = warp / pairs, pair = warp - of * pairs, row = lane % 16, token = 2 * pair + lane / 16;
     // In a cluster, these are sums of a part of the tiles, which block `pair` adds up: of its item `warp`, this warp.
-    const int own_item = index + warp * count, own_token = SPLIT > 1 ? 2 * rank + lane / 16 : token;
-    const bool adds_own = SPLIT > 1 && rank < pairs && own_item < in.items;
+    const int own_item = index + warp * count, own_token = KSPLIT > 1 ? 2 * rank + lane / 16 : token;
+    const bool adds_own = KSPLIT > 1 && rank < pairs && own_item < in.items;
     typename Out::Ahead fetched;
-    if constexpr (SPLIT > 1) {
+    if constexpr (KSPLIT > 1) {
         const int rows = larger(0, smaller(2, n - 2 * rank)); // that this block finishes
-        mailbox_init(mailboxes + warp, SPLIT * rows * M::results * (int)sizeof(float), adds_own && lane == 0);
+        mailbox_init(mailboxes + warp, KSPLIT * rows * results * (int)sizeof(float), adds_own && lane == 0);
         cluster_arrive();
         cluster_wait(); // all mailboxes stand
     }
-    if (lane < most_few) squares[warp * most_few + lane] = 0;
+    if (lane < n4_rows) squares[warp * n4_rows + lane] = 0;
     __syncwarp();
 
     float4 norm[quads]; // of a tile
@@ -121,9 +110,9 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
 #pragma unroll 1
     for (int first = index, nth = 0; first < in.items; first += in.chunk * count, nth += in.chunk) {
         const int mine = first + of * count, end = smaller(in.items, first + in.chunk * count);
-        const bool adds = of < in.chunk && mine < end, finishes = SPLIT > 1 ? adds_own && first == index : adds;
+        const bool adds = of < in.chunk && mine < end, finishes = KSPLIT > 1 ? adds_own && first == index : adds;
         if (first == index) wait_for_previous_kernel();
-        if (finishes && own_token < n) out.fetch(&fetched, SPLIT > 1 ? own_item : mine, own_token, row);
+        if (finishes && own_token < n) out.fetch(&fetched, KSPLIT > 1 ? own_item : mine, own_token, row);
         if (first == index) {
             // This warp's tiles of x, two rows at a time, of which the next two are on the way: 4 elements of each 128 a lane.
             float4 v[2][quads], next[2][quads];
@@ -155,7 +144,7 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
                             if (in.norm) e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
                         }
                         square = warp_reduce<Sum>(square);
-                        if (lane == 0 && t + r < n) squares[warp * most_few + to] += square;
+                        if (lane == 0 && t + r < n) squares[warp * n4_rows + to] += square;
                     }
                     X::quantize(activations + k * X::bytes, v[r], to, lane);
                 }
@@ -163,11 +152,11 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
             }
             __syncwarp();
         }
-        if (finishes && own_token < n) out.fetch_more(&fetched, SPLIT > 1 ? own_item : mine, own_token, row);
+        if (finishes && own_token < n) out.fetch_more(&fetched, KSPLIT > 1 ? own_item : mine, own_token, row);
 
-        float *to = sums + warp * n * M::stride + lane / 4;
+        float *to = sums + warp * n * stride + lane / 4;
 #pragma unroll 1
-        for (int item = first; item < end; item += count, to += warps * n * M::stride) {
+        for (int item = first; item < end; item += count, to += warps * n * stride) {
             float sum[PARTS][2] = {};
 #pragma unroll 1
             for (int k = warp; k < tiles; k += warps) {
@@ -179,88 +168,55 @@ VB_DEVICE void few_product(const FewInput &in, const Out &out, int index, int co
                     ring.refill(ahead[p], exists, lane);
                 }
 #pragma unroll
-                for (int p = 0; p < PARTS; p++) multiply_few(sum[p], w[p], activations + k * X::bytes, lane);
+                for (int p = 0; p < PARTS; p++) n4_multiply(sum[p], w[p], activations + k * X::bytes, lane);
             }
             if (lane % 4 < n)
 #pragma unroll
                 for (int p = 0; p < PARTS; p++)
 #pragma unroll
-                    for (int r = 0; r < 2; r++) to[lane % 4 * M::stride + 16 * p + 8 * r] = sum[p][r];
+                    for (int r = 0; r < 2; r++) to[lane % 4 * stride + 16 * p + 8 * r] = sum[p][r];
         }
         __syncthreads();
         if (adds) {
             const int at = smaller(token, n - 1); // of an odd number
-            const float *from = sums + (of * warps * n + at) * M::stride + row;
+            const float *from = sums + (of * warps * n + at) * stride + row;
             float total[PARTS] = {}, mean = 0;
 #pragma unroll
-            for (int w = 0; w < few_warps; w++)
+            for (int w = 0; w < n4_warps; w++)
                 if (w < warps) {
 #pragma unroll
-                    for (int p = 0; p < PARTS; p++) total[p] += from[w * n * M::stride + 16 * p];
-                    mean += squares[w * most_few + at];
+                    for (int p = 0; p < PARTS; p++) total[p] += from[w * n * stride + 16 * p];
+                    mean += squares[w * n4_rows + at];
                 }
-            if (SPLIT == 1 && in.with_norm) {
+            if (KSPLIT == 1 && in.with_norm) {
                 const float factor = rsqrtf(__fdividef(mean, static_cast<float>(tiles * P::depth)) + in.eps);
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) total[p] *= factor;
             }
-            if constexpr (SPLIT == 1) {
+            if constexpr (KSPLIT == 1) {
                 out.store(fetched, mine, token, row, total);
             } else if (token < n) {
-                float *there = inbox + ((((nth + of) * SPLIT + rank) * 2 + lane / 16) * 16 + row) * PARTS;
+                float *there = inbox + ((((nth + of) * KSPLIT + rank) * 2 + lane / 16) * 16 + row) * PARTS;
                 const unsigned address = cluster_address(there, pair), mailbox = cluster_address(mailboxes + nth + of, pair);
                 if constexpr (PARTS == 2) send2(address, mailbox, make_float2(total[0], total[1]));
                 else send(address, mailbox, total[0]);
             }
         }
-        sums = sums == partial ? partial + in.chunk * warps * n * M::stride : partial;
+        sums = sums == partial ? partial + in.chunk * warps * n * stride : partial;
     }
-    if constexpr (SPLIT > 1) {
+    if constexpr (KSPLIT > 1) {
         if (adds_own) {
             mailbox_wait(mailboxes + warp);
             float total[PARTS] = {};
 #pragma unroll
-            for (int r = 0; r < SPLIT; r++)
+            for (int r = 0; r < KSPLIT; r++)
 #pragma unroll
                 for (int p = 0; p < PARTS; p++)
-                    total[p] += inbox[(((warp * SPLIT + r) * 2 + lane / 16) * 16 + row) * PARTS + p];
+                    total[p] += inbox[(((warp * KSPLIT + r) * 2 + lane / 16) * 16 + row) * PARTS + p];
             out.store(fetched, own_item, own_token, row, total);
         }
     }
 #endif
-}
-
-// ---- host side ----------------------------------------------------------------------------------------------------------
-
-struct FewPlan {
-    int warps, blocks; // of a block; of the grid
-    int64_t shared_bytes;
-};
-
-// Plans blocks for in->items, SPLIT of which share the tiles of a row, and fills in the rest of `in`; VB_UNSUPPORTED for more
-// rows of x, where x does not fit in shared memory, or a cluster would have more items than its warps finish.
-template <class Block, int PARTS, int SPLIT>
-vb_status plan_few_product(FewPlan *plan, FewInput *in, vb_stream *stream) {
-    using M = FewMemory<Block, PARTS, SPLIT>;
-    if (in->n > most_few) return VB_UNSUPPORTED;
-    const bool bulk = capability(stream) >= 90;
-    const int64_t most = shared_limit(stream);
-    const int64_t granted = bulk ? granted_shared((int64_t)in->items * PARTS * in->tiles * M::tile_bytes, most) : most;
-    const int sms = multiprocessors(stream), tiles = ceil_div(in->tiles, SPLIT), each = ceil_div(tiles, few_warps);
-    const int clusters = smaller(in->items, sms / SPLIT), pairs = (in->n + 1) / 2;
-    plan->warps = larger(pairs, ceil_div(tiles, each));
-    in->rounds = ceil_div(in->items, clusters);
-    if (SPLIT > 1 && in->rounds > plan->warps) return VB_UNSUPPORTED;
-    in->chunk = larger(1, smaller(smaller(in->rounds, plan->warps / pairs), smaller(4 / each, 8 / in->n)));
-    in->stages = bulk ? smaller(PARTS * each * in->rounds, 12) : ceil_div((int)TileRing<M::tile_bytes>::old_stages, PARTS) * PARTS;
-    const auto bytes = [&] { return M::bytes(in->n, tiles, plan->warps, in->stages, in->chunk, in->rounds); };
-    while (bulk && in->stages > 2 * PARTS && bytes() > granted) in->stages -= PARTS;
-    while (bulk && in->stages > PARTS && bytes() > most) in->stages -= PARTS;
-    if (bytes() > most) return VB_UNSUPPORTED;
-    plan->shared_bytes = bulk ? larger(bytes(), granted) : bytes();
-    const int64_t resident = bulk ? 1 : larger<int64_t>(1, smaller<int64_t>(2, most / (plan->shared_bytes + 1024)));
-    plan->blocks = (int)smaller<int64_t>(in->items, clusters * resident) * SPLIT;
-    return VB_OK;
 }
 
 } // namespace vb

@@ -1,0 +1,347 @@
+// many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with
+// the RMS norm before it and an addition or SwiGLU after it: linear, norm_linear, linear_add, norm_swiglu and the products of
+// norm_qkv of a prompt.
+//
+// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is
+// operand B: converted once a call, into the stream's workspace, to F16, each row scaled by a power of two so that nothing
+// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the products of a layer rows are F16 at once where that is possible
+// (HalfRows).
+//
+//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its columns
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other: x of the next one is
+//            fetched while results are stored. Where whole units would leave multiprocessors idle at the end, the last ones
+//            are split, and the last block to come adds the sums of all, in the order of the columns. Where there are few
+//            units in all, the blocks of a cluster share each, and add their sums by way of shared memory
+//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales the sums
+//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
+//   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
+//   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 79 us,
+//            linear_add of 2048 x 11008 Q6_K 53, of 2048 x 2048 Q4_K 17; feed_forward of these sizes 122 and 425 us (651 TFLOP/s)
+//            for 512 and 2048 rows
+
+#include "arch/cluster.cuh"
+#include "linear/linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/many.cuh"
+#include "linear/packed/many_sm90.cuh"
+#include "linear/packed/n32_sm90.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int stage_depth = 128;
+
+// ---- x --------------------------------------------------------------------------------------------------------------------
+
+// x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
+// multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0 (half_flags of them, or null).
+// HELD fours of a row stay in registers, where HELD is small those of the norm as well, read before the kernel before has ended.
+template <bool NORM, int HELD>
+__global__ void __launch_bounds__(256)
+    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *flags) {
+    __shared__ float2 parts[256 / 32];
+    constexpr int step = 4 * 256;
+    constexpr bool early = NORM && HELD <= 4;
+    const int64_t first = 4 * threadIdx.x, rest = first + HELD * step; // whole warps: cols is a multiple of 128
+    x += blockIdx.x * cols, out += blockIdx.x * cols;
+    float4 v[HELD], weight[early ? HELD : 1];
+    const auto weight_at = [&](int64_t k) { return *reinterpret_cast<const float4 *>(norm + k); };
+    if (early)
+#pragma unroll
+        for (int h = 0; h < (early ? HELD : 0); h++)
+            weight[h] = norm && first + h * step < cols ? weight_at(first + h * step) : make_float4(1, 1, 1, 1);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
+    float squares = 0, most = 0;
+    const auto read = [&](int64_t k) { return *reinterpret_cast<const float4 *>(x + k); };
+    const auto multiply = [](float4 &of, const float4 &by) { of.x *= by.x, of.y *= by.y, of.z *= by.z, of.w *= by.w; };
+    const auto weigh = [&](float4 &of, int64_t k) {
+        if (NORM && norm) multiply(of, weight_at(k));
+    };
+    const auto square = [&](const float4 &of) {
+        if (NORM) squares += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
+    };
+    const auto compare = [&](const float4 &of) {
+        most = Max::combine(Max::combine(most, Max::combine(fabsf(of.x), fabsf(of.y))), Max::combine(fabsf(of.z), fabsf(of.w)));
+    };
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        if (first + h * step < cols) v[h] = read(first + h * step);
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        if (first + h * step < cols) {
+            square(v[h]);
+            if (early) multiply(v[h], weight[early ? h : 0]);
+            else weigh(v[h], first + h * step);
+            compare(v[h]);
+        }
+    for (int64_t k = rest; k < cols; k += step) {
+        float4 u = read(k);
+        square(u), weigh(u, k), compare(u);
+    }
+    most = warp_reduce<Max>(most), squares = warp_reduce<Sum>(squares);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = make_float2(most, squares);
+    __syncthreads();
+    most = squares = 0;
+#pragma unroll
+    for (const float2 &part : parts) most = Max::combine(most, part.x), squares += part.y;
+    const float scale = power_of_two_scale(most);
+    if (threadIdx.x == 0)
+        inverse[blockIdx.x] = (NORM ? 1.0f / sqrtf(squares / (float)cols + eps) : 1.0f) / (scale * half_unit);
+    const auto write = [&](const float4 &from, int64_t k) { write_halves(out + k / 16 * 16, from, scale); };
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        if (first + h * step < cols) write(v[h], first + h * step);
+    for (int64_t k = rest; k < cols; k += step) {
+        float4 u = read(k);
+        weigh(u, k), write(u, k);
+    }
+}
+
+// ---- before and after Hopper --------------------------------------------------------------------------------------------------
+
+constexpr int mma_tokens = 64;
+
+template <class Block, bool SWIGLU>
+__global__ void __launch_bounds__(32 * unit_warps)
+    mma_kernel(const half *x, const __grid_constant__ Product product) {
+#ifdef VB_HAS_MMA
+    using P = Packed<Block>;
+    constexpr int stage_halves = mma_tokens * stage_depth, chunks = stage_halves / 8 / (32 * unit_warps);
+    __shared__ __align__(16) half stage[2][stage_halves]; // [k / 8][token][k % 8]
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    constexpr int stages_a_tile = P::depth / stage_depth;
+    const Unit unit = Unit::of(product, blockIdx.x, 0);
+    const int k0 = unit.k0, k1 = unit.k1, k_tiles = product.k_tiles, tile_row = unit.rows * unit_warps + warp;
+    const uint8_t *tile = first_tile<Block, SWIGLU>(product, unit, warp);
+    LaneTile<Block> next;
+    if (k0 < k1) next.template load<true>(tile, lane);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t token0 = (int64_t)unit.tokens * mma_tokens, cols = (int64_t)k_tiles * P::depth;
+    const int count = (k1 - k0) * stages_a_tile;
+    auto fetch = [&](int i) {
+        if (i < count)
+#pragma unroll
+            for (int j = 0; j < chunks; j++) { // four neighbours of 8 rows a warp
+                const int at = threadIdx.x + j * unit_threads, k8 = at / 256 * 4 + at % 4, token = at / 4 % mma_tokens;
+                const bool valid = token0 + token < product.n;
+                copy_async(shared_address(&stage[i & 1][(k8 * mma_tokens + token) * 8]),
+                           x + (valid ? token0 + token : 0) * cols + (k0 * stages_a_tile + i) * stage_depth + 8 * k8, valid);
+            }
+        copy_async_commit();
+    };
+    __shared__ __align__(8) float inverses[unit_groups][mma_tokens];
+    float *const inverse = inverses[group_of_thread()];
+    load_inverse<mma_tokens>(inverse, product, token0, 0, false, threadIdx.x % group_threads, group_threads);
+    float c[mma_tokens / 2] = {};
+    int i = 0;
+    fetch(0);
+    for (int k = k0; k < k1; k++) {
+        ManyTile<Block> work;
+        work.unpack(next);
+        tile += P::tile_bytes;
+        if (k + 1 < k1) next.template load<true>(tile, lane);
+#pragma unroll
+        for (int part = 0; part < stages_a_tile; part++, i++) {
+            fetch(i + 1);
+            copy_async_wait<1>();
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                uint32_t a[4];
+                work.fragment(a, part * 8 + j);
+                const half *b = &stage[i & 1][j * 16 * mma_tokens + g * 8 + 2 * t];
+#pragma unroll
+                for (int q = 0; q < mma_tokens / 8; q++)
+                    mma_16x8x16(c + 4 * q, a, *reinterpret_cast<const uint32_t *>(b + q * 64),
+                                *reinterpret_cast<const uint32_t *>(b + q * 64 + 8 * mma_tokens), half());
+            }
+            __syncthreads();
+        }
+    }
+    group_sync();
+    if (!add_splits<mma_tokens>(product, unit, c)) return;
+    if constexpr (SWIGLU) store_swiglu<mma_tokens>(product, c, inverse, reinterpret_cast<float *>(stage), tile_row, token0);
+    else store_sums<mma_tokens>(product, c, inverse, tile_row, g, token0);
+#endif
+}
+
+// ---- launch -------------------------------------------------------------------------------------------------------------------
+
+// x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums of splits.
+struct ManyX {
+    const half *x;
+    float *inverse, *partial;
+    int64_t n, cols;
+    HalfRows rows; // these where inverse is null
+    float eps;
+};
+
+vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
+                    unsigned *flags = nullptr) {
+    const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
+    void *scratch;
+    VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
+    half *const converted = (half *)scratch;
+    float *inverse = (float *)((char *)scratch + x_bytes);
+    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, {}, 0};
+    const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
+                                     : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, flags);
+}
+
+// The same for x that is in F16 already.
+vb_status take_x(ManyX *to, const half *x, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+    void *scratch;
+    VB_TRY(workspace(&scratch, partial, stream));
+    *to = {x, nullptr, (float *)scratch, n, cols, {}, 0};
+    return VB_OK;
+}
+
+// The same for rows that another product wrote.
+vb_status take_rows(ManyX *to, const HalfRows &rows, float eps, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+    VB_TRY(take_x(to, rows.x, n, cols, partial, stream));
+    to->rows = rows, to->eps = eps;
+    return VB_OK;
+}
+
+// Rows that products pass on, in memory for as many floats: n > packed_batch_hopper.
+HalfRows half_rows(float *memory, int64_t n, int64_t cols, unsigned *uneven, bool squares) {
+    half *const x = (half *)memory;
+    float *const sums = (float *)(x + n * cols);
+    return {x, (uint8_t *)(sums + (squares ? cols / unit_rows * half_stride(n) : 0)), uneven, squares ? sums : nullptr};
+}
+HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
+    return cols % unit_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true) : HalfRows();
+}
+
+Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = nullptr, bool rotated = false) {
+    return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), cache, rotated};
+}
+
+// The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and this one needs
+// no sums of splits.
+template <class Block, bool SWIGLU>
+vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, bool beside) {
+    using P = Packed<Block>;
+    static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP && LINEAR_SPLIT_UNITS * unit_groups == workspace_counters,
+                  "what the chooser plans with");
+    for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
+    product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
+    product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = units.token_blocks, product.whole = units.whole;
+    product.splits = units.ksplit, product.units = (int)linear_unit_count(&units), product.cluster = units.cluster, product.pair = units.pair;
+    product.beside = beside && units.ksplit == 1;
+    if (units.kernel == LINEAR_PACKED_MANY)
+        return launch_overlapped(stream, product.units, unit_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
+#ifdef VB_WITH_SM90
+    if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);
+    CUtensorMap map;
+    const int cluster = units.pair * larger(units.cluster, 1), blocks = linear_unit_blocks(&units);
+    product.same_tokens = units.ksplit == 1 && blocks / cluster % units.token_blocks == 0;
+    VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, units.tokens / units.pair, stream));
+    const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, product); };
+    return units.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
+           : units.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)
+           : units.tokens == 176 ? run(WgmmaShape<176>::shared, wgmma_kernel<Block, 176, SWIGLU>)
+                                 : run(WgmmaShape<256>::shared, wgmma_kernel<Block, 256, SWIGLU>);
+#else
+    return VB_UNSUPPORTED; // no GPU has `hopper`
+#endif
+}
+
+template <bool SWIGLU = false>
+vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const linear_units &units, vb_stream *stream, bool beside = false) {
+    switch (type) {
+#define X(type, Block, ...) case type: return multiply<Block, SWIGLU>(x, product, units, stream, beside);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+// Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and says whether.
+void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, const linear_units &units) {
+    if (!next.norm || !next.prepared || units.cluster == 0) return;
+    product->to = normed_rows(next.normed, n, product->matrices[0].rows, flag), product->to_norm = next.norm;
+    *next.prepared = product->to.x != nullptr;
+}
+
+// Gate and up as one product, to y of the first, or to `to` where it has memory; of x, or of `from` where it has memory.
+vb_status many_swiglu(const SwiGLUArgs &a, const HalfRows &to, const HalfRows &from, unsigned *flags, const linear_units &units, vb_stream *stream) {
+    const int64_t partial = linear_partial_bytes(&units);
+    ManyX input;
+    if (from.x) VB_TRY(take_rows(&input, from, a.eps, a.n, a.gate.cols, partial, stream));
+    else VB_TRY(convert_x(&input, a.x, {true, a.norm, a.eps, nullptr}, a.n, a.gate.cols, partial, stream, flags));
+    Product product = {{matrix_of(a.gate, a.out, nullptr), matrix_of(a.up, a.out, nullptr)}};
+    product.to = to;
+    return multiply<true>(a.gate.type, input, product, units, stream);
+}
+
+vb_status many_down(const vb_feed_forward_args &a, const HalfRows &h, const linear_units &units, vb_stream *stream) {
+    ManyX x;
+    VB_TRY(take_rows(&x, h, 0, a.n, a.down.cols, linear_partial_bytes(&units), stream));
+    Product product = {{matrix_of(a.down, a.sum, nullptr)}};
+    product.add = a.x;
+    prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, units);
+    return multiply(a.down.type, x, product, units, stream);
+}
+
+} // namespace
+
+vb_status packed_many(const LinearArgs &a, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type, vb_stream *stream) {
+    const vb_gpu gpu = gpu_of(stream);
+    const vb_weight w = {a.w, type, VB_PACKED, a.rows, a.cols};
+    for (int64_t first = 0; first < a.n; first += LINEAR_MOST_TOKENS) {
+        const int64_t n = smaller<int64_t>(LINEAR_MOST_TOKENS, a.n - first);
+        const linear_units units = linear_units_of(&gpu, type, n, a.rows, a.cols);
+        const int64_t partial = linear_partial_bytes(&units);
+        ManyX input;
+        VB_TRY(x ? take_x(&input, x + first * a.cols, n, a.cols, partial, stream)
+                 : convert_x(&input, a.x + first * a.cols, extra, n, a.cols, partial, stream));
+        Product product = {{matrix_of(w, a.y + first * a.rows, a.bias)}};
+        product.add = extra.add ? extra.add + first * a.rows : nullptr;
+        if (n == a.n) prepare(&product, next, attended_flag, n, units);
+        VB_TRY(multiply(type, input, product, units, stream));
+    }
+    return VB_OK;
+}
+
+vb_status packed_many_swiglu(const SwiGLUArgs &a, const linear_units &units, vb_stream *stream) {
+    return many_swiglu(a, {}, {}, nullptr, units, stream);
+}
+
+vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_feed_forward_choice &c, vb_stream *stream) {
+    unsigned *const flags = first_half_flag(a.normed, a.n, a.gate.cols);
+    const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, flags + gated_flag, false);
+    const HalfRows x = a.prepared ? normed_rows(a.normed, a.n, a.gate.cols, attended_flag) : HalfRows();
+    VB_TRY(many_swiglu({nullptr, a.x, a.norm, a.eps, a.gate, a.up, a.n}, h, x, flags, c.gate_up, stream));
+    return many_down(a, h, c.down, stream);
+}
+
+// Queries, keys and values, which the products rotate and write to the cache where c.placed, or leave in a.q, a.k_new and a.v_new.
+vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
+    const int64_t n = a.batch * a.seq, cols = a.wq.cols;
+    const bool same = a.wv.type == a.wq.type;
+    const auto matrix = [&](const vb_weight &w, float *y, const float *bias, void *cache, bool rotated) {
+        return matrix_of(w, y, bias, c.placed ? cache : nullptr, c.placed && rotated);
+    };
+    Product product = {{matrix(a.wq, a.q, a.bq, nullptr, true), matrix(a.wk, a.k_new, a.bk, a.k, true)}};
+    Product values = {{matrix(a.wv, a.v_new, a.bv, a.v, false)}};
+    if (c.placed)
+        product.heads = {a.cos, a.sin, a.positions, a.sequences, a.capacity, (int)a.seq, (int)a.kv_heads, (int)a.table_rows, (int)a.half,
+                         a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16};
+    values.heads = product.heads;
+    if (same) product.matrices[2] = values.matrices[0];
+    const int64_t partial = larger(linear_partial_bytes(&c.qk_units), linear_partial_bytes(&c.v_units));
+    ManyX x;
+    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, cols, layer_flag), a.eps, n, cols, partial, stream));
+    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, cols, partial, stream));
+    VB_TRY(multiply(a.wq.type, x, product, c.qk_units, stream));
+    return same ? VB_OK : multiply(a.wv.type, x, values, c.v_units, stream, true);
+}
+
+} // namespace vb
+
+#endif

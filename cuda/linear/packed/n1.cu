@@ -1,0 +1,74 @@
+// n1.cu: y[rows] = W x + bias for one row of x, W in the packed layout, with the RMS norm before it or an addition
+// after it: linear, norm_linear and linear_add of a token (n1.cuh).
+
+#include "linear/linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/n1.cuh"
+
+namespace vb {
+namespace {
+
+template <bool NORM, int PARTS>
+struct RowsOut {
+    static constexpr bool norm = NORM, late = false;
+    const uint8_t *w;
+    float *y;
+    const float *bias, *add; // or null; add may be y
+    int64_t row_bytes;       // of a row of tiles
+    int rows, tile_rows;
+    using Ahead = float;
+
+    VB_DEVICE const uint8_t *tiles(int item, int part) const { // the last item may have one part: its other is not stored
+        return w + smaller(item * PARTS + part, tile_rows - 1) * row_bytes;
+    }
+    VB_DEVICE int row(int item, int lane) const { return item * PARTS * packed_rows + (PARTS == 1 ? lane % 16 : lane); }
+    VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
+        const int r = row(item, lane);
+        *ahead = bias && r < rows ? bias[r] : 0.0f;
+    }
+    VB_DEVICE void fetch(Ahead *ahead, int item, int lane) const {
+        const int r = row(item, lane);
+        if (add && r < rows) *ahead += add[r];
+    }
+    VB_DEVICE void fetch_more(Ahead *, int, int) const {}
+    VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
+        const int r = row(item, lane);
+        if (lane < PARTS * 16 && r < rows) y[r] = sum + ahead;
+    }
+};
+
+template <class Block, int PARTS, bool NORM, int KSPLIT>
+__global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS> out) {
+    n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+}
+
+template <class Block, int PARTS, bool NORM, int KSPLIT = 1>
+vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
+    using P = Packed<Block>;
+    const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = a.cols / P::depth * P::tile_bytes;
+    const N1Input in = {a.x, extra.norm, extra.eps, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), items.stages, items.chunk, 0,
+                        false};
+    const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows, (int)tile_rows};
+    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes, n1_kernel<Block, PARTS, NORM, KSPLIT>, in, out);
+}
+
+template <class Block>
+vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
+    if (extra.with_norm) return n1<Block, 2, true>(a, extra, items, stream);
+    if (items.ksplit == 2) return n1<Block, 2, false, 2>(a, extra, items, stream);
+    return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream) : n1<Block, 1, false>(a, extra, items, stream);
+}
+
+} // namespace
+
+vb_status packed_n1(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {
+    switch (type) {
+#define X(type, Block, ...) case type: return n1<Block>(a, extra, items, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace vb
+#endif

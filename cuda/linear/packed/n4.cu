@@ -1,0 +1,42 @@
+// n4.cu: linear, norm_linear and linear_add of 2 to 4 rows of x, W in the packed layout (n4.cuh).
+
+#include "linear/linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/n4.cuh"
+#include "linear/packed/rows_out.cuh"
+
+namespace vb {
+namespace {
+
+template <class Block, int PARTS, int KSPLIT>
+__global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOut<PARTS> out) {
+    n4_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+}
+
+template <class Block, int PARTS, int KSPLIT>
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
+    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
+    const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)(a.cols / Packed<Block>::depth), ceil_div(out.tile_rows, PARTS),
+                        items.stages, items.chunk, items.rounds};
+    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes, n4_kernel<Block, PARTS, KSPLIT>, in, out);
+}
+
+template <class Block>
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
+    if (items.ksplit == 2) return n4<Block, 2, 2>(a, extra, items, stream);
+    return items.parts == 2 ? n4<Block, 2, 1>(a, extra, items, stream) : n4<Block, 1, 1>(a, extra, items, stream);
+}
+
+} // namespace
+
+vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {
+    switch (type) {
+#define X(type, Block, ...) case type: return n4<Block>(a, extra, items, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,97 @@
+// pack.cu: stored weights to the packed layout, at load.
+//
+//   grid     one block a tile, a thread gathers the bits of a stored word that Packed::unpack will spread
+//   moves    the weights once in, once out
+//   bound    the byte loads of the codes: about 10 ms a GB
+
+#include "linear/linear.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/packed.cuh"
+
+namespace vb {
+namespace {
+
+template <class Block>
+__global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in, int64_t rows, int64_t cols) {
+    wait_for_previous_kernel(); // and no release: products of packed weights read them before they wait
+    using P = Packed<Block>;
+    constexpr int size = BlockSize<Block>::value;
+    const int64_t tiles_a_row = cols / P::depth;
+    const int64_t row0 = blockIdx.x / tiles_a_row * P::rows, col0 = blockIdx.x % tiles_a_row * P::depth;
+    uint8_t *tile = out + blockIdx.x * (int64_t)P::tile_bytes, *scales = tile + P::code_bytes;
+    auto block = [&](int row, int k) -> const Block & { return in[(row0 + row) * (cols / size) + (col0 + k) / size]; };
+
+    for (int i = threadIdx.x; i < P::code_bytes / 4; i += blockDim.x) {
+        const int lane = i % 32, word = i / 32, lower = word >= P::words;
+        const int row = lane / 4 + 8 * lower, t = lane % 4;
+        uint32_t packed = 0;
+        if (row0 + row < rows)
+            for (int b = 0; b < 4; b++) {
+                auto value = [&](int v) {
+                    const int k = 16 * v + 4 * t + b;
+                    return code(block(row, k), k % size);
+                };
+                packed |= P::pack_byte(word - lower * P::words, value) << (8 * b);
+            }
+        *reinterpret_cast<uint32_t *>(tile + P::word_offset(lane, word)) = packed;
+    }
+    for (int row = threadIdx.x; row < P::rows; row += blockDim.x) {
+        const bool inside = row0 + row < rows;
+        if constexpr (P::small) {
+            constexpr int count = P::depth / VB_QK;
+            for (int j = 0; j < count; j++)
+                reinterpret_cast<vb_half *>(scales)[count * row + j] = inside ? block(row, VB_QK * j).d : 0;
+        } else {
+            const uint8_t *first = nullptr; // of the 16 bytes to keep: d, dmin and scales of K4, the scales of Q6_K
+            if (inside) {
+                if constexpr (P::k4) first = reinterpret_cast<const uint8_t *>(&block(row, 0));
+                else first = reinterpret_cast<const uint8_t *>(block(row, 0).scales);
+            }
+            for (int j = 0; j < 16; j++)
+                scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? first[j] : 0;
+            if constexpr (P::k6) reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
+        }
+    }
+}
+
+template <class Block>
+vb_status pack(void *out, const vb_weight *w, vb_stream *stream) {
+    using P = Packed<Block>;
+    const int64_t tiles = ceil_div<int64_t>(w->rows, P::rows) * (w->cols / P::depth);
+    return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Block>, (uint8_t *)out, (const Block *)w->data,
+                             w->rows, w->cols);
+}
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" {
+
+vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
+    *bytes = linear_packed_bytes(&device_of(device)->gpu, w->type, w->rows, w->cols);
+    return VB_OK;
+}
+
+vb_status vb_cuda_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
+    const vb_gpu gpu = gpu_of(stream);
+    if (linear_packed_bytes(&gpu, w->type, w->rows, w->cols) == 0) return VB_UNSUPPORTED;
+    switch (w->type) {
+#define X(type, Block, ...) case type: return pack<Block>(out, w, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // extern "C"
+
+#else
+
+extern "C" {
+vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *, vb_device *) { return *bytes = 0, VB_OK; }
+vb_status vb_cuda_weight_pack(void *, const vb_weight *, vb_stream *) { return VB_UNSUPPORTED; }
+}
+
+#endif

@@ -1,0 +1,49 @@
+// rows_out.cuh: what the kernels of 2 to 32 rows of x (n4.cu, n32.cu) do with their sums: bias, addition, and the rows of y.
+#ifndef VB_LINEAR_ROWS_OUT_CUH
+#define VB_LINEAR_ROWS_OUT_CUH
+
+#include "linear/linear.cuh"
+#include "linear/packed/packed.cuh"
+
+namespace vb {
+
+template <int PARTS>
+struct RowsOut {
+    const uint8_t *w;
+    float *y;
+    const float *bias, *add; // or null; add may be y
+    int64_t row_bytes;       // of a row of tiles
+    int n, rows, tile_rows;
+    struct Ahead {
+        float value[PARTS];
+    };
+    VB_DEVICE int row_of(int item, int part, int row) const { return (item * PARTS + part) * packed_rows + row; }
+    VB_DEVICE const uint8_t *tiles(int item, int part) const { // the last item may have one part: its other is not stored
+        return w + smaller(item * PARTS + part, tile_rows - 1) * row_bytes;
+    }
+    VB_DEVICE void fetch(Ahead *ahead, int item, int token, int row) const {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            const int r = row_of(item, p, row);
+            ahead->value[p] = r < rows ? (bias ? bias[r] : 0.0f) + (add ? add[(int64_t)token * rows + r] : 0.0f) : 0.0f;
+        }
+    }
+    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
+    VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[PARTS]) const {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            const int r = row_of(item, p, row);
+            if (token < n && r < rows) y[(int64_t)token * rows + r] = sums[p] + ahead.value[p];
+        }
+    }
+};
+
+template <class Block, int PARTS>
+RowsOut<PARTS> rows_out(const LinearArgs &a, const LinearExtra &extra) {
+    using P = Packed<Block>;
+    return {(const uint8_t *)a.w, a.y, a.bias, extra.add, a.cols / P::depth * P::tile_bytes, (int)a.n, (int)a.rows,
+            (int)ceil_div<int64_t>(a.rows, P::rows)};
+}
+
+} // namespace vb
+#endif

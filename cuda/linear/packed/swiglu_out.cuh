@@ -1,0 +1,34 @@
+// swiglu_out.cuh: what the kernels of 2 to 32 rows of x (n4_swiglu.cu, n32_swiglu.cu) do with their sums: silu(gate) * up. An item is a
+// row of tiles of the gate and the same of the up projection.
+#ifndef VB_LINEAR_SWIGLU_OUT_CUH
+#define VB_LINEAR_SWIGLU_OUT_CUH
+
+#include "linear/linear.cuh"
+#include "linear/packed/packed.cuh"
+
+namespace vb {
+
+struct SwiGLURowsOut {
+    const uint8_t *gate, *up;
+    float *out;
+    int64_t row_bytes; // of a row of tiles
+    int n, rows;
+    struct Ahead {};
+
+    VB_DEVICE const uint8_t *tiles(int item, int part) const { return (part ? up : gate) + item * row_bytes; }
+    VB_DEVICE void fetch(Ahead *, int, int, int) const {}
+    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
+    VB_DEVICE void store(const Ahead &, int item, int token, int row, const float (&sums)[2]) const {
+        const int r = item * packed_rows + row;
+        if (token < n && r < rows) out[(int64_t)token * rows + r] = swiglu(sums[0], sums[1]);
+    }
+};
+
+template <class Block>
+SwiGLURowsOut swiglu_out(const SwiGLUArgs &a) {
+    using P = Packed<Block>;
+    return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, a.gate.cols / P::depth * P::tile_bytes, (int)a.n, (int)a.gate.rows};
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,74 @@
+// tile_ring.cuh: a warp's ring of packed tiles in shared memory.
+#ifndef VB_LINEAR_TILE_RING_CUH
+#define VB_LINEAR_TILE_RING_CUH
+
+#include "linear/choose.h"
+#include "runtime/common.cuh"
+
+namespace vb {
+
+// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later one
+// lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are LINEAR_RING_STAGES stages.
+template <int BYTES>
+struct TileRing {
+    uint8_t *tiles;    // [stages][BYTES]
+    uint64_t *arrived; // [stages] barriers
+    int stages, place;
+    uint32_t phase;
+
+    VB_DEVICE void start(uint8_t *memory, uint64_t *barriers, int count, int lane) {
+        tiles = memory, arrived = barriers, stages = count, place = 0, phase = 0;
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) {
+            for (int i = 0; i < stages; i++)
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + i)) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncwarp();
+#endif
+        (void)lane;
+    }
+    // Starts to copy a tile to stage `at`, if the tile exists.
+    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane) {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0 && exists) {
+            const unsigned barrier = shared_address(arrived + at);
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                    shared_address(tiles + at * BYTES)),
+                "l"(tile), "r"(BYTES), "r"(barrier)
+                : "memory");
+        }
+#else
+        if (exists)
+            for (int i = 16 * lane; i < BYTES; i += 512) copy_async(shared_address(tiles + at * BYTES + i), tile + i);
+        copy_async_commit();
+#endif
+    }
+    // Waits for the oldest tile; all lanes may then read it.
+    VB_DEVICE const uint8_t *wait() {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{\n"
+                     ".reg .pred done;\n"
+                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again%=;\n"
+                     "}" ::"r"(shared_address(arrived + place)),
+                     "r"(phase)
+                     : "memory");
+#else
+        copy_async_wait<LINEAR_RING_STAGES - 1>();
+        __syncwarp();
+#endif
+        return tiles + place * BYTES;
+    }
+    // Gives the oldest tile's stage, which every lane has read, to the next tile.
+    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
+        __syncwarp();
+        fetch(place, tile, exists, lane);
+        if (++place == stages) place = 0, phase ^= 1;
+    }
+};
+
+} // namespace vb
+#endif
