@@ -195,6 +195,10 @@ func linearOp() *Op {
 				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"})
 		} else if t.BlockSize() == 32 {
 			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"})
+			for _, n := range []int{1, 3, 9, 33} { // hidden sizes of other models, no multiples of 128
+				cases = append(cases, Case{Label: "smollm2-135m_hidden", Type: t, Dims: []int{n, 576, 160}, Flags: "packed"},
+					Case{Label: "gpt-oss_hidden", Type: t, Dims: []int{n, 2880, 144}, Flags: "packed_bias"})
+			}
 		}
 	}
 	return &Op{
