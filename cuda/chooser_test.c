@@ -10,10 +10,11 @@
 #include "attention/choose_test.h"
 #include "gemm/choose_test.h"
 #include "rows/choose_test.h"
+#include "linear/choose_test.h"
 
 const vb_gpu gpus[] = {
-    {53, 1, 48 << 10},   {72, 8, 96 << 10},   {75, 68, 64 << 10},   {80, 108, 163 << 10}, {86, 84, 99 << 10},
-    {87, 16, 163 << 10}, {89, 128, 99 << 10}, {90, 132, 227 << 10}, {100, 148, 227 << 10}, {120, 170, 99 << 10},
+    {53, 1, 48 << 10, false},   {72, 8, 96 << 10, false},   {75, 68, 64 << 10, false},   {80, 108, 163 << 10, false}, {86, 84, 99 << 10, false},
+    {87, 16, 163 << 10, false}, {89, 128, 99 << 10, false}, {90, 132, 227 << 10, true}, {100, 148, 227 << 10, false}, {120, 170, 99 << 10, false},
 };
 const int gpu_count = sizeof gpus / sizeof *gpus;
 
@@ -40,12 +41,14 @@ int main(int argc, char **argv) {
         map_rows();
         map_matmul();
         map_attention();
+        map_linear();
         return 0;
     }
     for (int i = 0; i < gpu_count; i++) CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
     test_rows();
     test_matmul();
     test_attention();
+    test_linear();
     printf("choosers: %ld checks, %d failed\n", checks, failures);
     return failures > 0;
 }
