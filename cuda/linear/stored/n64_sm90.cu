@@ -1,25 +1,16 @@
-// n64_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper. x is
-// rounded to the type of the weights on the way.
+// n64_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper.
 //
-// W is read once and everything else is arranged around that: it is the left factor of wgmma, whose 64 rows it fills, and x the
-// right one, of as many columns as there are rows of x. One warp copies tiles of W by TMA into a ring; two warpgroups multiply. Up
-// to 32 rows of x, four warps narrow those of the same step into the same stage (a few KB from L2, read steps ahead into
-// registers). More take too much of L2's bandwidth in float32: narrow_kernel narrows them before, while W already fills the rings.
+// W is read once: it is the left factor of wgmma, whose 64 rows it fills, and x, rounded to W's type, the right one. One warp copies tiles
+// of W by TMA into a ring; two warpgroups multiply. Up to 32 rows of x, four warps narrow those of a step into its stage; more take too
+// much of L2's bandwidth in float32: narrow_kernel narrows them before. F16: where a row of a block's columns of x overflows or vanishes,
+// which shows as it is narrowed, the block starts anew with each row scaled by a power of two.
 //
-//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums through
-//            distributed shared memory, in the order of the columns
+//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums in the order of these
 //   block    two warpgroups that multiply, one that narrows, and the warp that copies
 //   shared   a ring of up to 8 stages of 64 columns, at most 208 KiB; then the sums
 //   moves    2 rows * cols bytes of W once; 4 n cols (2 where narrowed before) bytes of x from L2 for each tile of rows
 //   bound    memory that holds W
-//   measured H200, BF16 (F16), cuBLAS on 16-bit x in the same run: 4096 x 4096, 16 / 64 rows: 12.0, 15.1 (13.0, 14.8) us; cuBLAS 13.5,
-//            12.1; 4096 x 14336: 32.4, 37.3 (32.5, 37.1) us; cuBLAS 32.8, 35.2. Of 64 rows narrowed by the kernel itself: 16.6 and 38.5
-//            (21.7 and 48.5) us. Tiles of 256 rows of W: 33.1 and 39.3 us for 4096 x 14336; the
-//            kernel of gemm_m64_sm90.cu for 64 rows 17.1 and 37.2 where this took 15.3 and 37.4. Of 16 rows, narrowing by a few blocks into the
-//            workspace while the others wait, then TMA for x: 14.4 and 35.2; narrowing by the warps that multiply: 12.8 and 32.1
-//
-// F16: where some row of a block's columns of x overflows or is so small that it vanishes, which shows as it is narrowed, the
-// block starts anew with each row scaled by a power of two. Looking for the greatest magnitudes first took 3.8 us of 36.8.
+// What was measured and tried: docs/experiments/2026-11-22-stored-n64.md.
 
 #include "linear/linear.cuh"
 
