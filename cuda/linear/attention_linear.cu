@@ -3,8 +3,7 @@
 // 12 bytes an element less. Elsewhere attention and linear_add are two operations (ops.c).
 //
 //   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and many.cu
-//   measured H200, 512 rows of 16/2 heads of 128, 2048 rows of Q4_K, graph replays: 25 us, 10 of them attention; as two operations
-//            28. A layer of such rows, 11008 inside, takes 173: norm_qkv 20, this, feed_forward 123
+//   measured docs/experiments/2026-11-22-packed-many.md
 //
 // What is attended is a mean of values of the cache, which are F16: it needs no scale to stay in range.
 

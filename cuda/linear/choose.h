@@ -90,13 +90,17 @@ enum {
     LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16 /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
 };
 
-/* The bytes of the packed form, 0 where a GPU gains nothing from it (no tensor cores) or a matrix does not suit: columns are whole tiles,
- * and no more than 3 % is lost to the padding of rows. */
+/* Tiles of a row of packed weights, the last of which may be a part. */
+static inline int64_t linear_row_tiles(vb_packed_format f, int64_t cols) { return vb_ceil_div(cols, f.depth); }
+
+/* The bytes of the packed form, 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding: more than 3 % to that
+ * of rows, more than an eighth to that of columns (576 are five tiles of 128). */
 static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int64_t rows, int64_t cols) {
     const vb_packed_format f = vb_packed_format_of(type);
-    if (gpu->capability < 75 || f.depth == 0 || cols % f.depth != 0) return 0;
-    const int64_t tile_rows = (rows + VB_PACKED_ROWS - 1) / VB_PACKED_ROWS, tiles = tile_rows * (cols / f.depth);
-    return tile_rows * VB_PACKED_ROWS - rows > rows / 32 || tiles > LINEAR_MOST_INT ? 0 : tiles * f.tile_bytes;
+    if (gpu->capability < 75 || f.depth == 0) return 0;
+    const int64_t tile_rows = vb_ceil_div(rows, VB_PACKED_ROWS), row_tiles = linear_row_tiles(f, cols), tiles = tile_rows * row_tiles;
+    const bool padded = tile_rows * VB_PACKED_ROWS - rows > rows / 32 || row_tiles * f.depth - cols > cols / 8;
+    return padded || tiles > LINEAR_MOST_INT ? 0 : tiles * f.tile_bytes;
 }
 
 static inline bool linear_has_wgmma(const vb_gpu *gpu) { return gpu->capability == 90 && gpu->hopper; }
@@ -243,7 +247,7 @@ static inline int linear_n32_sm90_cluster(int64_t rows, int64_t k_tiles, int64_t
 static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format f, int64_t n, int64_t rows, int64_t cols, bool swiglu,
                                              int multiprocessors, int most_cluster) {
     const bool wide = linear_has_wgmma(gpu);
-    const int64_t k_tiles = cols / f.depth;
+    const int64_t k_tiles = linear_row_tiles(f, cols);
     linear_units best = {wide ? LINEAR_PACKED_MANY_SM90 : LINEAR_PACKED_MANY, 0, 0, 0, 0, 0, 0, 0, multiprocessors, 0};
     if (wide && n <= LINEAR_N32) {
         best.kernel = LINEAR_PACKED_N32_SM90;
@@ -291,7 +295,7 @@ static inline linear_units linear_units_of(const vb_gpu *gpu, vb_dtype type, int
 /* What items of rows of one matrix fit, of packed_n1, packed_n4 or packed_n32; no blocks where none do. */
 static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_shape *s) {
     const vb_packed_format f = vb_packed_format_of(s->type);
-    const int64_t row_tiles = s->cols / f.depth, tile_rows = linear_tile_rows(s->rows), pairs = vb_ceil_div(tile_rows, 2);
+    const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows), pairs = vb_ceil_div(tile_rows, 2);
     const bool in_pairs = linear_in_pairs(gpu, s->rows);
     /* Of long rows each block of a cluster takes a half, and so loads and quantizes half of x. */
     const bool halves = !in_pairs && !s->norm && gpu->capability >= 90 && row_tiles >= 32;
@@ -373,7 +377,7 @@ static inline linear_choice choose_norm_swiglu(const linear_shape *s, vb_dtype u
         s->cols > LINEAR_MOST_INT)
         return c;
     const vb_packed_format f = vb_packed_format_of(s->type);
-    const int64_t row_tiles = s->cols / f.depth, tile_rows = linear_tile_rows(s->rows);
+    const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
     if (s->n == 1) {
         c.items = linear_n1_items(gpu, f, 2, 1, row_tiles, tile_rows);
         if (c.items.blocks) c.kernel = LINEAR_N1_SWIGLU;
@@ -408,7 +412,8 @@ static inline linear_feed_forward_choice choose_feed_forward(const linear_shape 
     const int64_t most = LINEAR_MOST_INT - VB_PACKED_ROWS;
     if (!linear_has_wgmma(gpu) || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED || up != gate->type ||
         gate->rows > most || gate->cols > most || gate->n <= LINEAR_N32_HOPPER || gate->n > LINEAR_MOST_TOKENS || !gate->inputs_aligned ||
-        gate->rows % LINEAR_HALF_GROUP != 0)
+        gate->rows % LINEAR_HALF_GROUP != 0 ||
+        gate->rows % vb_packed_format_of(down).depth != 0)
         return c;
     c.gate_up = linear_plan_units(gpu, vb_packed_format_of(gate->type), gate->n, 2 * linear_tile_rows(gate->rows) * VB_PACKED_ROWS, gate->cols, true,
                                   gpu->multiprocessors, 4);
@@ -422,7 +427,9 @@ static inline linear_feed_forward_choice choose_feed_forward(const linear_shape 
 /* `attention_in_f16`: attention can leave its rows as this product reads them, which only Hopper's do. */
 static inline linear_choice choose_attention_linear_add(const linear_shape *s, bool attention_in_f16, const vb_gpu *gpu) {
     linear_choice c = linear_choice_of(LINEAR_COMPOSED);
-    if (!linear_has_wgmma(gpu) || !attention_in_f16 || s->layout != VB_PACKED || s->n <= LINEAR_N32_HOPPER) return c;
+    if (!linear_has_wgmma(gpu) || !attention_in_f16 || s->layout != VB_PACKED || s->n <= LINEAR_N32_HOPPER ||
+        s->cols % vb_packed_format_of(s->type).depth != 0)
+        return c;
     c.units = linear_units_of(gpu, s->type, linear_min(s->n, LINEAR_MOST_TOKENS), s->rows, s->cols);
     c.kernel = c.units.kernel;
     return c;
@@ -499,7 +506,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
         return c;
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    const int64_t row_tiles = s->cols / f.depth, head_items = s->dim / (2 * VB_PACKED_ROWS);
+    const int64_t row_tiles = linear_row_tiles(f, s->cols), head_items = s->dim / (2 * VB_PACKED_ROWS);
     const int64_t q_items = head_items * s->heads, kv_items = head_items * s->kv_heads;
     const bool whole_heads = s->dim % (2 * VB_PACKED_ROWS) == 0, mixture = linear_qkv_mixture(s->q_type, s->v_type);
     /* Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only. */
@@ -511,7 +518,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         if (c.raw || !whole_heads) return c;
         c.apart = !mixture;
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
-        c.v = linear_n1_items(gpu, fv, 2, 1, s->cols / fv.depth, kv_items);
+        c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
         if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = after_items;
         return c;
     }

@@ -82,7 +82,7 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
         break;
     default: CHECK_LINEAR(0 && "no kernel");
     }
-    CHECK_LINEAR(stored || (f.depth > 0 && s->cols % f.depth == 0 && gpu->capability >= 75));
+    CHECK_LINEAR(stored || (f.depth > 0 && linear_row_tiles(f, s->cols) * f.depth - s->cols <= s->cols / 8 && gpu->capability >= 75));
 }
 
 static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {
@@ -223,4 +223,7 @@ static void test_linear(void) {
         }
     }
     check_named_linear();
+    for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
+        for (int64_t hidden = 576; hidden <= 2880; hidden += 64)
+            CHECK(is_packable(&gpus[g], VB_Q4_1, hidden, hidden) == (gpus[g].capability >= 75), "%ld on %d", (long)hidden, gpus[g].capability);
 }

@@ -3,7 +3,11 @@
  *
  *   bits     of a code
  *   zero     the code of the value 0, where no minimum is subtracted
+ *   codes    what they are: numbers, or places in a table of signed bytes; those of 8 bits are signed
  *   scales   how a tile keeps what turns codes into values
+ *
+ * A format is added by a line here, its code() in quant.cuh, and, where its scales are of a new kind, by that in packed.cuh and in
+ * the four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh.
  */
 #ifndef VB_LINEAR_FORMATS_H
 #define VB_LINEAR_FORMATS_H
@@ -18,64 +22,72 @@
 #define VB_CONSTANT_FN static inline
 #endif
 
+typedef enum vb_packed_codes { VB_CODES_NUMBERS, VB_CODES_IQ4NL, VB_CODES_MXFP4 } vb_packed_codes;
+
 typedef enum vb_packed_scales {
-    VB_SCALES_HALF, /* a half for 32 elements */
-    VB_SCALES_K4,   /* of 256: halves d and dmin, eight scales and minima of six bits (vb_k4_scale) */
-    VB_SCALES_K6    /* of 256: a half d, sixteen scales of eight bits */
+    VB_SCALES_HALF,     /* a half for 32 elements */
+    VB_SCALES_BF16,     /* the upper half of a float for 32 elements: a power of two that a half may not hold */
+    VB_SCALES_HALF_MIN, /* two halves for 32 elements: the scale, and what is added */
+    VB_SCALES_K4,       /* of 256: halves d and dmin, eight scales and minima of six bits (vb_k4_scale) */
+    VB_SCALES_K6        /* of 256: a half d, sixteen scales of eight bits */
 } vb_packed_scales;
 
-/* X(type, block, bits, zero, scales) for every type that has a packed layout. */
+/* X(type, block, bits, zero, codes, scales) for every type that has a packed layout. */
 #define VB_PACKED_TYPES(X)                                                                                             \
-    X(VB_Q4_K, vb_block_q4_k, 4, 0, VB_SCALES_K4)                                                                      \
-    X(VB_Q5_K, vb_block_q5_k, 5, 0, VB_SCALES_K4)                                                                      \
-    X(VB_Q6_K, vb_block_q6_k, 6, 32, VB_SCALES_K6)                                                                     \
-    X(VB_Q8_0, vb_block_q8_0, 8, 0, VB_SCALES_HALF)                                                                    \
-    X(VB_Q5_0, vb_block_q5_0, 5, 16, VB_SCALES_HALF)                                                                   \
-    X(VB_Q4_0, vb_block_q4_0, 4, 8, VB_SCALES_HALF)
+    X(VB_Q4_K, vb_block_q4_k, 4, 0, VB_CODES_NUMBERS, VB_SCALES_K4)                                                    \
+    X(VB_Q5_K, vb_block_q5_k, 5, 0, VB_CODES_NUMBERS, VB_SCALES_K4)                                                    \
+    X(VB_Q6_K, vb_block_q6_k, 6, 32, VB_CODES_NUMBERS, VB_SCALES_K6)                                                   \
+    X(VB_Q8_0, vb_block_q8_0, 8, 0, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                  \
+    X(VB_Q5_0, vb_block_q5_0, 5, 16, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                 \
+    X(VB_Q4_0, vb_block_q4_0, 4, 8, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                  \
+    X(VB_Q4_1, vb_block_q4_1, 4, 0, VB_CODES_NUMBERS, VB_SCALES_HALF_MIN)                                              \
+    X(VB_Q5_1, vb_block_q5_1, 5, 0, VB_CODES_NUMBERS, VB_SCALES_HALF_MIN)                                              \
+    X(VB_IQ4_NL, vb_block_iq4_nl, 4, 0, VB_CODES_IQ4NL, VB_SCALES_HALF)                                                \
+    X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
 enum { VB_PACKED_ROWS = 16 }; /* of a tile */
 
 typedef struct vb_packed_format {
     int bits, zero;
+    vb_packed_codes codes;
     vb_packed_scales scales;
     int depth;       /* columns of a tile; 0: the type has no packed layout */
     int code_bytes;  /* of a tile */
     int scale_bytes; /* of a tile: what stands row by row */
-    int d_bytes;     /* of a tile: the halves behind those */
+    int more_bytes;  /* of a tile: the halves behind those, d of VB_SCALES_K6 or what is added */
     int tile_bytes;
 } vb_packed_format;
 
-VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, vb_packed_scales scales) {
-    const int depth = scales == VB_SCALES_HALF ? 128 : 256;
+VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, vb_packed_codes codes, vb_packed_scales scales) {
+    const bool small = scales == VB_SCALES_HALF || scales == VB_SCALES_BF16 || scales == VB_SCALES_HALF_MIN;
+    const int depth = small ? 128 : 256;
     const int code_bytes = VB_PACKED_ROWS * depth * bits / 8;
-    const int scale_bytes = VB_PACKED_ROWS * (scales == VB_SCALES_HALF ? depth / VB_QK * 2 : 16);
-    const int d_bytes = scales == VB_SCALES_K6 ? VB_PACKED_ROWS * 2 : 0;
-    const vb_packed_format format = {bits, zero, scales, depth, code_bytes, scale_bytes, d_bytes, code_bytes + scale_bytes + d_bytes};
+    const int scale_bytes = VB_PACKED_ROWS * (small ? depth / VB_QK * 2 : 16);
+    const int more_bytes = scales == VB_SCALES_K6 ? VB_PACKED_ROWS * 2 : scales == VB_SCALES_HALF_MIN ? scale_bytes : 0;
+    const vb_packed_format format = {bits, zero, codes, scales, depth, code_bytes, scale_bytes, more_bytes, code_bytes + scale_bytes + more_bytes};
     return format;
 }
 
 VB_CONSTANT_FN vb_packed_format vb_packed_format_of(vb_dtype type) {
     switch (type) {
-#define X(type, block, bits, zero, scales) case type: return vb_packed_format_of_numbers(bits, zero, scales);
+#define X(type, block, bits, zero, codes, scales) case type: return vb_packed_format_of_numbers(bits, zero, codes, scales);
         VB_PACKED_TYPES(X)
 #undef X
     default: break;
     }
-    const vb_packed_format none = {0, 0, VB_SCALES_HALF, 0, 0, 0, 0, 0};
+    const vb_packed_format none = {0, 0, VB_CODES_NUMBERS, VB_SCALES_HALF, 0, 0, 0, 0, 0};
     return none;
 }
 
-/* What one lane group of the kernel of one row of x (packed/n1_tile.cuh) keeps of a tile's x: sums of x that are subtracted, all bytes. */
+/* The sums of x that packed/n1_tile.cuh keeps for a lane's scales of a tile; all bytes of a tile's x. */
 VB_CONSTANT_FN int vb_n1_sum_bytes(const vb_packed_format f) {
-    return f.scales == VB_SCALES_K4 ? 8 : !f.zero ? 0 : f.scales == VB_SCALES_K6 ? 32 : 8;
+    return f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_HALF_MIN ? 8 : !f.zero ? 0 : f.scales == VB_SCALES_K6 ? 32 : 8;
 }
-VB_CONSTANT_FN int vb_n1_tile_bytes(const vb_packed_format f) {
-    return 36 * (f.scales == VB_SCALES_HALF ? 8 : 16) + 4 * vb_n1_sum_bytes(f) + 16;
-}
+VB_CONSTANT_FN int vb_n1_tile_bytes(const vb_packed_format f) { return 36 * (f.depth == 128 ? 8 : 16) + 4 * vb_n1_sum_bytes(f) + 16; }
 
-/* The same of the kernel of two to four rows (packed/n4_tile.cuh). */
+/* The same of packed/n4_tile.cuh. */
 VB_CONSTANT_FN int vb_n4_sum_bytes(const vb_packed_format f) {
-    return f.scales == VB_SCALES_K4 ? 8 : f.scales == VB_SCALES_K6 ? 16 : f.zero ? 4 : 0;
+    return f.scales == VB_SCALES_K4 ? 8 : f.scales == VB_SCALES_K6 ? 16 : f.zero || f.scales == VB_SCALES_HALF_MIN ? 4 : 0;
 }
 VB_CONSTANT_FN int vb_n4_tile_bytes(const vb_packed_format f) { return 8 * f.depth + 16 * vb_n4_sum_bytes(f) + 16; }
 

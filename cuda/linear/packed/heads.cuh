@@ -1,13 +1,9 @@
 // heads.cuh: what becomes of q, k and v of a prompt when their sums are there: q and k are rotated (RoPE), keys and
 // values go to the cache. Products whose blocks have all sums of a head at once do it themselves (StoreHeads in
 // sm90_store.cuh), for others a kernel of its own does (place_kernel in place_qkv.cu).
-//
-//   measured on an H200: norm_qkv of 512 rows of the 3B takes 20.8 us instead of 24.1, of the 1.5B 14.8 instead of 18.3. What counts is
-//            few instructions and many loads on the way, for eight warps a multiprocessor do it at the end of all. In products of
-//            units that follow each other, which hand 32 tokens of 64 rows at a time through shared memory, it cost more than the
-//            kernel does: 72 and 137 instead of 67 and 132 us of 2048 and 4096 rows of the 3B
-#ifndef VB_LINEAR_PREFILL_HEADS_CUH
-#define VB_LINEAR_PREFILL_HEADS_CUH
+// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
+#ifndef VB_LINEAR_HEADS_CUH
+#define VB_LINEAR_HEADS_CUH
 
 #include "runtime/common.cuh"
 

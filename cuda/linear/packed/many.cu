@@ -1,23 +1,16 @@
-// many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with
-// the RMS norm before it and an addition or SwiGLU after it: linear, norm_linear, linear_add, norm_swiglu and the products of
-// norm_qkv of a prompt.
+// many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with the RMS norm
+// before it and an addition or SwiGLU after it: all operations of a prompt.
 //
-// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is
-// operand B: converted once a call, into the stream's workspace, to F16, each row scaled by a power of two so that nothing
-// overflows. Rounding x and W to 11 bits costs about 0.04 % of y. Between the products of a layer rows are F16 at once where that is possible
-// (HalfRows).
+// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is operand B: F16, each row
+// scaled by a power of two, converted once a call or left so by the kernel before (HalfRows). Rounding costs about 0.04 % of y.
 //
 //   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its columns
-//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other: x of the next one is
-//            fetched while results are stored. Where whole units would leave multiprocessors idle at the end, the last ones
-//            are split, and the last block to come adds the sums of all, in the order of the columns. Where there are few
-//            units in all, the blocks of a cluster share each, and add their sums by way of shared memory
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other. Splits and clusters share the columns
+//            of units that would leave multiprocessors idle: the last block to come adds the sums, or they meet in shared memory
 //   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales the sums
 //   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
-//   measured on an H200 with the conversion of x, operands from memory: of 512 rows norm_swiglu of 2 x 11008 x 2048 Q4_K 79 us,
-//            linear_add of 2048 x 11008 Q6_K 53, of 2048 x 2048 Q4_K 17; feed_forward of these sizes 122 and 425 us (651 TFLOP/s)
-//            for 512 and 2048 rows
+// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
 
 #include "arch/cluster.cuh"
 #include "linear/linear.cuh"
@@ -33,17 +26,17 @@ constexpr int stage_depth = 128;
 
 // ---- x --------------------------------------------------------------------------------------------------------------------
 
-// x in F16, [n][cols], the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
 // multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0 (half_flags of them, or null).
 // HELD fours of a row stay in registers, where HELD is small those of the norm as well, read before the kernel before has ended.
 template <bool NORM, int HELD>
 __global__ void __launch_bounds__(256)
-    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, unsigned *flags) {
+    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, int64_t stride, unsigned *flags) {
     __shared__ float2 parts[256 / 32];
     constexpr int step = 4 * 256;
     constexpr bool early = NORM && HELD <= 4;
-    const int64_t first = 4 * threadIdx.x, rest = first + HELD * step; // whole warps: cols is a multiple of 128
-    x += blockIdx.x * cols, out += blockIdx.x * cols;
+    const int64_t first = 4 * threadIdx.x, rest = first + HELD * step; // stride is a multiple of 128: whole warps
+    x += blockIdx.x * cols, out += blockIdx.x * stride;
     float4 v[HELD], weight[early ? HELD : 1];
     const auto weight_at = [&](int64_t k) { return *reinterpret_cast<const float4 *>(norm + k); };
     if (early)
@@ -92,10 +85,11 @@ __global__ void __launch_bounds__(256)
     const auto write = [&](const float4 &from, int64_t k) { write_halves(out + k / 16 * 16, from, scale); };
 #pragma unroll
     for (int h = 0; h < HELD; h++)
-        if (first + h * step < cols) write(v[h], first + h * step);
-    for (int64_t k = rest; k < cols; k += step) {
-        float4 u = read(k);
-        weigh(u, k), write(u, k);
+        if (first + h * step < stride) write(first + h * step < cols ? v[h] : make_float4(0, 0, 0, 0), first + h * step);
+    for (int64_t k = rest; k < stride; k += step) {
+        float4 u = make_float4(0, 0, 0, 0);
+        if (k < cols) u = read(k), weigh(u, k);
+        write(u, k);
     }
 }
 
@@ -181,15 +175,16 @@ struct ManyX {
 
 vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
                     unsigned *flags = nullptr) {
-    const int64_t x_bytes = n * cols * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
+    const int64_t stride = ceil_div<int64_t>(cols, unit_rows) * unit_rows; // whole tiles: those of small blocks have 128 columns
+    const int64_t x_bytes = n * stride * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
     half *const converted = (half *)scratch;
     float *inverse = (float *)((char *)scratch + x_bytes);
-    *to = {converted, inverse, inverse + scale_bytes / 4, n, cols, {}, 0};
+    *to = {converted, inverse, inverse + scale_bytes / 4, n, stride, {}, 0};
     const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
                                      : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
-    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, flags);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, stride, flags);
 }
 
 // The same for x that is in F16 already.

@@ -7,8 +7,8 @@
 //
 // Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay below
 // 1023, and what is smaller than 2^-20 loses digits, both far outside of trained weights.
-#ifndef VB_LINEAR_PREFILL_CUH
-#define VB_LINEAR_PREFILL_CUH
+#ifndef VB_LINEAR_MANY_CUH
+#define VB_LINEAR_MANY_CUH
 
 #include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
@@ -41,18 +41,23 @@ template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values];
-    uint32_t scales[2][P::small ? 2 : P::k4 ? 4 : 4]; // small: four halves; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
+    uint32_t scales[2][P::small && !P::mins ? 2 : 4]; // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
     __half2 d[2];                                     // k4: {d, -dmin}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
         P::unpack(v[0], w.words);
         P::unpack(v[1], w.words + P::words);
-        if constexpr (P::bits == 8) {
+        if constexpr (P::is_signed) {
 #pragma unroll
             for (int i = 0; i < P::values; i++) v[0][i] ^= 0x80808080, v[1][i] ^= 0x80808080; // q + 128
         }
-        if constexpr (P::small) {
+        if constexpr (P::powers) { // to halves: what these do not hold is far outside of trained weights
+            const auto halves = [](uint32_t two) { return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16))); };
+            scales[0][0] = halves(w.scales[0].x), scales[0][1] = halves(w.scales[0].y);
+            scales[1][0] = halves(w.scales[0].z), scales[1][1] = halves(w.scales[0].w);
+        } else if constexpr (P::small) {
             scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z, scales[1][1] = w.scales[0].w;
+            if constexpr (P::mins) scales[0][2] = w.scales[1].x, scales[0][3] = w.scales[1].y, scales[1][2] = w.scales[1].z, scales[1][3] = w.scales[1].w;
         } else if constexpr (P::k4) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -76,8 +81,11 @@ struct ManyTile {
         __half2 scale[2], offset[2];
         if constexpr (P::small) {
 #pragma unroll
-            for (int r = 0; r < 2; r++)
-                scale[r] = __hmul2(as_half2(__byte_perm(scales[r][i >> 2], 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit));
+            for (int r = 0; r < 2; r++) {
+                const auto of_group = [&](uint32_t two) { return __hmul2(as_half2(__byte_perm(two, 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit)); };
+                scale[r] = of_group(scales[r][i >> 2]);
+                if constexpr (P::mins) offset[r] = of_group(scales[r][2 + (i >> 2)]);
+            }
         } else if constexpr (P::k4) {
             const int s = i >> 1; // of 8
 #pragma unroll
@@ -91,13 +99,13 @@ struct ManyTile {
             const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1152.0f)), d[0]);
             scale[0] = __low2half2(both), scale[1] = __high2half2(both);
         }
-        constexpr float zero = 1024 + (P::bits == 8 ? 128 : P::zero);
+        constexpr float zero = 1024 + (P::is_signed ? 128 : P::zero);
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int h = 0; h < 2; h++) { // bytes 0, 1 and 2, 3, as 1024 + code
                 const __half2 q = __hsub2(as_half2(__byte_perm(v[r][i], 0x64646464, h ? 0x4342 : 0x4140)), splat(zero));
-                a[2 * h + r] = as_word(P::k4 ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
+                a[2 * h + r] = as_word(P::k4 || P::mins ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
             }
     }
 };

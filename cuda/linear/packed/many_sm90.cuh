@@ -1,26 +1,17 @@
 // many_sm90.cuh: the kernel of many.cu on Hopper.
 //
-// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of
-// 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight
-// rows of gate and the same of up, in a lane's two rows, so that a lane has both sums of a result.
+// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of 64
+// or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight rows
+// of gate and the same of up, so that a lane has both sums of a result. Three more warps read what scales the sums, and even x out where
+// it has exponents (HalfRows), which is hardly ever; with no more than 24 registers they spill.
 //
-// Three more warps read what scales the sums. Where x has exponents (HalfRows), which is hardly ever, these also multiply what has been
-// fetched before it is used, so that a row has one exponent; the loop that multiplies waits for them then. They have the registers that the
-// others can spare: with no more than 24 they spill.
-//
-// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh).
-//
-// Blocks may be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
+// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh). Blocks may be in pairs, at
+// neighbouring rows of W, each of which fetches half of x for both.
 //
 //   shared   stages of 16 to 32 KiB, 200 KiB in all; 18 KiB for results
-//   measured on an H200, norm_swiglu of 512 rows, 2 x 11008 x 2048 Q4_K: 84 us with 256 tokens a unit (three
-//            rounds of units, of which 2.6 are used), 83 with 176 (four); without storing 73 and 75. A group that stays two to four
-//            stages behind the other gains nothing, nor do weights that L2 is told of four tiles ahead, nor columns that begin at another
-//            place in each pair. Exponents that the loop applies to the sums cost 13 us; results of several units a block that
-//            are also left for the next product, at 2048 rows, 17 of the output's 49, where the kernel that converts takes 9. Stages of
-//            256 columns make a step of 64 sequences 6 % longer, stages whose operands are made in two parts 1.5 %
-#ifndef VB_LINEAR_PREFILL_SM90_CUH
-#define VB_LINEAR_PREFILL_SM90_CUH
+// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
+#ifndef VB_LINEAR_MANY_SM90_CUH
+#define VB_LINEAR_MANY_SM90_CUH
 
 #include "linear/packed/sm90_stage.cuh"
 #include "linear/packed/sm90_store.cuh"
@@ -85,6 +76,11 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
             const uint2 v = load_once(reinterpret_cast<const uint2 *>(scales) + row);
             if (r) to.scales[0].z = v.x, to.scales[0].w = v.y;
             else to.scales[0].x = v.x, to.scales[0].y = v.y;
+            if constexpr (P::mins) {
+                const uint2 m = load_once(reinterpret_cast<const uint2 *>(scales + P::scale_bytes) + row);
+                if (r) to.scales[1].z = m.x, to.scales[1].w = m.y;
+                else to.scales[1].x = m.x, to.scales[1].y = m.y;
+            }
         } else {
             to.scales[r] = load_once(reinterpret_cast<const uint4 *>(scales) + row);
         }

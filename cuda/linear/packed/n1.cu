@@ -45,9 +45,9 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOu
 template <class Block, int PARTS, bool NORM, int KSPLIT = 1>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
-    const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = a.cols / P::depth * P::tile_bytes;
-    const N1Input in = {a.x, extra.norm, extra.eps, (int)(a.cols / P::depth), (int)ceil_div<int64_t>(tile_rows, PARTS), items.stages, items.chunk, 0,
-                        false};
+    const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = P::tiles_of(a.cols) * P::tile_bytes;
+    const N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS), items.stages, items.chunk, 0,
+                         false, (int)a.cols};
     const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows, (int)tile_rows};
     return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes, n1_kernel<Block, PARTS, NORM, KSPLIT>, in, out);
 }

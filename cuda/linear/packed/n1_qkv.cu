@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
 template <class A, class B>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
-    const int tiles = (int)(a.wq.cols / Packed<A>::depth), head_items = (int)(a.dim / (2 * packed_rows));
+    const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
     QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16, a.kv_type == VB_Q8_0};
@@ -107,7 +107,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
     // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
-    const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false};
+    const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
     return launch_overlapped(stream, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), larger(one.shared_bytes, two.shared_bytes),
                              n1_qkv_kernel<A, B>, in, first, second, one.blocks, v_items, two.stages, two.chunk);
 }

@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) n1_swiglu_kernel(N1Input in,
 template <class Block>
 vb_status n1_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
-    const int tiles = (int)(a.gate.cols / P::depth), count = ceil_div<int>((int)a.gate.rows, P::rows);
+    const int tiles = (int)P::tiles_of(a.gate.cols), count = ceil_div<int>((int)a.gate.rows, P::rows);
     const SwiGLUOut out = {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, (int64_t)tiles * P::tile_bytes, (int)a.gate.rows};
-    N1Input in = {a.x, a.norm, a.eps, tiles, count, items.stages, items.chunk, 0, false};
+    N1Input in = {a.x, a.norm, a.eps, tiles, count, items.stages, items.chunk, 0, false, (int)a.gate.cols};
     const int64_t weight_bytes = 2 * in.items * out.row_bytes;
     const int early = weight_bytes > 16 << 20 ? 4 : 1; // what n1.cuh says of late stages
     in.patient = weight_bytes <= 32 << 20 && in.items > items.blocks; // a longer kernel leaves no room for the next one anyway

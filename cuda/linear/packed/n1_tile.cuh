@@ -8,8 +8,8 @@
 // for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one accumulator,
 // and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of the scales, and the
 // four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an instruction read a common zero.
-#ifndef VB_LINEAR_VECTOR_CUH
-#define VB_LINEAR_VECTOR_CUH
+#ifndef VB_LINEAR_N1_TILE_CUH
+#define VB_LINEAR_N1_TILE_CUH
 
 #include "arch/tensor_core.cuh"
 #include "linear/packed/packed.cuh"
@@ -19,7 +19,7 @@ namespace vb {
 // x of one tile, as bytes in shared memory:
 //   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
 //   zeros  what lanes read that have no part in an instruction
-//   sums   [t]: k4: the sums of x over the scales t and t + 4; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
+//   sums   [t]: k4: the sums of x over the scales t and t + 4; mins: over the scale t; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
 //   scale  one float
 template <class Block>
 struct N1Tile {
@@ -52,10 +52,10 @@ struct N1Tile {
                 constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
                 add_sums(w, lanes);
                 if (lane % lanes != 0) continue;
-                if constexpr (P::k4)
+                if constexpr (P::k4 || P::mins)
                     reinterpret_cast<int *>(out + sums + c * sum_bytes)[s >> 2] = 128 * w.high_sum + w.low_sum;
                 else { // nibbles of the upper half are multiplied in place, 16 times their value
-                    const int zero = P::bits == 4 && c >= 2 ? -16 * P::zero : -P::zero;
+                    const int zero = P::nibbles && c >= 2 ? -16 * P::zero : -P::zero;
                     reinterpret_cast<int2 *>(out + sums + c * sum_bytes)[s >> 2] =
                         make_int2(zero * w.high_sum, zero * w.low_sum);
                 }
@@ -106,6 +106,7 @@ struct N1Weights {
     uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
     uint32_t k6[P::k6 ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
     uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t
+    uint32_t m[P::mins ? 2 : 1]; // what is added, of the scale t
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
 #pragma unroll
@@ -130,6 +131,7 @@ struct N1Weights {
         } else {
             const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
             d[0] = h[lane], d[1] = h[lane + 32];
+            if constexpr (P::mins) m[0] = h[P::scale_bytes / 2 + lane], m[1] = h[P::scale_bytes / 2 + lane + 32];
         }
     }
 
@@ -137,7 +139,7 @@ struct N1Weights {
     VB_DEVICE void multiply(float sum[2], const N1Operand<Block> &x, int lane) const {
         const int t = lane & 3;
         uint32_t v[2][P::values];
-        if constexpr (P::bits == 4) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
+        if constexpr (P::nibbles) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
         else P::unpack(v[0], words), P::unpack(v[1], words + P::words);
         if constexpr (P::k4) {
             int c[2][4] = {};
@@ -183,12 +185,15 @@ struct N1Weights {
             if constexpr (P::zero != 0) c[0] = c[2] = x.sums[0], c[1] = c[3] = x.sums[1];
 #pragma unroll
             for (int s = 0; s < 4; s++)
-                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], x.codes[s][0],
+                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], x.codes[s][0],
                                           x.codes[s][1]);
-            const float unit = P::bits == 4 && t >= 2 ? x.scale * 0.0625f : x.scale; // v[4..7] are 16 times their value
+            const float unit = P::nibbles && t >= 2 ? x.scale * 0.0625f : x.scale; // v[4..7] are 16 times their value
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                sum[r] = fmaf(half_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
+                sum[r] = fmaf(P::scale_of_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
+            if constexpr (P::mins)
+#pragma unroll
+                for (int r = 0; r < 2; r++) sum[r] = fmaf(half_bits(m[r]) * x.scale, static_cast<float>(x.sums[0]), sum[r]);
         }
     }
 };

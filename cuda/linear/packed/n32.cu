@@ -13,20 +13,22 @@ namespace {
 constexpr int activation_warps = 4;
 template <int DEPTH>
 __global__ void __launch_bounds__(32 * activation_warps)
-    n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int tiles, int tokens) {
+    n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int cols, int tiles, int tokens) {
     release_next_kernel(); // its product fills rings of weights meanwhile; what it reads of others it waits for
     const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / n, token = unit - tile * n;
     constexpr int quads = DEPTH / 128;
     float4 v[quads], w[quads];
-    const bool exists = tile < tiles;
+    const bool exists = tile < tiles, inside = DEPTH == 256 || tile * DEPTH + 4 * lane < cols; // of small blocks the last tile may be a part
     if (exists)
 #pragma unroll
         for (int i = 0; i < quads; i++)
-            w[i] = norm ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane] : make_float4(1, 1, 1, 1);
+            w[i] = norm && inside ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane] : make_float4(1, 1, 1, 1);
     wait_for_previous_kernel();
     if (!exists) return;
 #pragma unroll
-    for (int i = 0; i < quads; i++) v[i] = reinterpret_cast<const float4 *>(x + ((int64_t)token * tiles + tile) * DEPTH)[32 * i + lane];
+    for (int i = 0; i < quads; i++)
+        v[i] = inside ? reinterpret_cast<const float4 *>(x + (int64_t)token * (DEPTH == 256 ? tiles * DEPTH : cols) + tile * DEPTH)[32 * i + lane]
+                      : make_float4(0, 0, 0, 0);
     using X = N32Tile<DEPTH>;
     X::write(out + tile * (int64_t)(tokens * X::token_bytes), v, w, with_norm, lane, token, tokens);
 }
@@ -43,7 +45,7 @@ vb_status n32(const LinearArgs &a, const LinearExtra &extra, const linear_items 
     const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, extra.norm, extra.with_norm, a.n, a.cols, P::depth, TOKENS, stream));
-    const N32Input in = {x, (int)a.n, (int)(a.cols / P::depth), ceil_div(out.tile_rows, PARTS), items.stages, extra.with_norm, extra.eps};
+    const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.cols), ceil_div(out.tile_rows, PARTS), items.stages, extra.with_norm, extra.eps, (int)a.cols};
     return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n32_kernel<Block, TOKENS, PARTS>, in, out);
 }
 
@@ -51,13 +53,13 @@ vb_status n32(const LinearArgs &a, const LinearExtra &extra, const linear_items 
 
 vb_status n32_x(uint8_t **out, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth,
                              int tokens, vb_stream *stream) {
-    const int tiles = (int)(cols / depth);
+    const int tiles = (int)ceil_div<int64_t>(cols, depth);
     const bool deep = depth == 256;
     void *scratch;
     VB_TRY(workspace(&scratch, (int64_t)tiles * tokens * (deep ? N32Tile<256>::token_bytes : N32Tile<128>::token_bytes), stream));
     *out = (uint8_t *)scratch;
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n * tiles, activation_warps), 32 * activation_warps, 0,
-                             deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, tiles, tokens);
+                             deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols, tiles, tokens);
 }
 
 vb_status packed_n32(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {

@@ -1,23 +1,16 @@
-// n32.cuh: the kernel of a step of 5 to 32 sequences, on Hopper of 5 to 16 (n32_sm90.cu has the others): 16 or 32 rows
-// of W at a time by few rows of x, packed weights, and whatever follows it (`Out`) in the same kernel. n32_tile.cuh tells the arithmetic of a tile.
+// n32.cuh: 16 or 32 rows of W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others), packed weights, and
+// whatever follows it (`Out`) in the same kernel: a step of so many sequences. n32_tile.cuh tells the arithmetic of a tile.
 //
-// An item is PARTS (1 or 2) rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours, which share
-// what is loaded of x. The warps of a block share an item and split the columns: warp w takes the tiles w, w + warps, ... of
-// it. Blocks stay resident and stride over the items; each warp's ring of tiles is refilled across the one barrier that an
-// item needs to add up the warps, and is first filled before the previous kernel has ended (weights depend on nothing).
-//
-// x comes as N32Tiles, which a small kernel before writes once for all blocks, a warp a tile and row. With an RMS norm
-// that kernel multiplies by the norm's weights only and sums squares; 1 / sqrt(mean x^2 + eps) is applied to the sums here.
+// An item is PARTS rows of tiles, which share what is loaded of x. The warps of a block share an item and split the columns. Blocks stay
+// resident and stride over the items; each warp's ring of tiles is refilled across the one barrier that an item needs to add up the
+// warps, and is first filled before the previous kernel has ended. x comes as N32Tiles, which a small kernel before writes once for all
+// blocks; with an RMS norm it multiplies by the norm's weights only, and 1 / sqrt(mean x^2 + eps) is applied to the sums here.
 //
 //   grid     as many blocks as stay resident (or items, if fewer), up to 16 warps each
 //   shared   the rings, partial sums of each warp (of two items, unless they are many), 1 / rms of each row of x
 //   moves    the weights once: rows * cols * 4.5 / 8 bytes for Q4_K; x in 16 bits from L1 and L2
 //   bound    instructions (Q4_K: about 280 a tile and 8 rows of x) and latency; where x does not fit in L1, L2
-//   measured on an H200 with the kernel that prepares x, weights from memory, n = 8, 16, 32: norm_swiglu of 2 x 11008 x 2048 Q4_K
-//            15.0, 20.4, 32.0 us; linear_add of 2048 x 11008 Q6_K 10.8, 12.1, 18.5, of 2048 x 2048 Q4_K 4.2, 5.2, 7.3; norm_qkv of the 3B
-//            6.5, 5.9, 8.3
-//   slower   columns split among the 8 blocks of a cluster, which load, convert and keep their part of x themselves and send sums
-//            to the block that finishes them: norm_swiglu 20.5, 20.5, 35.4, 53.7 us, with one block a multiprocessor or two
+// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
 #ifndef VB_LINEAR_N32_CUH
 #define VB_LINEAR_N32_CUH
 
@@ -33,6 +26,7 @@ struct N32Input {
     int n, tiles, items, stages; // rows of x; tiles of a row; items of all blocks; stages of a warp's ring
     bool norm;        // the product is with rms_norm(x)
     float eps;
+    int cols;         // of x
 };
 
 // The sums of each warp in the shared memory of a block, which linear_n32_shared adds up.
@@ -86,7 +80,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
         float square = 0;
         for (int k = 0; k < in.tiles; k++)
             square += reinterpret_cast<const float *>(in.x + k * (int64_t)(TOKENS * X::token_bytes) + X::squares * TOKENS)[threadIdx.x];
-        factors[threadIdx.x] = rsqrtf(square / static_cast<float>(in.tiles * P::depth) + in.eps);
+        factors[threadIdx.x] = rsqrtf(square / static_cast<float>(P::small ? in.cols : in.tiles * P::depth) + in.eps);
     }
 
     int buffer = 0;

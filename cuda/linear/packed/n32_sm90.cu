@@ -1,27 +1,15 @@
-// n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of so many sequences.
+// n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of 17 to 32 sequences.
 //
-// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, once for up to 32 rows of x, and x, operand B,
-// is read by four warps at a time. What differs is that a step waits for memory and instructions: each warp has a ring of tiles of weights in
-// shared memory, filled before the kernel before has ended, and two blocks fit on a multiprocessor, of this kernel or of this one and the
-// next. The warps take turns to fetch x of a tile, for one that does nothing else would leave each thread 96 registers instead of 128.
+// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, and x is operand B, read by four warps at a
+// time. A step waits for memory and instructions: each warp has a ring of tiles of weights, filled before the kernel before has ended,
+// and two blocks fit on a multiprocessor. The warps take turns to fetch x of a tile, for one that does nothing else would leave each
+// thread 96 registers instead of 128. The blocks of a cluster share the columns of few rows of W.
 //
-// The columns of few rows of W are shared by the blocks of a cluster, each of which finishes its share of the rows of x.
-//
-//   grid     a block for 128 rows of W, or a cluster
-//   threads  8 warps of 16 rows of W each
+//   grid     a block for 128 rows of W, or a cluster; 8 warps of 16 rows each
 //   shared   24 or 48 KiB of x, then of sums; rings of 53 to 87 KiB
 //   moves    the weights once; x once a block, from L2
-//   bound    a warp's instructions, 520 a tile of Q4_K, of which it issues one in five cycles: the next one needs the one before, or
-//            waits for memory or wgmma; a multiprocessor that has two units of norm_swiglu takes 21 us where the mean of 1.3 would take 14
-//   measured H200, n = 32, weights from memory, by ncu: norm_swiglu of 2 x 11008 x 2048 Q4_K 21 us, linear_add of 2048 x 11008 Q6_K 17.5,
-//            of 2048 x 2048 Q4_K 7.8, a vocabulary of 151936 x 2048 Q6_K 87. 32 sequences of the 3B 14,380 tokens/s, 15.2 times one,
-//            12,090 by n32.cuh. n = 17 takes as long; n = 16 by n32_product.cuh 19, 13, 5.6 and 113
-//   slower   operands of four or two instructions made together instead of eight: 23, 21, 8.1, 100 and 24, 22, 8.0, 101
-//            a stage of x for half a tile, so that a tile of weights more is on the way: a step 10 % longer
-//            tiles read from shared memory before the one before is used up: 3 to 5 % longer
-//            the loop that evens rows out as one with the other: 3 %
-//            16 warps a block, every second tile for either half of them: no block of the next kernel fits beside one
-//            clusters of two for norm_swiglu; 64 rows of x, by 16 KiB a stage more
+//   bound    a warp's instructions, 520 a tile of Q4_K, of which it issues one in five cycles
+// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

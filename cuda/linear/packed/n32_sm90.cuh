@@ -1,6 +1,6 @@
 // n32_sm90.cuh: what many.cu asks of n32_sm90.cu.
-#ifndef VB_LINEAR_STEP_CUH
-#define VB_LINEAR_STEP_CUH
+#ifndef VB_LINEAR_N32_SM90_CUH
+#define VB_LINEAR_N32_SM90_CUH
 
 #include "linear/packed/many.cuh"
 

@@ -7,8 +7,8 @@
 //
 // Offsets: the value is scale * (code - zero), or scale * code - min. What is to be subtracted is a product too, of the
 // tile's scales (or mins) with the sums of x over their elements: one instruction a tile and eight rows of x.
-#ifndef VB_LINEAR_PACKED_CUH
-#define VB_LINEAR_PACKED_CUH
+#ifndef VB_LINEAR_N32_TILE_CUH
+#define VB_LINEAR_N32_TILE_CUH
 
 #include "linear/packed/packed.cuh"
 #include "arch/tensor_core.cuh"
@@ -87,9 +87,9 @@ constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
 template <class Block>
 struct N32Weights {
     using P = Packed<Block>;
-    static constexpr int zero = P::bits == 8 ? 128 : P::zero; // what is subtracted from the codes of operand A
+    static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero; // what is subtracted from the codes of operand A
     LaneTile<Block> w;
-    uint32_t v[2][P::bits == 4 ? 1 : P::values];
+    uint32_t v[2][P::nibbles || P::powers ? 1 : P::values];
     uint32_t bytes[2][P::small ? 1 : 4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: + 128, in packed order
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
 
@@ -98,7 +98,7 @@ struct N32Weights {
         w.template load<false>(tile, lane);
     }
     VB_DEVICE void prepare() {
-        if constexpr (P::bits != 4) P::unpack(v[0], w.words), P::unpack(v[1], w.words + P::words);
+        if constexpr (!P::nibbles && !P::powers) P::unpack(v[0], w.words), P::unpack(v[1], w.words + P::words);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::k4) {
@@ -118,11 +118,15 @@ struct N32Weights {
     VB_DEVICE void operand(uint32_t a[4], int i) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if constexpr (P::bits == 4) { // the upper nibbles are left in place: 16 times the code
+            if constexpr (P::nibbles) { // the upper nibbles are left in place: 16 times the code
                 const uint32_t word = w.words[r * P::words + i % P::words], mask = i < P::words ? 0x000f000f : 0x00f000f0;
                 a[r] = word & mask, a[2 + r] = (word >> 8) & mask;
+            } else if constexpr (P::powers) { // values as they are, not as subnormal numbers
+                const uint32_t word = w.words[r * P::words + i % P::words];
+                const uint32_t upper = mxfp4_half_bytes((i < P::words ? word : word >> 4) & 0x0f0f0f0f);
+                a[r] = (upper << 8) & 0xff00ff00, a[2 + r] = upper & 0xff00ff00;
             } else {
-                const uint32_t word = P::bits == 8 ? v[r][i] ^ 0x80808080 : v[r][i];
+                const uint32_t word = P::is_signed ? v[r][i] ^ 0x80808080 : v[r][i];
                 a[r] = word & 0x00ff00ff, a[2 + r] = __byte_perm(word, 0, 0x4341);
             }
         }
@@ -131,13 +135,14 @@ struct N32Weights {
     VB_DEVICE float scale(int r, int i) const {
         if constexpr (P::small) {
             const uint32_t two = r ? (i < 4 ? w.scales[0].z : w.scales[0].w) : (i < 4 ? w.scales[0].x : w.scales[0].y);
-            const float d = i & 2 ? high_half(two) : low_half(two);
-            return d * (P::bits == 4 && i >= P::words ? subnormal / 16 : subnormal);
+            const float d = P::scale_of_bits(i & 2 ? two >> 16 : two & 0xffff);
+            if constexpr (P::powers) return d;
+            return d * (P::nibbles && i >= P::words ? subnormal / 16 : subnormal);
         } else {
             const int word = P::k4 ? i >> 3 : i & 3, byte = P::k4 ? (i >> 1) & 3 : i >> 2; // q6_scale_byte
             const float one_and = __uint_as_float(__byte_perm(bytes[r][word], 0x3f800000, 0x7604 | byte << 4));
             const float s = fmaf(one_and, unit[r], offset[r]);
-            return P::bits == 4 && i >= P::words ? s * 0.0625f : s;
+            return P::nibbles && i >= P::words ? s * 0.0625f : s;
         }
     }
     // Operand A of what is to be subtracted, for the lane's t; k6 uses all of k, the others half.
@@ -145,7 +150,8 @@ struct N32Weights {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::small) {
-                a[r] = r ? (t & 1 ? w.scales[0].w : w.scales[0].z) : (t & 1 ? w.scales[0].y : w.scales[0].x);
+                const uint4 s = w.scales[P::mins ? 1 : 0];
+                a[r] = P::powers ? 0 : r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
                 a[2 + r] = 0;
             } else if constexpr (P::k4) { // mins 2 t and 2 t + 1, as subnormal numbers; the same for the low parts
                 a[r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
@@ -163,7 +169,8 @@ struct N32Weights {
     }
     // What the subtrahend of row g + 8 r is multiplied by.
     VB_DEVICE float subtract(int r) const {
-        if constexpr (P::small) return -zero * 64.0f;
+        if constexpr (P::mins) return 64.0f;
+        else if constexpr (P::small) return -zero * 64.0f;
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
         else return half_bits(w.d[r]) * (-zero * 64.0f);
     }

@@ -1,26 +1,17 @@
-// n4.cuh: the kernel of a step of 2 to 4 sequences: 16 or 32 rows of W at a time by few rows of x, packed weights, with the
-// RMS norm before it and whatever follows it (`Out`) in the same kernel. n4_tile.cuh tells the arithmetic of a tile.
+// n4.cuh: 16 or 32 rows of W at a time by 2 to 4 rows of x, packed weights, with the RMS norm before it and whatever follows it (`Out`)
+// in the same kernel: a step of so many sequences. n4_tile.cuh tells the arithmetic of a tile, n1.cuh the shape: warps share an item and
+// split its tiles, and each quantizes just those tiles of x, of all rows, that it multiplies. Of long rows the two blocks of a cluster
+// send their sums to the block that finishes the item: each two rows of x.
 //
-// It is the kernel of one row (n1.cuh), which tells its shape: warps share an item and split its tiles, each quantizes
-// just those tiles of x, of all rows, that it multiplies, so that no barrier precedes the products; one barrier a chunk of items adds
-// up the warps. Long rows are split between the two blocks of a cluster, which send their sums to the block that finishes them: each
-// two rows of x.
-//
-// Each piece of code stands here once: instructions come from memory too. Unrolled over four rows of x and with three places that
-// finish a result, norm_qkv had 4,900 of them a type and took 8.3 us instead of the 4.0 of one row, waiting for instructions.
+// Each piece of code stands here once, for instructions come from memory too: unrolled over four rows of x norm_qkv took twice as long.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
 //   moves    the weights once; x once a block, from L2
 //   bound    latency and instructions: what of x a block loads and quantizes, about 0.5 us a warp, tile and two rows
-//   measured on an H200, us of chains of one kernel by n = 1 (n1.cuh), 2, 4: 3B norm_qkv 4.0, 4.8, 5.3; output 2.4, 2.9, 3.5;
-//            norm_swiglu 8.4, 9.4, 10.6; down 6.9, 8.9, 10.6; its layer with attention 26.5, 31.7, 35.3. 0.5B 16.6, 18.8, 22.3; 7B 59.5 and
-//            68.6 for 2 and 4. n32.cuh took 43.5 for a layer of the 3B
-//   slower   8 and 16 rows by two and four operands B: a layer of the 3B 52 and 88 us, of n32.cuh 42 and 49
-//            x of two pairs of rows on the way instead of one: 33.4 and 38.5, of registers that spill
-//            down by clusters of four: 12.0 instead of 9.2 for two rows, for whose tiles there are too many warps
-#ifndef VB_FEW_PRODUCT_CUH
-#define VB_FEW_PRODUCT_CUH
+// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
+#ifndef VB_LINEAR_N4_CUH
+#define VB_LINEAR_N4_CUH
 
 #include "arch/cluster.cuh"
 #include "linear/linear.cuh"
@@ -30,12 +21,13 @@
 namespace vb {
 
 struct N4Input {
-    const float *x;    // [n][tiles * depth]
-    const float *norm; // [tiles * depth], or null for ones
+    const float *x;    // [n][cols]
+    const float *norm; // [cols], or null for ones
     bool with_norm;    // the product is with rms_norm(x); not in clusters
     float eps;
     int n, tiles, items;       // rows of x; tiles of a row; items of all blocks
     int stages, chunk, rounds; // of a warp's ring; items between two barriers; items of a block or cluster
+    int cols;                  // of x: whole tiles but of small blocks
 };
 
 constexpr int n4_warps = LINEAR_WARPS; // at most
@@ -99,11 +91,18 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     if (lane < n4_rows) squares[warp * n4_rows + lane] = 0;
     __syncwarp();
 
+    // Of a tile of this block, whether this lane's columns exist: of small blocks, of 128 columns, the last tile may be a part.
+    const auto exists = [&](int k) { return !P::small || (begin + k) * P::depth + 4 * lane < in.cols; };
+    const int64_t row_stride = P::small ? in.cols : in.tiles * P::depth;
     float4 norm[quads]; // of a tile
+    if constexpr (P::small)
+#pragma unroll
+        for (int i = 0; i < quads; i++) norm[i] = make_float4(0, 0, 0, 0);
     auto load_norm = [&](int k) {
         if (in.norm && k < tiles)
 #pragma unroll
-            for (int i = 0; i < quads; i++) norm[i] = reinterpret_cast<const float4 *>(in.norm + k * P::depth)[32 * i + lane];
+            for (int i = 0; i < quads; i++)
+                if (exists(k)) norm[i] = reinterpret_cast<const float4 *>(in.norm + k * P::depth)[32 * i + lane];
     };
     load_norm(warp);
     float *sums = partial; // of the chunk
@@ -119,10 +118,13 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
             int next_tile = warp, next_token = 0;
             auto load = [&] {
                 if (next_tile >= tiles) return;
-                const float4 *from = reinterpret_cast<const float4 *>(in.x + ((int64_t)next_token * in.tiles + begin + next_tile) * P::depth) + lane;
-                const int other = next_token + 1 < n ? in.tiles * (P::depth / 4) : 0; // of an odd number the last row is its own pair
+                const float4 *from = reinterpret_cast<const float4 *>(in.x + next_token * row_stride + (begin + next_tile) * P::depth) + lane;
+                const int other = next_token + 1 < n ? (int)(row_stride / 4) : 0; // of an odd number the last row is its own pair
 #pragma unroll
-                for (int i = 0; i < quads; i++) next[0][i] = from[32 * i], next[1][i] = from[32 * i + other];
+                for (int i = 0; i < quads; i++) {
+                    if (exists(next_tile)) next[0][i] = from[32 * i], next[1][i] = from[32 * i + other];
+                    else next[0][i] = next[1][i] = make_float4(0, 0, 0, 0);
+                }
                 if ((next_token += 2) >= n) next_token = 0, next_tile += warps;
             };
             load();
@@ -189,7 +191,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                     mean += squares[w * n4_rows + at];
                 }
             if (KSPLIT == 1 && in.with_norm) {
-                const float factor = rsqrtf(__fdividef(mean, static_cast<float>(tiles * P::depth)) + in.eps);
+                const float factor = rsqrtf(__fdividef(mean, static_cast<float>(P::small ? in.cols : tiles * P::depth)) + in.eps);
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) total[p] *= factor;
             }

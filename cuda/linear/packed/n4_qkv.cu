@@ -24,9 +24,9 @@ template <class A, class B>
 vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
     const QKVRowsOut out = qkv_out<A>(a, c);
-    const int tiles = (int)(a.wq.cols / Packed<A>::depth), kv_items = out.head_items * (int)a.kv_heads;
+    const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), kv_items = out.head_items * (int)a.kv_heads;
     const auto input = [&](int count, const linear_items &items) {
-        return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds};
+        return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds, (int)a.wq.cols};
     };
     return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps, larger(c.qk.shared_bytes, c.v.shared_bytes), n4_qkv_kernel<A, B>,
                              input(out.q_items + kv_items, c.qk), input(kv_items, c.v), out, c.qk.blocks,

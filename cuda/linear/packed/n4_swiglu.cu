@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_swiglu_kernel(N4Input in,
 template <class Block>
 vb_status n4_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
-    const N4Input in = {a.x, a.norm, true, a.eps, (int)a.n, (int)(a.gate.cols / P::depth), ceil_div<int>((int)a.gate.rows, P::rows), items.stages,
-                        items.chunk, items.rounds};
+    const N4Input in = {a.x, a.norm, true, a.eps, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows), items.stages,
+                        items.chunk, items.rounds, (int)a.gate.cols};
     return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n4_swiglu_kernel<Block>, in, swiglu_out<Block>(a));
 }
 

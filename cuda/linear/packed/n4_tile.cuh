@@ -5,10 +5,10 @@
 // row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of row t: each is multiplied by
 // its scale as an integer.
 //
-// What is subtracted, min (K4) or zero * scale, times the sum of x over the scale's elements, is a product of 16-bit floats for
+// What is subtracted, min (K4) or zero * scale, or added (mins), times the sum of x over the scale's elements, is a product of 16-bit floats for
 // all rows at once, as in n32_tile.cuh; sums are two such numbers, which hold them exactly.
-#ifndef VB_PACKED_FEW_CUH
-#define VB_PACKED_FEW_CUH
+#ifndef VB_LINEAR_N4_TILE_CUH
+#define VB_LINEAR_N4_TILE_CUH
 
 #include "arch/tensor_core.cuh"
 #include "linear/choose.h"
@@ -66,7 +66,7 @@ template <class Block>
 VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, int lane) {
     using P = Packed<Block>;
     using X = N4Tile<Block>;
-    constexpr bool nibbles = P::bits == 4; // the upper ones are multiplied in place, 16 times their value
+    constexpr bool nibbles = P::nibbles; // the upper ones are multiplied in place, 16 times their value
     const int t = lane & 3;
     uint32_t v[2][P::values];
     if constexpr (nibbles) P::unpack_nibbles(v[0], tile.words), P::unpack_nibbles(v[1], tile.words + P::words);
@@ -95,9 +95,9 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             a[r] = *reinterpret_cast<const uint32_t *>(&even), a[2 + r] = *reinterpret_cast<const uint32_t *>(&odd);
             factor[r] = half_bits(tile.d[r]) * (-P::zero * 64.0f);
         } else {
-            const uint4 s = tile.scales[0];
+            const uint4 s = tile.scales[P::mins ? 1 : 0];
             a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
-            factor[r] = -P::zero * 64.0f;
+            factor[r] = P::mins ? 64.0f : -P::zero * 64.0f;
         }
     }
     // Columns 2 t and 2 t + 1 are both of row t.
@@ -136,7 +136,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             for (int i = 0; i < 2; i++) {
                 const int s = 2 * q + i;
                 int c[4] = {0, 0, 0, 0};
-                mma_16x8x32<P::bits == 8>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i], b[2 * i + 1]);
+                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i], b[2 * i + 1]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7
@@ -146,7 +146,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
                     } else {
                         const uint4 d = tile.scales[0];
                         const uint32_t two = r ? (s < 2 ? d.z : d.w) : (s < 2 ? d.x : d.y);
-                        const float unit = (s & 1 ? high_half(two) : low_half(two)) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
+                        const float unit = P::scale_of_bits(s & 1 ? two >> 16 : two & 0xffff) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
                         total[r] = fmaf(unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), total[r]);
                     }
                 }

@@ -11,14 +11,24 @@
 namespace vb {
 namespace {
 
+// The scale of a block of 32 elements, in 16 bits.
+template <class Block>
+VB_DEVICE vb_half scale_bits(const Block &block) { return block.d; }
+VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block) { // the upper half of a float: 2^(e - 128), which has no other digits
+    float scale, offset;
+    scale_of(block, 0, &scale, &offset);
+    return (vb_half)(__float_as_uint(scale) >> 16);
+}
+
 template <class Block>
 __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in, int64_t rows, int64_t cols) {
     wait_for_previous_kernel(); // and no release: products of packed weights read them before they wait
     using P = Packed<Block>;
     constexpr int size = BlockSize<Block>::value;
-    const int64_t tiles_a_row = cols / P::depth;
+    const int64_t tiles_a_row = P::tiles_of(cols);
     const int64_t row0 = blockIdx.x / tiles_a_row * P::rows, col0 = blockIdx.x % tiles_a_row * P::depth;
     uint8_t *tile = out + blockIdx.x * (int64_t)P::tile_bytes, *scales = tile + P::code_bytes;
+    const auto exists = [&](int row, int k) { return row0 + row < rows && col0 + k < cols; };
     auto block = [&](int row, int k) -> const Block & { return in[(row0 + row) * (cols / size) + (col0 + k) / size]; };
 
     for (int i = threadIdx.x; i < P::code_bytes / 4; i += blockDim.x) {
@@ -29,7 +39,7 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             for (int b = 0; b < 4; b++) {
                 auto value = [&](int v) {
                     const int k = 16 * v + 4 * t + b;
-                    return code(block(row, k), k % size);
+                    return exists(row, k) ? code(block(row, k), k % size) : 0;
                 };
                 packed |= P::pack_byte(word - lower * P::words, value) << (8 * b);
             }
@@ -39,8 +49,12 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
         const bool inside = row0 + row < rows;
         if constexpr (P::small) {
             constexpr int count = P::depth / VB_QK;
-            for (int j = 0; j < count; j++)
-                reinterpret_cast<vb_half *>(scales)[count * row + j] = inside ? block(row, VB_QK * j).d : 0;
+            for (int j = 0; j < count; j++) {
+                const bool found = exists(row, VB_QK * j);
+                reinterpret_cast<vb_half *>(scales)[count * row + j] = found ? scale_bits(block(row, VB_QK * j)) : 0;
+                if constexpr (P::mins)
+                    reinterpret_cast<vb_half *>(scales + P::scale_bytes)[count * row + j] = found ? block(row, VB_QK * j).m : 0;
+            }
         } else {
             const uint8_t *first = nullptr; // of the 16 bytes to keep: d, dmin and scales of K4, the scales of Q6_K
             if (inside) {
@@ -57,7 +71,7 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
 template <class Block>
 vb_status pack(void *out, const vb_weight *w, vb_stream *stream) {
     using P = Packed<Block>;
-    const int64_t tiles = ceil_div<int64_t>(w->rows, P::rows) * (w->cols / P::depth);
+    const int64_t tiles = ceil_div<int64_t>(w->rows, P::rows) * P::tiles_of(w->cols);
     return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Block>, (uint8_t *)out, (const Block *)w->data,
                              w->rows, w->cols);
 }

@@ -1,26 +1,18 @@
-// packed.cuh: the layout VB_PACKED of quantized weights on CUDA.
+// packed.cuh: the layout VB_PACKED of quantized weights on CUDA. formats.h has the numbers of each type.
 //
-// The matrix is cut into tiles of 16 rows by `depth` columns (256 for the K-quants, 128 for the types of 32-element
-// blocks), stored row of tiles by row of tiles. A tile is what one warp multiplies by tensor-core instructions of shape
-// 16 x 8 x 32 (or x 16), whose operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. So a tile holds,
-// lane by lane, what that lane needs, and a warp reads it with contiguous 16-byte loads:
+// The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles; rows are padded to whole tiles with
+// zeros. A tile is what one warp multiplies by instructions of shape 16 x 8 x 32 (or x 16), whose operand A gives lane (g = lane / 4,
+// t = lane % 4) the rows g and g + 8. It holds, lane by lane, what that lane needs, to be read with contiguous 16-byte loads:
 //
-//   - Codes. The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v, v = 0 .. depth / 16 - 1.
-//     Value words are squeezed into fewer stored words by bits that a byte has to spare, so that unpacking costs about
-//     two instructions a value word (`unpack`):
-//       4 bits: word i = value words i and i + half, one a nibble;
-//       5 bits: eight value words in five, the last three spread over the upper three bits of the five;
-//       6 bits: four value words in three, the last one spread over the upper two bits;
-//       8 bits: as they are.
-//     A lane's words are those of row g, then those of row g + 8. Words 4c..4c+3 of all lanes lie together (512 bytes), a
-//     last odd pair likewise (256 bytes).
-//   - Scales, row after row: Q4_K and Q5_K the 16 bytes d, dmin, scales[12] as stored; Q6_K its 16 bytes as a 4 x 4
-//     matrix transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the d;
-//     the small blocks four d a row.
-//
-// The packed form is exactly as large as the stored one; rows are padded to a multiple of 16 with zeros.
-#ifndef VB_PACKED_CUH
-#define VB_PACKED_CUH
+//   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words are squeezed into fewer
+//            stored words by bits that a byte has to spare: of 4 bits, words i and i + half, one a nibble; of 5 bits, eight in five, the
+//            last three spread over the upper three bits; of 6 bits, four in three, the last one spread over the upper two. A lane's
+//            words are those of row g, then those of row g + 8; words 4c..4c+3 of all lanes lie together, a last odd pair likewise.
+//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K6 its 16 scales as a 4 x 4 matrix transposed (scale 4 i + t
+//            is byte 4 t + i, so that a lane may need one word only), and after all rows the d; HALF and BF16 four a row, HALF_MIN four
+//            d a row and after all rows four m a row.
+#ifndef VB_LINEAR_PACKED_CUH
+#define VB_LINEAR_PACKED_CUH
 
 #include "linear/packed/formats.h"
 #include "linear/quant.cuh"
@@ -44,8 +36,13 @@ template <class Block>
 struct Packed {
     static constexpr vb_packed_format format = PackedFormat<Block>::value;
     static constexpr int bits = format.bits, zero = format.zero;
-    static constexpr bool small = format.scales == VB_SCALES_HALF;
+    static constexpr bool mins = format.scales == VB_SCALES_HALF_MIN;       // a scale and what is added for 32 elements
+    static constexpr bool powers = format.scales == VB_SCALES_BF16;         // a power of two for 32 elements
+    static constexpr bool small = format.scales == VB_SCALES_HALF || powers || mins; // scales for 32 elements
     static constexpr bool k4 = format.scales == VB_SCALES_K4, k6 = format.scales == VB_SCALES_K6;
+    static constexpr bool table = format.codes != VB_CODES_NUMBERS;
+    static constexpr bool is_signed = bits == 8 || table; // value words have signed bytes
+    static constexpr bool nibbles = bits == 4 && !table;  // which are multiplied in place
     static constexpr int rows = packed_rows, depth = format.depth;
     static constexpr int values = depth / 16;        // value words of one row, for one lane
     static constexpr int words = values * bits / 8;  // stored words of one row, for one lane
@@ -53,6 +50,9 @@ struct Packed {
     static constexpr bool pair = 2 * words % 4 != 0; // and an 8-byte one?
     static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes, tile_bytes = format.tile_bytes;
     static_assert(code_bytes == 2 * words * 4 * 32, "a tile's words");
+
+    // The number that the scale of 32 elements stands for, in the low bits of a word.
+    static VB_DEVICE float scale_of_bits(uint32_t bits) { return powers ? __uint_as_float(bits << 16) : half_bits(bits & 0xffff); }
 
     // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
     static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
@@ -67,6 +67,13 @@ struct Packed {
         if constexpr (bits == 8) {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i];
+        } else if constexpr (table) {
+            const auto values_of = [](uint32_t four) {
+                const Codes8 codes = {four, 0, 0};
+                return (powers ? mxfp4_values(codes) : iq4nl_values(codes)).low ^ 0x80808080;
+            };
+#pragma unroll
+            for (int i = 0; i < words; i++) v[i] = values_of(w[i] & 0x0f0f0f0f), v[i + words] = values_of((w[i] >> 4) & 0x0f0f0f0f);
         } else if constexpr (bits == 4) {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = (w[i] >> 4) & 0x0f0f0f0f;
@@ -93,7 +100,7 @@ struct Packed {
 
     // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
     static VB_DEVICE void unpack_nibbles(uint32_t v[values], const uint32_t w[words]) {
-        static_assert(bits == 4, "nibbles");
+        static_assert(nibbles, "codes of four bits");
 #pragma unroll
         for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = w[i] & 0xf0f0f0f0;
     }
@@ -117,14 +124,16 @@ struct Packed {
         }
     }
 
-    // The code of element k (0 .. depth - 1) of row r (0..15) of a tile: for reading single elements.
+    // The code of element k (0 .. depth - 1) of row r (0..15) of a tile, through the table: for reading single elements.
     static VB_DEVICE int code(const uint8_t *tile, int r, int k) {
         const int lane = (r & 7) * 4 + ((k >> 2) & 3), v = k >> 4;
         const uint8_t *byte = tile + (k & 3);
         auto at = [&](int i) { return static_cast<int>(byte[word_offset(lane, (r >> 3) * words + i)]); };
         if constexpr (bits == 8) return static_cast<int8_t>(at(v));
-        else if constexpr (bits == 4) return v < words ? at(v) & 15 : at(v - words) >> 4;
-        else if constexpr (bits == 5) {
+        else if constexpr (bits == 4) {
+            const int nibble = v < words ? at(v) & 15 : at(v - words) >> 4;
+            return !table ? nibble : powers ? vb_mxfp4_values[nibble] : vb_iq4nl_values[nibble];
+        } else if constexpr (bits == 5) {
             const int a = v / 8 * 5, j = v % 8;
             if (j < 5) return at(a + j) & 31;
             if (j == 5) return (at(a) >> 3 & 0x1c) | at(a + 1) >> 6;
@@ -141,8 +150,8 @@ struct Packed {
     static VB_DEVICE void scale_of(const uint8_t *tile, int r, int k, float *scale, float *offset) {
         const uint8_t *p = tile + code_bytes;
         if constexpr (small) {
-            *scale = half_bits(reinterpret_cast<const vb_half *>(p)[r * (depth / VB_QK) + k / VB_QK]);
-            *offset = -zero * *scale;
+            *scale = scale_of_bits(reinterpret_cast<const vb_half *>(p)[r * (depth / VB_QK) + k / VB_QK]);
+            *offset = mins ? half_bits(reinterpret_cast<const vb_half *>(p + (mins ? scale_bytes : 0))[r * (depth / VB_QK) + k / VB_QK]) : -zero * *scale;
         } else if constexpr (k4) {
             const vb_half *d = reinterpret_cast<const vb_half *>(p + 16 * r);
             int s, m;
@@ -156,8 +165,10 @@ struct Packed {
         }
     }
 
+    // Tiles of a row; the last one of small blocks may be a part, whose other columns are zeros.
+    static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t cols) { return (cols + depth - 1) / depth; }
     static __host__ __device__ __forceinline__ int64_t tile_index(int64_t row, int64_t k, int64_t cols) {
-        return row / rows * (cols / depth) + k / depth;
+        return row / rows * tiles_of(cols) + k / depth;
     }
 };
 
@@ -187,7 +198,7 @@ template <class Block>
 struct LaneTile {
     using P = Packed<Block>;
     uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
-    uint4 scales[P::small ? 1 : 2]; // 16 bytes of each row; small: four d of row g, four of row g + 8
+    uint4 scales[P::small && !P::mins ? 1 : 2]; // 16 bytes of each row; small: four d of row g, four of row g + 8; what is added alike
     uint32_t d[P::k6 ? 2 : 1];
 
     // From global memory (GLOBAL), or from a tile in shared memory.
@@ -213,6 +224,10 @@ struct LaneTile {
         if constexpr (P::small) {
             const uint2 a = two(p, g), b = two(p, g + 8);
             scales[0] = make_uint4(a.x, a.y, b.x, b.y);
+            if constexpr (P::mins) {
+                const uint2 c = two(p + P::scale_bytes, g), d = two(p + P::scale_bytes, g + 8);
+                scales[1] = make_uint4(c.x, c.y, d.x, d.y);
+            }
         } else {
             scales[0] = four(p, g);
             scales[1] = four(p, g + 8);

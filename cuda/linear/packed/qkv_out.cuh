@@ -93,7 +93,7 @@ template <class Block>
 QKVRowsOut qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c) {
     using P = Packed<Block>;
     const int head_items = (int)(a.dim / (2 * packed_rows)), q_items = head_items * (int)a.heads;
-    return {a, a.wq.cols / P::depth * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items, (65535 + head_items) / head_items, false, c.raw};
+    return {a, P::tiles_of(a.wq.cols) * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items, (65535 + head_items) / head_items, false, c.raw};
 }
 
 template <class A, class B>

@@ -41,7 +41,7 @@ struct RowsOut {
 template <class Block, int PARTS>
 RowsOut<PARTS> rows_out(const LinearArgs &a, const LinearExtra &extra) {
     using P = Packed<Block>;
-    return {(const uint8_t *)a.w, a.y, a.bias, extra.add, a.cols / P::depth * P::tile_bytes, (int)a.n, (int)a.rows,
+    return {(const uint8_t *)a.w, a.y, a.bias, extra.add, P::tiles_of(a.cols) * P::tile_bytes, (int)a.n, (int)a.rows,
             (int)ceil_div<int64_t>(a.rows, P::rows)};
 }
 

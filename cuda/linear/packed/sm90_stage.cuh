@@ -1,7 +1,7 @@
 // sm90_stage.cuh: what many_sm90.cuh and n32_sm90.cu do with a stage of x in shared memory, which S describes:
 // boxes of 64 columns of S::tokens rows.
-#ifndef VB_LINEAR_PREFILL_STAGE_CUH
-#define VB_LINEAR_PREFILL_STAGE_CUH
+#ifndef VB_LINEAR_SM90_STAGE_CUH
+#define VB_LINEAR_SM90_STAGE_CUH
 
 #include "linear/packed/many.cuh"
 #include "arch/sm90.cuh"

@@ -1,7 +1,7 @@
 // sm90_store.cuh: how the results of many_sm90.cuh and n32_sm90.cu leave the registers: through shared memory, so
 // many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies (HalfRows).
-#ifndef VB_LINEAR_PREFILL_STORE_CUH
-#define VB_LINEAR_PREFILL_STORE_CUH
+#ifndef VB_LINEAR_SM90_STORE_CUH
+#define VB_LINEAR_SM90_STORE_CUH
 
 #include "linear/packed/many.cuh"
 #include "arch/sm90.cuh"

@@ -27,7 +27,7 @@ struct SwiGLURowsOut {
 template <class Block>
 SwiGLURowsOut swiglu_out(const SwiGLUArgs &a) {
     using P = Packed<Block>;
-    return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, a.gate.cols / P::depth * P::tile_bytes, (int)a.n, (int)a.gate.rows};
+    return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, P::tiles_of(a.gate.cols) * P::tile_bytes, (int)a.n, (int)a.gate.rows};
 }
 
 } // namespace vb
