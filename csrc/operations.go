@@ -12,6 +12,8 @@ static vb_status call_matmul_batched(vb_matmul_args args, vb_stream *stream) { r
 static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { return vb_weight_pack(out, &w, stream); }
 static vb_status call_linear(float *y, const float *x, vb_weight w, const float *bias, int64_t n, vb_stream *stream) { return vb_linear(y, x, &w, bias, n, stream); }
 static vb_status call_embedding(float *out, vb_weight table, const int32_t *ids, int64_t n, vb_stream *stream) { return vb_embedding(out, &table, ids, n, stream); }
+static vb_status call_route(vb_route_args args, vb_stream *stream) { return vb_route(&args, stream); }
+static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *stream) { return vb_expert_linear(&args, stream); }
 static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
 static vb_status call_kv_write(vb_kv_write_args args, vb_stream *stream) { return vb_kv_write(&args, stream); }
 static vb_status call_attention(vb_attention_args args, vb_stream *stream) { return vb_attention(&args, stream); }
@@ -45,6 +47,38 @@ func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
 		b_transposed:   truth(a.BTransposed),
 		_type:          C.vb_dtype(a.Type),
 		precision:      C.vb_precision(a.Precision),
+	}
+}
+
+func cRouteArgs(a *kernel.RouteArgs) C.vb_route_args {
+	return C.vb_route_args{
+		ids:           i32(a.IDs),
+		weights:       f32(a.Weights),
+		logits:        f32(a.Logits),
+		bias:          f32(a.Bias),
+		n:             C.int64_t(a.N),
+		experts:       C.int64_t(a.Experts),
+		k:             C.int64_t(a.K),
+		groups:        C.int64_t(a.Groups),
+		groups_used:   C.int64_t(a.GroupsUsed),
+		scale:         C.float(a.Scale),
+		gating:        C.vb_gating(a.Gating),
+		normalized:    truth(a.Normalized),
+		group_by_best: truth(a.GroupByBest),
+	}
+}
+
+func cExpertLinearArgs(a *kernel.ExpertLinearArgs) C.vb_expert_linear_args {
+	return C.vb_expert_linear_args{
+		y:            f32(a.Y),
+		x:            f32(a.X),
+		w:            weight(a.W),
+		bias:         f32(a.Bias),
+		ids:          i32(a.IDs),
+		n:            C.int64_t(a.N),
+		k:            C.int64_t(a.K),
+		experts:      C.int64_t(a.Experts),
+		x_per_choice: truth(a.XPerChoice),
 	}
 }
 
@@ -277,6 +311,18 @@ func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
 	return s.check("embedding", C.call_embedding(f32(out), weight(table), i32(ids), C.int64_t(n), s.p))
+}
+
+func (s *stream) Route(args *kernel.RouteArgs) error {
+	return s.check("route", C.call_route(cRouteArgs(args), s.p))
+}
+
+func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
+	return s.check("expert_linear", C.call_expert_linear(cExpertLinearArgs(args), s.p))
+}
+
+func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
+	return s.check("expert_sum", C.vb_expert_sum(f32(out), f32(add), f32(y), f32(weights), C.int64_t(n), C.int64_t(k), C.int64_t(cols), s.p))
 }
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {

@@ -28,6 +28,9 @@
     X(weight_pack) \
     X(linear) \
     X(embedding) \
+    X(route) \
+    X(expert_linear) \
+    X(expert_sum) \
     X(rope) \
     X(kv_write) \
     X(attention)

@@ -300,6 +300,40 @@ vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, i
     return RUN(embedding, out, table, ids, n, stream);
 }
 
+/* ---- mixtures of experts ------------------------------------------------------------------------------------------------ */
+
+vb_status vb_route(const vb_route_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_route_args *a = args;
+    int64_t size;
+    REQUIRE(ELEMENTS(&size, a->n, a->experts) && a->k >= 0 && a->k <= a->experts && a->groups >= 0);
+    REQUIRE(a->groups == 0 || (a->experts % a->groups == 0 && a->groups_used > 0 && a->groups_used <= a->groups &&
+                               a->k <= a->experts / a->groups * a->groups_used));
+    if (size == 0 || a->k == 0) return VB_OK;
+    REQUIRE(a->gating >= VB_GATING_SOFTMAX && a->gating <= VB_GATING_SIGMOID && a->ids && a->weights && a->logits && stream);
+    return a->experts > 1024 ? VB_UNSUPPORTED : RUN(route, args, stream);
+}
+
+vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_expert_linear_args *a = args;
+    int64_t size, weights, inner;
+    REQUIRE(valid_weight(&a->w) && ELEMENTS(&size, a->n, a->k, a->w.rows) && ELEMENTS(&inner, a->n, a->k, a->w.cols));
+    REQUIRE(ELEMENTS(&weights, a->experts, a->w.rows, a->w.cols) && a->w.layout == VB_STORED);
+    if (size == 0) return VB_OK;
+    REQUIRE(a->y && a->ids && stream && (inner == 0 || a->x) && (weights == 0 || a->w.data));
+    return RUN(expert_linear, args, stream);
+}
+
+vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
+                        vb_stream *stream) {
+    int64_t size, inner;
+    REQUIRE(ELEMENTS(&size, n, cols) && ELEMENTS(&inner, n, k, cols));
+    if (size == 0) return VB_OK;
+    REQUIRE(out && stream && (k == 0 || y));
+    return RUN(expert_sum, out, add, y, weights, n, k, cols, stream);
+}
+
 /* ---- transformers ------------------------------------------------------------------------------------------------------- */
 
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {

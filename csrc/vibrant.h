@@ -357,6 +357,52 @@ vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *b
  * VB_INVALID_ARGUMENT instead). Shapes: out [n][table->cols]; ids [n]. */
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
 
+/* ---- mixtures of experts ---------------------------------------------------------------------------------------------------
+ *
+ * A router chooses k of the experts for each of n tokens; choice j of token i has the index i * k + j (Shazeer et al. 2017). */
+
+typedef enum vb_gating {
+    VB_GATING_SOFTMAX = 0,        /* softmax over all experts (Qwen, DeepSeek-V2) */
+    VB_GATING_SOFTMAX_CHOSEN = 1, /* softmax over the k chosen alone (gpt-oss, Granite) */
+    VB_GATING_SIGMOID = 2         /* 1 / (1 + exp(-logit)) (DeepSeek-V3, GLM 4.5, Llama 4) */
+} vb_gating;
+
+/* The k experts of each row of logits with the greatest score + bias, in descending order, the lowest index first among equals;
+ * NaN counts as the greatest. weights are the scores, without the bias; where `normalized`, divided by their sum; times scale. With
+ * groups (neighbours, experts / groups each), only experts of the groups_used best groups are chosen: a group's score is the sum of
+ * its two best, or the best where group_by_best (DeepSeek-AI 2024). experts <= 1024. */
+typedef struct vb_route_args {
+    int32_t *ids;        /* [n][k] */
+    float *weights;      /* [n][k] */
+    const float *logits; /* [n][experts] */
+    const float *bias;   /* [experts], or NULL for none */
+    int64_t n, experts, k;
+    int64_t groups, groups_used; /* 0: none */
+    float scale;
+    vb_gating gating;
+    int normalized, group_by_best;
+} vb_route_args;
+vb_status vb_route(const vb_route_args *args, vb_stream *stream);
+
+/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with x_per_choice its own.
+ * w is the first expert's matrix as stored, the others follow it without gaps; types and accuracy as vb_linear. Only the chosen
+ * experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns VB_INVALID_ARGUMENT instead). */
+typedef struct vb_expert_linear_args {
+    float *y;           /* [n][k][w.rows] */
+    const float *x;     /* [n][w.cols], or [n][k][w.cols] where x_per_choice */
+    vb_weight w;
+    const float *bias;  /* [experts][w.rows], or NULL for none */
+    const int32_t *ids; /* [n][k] */
+    int64_t n, k, experts;
+    int x_per_choice;
+} vb_expert_linear_args;
+vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream);
+
+/* out[i] = add[i] + the sum over j of weights[i][j] * y[i][j]; out may be add.
+ * Shapes: out [n][cols]; add [n][cols], or NULL for none; y [n][k][cols]; weights [n][k], or NULL for ones. */
+vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
+                        vb_stream *stream);
+
 /* ---- transformers ------------------------------------------------------------------------------------------------------- */
 
 typedef enum vb_rope_mode {

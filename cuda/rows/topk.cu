@@ -1,22 +1,11 @@
 // topk.cu: argmax and top_k of F32 rows.
 //
-// An element becomes a 64-bit key: the value's bits, mapped so that unsigned order is the order of the values (NaN
-// greatest, -0 equal to 0), above the complement of its index. Keys are unique, the greatest key is the answer and its
-// ties are the lowest index first: so any tree of comparisons gives the same result.
+// Elements are compared by keys (order_key.cuh), which makes the order of comparisons indifferent.
 
-#include "runtime/common.cuh"
+#include "rows/order_key.cuh"
 
 namespace vb {
 namespace {
-
-using Key = unsigned long long;
-
-VB_DEVICE Key key_of(float value, int64_t index) {
-    unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
-    bits = value != value ? 0xffffffffu : bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
-    return (Key)bits << 32 | (0xffffffffu - (unsigned)index);
-}
-VB_DEVICE int32_t index_of(Key key) { return (int32_t)(0xffffffffu - (unsigned)key); }
 
 // ---- argmax -----------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,29 @@ func (o *op) placeMatMulArgs(a kernel.MatMulArgs) kernel.MatMulArgs {
 	return a
 }
 
+// placeRouteArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeRouteArgs(a kernel.RouteArgs) kernel.RouteArgs {
+	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
+	a.Weights = o.at(a.Weights, size(kernel.F32, a.N, a.K))
+	a.Logits = o.at(a.Logits, size(kernel.F32, a.N, a.Experts))
+	a.Bias = o.optional(a.Bias, size(kernel.F32, a.Experts))
+	return a
+}
+
+// placeExpertLinearArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeExpertLinearArgs(a kernel.ExpertLinearArgs) kernel.ExpertLinearArgs {
+	a.Y = o.at(a.Y, size(kernel.F32, a.N, a.K, a.W.Rows))
+	if a.XPerChoice {
+		a.X = o.at(a.X, size(kernel.F32, a.N, a.K, a.W.Cols))
+	} else {
+		a.X = o.at(a.X, size(kernel.F32, a.N, a.W.Cols))
+	}
+	a.W = o.weight(a.W)
+	a.Bias = o.optional(a.Bias, size(kernel.F32, a.Experts, a.W.Rows))
+	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
+	return a
+}
+
 // placeRoPEArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeRoPEArgs(a kernel.RoPEArgs) kernel.RoPEArgs {
 	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Heads, a.Seq, a.Dim))
@@ -305,6 +328,27 @@ func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, 
 	table = o.weight(table)
 	ids = o.at(ids, size(kernel.I32, n))
 	return o.launch(func() error { return s.kernels.Embedding(out, table, ids, n) })
+}
+
+func (s *stream) Route(args *kernel.RouteArgs) error {
+	o := s.op("Route")
+	placedArgs := o.placeRouteArgs(*args)
+	return o.launch(func() error { return s.kernels.Route(&placedArgs) })
+}
+
+func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
+	o := s.op("ExpertLinear")
+	placedArgs := o.placeExpertLinearArgs(*args)
+	return o.launch(func() error { return s.kernels.ExpertLinear(&placedArgs) })
+}
+
+func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
+	o := s.op("ExpertSum")
+	out = o.at(out, size(kernel.F32, n, cols))
+	add = o.optional(add, size(kernel.F32, n, cols))
+	y = o.at(y, size(kernel.F32, n, k, cols))
+	weights = o.optional(weights, size(kernel.F32, n, k))
+	return o.launch(func() error { return s.kernels.ExpertSum(out, add, y, weights, n, k, cols) })
 }
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {

@@ -36,6 +36,18 @@ const (
 	PrecisionTF32 Precision = 2
 )
 
+// Gating is vb_gating.
+type Gating int
+
+const (
+	// GatingSoftmax is VB_GATING_SOFTMAX: softmax over all experts (Qwen, DeepSeek-V2).
+	GatingSoftmax Gating = 0
+	// GatingSoftmaxChosen is VB_GATING_SOFTMAX_CHOSEN: softmax over the k chosen alone (gpt-oss, Granite).
+	GatingSoftmaxChosen Gating = 1
+	// GatingSigmoid is VB_GATING_SIGMOID: 1 / (1 + exp(-logit)) (DeepSeek-V3, GLM 4.5, Llama 4).
+	GatingSigmoid Gating = 2
+)
+
 // RoPEMode is vb_rope_mode.
 type RoPEMode int
 
@@ -66,6 +78,36 @@ type MatMulArgs struct {
 	BTransposed  bool
 	Type         DType // of all three: F32, F16, BF16; accumulated in float32
 	Precision    Precision
+}
+
+// RouteArgs is vb_route_args.
+type RouteArgs struct {
+	IDs         Ptr // [n][k]
+	Weights     Ptr // [n][k]
+	Logits      Ptr // [n][experts]
+	Bias        Ptr // [experts], or NULL for none
+	N           int
+	Experts     int
+	K           int
+	Groups      int // 0: none
+	GroupsUsed  int // 0: none
+	Scale       float32
+	Gating      Gating
+	Normalized  bool
+	GroupByBest bool
+}
+
+// ExpertLinearArgs is vb_expert_linear_args.
+type ExpertLinearArgs struct {
+	Y          Ptr // [n][k][w.rows]
+	X          Ptr // [n][w.cols], or [n][k][w.cols] where x_per_choice
+	W          Weight
+	Bias       Ptr // [experts][w.rows], or NULL for none
+	IDs        Ptr // [n][k]
+	N          int
+	K          int
+	Experts    int
+	XPerChoice bool
 }
 
 // RoPEArgs is vb_rope_args.
@@ -227,6 +269,12 @@ type Kernels interface {
 	WeightPack(out Ptr, w Weight) error
 	Linear(y, x Ptr, w Weight, bias Ptr, n int) error
 	Embedding(out Ptr, table Weight, ids Ptr, n int) error
+
+	// Mixtures of experts.
+
+	Route(args *RouteArgs) error
+	ExpertLinear(args *ExpertLinearArgs) error
+	ExpertSum(out, add, y, weights Ptr, n, k, cols int) error
 
 	// Transformers.
 

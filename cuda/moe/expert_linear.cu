@@ -1,0 +1,292 @@
+// expert_linear.cu: y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the choices i, stored weights of any type. Two ways:
+//
+//   rows    A warp multiplies two rows of a choice's expert in float32: decode, which reads the chosen experts alone.
+//     grid  (16 rows of W a block, choices)
+//     bound bytes for F32, F16 and BF16, the unpacking of codes for quantized types
+//   tiles   Choices are sorted by expert, their rows of x gathered in 16 bits, and each expert multiplied with its rows on tensor
+//           cores, as linear_gemm.cu does: prompts.
+//     grid  (128 rows of W, 64 sorted choices): as many tiles as there may be, those that are not end at once
+//     bound the unpacking of codes
+//
+// Nothing waits for the host, so that a captured graph may hold either.
+
+#include "arch/tensor_core.cuh"
+#include "linear/quant.cuh"
+
+namespace vb {
+namespace {
+
+// Eight elements of a stored row from k on, zeros beyond it. Rows of plain types may begin anywhere.
+template <class Block>
+VB_DEVICE void read8(float out[8], const Block *row, int64_t k, int64_t, bool) {
+    dequantize8(out, row, k);
+}
+template <class T>
+VB_DEVICE void read8_plain(float out[8], const T *row, int64_t k, int64_t cols, bool aligned) {
+    if (aligned) dequantize8(out, row, k);
+    else
+        for (int i = 0; i < 8; i++) out[i] = k + i < cols ? to_float(row[k + i]) : 0.0f;
+}
+VB_DEVICE void read8(float out[8], const float *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
+VB_DEVICE void read8(float out[8], const half *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
+VB_DEVICE void read8(float out[8], const bf16 *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
+
+template <class Block>
+VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert, int64_t row) {
+    return (const Block *)a.w.data + (expert * a.w.rows + row) * (a.w.cols / BlockSize<Block>::value);
+}
+
+VB_DEVICE float not_a_number() { return __uint_as_float(0x7fc00000u); }
+
+// ---- rows ---------------------------------------------------------------------------------------------------------------
+
+constexpr int rows_warps = 8, rows_a_warp = 2;
+
+template <class Block>
+__global__ void __launch_bounds__(32 * rows_warps) expert_rows_kernel(vb_expert_linear_args a, int64_t first_choice, bool aligned) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int lane = threadIdx.x % 32;
+    const int64_t choice = first_choice + blockIdx.y, rows = a.w.rows, cols = a.w.cols;
+    const int64_t first = ((int64_t)blockIdx.x * rows_warps + threadIdx.x / 32) * rows_a_warp;
+    if (first >= rows) return;
+    const int64_t expert = a.ids[choice];
+    float *const y = a.y + choice * rows;
+    if (expert < 0 || expert >= a.experts) {
+        if (lane < rows_a_warp && first + lane < rows) y[first + lane] = not_a_number();
+        return;
+    }
+    const float *const x = a.x + (a.x_per_choice ? choice : choice / a.k) * cols;
+    const Block *row[rows_a_warp];
+#pragma unroll
+    for (int r = 0; r < rows_a_warp; r++) row[r] = expert_row<Block>(a, expert, smaller<int64_t>(first + r, rows - 1));
+    float sum[rows_a_warp] = {};
+#pragma unroll 2
+    for (int64_t k = 8 * lane; k < cols; k += 8 * 32) {
+        float u[8], v[rows_a_warp][8];
+#pragma unroll
+        for (int r = 0; r < rows_a_warp; r++) read8(v[r], row[r], k, cols, aligned);
+        read8_plain(u, x, k, cols, aligned);
+#pragma unroll
+        for (int r = 0; r < rows_a_warp; r++)
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[r] = fmaf(v[r][i], u[i], sum[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < rows_a_warp; r++) {
+        const float total = warp_reduce<Sum>(sum[r]);
+        if (lane == 0 && first + r < rows) y[first + r] = total + (a.bias ? a.bias[expert * rows + first + r] : 0.0f);
+    }
+}
+
+template <class Block>
+vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, most = 65535, blocks = ceil_div<int64_t>(a.w.rows, rows_warps * rows_a_warp);
+    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
+    const bool aligned = a.w.cols % 8 == 0 && aligned16(a.x, (const char *)a.w.data);
+    for (int64_t first = 0; first < choices; first += most)
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)smaller(most, choices - first)), 32 * rows_warps, 0,
+                                 expert_rows_kernel<Block>, a, first, aligned));
+    return VB_OK;
+}
+
+// ---- tiles: the order ---------------------------------------------------------------------------------------------------
+
+constexpr int tile_rows = 128, tile_choices = 64, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
+constexpr int most_experts = 4096;
+
+// Up to tile_choices sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no tile.
+struct ExpertTile {
+    int expert, first, count;
+};
+
+constexpr int sort_threads = 1024;
+
+// One block: order[] = the choices by expert (a counting sort), tiles[] = their tiles. ids of no expert come last.
+__global__ void __launch_bounds__(sort_threads)
+    sort_choices_kernel(int *order, ExpertTile *tiles, int tile_slots, const int32_t *ids, int choices, int experts) {
+    __shared__ int count[most_experts + 1], next[most_experts + 1]; // choices of an expert; the place of its next one
+    __shared__ int tiles_made;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int t = threadIdx.x;
+    const auto bucket = [&](int i) { return ids[i] < 0 || ids[i] >= experts ? experts : ids[i]; };
+    for (int e = t; e <= experts; e += sort_threads) count[e] = 0;
+    __syncthreads();
+    for (int i = t; i < choices; i += sort_threads) atomicAdd(count + bucket(i), 1);
+    __syncthreads();
+    if (t < 32) { // sums of what is before each expert, 32 at a time
+        int places = 0, made = 0;
+        for (int e0 = 0; e0 <= experts; e0 += 32) {
+            const int e = e0 + t, mine = e <= experts ? count[e] : 0, mine_tiles = ceil_div(mine, tile_choices);
+            int end = mine, tile_end = mine_tiles;
+#pragma unroll
+            for (int offset = 1; offset < 32; offset *= 2) {
+                const int other = __shfl_up_sync(all_lanes, end, offset), other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
+                if (t >= offset) end += other, tile_end += other_tiles;
+            }
+            if (e <= experts) next[e] = places + end - mine;
+            for (int i = 0; i < mine_tiles; i++)
+                tiles[made + tile_end - mine_tiles + i] = {e, places + end - mine + i * tile_choices,
+                                                           smaller(tile_choices, mine - i * tile_choices)};
+            places += __shfl_sync(all_lanes, end, 31), made += __shfl_sync(all_lanes, tile_end, 31);
+        }
+        if (t == 0) tiles_made = made;
+    }
+    __syncthreads();
+    for (int i = tiles_made + t; i < tile_slots; i += sort_threads) tiles[i] = {0, 0, 0};
+    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i; // equal experts in any order
+}
+
+// ---- tiles: rows of x ---------------------------------------------------------------------------------------------------
+
+// 2^e that brings a row's greatest magnitude to [2^13, 2^14); 1 for zero, Inf and NaN, and for BF16, which has float's range.
+VB_DEVICE float gather_scale(float most, half) {
+    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
+    const int exponent = int(__float_as_uint(most) >> 23) - 127; // below -126 for a subnormal number: clamped
+    return __int_as_float((smaller(larger(13 - exponent, -126), 127) + 127) << 23);
+}
+VB_DEVICE float gather_scale(float, bf16) { return 1.0f; }
+
+// out[i][0..stride) = the row of x of choice order[i], scaled, in T, zeros beyond cols; inverse[i] = 1 / scale. One block a row.
+template <class T>
+__global__ void __launch_bounds__(256) gather_kernel(T *out, float *inverse, const int *order, vb_expert_linear_args a, int64_t stride) {
+    __shared__ float scratch[32];
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t choice = order[blockIdx.x], cols = a.w.cols;
+    const float *const x = a.x + (a.x_per_choice ? choice : choice / a.k) * cols;
+    out += blockIdx.x * stride;
+    float most = 0.0f;
+    for (int64_t k = threadIdx.x; k < cols; k += 256) most = Max::combine(most, fabsf(x[k]));
+    most = block_reduce<Max>(most, scratch);
+    const float scale = gather_scale(most, T());
+    if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
+    for (int64_t k = threadIdx.x; k < stride; k += 256) out[k] = from_float<T>(k < cols ? x[k] * scale : 0.0f);
+}
+
+// ---- tiles: the product -------------------------------------------------------------------------------------------------
+
+template <class T, class Block>
+__global__ void __launch_bounds__(256)
+    expert_tiles_kernel(vb_expert_linear_args a, const T *x, const float *inverse, const int *order, const ExpertTile *tiles,
+                        int64_t stride, bool aligned) {
+    __shared__ __align__(16) T ws[2][tile_rows][tile_stride], xs[2][tile_choices][tile_stride];
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const ExpertTile tile = tiles[blockIdx.y];
+    if (tile.count == 0) return;
+    const int64_t row0 = (int64_t)blockIdx.x * tile_rows, rows = a.w.rows, cols = a.w.cols;
+    if (tile.expert >= a.experts) {
+        for (int i = threadIdx.x; i < tile.count * tile_rows; i += 256)
+            if (row0 + i % tile_rows < rows) a.y[order[tile.first + i / tile_rows] * rows + row0 + i % tile_rows] = not_a_number();
+        return;
+    }
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const int warp_row = warp % 4 * 32, warp_choice = warp / 4 * 32;
+    const int k8 = threadIdx.x % 4 * 8, r = threadIdx.x / 4; // this thread's eights: rows r and r + 64 of W, r of x
+    float acc[2][4][4] = {};
+    Vec<T, 8> w8[2], x8;
+    const auto fetch = [&](int64_t k0) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float v[8] = {};
+            const int64_t row = row0 + r + 64 * i;
+            if (row < rows && k0 + k8 < cols) read8(v, expert_row<Block>(a, tile.expert, row), k0 + k8, cols, aligned);
+#pragma unroll
+            for (int e = 0; e < 8; e++) w8[i].at[e] = from_float<T>(v[e]);
+        }
+        x8 = Vec<T, 8>();
+        if (r < tile.count && k0 + k8 < stride) x8 = *reinterpret_cast<const Vec<T, 8> *>(x + (tile.first + r) * stride + k0 + k8);
+    };
+    fetch(0);
+    int buffer = 0;
+    for (int64_t k0 = 0; k0 < cols; k0 += tile_depth, buffer ^= 1) {
+        *reinterpret_cast<Vec<T, 8> *>(&ws[buffer][r][k8]) = w8[0];
+        *reinterpret_cast<Vec<T, 8> *>(&ws[buffer][r + 64][k8]) = w8[1];
+        *reinterpret_cast<Vec<T, 8> *>(&xs[buffer][r][k8]) = x8;
+        __syncthreads();
+        if (k0 + tile_depth < cols) fetch(k0 + tile_depth);
+#pragma unroll
+        for (int k = 0; k < tile_depth; k += 16) {
+            uint32_t w[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    w[i][j] = *reinterpret_cast<const uint32_t *>(&ws[buffer][warp_row + 16 * i + g + 8 * (j & 1)][k + 2 * t + 8 * (j >> 1)]);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const T *b = &xs[buffer][warp_choice + 8 * j + g][k + 2 * t];
+                const uint32_t b0 = *reinterpret_cast<const uint32_t *>(b), b1 = *reinterpret_cast<const uint32_t *>(b + 8);
+#pragma unroll
+                for (int i = 0; i < 2; i++) mma_16x8x16(acc[i][j], w[i], b0, b1, T());
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int64_t row = row0 + warp_row + 16 * i + g + 8 * (e >> 1);
+                const int c = warp_choice + 8 * j + 2 * t + (e & 1);
+                if (row < rows && c < tile.count)
+                    a.y[order[tile.first + c] * rows + row] =
+                        acc[i][j][e] * inverse[tile.first + c] + (a.bias ? a.bias[tile.expert * rows + row] : 0.0f);
+            }
+}
+
+template <class T, class Block>
+vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, stride = ceil_div<int64_t>(a.w.cols, 8) * 8, row_tiles = ceil_div<int64_t>(a.w.rows, tile_rows);
+    const int64_t slots = ceil_div<int64_t>(choices, tile_choices) + smaller(choices, a.experts + 1); // each expert's last is part
+    if (a.experts > most_experts || choices > INT32_MAX / 2 || slots > 65535 || row_tiles > INT32_MAX) return VB_UNSUPPORTED;
+    const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
+    void *memory;
+    VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)(sizeof(float) + sizeof(int)) + slots * (int64_t)sizeof(ExpertTile), stream));
+    T *const x = (T *)memory;
+    float *const inverse = (float *)((char *)memory + x_bytes);
+    int *const order = (int *)(inverse + choices);
+    ExpertTile *const tiles = (ExpertTile *)(order + choices);
+    VB_TRY(launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, order, tiles, (int)slots, a.ids, (int)choices, (int)a.experts));
+    VB_TRY(launch_overlapped(stream, (unsigned)choices, 256, 0, gather_kernel<T>, x, inverse, order, a, stride));
+    const bool aligned = a.w.cols % 8 == 0 && aligned16((const char *)a.w.data);
+    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>, a, x, inverse, order,
+                             tiles, stride, aligned);
+}
+
+// Tensor cores multiply 16-bit numbers, so that F32 weights stay with the other way.
+template <class Block>
+vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream, Block) {
+    return capability(stream) >= 75 ? expert_tiles<half, Block>(a, stream) : VB_UNSUPPORTED;
+}
+vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream, bf16) {
+    return capability(stream) >= 80 ? expert_tiles<bf16, bf16>(a, stream) : VB_UNSUPPORTED;
+}
+vb_status expert_tiles(const vb_expert_linear_args &, vb_stream *, float) { return VB_UNSUPPORTED; }
+
+template <class Block>
+vb_status expert_linear(const vb_expert_linear_args &a, vb_stream *stream) {
+    // With fewer choices an expert has about one, whose rows are read once anyhow.
+    if (a.n * a.k > 16 && a.n * a.k >= 2 * a.experts) {
+        const vb_status status = expert_tiles(a, stream, Block());
+        if (status != VB_UNSUPPORTED) return status;
+    }
+    return expert_rows<Block>(a, stream);
+}
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
+    switch (args->w.type) {
+#define X(type, Block) case type: return expert_linear<Block>(*args, stream);
+        VB_WEIGHT_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}

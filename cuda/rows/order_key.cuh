@@ -1,0 +1,24 @@
+// order_key.cuh: keys by which values are compared with their indices.
+//
+// An element becomes a 64-bit key: the value's bits, mapped so that unsigned order is the order of the values (NaN greatest, -0 equal
+// to 0), above the complement of its index. Keys are unique and above 0, the greatest key is the greatest value and the lowest index
+// among its ties: so any tree of comparisons gives the same result.
+
+#ifndef VB_CUDA_ORDER_KEY_CUH
+#define VB_CUDA_ORDER_KEY_CUH
+
+#include "runtime/common.cuh"
+
+namespace vb {
+
+using Key = unsigned long long;
+
+VB_DEVICE Key key_of(float value, int64_t index) {
+    unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
+    bits = value != value ? 0xffffffffu : bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+    return (Key)bits << 32 | (0xffffffffu - (unsigned)index);
+}
+VB_DEVICE int32_t index_of(Key key) { return (int32_t)(0xffffffffu - (unsigned)key); }
+
+} // namespace vb
+#endif

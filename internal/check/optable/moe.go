@@ -1,0 +1,233 @@
+package optable
+
+import (
+	"math"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+func expertOps() []*Op { return []*Op{routeOp(), expertLinearOp(), expertSumOp()} }
+
+// routeOp has {n, experts, k, groups, groups used}. Flags: "softmax", "chosen" or "sigmoid"; "normalized", "bias", "best" (a group's
+// score is its best), "ties" (logits of few values), "scaled".
+func routeOp() *Op {
+	router := func(c Case, bias *tensor.Tensor) tensor.Router {
+		r := tensor.Router{Normalized: hasFlag(c, "normalized"), Bias: bias, Groups: c.Dims[3], GroupsUsed: c.Dims[4], GroupByBest: hasFlag(c, "best")}
+		switch {
+		case hasFlag(c, "chosen"):
+			r.Gating = tensor.GatingSoftmaxChosen
+		case hasFlag(c, "sigmoid"):
+			r.Gating = tensor.GatingSigmoid
+		}
+		if hasFlag(c, "scaled") {
+			r.Scale = 2.5
+		}
+		return r
+	}
+	return &Op{
+		Name: "Route",
+		Cases: each([]tensor.DType{tensor.F32},
+			Case{Label: "no_tokens", Dims: []int{0, 8, 2, 0, 0}, Flags: "softmax"}, Case{Label: "one", Dims: []int{1, 1, 1, 0, 0}, Flags: "softmax"},
+			Case{Label: "none_chosen", Dims: []int{3, 8, 0, 0, 0}, Flags: "softmax"}, Case{Label: "all", Dims: []int{3, 33, 33, 0, 0}, Flags: "chosen"},
+			Case{Label: "qwen3moe", Dims: []int{33, 128, 8, 0, 0}, Flags: "softmax_normalized"},
+			Case{Label: "qwen2moe", Dims: []int{5, 60, 4, 0, 0}, Flags: "softmax"}, Case{Label: "ties", Dims: []int{17, 255, 9, 0, 0}, Flags: "softmax_ties"},
+			Case{Label: "gpt-oss", Dims: []int{7, 32, 4, 0, 0}, Flags: "chosen"}, Case{Label: "llama4", Dims: []int{9, 16, 1, 0, 0}, Flags: "sigmoid"},
+			Case{Label: "glm4moe", Dims: []int{9, 128, 8, 0, 0}, Flags: "sigmoid_normalized_bias_scaled"},
+			Case{Label: "deepseek-v2", Dims: []int{9, 160, 6, 8, 3}, Flags: "softmax_best_scaled"},
+			Case{Label: "deepseek-v3", Dims: []int{9, 256, 8, 8, 4}, Flags: "sigmoid_normalized_bias_scaled"},
+			Case{Label: "groups_of_one", Dims: []int{3, 12, 2, 12, 5}, Flags: "sigmoid_bias"},
+			Case{Label: "most", Dims: []int{2, 1024, 16, 0, 0}, Flags: "sigmoid_normalized"},
+			Case{Label: "qwen3-30b-a3b", Dims: []int{1, 128, 8, 0, 0}, Flags: "softmax_normalized", Bench: true},
+			Case{Label: "qwen3-30b-a3b_prompt", Dims: []int{512, 128, 8, 0, 0}, Flags: "softmax_normalized", Bench: true}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Scaled(2, tensor.F32, c.Dims[0], c.Dims[1]), nil}
+			if hasFlag(c, "ties") {
+				in[0] = withTies(g, c.Dims[0], c.Dims[1])
+			}
+			if hasFlag(c, "bias") {
+				in[1] = g.Scaled(0.3, tensor.F32, c.Dims[1])
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec {
+			shape := []int{c.Dims[0], c.Dims[2]}
+			return []Spec{{tensor.I32, shape}, {tensor.F32, shape}}
+		},
+		Run: func(out, in []*tensor.Tensor, c Case) { tensor.RouteInto(out[0], out[1], in[0], router(c, in[1])) },
+		Reference: func(in []*Array, c Case) []Want {
+			r, experts, k := router(c, nil), c.Dims[1], c.Dims[2]
+			var ids, weights []float64
+			byRow(in[0].Values, experts, func(row []float64) []float64 {
+				scores := softmax(row)
+				if r.Gating == tensor.GatingSigmoid {
+					for e, l := range row {
+						scores[e] = 1 / (1 + math.Exp(-l))
+					}
+				}
+				choice := append([]float64(nil), scores...)
+				for e := range choice {
+					if in[1] != nil {
+						choice[e] += in[1].Values[e]
+					}
+				}
+				if r.Groups > 0 {
+					size := experts / r.Groups
+					groups := make([]float64, r.Groups)
+					for g := range groups {
+						of := choice[g*size:][:size]
+						best := ranked(of)
+						groups[g] = of[best[0]]
+						if !r.GroupByBest && size > 1 {
+							groups[g] += of[best[1]]
+						}
+					}
+					for _, g := range ranked(groups)[r.GroupsUsed:] {
+						for e := range size {
+							choice[g*size+e] = math.Inf(-1)
+						}
+					}
+				}
+				sum, chosen := 0.0, ranked(choice)[:k]
+				for _, e := range chosen {
+					sum += scores[e]
+				}
+				for _, e := range chosen {
+					w := scores[e]
+					if r.Normalized || r.Gating == tensor.GatingSoftmaxChosen {
+						w /= sum
+					}
+					if r.Scale != 0 {
+						w *= float64(r.Scale)
+					}
+					ids, weights = append(ids, float64(e)), append(weights, w)
+				}
+				return nil
+			})
+			return []Want{{Values: ids}, {Values: weights}}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{Rel: 4e-6, Why: "exponentials and sums in float32; an index that is off is off by one at least"}
+		},
+		Bytes: func(c Case) int64 { return 4 * int64(c.Dims[0]*c.Dims[1]+2*c.Dims[0]*c.Dims[2]) },
+	}
+}
+
+// expertLinearOp has {n, k, experts, cols, rows}. Type is the weights'. Flags: "each" (a row of x for each choice), "bias", "one" (all
+// choose one expert).
+func expertLinearOp() *Op {
+	var cases []Case
+	for _, t := range weightTypes() {
+		cases = append(cases,
+			Case{Label: "no_tokens", Type: t, Dims: []int{0, 2, 3, 256, 5}}, Case{Label: "small", Type: t, Dims: []int{2, 2, 3, 256, 5}}, Case{Label: "decode", Type: t, Dims: []int{1, 4, 9, 512, 37}},
+			Case{Label: "few", Type: t, Dims: []int{5, 3, 7, 256, 65}, Flags: "each_bias"},
+			Case{Label: "prompt", Type: t, Dims: []int{39, 4, 5, 256, 129}, Flags: "bias"},
+			Case{Label: "prompt", Type: t, Dims: []int{70, 2, 11, 512, 33}, Flags: "each"},
+			Case{Label: "one_expert", Type: t, Dims: []int{67, 1, 3, 256, 17}, Flags: "one"},
+			Case{Label: "qwen3-30b-a3b_up", Type: t, Dims: []int{1, 8, 128, 2048, 768}, Bench: true, Large: true},
+			Case{Label: "qwen3-30b-a3b_down", Type: t, Dims: []int{1, 8, 128, 768, 2048}, Flags: "each", Bench: true, Large: true},
+			Case{Label: "qwen3-30b-a3b_prompt_up", Type: t, Dims: []int{512, 8, 128, 2048, 768}, Bench: true, Large: true})
+		if !t.Quantized() {
+			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{2, 3, 5, 127, 9}}, Case{Label: "odd_columns", Type: t, Dims: []int{33, 2, 3, 129, 7}, Flags: "each_bias"})
+		}
+	}
+	return &Op{
+		Name: "ExpertLinear", Cases: cases,
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, k, experts, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			w := g.Weight(c.Type, experts*rows, cols)
+			w.Shape = []int{experts, rows, cols}
+			in := []*Array{g.Normal(tensor.F32, n, cols), w, nil, g.Ints(experts, n, k)}
+			if hasFlag(c, "each") {
+				in[0] = g.Normal(tensor.F32, n, k, cols)
+			}
+			if hasFlag(c, "bias") {
+				in[2] = g.Normal(tensor.F32, experts, rows)
+			}
+			if hasFlag(c, "one") {
+				in[3] = g.Ints(1, n, k)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[1], c.Dims[4]}}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.ExpertLinearInto(out[0], in[0], in[1], in[2], in[3]) },
+		Reference: func(in []*Array, c Case) []Want {
+			k, cols, rows := c.Dims[1], c.Dims[3], c.Dims[4]
+			var w Want
+			for choice, id := range in[3].Values {
+				x := in[0].Values[choice/k*cols:]
+				if hasFlag(c, "each") {
+					x = in[0].Values[choice*cols:]
+				}
+				for r := range rows {
+					row, sum, sizes, squares := int(id)*rows+r, 0.0, 0.0, 0.0
+					for j := range cols {
+						p := x[j] * in[1].Values[row*cols+j]
+						sum, sizes, squares = sum+p, sizes+math.Abs(p), squares+p*p
+					}
+					if in[2] != nil {
+						sum += in[2].Values[row]
+						sizes += math.Abs(in[2].Values[row])
+					}
+					if c.Type != tensor.F32 {
+						sizes = math.Sqrt(squares) // as Linear
+					}
+					w.Values, w.Scale = append(w.Values, sum), append(w.Scale, sizes)
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			if c.Type == tensor.F32 {
+				return Tolerance{Rel: 4 * math.Sqrt(float64(c.Dims[3])+1) * 0x1p-24, Why: "as Linear: float32 sums in any order"}
+			}
+			return Tolerance{RMS: 0.005, Why: "as Linear: activations may be rounded"}
+		},
+		Bytes: func(c Case) int64 { // each expert once
+			n, k, experts, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			return c.Type.Bytes(min(n*k, experts)*rows*cols) + 4*int64(n*cols+n*k*rows)
+		},
+		FLOPs: func(c Case) int64 { return 2 * int64(c.Dims[0]*c.Dims[1]*c.Dims[3]*c.Dims[4]) },
+	}
+}
+
+// expertSumOp has {n, k, cols}. Flags: "add", "plain" (no weights).
+func expertSumOp() *Op {
+	return &Op{
+		Name: "ExpertSum", InPlace: true,
+		Cases: each([]tensor.DType{tensor.F32},
+			Case{Label: "no_tokens", Dims: []int{0, 2, 8}, Flags: "add"}, Case{Label: "one", Dims: []int{1, 1, 1}, Flags: "add"},
+			Case{Label: "odd", Dims: []int{3, 5, 127}, Flags: "add"}, Case{Label: "even", Dims: []int{9, 8, 128}, Flags: "add_plain"},
+			Case{Label: "qwen3-30b-a3b", Dims: []int{1, 8, 2048}, Flags: "add", Bench: true},
+			Case{Label: "qwen3-30b-a3b_prompt", Dims: []int{512, 8, 2048}, Flags: "add", Bench: true, Large: true}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Normal(tensor.F32, c.Dims[0], c.Dims[2]), g.Normal(tensor.F32, c.Dims...), g.Normal(tensor.F32, c.Dims[0], c.Dims[1])}
+			if hasFlag(c, "plain") {
+				in[2] = nil
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.ExpertSumInto(out[0], in[0], in[1], in[2]) },
+		Reference: func(in []*Array, c Case) []Want {
+			k, cols := c.Dims[1], c.Dims[2]
+			w := Want{make([]float64, len(in[0].Values)), make([]float64, len(in[0].Values))}
+			for i, v := range in[0].Values {
+				row, col := i/cols, i%cols
+				w.Values[i], w.Scale[i] = v, math.Abs(v)
+				for j := row * k; j < (row+1)*k; j++ {
+					x := in[1].Values[j*cols+col]
+					if in[2] != nil {
+						x *= in[2].Values[j]
+					}
+					w.Values[i] += x
+					w.Scale[i] += math.Abs(x)
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			return Tolerance{Rel: float64(c.Dims[1]+2) * 0x1p-24, Why: "a float32 sum of k + 1 terms, relative to their sizes"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * elements(c) },
+	}
+}
