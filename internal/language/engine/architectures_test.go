@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// randomModels are models with random weights, whose logits and greedy ids Hugging Face transformers computed in float64.
+// randomModels are models with random weights, whose logits and greedy ids Hugging Face transformers computed in
+// float64.
 var randomModels = []struct {
 	file    string
 	context int     // of the sessions, 0 for 128
@@ -21,11 +23,18 @@ var randomModels = []struct {
 	f16     float64 // with keys and values in F16, 0 for 2e-2: their 11 bits show in the third decimal of logits around 1 to 10
 	q8      float64 // with keys and values in Q8_0, 0 for 0.4: it rounds normal values by 0.6 %, thirty times as much as F16
 }{
+	{file: "tiny-deepseek2-v2"},
+	{file: "tiny-deepseek2-v3"},
+	{file: "tiny-gemma2"},
 	{file: "tiny-gemma3"},
 	{file: "tiny-glm4"},
+	{file: "tiny-glm4moe"},
+	{file: "tiny-gpt-oss", q8: 2.5}, // rounded keys let a token choose other experts
 	{file: "tiny-gpt2"},
 	{file: "tiny-granite"},
+	{file: "tiny-granitemoe-shared"},
 	{file: "tiny-llama"},
+	{file: "tiny-llama4"},
 	{file: "tiny-mistral3"},
 	{file: "tiny-olmo2"},
 	{file: "tiny-olmo2-swa"},
@@ -33,7 +42,9 @@ var randomModels = []struct {
 	{file: "tiny-phi3-longrope"},
 	{file: "tiny-phi3-longrope-short"},
 	{file: "tiny-qwen2"},
+	{file: "tiny-qwen2moe"},
 	{file: "tiny-qwen3"},
+	{file: "tiny-qwen3moe"},
 	{file: "tiny-qwen3vl"},
 	{file: "tiny-smollm3"},
 	{file: "tiny-stablelm"},
@@ -43,6 +54,7 @@ var randomModels = []struct {
 type goldenModel struct {
 	IDs, Greedy []int32
 	Logits      string
+	Tolerance   map[string]float64
 	rows        [][]float32
 }
 
@@ -64,8 +76,8 @@ func readGolden(t testing.TB, dir, name string) (g goldenModel) {
 	return g
 }
 
-// TestRandomModelsMatchTransformers holds every architecture to other engines' logits and greedy ids: a prompt in one piece and
-// in chunks, by fused operations and by those of the forward function, with keys and values of each type.
+// TestRandomModelsMatchTransformers holds every architecture to other engines' logits and greedy ids: a prompt in one
+// piece and in chunks, by fused operations and by those of the forward function, with keys and values of each type.
 func TestRandomModelsMatchTransformers(t *testing.T) {
 	dir := testdata.Path(t, "models")
 	eachDevice(t, func(t *testing.T, d *gpu.Device) {
@@ -103,6 +115,33 @@ func TestRandomModelsMatchTransformers(t *testing.T) {
 				s = newSession(t, m, Options{Context: tokens, KVType: tensor.Q8_0})
 				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.q8, 0.4)) {
 					t.Errorf("cache in Q8_0: logits differ by %g", w)
+				}
+			})
+		}
+	})
+}
+
+// TestQuantizedModelsMatchTransformers holds models whose weights llama.cpp has quantized to float64 arithmetic on the
+// same weights. A device may round the other factors to int8, as llama.cpp does: the golden file says how far that took
+// it in the mean.
+func TestQuantizedModelsMatchTransformers(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, name := range []string{"tiny-gemma3-q8_0", "tiny-gpt-oss-mxfp4", "tiny-qwen3moe-q8_0"} {
+			t.Run(name, func(t *testing.T) {
+				golden := readGolden(t, dir, name)
+				m := loadModel(t, d, filepath.Join(dir, name+".gguf"), 128)
+				s := newSession(t, m, Options{Context: 128, KVType: tensor.F32})
+				sum, n := 0.0, 0
+				for i, row := range allLogits(t, s, golden.IDs) {
+					for j, x := range row {
+						sum += math.Abs(float64(x) - float64(golden.rows[i][j]))
+						n++
+					}
+				}
+				tolerance := golden.Tolerance["int8 activations, mean"]
+				if mean := sum / float64(n); !(mean <= tolerance) {
+					t.Errorf("logits differ by %g in the mean, want at most %g", mean, tolerance)
 				}
 			})
 		}

@@ -18,11 +18,13 @@ type architecture struct {
 	layerNorm bool
 	// longRoPE says that files may have lists of factors for short and long contexts.
 	longRoPE bool
+	// latent says that keys are compressed, and values a part of them.
+	latent bool
 	// read reads the keys that llama's files do not have; nil for none. Errors stay in the reader.
 	read func(r *reader, c *Config)
-	// outer lists the tensors before and after the layers, layer those of one layer, with the fields that hold them.
+	// outer lists the tensors before and after the layers, layer those of layer i, with the fields that hold them.
 	outer func(c *Config, w *weights) []spec
-	layer func(c *Config, l *layer) []spec
+	layer func(c *Config, i int, l *layer) []spec
 	// forward records the model from the tokens' ids to the logits.
 	forward func(g *graph, c *Config, w *weights)
 }
@@ -35,7 +37,8 @@ const (
 
 // architectures is what this package computes, by name.
 var architectures = []*architecture{
-	&gemma3, &glm4, &gpt2, &granite, &llama, &mistral3, &olmo2, &phi3, &qwen2, &qwen3, &qwen3vl, &smollm3, &stablelm,
+	&deepseek2, &gemma2, &gemma3, &glm4, &glm4moe, &gptOSS, &gpt2, &granite, &graniteMoE, &llama, &llama4, &mistral3,
+	&olmo2, &phi3, &qwen2, &qwen2moe, &qwen3, &qwen3moe, &qwen3vl, &smollm3, &stablelm,
 }
 
 // Architecture describes a supported architecture to users.

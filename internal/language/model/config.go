@@ -27,12 +27,17 @@ type Config struct {
 	arch    *architecture
 	sliding []bool // which layers see no more than Window; nil for all
 
+	latent      *latent  // attention of compressed keys, nil for none
+	mixture     *mixture // of experts, nil for none
+	mixtureStep int      // every so many layers have experts, where not all have (Llama 4)
+	drafts      int      // layers after the last one that draft tokens; they are not used
+
 	localRoPE *RoPE // of the layers with a window, where it differs
 	queryRoPE *RoPE // of queries, where it differs
 
-	// Multipliers: of embeddings, of a branch before it is added, of scores (0 for 1 / sqrt(head size)), and what logits are
-	// divided by. Bounds of logits, 0 for none.
-	embeddingScale, residualScale, attentionScale, logitDivisor, logitCap float32
+	// Multipliers: of embeddings, of a branch before it is added, of scores (0 for 1 / sqrt(head size)), and what
+	// logits are divided by. Bounds of scores and logits, 0 for none.
+	embeddingScale, residualScale, attentionScale, logitDivisor, scoreCap, logitCap float32
 
 	weights *weights
 	graph   *graph
@@ -54,13 +59,13 @@ func (c *Config) layerRoPE(layer int) *RoPE {
 	return &c.RoPE
 }
 
-// unknownKeys change what a model computes, in ways that some architectures use: a file that has one which its architecture
-// does not read would be computed wrongly.
+// unknownKeys change what a model computes, in ways that some architectures use: a file that has one which its
+// architecture does not read would be computed wrongly.
 var unknownKeys = []string{
 	"attention.sliding_window_pattern", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
 	"attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
-	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual", "rope.freq_base_swa",
-	"rope.scaling.yarn_log_multiplier",
+	"embedding_scale", "residual_scale", "logit_scale", "rope.dimension_sections", "use_parallel_residual",
+	"rope.freq_base_swa", "rope.scaling.yarn_log_multiplier",
 }
 
 // Limits on what a header may ask for, far above any model known, so that sizes computed from a hostile file can
@@ -70,6 +75,8 @@ const (
 	maxLayers  = 1 << 12
 	maxContext = 1 << 24
 	maxHeadDim = 256 // the attention kernels' limit
+
+	maxLatentDim = 576 // the same for keys that all heads share
 )
 
 // ReadConfig reads and checks the shape of the model in f. Errors name the key or tensor.
@@ -103,14 +110,18 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 		return nil, r.err
 	}
 
-	c.HeadDim = r.sizeOr("attention.key_length", 0, maxHeadDim)
+	widest := maxHeadDim
+	if arch.latent {
+		widest = maxLatentDim
+	}
+	c.HeadDim = r.sizeOr("attention.key_length", 0, widest)
 	if c.HeadDim == 0 {
 		if c.Hidden%c.Heads != 0 {
 			return nil, fmt.Errorf("%s.embedding_length %d is no multiple of attention.head_count %d, and attention.key_length is missing", name, c.Hidden, c.Heads)
 		}
 		c.HeadDim = c.Hidden / c.Heads
 	}
-	valueDim := r.sizeOr("attention.value_length", c.HeadDim, maxHeadDim)
+	valueDim := r.sizeOr("attention.value_length", c.HeadDim, widest)
 	experts := r.sizeOr("expert_count", 0, maxWidth)
 	if r.err == nil {
 		c.RoPE, r.err = readRoPE(&r, c)
@@ -119,14 +130,12 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 		return nil, r.err
 	}
 	switch {
-	case c.HeadDim > maxHeadDim:
-		return nil, fmt.Errorf("%s: head size %d is not supported (at most %d)", name, c.HeadDim, maxHeadDim)
-	case valueDim != c.HeadDim:
+	case c.HeadDim > widest:
+		return nil, fmt.Errorf("%s: head size %d is not supported (at most %d)", name, c.HeadDim, widest)
+	case valueDim != c.HeadDim && !arch.latent:
 		return nil, fmt.Errorf("%s.attention.value_length %d differs from key_length %d: not supported", name, valueDim, c.HeadDim)
 	case c.Heads%c.KVHeads != 0:
 		return nil, fmt.Errorf("%s.attention.head_count %d is no multiple of head_count_kv %d", name, c.Heads, c.KVHeads)
-	case experts > 0:
-		return nil, fmt.Errorf("%s.expert_count is %d: mixtures of experts are not supported", name, experts)
 	case !(c.Epsilon > 0) || math.IsInf(float64(c.Epsilon), 0):
 		return nil, fmt.Errorf("%s.%s is %v", name, epsilon, c.Epsilon)
 	}
@@ -137,6 +146,9 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 		return nil, r.err
 	}
 
+	if experts > 0 && c.mixture == nil {
+		return nil, fmt.Errorf("%s.expert_count is %d: mixtures of experts are not supported", name, experts)
+	}
 	for _, key := range unknownKeys {
 		if f.Has(name+"."+key) && !r.known[key] {
 			return nil, fmt.Errorf("key %q: not supported", name+"."+key)
@@ -301,15 +313,26 @@ func (r *reader) windows(c *Config, slides func(layer int) bool) {
 
 // unscaledRoPE returns the rotation of layers with a window: by a base of its own, and without scaling.
 func (r *reader) unscaledRoPE(c *Config, base float64) *RoPE {
-	p := &RoPE{Mode: c.RoPE.Mode, Dim: c.RoPE.Dim, Base: r.floatOr("rope.freq_base_swa", base), Scaling: "none", Factor: 1}
+	base = r.floatOr("rope.freq_base_swa", base)
+	p := &RoPE{Mode: c.RoPE.Mode, Dim: c.RoPE.Dim, Base: base, Scaling: "none", Factor: 1}
 	if !(p.Base > 1) || math.IsInf(p.Base, 0) {
 		r.fail(fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base_swa", p.Base))
 	}
 	return p
 }
 
-// growingQueries makes queries grow with their position: see RoPE.Growth. What grows is the rotation's cosines and sines, so whole
-// heads must rotate.
+// draftLayers takes the layers that draft tokens, which come last, from those that are computed.
+func (r *reader) draftLayers(c *Config) {
+	c.drafts = r.sizeOr("nextn_predict_layers", 0, maxLayers)
+	if c.drafts >= c.Layers {
+		r.fail(fmt.Errorf("key %q is %d, of %d layers", r.prefix+"nextn_predict_layers", c.drafts, c.Layers))
+		c.drafts = 0
+	}
+	c.Layers -= c.drafts
+}
+
+// growingQueries makes queries grow with their position: see RoPE.Growth. What grows is the rotation's cosines and
+// sines, so whole heads must rotate.
 func (r *reader) growingQueries(c *Config, growth float64, every, ahead int) {
 	c.queryRoPE = &c.RoPE
 	switch {
@@ -317,8 +340,8 @@ func (r *reader) growingQueries(c *Config, growth float64, every, ahead int) {
 	case !(growth > 0) || math.IsInf(growth, 0):
 		r.fail(fmt.Errorf("key %q is %v, want more than 0", r.prefix+"attention.temperature_scale", growth))
 	case c.RoPE.Dim != c.HeadDim || every < 1:
-		r.fail(fmt.Errorf("%s: queries that grow with their position in heads of %d, of which %d rotate, are not supported",
-			c.Architecture, c.HeadDim, c.RoPE.Dim))
+		r.fail(fmt.Errorf("key %q in a model with heads of %d elements, of which %d rotate: not supported",
+			r.prefix+"attention.temperature_scale", c.HeadDim, c.RoPE.Dim))
 	default:
 		grown := c.RoPE
 		grown.Growth, grown.GrowthEvery, grown.GrowthAhead = growth, every, ahead

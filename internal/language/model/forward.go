@@ -15,8 +15,9 @@ type Batch struct {
 }
 
 // Forward computes the layers for a batch, writes its keys and values to the cache, and returns the residual stream
-// [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is enqueued
-// on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package tensor's do.
+// [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is
+// enqueued on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package
+// tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
 	p := &pass{model: m, cache: c, batch: b, views: w.viewsOf(b.Count, b.Seq)}
 	blocks := m.graph.blocks
@@ -33,8 +34,8 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	return p.rows(m.graph.hidden), nil
 }
 
-// Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They lie
-// in the workspace until its next use.
+// Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They
+// lie in the workspace until its next use.
 func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tensor {
 	p := &pass{model: m, views: w.viewsOf(1, hi-lo), hidden: x.Slice(lo, hi)}
 	for _, o := range m.graph.blocks[len(m.graph.blocks)-1] {

@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// fusing reads VIBRANT_FUSE: off computes a model by the plain operations of its forward function, for tests and for finding
-// faults; on, or nothing, by fused ones where the patterns match.
+// fusing reads VIBRANT_FUSE: off computes a model by the plain operations of its forward function, for tests and for
+// finding faults; on, or nothing, by fused ones where the patterns match.
 func fusing() (bool, error) {
 	switch v := os.Getenv("VIBRANT_FUSE"); v {
 	case "", "on":
@@ -20,7 +20,8 @@ func fusing() (bool, error) {
 	}
 }
 
-// fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it alone.
+// fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it
+// alone.
 func (g *graph) fuse() {
 	m := &matcher{config: g.config, producer: map[*value]op{}, uses: map[*value]int{}}
 	for _, block := range g.blocks {
@@ -54,7 +55,9 @@ func by[T op](m *matcher, v *value, uses int) (o T, ok bool) {
 
 // rewrite tries the widest patterns first. Each is anchored at its last operation, in whose place the fused one comes.
 func (m *matcher) rewrite(block []op) []op {
-	for _, match := range []func(op, []op) (op, []op){m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.normLinear} {
+	for _, match := range []func(op, []op) (op, []op){
+		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.normLinear,
+	} {
 		var out []op
 		gone := map[op]bool{}
 		for _, o := range block {
@@ -147,7 +150,7 @@ func (m *matcher) attentionLinearAdd(o op, _ []op) (op, []op) {
 		if !ok {
 			continue
 		}
-		if attention, ok := by[*attentionOp](m, output.x, 1); ok {
+		if attention, ok := by[*attentionOp](m, output.x, 1); ok && attention.valueDim == attention.dim {
 			return &attentionLinearAddOp{
 				attentionOp: *attention, out: add.out, x: x, product: product, weight: output.weight, bias: output.bias,
 			}, []op{attention, output}
@@ -170,6 +173,20 @@ func (m *matcher) linearAdd(o op, _ []op) (op, []op) {
 	return nil, nil
 }
 
+// expertSumAdd matches a + expertSum(y).
+func (m *matcher) expertSumAdd(o op, _ []op) (op, []op) {
+	add, ok := o.(*addOp)
+	if !ok {
+		return nil, nil
+	}
+	for a, sum := range add.either() {
+		if s, ok := by[*expertSumOp](m, sum, 1); ok && s.add == nil {
+			return &expertSumOp{out: add.out, y: s.y, weights: s.weights, add: a}, []op{s}
+		}
+	}
+	return nil, nil
+}
+
 // normLinear matches linear(norm(x)).
 func (m *matcher) normLinear(o op, _ []op) (op, []op) {
 	l, ok := o.(*linearOp)
@@ -180,7 +197,9 @@ func (m *matcher) normLinear(o op, _ []op) (op, []op) {
 	if !ok || norm.cols != norm.x.cols {
 		return nil, nil
 	}
-	return &normLinearOp{out: l.out, x: norm.x, normed: norm.out, norm: norm.weight, weight: l.weight, bias: l.bias, eps: norm.eps}, []op{norm}
+	return &normLinearOp{
+		out: l.out, x: norm.x, normed: norm.out, norm: norm.weight, weight: l.weight, bias: l.bias, eps: norm.eps,
+	}, []op{norm}
 }
 
 // projection is the way from a layer's normed input to queries or keys: linear, perhaps a norm of each head, rope.
@@ -204,11 +223,11 @@ func (m *matcher) projection(v *value) (p projection, ok bool) {
 	return p, ok
 }
 
-// normQKV matches what comes before attention: h = norm(x), queries and keys of one shape of projection, values linear(h), and
-// the write to the cache, which is the anchor.
+// normQKV matches what comes before attention: h = norm(x), queries and keys of one shape of projection, values
+// linear(h), and the write to the cache, which is the anchor.
 func (m *matcher) normQKV(o op, block []op) (op, []op) {
 	write, ok := o.(*cacheOp)
-	if !ok {
+	if !ok || write.v == nil {
 		return nil, nil
 	}
 	queries := queriesOf(write.layer, block)
@@ -218,7 +237,10 @@ func (m *matcher) normQKV(o op, block []op) (op, []op) {
 	q, ok1 := m.projection(queries)
 	k, ok2 := m.projection(write.k)
 	v, ok3 := by[*linearOp](m, write.v, 1)
-	if !ok1 || !ok2 || !ok3 || q.rope.tables != k.rope.tables || q.rope.mode != k.rope.mode || (q.norm == nil) != (k.norm == nil) {
+	if !ok1 || !ok2 || !ok3 || (q.norm == nil) != (k.norm == nil) {
+		return nil, nil
+	}
+	if q.rope.tables != k.rope.tables || q.rope.mode != k.rope.mode || q.rope.dim != write.dim {
 		return nil, nil
 	}
 	norm, ok := by[*normOp](m, v.x, 3)
@@ -227,8 +249,8 @@ func (m *matcher) normQKV(o op, block []op) (op, []op) {
 	}
 	fused := &normQKVOp{
 		q: queries, x: norm.x, normed: norm.out, kNew: k.linear.out, vNew: v.out, layer: write.layer, dim: write.dim,
-		tables: q.rope.tables, mode: q.rope.mode, eps: norm.eps, norm: norm.weight, wq: q.linear.weight, wk: k.linear.weight,
-		wv: v.weight, bq: q.linear.bias, bk: k.linear.bias, bv: v.bias,
+		tables: q.rope.tables, mode: q.rope.mode, eps: norm.eps, norm: norm.weight,
+		wq: q.linear.weight, wk: k.linear.weight, wv: v.weight, bq: q.linear.bias, bk: k.linear.bias, bv: v.bias,
 	}
 	inner := []op{norm, q.linear, k.linear, v, q.rope, k.rope}
 	if q.norm != nil {

@@ -23,8 +23,8 @@ func (o *normQKVOp) writes() []*value { return []*value{o.q, o.normed, o.kNew, o
 func (o *normQKVOp) run(p *pass) {
 	t := p.model.tables[o.tables]
 	tensor.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), tensor.QKV{
-		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor, QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(),
-		QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
+		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor,
+		QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(), QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
 		Positions: p.batch.Positions, Sequences: p.batch.Sequences,
 		Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
 	})
@@ -52,8 +52,9 @@ func (o *attentionLinearAddOp) run(p *pass) {
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
-	p.prepared = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer],
-		o.options(p), o.weight.tensor, o.bias.get(), p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
+	p.prepared = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
+		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p), o.weight.tensor, o.bias.get(),
+		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
 }
 
 type feedForwardOp struct {
@@ -69,8 +70,8 @@ func (o *feedForwardOp) writes() []*value     { return []*value{o.out, o.normed,
 func (o *feedForwardOp) overwrites() []*value { return []*value{o.x} }
 func (o *feedForwardOp) run(p *pass) {
 	p.prepared = tensor.FeedForward(p.rows(o.out), p.rows(o.x), tensor.FFN{
-		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps, NextNorm: o.nextNorm.get(),
-		Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
+		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps,
+		NextNorm: o.nextNorm.get(), Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
 	})
 }
 
@@ -84,7 +85,8 @@ type normSwiGLUOp struct {
 func (o *normSwiGLUOp) reads() []*value  { return []*value{o.x} }
 func (o *normSwiGLUOp) writes() []*value { return []*value{o.out, o.normed, o.product} }
 func (o *normSwiGLUOp) run(p *pass) {
-	tensor.NormSwiGLUInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor, p.rows(o.normed), p.rows(o.product))
+	tensor.NormSwiGLUInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor,
+		p.rows(o.normed), p.rows(o.product))
 }
 
 type linearAddOp struct {
@@ -110,5 +112,6 @@ type normLinearOp struct {
 func (o *normLinearOp) reads() []*value  { return []*value{o.x} }
 func (o *normLinearOp) writes() []*value { return []*value{o.out, o.normed} }
 func (o *normLinearOp) run(p *pass) {
-	tensor.NormLinearInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.weight.tensor, o.bias.get(), p.rows(o.normed))
+	tensor.NormLinearInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.weight.tensor, o.bias.get(),
+		p.rows(o.normed))
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// gemma3 is Gemma 3 (text): scaled embeddings, norms before and after each block and of each head of q and k, GELU in its tanh
-// form as the gate. Five of six layers see a window of the newest tokens and rotate by another base, without scaling.
+// gemma3 is Gemma 3 (text): scaled embeddings, norms before and after each block and of each head of q and k, GELU in
+// its tanh form as the gate. Five of six layers see a window of the newest tokens and rotate by another base, without
+// scaling.
 //
 // Gemma Team 2025, "Gemma 3 Technical Report".
 var gemma3 = architecture{
@@ -26,7 +27,7 @@ var gemma3 = architecture{
 		}
 	},
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(gemmaLayer(c, l), []spec{
 			vector("attn_q_norm.weight", c.HeadDim, required, &l.qNorm),
 			vector("attn_k_norm.weight", c.HeadDim, required, &l.kNorm),

@@ -6,15 +6,15 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// glm4 is GLM-4 and GLM-Z1 of 2025: norms before and after each block, biases on q, k and v, half of each head rotated in
-// interleaved pairs, and gate and up in one tensor.
+// glm4 is GLM-4 and GLM-Z1 of 2025: norms before and after each block, biases on q, k and v, half of each head rotated
+// in interleaved pairs, and gate and up in one tensor.
 //
 // GLM Team 2024, "ChatGLM: A Family of Large Language Models from GLM-130B to GLM-4 All Tools".
 var glm4 = architecture{
 	name: "glm4", example: "GLM-4 9B 0414, GLM-4 32B 0414", tested: transformers523,
 	rope:  kernel.RoPEInterleaved,
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			projections(c, l, optional),

@@ -14,7 +14,7 @@ var gpt2 = architecture{
 	outer: func(c *Config, w *weights) []spec {
 		return append(layerNormOuter(c, w), matrix("position_embd.weight", c.Context, c.Hidden, required, &w.positions))
 	},
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{
 				vector("attn_norm.weight", c.Hidden, required, &l.attnNorm),

@@ -4,8 +4,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// granite is IBM's Granite 3 and 4 (dense): llama's blocks with four multipliers: of the embeddings, of each branch before it is
-// added, of the scores, and the logits are divided by one.
+// granite is IBM's Granite 3 and 4 (dense): llama's blocks with four multipliers: of the embeddings, of each branch
+// before it is added, of the scores, and the logits are divided by one.
 //
 // Granite Team 2024, "Granite 3.0 Language Models"; Yang et al. 2022, "Tensor Programs V" (muP).
 var granite = architecture{

@@ -6,9 +6,9 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// graph is what a model computes for every token: operations that an architecture's forward function records once, when a
-// file is opened. Fused operations then take the place of patterns of plain ones, and every value gets its place in the
-// workspace. The number of tokens, their positions and the weights' memory come in when a pass runs.
+// graph is what a model computes for every token: operations that an architecture's forward function records once, when
+// a file is opened. Fused operations then take the place of patterns of plain ones, and every value gets its place in
+// the workspace. The number of tokens, their positions and the weights' memory come in when a pass runs.
 type graph struct {
 	config *Config
 	blocks [][]op       // the embedding, each layer, and from the last layer's result to the logits
@@ -17,12 +17,15 @@ type graph struct {
 	hidden *value       // the residual stream after the last layer
 	logits *value
 	slots  []slot
+
+	counting *value // 0, 1, ... for every token, nil where nothing reads it
 }
 
-// value is a matrix [tokens][cols] in F32 that one operation writes.
+// value is a matrix [tokens][cols] that one operation writes.
 type value struct {
 	cols int
-	slot int // index of the piece of the workspace where it lies
+	ints bool // I32 instead of F32
+	slot int  // index of the piece of the workspace where it lies
 }
 
 // op is an operation of a graph.
@@ -36,7 +39,10 @@ type op interface {
 }
 
 // cacheShape is what one layer keeps of a token.
-type cacheShape struct{ heads, dim int }
+type cacheShape struct {
+	heads, dim int
+	latent     bool // keys alone
+}
 
 // record returns the graph of a model.
 func (c *Config) record(w *weights, fused bool) *graph {
@@ -74,7 +80,8 @@ func (g *graph) layers(w *weights) iter.Seq2[int, *layer] {
 	}
 }
 
-// head says that x is the result of the last layer: what follows is computed for those tokens whose logits are asked for.
+// head says that x is the result of the last layer: what follows is computed for those tokens whose logits are asked
+// for.
 func (g *graph) head(x *value) *value {
 	g.hidden = x
 	g.blocks = append(g.blocks, nil)
@@ -96,6 +103,19 @@ func (g *graph) norm(x *value, w *weight) *value {
 	return g.emit(&normOp{out: newValue(x.cols), x: x, weight: w, cols: w.cols, eps: g.config.Epsilon})
 }
 
+// normIf is norm where the model has the weight, else x.
+func (g *graph) normIf(x *value, w *weight) *value {
+	if w == nil {
+		return x
+	}
+	return g.norm(x, w)
+}
+
+// unitNorm is norm of each run of cols, without a weight.
+func (g *graph) unitNorm(x *value, cols int) *value {
+	return g.emit(&normOp{out: newValue(x.cols), x: x, cols: cols, eps: g.config.Epsilon})
+}
+
 // layerNorm returns (x - mean) / sqrt(variance + eps) * w + bias over each row.
 func (g *graph) layerNorm(x *value, w, bias *weight) *value {
 	return g.emit(&layerNormOp{out: newValue(x.cols), x: x, weight: w, bias: bias, eps: g.config.Epsilon})
@@ -107,7 +127,10 @@ func (g *graph) linear(x *value, w, bias *weight) *value {
 }
 
 // rope returns each head of x rotated by its token's position.
-func (g *graph) rope(x *value, r *RoPE) *value {
+func (g *graph) rope(x *value, r *RoPE) *value { return g.ropeHeads(x, r, g.config.HeadDim) }
+
+// ropeHeads is rope of heads of dim.
+func (g *graph) ropeHeads(x *value, r *RoPE, dim int) *value {
 	index := -1
 	for i, known := range g.ropes {
 		if known == r {
@@ -118,21 +141,25 @@ func (g *graph) rope(x *value, r *RoPE) *value {
 		index = len(g.ropes)
 		g.ropes = append(g.ropes, r)
 	}
-	return g.emit(&ropeOp{out: newValue(x.cols), x: x, dim: g.config.HeadDim, tables: index, mode: r.Mode})
+	return g.emit(&ropeOp{out: newValue(x.cols), x: x, dim: dim, tables: index, mode: r.Mode})
 }
 
-// attention writes keys and values to the layer's cache and returns softmax(scale q k^T) v over what a query sees there.
+// attention writes keys and values to the layer's cache and returns softmax(scale q k^T) v over what a query sees
+// there.
 func (g *graph) attention(q, k, v *value, a attentionShape) *value {
 	dim, layer := g.config.HeadDim, len(g.caches)
 	g.caches = append(g.caches, cacheShape{heads: k.cols / dim, dim: dim})
 	g.emit(&cacheOp{k: k, v: v, layer: layer, dim: dim})
-	return g.emit(&attentionOp{out: newValue(q.cols), q: q, layer: layer, dim: dim, attentionShape: a})
+	return g.emit(&attentionOp{out: newValue(q.cols), q: q, layer: layer, dim: dim, valueDim: dim, attentionShape: a})
 }
 
 // attentionShape says what queries of a layer see, and how it counts.
 type attentionShape struct {
-	window int     // keys, the newest; 0 for all
-	scale  float32 // of q k^T; 0 for 1 / sqrt(dim)
+	window  int     // keys, the newest; 0 for all
+	chunk   int     // keys of the query's own chunk alone, of so many positions; 0 for all
+	scale   float32 // of q k^T; 0 for 1 / sqrt(dim)
+	softCap float32 // bound of the scores, 0 for none
+	sinks   *weight // scores of no key, one a head; nil for none
 }
 
 // add returns a + b.
@@ -194,6 +221,7 @@ func (g *graph) settle() {
 // slot is a piece of the workspace, [rows of a pass][cols], or [rows of logits][cols].
 type slot struct {
 	cols int
+	ints bool
 	head bool // of what follows the last layer
 }
 
@@ -204,14 +232,15 @@ func (s slot) rows(rows, logitRows int) int {
 	return rows
 }
 
-// place gives every value a slot. A slot serves values of one width in turns, and an operation in place keeps its operand's.
+// place gives every value a slot. A slot serves values of one width in turns, and an operation in place keeps its
+// operand's.
 func (g *graph) place() {
 	last := map[*value]op{g.hidden: nil}
 	for _, block := range g.blocks {
 		for _, o := range block {
 			for _, list := range [][]*value{o.reads(), o.writes()} {
 				for _, v := range list {
-					if v != g.hidden { // logits may be asked for again
+					if v != g.hidden && v != g.counting { // logits may be asked for again, and others count too
 						last[v] = o
 					}
 				}
@@ -219,6 +248,11 @@ func (g *graph) place() {
 		}
 	}
 	placed, free := map[*value]bool{}, map[slot][]int{}
+	if g.counting != nil {
+		g.counting.slot = len(g.slots)
+		g.slots = append(g.slots, slot{cols: g.counting.cols, ints: true})
+		last[g.counting] = nil
+	}
 	for i, block := range g.blocks {
 		head := i == len(g.blocks)-1
 		for _, o := range block {
@@ -232,7 +266,7 @@ func (g *graph) place() {
 					v.slot, taken[over] = over.slot, true
 					continue
 				}
-				kind := slot{v.cols, head}
+				kind := slot{v.cols, v.ints, head}
 				if list := free[kind]; len(list) > 0 {
 					v.slot, free[kind] = list[len(list)-1], list[:len(list)-1]
 					continue

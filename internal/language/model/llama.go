@@ -9,12 +9,13 @@ import (
 // llama is Llama 1 to 3 and what is shaped like them: RMSNorm before each block, interleaved RoPE, SwiGLU. Its files'
 // q and k are permuted for the pairs (2i, 2i+1).
 //
-// Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; Dubey et al. 2024, "The Llama 3 Herd of Models".
+// Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; Dubey et al. 2024, "The Llama 3 Herd of
+// Models".
 var llama = architecture{
 	name: "llama", example: "Llama 3.1 8B, Mistral 7B, SmolLM2", tested: transformers517,
 	rope:  kernel.RoPEInterleaved,
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			projections(c, l, optional),

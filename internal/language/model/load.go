@@ -22,9 +22,9 @@ type Options struct {
 	Progress func(Progress) // may be nil
 }
 
-// Load brings the weights of f to a device: a CPU reads them in the file, which must stay open as long as the model; to a
-// GPU they are copied and rearranged for its kernels, into one piece of memory of exactly their size. The caller closes
-// the model.
+// Load brings the weights of f to a device: a CPU reads them in the file, which must stay open as long as the model; to
+// a GPU they are copied and rearranged for its kernels, into one piece of memory of exactly their size. The caller
+// closes the model.
 func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model, err error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -37,7 +37,8 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 		return nil, fmt.Errorf("context of %d tokens: want 1 to %d", o.Context, maxContext)
 	}
 	if positions := c.weights.positions; positions != nil && o.Context > positions.rows {
-		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions", o.Context, positions.rows)
+		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions",
+			o.Context, positions.rows)
 	}
 	p, err := c.plan(f, d, o.Context)
 	if err != nil {
@@ -123,11 +124,13 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 		usable := d.Info().HostMemory && w.offset%inFileAlignment == 0
 		switch {
 		case w.rows == 0: // vectors become F32
-			w.bytes = 4 * int64(w.cols)
+			w.bytes = 4 * int64(w.shape()[0])
 			w.inFile = usable && t == kernel.F32
 			if t != kernel.F32 {
 				p.staging = max(p.staging, w.size)
 			}
+		case w.experts > 0: // products with chosen experts read them as stored
+			w.inFile = usable
 		default:
 			packed, err := tensor.PackedSize(d, t, w.rows, w.cols)
 			if err != nil {
@@ -182,8 +185,8 @@ type loader struct {
 	state    Progress
 }
 
-// load brings all weights to their places. Those that go to a GPU are read ahead of the copies; each is rearranged in the
-// order of the stream, so that the next one may take its place in the staging memory.
+// load brings all weights to their places. Those that go to a GPU are read ahead of the copies; each is rearranged in
+// the order of the stream, so that the next one may take its place in the staging memory.
 func (l *loader) load(ctx context.Context, p *plan) (err error) {
 	m := l.model
 	if p.staging > 0 {
@@ -227,10 +230,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 // place makes the tensor of a weight. source is what is left to do to fill it, nil where that is done.
 func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err error) {
 	m, stored := l.model, kernel.DType(w.stored.Type)
-	shape := []int{w.rows, w.cols}
-	if w.rows == 0 {
-		shape = shape[1:]
-	}
+	shape := w.shape()
 	if w.inFile {
 		if t, err = l.inFile(w, shape); err == nil {
 			m.mapped = append(m.mapped, t)
@@ -282,7 +282,8 @@ func (l *loader) inFile(w *placement, shape []int) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), data[w.offset:w.offset+w.size], l.file, shape...)
+	data = data[w.offset : w.offset+w.size]
+	return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), data, l.file, shape...)
 }
 
 // report tells the caller that a weight is there, or on its way.

@@ -8,7 +8,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Cache holds keys and values: for each layer [Sequences][KV heads][room for Capacity][head size].
+// Cache holds keys and values: for each layer [Sequences][KV heads][room for Capacity][head size]. V is nil where
+// values are a part of the keys.
 type Cache struct {
 	K, V                []*tensor.Tensor
 	Sequences, Capacity int
@@ -23,8 +24,8 @@ func (c *Config) CheckCacheType(t tensor.DType) error {
 	return nil
 }
 
-// cacheRoom returns for how many tokens a cache has room: kernels copy quantized keys by 16 bytes, of which eight of them,
-// whatever their size, are a multiple.
+// cacheRoom returns for how many tokens a cache has room: kernels copy quantized keys by 16 bytes, of which eight of
+// them, whatever their size, are a multiple.
 func cacheRoom(capacity int, t tensor.DType) int {
 	if t.Quantized() {
 		return (capacity + 7) / 8 * 8
@@ -43,7 +44,11 @@ func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType)
 	}
 	c := &Cache{Sequences: sequences, Capacity: capacity, memory: memory}
 	for _, shape := range m.graph.caches {
-		for _, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
+		for i, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
+			if i == 1 && shape.latent {
+				*list = append(*list, nil)
+				continue
+			}
 			x, err := memory.New(t, sequences, shape.heads, cacheRoom(capacity, t), shape.dim)
 			if err != nil {
 				c.Free()
@@ -66,7 +71,11 @@ func (c *Cache) Free() {
 func (c *Config) CacheBytes(sequences, capacity int, t tensor.DType) int64 {
 	var sum int64
 	for _, shape := range c.graph.caches {
-		sum += 2 * tensor.Aligned(int64(sequences)*t.Bytes(shape.heads*cacheRoom(capacity, t)*shape.dim))
+		bytes := tensor.Aligned(int64(sequences) * t.Bytes(shape.heads*cacheRoom(capacity, t)*shape.dim))
+		if !shape.latent {
+			bytes *= 2
+		}
+		sum += bytes
 	}
 	return sum
 }
@@ -89,7 +98,11 @@ func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, er
 	}
 	w := &Workspace{LogitRows: logitRows, memory: memory}
 	for _, s := range m.graph.slots {
-		t, err := memory.New(tensor.F32, s.rows(rows, logitRows), s.cols)
+		dtype := tensor.F32
+		if s.ints {
+			dtype = tensor.I32
+		}
+		t, err := memory.New(dtype, s.rows(rows, logitRows), s.cols)
 		if err != nil {
 			w.Free()
 			return nil, err
@@ -97,6 +110,16 @@ func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, er
 		w.slots = append(w.slots, t)
 	}
 	w.logits = w.slots[m.graph.logits.slot]
+	if v := m.graph.counting; v != nil {
+		numbers := make([]int32, rows*v.cols)
+		for i := range numbers {
+			numbers[i] = int32(i % v.cols)
+		}
+		if err := w.slots[v.slot].WriteInt32s(numbers); err != nil {
+			w.Free()
+			return nil, err
+		}
+	}
 	return w, nil
 }
 

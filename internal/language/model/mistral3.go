@@ -2,8 +2,8 @@ package model
 
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
-// mistral3 is Ministral 3: llama's blocks with heads of a size of their own, YaRN with a magnitude of its own, and queries that
-// grow with their position: times 1 + s ln(1 + floor(position / original context)).
+// mistral3 is Ministral 3: llama's blocks with heads of a size of their own, YaRN with a magnitude of its own, and
+// queries that grow with their position: times 1 + s ln(1 + floor(position / original context)).
 //
 // Mistral AI 2025, "Ministral 3"; the growth of queries is that of Meta 2025, "Llama 4".
 var mistral3 = architecture{

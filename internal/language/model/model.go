@@ -1,6 +1,7 @@
-// Package model computes decoder-only transformers from GGUF files. An architecture is one file: a table of its tensors, and
-// a forward function in plain operations, which is recorded as a graph when a file is opened. Beneath it fused operations take
-// the place of known patterns. The package enqueues operations of package tensor and knows nothing of text, sampling or sessions.
+// Package model computes decoder-only transformers from GGUF files. An architecture is one file: a table of its
+// tensors, and a forward function in plain operations, which is recorded as a graph when a file is opened. Beneath it
+// fused operations take the place of known patterns. The package enqueues operations of package tensor and knows
+// nothing of text, sampling or sessions.
 package model
 
 import (
@@ -43,17 +44,25 @@ func (m *Model) Device() *gpu.Device { return m.device }
 // MaxContext returns the longest context of a session.
 func (m *Model) MaxContext() int { return m.context }
 
-// Bytes returns the memory of the weights and RoPE tables as they lie on the device, or in the mapped file on a CPU: what
-// Config.ModelBytes predicts.
+// Bytes returns the memory of the weights and RoPE tables as they lie on the device, or in the mapped file on a CPU:
+// what Config.ModelBytes predicts.
 func (m *Model) Bytes() int64 { return m.memoryBytes }
 
 // DecodeBytes returns how many bytes of weights one token reads: all matrices, but of an embedding that is not the
-// output matrix too just one row.
+// output matrix too just one row, and of experts those that it has.
 func (m *Model) DecodeBytes() int64 {
 	n := m.bytes
 	if !m.Tied {
 		embedding := m.weights.embedding.tensor.Bytes()
 		n -= embedding - embedding/int64(m.Vocab)
+	}
+	for i := range m.weights.layers {
+		l := &m.weights.layers[i]
+		for _, w := range []*weight{l.expertGate, l.expertUp, l.expertDown} {
+			if w != nil {
+				n -= w.tensor.Bytes() / int64(w.experts) * int64(w.experts-m.mixture.used)
+			}
+		}
 	}
 	return n
 }

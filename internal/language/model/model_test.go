@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
@@ -207,46 +209,95 @@ func TestPredictedMemoryIsAllocated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]*gguf.File{"f32": stored, "q8_0, halves as vectors": quantized} {
-		t.Run(name, func(t *testing.T) {
-			used := func() int64 { return d.Pool().Stats().InUse }
-			var before int64
-			step := func(what string, predicted int64) {
-				t.Helper()
-				if n := used() - before; n != predicted {
-					t.Errorf("%s: predicted %d bytes, are %d", what, predicted, n)
+		t.Run(name, func(t *testing.T) { checkMemory(t, d, f) })
+	}
+}
+
+// TestGraphsOfEveryArchitecture checks the memory of every architecture, and the places of its values, fused and not.
+func TestGraphsOfEveryArchitecture(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(testdata.Path(t, "models"), "tiny-*.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for _, path := range paths {
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		name, err := f.String("general.architecture")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := findArchitecture(name); err != nil {
+			continue
+		}
+		tested[name] = true
+		for _, fuse := range []string{"on", "off"} {
+			t.Run(filepath.Base(path)+"/"+fuse, func(t *testing.T) {
+				t.Setenv("VIBRANT_FUSE", fuse)
+				d, err := gpu.OpenBackend(fake.New(fake.Config{}), 0)
+				if err != nil {
+					t.Fatal(err)
 				}
-				before = used()
-			}
-			before = used()
-			m, err := Load(context.Background(), f, d, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			predicted, _, err := m.Config.ModelBytes(f, d, m.MaxContext())
-			if err != nil || predicted != m.Bytes() {
-				t.Errorf("predicted %d, %v, said to be %d", predicted, err, m.Bytes())
-			}
-			step("model", predicted)
-			c, err := m.NewCache(d.Stream(), 3, 100, kernel.F16)
-			if err != nil {
-				t.Fatal(err)
-			}
-			step("cache", m.CacheBytes(3, 100, kernel.F16))
-			w, err := m.NewWorkspace(d.Stream(), 17, 5)
-			if err != nil {
-				t.Fatal(err)
-			}
-			step("workspace", m.WorkspaceBytes(17, 5))
-			w.Free()
-			c.Free()
-			m.Close()
-			if n := used(); n != 0 {
-				t.Errorf("%d bytes are left", n)
-			}
-			if s := d.Pool().Stats(); s.Cached > 1<<20 {
-				t.Errorf("%d bytes are kept", s.Cached)
-			}
-		})
+				defer d.Close()
+				c, err := ReadConfig(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkPlaces(t, c.graph)
+				checkMemory(t, d, f)
+			})
+		}
+	}
+	for _, a := range architectures {
+		if !tested[a.name] {
+			t.Errorf("no model of architecture %s is tested", a.name)
+		}
+	}
+}
+
+// checkMemory compares the memory that a model is predicted to take with what it takes.
+func checkMemory(t *testing.T, d *gpu.Device, f *gguf.File) {
+	t.Helper()
+	used := func() int64 { return d.Pool().Stats().InUse }
+	var before int64
+	step := func(what string, predicted int64) {
+		t.Helper()
+		if n := used() - before; n != predicted {
+			t.Errorf("%s: predicted %d bytes, are %d", what, predicted, n)
+		}
+		before = used()
+	}
+	before = used()
+	m, err := Load(context.Background(), f, d, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	predicted, _, err := m.Config.ModelBytes(f, d, m.MaxContext())
+	if err != nil || predicted != m.Bytes() {
+		t.Errorf("predicted %d, %v, said to be %d", predicted, err, m.Bytes())
+	}
+	step("model", predicted)
+	c, err := m.NewCache(d.Stream(), 3, 100, kernel.F16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step("cache", m.CacheBytes(3, 100, kernel.F16))
+	w, err := m.NewWorkspace(d.Stream(), 17, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step("workspace", m.WorkspaceBytes(17, 5))
+	w.Free()
+	c.Free()
+	m.Close()
+	if n := used(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+	if s := d.Pool().Stats(); s.Cached > 1<<20 {
+		t.Errorf("%d bytes are kept", s.Cached)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// olmo2 is OLMo 2, and OLMo 3 with a window in three of four layers: no norms before the blocks but after them, and norms over all
-// of q and all of k. Layers with a window rotate by frequencies that are not scaled.
+// olmo2 is OLMo 2, and OLMo 3 with a window in three of four layers: no norms before the blocks but after them, and
+// norms over all of q and all of k. Layers with a window rotate by frequencies that are not scaled.
 //
 // OLMo Team 2024, "2 OLMo 2 Furious"; OLMo Team 2025, "OLMo 3".
 var olmo2 = architecture{
@@ -18,7 +18,7 @@ var olmo2 = architecture{
 		c.localRoPE = r.unscaledRoPE(c, c.RoPE.Base)
 	},
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			projections(c, l, absent),
 			[]spec{

@@ -7,9 +7,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// phi3 is Phi-3, Phi-3.5 and Phi-4: llama's blocks with rotate-half RoPE, with q, k and v in one tensor, and gate and up in
-// another. Models of long contexts divide each frequency by a factor, of one list in short contexts and of another in long ones
-// (LongRoPE).
+// phi3 is Phi-3, Phi-3.5 and Phi-4: llama's blocks with rotate-half RoPE, with q, k and v in one tensor, and gate and
+// up in another. Models of long contexts divide each frequency by a factor, of one list in short contexts and of
+// another in long ones (LongRoPE).
 //
 // Abdin et al. 2024, "Phi-3 Technical Report"; Ding et al. 2024, "LongRoPE".
 var phi3 = architecture{
@@ -33,7 +33,7 @@ var phi3 = architecture{
 		}
 	},
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			joinedProjections(c, l, optional),

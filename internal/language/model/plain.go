@@ -86,37 +86,49 @@ func (o *ropeOp) run(p *pass) {
 	tensor.RoPEInto(p.heads(o.out, o.dim), p.heads(o.x, o.dim), t.cos, t.sin, p.batch.Positions, o.mode)
 }
 
-// cacheOp stores keys and values at the tokens' positions.
+// cacheOp stores keys and values at the tokens' positions; without values where those are a part of the keys.
 type cacheOp struct {
 	fresh
 	k, v       *value
 	layer, dim int
 }
 
-func (o *cacheOp) reads() []*value  { return []*value{o.k, o.v} }
+func (o *cacheOp) reads() []*value {
+	if o.v == nil {
+		return []*value{o.k}
+	}
+	return []*value{o.k, o.v}
+}
 func (o *cacheOp) writes() []*value { return nil }
 func (o *cacheOp) run(p *pass) {
-	tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), p.sequences(o.v, o.dim), p.batch.Positions, p.batch.Sequences)
+	var v *tensor.Tensor
+	if o.v != nil {
+		v = p.sequences(o.v, o.dim)
+	}
+	tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), v,
+		p.batch.Positions, p.batch.Sequences)
 }
 
 type attentionOp struct {
 	fresh
 	attentionShape
-	out, q     *value
-	layer, dim int
-	settled    bool
+	out, q               *value
+	layer, dim, valueDim int
+	settled              bool
 }
 
 func (o *attentionOp) reads() []*value  { return []*value{o.q} }
 func (o *attentionOp) writes() []*value { return []*value{o.out} }
 func (o *attentionOp) run(p *pass) {
-	tensor.AttentionInto(p.sequences(o.out, o.dim), p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], o.options(p))
+	tensor.AttentionInto(p.sequences(o.out, o.valueDim), p.sequences(o.q, o.dim),
+		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p))
 }
 
 func (o *attentionOp) options(p *pass) tensor.AttentionOptions {
 	return tensor.AttentionOptions{
 		Causal: true, Positions: p.batch.Positions, Sequences: p.batch.Sequences, KVLen: p.batch.KVLen,
-		Window: o.window, Scale: o.scale, Settled: o.settled,
+		Window: o.window, Chunk: o.chunk, Scale: o.scale, SoftCap: o.softCap, Sinks: o.sinks.get(), Settled: o.settled,
+		ValueDim: o.valueDim,
 	}
 }
 

@@ -13,7 +13,7 @@ var qwen2 = architecture{
 	name: "qwen2", example: "Qwen2.5 0.5B to 72B", tested: transformers517,
 	rope:  kernel.RoPENeoX,
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			projections(c, l, required),

@@ -6,14 +6,15 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// qwen3 is Qwen 3 (dense): an RMSNorm over each head of q and k before RoPE. Its heads may be wider than hidden / heads.
+// qwen3 is Qwen 3 (dense): an RMSNorm over each head of q and k before RoPE. Its heads may be wider than hidden /
+// heads.
 //
 // Yang et al. 2025, "Qwen3 Technical Report".
 var qwen3 = architecture{
 	name: "qwen3", example: "Qwen3 0.6B to 32B", tested: transformers517,
 	rope:  kernel.RoPENeoX,
 	outer: plainOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			projections(c, l, absent),

@@ -2,8 +2,8 @@ package model
 
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
-// qwen3vl is the text part of Qwen3-VL: qwen3. The sections of its rotation and its deep-stacked layers are for images: a token of
-// text has one position in all sections.
+// qwen3vl is the text part of Qwen3-VL: qwen3. The sections of its rotation and its deep-stacked layers are for images:
+// a token of text has one position in all sections.
 //
 // Bai et al. 2025, "Qwen3-VL Technical Report".
 var qwen3vl = architecture{

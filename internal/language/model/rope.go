@@ -28,12 +28,14 @@ type RoPE struct {
 	// Factors divides the frequency of each pair (rope_freqs.weight: Llama 3.1's scaling, computed by the converter);
 	// nil for none.
 	Factors []float32
-	// LongFactors takes the place of Factors where the context is longer than OriginalContext; then cosines and sines are
-	// multiplied by AttentionFactor. Nil for none.
+	// LongFactors takes the place of Factors where the context is longer than OriginalContext; then cosines and sines
+	// are multiplied by AttentionFactor. Nil for none.
 	LongFactors []float32
 
-	// Growth multiplies cosines and sines, and so what they rotate, by 1 + Growth ln(1 + floor((position + GrowthAhead) /
-	// GrowthEvery)); 0 for no growth.
+	// Still turns nothing: it is for Growth alone.
+	Still bool
+	// Growth multiplies cosines and sines, and so what they rotate, by 1 + Growth ln(1 + floor((position + GrowthAhead)
+	// / GrowthEvery)); 0 for no growth.
 	Growth                   float64
 	GrowthEvery, GrowthAhead int
 }
@@ -68,8 +70,10 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 		return p, fmt.Errorf("key %q is %d, want an even number up to the head size %d", r.prefix+"rope.dimension_count", p.Dim, c.HeadDim)
 	case !(p.Base > 1) || math.IsInf(p.Base, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 1", r.prefix+"rope.freq_base", p.Base)
-	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn" && !(p.Scaling == "longrope" && c.arch.longRoPE):
-		return p, fmt.Errorf("key %q is %s: not supported (none, linear, yarn are)", r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
+	case p.Scaling != "none" && p.Scaling != "linear" && p.Scaling != "yarn" &&
+		!(p.Scaling == "longrope" && c.arch.longRoPE):
+		return p, fmt.Errorf("key %q is %s: not supported (none, linear, yarn are)",
+			r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
 	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
 	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0)):
@@ -136,6 +140,9 @@ func (p *RoPE) frequencies() (freq []float64, scale float64) {
 		freq[i] = math.Pow(p.Base, -float64(2*i)/float64(p.Dim))
 		if p.Factors != nil {
 			freq[i] /= float64(p.Factors[i])
+		}
+		if p.Still {
+			freq[i] = 0
 		}
 	}
 	switch p.Scaling {

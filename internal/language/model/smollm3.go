@@ -4,7 +4,8 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // smollm3 is SmolLM3: llama's blocks, of which each fourth does not rotate queries and keys (NoPE).
 //
-// Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"; Yang et al. 2025, "RoPE to NoPE and Back Again".
+// Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"; Yang et al. 2025, "RoPE to NoPE and Back
+// Again".
 var smollm3 = architecture{
 	name: "smollm3", example: "SmolLM3 3B", tested: transformers523,
 	rope:  kernel.RoPEInterleaved,

@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// stablelm is StableLM 3B and StableLM 2 1.6B: LayerNorm with biases before each block, a part of each head rotated, SwiGLU. The
-// variant whose blocks run side by side (12B) is not supported.
+// stablelm is StableLM 3B and StableLM 2 1.6B: LayerNorm with biases before each block, a part of each head rotated,
+// SwiGLU. The variant whose blocks run side by side (12B) is not supported.
 //
 // Bellagente et al. 2024, "Stable LM 2 1.6B Technical Report".
 var stablelm = architecture{
@@ -20,7 +20,7 @@ var stablelm = architecture{
 		}
 	},
 	outer: layerNormOuter,
-	layer: func(c *Config, l *layer) []spec {
+	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{
 				vector("attn_norm.weight", c.Hidden, required, &l.attnNorm),

@@ -2,7 +2,8 @@ package model
 
 // Parts of tables of tensors that several architectures share.
 
-// plainOuter lists the embedding, the last norm, and the output matrix, in whose place comes the embedding where there is none.
+// plainOuter lists the embedding, the last norm, and the output matrix, in whose place comes the embedding where there
+// is none.
 func plainOuter(c *Config, w *weights) []spec {
 	return []spec{
 		matrix("token_embd.weight", c.Vocab, c.Hidden, required, &w.embedding),
@@ -16,8 +17,8 @@ func layerNormOuter(c *Config, w *weights) []spec {
 	return append(plainOuter(c, w), vector("output_norm.bias", c.Hidden, required, &w.outputNormBias))
 }
 
-// projections lists the matrices around attention. bias is the need of those of q, k and v; llama's converter writes one of the
-// output too where a model has it.
+// projections lists the matrices around attention. bias is the need of those of q, k and v; llama's converter writes
+// one of the output too where a model has it.
 func projections(c *Config, l *layer, bias need) []spec {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	return []spec{

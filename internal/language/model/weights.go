@@ -35,6 +35,17 @@ type layer struct {
 	gate, up, down       *weight
 	upBias, downBias     *weight
 	postFFNNorm          *weight // of the feed-forward's output
+
+	sinks *weight // of attention, one score a head
+
+	queryDown      *weight // of latent attention: compresses queries
+	keyUp, valueUp *weight // of latent attention, one matrix a head: queries into the compressed space, and values out of it
+
+	router, routerBias, choiceBias               *weight
+	expertGate, expertUp, expertDown             *weight // matrices of all experts
+	expertGateBias, expertUpBias, expertDownBias *weight
+	sharedRouter                                 *weight // of the expert that every token has
+	sharedGate, sharedUp, sharedDown             *weight
 }
 
 // weight is a tensor of a model, on its device once it is loaded.
@@ -59,6 +70,7 @@ type spec struct {
 	field      **weight
 	// Of a part of a tensor: its first row (or element), and how many the file's tensor has; 0 for all.
 	first, of int
+	experts   int // how many matrices or vectors of this shape lie one after another; 0 for one
 }
 
 type need int
@@ -83,9 +95,30 @@ func (s spec) part(first, of int) spec {
 	return s
 }
 
+// each says that the tensor holds one for each expert.
+func (s spec) each(experts int) spec {
+	s.experts = experts
+	return s
+}
+
+// shape returns the shape of the tensor: (experts, rows, cols) of those that there are. Vectors lie flat.
+func (s spec) shape() []int {
+	switch {
+	case s.rows == 0:
+		return []int{s.cols * max(s.experts, 1)}
+	case s.experts > 0:
+		return []int{s.experts, s.rows, s.cols}
+	}
+	return []int{s.rows, s.cols}
+}
+
 // dims returns the shape of the file's tensor as GGUF writes it.
 func (s spec) dims() []int {
 	switch {
+	case s.experts > 0 && s.rows == 0:
+		return []int{s.cols, s.experts}
+	case s.experts > 0:
+		return []int{s.cols, s.rows, s.experts}
 	case s.rows == 0 && s.of > 0:
 		return []int{s.of}
 	case s.rows == 0:
@@ -98,13 +131,18 @@ func (s spec) dims() []int {
 
 // span returns where the tensor lies within the file's, in bytes of a type.
 func (s spec) span(t kernel.DType) (offset, bytes int64) {
-	if s.rows == 0 {
-		return t.Bytes(s.first), t.Bytes(s.cols)
+	n := 1
+	for _, d := range s.shape() {
+		n *= d
 	}
-	return t.Bytes(s.first * s.cols), t.Bytes(s.rows * s.cols)
+	if s.rows == 0 {
+		return t.Bytes(s.first), t.Bytes(n)
+	}
+	return t.Bytes(s.first * s.cols), t.Bytes(n)
 }
 
-// bind makes the weights of a model, without their data: those that it must have, and those of the others that the file has.
+// bind makes the weights of a model, without their data: those that it must have, and those of the others that the file
+// has.
 func (c *Config) bind(f *gguf.File) *weights {
 	w := &weights{layers: make([]layer, c.Layers)}
 	bind := func(prefix string, specs []spec) {
@@ -118,7 +156,7 @@ func (c *Config) bind(f *gguf.File) *weights {
 	}
 	bind("", c.arch.outer(c, w))
 	for i := range w.layers {
-		bind(fmt.Sprintf("blk.%d.", i), c.arch.layer(c, &w.layers[i]))
+		bind(fmt.Sprintf("blk.%d.", i), c.arch.layer(c, i, &w.layers[i]))
 	}
 	if w.output == nil {
 		w.output = w.embedding
@@ -160,14 +198,20 @@ func (c *Config) find(f *gguf.File) (map[string]*gguf.Tensor, error) {
 	return found, nil
 }
 
-// ignored tells tensors that readRoPE reads, and those that old converters wrote though they follow from the metadata.
+// ignored tells tensors of draft layers, those that readRoPE reads, and those that old converters wrote though they
+// follow from the metadata.
 func (c *Config) ignored(name string) bool {
+	layer := 0
+	if n, _ := fmt.Sscanf(name, "blk.%d.", &layer); n == 1 && layer >= c.Layers && layer < c.Layers+c.drafts {
+		return true
+	}
 	return slices.Contains(c.RoPE.tensors, name) || strings.HasSuffix(name, "attn_rot_embd.weight") ||
 		strings.HasSuffix(name, "rotary_emb.inv_freq") || strings.HasSuffix(name, "rope_freqs.weight")
 }
 
 func (s spec) check(t *gguf.Tensor) error {
-	if want := s.dims(); !slices.Equal(want, t.Dims) {
+	want := s.dims()
+	if got := t.Dims; !slices.Equal(want, got) && !(s.rows == 1 && s.experts == 0 && slices.Equal(want[:1], got)) {
 		return fmt.Errorf("tensor %s has shape %v (contiguous dimension first), want %v", s.name, t.Dims, want)
 	}
 	d := kernel.DType(t.Type)
