@@ -74,6 +74,9 @@ func (s *Stream) Do(f func(kernel.Stream) error) error {
 	return s.dev.check(f(s.kernel))
 }
 
+// Enqueued counts the work that was given to the stream so far: who remembers the count knows whether other work came since.
+func (s *Stream) Enqueued() uint64 { return s.enqueued.Load() }
+
 // LastKernel names the kernel that the newest operation of the stream chose, "" where the device does not say.
 func (s *Stream) LastKernel() string {
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
@@ -23,16 +24,34 @@ func isCache(t DType, dim int) bool {
 // Values may have a head size of their own. With v and vIn nil, keys are all that is stored (latent attention).
 //
 // Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU.
-func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) {
-	kvWrite(k, v, kIn, vIn, positions, sequences, false)
+func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) Written {
+	return kvWrite(k, v, kIn, vIn, positions, sequences, false)
 }
 
 // KVWriteRing is KVWrite to a cache of the newest tokens: position p goes to slot p modulo the capacity, which is at least seq.
-func KVWriteRing(k, v, kIn, vIn, positions, sequences *Tensor) {
-	kvWrite(k, v, kIn, vIn, positions, sequences, true)
+func KVWriteRing(k, v, kIn, vIn, positions, sequences *Tensor) Written {
+	return kvWrite(k, v, kIn, vIn, positions, sequences, true)
 }
 
-func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) {
+// Written says where an operation has put keys and values: at some positions of a cache, and nowhere else. Attention that is enqueued
+// right after, on the same stream, for queries at these positions, may read other keys while the operation still runs on a GPU.
+// Anywhere else it counts for nothing, as the zero Written does.
+type Written struct {
+	stream                     *gpu.Stream
+	work                       uint64 // given to the stream when the keys were written
+	k, v, positions, sequences place
+}
+
+func written(s *gpu.Stream, k, v, positions, sequences *Tensor) Written {
+	return Written{s, s.Enqueued(), k.place(), v.place(), positions.place(), sequences.place()}
+}
+
+// settles reports whether the operation enqueued last wrote no keys and values but those at these positions.
+func (w Written) settles(s *gpu.Stream, k, v, positions, sequences *Tensor) bool {
+	return w.stream != nil && positions != nil && w == written(s, k, v, positions, sequences)
+}
+
+func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) Written {
 	const op = "kv write"
 	checkCaches(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(kIn)
@@ -64,6 +83,7 @@ func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) {
 		args.K, args.V, args.KIn, args.VIn, args.Positions, args.Sequences = p[0], p[1], p[2], p[3], p[4], p[5]
 		return s.KVWrite(&args)
 	}, k, v, kIn, vIn, positions, sequences)
+	return written(k.Stream(), k, v, positions, sequences)
 }
 
 // AttentionOptions are the arguments of Attention besides the data.
@@ -76,9 +96,7 @@ type AttentionOptions struct {
 	Offset    int     // position of the first query where Positions is nil
 	Window    int     // causal: only the newest keys are seen; 0 means all
 	Scale     float32 // of q k^T; 0 means 1 / sqrt(dim)
-	// The operation before writes no keys and values but those at the positions of these queries, as KVWrite does in a decoding
-	// step: a GPU may read the others while it still runs.
-	Settled bool
+	Written   Written // by the operation right before, or none: a GPU reads other keys while it still runs
 
 	SoftCap  float32 // scores s become SoftCap * tanh(s / SoftCap) before the mask (Gemma 2); 0 means none
 	Sinks    *Tensor // F32 of heads: scores of no key that take part in the softmax (gpt-oss); nil for none
@@ -147,7 +165,7 @@ func attentionArgs(dst, q, k, v *Tensor, o *AttentionOptions) kernel.AttentionAr
 	a := kernel.AttentionArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim,
 		KVCapacity: k.shape[2], KVLen: o.KVLen, Offset: o.Offset, Window: o.Window,
-		Scale: o.Scale, Causal: o.Causal, Settled: o.Settled, Type: q.dtype, KVType: k.dtype,
+		Scale: o.Scale, Causal: o.Causal, Settled: o.Written.settles(dst.Stream(), k, v, o.Positions, o.Sequences), Type: q.dtype, KVType: k.dtype,
 		QBatchStride: seq * heads * dim, QHeadStride: dim, QRowStride: heads * dim,
 		ValueDim: values, SoftCap: o.SoftCap, Chunk: o.Chunk, Ring: o.Ring,
 	}

@@ -61,8 +61,12 @@ func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
 					var out [steps]*tensor.Tensor
 					for i := range steps {
 						at := all.Slice(first+i, first+i+1)
-						tensor.KVWrite(k, v, kNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), vNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), at, nil)
-						out[i] = tensor.Attention(q, k, v, tensor.AttentionOptions{Causal: true, Positions: at, Settled: settled == 1})
+						o := tensor.AttentionOptions{Causal: true, Positions: at}
+						written := tensor.KVWrite(k, v, kNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), vNew.Slice(i, i+1).Reshape(1, 1, kvHeads, dim), at, nil)
+						if settled == 1 {
+							o.Written = written
+						}
+						out[i] = tensor.Attention(q, k, v, o)
 					}
 					for i, o := range out {
 						results[settled][i] = o.Float32s()

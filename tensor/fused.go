@@ -1,11 +1,54 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import (
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
 
 // The fused operations: a transformer's layer is NormQKV, AttentionLinearAddInto, FeedForward. For a single token with packed
 // weights, where starting kernels and passing rows between them is what costs, a GPU runs the first as one kernel and the others
 // as two; else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards, but for what one
 // may prepare for the next one.
+
+// Handoff is what one fused operation has left in scratch memory for the next one: normed rows in a form of the device's own, which
+// spares the next one its first step. It counts for the operation that is enqueued right after on the same stream, and reads the same
+// rows with the same norm and scratch. Anywhere else it counts for nothing, as the zero Handoff does.
+type Handoff struct {
+	stream       *gpu.Stream
+	work         uint64 // given to the stream when the rows were prepared
+	rows, normed place
+	norm         place
+	elements     int
+}
+
+// place is where a tensor lies.
+type place struct {
+	buffer *gpu.Buffer
+	offset int64
+}
+
+func (t *Tensor) place() place {
+	if t == nil {
+		return place{}
+	}
+	return place{t.buffer, t.offset}
+}
+
+// handOver returns the Handoff of rows whose form for norm the operation just enqueued has left in normed, none where it has not.
+func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor) Handoff {
+	if !handed {
+		return Handoff{}
+	}
+	return Handoff{s, s.Enqueued(), rows.place(), normed.place(), norm.place(), rows.n}
+}
+
+// fits reports whether normed holds the form of x for norm, and nothing was enqueued since.
+func (h Handoff) fits(s *gpu.Stream, x, normed, norm *Tensor) bool {
+	return h.stream != nil && h == Handoff{s, s.Enqueued(), x.place(), normed.place(), norm.place(), x.n}
+}
+
+// Prepared reports whether the operation has left something.
+func (h Handoff) Prepared() bool { return h.stream != nil }
 
 // scratch checks memory that an operation may use for n rows.
 func scratch(op, name string, t *Tensor, rows, cols int) {
@@ -79,17 +122,14 @@ type FFN struct {
 	// NextNorm is the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none.
 	NextNorm *Tensor
 
-	// Prepared is what AttentionLinearAddInto reported whose result is x and whose next norm is Norm, where nothing else has used
-	// Normed since.
-	Prepared       bool
+	Handoff        Handoff // of the AttentionLinearAddInto right before, or none
 	Normed         *Tensor // scratch of x's shape
 	Gated, Product *Tensor // scratch (rows of x, inner)
 }
 
 // FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
-// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It reports whether a.Normed holds what NormQKV needs of the result: see
-// QKV.Prepared.
-func FeedForward(dst, x *Tensor, a FFN) (prepared bool) {
+// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
+func FeedForward(dst, x *Tensor, a FFN) Handoff {
 	const op = "feed forward"
 	checkLinear(x, a.Gate, nil)
 	checkLinear(x, a.Up, nil)
@@ -108,22 +148,25 @@ func FeedForward(dst, x *Tensor, a FFN) (prepared bool) {
 	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down, &a.NextNorm} {
 		*w = (*w).on(op, s)
 	}
-	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps, Prepared: a.Prepared}
+	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
+	given, handed := a.Handoff.fits(s, x, a.Normed, a.Norm), false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
+		inPlace := p[1] == a.Normed.ptr()
+		args.Prepared, args.NextPrepared = given && inPlace, false
+		defer func() { handed = args.NextPrepared && inPlace }()
 		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
 		args.NextNorm = p[9]
 		return s.FeedForward(&args)
 	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm)
-	return args.NextPrepared && a.Normed.Device() == dst.Device()
+	return handOver(handed, s, dst, a.Normed, a.NextNorm)
 }
 
 // AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
 // q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's shape, product of dst's: between them a GPU
 // passes a prompt's rows on in 16 bits where the cache is F16 and w is packed. nextNorm is the norm of the FeedForward that reads the
-// result next, with the same scratch normed; both nil for none. It reports whether normed holds what FeedForward needs of the
-// result: see FFN.Prepared.
-func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) (prepared bool) {
+// result next, with the same scratch normed; both nil for none. It hands over to that FeedForward.
+func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) Handoff {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
 	n, cols := args.Batch*args.Seq, args.Heads*args.ValueDim
@@ -138,13 +181,15 @@ func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 	}
 	s := dst.Stream()
 	w, bias, nextNorm, o.Sinks = w.on(op, s), bias.on(op, s), nextNorm.on(op, s), o.Sinks.on(op, s)
-	exec(op, s, 1, func(s kernel.Stream, p pointers) (err error) {
+	handed := false
+	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
 		args.Sinks = p[13]
-		prepared, err = s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2], p[11], p[12])
+		prepared, err := s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2], p[11], p[12])
+		handed = prepared && p[12] == normed.ptr()
 		return err
 	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks)
-	return prepared && normed.Device() == dst.Device()
+	return handOver(handed, s, dst, normed, nextNorm)
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.
@@ -162,15 +207,14 @@ type QKV struct {
 	Sequences *Tensor // I32 of batch, nil for 0, 1, ...
 	Ring      bool    // the caches are KVWriteRing's
 
-	// Prepared is what FeedForward reported whose result is x and whose NextNorm is Norm, where nothing else has used Normed since.
-	Prepared   bool
+	Handoff    Handoff // of the FeedForward right before, or none
 	Normed     *Tensor // scratch of x's shape
 	KNew, VNew *Tensor // scratch (batch, seq, kv heads, dim)
 }
 
 // NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q, a.QBias)) go
 // to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the caches as KVWrite does.
-func NormQKV(q, k, v, x *Tensor, a QKV) {
+func NormQKV(q, k, v, x *Tensor, a QKV) Written {
 	const op = "norm qkv"
 	checkCache(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(q)
@@ -209,12 +253,15 @@ func NormQKV(q, k, v, x *Tensor, a QKV) {
 	}
 	args := kernel.NormQKVArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
-		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Prepared: a.Prepared, Ring: a.Ring,
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring,
 	}
+	given := a.Handoff.fits(s, x, a.Normed, a.Norm)
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
+		args.Prepared = given && p[3] == a.Normed.ptr()
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
 		args.WQ, args.WK, args.WV, args.BQ, args.BK, args.BV = a.Q.weight(p[8]), a.K.weight(p[9]), a.V.weight(p[10]), p[11], p[12], p[13]
 		args.QNorm, args.KNorm, args.Cos, args.Sin, args.Positions, args.Sequences = p[14], p[15], p[16], p[17], p[18], p[19]
 		return s.NormQKV(&args)
 	}, q, k, v, a.Normed, a.KNew, a.VNew, x, a.Norm, a.Q, a.K, a.V, a.QBias, a.KBias, a.VBias, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences)
+	return written(s, k, v, a.Positions, a.Sequences)
 }

@@ -138,7 +138,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 		Norm: vector(), Gate: weight(tensor.Q4_K, inner, cols), Up: weight(tensor.Q4_K, inner, cols), Down: weight(tensor.Q6_K, cols, inner),
 		Eps: eps, NextNorm: next, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
-	prepared := tensor.FeedForward(y, p.on(optable.Floats(x, n, cols), n, cols), ffn)
+	in, prepared := p.on(optable.Floats(x, n, cols), n, cols), false
 	positions := make([]int, n)
 	for i := range positions {
 		positions[i] = i
@@ -148,13 +148,18 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: tensor.RoPENeoX, Eps: eps,
 		Positions: p.on(optable.List(positions...), n), KNew: p.scratch(kvHeads * dim), VNew: p.scratch(kvHeads * dim),
 	}
-	run := func(prepared bool, normed *tensor.Tensor) [3][]float32 {
+	run := func(hand bool) [3][]float32 {
 		q, k, v := p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim)
-		qkv.Prepared, qkv.Normed = prepared, normed
+		handoff := tensor.FeedForward(y, in, ffn)
+		if qkv.Normed = ffn.Normed; hand {
+			qkv.Handoff, prepared = handoff, handoff.Prepared()
+		} else {
+			qkv.Handoff = tensor.Handoff{}
+		}
 		tensor.NormQKV(q, k, v, y, qkv)
 		return [3][]float32{q.Float32s(), k.Float32s(), v.Float32s()}
 	}
-	got, want := run(prepared, ffn.Normed), run(false, p.scratch(cols))
+	got, want := run(true), run(false)
 	for which := range want {
 		sameRows(t, fmt.Sprintf("%v %dx%d: %c", values, n, cols, "qkv"[which]), got[which], want[which], dim, 0.003) // a head of a row
 	}
@@ -211,19 +216,25 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 	weight := func(rows, cols int) *tensor.Tensor { return p.on(g.Weight(tensor.Q4_K, rows, cols), rows, cols) }
 	norm, y, normed := p.on(g.Offset(1, tensor.F32, cols), cols), p.scratch(cols), p.scratch(cols)
 	cache := func() *tensor.Tensor { return p.on(g.Cache(tensor.F16, 1, kvHeads, n, dim), 1, kvHeads, n, dim) }
-	prepared := tensor.AttentionLinearAddInto(y, p.on(optable.Floats(x, n, cols), n, cols), p.on(g.Normal(tensor.F32, 1, n, heads, dim), 1, n, heads, dim),
-		cache(), cache(), tensor.AttentionOptions{Causal: true, KVLen: n}, weight(cols, heads*dim), nil,
-		p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(cols), norm, normed)
+	in, q := p.on(optable.Floats(x, n, cols), n, cols), p.on(g.Normal(tensor.F32, 1, n, heads, dim), 1, n, heads, dim)
+	k, v, output := cache(), cache(), weight(cols, heads*dim)
+	attended, product := p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(cols)
+	prepared := false
 	ffn := tensor.FFN{
 		Norm: norm, Gate: weight(inner, cols), Up: weight(inner, cols), Down: weight(cols, inner), Eps: 1e-6,
 		Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
-	rows := y.Float32s()
-	run := func(prepared bool, normed *tensor.Tensor) []float32 {
+	run := func(hand bool) []float32 {
 		sum := p.scratch(cols)
-		ffn.Prepared, ffn.Normed = prepared, normed
+		handoff := tensor.AttentionLinearAddInto(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, attended,
+			product, norm, normed)
+		if ffn.Normed = normed; hand {
+			ffn.Handoff, prepared = handoff, handoff.Prepared()
+		} else {
+			ffn.Handoff = tensor.Handoff{}
+		}
 		tensor.FeedForward(sum, y, ffn)
-		out := sum.Float32s()
+		rows, out := y.Float32s(), sum.Float32s()
 		for i := range out {
 			if out[i] -= rows[i]; math.Abs(float64(rows[i])) > 1000 {
 				out[i] = 0 // the sum has lost digits
@@ -231,7 +242,7 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 		}
 		return out
 	}
-	sameRows(t, fmt.Sprintf("%dx%d", n, cols), run(prepared, normed), run(false, p.scratch(cols)), cols, 0.003)
+	sameRows(t, fmt.Sprintf("%dx%d", n, cols), run(true), run(false), cols, 0.003)
 	return prepared
 }
 

@@ -42,7 +42,7 @@ func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{device: d, kernels: k}
+	s := &stream{device: d, kernels: preparing{k, d.GPU}}
 	s.changed.L = &s.q
 	if d.config.Scratch && memory != nil {
 		s.memory = memory
@@ -57,7 +57,7 @@ func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	}
 	d.streams[s] = struct{}{}
 	go s.serve()
-	return s, nil
+	return handing{s}, nil
 }
 
 func (s *stream) serve() {

@@ -46,12 +46,13 @@ func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tenso
 
 // pass is one run of a graph.
 type pass struct {
-	model    *Model
-	cache    *Cache
-	batch    Batch
-	views    *views
-	hidden   *tensor.Tensor // of the rows whose logits are asked for, nil before the last layer's end
-	prepared bool           // the operation before has prepared what the next one reads, where it was asked to
+	model   *Model
+	cache   *Cache
+	batch   Batch
+	views   *views
+	hidden  *tensor.Tensor // of the rows whose logits are asked for, nil before the last layer's end
+	handoff tensor.Handoff // of the newest operation that gives one
+	written tensor.Written // by the newest operation that writes keys and values
 }
 
 // rows returns a value as [tokens][cols].

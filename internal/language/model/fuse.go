@@ -292,11 +292,11 @@ func (g *graph) handOver() {
 			switch next := o.(type) {
 			case *feedForwardOp:
 				if a, ok := before.(*attentionLinearAddOp); ok && a.out == next.x {
-					a.nextNorm, a.normed, next.handed = next.norm, next.normed, true
+					a.nextNorm, a.normed = next.norm, next.normed
 				}
 			case *normQKVOp:
 				if f, ok := before.(*feedForwardOp); ok && f.out == next.x {
-					f.nextNorm, next.normed, next.handed = next.norm, f.normed, true
+					f.nextNorm, next.normed = next.norm, f.normed
 				}
 			}
 			before = o

@@ -39,17 +39,14 @@ func TestPlainLayersAreThreeFusedOperations(t *testing.T) {
 		}
 		first, second := blocks[1][2].(*feedForwardOp), blocks[2][0].(*normQKVOp)
 		attention := blocks[1][1].(*attentionLinearAddOp)
-		if !first.handed || attention.normed != first.normed || attention.nextNorm != first.norm {
+		if attention.normed != first.normed || attention.nextNorm != first.norm {
 			t.Errorf("%s: attention does not prepare what the feed-forward reads", architecture)
 		}
-		if !second.handed || first.normed != second.normed || first.nextNorm != second.norm {
+		if first.normed != second.normed || first.nextNorm != second.norm {
 			t.Errorf("%s: the feed-forward does not prepare what the next layer reads", architecture)
 		}
-		if blocks[1][0].(*normQKVOp).handed || blocks[2][2].(*feedForwardOp).nextNorm != nil {
+		if blocks[2][2].(*feedForwardOp).nextNorm != nil {
 			t.Errorf("%s: a handing over without a partner", architecture)
-		}
-		if !attention.settled {
-			t.Errorf("%s: attention does not know that its cache is settled", architecture)
 		}
 	}
 }

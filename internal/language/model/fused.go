@@ -13,7 +13,6 @@ type normQKVOp struct {
 	layer, dim, tables       int
 	mode                     kernel.RoPEMode
 	eps                      float32
-	handed                   bool // the operation before may have prepared normed
 
 	norm, wq, wk, wv, bq, bk, bv, qNorm, kNorm *weight
 }
@@ -22,11 +21,11 @@ func (o *normQKVOp) reads() []*value  { return []*value{o.x} }
 func (o *normQKVOp) writes() []*value { return []*value{o.q, o.normed, o.kNew, o.vNew} }
 func (o *normQKVOp) run(p *pass) {
 	t := p.model.tables[o.tables]
-	tensor.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), tensor.QKV{
+	p.written = tensor.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), tensor.QKV{
 		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor,
 		QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(), QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
 		Positions: p.batch.Positions, Sequences: p.batch.Sequences,
-		Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
+		Handoff: p.handoff, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
 	})
 }
 
@@ -52,7 +51,7 @@ func (o *attentionLinearAddOp) run(p *pass) {
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
-	p.prepared = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
+	p.handoff = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
 		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p), o.weight.tensor, o.bias.get(),
 		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
 }
@@ -61,7 +60,6 @@ type feedForwardOp struct {
 	out, x, normed, gated, product *value
 	norm, gate, up, down           *weight
 	eps                            float32
-	handed                         bool    // the operation before may have prepared normed
 	nextNorm                       *weight // of the operation that follows and shares normed, nil for none
 }
 
@@ -69,9 +67,9 @@ func (o *feedForwardOp) reads() []*value      { return []*value{o.x} }
 func (o *feedForwardOp) writes() []*value     { return []*value{o.out, o.normed, o.gated, o.product} }
 func (o *feedForwardOp) overwrites() []*value { return []*value{o.x} }
 func (o *feedForwardOp) run(p *pass) {
-	p.prepared = tensor.FeedForward(p.rows(o.out), p.rows(o.x), tensor.FFN{
+	p.handoff = tensor.FeedForward(p.rows(o.out), p.rows(o.x), tensor.FFN{
 		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps,
-		NextNorm: o.nextNorm.get(), Prepared: o.handed && p.prepared, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
+		NextNorm: o.nextNorm.get(), Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
 	})
 }
 

@@ -51,7 +51,6 @@ func (c *Config) record(w *weights, fused bool) *graph {
 	if fused {
 		g.fuse()
 	}
-	g.settle()
 	g.place()
 	return g
 }
@@ -196,27 +195,6 @@ func (g *graph) glu(f tensor.Activation, gate, up *value) *value {
 
 // result says that x are the logits.
 func (g *graph) result(x *value) { g.logits = x }
-
-// settle finds the attention whose cache only the operation right before it writes to.
-func (g *graph) settle() {
-	for _, block := range g.blocks {
-		for i := 1; i < len(block); i++ {
-			layer, writes := -1, false
-			switch before := block[i-1].(type) {
-			case *cacheOp:
-				layer, writes = before.layer, true
-			case *normQKVOp:
-				layer, writes = before.layer, true
-			}
-			switch o := block[i].(type) {
-			case *attentionOp:
-				o.settled = writes && layer == o.layer
-			case *attentionLinearAddOp:
-				o.settled = writes && layer == o.attentionOp.layer
-			}
-		}
-	}
-}
 
 // slot is a piece of the workspace, [rows of a pass][cols], or [rows of logits][cols].
 type slot struct {

@@ -105,7 +105,7 @@ func (o *cacheOp) run(p *pass) {
 	if o.v != nil {
 		v = p.sequences(o.v, o.dim)
 	}
-	tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), v,
+	p.written = tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), v,
 		p.batch.Positions, p.batch.Sequences)
 }
 
@@ -114,7 +114,6 @@ type attentionOp struct {
 	attentionShape
 	out, q               *value
 	layer, dim, valueDim int
-	settled              bool
 }
 
 func (o *attentionOp) reads() []*value  { return []*value{o.q} }
@@ -127,7 +126,7 @@ func (o *attentionOp) run(p *pass) {
 func (o *attentionOp) options(p *pass) tensor.AttentionOptions {
 	return tensor.AttentionOptions{
 		Causal: true, Positions: p.batch.Positions, Sequences: p.batch.Sequences, KVLen: p.batch.KVLen,
-		Window: o.window, Chunk: o.chunk, Scale: o.scale, SoftCap: o.softCap, Sinks: o.sinks.get(), Settled: o.settled,
+		Window: o.window, Chunk: o.chunk, Scale: o.scale, SoftCap: o.softCap, Sinks: o.sinks.get(), Written: p.written,
 		ValueDim: o.valueDim,
 	}
 }
