@@ -17,6 +17,8 @@ static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *strea
 static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
 static vb_status call_kv_write(vb_kv_write_args args, vb_stream *stream) { return vb_kv_write(&args, stream); }
 static vb_status call_attention(vb_attention_args args, vb_stream *stream) { return vb_attention(&args, stream); }
+static vb_status call_causal_conv(vb_causal_conv_args args, vb_stream *stream) { return vb_causal_conv(&args, stream); }
+static vb_status call_gated_delta(vb_gated_delta_args args, vb_stream *stream) { return vb_gated_delta(&args, stream); }
 static vb_status call_norm_linear(float *y, const float *x, const float *norm, float eps, vb_weight w, const float *bias, float *normed, int64_t n, vb_stream *stream) { return vb_norm_linear(y, x, norm, eps, &w, bias, normed, n, stream); }
 static vb_status call_norm_swiglu(float *out, const float *x, const float *norm, float eps, vb_weight gate, vb_weight up, float *normed, float *product, int64_t n, vb_stream *stream) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, stream); }
 static vb_status call_linear_add(float *sum, const float *a, const float *x, vb_weight w, const float *bias, float *product, int64_t n, vb_stream *stream) { return vb_linear_add(sum, a, x, &w, bias, product, n, stream); }
@@ -150,6 +152,41 @@ func cAttentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
 		sinks:          f32(a.Sinks),
 		soft_cap:       C.float(a.SoftCap),
 		ring:           truth(a.Ring),
+	}
+}
+
+func cCausalConvArgs(a *kernel.CausalConvArgs) C.vb_causal_conv_args {
+	return C.vb_causal_conv_args{
+		out:       f32(a.Out),
+		state:     f32(a.State),
+		x:         f32(a.X),
+		weight:    f32(a.Weight),
+		sequences: i32(a.Sequences),
+		batch:     C.int64_t(a.Batch),
+		seq:       C.int64_t(a.Seq),
+		channels:  C.int64_t(a.Channels),
+		taps:      C.int64_t(a.Taps),
+	}
+}
+
+func cGatedDeltaArgs(a *kernel.GatedDeltaArgs) C.vb_gated_delta_args {
+	return C.vb_gated_delta_args{
+		out:         f32(a.Out),
+		state:       f32(a.State),
+		qkv:         f32(a.QKV),
+		alpha:       f32(a.Alpha),
+		beta:        f32(a.Beta),
+		a:           f32(a.A),
+		dt:          f32(a.Dt),
+		sequences:   i32(a.Sequences),
+		batch:       C.int64_t(a.Batch),
+		seq:         C.int64_t(a.Seq),
+		key_heads:   C.int64_t(a.KeyHeads),
+		value_heads: C.int64_t(a.ValueHeads),
+		key_dim:     C.int64_t(a.KeyDim),
+		value_dim:   C.int64_t(a.ValueDim),
+		eps:         C.float(a.Eps),
+		interleaved: truth(a.Interleaved),
 	}
 }
 
@@ -335,6 +372,14 @@ func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	return s.check("attention", C.call_attention(cAttentionArgs(args), s.p))
+}
+
+func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
+	return s.check("causal_conv", C.call_causal_conv(cCausalConvArgs(args), s.p))
+}
+
+func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
+	return s.check("gated_delta", C.call_gated_delta(cGatedDeltaArgs(args), s.p))
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {

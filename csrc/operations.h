@@ -33,7 +33,9 @@
     X(expert_sum) \
     X(rope) \
     X(kv_write) \
-    X(attention)
+    X(attention) \
+    X(causal_conv) \
+    X(gated_delta)
 
 /* A device that has no kernel of these leaves their place in its table empty: ops.c composes them. */
 #define VB_COMPOSED(X) \

@@ -390,6 +390,30 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
     return status != VB_OK || size == 0 ? status : RUN(attention, args, stream);
 }
 
+/* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
+
+vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_causal_conv_args *a = args;
+    int64_t size, inner;
+    REQUIRE(a->taps >= 1 && ELEMENTS(&size, a->batch, a->seq, a->channels) && ELEMENTS(&inner, a->batch, a->taps, a->channels));
+    if (size == 0) return VB_OK;
+    REQUIRE(a->out && a->x && a->weight && (a->state || a->taps == 1) && stream);
+    return a->taps > 8 ? VB_UNSUPPORTED : RUN(causal_conv, args, stream);
+}
+
+vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
+    REQUIRE(args);
+    const vb_gated_delta_args *a = args;
+    int64_t size, keys, state, work;
+    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->value_heads, a->value_dim) && ELEMENTS(&keys, a->batch, a->seq, a->key_heads, a->key_dim));
+    REQUIRE(ELEMENTS(&state, a->batch, a->value_heads, a->key_dim, a->value_dim) && keys <= INT64_MAX / 16 && size <= INT64_MAX / 16);
+    REQUIRE(ELEMENTS(&work, a->key_heads, a->key_dim) && ELEMENTS(&work, a->batch, a->seq, a->value_heads));
+    if (size == 0) return VB_OK;
+    REQUIRE(keys > 0 && a->value_heads % a->key_heads == 0 && a->out && a->state && a->qkv && a->alpha && a->beta && a->a && a->dt && stream);
+    return a->key_dim > 256 ? VB_UNSUPPORTED : RUN(gated_delta, args, stream);
+}
+
 /* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------------- */
 
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,

@@ -489,6 +489,39 @@ typedef struct vb_attention_args {
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
+/* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
+
+/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1 rows of the
+ * sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these rows. taps <= 8. */
+typedef struct vb_causal_conv_args {
+    float *out;               /* [batch][seq][channels] */
+    float *state;             /* [batch][taps - 1][channels], or at least [taps - 1][channels] where sequences */
+    const float *x;           /* [batch][seq][channels] */
+    const float *weight;      /* [channels][taps] */
+    const int32_t *sequences; /* [batch], or NULL for 0, 1, ...; no sequence twice */
+    int64_t batch, seq, channels, taps;
+} vb_causal_conv_args;
+vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream);
+
+/* The gated delta rule (Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks"). Value head j of a token, with the state
+ * S[key_dim][value_dim] that the tokens before it left, computes
+ *     S = exp(a[j] * ln(1 + exp(alpha + dt[j]))) S;  S = S + k (sigmoid(beta) (v - S^T k))^T;  out = S^T q / sqrt(key_dim)
+ * with q and k divided by sqrt(sum of squares + eps). A row of qkv holds the q of all key heads, their k, then v. Value head j reads
+ * key head j % key_heads where `interleaved`, else j / (value_heads / key_heads). key_dim <= 256. */
+typedef struct vb_gated_delta_args {
+    float *out;                /* [batch][seq][value_heads][value_dim] */
+    float *state;              /* [batch][value_heads][key_dim][value_dim], or at least [value_heads][key_dim][value_dim] where
+                                * sequences */
+    const float *qkv;          /* [batch][seq][2 * key_heads * key_dim + value_heads * value_dim] */
+    const float *alpha, *beta; /* [batch][seq][value_heads] */
+    const float *a, *dt;       /* [value_heads] */
+    const int32_t *sequences;  /* [batch], or NULL for 0, 1, ...; no sequence twice */
+    int64_t batch, seq, key_heads, value_heads, key_dim, value_dim;
+    float eps;
+    int interleaved;
+} vb_gated_delta_args;
+vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream);
+
 /* ---- fused: the steps of a transformer's layer between its attention -------------------------------------------------------
  *
  * These make a layer in three operations: vb_norm_qkv, vb_attention_linear_add (the output) and vb_feed_forward, which are

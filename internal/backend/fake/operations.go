@@ -92,6 +92,37 @@ func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
 	return a
 }
 
+// placeCausalConvArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeCausalConvArgs(a kernel.CausalConvArgs) kernel.CausalConvArgs {
+	a.Out = o.at(a.Out, size(kernel.F32, a.Batch, a.Seq, a.Channels))
+	if a.Sequences != nil {
+		a.State = o.at(a.State, size(kernel.F32, a.Taps-1, a.Channels))
+	} else {
+		a.State = o.at(a.State, size(kernel.F32, a.Batch, a.Taps-1, a.Channels))
+	}
+	a.X = o.at(a.X, size(kernel.F32, a.Batch, a.Seq, a.Channels))
+	a.Weight = o.at(a.Weight, size(kernel.F32, a.Channels, a.Taps))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	return a
+}
+
+// placeGatedDeltaArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeGatedDeltaArgs(a kernel.GatedDeltaArgs) kernel.GatedDeltaArgs {
+	a.Out = o.at(a.Out, size(kernel.F32, a.Batch, a.Seq, a.ValueHeads, a.ValueDim))
+	if a.Sequences != nil {
+		a.State = o.at(a.State, size(kernel.F32, a.ValueHeads, a.KeyDim, a.ValueDim))
+	} else {
+		a.State = o.at(a.State, size(kernel.F32, a.Batch, a.ValueHeads, a.KeyDim, a.ValueDim))
+	}
+	a.QKV = o.at(a.QKV, size(kernel.F32, a.Batch, a.Seq, 2*a.KeyHeads*a.KeyDim+a.ValueHeads*a.ValueDim))
+	a.Alpha = o.at(a.Alpha, size(kernel.F32, a.Batch, a.Seq, a.ValueHeads))
+	a.Beta = o.at(a.Beta, size(kernel.F32, a.Batch, a.Seq, a.ValueHeads))
+	a.A = o.at(a.A, size(kernel.F32, a.ValueHeads))
+	a.Dt = o.at(a.Dt, size(kernel.F32, a.ValueHeads))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	return a
+}
+
 // placeFeedForwardArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardArgs {
 	a.Sum = o.at(a.Sum, size(kernel.F32, a.N, a.Gate.Cols))
@@ -367,6 +398,18 @@ func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	o := s.op("Attention")
 	placedArgs := o.placeAttentionArgs(*args)
 	return o.launch(func() error { return s.kernels.Attention(&placedArgs) })
+}
+
+func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
+	o := s.op("CausalConv")
+	placedArgs := o.placeCausalConvArgs(*args)
+	return o.launch(func() error { return s.kernels.CausalConv(&placedArgs) })
+}
+
+func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
+	o := s.op("GatedDelta")
+	placedArgs := o.placeGatedDeltaArgs(*args)
+	return o.launch(func() error { return s.kernels.GatedDelta(&placedArgs) })
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {

@@ -178,6 +178,39 @@ type AttentionArgs struct {
 	Ring         bool
 }
 
+// CausalConvArgs is vb_causal_conv_args.
+type CausalConvArgs struct {
+	Out       Ptr // [batch][seq][channels]
+	State     Ptr // [batch][taps - 1][channels], or at least [taps - 1][channels] where sequences
+	X         Ptr // [batch][seq][channels]
+	Weight    Ptr // [channels][taps]
+	Sequences Ptr // [batch], or NULL for 0, 1, ...; no sequence twice
+	Batch     int
+	Seq       int
+	Channels  int
+	Taps      int
+}
+
+// GatedDeltaArgs is vb_gated_delta_args.
+type GatedDeltaArgs struct {
+	Out         Ptr // [batch][seq][value_heads][value_dim]
+	State       Ptr // [batch][value_heads][key_dim][value_dim], or at least [value_heads][key_dim][value_dim] where sequences
+	QKV         Ptr // [batch][seq][2 * key_heads * key_dim + value_heads * value_dim]
+	Alpha       Ptr // [batch][seq][value_heads]
+	Beta        Ptr // [batch][seq][value_heads]
+	A           Ptr // [value_heads]
+	Dt          Ptr // [value_heads]
+	Sequences   Ptr // [batch], or NULL for 0, 1, ...; no sequence twice
+	Batch       int
+	Seq         int
+	KeyHeads    int
+	ValueHeads  int
+	KeyDim      int
+	ValueDim    int
+	Eps         float32
+	Interleaved bool
+}
+
 // FeedForwardArgs is vb_feed_forward_args.
 type FeedForwardArgs struct {
 	Sum          Ptr // [n][gate.cols]
@@ -281,6 +314,11 @@ type Kernels interface {
 	RoPE(args *RoPEArgs) error
 	KVWrite(args *KVWriteArgs) error
 	Attention(args *AttentionArgs) error
+
+	// Recurrences.
+
+	CausalConv(args *CausalConvArgs) error
+	GatedDelta(args *GatedDeltaArgs) error
 
 	// Fused.
 

@@ -1,0 +1,74 @@
+// causal_conv.cu: SiLU of a convolution along channels, with the rows before carried in a state (vb_causal_conv_args has the formula).
+//
+//   grid     (256 channels, tokens in runs of 16, sequences); a thread keeps the last rows of its channel in registers
+//   shared   none
+//   moves    x once and 3 rows more a run, out once; bound by memory bandwidth, in decode by the launch
+//
+// Runs read the state that another kernel then renews.
+
+#include "runtime/common.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int threads = 256, run = 16, most_taps = 8;
+
+// Row i of a sequence, of which those before its first are the state's.
+VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const float *x, int64_t i) {
+    return i < 0 ? state[(i + a.taps - 1) * a.channels] : x[i * a.channels];
+}
+
+__global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_args a) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, first = (int64_t)blockIdx.y * run, b = blockIdx.z;
+    if (c >= a.channels) return;
+    const int taps = (int)a.taps;
+    const float *const state = a.state + (a.sequences ? a.sequences[b] : b) * (taps - 1) * a.channels + c;
+    const float *const x = a.x + b * a.seq * a.channels + c;
+    // Taps at the end of 8, so that indices are constants: those before have weight 0.
+    float weight[most_taps], rows[most_taps];
+#pragma unroll
+    for (int j = 0; j < most_taps; j++) {
+        const int tap = j - (most_taps - taps);
+        weight[j] = tap >= 0 ? a.weight[c * taps + tap] : 0.0f;
+        rows[j] = tap >= 0 && tap < taps - 1 ? row_at(a, state, x, first + tap - (taps - 1)) : 0.0f;
+    }
+    const int64_t end = smaller(first + run, a.seq);
+    for (int64_t s = first; s < end; s++) {
+        rows[most_taps - 1] = x[s * a.channels];
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < most_taps; j++)
+            if (j >= most_taps - taps) sum = fmaf(weight[j], rows[j], sum);
+        a.out[(b * a.seq + s) * a.channels + c] = __fdividef(sum, 1.0f + expf(-sum));
+#pragma unroll
+        for (int j = 0; j + 1 < most_taps; j++) rows[j] = rows[j + 1];
+    }
+}
+
+// The newest taps - 1 rows become the state. A thread has a channel of a sequence.
+__global__ void __launch_bounds__(threads) renew_state_kernel(vb_causal_conv_args a) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, b = blockIdx.y;
+    if (c >= a.channels) return;
+    float *const state = a.state + (a.sequences ? a.sequences[b] : b) * (a.taps - 1) * a.channels + c;
+    const float *const x = a.x + b * a.seq * a.channels + c;
+    for (int64_t j = 0; j < a.taps - 1; j++) // reads ahead of what it writes
+        state[j * a.channels] = row_at(a, state, x, a.seq + j - (a.taps - 1));
+}
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" vb_status vb_cuda_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
+    const vb_causal_conv_args &a = *args;
+    const int64_t blocks = ceil_div<int64_t>(a.channels, threads), runs = ceil_div<int64_t>(a.seq, run);
+    if (blocks > INT32_MAX || runs > 65535 || a.batch > 65535) return VB_UNSUPPORTED;
+    VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), threads, 0, causal_conv_kernel, a));
+    if (a.taps == 1) return VB_OK;
+    return launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)a.batch), threads, 0, renew_state_kernel, a);
+}
