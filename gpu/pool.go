@@ -3,10 +3,8 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -25,6 +23,7 @@ type Pool struct {
 	closed  bool
 	streams []*Stream
 	idle    [classes]*block // blocks that no work uses any more, from closed streams
+	pace    pace
 	blocks  map[*block]struct{}
 }
 
@@ -38,6 +37,7 @@ type PoolStats struct {
 	Peak     int64 // the most bytes that were in use
 	Limit    int64 // the most bytes in use and cached
 	Retries  int64 // allocations that trimmed and collected first
+	Paced    int64 // collections that were due by the bytes handed out since the one before
 	Failures int64 // allocations that failed with ErrOutOfMemory
 }
 
@@ -119,6 +119,7 @@ func (p *Pool) take(b *block, s *Stream) {
 	p.stats.Hits++
 	p.stats.Cached -= b.size
 	p.stats.InUse += b.size
+	p.pace.pooled += b.size
 	p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
 	p.keep(b, s.capture.Load())
 }
@@ -153,6 +154,14 @@ func (p *Pool) serve(s *Stream, class int, size, bytes int64) (*block, error) {
 	}
 	if b := p.move(s, class); b != nil {
 		return b, nil
+	}
+	if class != exact && p.collectIfDue(size) {
+		p.mu.Lock()
+		b := p.cached(s, class)
+		p.mu.Unlock()
+		if b != nil {
+			return b, nil
+		}
 	}
 	b, err := p.fresh(s, class, size)
 	if errors.Is(err, ErrOutOfMemory) {
@@ -199,6 +208,7 @@ func (p *Pool) retry(s *Stream, class int, size int64) (*block, error) {
 	p.mu.Unlock()
 	p.Trim()
 	collect()
+	collect() // what only dropped buffers held is found by a second collection
 	p.mu.Lock()
 	b := p.cached(s, class) // a dropped buffer's block may be just right
 	p.mu.Unlock()
@@ -207,21 +217,6 @@ func (p *Pool) retry(s *Stream, class int, size int64) (*block, error) {
 	}
 	p.Trim()
 	return p.fresh(s, class, size)
-}
-
-// collect runs the garbage collector until the cleanups of dropped buffers have run: what only they held is found by a
-// second collection.
-func collect() {
-	for range 2 {
-		done := make(chan struct{})
-		sentinel := new([64]byte)
-		runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, done)
-		runtime.GC()
-		select {
-		case <-done:
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // keep holds a block for the graph that is being captured, if one is. The caller holds mu.
@@ -305,6 +300,9 @@ func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
 		b = &block{pool: p, ptr: ptr, size: size, class: class, owner: s, refs: 1}
 		p.blocks[b] = struct{}{}
 		p.keep(b, s.capture.Load())
+		if class != exact {
+			p.pace.pooled += size
+		}
 		p.stats.Misses++
 		p.stats.Peak = max(p.stats.Peak, p.stats.InUse)
 	}
@@ -447,6 +445,7 @@ func (p *Pool) drop(b *block) {
 func (p *Pool) retire(b *block, s *Stream) {
 	b.owner, b.refs, b.freed = s, 0, s.enqueued.Load()
 	p.stats.InUse -= b.size
+	p.pace.pooled -= b.size
 	p.stats.Cached += b.size
 	if s.closed.Load() {
 		p.push(&p.idle, b.class, b)

@@ -92,6 +92,7 @@ func allocate(s *gpu.Stream, dtype DType, shape []int, n int) (*Tensor, error) {
 		return nil, err
 	}
 	o.buffer = &o.memory
+	noteMade(&o.Tensor)
 	return &o.Tensor, nil
 }
 

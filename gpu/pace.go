@@ -1,0 +1,111 @@
+package gpu
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// pace decides when the garbage collector is to look for dropped buffers: Go does not see the memory behind them, and would let a
+// program that frees nothing by itself fill the device. Memory handed out counts as Go's heap does: a collection is due when it has
+// grown by GOGC percent of what was alive after the one before, Go's heap included, and by leastGrowth at least. On devices that
+// compute on host memory, GOMEMLIMIT and the cgroup's limit make it due earlier.
+type pace struct {
+	pooled     int64 // bytes in use, but for reserved ones; the pool's lock guards it and next
+	next       int64 // pooled bytes at which a collection is due
+	collecting sync.Mutex
+}
+
+const leastGrowth = 32 << 20
+
+// collectIfDue collects where an allocation of that size makes it due, and reports whether it did.
+func (p *Pool) collectIfDue(bytes int64) bool {
+	p.mu.Lock()
+	due := p.pace.pooled+bytes > max(p.pace.next, leastGrowth)
+	p.mu.Unlock()
+	if !due || !p.pace.collecting.TryLock() {
+		return false
+	}
+	defer p.pace.collecting.Unlock()
+	collect()
+	p.settle()
+	heap := readHeap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Paced++
+	growth := heap.growth(p.pace.pooled)
+	if p.dev.info.HostMemory {
+		growth = min(growth, heap.room(p.stats.InUse+p.stats.Cached))
+	}
+	p.pace.next = p.pace.pooled + max(leastGrowth, growth)
+	return true
+}
+
+// collect runs the garbage collector and waits until the cleanups of dropped buffers have run.
+func collect() {
+	done := make(chan struct{})
+	sentinel := new([64]byte)
+	runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, done)
+	runtime.GC()
+	select {
+	case <-done:
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// settle gives the cleanups that a collection has begun a moment to give back half of what was handed out.
+func (p *Pool) settle() {
+	for range 20 {
+		p.mu.Lock()
+		settled := p.pace.pooled < max(p.pace.next, leastGrowth)/2
+		p.mu.Unlock()
+		if settled {
+			return
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// goHeap is what the Go runtime says of its memory.
+type goHeap struct {
+	live, total int64 // bytes alive after the newest collection; bytes taken from the system
+	percent     uint64
+	limit       int64 // GOMEMLIMIT
+}
+
+func readHeap() goHeap {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) uint64 { return min(samples[i].Value.Uint64(), math.MaxInt64) }
+	return goHeap{int64(value(0)), int64(value(1)), value(2), int64(value(3))}
+}
+
+// growth returns by how much memory may grow of which so much is alive.
+func (h goHeap) growth(live int64) int64 {
+	all := float64(max(live, h.live))                               // in pure Go the pool's memory is of Go's heap
+	return int64(min(all*float64(h.percent)/100, float64(maxSize))) // GOGC=off is a huge percentage
+}
+
+// room returns how much memory is left to a process whose pool has so much, half of it for what does not come from the pool.
+func (h goHeap) room(pool int64) int64 {
+	return (min(h.limit, cgroupLimit()) - h.total - pool) / 2
+}
+
+// cgroupLimit returns the memory that this process may have by its cgroup, version 2 or 1.
+var cgroupLimit = sync.OnceValue(func() int64 {
+	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		if text, err := os.ReadFile(path); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return math.MaxInt64
+})
