@@ -26,10 +26,14 @@ func (s *stream) op(name string) *op {
 	return o
 }
 
-// at returns the host address of an operand of that many bytes; nothing is checked for an empty one.
+// at returns the host address of an operand of that many bytes. An empty one has none: it is passed on as it is, unchecked, for a
+// null pointer means that an operand was left out.
 func (o *op) at(p kernel.Ptr, bytes int64) kernel.Ptr {
-	if o.err != nil || bytes <= 0 {
+	if o.err != nil {
 		return nil
+	}
+	if bytes <= 0 {
+		return p
 	}
 	if p == nil {
 		o.err = fmt.Errorf("fake: %s: null pointer: %w", o.name, kernel.ErrInvalid)

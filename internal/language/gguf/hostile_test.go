@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // raw builds files byte by byte: numbers by their size, strings with their length, []byte as they are.
@@ -98,17 +99,33 @@ var hostile = map[string]struct {
 	"tensors overlap":      {raw(head(2, 0), info("a", F32, 0, 9), info("b", F32, 32, 1), filler), `tensors "a" and "b" overlap at byte 128`},
 }
 
+// TestHostileFilesAreClearErrors wants an error of a known kind that names what is wrong, soon and without much memory.
 func TestHostileFilesAreClearErrors(t *testing.T) {
+	var longest time.Duration
+	var most uint64
 	for name, c := range hostile {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
 		_, err := FromBytes(c.file)
+		longest = max(longest, time.Since(start))
+		runtime.ReadMemStats(&after)
+		most = max(most, after.TotalAlloc-before.TotalAlloc)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "gguf: ") {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 			continue
+		}
+		if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNotGGUF) {
+			t.Errorf("%s: %v is of no kind", name, err)
 		}
 		_, err2 := Parse(bytes.NewReader(c.file), int64(len(c.file)))
 		if err2 == nil || err2.Error() != err.Error() {
 			t.Errorf("%s: Parse says %v, FromBytes %v", name, err2, err)
 		}
+	}
+	t.Logf("%d forged files: at most %v and %d KiB each", len(hostile), longest, most>>10)
+	if longest > time.Second || most > 16<<20 { // a tenth of a second on an idle machine
+		t.Errorf("a forged file takes %v and %d bytes", longest, most)
 	}
 }
 

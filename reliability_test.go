@@ -1,0 +1,247 @@
+package vibrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+)
+
+// eachDevice runs f with the name of each device that this process can use.
+func eachDevice(t *testing.T, f func(t *testing.T, device string)) {
+	t.Helper()
+	infos, err := gpu.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range infos {
+		t.Run(d.ID, func(t *testing.T) { f(t, d.ID) })
+	}
+}
+
+// say returns what a session answers to a question.
+func say(m *Model, g Generation, question string) (string, error) {
+	s, err := m.NewSession(WithGeneration(g))
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	var text strings.Builder
+	for token, err := range s.Send(context.Background(), question) {
+		if err != nil {
+			return text.String(), err
+		}
+		text.WriteString(token.Text)
+	}
+	return text.String(), nil
+}
+
+// TestSessionsThatAnswerAtTheSameTimeSayTheSame has every session begin on a thread of its own, as far as Go has threads: on a GPU
+// 576 at a time, as its context belongs to a thread.
+func TestSessionsThatAnswerAtTheSameTimeSayTheSame(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		g := DefaultGeneration()
+		g.Temperature, g.MaxTokens = 0, 12
+		const question = "What is Vibrant?"
+		want, err := say(m, g, question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions := 4
+		if strings.HasPrefix(device, "cuda") {
+			sessions = 576
+		}
+		var group sync.WaitGroup
+		for i := range sessions {
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				runtime.LockOSThread() // a fresh thread, which ends with the goroutine
+				if got, err := say(m, g, question); err != nil || got != want {
+					t.Errorf("session %d: %q, %v, want %q", i, got, err, want)
+				}
+			}()
+		}
+		group.Wait()
+		t.Logf("%d sessions at the same time", sessions)
+	})
+}
+
+// TestSameSeedSaysTheSame answers 20 times with one seed, alone and beside others in a batch.
+func TestSameSeedSaysTheSame(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		g := DefaultGeneration()
+		seed := uint64(7)
+		g.Seed, g.MaxTokens, g.Temperature, g.TopK = &seed, 16, 1.5, 0
+		const question = "Tell me about streams."
+		want, err := say(m, g, question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := 20
+		if testing.Short() {
+			runs = 5
+		}
+		for i := range runs {
+			if got, err := say(m, g, question); err != nil || got != want {
+				t.Fatalf("run %d: %q, %v, want %q", i, got, err, want)
+			}
+		}
+		b, err := m.NewBatch(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		var answers []*Answer
+		for _, q := range []string{"Hello!", question, "What is 2 + 2?"} {
+			a, err := b.Send(context.Background(), []Message{{"user", q}}, g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers = append(answers, a)
+		}
+		for b.Len() > 0 {
+			if _, err := b.Step(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%d runs are equal; in a batch the answer is the same: %v", runs, answers[1].Text() == want)
+		if m.device.Info().HostMemory && answers[1].Text() != want { // a GPU multiplies several rows by other kernels
+			t.Errorf("in a batch: %q, alone %q", answers[1].Text(), want)
+		}
+	})
+}
+
+// resident returns the bytes of memory and the open files of this process, 0 where the system does not tell.
+func resident(t *testing.T) (bytes int64, files int) {
+	t.Helper()
+	debug.FreeOSMemory()
+	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
+		var size, pages int64
+		fmt.Sscan(string(text), &size, &pages)
+		bytes = pages * int64(os.Getpagesize())
+	}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		files = len(open)
+	}
+	return bytes, files
+}
+
+// TestModelsThatAreLoadedAgainAndAgainLeaveNothing loads a model from a file 100 times and answers with it. Memory may grow by a
+// twentieth and 8 MiB, which the allocators of Go and C keep.
+func TestModelsThatAreLoadedAgainAndAgainLeaveNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(path, testmodel.Reciter("▁one", "▁two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eachDevice(t, func(t *testing.T, device string) {
+		g := DefaultGeneration()
+		g.Temperature = 0
+		load := func() {
+			m, err := Open(context.Background(), path, WithDevice(device), WithContext(64))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := say(m, g, "Count!"); err != nil || got != " one two" {
+				t.Fatalf("%q, %v", got, err)
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10 {
+			load()
+		}
+		before, files := resident(t)
+		for range 100 {
+			load()
+		}
+		after, open := resident(t)
+		t.Logf("100 loads: %.1f MB before, %.1f after, %d files open before, %d after", float64(before)/1e6, float64(after)/1e6, files, open)
+		if after > before+before/20+8<<20 || open > files {
+			t.Errorf("%d bytes before, %d after; %d files open before, %d after", before, after, files, open)
+		}
+	})
+}
+
+// TestFileThatIsCutShortEndsAnAnswer cuts the file of a model that a CPU computes with.
+func TestFileThatIsCutShortEndsAnAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(path, demomodel.GGUF(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(context.Background(), path, WithDevice("cpu"), WithContext(512))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := 0
+	var failed error
+	for _, err := range s.CompleteIDs(context.Background(), slices.Repeat([]int32{5, 6, 7}, 10)) {
+		if tokens++; err != nil {
+			failed = err
+			break
+		}
+		if tokens == 3 {
+			if err := os.Truncate(path, 8192); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !errors.Is(failed, ErrFileChanged) {
+		t.Errorf("after %d tokens: %v", tokens, failed)
+	}
+}
+
+func TestAnswersAreCancelledAThousandTimes(t *testing.T) {
+	m := reciter(t)
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 1000 {
+		ctx, cancel := context.WithCancel(context.Background())
+		tokens := 0
+		for _, err := range s.CompleteIDs(ctx, []int32{1, 5, 6}) {
+			if err != nil {
+				if !errors.Is(err, context.Canceled) || tokens == 0 {
+					t.Fatalf("answer %d: %v after %d tokens", i, err, tokens)
+				}
+				break
+			}
+			if tokens++; tokens > 1+i%3 {
+				t.Fatalf("answer %d: a token came after it was cancelled", i)
+			}
+			if tokens == 1+i%3 {
+				cancel()
+			}
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,81 @@
+package tensor_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/optable"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// TestRandomDrawsOfEveryOperation runs operations at shapes that nobody chose: 0, 1, odd and unequal sizes, every type. A wrong value or
+// an error that the contract does not name fails. VIBRANT_DRAWS says how many draws a backend gets, 500 where it is not set.
+func TestRandomDrawsOfEveryOperation(t *testing.T) {
+	strictly(t)
+	draws := 500
+	if text := os.Getenv("VIBRANT_DRAWS"); text != "" {
+		var err error
+		if draws, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		t.Parallel()
+		if raceDetector {
+			t.Skip("TestOps is what the race detector watches")
+		}
+		table := optable.Table()
+		var computed, refused atomic.Int64
+		draw := func(d *gpu.Device, n int) {
+			op := table[n%len(table)]
+			c, ok := op.Draw(rand.New(rand.NewPCG(uint64(n), 2026))) // each draw can be repeated by its number
+			if !ok {
+				return
+			}
+			var shape *tensor.ShapeError
+			switch _, err := op.Check(d, c, uint64(n)); {
+			case err == nil:
+				computed.Add(1)
+			case errors.As(err, &shape), errors.Is(err, gpu.ErrInvalid), errors.Is(err, gpu.ErrUnsupported):
+				refused.Add(1)
+			default:
+				t.Errorf("draw %d: %s/%s: %v", n, op.Name, c.Name(), err)
+			}
+		}
+		workers := max(1, min(runtime.GOMAXPROCS(0), draws/1000))
+		var group sync.WaitGroup
+		for w := range workers {
+			own := d
+			if w > 0 {
+				var err error
+				if own, err = gpu.OpenBackend(b, 0, gpu.WithThreads(1)); err != nil {
+					t.Fatal(err)
+				}
+				defer own.Close()
+			}
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				for n := w; n < draws && own.Err() == nil; n += workers {
+					draw(own, n)
+				}
+				if err := own.Err(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		group.Wait()
+		t.Logf("%d draws: %d computed, %d refused by name", draws, computed.Load(), refused.Load())
+		if int(computed.Load()) < draws/2 {
+			t.Errorf("only %d of %d draws computed anything", computed.Load(), draws)
+		}
+	})
+}
