@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-cgo test-cuda test-c \
-        cuda-map bench demo-model demo-eval gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
+        cuda-map bench demo-model demo-eval soak gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done

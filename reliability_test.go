@@ -149,7 +149,7 @@ func resident(t *testing.T) (bytes int64, files int) {
 }
 
 // TestModelsThatAreLoadedAgainAndAgainLeaveNothing loads a model from a file 100 times and answers with it. Memory may grow by a
-// twentieth and 8 MiB, which the allocators of Go and C keep.
+// twentieth and 8 MiB, which the allocators of Go and C keep, a GPU's by 2 MiB.
 func TestModelsThatAreLoadedAgainAndAgainLeaveNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	if err := os.WriteFile(path, testmodel.Reciter("▁one", "▁two"), 0o600); err != nil {
@@ -173,12 +173,24 @@ func TestModelsThatAreLoadedAgainAndAgainLeaveNothing(t *testing.T) {
 		for range 10 {
 			load()
 		}
+		d, err := gpu.Open(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		free, _, err := d.Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
 		before, files := resident(t)
 		for range 100 {
 			load()
 		}
 		after, open := resident(t)
 		t.Logf("100 loads: %.1f MB before, %.1f after, %d files open before, %d after", float64(before)/1e6, float64(after)/1e6, files, open)
+		if now, _, err := d.Memory(); err != nil || !d.Info().HostMemory && now < free-2<<20 {
+			t.Errorf("%d bytes of the GPU were free, %d are: %v", free, now, err)
+		}
 		if after > before+before/20+8<<20 || open > files {
 			t.Errorf("%d bytes before, %d after; %d files open before, %d after", before, after, files, open)
 		}

@@ -14,7 +14,7 @@ func attend(s *gpu.Stream, b *gpu.Buffer, rows int) error {
 	p := b.Ptr()
 	return s.Do(func(k kernel.Stream) error {
 		return k.Attention(&kernel.AttentionArgs{
-			Out: p, Q: p, K: p, V: p, Type: kernel.F32, KVType: kernel.F32, Batch: 1, Seq: rows, Heads: 1, KVHeads: 1, Dim: 8,
+			Out: p, Q: p, K: p, V: p, Type: kernel.F32, KVType: kernel.F32, Batch: 1, Seq: rows, Heads: 1, KVHeads: 1, Dim: 8, ValueDim: 8,
 			KVLen: 1, KVCapacity: 1, QBatchStride: 8 * rows, QHeadStride: 8 * rows, QRowStride: 8, Scale: 1,
 		})
 	})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh [test|memcheck|racecheck|bench] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
+# run.sh [test|soak|memcheck|racecheck|bench] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
 #   test       every test binary (or those named), on every backend of the build and the GPU (the default)
+#   soak       what the tests sample, at length: VIBRANT_DRAWS random shapes (200000) on the GPU, many threads, sessions and loads
 #   memcheck   the operation and model tests under compute-sanitizer, likewise racecheck
 #   bench      the table of operations against the roofline of this GPU
 # Exit status 1 if anything failed.
@@ -22,6 +23,11 @@ case $what in
 test)
     for t in ${*:-$(ls tests)}; do run "$t" "./$t.test" -test.timeout 9m; done
     ;;
+soak)
+    export VIBRANT_DRAWS="${VIBRANT_DRAWS:-200000}"
+    run tensor ./tensor.test -test.v -test.timeout 1h -test.run 'RandomDraws|OpsOnThreads|GoroutinesCompute|EveryCycle|DroppedTensors/cuda'
+    run vibrant ./vibrant.test -test.v -test.timeout 1h -test.count 5 -test.run 'SameTime|SameSeed|AgainAndAgain/cuda'
+    ;;
 memcheck | racecheck)
     for t in ${*:-tensor internal-language-engine}; do
         run "$t" compute-sanitizer --tool "$what" --error-exitcode 9 "./$t.test" -test.short -test.run cuda -test.timeout 9m
@@ -31,7 +37,7 @@ bench)
     bin/vibrant bench --ops "${1:-.}" --device cuda || fail=1
     ;;
 *)
-    sed -n '2,6s/^# //p' "$0"
+    sed -n '2,7s/^# //p' "$0"
     exit 2
     ;;
 esac
