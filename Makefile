@@ -18,8 +18,8 @@ CFLAGS  ?= -O3 -g
 VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=default -pthread
 
 HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
-# The toolkit: CUDA_HOME, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
-NVCC    := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) \
+# The toolkit: CUDA_HOME or CUDA_PATH, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
+NVCC    := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(wildcard $(CUDA_PATH)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) \
              $(wildcard build/cuda-toolkit/site-packages/nvidia/cu13/bin/nvcc))
 GPU     := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 CGO     := $(if $(HAVE_CC),1,0)
@@ -187,8 +187,13 @@ lint: need-go ## check formatting, vet every build, warn on C
 	$(if $(HAVE_CC),CGO_ENABLED=1 $(GO) vet ./...)
 	$(if $(HAVE_CC),$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only $(CSRC))
 
-debug: need-go ## build bin/vibrant without optimization, with symbols (C too)
+debug: need-go ## build bin/vibrant without optimization, with symbols (C too, and CUDA kernels where nvcc is)
+ifneq ($(and $(NVCC),$(HAVE_CC)),)
+	@CUDA_ARCH="$(CUDA_ARCH)" DEBUG=1 scripts/compile-cuda-kernels.sh
+	CGO_ENABLED=1 CGO_CFLAGS="-O0 -g3" $(GO) build -tags cuda -gcflags 'all=-N -l' -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
+else
 	CGO_ENABLED=$(CGO) CGO_CFLAGS="-O0 -g3" $(GO) build -gcflags 'all=-N -l' -o bin/vibrant ./cmd/vibrant
+endif
 
 profile: need-go need-cc need-nvcc ## build with line information for Nsight Compute
 	@CUDA_ARCH="$(CUDA_ARCH)" PROFILE=1 scripts/compile-cuda-kernels.sh

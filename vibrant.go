@@ -120,7 +120,10 @@ func WithPreTokenizer(name string) Option { return func(c *config) { c.preTokeni
 func WithProgress(f func(Progress)) Option { return func(c *config) { c.progress = f } }
 
 // Progress says how far loading has come.
-type Progress = model.Progress
+type Progress struct {
+	Bytes, TotalBytes   int64 // of weights that are on the device, and of all
+	Layers, TotalLayers int   // that are complete, and of all
+}
 
 func newConfig(options []Option) (config, error) {
 	c := config{device: "auto", kvType: KVAuto}
@@ -270,7 +273,11 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	m.kvType = fit.kvType
 	m.config.context = fit.Context
 	start := time.Now()
-	m.model, err = model.Load(ctx, f, m.device, model.Options{Context: fit.Context, Progress: c.progress})
+	load := model.Options{Context: fit.Context}
+	if c.progress != nil {
+		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
+	}
+	m.model, err = model.Load(ctx, f, m.device, load)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,9 @@ func Devices() ([]Info, error) {
 	var all []Info
 	for _, b := range []kernel.Backend{cpuBackend(), cudaBackend()} {
 		infos, err := b.Devices()
-		all = append(all, infos...)
+		for _, i := range infos {
+			all = append(all, Info(i))
+		}
 		if err != nil && !errors.Is(err, ErrNotCompiled) && !errors.Is(err, ErrNoDevice) {
 			return all, err
 		}

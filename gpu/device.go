@@ -20,7 +20,20 @@ import (
 )
 
 // Info describes a device.
-type Info = kernel.Info
+type Info struct {
+	ID                string // as Open takes it: "cpu", "cuda:0"
+	Name              string // of the product
+	Backend           string // "go", "c", "cuda" or "fake"
+	Index             int    // among the devices of its backend
+	TotalMemory       int64  // bytes
+	ComputeMajor      int    // of the CUDA compute capability, 0 on a CPU
+	ComputeMinor      int
+	Multiprocessors   int // SMs, or CPU threads in use
+	L2Bytes           int64
+	SharedMemoryBytes int64  // that a block of threads may use; 0 on a CPU
+	Features          string // what of the processor the kernels use, such as "avx512"
+	HostMemory        bool   // the device's memory is host memory: it can be read in place
+}
 
 // Device is an opened device.
 type Device struct {
@@ -80,7 +93,7 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu: open %s:%d: %w", b.Name(), index, err)
 	}
-	d := &Device{kernel: k, info: k.Info(), streams: map[*Stream]struct{}{}, handles: map[io.Closer]struct{}{}}
+	d := &Device{kernel: k, info: Info(k.Info()), streams: map[*Stream]struct{}{}, handles: map[io.Closer]struct{}{}}
 	limit := o.poolLimit
 	if limit == 0 {
 		limit = int64(o.poolFraction * float64(d.info.TotalMemory))

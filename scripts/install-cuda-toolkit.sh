@@ -4,7 +4,7 @@
 #
 #     export CUDA_HOME=$(scripts/install-cuda-toolkit.sh)
 #
-# Taken in this order: $CUDA_HOME, the nvcc on PATH, build/cuda-toolkit of an earlier run, /usr/local/cuda, and at last
+# Taken in this order: $CUDA_HOME, $CUDA_PATH where it holds nvcc, the nvcc on PATH, build/cuda-toolkit of an earlier run, /usr/local/cuda, and at last
 # a fresh installation of NVIDIA's pinned PyPI wheels into build/cuda-toolkit. Running it again changes nothing.
 # --download skips every toolkit but build/cuda-toolkit, so that a build uses the pinned compiler.
 set -euo pipefail
@@ -35,6 +35,9 @@ if [ -z "$download" ]; then
     if [ -n "${CUDA_HOME-}" ]; then
         [ -x "$CUDA_HOME/bin/nvcc" ] || fail "CUDA_HOME=$CUDA_HOME holds no bin/nvcc; unset it or correct it"
         found "$CUDA_HOME"
+    fi
+    if [ -x "${CUDA_PATH-}/bin/nvcc" ]; then
+        found "$CUDA_PATH"
     fi
     if nvcc=$(command -v nvcc); then
         found "$(dirname "$(dirname "$(readlink -f "$nvcc")")")"
