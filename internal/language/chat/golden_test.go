@@ -82,6 +82,62 @@ func TestModelTemplatesRenderAsInPython(t *testing.T) {
 	}
 }
 
+// testdata/renders.py says how Python rendered these; null is where it raises an error.
+func TestConversationsWithToolsAndThinkingRenderAsInPython(t *testing.T) {
+	type source struct {
+		Name, Template string
+		BOS            string `json:"bos_token"`
+		EOS            string `json:"eos_token"`
+	}
+	var models struct{ Templates []source }
+	var cases struct{ Cases []source }
+	readGolden(t, "model-templates-renders.json", &models)
+	readGolden(t, "chat-template-cases.json", &cases)
+	data, err := os.ReadFile("testdata/renders.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Scenarios map[string]struct {
+			Messages, Tools json.RawMessage
+			Extra           map[string]any
+		}
+		Renders map[string]map[string]*string
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, s := range append(models.Templates, cases.Cases...) {
+		for scenario, want := range file.Renders[s.Name] {
+			compared++
+			t.Run(s.Name+"/"+scenario, func(t *testing.T) {
+				sc := file.Scenarios[scenario]
+				data, err := json.Marshal(map[string]json.RawMessage{"messages": sc.Messages, "tools": orNull(sc.Tools)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				template, err := New(s.Template, Tokens{BOS: s.BOS, EOS: s.EOS})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := template.RenderFile(data, Options{AddGenerationPrompt: true, Extra: sc.Extra, Now: goldenNow})
+				switch {
+				case want == nil && err == nil:
+					t.Fatalf("rendered %q, which Python refuses", got)
+				case want != nil && err != nil:
+					t.Fatal(err)
+				case want != nil && got != *want:
+					t.Fatalf("got\n%s\nwant\n%s", got, *want)
+				}
+			})
+		}
+	}
+	if compared != 90 {
+		t.Errorf("%d conversations, want 90", compared)
+	}
+}
+
 // In each model's template the text of messages, which alone is Cyrillic here, is marked as such, and the template's is not.
 func TestModelTemplatesMarkUserText(t *testing.T) {
 	var file struct {
