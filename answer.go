@@ -136,7 +136,7 @@ func (m *Model) prompt(ctx context.Context, system string, messages []Message) (
 	for _, x := range messages {
 		list = append(list, chat.NewMessage(x.Role, x.Content))
 	}
-	segments, err := m.template.RenderSegments(list, chat.Options{AddGenerationPrompt: true, MergeSystem: true})
+	segments, err := m.template.RenderSegments(list, chat.Options{AddGenerationPrompt: true, MergeSystem: true, Context: ctx})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type Options struct {
 	Extra map[string]any
 	// Limits bound the work of the template.
 	Limits jinja.Limits
+	// Context stops the rendering; nil never does.
+	Context context.Context
 }
 
 // Segment is a part of a prompt.
@@ -145,7 +148,7 @@ func rendersSystem(s jinja.Str, messages []Message) bool {
 }
 
 func (t *Template) renderOnce(messages []Message, opts Options) (jinja.Str, error) {
-	settings := jinja.Options{Now: opts.Now, Limits: opts.Limits}
+	settings := jinja.Options{Now: opts.Now, Limits: opts.Limits, Context: opts.Context}
 	vars, err := t.variables(messages, opts)
 	if err != nil {
 		return jinja.Str{}, fmt.Errorf("chat template: %w", err)

@@ -673,33 +673,3 @@ func TestOneTokenizerServesManyGoroutines(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func FuzzEncode(f *testing.F) {
-	c := bytesVocab("a b", "Ġ a", "Ġ Ġ", "' s")
-	c.add("<user>", UserDefined)
-	c.add("<|im_end|>", Control)
-	var toks []*Tokenizer
-	for name := range preTokenizers {
-		c.Pre = name
-		toks = append(toks, must(f, c))
-	}
-	s := spmVocab("a", "▁", "▁a", "aa")
-	s.add("<user>", UserDefined)
-	toks = append(toks, must(f, s))
-	for _, text := range []string{"", "ab <user>it's\r\n", "<|im_end|>", "\xff\xc3", "1234 日本ABc", "  \n\t x"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, tok := range toks {
-			for _, o := range []Options{{}, {AddBOS: true, AddEOS: true, ParseSpecial: true}} {
-				ids, err := tok.Encode(t.Context(), text, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := tok.Decode(ids); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	})
-}

@@ -1,8 +1,10 @@
 package jinja
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +137,51 @@ func TestHostileTemplatesEndInAnErrorSoon(t *testing.T) {
 			}
 			t.Logf("%v: %.150v", took.Round(time.Millisecond), err)
 		})
+	}
+}
+
+// Within the limits that hold where none are given. Run it with -v for the figures.
+func TestHostileTemplatesStayWithinTheDefaultLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	slowest, most := time.Duration(0), uint64(0)
+	for name, src := range hostile {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		if tpl, err := Parse(src); err == nil {
+			tpl.Render(map[string]Value{"a": NewStr("x")}, Options{})
+		}
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		grown := after.HeapSys - min(after.HeapSys, before.HeapSys)
+		slowest, most = max(slowest, took), max(most, grown)
+		// The template itself takes less than 1 s of an idle core.
+		if took > 20*time.Second || grown > 256<<20 {
+			t.Errorf("%s: %v and %d MiB", name, took, grown>>20)
+		}
+	}
+	t.Logf("%d templates: at most %v each, and the heap grew by %d MiB at most", len(hostile), slowest.Round(time.Millisecond), most>>20)
+}
+
+func TestRenderingStopsWithItsContext(t *testing.T) {
+	for _, name := range []string{"endless nested loops", "macros two ways", "sorting again and again", "searching again and again"} {
+		tpl, err := Parse(hostile[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Millisecond, cancel)
+		start := time.Now()
+		_, err = tpl.Render(nil, Options{Context: ctx, Limits: Limits{Steps: 1 << 50, Bytes: 1 << 40}})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := time.Since(start); d > 2*time.Second { // the longest stretch without a look is a sort of 100,000 numbers
+			t.Errorf("%s: stopped after %v", name, d)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@
 package jinja
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -59,12 +60,12 @@ func (e *Error) Unwrap() error { return e.Kind }
 
 // Limits bound a rendering. Zero fields take the default.
 type Limits struct {
-	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 10 million, a second or two of
+	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 3 million, less than a second of
 	// hostile work; a conversation of a thousand messages with fifty tools takes 100,000 with the longest templates known.
 	Steps int64
-	// Text bounds each single text, the rendering included, in bytes. Default 64 MiB.
+	// Text bounds each single text, the rendering included, in bytes. Default 32 MiB.
 	Text int
-	// Bytes bounds all texts that a rendering makes on its way, in bytes. Default 256 MiB.
+	// Bytes bounds all texts that a rendering makes on its way, in bytes. Default 128 MiB.
 	Bytes int64
 	// Depth bounds how deep expressions, calls and values nest while rendering. Default 2000.
 	Depth int
@@ -72,13 +73,13 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.Steps <= 0 {
-		l.Steps = 10_000_000
+		l.Steps = 3_000_000
 	}
 	if l.Text <= 0 {
-		l.Text = 64 << 20
+		l.Text = 32 << 20
 	}
 	if l.Bytes <= 0 {
-		l.Bytes = 256 << 20
+		l.Bytes = 128 << 20
 	}
 	if l.Depth <= 0 {
 		l.Depth = 2000
@@ -94,6 +95,8 @@ type Options struct {
 	// Now is the clock of strftime_now; time.Now by default.
 	Now    func() time.Time
 	Limits Limits
+	// Context stops the rendering, with its error, within milliseconds; nil never does.
+	Context context.Context
 }
 
 // Template is a parsed template. It may be rendered from several goroutines at once.
@@ -117,7 +120,10 @@ func Parse(source string) (*Template, error) {
 func (t *Template) Render(vars map[string]Value, opts Options) (Str, error) {
 	in := newInterp(opts)
 	var out Str
-	err := in.protect(func() { out = in.render(t.body, vars) })
+	err := in.protect(func() {
+		in.checkContext()
+		out = in.render(t.body, vars)
+	})
 	return out, err
 }
 
@@ -125,12 +131,14 @@ func (t *Template) Render(vars map[string]Value, opts Options) (Str, error) {
 type interp struct {
 	limits Limits
 	steps  int64 // left
+	unseen int64 // steps since the context was looked at
 	bytes  int64 // left
 	depth  int
 	line   int // of what is being evaluated, for errors
 	out    *textBuilder
 	block  Str // the text that the filters of a filter or set block start from
 	now    func() time.Time
+	ctx    context.Context // or nil
 }
 
 func newInterp(opts Options) *interp {
@@ -138,7 +146,7 @@ func newInterp(opts Options) *interp {
 		opts.Now = time.Now
 	}
 	l := opts.Limits.withDefaults()
-	return &interp{limits: l, steps: l.Steps, bytes: l.Bytes, now: opts.Now}
+	return &interp{limits: l, steps: l.Steps, bytes: l.Bytes, now: opts.Now, ctx: opts.Context}
 }
 
 // protect runs f and returns the error it fails with. The interpreter reports errors by panicking with an *Error, as
@@ -179,6 +187,19 @@ func (in *interp) exceeded(format string, args ...any) {
 func (in *interp) step(n int64) {
 	if in.steps -= n; in.steps < 0 {
 		in.exceeded("%d steps", in.limits.Steps)
+	}
+	if in.unseen += n; in.unseen >= 1<<12 {
+		in.unseen = 0
+		in.checkContext()
+	}
+}
+
+func (in *interp) checkContext() {
+	if in.ctx == nil {
+		return
+	}
+	if err := in.ctx.Err(); err != nil {
+		panic(&Error{Kind: err, Line: in.line, Msg: "stopped: " + err.Error()})
 	}
 }
 

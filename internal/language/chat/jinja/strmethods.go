@@ -164,7 +164,7 @@ func (in *interp) strip(s Str, chars Value, left, right bool) Str {
 			return strings.ContainsRune(set, r)
 		}
 	}
-	in.step(int64(len(s.text)) / 64)
+	in.step(int64(len(s.text)) / 16)
 	lo, hi := 0, len(s.text)
 	if left {
 		lo = hi - len(strings.TrimLeftFunc(s.text, drop))
