@@ -44,6 +44,9 @@ func PredictFit(path string, options ...Option) (*Fit, error) {
 }
 
 func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
+	if err := isModel(f); err != nil {
+		return nil, err
+	}
 	shape, err := model.ReadConfig(f)
 	if err != nil {
 		return nil, err

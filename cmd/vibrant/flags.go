@@ -24,6 +24,7 @@ type modelFlags struct {
 	memoryFraction float64
 	verbose        bool
 	preTokenizer   string
+	hub            string
 
 	notes    []string // about flags of other programs that mean nothing here
 	noLayers bool     // none on a GPU: llama.cpp's way to choose the CPU
@@ -82,14 +83,30 @@ func (m *modelFlags) modelArgument(args []string) error {
 	if m.model != "" && m.model != args[0] {
 		return usagef("two models: -m %s and %s", m.model, args[0])
 	}
-	m.model = args[0]
-	return nil
+	path, err := vibrant.FindModel(args[0])
+	m.model = path
+	return err
 }
 
 func (m *modelFlags) addModel(c *cobra.Command) {
-	c.Flags().VarP((*modelPath)(&m.model), "model", "m", "GGUF file (default: the embedded model)")
+	c.Flags().VarP((*modelPath)(&m.model), "model", "m", "GGUF file, or the name of one that vibrant list shows (default: the embedded model)")
 	c.MarkFlagFilename("model", "gguf")
+	c.Flags().StringVar(&m.hub, "hf-repo", "", "model of Hugging Face, OWNER/REPO[:QUANT], that is brought where it is not here yet (-hf)")
+	c.PreRunE = func(cmd *cobra.Command, _ []string) error { return m.locate(cmd) }
 	c.Flags().StringVar(&m.preTokenizer, "force-pretokenizer", "", "cut text by this rule, such as qwen2, whatever the file names")
+}
+
+// locate brings the model of --hf-repo, and finds one that was named.
+func (m *modelFlags) locate(cmd *cobra.Command) (err error) {
+	switch {
+	case m.hub != "" && m.model != "":
+		return usagef("two models: -m %s and -hf %s", m.model, m.hub)
+	case m.hub != "":
+		m.model, err = pull(cmd, m.hub)
+	case m.model != "":
+		m.model, err = vibrant.FindModel(m.model)
+	}
+	return err
 }
 
 // options translates the flags; mistakes are usage errors.

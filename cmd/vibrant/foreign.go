@@ -90,7 +90,6 @@ var foreignFlags = []struct {
 
 // refusedFlags are known, and cannot be done without.
 var refusedFlags = map[string]string{
-	"hf-repo": "Vibrant downloads no models: fetch a GGUF file and name it with -m FILE",
 	"hf-file": "Vibrant downloads no models: fetch a GGUF file and name it with -m FILE",
 }
 
@@ -289,10 +288,7 @@ func subcommand(root *cobra.Command, name string) *cobra.Command {
 var elsewhere = map[string]string{
 	"run":    "vibrant chat -m FILE chats with a model, vibrant ask -m FILE PROMPT answers once",
 	"serve":  "there is no server: vibrant chat and vibrant ask load the model themselves, and programs import the Go package",
-	"pull":   "Vibrant downloads no models: fetch a GGUF file and name it, vibrant chat -m FILE",
 	"push":   "Vibrant uploads no models",
-	"list":   "Vibrant keeps no list of models: they are your GGUF files, and vibrant inspect FILE shows one",
-	"ls":     "Vibrant keeps no list of models: they are your GGUF files, and vibrant inspect FILE shows one",
 	"ps":     "no model stays loaded after its command: vibrant devices shows the memory that is free",
 	"show":   "vibrant inspect FILE shows a model, and with --fit the memory that it takes",
 	"rm":     "models are your own files: delete the GGUF file",

@@ -105,7 +105,7 @@ func rootCommand() *cobra.Command {
 	root.SetVersionTemplate("vibrant {{.Version}}\n")
 	root.SetGlobalNormalizationFunc(normalize)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), ptxCommand(), inspectCommand(), tokenizeCommand(),
+	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), ptxCommand(), listCommand(), pullCommand(), inspectCommand(), tokenizeCommand(),
 		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand(), docsCommand())
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {

@@ -38,12 +38,13 @@ internal/backend/fake           < internal/backend/purego
 tensor                  < gpu
 internal/check/optable        < tensor
 
+internal/language/hub   <
 internal/language/tokenizer/..., internal/language/chat/..., internal/language/sample/... < internal/language/gguf, internal/check/testdata
 
 internal/check/testmodel      < internal/language/gguf, internal/check/testdata
 internal/language/model          < tensor, internal/language/gguf
 internal/language/engine         < internal/language/model, internal/language/sample
-.                       < internal/language/engine, internal/language/tokenizer, internal/language/chat, internal/language/chat/jinja
+.                       < internal/language/engine, internal/language/tokenizer, internal/language/chat, internal/language/chat/jinja, internal/language/hub
 demo                    < ., internal/language/demomodel
 cmd/...                 < ., demo, ptx, internal/check/optable
 examples/...            < ., demo

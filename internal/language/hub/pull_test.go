@@ -1,0 +1,244 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeHub behaves as the hub does: a list of files, downloads by redirect to another host, ranges, tokens.
+type fakeHub struct {
+	files map[string]string // of the repository owner/model
+	token string            // "": public
+
+	cut       int  // bytes after which each download breaks, 0: never
+	noRanges  bool // answers with the whole file
+	corrupt   bool
+	downloads int
+	leaked    bool // the token reached the storage's host
+	failures  int  // answers 503 so often first
+}
+
+func (h *fakeHub) start(t *testing.T) PullOptions {
+	t.Helper()
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.leaked = h.leaked || r.Header.Get("Authorization") != ""
+		h.downloads++
+		if h.failures > 0 {
+			h.failures--
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		data := h.files[strings.TrimPrefix(r.URL.Path, "/blob/")]
+		if h.corrupt {
+			data = strings.Repeat("x", len(data))
+		}
+		from, status := 0, http.StatusOK
+		if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); n == 1 && !h.noRanges {
+			status = http.StatusPartialContent
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(data)-1, len(data)))
+		} else {
+			from = 0
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)-from))
+		w.WriteHeader(status)
+		rest := data[from:]
+		if h.cut > 0 && len(rest) > h.cut {
+			rest = rest[:h.cut] // the server closes a connection that got less than was said
+		}
+		w.Write([]byte(rest))
+	}))
+	t.Cleanup(storage.Close)
+	// Another name of the same machine is another host to net/http.
+	elsewhere := strings.Replace(storage.URL, "127.0.0.1", "localhost", 1)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.token != "" && r.Header.Get("Authorization") != "Bearer "+h.token {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if file, ok := strings.CutPrefix(r.URL.Path, "/owner/model/resolve/main/"); ok {
+			http.Redirect(w, r, elsewhere+"/blob/"+file, http.StatusFound)
+			return
+		}
+		if r.URL.Path != "/api/models/owner/model/tree/main" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		var list []map[string]any
+		for _, path := range slices.Sorted(maps.Keys(h.files)) {
+			data := h.files[path]
+			sum := sha256.Sum256([]byte(data))
+			list = append(list, map[string]any{"type": "file", "path": path, "size": len(data),
+				"lfs": map[string]any{"oid": hex.EncodeToString(sum[:]), "size": len(data)}})
+		}
+		if r.URL.Query().Get("cursor") == "" { // the list comes in two pages
+			w.Header().Set("Link", `</api/models/owner/model/tree/main?cursor=2>; rel="next"`)
+			list = list[:len(list)/2]
+		} else {
+			list = list[len(list)/2:]
+		}
+		json.NewEncoder(w).Encode(append(list, map[string]any{"type": "directory", "path": "dir"}))
+	}))
+	t.Cleanup(api.Close)
+	return PullOptions{Endpoint: api.URL, Dir: t.TempDir(), pause: time.Millisecond}
+}
+
+func oneFile() *fakeHub {
+	return &fakeHub{files: map[string]string{"model-Q4_K_M.gguf": strings.Repeat("0123456789", 100_000)}}
+}
+
+func TestPullBringsAFileAndItsName(t *testing.T) {
+	h := oneFile()
+	o := h.start(t)
+	last := int64(0)
+	o.Progress = func(file string, done, total int64) {
+		if file != "model-Q4_K_M.gguf" || done < last || total != 1_000_000 {
+			t.Errorf("%s: %d of %d after %d", file, done, total, last)
+		}
+		last = done
+	}
+	for range 2 { // the second finds it
+		path, err := Pull(t.Context(), "hf:owner/model", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != h.files["model-Q4_K_M.gguf"] {
+			t.Fatalf("another file: %v", err)
+		}
+	}
+	if h.downloads != 1 || last != 1_000_000 {
+		t.Errorf("%d downloads, %d bytes", h.downloads, last)
+	}
+	t.Setenv("VIBRANT_MODELS", o.Dir)
+	for _, name := range []string{"owner/model", "OWNER/model:q4_k_m", "model-Q4_K_M", "model-Q4_K_M.gguf"} {
+		if path, err := Find(name); err != nil || filepath.Base(path) != "model-Q4_K_M.gguf" {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+}
+
+func TestPullGoesOnAfterCutConnections(t *testing.T) {
+	for name, change := range map[string]func(h *fakeHub){
+		"cut":              func(h *fakeHub) { h.cut = 90_000 },
+		"fails at first":   func(h *fakeHub) { h.failures = 3 },
+		"without ranges":   func(h *fakeHub) { h.noRanges = true },
+		"cut and failures": func(h *fakeHub) { h.cut, h.failures = 300_000, 2 },
+	} {
+		h := oneFile()
+		change(h)
+		o := h.start(t)
+		if _, err := Pull(t.Context(), "owner/model", o); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPullGoesOnWhereAnEarlierOneEnded(t *testing.T) {
+	h := oneFile()
+	o := h.start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Progress = func(_ string, done, _ int64) {
+		if done > 300_000 {
+			cancel()
+		}
+	}
+	if _, err := Pull(ctx, "owner/model", o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v", err)
+	}
+	first := int64(0)
+	o.Progress = func(_ string, done, _ int64) {
+		if first == 0 {
+			first = done
+		}
+	}
+	if _, err := Pull(t.Context(), "owner/model", o); err != nil {
+		t.Fatal(err)
+	}
+	if first <= 300_000 {
+		t.Errorf("it began again: %d bytes at first", first)
+	}
+}
+
+func TestPullRefusesWhatIsNotTheHubsFile(t *testing.T) {
+	h := oneFile()
+	h.corrupt = true
+	o := h.start(t)
+	if _, err := Pull(t.Context(), "owner/model", o); !errors.Is(err, ErrChecksum) {
+		t.Errorf("%v", err)
+	}
+	left, _ := filepath.Glob(filepath.Join(o.Dir, "owner", "model", "*"))
+	if len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+func TestPullNeedsATokenAndKeepsItFromOtherHosts(t *testing.T) {
+	t.Setenv("HF_TOKEN", "")
+	h := oneFile()
+	h.token = "secret"
+	o := h.start(t)
+	if _, err := Pull(t.Context(), "owner/model", o); !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "HF_TOKEN") {
+		t.Errorf("%v", err)
+	}
+	o.Token = "wrong"
+	if _, err := Pull(t.Context(), "owner/model", o); !errors.Is(err, ErrDenied) || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("%v", err)
+	}
+	o.Token = "secret"
+	if _, err := Pull(t.Context(), "owner/model", o); err != nil || h.leaked {
+		t.Errorf("%v, leaked: %v", err, h.leaked)
+	}
+}
+
+func TestPullSaysWhatIsWrongWithAReference(t *testing.T) {
+	h := oneFile()
+	o := h.start(t)
+	for ref, want := range map[string]error{"owner/other": ErrNotFound, "owner/model:Q5_0": ErrNotFound, "model": nil, "../../etc": nil, "a/../b": nil, "": nil} {
+		if _, err := Pull(t.Context(), ref, o); err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%q: %v", ref, err)
+		}
+	}
+}
+
+func TestChoiceAmongTheFilesOfARepository(t *testing.T) {
+	list := func(paths ...string) (all []remoteFile) {
+		for _, p := range paths {
+			all = append(all, remoteFile{Path: p})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		quant string
+		files []remoteFile
+		want  string
+	}{
+		{"", list("m-Q8_0.gguf", "m-Q4_K_M.gguf"), "m-Q4_K_M.gguf"},
+		{"q8_0", list("m-Q8_0.gguf", "m-Q4_K_M.gguf"), "m-Q8_0.gguf"},
+		{"", list("m-f16.gguf"), "m-f16.gguf"},
+		{"", list("m-f16.gguf", "m-Q2_K.gguf"), ""},
+		{"Q6_K", list("Q6_K/m-Q6_K-00002-of-00002.gguf", "Q6_K/m-Q6_K-00001-of-00002.gguf"), "Q6_K/m-Q6_K-00001-of-00002.gguf Q6_K/m-Q6_K-00002-of-00002.gguf"},
+		{"UD-Q4_K_XL", list("m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf"), "m-UD-Q4_K_XL.gguf"},
+		{"MXFP4", list("gpt-oss-20b-mxfp4.gguf"), "gpt-oss-20b-mxfp4.gguf"},
+	} {
+		files, err := chooseFiles("owner/model", c.quant, c.files)
+		var got []string
+		for _, f := range files {
+			got = append(got, f.Path)
+		}
+		if strings.Join(got, " ") != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q: %q, want %q; %v", c.quant, got, c.want, err)
+		}
+	}
+}
