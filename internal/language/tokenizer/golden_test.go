@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
@@ -63,7 +61,7 @@ func checkIDs(t *testing.T, tok *Tokenizer, text string, o Options, want []int32
 		return
 	}
 	if m, ok := tok.model.(*bpe); ok && m.pre.nfc {
-		text = norm.NFC.String(text)
+		text = nfc(text)
 	}
 	if back, err := tok.Decode(got); err != nil || back != strings.ReplaceAll(text, "▁", " ") && back != text {
 		t.Errorf("%q decodes to %q, %v", text, back, err)

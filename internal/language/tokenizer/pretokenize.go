@@ -2,8 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // A pre-tokenizer cuts text into pieces that no merge crosses. The models define it by regular expressions with
@@ -40,8 +38,8 @@ type preTokenizer struct {
 
 // split calls yield for each piece of s until it returns false.
 func (p *preTokenizer) split(s string, yield func(piece string) bool) {
-	if p.nfc && !norm.NFC.IsNormalString(s) {
-		s = norm.NFC.String(s)
+	if p.nfc {
+		s = nfc(s)
 	}
 	for i := len(p.stages) - 1; i >= 0; i-- {
 		stage, next := p.stages[i], yield

@@ -33,6 +33,7 @@ func TestFiftyMegabytesTakeSeconds(t *testing.T) {
 		{"qwen2", "one letter", "a", 5 * time.Second},
 		{"llama-spm", "one letter", "a", 5 * time.Second},
 		{"gpt-2", "spaces", " ", 5 * time.Second},
+		{"qwen2", "marks", "\u0301", 5 * time.Second},
 	} {
 		tok := vocab(t, c.vocab)
 		text := strings.Repeat(c.unit, 50_000_000/len(c.unit))

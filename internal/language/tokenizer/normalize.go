@@ -1,0 +1,108 @@
+package tokenizer
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// nfc brings a text to Unicode's normal form C. x/text puts a joiner into runs of more than 30 marks, which the models'
+// own normalizers do not; texts with long runs are therefore composed here (https://www.unicode.org/reports/tr15).
+func nfc(s string) string {
+	switch {
+	case norm.NFC.IsNormalString(s):
+		return s
+	case hasLongRunOfMarks(s):
+		return composeMarks(s)
+	}
+	return norm.NFC.String(s)
+}
+
+// hasLongRunOfMarks looks for 8 marks in a row: a character decomposes into at most 4.
+func hasLongRunOfMarks(s string) bool {
+	count := 0
+	for _, r := range s {
+		if classes[r]&mark == 0 {
+			count = 0
+		} else if count++; count >= 8 {
+			return true
+		}
+	}
+	return false
+}
+
+// composeMarks is nfc for any text: each part without invalid bytes is decomposed, its marks are ordered by class, and
+// each is joined to the character before them with which it makes one.
+func composeMarks(s string) string {
+	out := make([]byte, 0, len(s))
+	var part []classed
+	for s != "" {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			out = append(appendComposed(out, part), s[0])
+			part = part[:0]
+		case 0xac00 <= r && r <= 0xd7a3: // Hangul, which no table holds
+			part = appendClassed(part, norm.NFD.String(s[:n]))
+		default:
+			if d := norm.NFD.PropertiesString(s).Decomposition(); d != nil {
+				part = appendClassed(part, string(d))
+			} else {
+				part = append(part, classOf(r))
+			}
+		}
+		s = s[n:]
+	}
+	return string(appendComposed(out, part))
+}
+
+// classed is a character in the low 21 bits, and above them its Canonical_Combining_Class: 0 for what no mark passes.
+type classed int32
+
+func (c classed) class() int { return int(c >> 21) }
+func (c classed) char() rune { return rune(c & (1<<21 - 1)) }
+
+func classOf(r rune) classed {
+	if classes[r]&mark == 0 {
+		return classed(r)
+	}
+	var buf [utf8.UTFMax]byte
+	return classed(r) | classed(norm.NFD.Properties(utf8.AppendRune(buf[:0], r)).CCC())<<21
+}
+
+func appendClassed(part []classed, s string) []classed {
+	for _, r := range s {
+		part = append(part, classOf(r))
+	}
+	return part
+}
+
+func appendComposed(out []byte, part []classed) []byte {
+	for i := 0; i < len(part); {
+		end := i
+		for end < len(part) && part[end].class() > 0 {
+			end++
+		}
+		slices.SortStableFunc(part[i:end], func(a, b classed) int { return a.class() - b.class() })
+		i = max(end, i+1)
+	}
+	starter, last, n := -1, -1, 0 // last: the class of the character before, -1 for a starter
+	for _, c := range part {
+		if starter >= 0 && last < c.class() {
+			if joined := []rune(norm.NFC.String(string(part[starter].char()) + string(c.char()))); len(joined) == 1 {
+				part[starter] = classOf(joined[0])
+				continue
+			}
+		}
+		if last = c.class(); last == 0 {
+			starter, last = n, -1
+		}
+		part[n] = c
+		n++
+	}
+	for _, c := range part[:n] {
+		out = utf8.AppendRune(out, c.char())
+	}
+	return out
+}
