@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS) softmax_narrow_kernel(T *
     wait_for_previous_kernel();
     release_next_kernel();
     const int lane = threadIdx.x & (lanes - 1);
-    const int64_t row = ((int64_t)blockIdx.x * ROWS_NARROW_THREADS + threadIdx.x) / lanes;
+    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
     const int units = row < rows ? cols / WIDTH : 0;
     const V *const source = reinterpret_cast<const V *>(in + row * cols);
     V *const target = reinterpret_cast<V *>(out + row * cols);

@@ -2,6 +2,7 @@ package optable
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/vibrant-ml/vibrant/tensor"
@@ -20,6 +21,14 @@ var rowCases = []Case{
 	{Label: "batch", Dims: []int{32, 151936}, Bench: true, Large: true},
 	{Label: "square", Dims: []int{4096, 4096}, Bench: true, Large: true},
 	{Label: "many", Dims: []int{65536, 2048}, Bench: true, Large: true},
+}
+
+// narrowCases are more rows than a GPU has multiprocessors, a few of which a warp may take.
+var narrowCases = []Case{
+	{Label: "narrow_vectors", Dims: []int{301, 8}}, {Label: "narrow_wide_vectors", Dims: []int{301, 488}},
+	{Label: "narrow_odd", Dims: []int{301, 33}}, {Label: "narrow_wide_odd", Dims: []int{301, 257}},
+	{Label: "narrow", Dims: []int{1000000, 8}, Bench: true, Large: true},
+	{Label: "narrow_odd", Dims: []int{100000, 33}, Bench: true, Large: true},
 }
 
 func softmax(x []float64) []float64 {
@@ -74,7 +83,7 @@ func rowOps() []*Op {
 
 func softmaxOp() *Op {
 	return &Op{
-		Name: "Softmax", Cases: each(floats, rowCases...), InPlace: true, Outputs: sameShape,
+		Name: "Softmax", Cases: each(floats, slices.Concat(rowCases, narrowCases)...), InPlace: true, Outputs: sameShape,
 		Inputs: func(g *Generator, c Case) []*Array { return []*Array{g.Scaled(3, c.Type, c.Dims...)} },
 		Run:    func(out, in []*tensor.Tensor, _ Case) { tensor.SoftmaxInto(out[0], in[0]) },
 		Reference: func(in []*Array, c Case) []Want {
