@@ -36,9 +36,6 @@ func completeCommand() *cobra.Command {
 				}
 				prompt = string(b)
 			}
-			if ids == nil && prompt == "" {
-				return usageError{errEmptyPrompt}
-			}
 			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {
 				if ids == nil {
 					if ids, err = encodePrompt(cmd.Context(), model, prompt); err != nil {
@@ -78,11 +75,16 @@ func completeCommand() *cobra.Command {
 	return c
 }
 
-// encodePrompt tokenizes a raw prompt with the begin token that the model wants.
+// encodePrompt tokenizes a raw prompt with the begin token that the model wants. An empty text is a prompt where there is
+// such a token.
 func encodePrompt(ctx context.Context, model *vibrant.Model, text string) ([]int32, error) {
 	tokenizer, err := model.Tokenizer()
 	if err != nil {
 		return nil, err
 	}
-	return tokenizer.Encode(ctx, text, vibrant.EncodeOptions{AddBOS: true})
+	ids, err := tokenizer.Encode(ctx, text, vibrant.EncodeOptions{AddBOS: true})
+	if err == nil && len(ids) == 0 {
+		return nil, usageError{errEmptyPrompt}
+	}
+	return ids, err
 }

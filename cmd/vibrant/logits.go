@@ -30,9 +30,6 @@ func logitsCommand() *cobra.Command {
 					m.context = len(ids)
 				}
 			}
-			if ids == nil && prompt == "" {
-				return usageError{errEmptyPrompt}
-			}
 			file, err := createOutput(out, cmd.OutOrStdout(), m.model)
 			if err != nil {
 				return err

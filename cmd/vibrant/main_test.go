@@ -57,6 +57,7 @@ func TestAnswersGoToStdoutAlone(t *testing.T) {
 		{"one\ntwo\n", []string{"chat", "-st"}, " Hello, I recite.\n"},
 		{"", []string{"chat", "-p", "Hi", "--single-turn"}, " Hello, I recite.\n"},
 		{"", []string{"complete", "-p", "x", "-n", "2"}, " Hello,\n"},
+		{"", []string{"complete", "-p", ""}, " Hello, I recite.\n"}, // the begin token alone
 		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
 		{"", []string{"complete", "--ids", "1, 2", "--stop", " I"}, " Hello,\n"},
 		{"", []string{"ask", "--system", "Be brief.", "--seed", "1", "--top-k", "1", "--ctx_size", "256", "Hi"}, " Hello, I recite.\n"},
@@ -110,8 +111,6 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "the path is empty", []string{"ask", "-m", "", "hi"}},
 		{2, "the path of the model is empty", []string{"inspect", ""}},
 		{2, "the prompt is empty", []string{"ask", "-m", m, "-"}},
-		{2, "the prompt is empty", []string{"complete", "-m", m, "-p", ""}},
-		{2, "the prompt is empty", []string{"logits", "-m", m, "-p", "", "-o", "-"}},
 		{2, "the prompt is empty", []string{"chat", "-m", m, "-p", ""}},
 		{2, "--ops", []string{"bench", "--ops", "("}},
 		{2, "--output", []string{"bench", "-o", "xml"}},
