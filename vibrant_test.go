@@ -311,7 +311,8 @@ func TestModelThatDoesNotFitIsRefusedWithNumbers(t *testing.T) {
 func TestUnknownNamesAndNumbersAreErrors(t *testing.T) {
 	data := testmodel.Reciter("a")
 	for _, o := range []vibrant.Option{vibrant.WithDevice("tpu"), vibrant.WithDevice("cuda:x"), vibrant.WithDevice("cpu:1"), vibrant.WithContext(-1),
-		vibrant.WithThreads(-1), vibrant.WithMemoryFraction(2), vibrant.WithKVType("q9"), vibrant.WithPrefillChunk(-1), vibrant.WithContext(1 << 40)} {
+		vibrant.WithThreads(-1), vibrant.WithMemoryFraction(2), vibrant.WithKVType("q9"), vibrant.WithPrefillChunk(-1),
+		vibrant.WithContext(int(min(int64(1)<<40, math.MaxInt)))} {
 		if m, err := vibrant.OpenBytes(context.Background(), data, o); err == nil {
 			m.Close()
 			t.Error("accepted")

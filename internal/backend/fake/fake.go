@@ -8,6 +8,7 @@ package fake
 
 import (
 	"fmt"
+	"math/bits"
 	"sync"
 	"time"
 	"unsafe"
@@ -51,7 +52,7 @@ func New(c Config) *Backend {
 	}
 	b := &Backend{}
 	for i := range max(1, c.Devices) {
-		g := &GPU{config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<48}
+		g := &GPU{config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<(bits.UintSize*3/4)}
 		for call := range g.failIn {
 			g.failIn[call] = -1
 		}
