@@ -17,9 +17,9 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{pipe, "/dev/zero", dir} {
+	for path, want := range map[string]string{pipe: "not a regular file", "/dev/zero": "not a regular file", dir: "is a folder"} {
 		status, _, errs := command(t, "", "inspect", path)
-		if status != 1 || !strings.Contains(errs, "not a regular file") {
+		if status != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d, %q", path, status, errs)
 		}
 	}
