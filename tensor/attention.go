@@ -6,6 +6,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 )
 
 // maxHeadDim is the widest row of keys or values that attention kernels take: see vb_attention_args.
@@ -16,10 +17,10 @@ func isCache(t DType, dim int) bool {
 	return t == F32 || t == F16 || t == Q8_0 && dim%t.BlockSize() == 0
 }
 
-// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16 or, where
-// dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one sequence.
-// positions is I32 of batch * seq; sequences, I32 of batch, names the caches' leading index of each batch entry, nil for
-// 0, 1, ...
+// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16 or,
+// where dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one
+// sequence. positions is I32 of batch * seq; sequences, I32 of batch, names the caches' leading index of each batch
+// entry, nil for 0, 1, ...
 //
 // Values may have a head size of their own. With v and vIn nil, keys are all that is stored (latent attention).
 //
@@ -28,18 +29,19 @@ func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) Written {
 	return kvWrite(k, v, kIn, vIn, positions, sequences, false)
 }
 
-// KVWriteRing is KVWrite to a cache of the newest tokens: position p goes to slot p modulo the capacity, which is at least seq.
+// KVWriteRing is KVWrite to a cache of the newest tokens: position p goes to slot p modulo the capacity, which is at
+// least seq.
 func KVWriteRing(k, v, kIn, vIn, positions, sequences *Tensor) Written {
 	return kvWrite(k, v, kIn, vIn, positions, sequences, true)
 }
 
-// Written says where an operation has put keys and values: at some positions of a cache, and nowhere else. Attention that is enqueued
-// right after, on the same stream, for queries at these positions, may read other keys while the operation still runs on a GPU.
-// Anywhere else it counts for nothing, as the zero Written does.
+// Written says where an operation has put keys and values: at some positions of a cache, and nowhere else. Attention
+// that is enqueued right after, on the same stream, for queries at these positions, may read other keys while the
+// operation still runs on a GPU. Anywhere else it counts for nothing, as the zero Written does.
 type Written struct {
 	stream                     *gpu.Stream
 	work                       uint64 // given to the stream when the keys were written
-	k, v, positions, sequences place
+	k, v, positions, sequences fused.Place
 }
 
 func written(s *gpu.Stream, k, v, positions, sequences *Tensor) Written {
@@ -106,10 +108,10 @@ type AttentionOptions struct {
 	Ring bool
 }
 
-// Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads, dim)
-// for one sequence; the result has its shape and type, with v's head size for dim. k and v are caches (sequences, kv heads, capacity, dim), of which
-// groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16 or Q8_0, or F16 or BF16 with caches alike.
-// Heads have at most 576 elements.
+// Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads,
+// dim) for one sequence; the result has its shape and type, with v's head size for dim. k and v are caches (sequences,
+// kv heads, capacity, dim), of which groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16
+// or Q8_0, or F16 or BF16 with caches alike. Heads have at most 576 elements.
 func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	shape := q.Shape()
 	if len(shape) > 0 {

@@ -3,52 +3,38 @@ package tensor
 import (
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 )
 
-// The fused operations: a transformer's layer is NormQKV, AttentionLinearAddInto, FeedForward. For a single token with packed
-// weights, where starting kernels and passing rows between them is what costs, a GPU runs the first as one kernel and the others
-// as two; else they are the operations of their formulas. Their scratch tensors hold nothing of use afterwards, but for what one
-// may prepare for the next one.
+// The fused operations, which internal/fused describes and lends to models.
 
-// Handoff is what one fused operation has left in scratch memory for the next one: normed rows in a form of the device's own, which
-// spares the next one its first step. It counts for the operation that is enqueued right after on the same stream, and reads the same
-// rows with the same norm and scratch. Anywhere else it counts for nothing, as the zero Handoff does.
-type Handoff struct {
-	stream       *gpu.Stream
-	work         uint64 // given to the stream when the rows were prepared
-	rows, normed place
-	norm         place
-	elements     int
+func init() {
+	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Written]{
+		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto,
+		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV,
+	})
 }
 
-// place is where a tensor lies.
-type place struct {
-	buffer *gpu.Buffer
-	offset int64
-}
-
-func (t *Tensor) place() place {
+// place returns where a tensor lies.
+func (t *Tensor) place() fused.Place {
 	if t == nil {
-		return place{}
+		return fused.Place{}
 	}
-	return place{t.buffer, t.offset}
+	return fused.Place{Buffer: t.buffer, Offset: t.offset}
+}
+
+// left says that normed holds the form of rows for norm, after the work that the stream has now.
+func left(s *gpu.Stream, rows, normed, norm *Tensor) fused.Left {
+	return fused.Left{Stream: s, Work: s.Enqueued(), Rows: rows.place(), Normed: normed.place(), Norm: norm.place(), Elements: rows.n}
 }
 
 // handOver returns the Handoff of rows whose form for norm the operation just enqueued has left in normed, none where it has not.
-func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor) Handoff {
+func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor) fused.Handoff {
 	if !handed {
-		return Handoff{}
+		return fused.Handoff{}
 	}
-	return Handoff{s, s.Enqueued(), rows.place(), normed.place(), norm.place(), rows.n}
+	return fused.HandOver(left(s, rows, normed, norm))
 }
-
-// fits reports whether normed holds the form of x for norm, and nothing was enqueued since.
-func (h Handoff) fits(s *gpu.Stream, x, normed, norm *Tensor) bool {
-	return h.stream != nil && h == Handoff{s, s.Enqueued(), x.place(), normed.place(), norm.place(), x.n}
-}
-
-// Prepared reports whether the operation has left something.
-func (h Handoff) Prepared() bool { return h.stream != nil }
 
 // scratch checks memory that an operation may use for n rows.
 func scratch(op, name string, t *Tensor, rows, cols int) {
@@ -64,8 +50,7 @@ func checkSum(op string, dst, a, product *Tensor, rows, cols int) {
 	scratch(op, "product", product, rows, cols)
 }
 
-// NormLinearInto writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
-func NormLinearInto(dst, x, norm *Tensor, eps float32, w, bias, normed *Tensor) {
+func normLinearInto(dst, x, norm *Tensor, eps float32, w, bias, normed *Tensor) {
 	const op = "norm linear"
 	checkLinear(x, w, bias)
 	checkNorm(op, x, norm)
@@ -79,9 +64,7 @@ func NormLinearInto(dst, x, norm *Tensor, eps float32, w, bias, normed *Tensor) 
 	}, dst, normed, x, norm, w, bias)
 }
 
-// NormSwiGLUInto writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed is
-// scratch of x's shape, product of dst's.
-func NormSwiGLUInto(dst, x, norm *Tensor, eps float32, gate, up, normed, product *Tensor) {
+func normSwiGLUInto(dst, x, norm *Tensor, eps float32, gate, up, normed, product *Tensor) {
 	const op = "norm swiglu"
 	checkLinear(x, gate, nil)
 	checkLinear(x, up, nil)
@@ -100,8 +83,7 @@ func NormSwiGLUInto(dst, x, norm *Tensor, eps float32, gate, up, normed, product
 	}, dst, normed, product, x, norm, gate, up)
 }
 
-// LinearAddInto writes a + Linear(x, w, bias) to dst, which may be a; product is scratch of dst's shape.
-func LinearAddInto(dst, a, x, w, bias, product *Tensor) {
+func linearAddInto(dst, a, x, w, bias, product *Tensor) {
 	const op = "linear add"
 	checkLinear(x, w, bias)
 	n := x.rows()
@@ -113,23 +95,7 @@ func LinearAddInto(dst, a, x, w, bias, product *Tensor) {
 	}, dst, product, a, x, w, bias)
 }
 
-// FFN is what FeedForward computes with.
-type FFN struct {
-	Norm           *Tensor // (hidden), nil for ones
-	Gate, Up, Down *Tensor // weights (inner, hidden) twice, (hidden, inner)
-	Eps            float32
-
-	// NextNorm is the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none.
-	NextNorm *Tensor
-
-	Handoff        Handoff // of the AttentionLinearAddInto right before, or none
-	Normed         *Tensor // scratch of x's shape
-	Gated, Product *Tensor // scratch (rows of x, inner)
-}
-
-// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
-// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
-func FeedForward(dst, x *Tensor, a FFN) Handoff {
+func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 	const op = "feed forward"
 	checkLinear(x, a.Gate, nil)
 	checkLinear(x, a.Up, nil)
@@ -149,7 +115,7 @@ func FeedForward(dst, x *Tensor, a FFN) Handoff {
 		*w = (*w).on(op, s)
 	}
 	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
-	given, handed := a.Handoff.fits(s, x, a.Normed, a.Norm), false
+	given, handed := a.Handoff.Fits(left(s, x, a.Normed, a.Norm)), false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		inPlace := p[1] == a.Normed.ptr()
 		args.Prepared, args.NextPrepared = given && inPlace, false
@@ -162,11 +128,7 @@ func FeedForward(dst, x *Tensor, a FFN) Handoff {
 	return handOver(handed, s, dst, a.Normed, a.NextNorm)
 }
 
-// AttentionLinearAddInto writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's first half.
-// q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's shape, product of dst's: between them a GPU
-// passes a prompt's rows on in 16 bits where the cache is F16 and w is packed. nextNorm is the norm of the FeedForward that reads the
-// result next, with the same scratch normed; both nil for none. It hands over to that FeedForward.
-func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) Handoff {
+func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) fused.Handoff {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
 	n, cols := args.Batch*args.Seq, args.Heads*args.ValueDim
@@ -192,29 +154,7 @@ func AttentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 	return handOver(handed, s, dst, normed, nextNorm)
 }
 
-// QKV is what NormQKV computes with; what may be nil says so.
-type QKV struct {
-	Norm         *Tensor // (hidden), nil for ones
-	Q, K, V      *Tensor // weights (heads * dim, hidden), (kv heads * dim, hidden) twice
-	QBias, KBias *Tensor // nil for none
-	VBias        *Tensor // nil for none
-	QNorm, KNorm *Tensor // (dim): RMSNorm of each head before RoPE; nil for none, both or neither
-	Cos, Sin     *Tensor // tables of RoPE
-	Mode         RoPEMode
-	Eps          float32
-
-	Positions *Tensor // I32 of batch * seq
-	Sequences *Tensor // I32 of batch, nil for 0, 1, ...
-	Ring      bool    // the caches are KVWriteRing's
-
-	Handoff    Handoff // of the FeedForward right before, or none
-	Normed     *Tensor // scratch of x's shape
-	KNew, VNew *Tensor // scratch (batch, seq, kv heads, dim)
-}
-
-// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q, a.QBias)) go
-// to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the caches as KVWrite does.
-func NormQKV(q, k, v, x *Tensor, a QKV) Written {
+func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 	const op = "norm qkv"
 	checkCache(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(q)
@@ -255,7 +195,7 @@ func NormQKV(q, k, v, x *Tensor, a QKV) Written {
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
 		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring,
 	}
-	given := a.Handoff.fits(s, x, a.Normed, a.Norm)
+	given := a.Handoff.Fits(left(s, x, a.Normed, a.Norm))
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
 		args.Prepared = given && p[3] == a.Normed.ptr()
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]

@@ -6,11 +6,15 @@ import (
 
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/check/optable"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// A handoff counts for the operation right after, on the same rows with the same norm and scratch. The fake hands over wherever it
-// is asked to, and fails where it is given rows that are others.
+// fusedOperations are those of package tensor.
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Written]()
+
+// A handoff counts for the operation right after, on the same rows with the same norm and scratch. The fake hands over
+// wherever it is asked to, and fails where it is given rows that are others.
 func TestHandoffCountsForTheNextOperationAlone(t *testing.T) {
 	const n, cols, inner = 3, 64, 32
 	d, _ := openFake(t, fake.Config{})
@@ -18,32 +22,33 @@ func TestHandoffCountsForTheNextOperationAlone(t *testing.T) {
 	p := promptProduct{T: t, device: d, n: n, cols: cols}
 	vector := func() *tensor.Tensor { return p.on(g.Offset(1, tensor.F32, cols), cols) }
 	weight := func(rows, cols int) *tensor.Tensor { return p.on(g.Normal(tensor.F32, rows, cols), rows, cols) }
-	first := tensor.FFN{
-		Norm: vector(), NextNorm: vector(), Gate: weight(inner, cols), Up: weight(inner, cols), Down: weight(cols, inner), Eps: 1e-6,
+	first := fused.FFN[*tensor.Tensor]{
+		Norm: vector(), NextNorm: vector(), Eps: 1e-6,
+		Gate: weight(inner, cols), Up: weight(inner, cols), Down: weight(cols, inner),
 		Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
 	in, y, other := p.on(g.Normal(tensor.F32, n, cols), n, cols), p.scratch(cols), p.scratch(cols)
 	next := first
 	next.Norm, next.NextNorm = first.NextNorm, nil
 	want := func() []float32 {
-		tensor.FeedForward(y, in, first)
-		tensor.FeedForward(other, y, next)
+		fusedOperations.FeedForward(y, in, first)
+		fusedOperations.FeedForward(other, y, next)
 		return other.Float32s()
 	}()
 
-	for name, between := range map[string]func(next *tensor.FFN){
-		"nothing":            func(*tensor.FFN) {},
-		"scratch used again": func(next *tensor.FFN) { tensor.RMSNormInto(first.Normed, in, nil, 1e-6) },
-		"another operation":  func(next *tensor.FFN) { tensor.AddInto(other, in, in) },
-		"other scratch":      func(next *tensor.FFN) { next.Normed = p.scratch(cols) },
+	for name, between := range map[string]func(next *fused.FFN[*tensor.Tensor]){
+		"nothing":            func(*fused.FFN[*tensor.Tensor]) {},
+		"scratch used again": func(next *fused.FFN[*tensor.Tensor]) { tensor.RMSNormInto(first.Normed, in, nil, 1e-6) },
+		"another operation":  func(next *fused.FFN[*tensor.Tensor]) { tensor.AddInto(other, in, in) },
+		"other scratch":      func(next *fused.FFN[*tensor.Tensor]) { next.Normed = p.scratch(cols) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := next
-			if after.Handoff = tensor.FeedForward(y, in, first); !after.Handoff.Prepared() {
+			if after.Handoff = fusedOperations.FeedForward(y, in, first); !after.Handoff.Prepared() {
 				t.Fatal("the fake hands nothing over")
 			}
 			between(&after)
-			tensor.FeedForward(other, y, after)
+			fusedOperations.FeedForward(other, y, after)
 			if got := other.Float32s(); !slices.Equal(got, want) {
 				t.Error("the result is another one")
 			}
@@ -51,11 +56,11 @@ func TestHandoffCountsForTheNextOperationAlone(t *testing.T) {
 	}
 	t.Run("other rows", func(t *testing.T) {
 		rows := p.on(g.Normal(tensor.F32, n, cols), n, cols)
-		tensor.FeedForward(other, rows, next)
+		fusedOperations.FeedForward(other, rows, next)
 		want := other.Float32s()
 		after := next
-		after.Handoff = tensor.FeedForward(y, in, first)
-		tensor.FeedForward(other, rows, after)
+		after.Handoff = fusedOperations.FeedForward(y, in, first)
+		fusedOperations.FeedForward(other, rows, after)
 		if got := other.Float32s(); !slices.Equal(got, want) {
 			t.Error("the result is another one")
 		}
@@ -63,11 +68,11 @@ func TestHandoffCountsForTheNextOperationAlone(t *testing.T) {
 	t.Run("another norm", func(t *testing.T) {
 		after := next
 		after.Norm = first.Norm
-		tensor.FeedForward(y, in, first)
-		tensor.FeedForward(other, y, after)
+		fusedOperations.FeedForward(y, in, first)
+		fusedOperations.FeedForward(other, y, after)
 		want := other.Float32s()
-		after.Handoff = tensor.FeedForward(y, in, first)
-		tensor.FeedForward(other, y, after)
+		after.Handoff = fusedOperations.FeedForward(y, in, first)
+		fusedOperations.FeedForward(other, y, after)
 		if got := other.Float32s(); !slices.Equal(got, want) {
 			t.Error("the result is another one")
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/optable"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -48,7 +49,7 @@ func queriesOfParts(t *testing.T, d *gpu.Device, size [5]int, mode tensor.RoPEMo
 	weight := func(dtype tensor.DType, rows int) *tensor.Tensor {
 		return p.on(g.Weight(dtype, rows, cols), rows, cols)
 	}
-	qkv := tensor.QKV{
+	qkv := fused.QKV[*tensor.Tensor]{
 		Norm: vector(cols), Q: weight(tensor.Q4_K, heads*dim), K: weight(tensor.Q4_K, kvHeads*dim), V: weight(values, kvHeads*dim),
 		QBias: vector(heads * dim), KBias: vector(kvHeads * dim), VBias: vector(kvHeads * dim),
 		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: mode, Eps: 1e-6,
@@ -66,7 +67,7 @@ func queriesOfParts(t *testing.T, d *gpu.Device, size [5]int, mode tensor.RoPEMo
 			out := of.scratch(heads*dim).Reshape(1, count, heads, dim)
 			qkv.Positions, qkv.Normed = p.on(optable.List(positions[first:first+count]...), count), of.scratch(cols)
 			qkv.KNew, qkv.VNew = of.scratch(kvHeads*dim), of.scratch(kvHeads*dim)
-			tensor.NormQKV(out, caches[0], caches[1], of.on(optable.Floats(x.Values[first*cols:][:count*cols], count, cols), count, cols), qkv)
+			fusedOperations.NormQKV(out, caches[0], caches[1], of.on(optable.Floats(x.Values[first*cols:][:count*cols], count, cols), count, cols), qkv)
 			q = append(q, out.Float32s()...)
 		}
 		return q, caches[0].Float32s(), caches[1].Float32s()

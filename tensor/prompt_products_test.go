@@ -9,6 +9,7 @@ import (
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/optable"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -80,13 +81,13 @@ func feedForwardOfLargeRows(t *testing.T, d *gpu.Device, dtype tensor.DType, n, 
 	}
 	p := promptProduct{T: t, device: d, n: n, cols: cols}
 	gate, up, down := g.Weight(dtype, inner, cols), g.Weight(dtype, inner, cols), g.Weight(dtype, cols, inner)
-	ffn := tensor.FFN{
+	ffn := fused.FFN[*tensor.Tensor]{
 		Norm: p.on(optable.Floats(norm, cols), cols), Gate: p.on(gate, inner, cols), Up: p.on(up, inner, cols), Down: p.on(down, cols, inner),
 		Eps: 1e-6, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
 	run := func() []float32 {
 		y := p.scratch(cols)
-		tensor.FeedForward(y, p.on(optable.Floats(x, n, cols), n, cols), ffn)
+		fusedOperations.FeedForward(y, p.on(optable.Floats(x, n, cols), n, cols), ffn)
 		return y.Float32s()
 	}
 	clear(1, 2)
@@ -134,7 +135,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	}
 	vector := func() *tensor.Tensor { return p.on(g.Offset(1, tensor.F32, cols), cols) }
 	next, y := vector(), p.scratch(cols)
-	ffn := tensor.FFN{
+	ffn := fused.FFN[*tensor.Tensor]{
 		Norm: vector(), Gate: weight(tensor.Q4_K, inner, cols), Up: weight(tensor.Q4_K, inner, cols), Down: weight(tensor.Q6_K, cols, inner),
 		Eps: eps, NextNorm: next, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
@@ -143,20 +144,20 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	for i := range positions {
 		positions[i] = i
 	}
-	qkv := tensor.QKV{
+	qkv := fused.QKV[*tensor.Tensor]{
 		Norm: next, Q: weight(tensor.Q4_K, heads*dim, cols), K: weight(tensor.Q4_K, kvHeads*dim, cols), V: weight(values, kvHeads*dim, cols),
 		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: tensor.RoPENeoX, Eps: eps,
 		Positions: p.on(optable.List(positions...), n), KNew: p.scratch(kvHeads * dim), VNew: p.scratch(kvHeads * dim),
 	}
 	run := func(hand bool) [3][]float32 {
 		q, k, v := p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim), p.scratch(kvHeads*dim).Reshape(1, kvHeads, n, dim)
-		handoff := tensor.FeedForward(y, in, ffn)
+		handoff := fusedOperations.FeedForward(y, in, ffn)
 		if qkv.Normed = ffn.Normed; hand {
 			qkv.Handoff, prepared = handoff, handoff.Prepared()
 		} else {
-			qkv.Handoff = tensor.Handoff{}
+			qkv.Handoff = fused.Handoff{}
 		}
-		tensor.NormQKV(q, k, v, y, qkv)
+		fusedOperations.NormQKV(q, k, v, y, qkv)
 		return [3][]float32{q.Float32s(), k.Float32s(), v.Float32s()}
 	}
 	got, want := run(true), run(false)
@@ -220,20 +221,20 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 	k, v, output := cache(), cache(), weight(cols, heads*dim)
 	attended, product := p.scratch(heads*dim).Reshape(1, n, heads, dim), p.scratch(cols)
 	prepared := false
-	ffn := tensor.FFN{
+	ffn := fused.FFN[*tensor.Tensor]{
 		Norm: norm, Gate: weight(inner, cols), Up: weight(inner, cols), Down: weight(cols, inner), Eps: 1e-6,
 		Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
 	run := func(hand bool) []float32 {
 		sum := p.scratch(cols)
-		handoff := tensor.AttentionLinearAddInto(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, attended,
+		handoff := fusedOperations.AttentionLinearAdd(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, attended,
 			product, norm, normed)
 		if ffn.Normed = normed; hand {
 			ffn.Handoff, prepared = handoff, handoff.Prepared()
 		} else {
-			ffn.Handoff = tensor.Handoff{}
+			ffn.Handoff = fused.Handoff{}
 		}
-		tensor.FeedForward(sum, y, ffn)
+		fusedOperations.FeedForward(sum, y, ffn)
 		rows, out := y.Float32s(), sum.Float32s()
 		for i := range out {
 			if out[i] -= rows[i]; math.Abs(float64(rows[i])) > 1000 {
@@ -325,7 +326,7 @@ func (p promptProduct) hold(name string, got *tensor.Tensor, tolerance float64, 
 
 func (p promptProduct) linearAdd(w, bias *optable.Array) {
 	x, y := p.on(p.x, p.n, p.cols), p.scratch(p.rows)
-	tensor.LinearAddInto(y, p.on(p.add, p.n, p.rows), x, p.on(w, p.rows, p.cols), p.on(bias, p.rows), p.scratch(p.rows))
+	fusedOperations.LinearAdd(y, p.on(p.add, p.n, p.rows), x, p.on(w, p.rows, p.cols), p.on(bias, p.rows), p.scratch(p.rows))
 	p.hold("linear_add", y, 0.005, func(i, r int) (value, scale float64) { // the contract of vb_linear: activations may be rounded
 		sum, scale := p.dot(p.x.Values[i*p.cols:][:p.cols], w, r)
 		return sum + bias.Values[r] + p.add.Values[i*p.rows+r], scale
@@ -334,7 +335,7 @@ func (p promptProduct) linearAdd(w, bias *optable.Array) {
 
 func (p promptProduct) normSwiGLU(gate, up *optable.Array) {
 	y := p.scratch(p.rows)
-	tensor.NormSwiGLUInto(y, p.on(p.x, p.n, p.cols), p.on(p.norm, p.cols), 1e-6, p.on(gate, p.rows, p.cols), p.on(up, p.rows, p.cols), p.scratch(p.cols), p.scratch(p.rows))
+	fusedOperations.NormSwiGLU(y, p.on(p.x, p.n, p.cols), p.on(p.norm, p.cols), 1e-6, p.on(gate, p.rows, p.cols), p.on(up, p.rows, p.cols), p.scratch(p.cols), p.scratch(p.rows))
 	row, h := -1, make([]float64, p.cols)
 	p.hold("norm_swiglu", y, 0.006, func(i, r int) (value, scale float64) { // the same for two factors; silu's slope is at most 1.1
 		if i != row {

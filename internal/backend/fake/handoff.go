@@ -7,8 +7,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// handing is a stream whose fused operations hand over wherever they are asked to. What they leave in scratch memory is no number
-// that a product could use, and says which rows and norm it was made of: a test sees rows that are taken for others.
+// handing is a stream whose fused operations hand over wherever they are asked to. What they leave in scratch memory is
+// no number that a product could use, and says which rows and norm it was made of: a test sees rows that are taken for
+// others.
 type handing struct{ *stream }
 
 func (s handing) FeedForward(a *kernel.FeedForwardArgs) error {
@@ -17,8 +18,8 @@ func (s handing) FeedForward(a *kernel.FeedForwardArgs) error {
 	return err
 }
 
-func (s handing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm,
-	normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s handing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight,
+	bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	_, err = s.stream.AttentionLinearAdd(sum, a, attention, w, bias, product, nextNorm, normed)
 	return err == nil && nextNorm != nil, err
 }
@@ -40,8 +41,8 @@ func (s preparing) FeedForward(a *kernel.FeedForwardArgs) error {
 	return err
 }
 
-func (s preparing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm,
-	normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s preparing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight,
+	bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	_, err = s.Stream.AttentionLinearAdd(sum, a, attention, w, bias, product, nextNorm, normed)
 	if err == nil && nextNorm != nil {
 		prepare(normed, sum, nextNorm, attention.Batch*attention.Seq, w.Rows)

@@ -60,7 +60,7 @@ func attentionLinearAddOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0] * c.Dims[1], c.Dims[9]}}} },
 		Run: func(out, in []*tensor.Tensor, c Case) {
-			tensor.AttentionLinearAddInto(out[0], in[0], in[1], in[2], in[3], tensor.AttentionOptions{
+			fusedOperations.AttentionLinearAdd(out[0], in[0], in[1], in[2], in[3], tensor.AttentionOptions{
 				Causal: true, Positions: in[4], KVLen: c.Dims[6], Offset: c.Dims[7], Window: c.Dims[8],
 			}, in[5], in[6], in[7], in[8], nil, nil)
 		},

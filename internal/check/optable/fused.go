@@ -4,8 +4,12 @@ import (
 	"math"
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
+
+// fusedOperations are those of package tensor.
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Written]()
 
 func fusedOps() []*Op {
 	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}
@@ -86,7 +90,7 @@ func normLinearOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
 		Run: func(out, in []*tensor.Tensor, _ Case) {
-			tensor.NormLinearInto(out[0], in[0], in[1], normEps, in[2], in[3], in[4])
+			fusedOperations.NormLinear(out[0], in[0], in[1], normEps, in[2], in[3], in[4])
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			return []Want{linearOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])}
@@ -134,7 +138,7 @@ func normSwiGLUOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
 		Run: func(out, in []*tensor.Tensor, _ Case) {
-			tensor.NormSwiGLUInto(out[0], in[0], in[1], normEps, in[2], in[3], in[4], in[5])
+			fusedOperations.NormSwiGLU(out[0], in[0], in[1], normEps, in[2], in[3], in[4], in[5])
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			return []Want{swigluOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])}
@@ -184,7 +188,7 @@ func linearAddOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[2]}}} },
 		Run: func(out, in []*tensor.Tensor, _ Case) {
-			tensor.LinearAddInto(out[0], in[0], in[1], in[2], in[3], in[4])
+			fusedOperations.LinearAdd(out[0], in[0], in[1], in[2], in[3], in[4])
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			w := linearOf(in[1].Values, c.Dims[0], in[2], in[3])
@@ -229,7 +233,7 @@ func feedForwardOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[1]}}} },
 		Run: func(out, in []*tensor.Tensor, _ Case) {
-			tensor.FeedForward(out[0], in[0], tensor.FFN{Norm: in[1], Gate: in[2], Up: in[3], Down: in[4], Eps: normEps, Normed: in[5], Gated: in[6], Product: in[7]})
+			fusedOperations.FeedForward(out[0], in[0], fused.FFN[*tensor.Tensor]{Norm: in[1], Gate: in[2], Up: in[3], Down: in[4], Eps: normEps, Normed: in[5], Gated: in[6], Product: in[7]})
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			h := swigluOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])
@@ -362,7 +366,7 @@ func normQKVOp() *Op {
 			if has(c, "neox") {
 				mode = tensor.RoPENeoX
 			}
-			tensor.NormQKV(out[2], out[0], out[1], in[2], tensor.QKV{
+			fusedOperations.NormQKV(out[2], out[0], out[1], in[2], fused.QKV[*tensor.Tensor]{
 				Norm: in[3], Q: in[4], K: in[5], V: in[6], QBias: in[7], KBias: in[8], VBias: in[9], QNorm: in[10], KNorm: in[11],
 				Cos: in[12], Sin: in[13], Mode: mode, Eps: normEps, Positions: in[14], Sequences: in[15],
 				Normed: in[16], KNew: in[17], VNew: in[18],

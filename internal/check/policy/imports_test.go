@@ -35,7 +35,8 @@ cuda                    < csrc
 gpu                     < csrc, cuda, internal/backend/purego
 ptx                     < csrc
 internal/backend/fake           < internal/backend/purego
-tensor                  < gpu
+internal/fused          < gpu
+tensor                  < gpu, internal/fused
 internal/check/optable        < tensor
 
 internal/language/hub   <
@@ -207,7 +208,7 @@ func TestThePolicyFindsWhatBreaksIt(t *testing.T) {
 		{"gpu", "tensor"}, {"internal/backend/kernel", "gpu"}, {"csrc", "gpu"}, {"cuda", "tensor"}, {"tensor", "internal/language/model"},
 		{"internal/language/gguf", "tensor"}, {"internal/language/tokenizer", "internal/backend/kernel"}, {"internal/language/chat", "tensor"},
 		{"internal/language/chat/jinja", "internal/language/model"}, {"internal/language/sample", "gpu"}, {"internal/language/model", "internal/language/engine"},
-		{"internal/language/engine", "."}, {".", "cmd/vibrant"}, {"tensor", "internal/backend/fake"}, {"gpu", "internal/check/optable"},
+		{"internal/language/engine", "."}, {".", "cmd/vibrant"}, {"tensor", "internal/backend/fake"}, {"internal/fused", "tensor"}, {"gpu", "internal/check/optable"},
 		{"examples/go/pool", "cmd/vibrant"}, {"internal/newcomer", "gpu"},
 	} {
 		if v := violations(parsed, map[string][]string{bad.pkg: {bad.imports}}); len(v) != 1 {

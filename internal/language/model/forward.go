@@ -1,6 +1,9 @@
 package model
 
-import "github.com/vibrant-ml/vibrant/tensor"
+import (
+	"github.com/vibrant-ml/vibrant/internal/fused"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
 
 // Batch is what one pass computes: Seq tokens of each of Count sequences. A prompt is one sequence of many tokens, a
 // step of generation one token of each. All tensors are I32 in device memory, so that a captured graph may be replayed.
@@ -51,7 +54,7 @@ type pass struct {
 	batch   Batch
 	views   *views
 	hidden  *tensor.Tensor // of the rows whose logits are asked for, nil before the last layer's end
-	handoff tensor.Handoff // of the newest operation that gives one
+	handoff fused.Handoff  // of the newest operation that gives one
 	written tensor.Written // by the newest operation that writes keys and values
 }
 

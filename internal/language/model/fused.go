@@ -2,10 +2,14 @@ package model
 
 import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // The fused operations of a graph. The values within a pattern, which nothing else reads, are their scratch memory.
+
+// fusedOperations are those of package tensor.
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Written]()
 
 type normQKVOp struct {
 	fresh
@@ -21,7 +25,7 @@ func (o *normQKVOp) reads() []*value  { return []*value{o.x} }
 func (o *normQKVOp) writes() []*value { return []*value{o.q, o.normed, o.kNew, o.vNew} }
 func (o *normQKVOp) run(p *pass) {
 	t := p.model.tables[o.tables]
-	p.written = tensor.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), tensor.QKV{
+	p.written = fusedOperations.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), fused.QKV[*tensor.Tensor]{
 		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor,
 		QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(), QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
 		Positions: p.batch.Positions, Sequences: p.batch.Sequences,
@@ -51,7 +55,7 @@ func (o *attentionLinearAddOp) run(p *pass) {
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
-	p.handoff = tensor.AttentionLinearAddInto(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
+	p.handoff = fusedOperations.AttentionLinearAdd(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
 		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p), o.weight.tensor, o.bias.get(),
 		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
 }
@@ -67,7 +71,7 @@ func (o *feedForwardOp) reads() []*value      { return []*value{o.x} }
 func (o *feedForwardOp) writes() []*value     { return []*value{o.out, o.normed, o.gated, o.product} }
 func (o *feedForwardOp) overwrites() []*value { return []*value{o.x} }
 func (o *feedForwardOp) run(p *pass) {
-	p.handoff = tensor.FeedForward(p.rows(o.out), p.rows(o.x), tensor.FFN{
+	p.handoff = fusedOperations.FeedForward(p.rows(o.out), p.rows(o.x), fused.FFN[*tensor.Tensor]{
 		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps,
 		NextNorm: o.nextNorm.get(), Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
 	})
@@ -83,7 +87,7 @@ type normSwiGLUOp struct {
 func (o *normSwiGLUOp) reads() []*value  { return []*value{o.x} }
 func (o *normSwiGLUOp) writes() []*value { return []*value{o.out, o.normed, o.product} }
 func (o *normSwiGLUOp) run(p *pass) {
-	tensor.NormSwiGLUInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor,
+	fusedOperations.NormSwiGLU(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor,
 		p.rows(o.normed), p.rows(o.product))
 }
 
@@ -96,7 +100,7 @@ func (o *linearAddOp) reads() []*value      { return []*value{o.a, o.x} }
 func (o *linearAddOp) writes() []*value     { return []*value{o.out, o.product} }
 func (o *linearAddOp) overwrites() []*value { return []*value{o.a} }
 func (o *linearAddOp) run(p *pass) {
-	tensor.LinearAddInto(p.rows(o.out), p.rows(o.a), p.rows(o.x), o.weight.tensor, o.bias.get(), p.rows(o.product))
+	fusedOperations.LinearAdd(p.rows(o.out), p.rows(o.a), p.rows(o.x), o.weight.tensor, o.bias.get(), p.rows(o.product))
 }
 
 type normLinearOp struct {
@@ -110,6 +114,6 @@ type normLinearOp struct {
 func (o *normLinearOp) reads() []*value  { return []*value{o.x} }
 func (o *normLinearOp) writes() []*value { return []*value{o.out, o.normed} }
 func (o *normLinearOp) run(p *pass) {
-	tensor.NormLinearInto(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.weight.tensor, o.bias.get(),
+	fusedOperations.NormLinear(p.rows(o.out), p.rows(o.x), o.norm.get(), o.eps, o.weight.tensor, o.bias.get(),
 		p.rows(o.normed))
 }

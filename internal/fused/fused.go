@@ -1,0 +1,109 @@
+// Package fused is where models find the fused operations: a transformer's layer is NormQKV, AttentionLinearAdd,
+// FeedForward. They are no part of package tensor's public face, for their operands must fit each other in ways that
+// only a layer's order gives. Package tensor, which has them, lends them here; since it imports this package, its types
+// are type parameters.
+//
+// For a single token with packed weights, where starting kernels and passing rows between them is what costs, a GPU
+// runs NormQKV as one kernel and the other two as two; else they are the operations of their formulas. Scratch tensors
+// hold nothing of use afterwards, but for what a Handoff names.
+package fused
+
+import (
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// Operations are the fused operations on tensors T, with options O of attention; W says what was written to a cache.
+type Operations[T, O, W any] struct {
+	// NormLinear writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
+	NormLinear func(dst, x, norm T, eps float32, w, bias, normed T)
+	// NormSwiGLU writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed
+	// is scratch of x's shape, product of dst's.
+	NormSwiGLU func(dst, x, norm T, eps float32, gate, up, normed, product T)
+	// LinearAdd writes a + Linear(x, w, bias) to dst, which may be a; product is scratch of dst's shape.
+	LinearAdd func(dst, a, x, w, bias, product T)
+	// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
+	// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
+	FeedForward func(dst, x T, a FFN[T]) Handoff
+	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's
+	// first half. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's
+	// shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16 and w is
+	// packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none. It
+	// hands over to that FeedForward.
+	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias, attended, product, nextNorm, normed T) Handoff
+	// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q,
+	// a.QBias)) go to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the
+	// caches as KVWrite does.
+	NormQKV func(q, k, v, x T, a QKV[T]) W
+}
+
+// FFN is what FeedForward computes with.
+type FFN[T any] struct {
+	Norm           T // (hidden), nil for ones
+	Gate, Up, Down T // weights (inner, hidden) twice, (hidden, inner)
+	Eps            float32
+
+	NextNorm       T       // the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none
+	Handoff        Handoff // of the AttentionLinearAdd right before, or none
+	Normed         T       // scratch of x's shape
+	Gated, Product T       // scratch (rows of x, inner)
+}
+
+// QKV is what NormQKV computes with; what may be nil says so.
+type QKV[T any] struct {
+	Norm         T // (hidden), nil for ones
+	Q, K, V      T // weights (heads * dim, hidden), (kv heads * dim, hidden) twice
+	QBias, KBias T // nil for none
+	VBias        T // nil for none
+	QNorm, KNorm T // (dim): RMSNorm of each head before RoPE; nil for none, both or neither
+	Cos, Sin     T // tables of RoPE
+	Mode         kernel.RoPEMode
+	Eps          float32
+
+	Positions T    // I32 of batch * seq
+	Sequences T    // I32 of batch, nil for 0, 1, ...
+	Ring      bool // the caches are KVWriteRing's
+
+	Handoff    Handoff // of the FeedForward right before, or none
+	Normed     T       // scratch of x's shape
+	KNew, VNew T       // scratch (batch, seq, kv heads, dim)
+}
+
+// Handoff is what one fused operation has left in scratch memory for the next one: normed rows in a form of the
+// device's own, which spares the next one its first step. It counts for the operation that is enqueued right after on
+// the same stream, and reads the same rows with the same norm and scratch. Anywhere else it counts for nothing, as the
+// zero Handoff does.
+type Handoff struct {
+	left Left
+}
+
+// Left says what a Handoff is of.
+type Left struct {
+	Stream             *gpu.Stream
+	Work               uint64 // given to the stream when the rows were prepared
+	Rows, Normed, Norm Place
+	Elements           int
+}
+
+// Place is where a tensor lies.
+type Place struct {
+	Buffer *gpu.Buffer
+	Offset int64
+}
+
+// HandOver returns the Handoff of what an operation has left.
+func HandOver(l Left) Handoff { return Handoff{l} }
+
+// Fits reports whether a handoff is of this, to the last: nothing was enqueued since.
+func (h Handoff) Fits(l Left) bool { return h.Prepared() && h.left == l }
+
+// Prepared reports whether the operation has left something.
+func (h Handoff) Prepared() bool { return h.left.Stream != nil }
+
+var lent any
+
+// Lend is how package tensor gives its operations, once.
+func Lend[T, O, W any](o Operations[T, O, W]) { lent = &o }
+
+// On returns the operations on the tensors of package tensor, its AttentionOptions and its Written.
+func On[T, O, W any]() *Operations[T, O, W] { return lent.(*Operations[T, O, W]) }
