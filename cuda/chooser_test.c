@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "attention/choose_test.h"
+#include "delta/choose_test.h"
 #include "gemm/choose_test.h"
+#include "moe/choose_test.h"
 #include "rows/choose_test.h"
 #include "linear/choose_test.h"
 
@@ -42,6 +44,8 @@ int main(int argc, char **argv) {
         map_matmul();
         map_attention();
         map_linear();
+        map_moe();
+        map_delta();
         return 0;
     }
     for (int i = 0; i < gpu_count; i++) CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
@@ -49,6 +53,8 @@ int main(int argc, char **argv) {
     test_matmul();
     test_attention();
     test_linear();
+    test_moe();
+    test_delta();
     printf("choosers: %ld checks, %d failed\n", checks, failures);
     return failures > 0;
 }

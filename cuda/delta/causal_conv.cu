@@ -6,12 +6,13 @@
 //
 // Runs read the state that another kernel then renews.
 
+#include "delta/choose.h"
 #include "runtime/common.cuh"
 
 namespace vb {
 namespace {
 
-constexpr int threads = 256, run = 16, most_taps = 8;
+constexpr int threads = 256, run = DELTA_RUN, most_taps = 8;
 
 // Row i of a sequence, of which those before its first are the state's.
 VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const float *x, int64_t i) {
@@ -67,7 +68,9 @@ using namespace vb;
 extern "C" vb_status vb_cuda_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     const vb_causal_conv_args &a = *args;
     const int64_t blocks = ceil_div<int64_t>(a.channels, threads), runs = ceil_div<int64_t>(a.seq, run);
-    if (blocks > INT32_MAX || runs > 65535 || a.batch > 65535) return VB_UNSUPPORTED;
+    const delta_kernel kernel = choose_causal_conv(a.batch, a.seq, a.channels);
+    chosen(stream, delta_kernel_info(kernel), "causal_conv", VB_F32, "batch seq channels taps", a.batch, a.seq, a.channels, a.taps);
+    if (kernel == DELTA_NONE) return VB_UNSUPPORTED;
     VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), threads, 0, causal_conv_kernel, a));
     if (a.taps == 1) return VB_OK;
     return launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)a.batch), threads, 0, renew_state_kernel, a);

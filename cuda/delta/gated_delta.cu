@@ -5,12 +5,13 @@
 //   shared   q and k of one token
 //   moves    the states once each way, qkv once a block; bound by the latency of one token after the other
 
+#include "delta/choose.h"
 #include "runtime/common.cuh"
 
 namespace vb {
 namespace {
 
-constexpr int threads = 128, parts = 4, columns = threads / parts;
+constexpr int threads = 128, columns = DELTA_COLUMNS, parts = threads / columns;
 
 // The sum of the threads of a column, which lie together.
 VB_DEVICE float column_sum(float x) { return warp_reduce<Sum, parts>(x); }
@@ -74,10 +75,14 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
     const vb_gated_delta_args &a = *args;
-    const int64_t pieces = ceil_div<int64_t>(a.value_dim, columns);
-    if (a.batch > 65535 || pieces > 65535 || a.value_heads > INT32_MAX || a.key_heads * a.key_dim > INT32_MAX) return VB_UNSUPPORTED;
-    const dim3 grid((unsigned)a.value_heads, (unsigned)a.batch, (unsigned)pieces);
-    if (a.key_dim <= 64) return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<16>, a);
-    if (a.key_dim <= 128) return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<32>, a);
-    return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<64>, a);
+    const delta_kernel kernel = choose_gated_delta(&a);
+    chosen(stream, delta_kernel_info(kernel), "gated_delta", VB_F32, "batch seq value_heads key_dim value_dim", a.batch, a.seq, a.value_heads,
+           a.key_dim, a.value_dim);
+    const dim3 grid((unsigned)a.value_heads, (unsigned)a.batch, (unsigned)ceil_div<int64_t>(a.value_dim, columns));
+    switch (kernel) {
+    case DELTA_KEYS_64: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<16>, a);
+    case DELTA_KEYS_128: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<32>, a);
+    case DELTA_KEYS_256: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<64>, a);
+    default: return VB_UNSUPPORTED;
+    }
 }

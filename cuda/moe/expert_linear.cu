@@ -4,14 +4,15 @@
 //     grid  (16 rows of W a block, choices)
 //     bound bytes for F32, F16 and BF16, the unpacking of codes for quantized types
 //   tiles   Choices are sorted by expert, their rows of x gathered in 16 bits, and each expert multiplied with its rows on tensor
-//           cores, as linear_gemm.cu does: prompts.
+//           cores, as linear/stored/many.cu does: prompts.
 //     grid  (128 rows of W, 64 sorted choices): as many tiles as there may be, those that are not end at once
 //     bound the unpacking of codes
 //
 // Nothing waits for the host, so that a captured graph may hold either.
 
 #include "arch/tensor_core.cuh"
-#include "linear/quant.cuh"
+#include "linear/stored/narrow.cuh"
+#include "moe/choose.h"
 
 namespace vb {
 namespace {
@@ -92,8 +93,7 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
 
 // ---- tiles: the order ---------------------------------------------------------------------------------------------------
 
-constexpr int tile_rows = 128, tile_choices = 64, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
-constexpr int most_experts = 4096;
+constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, most_experts = MOE_MOST_EXPERTS, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
 
 // Up to tile_choices sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no tile.
 struct ExpertTile {
@@ -140,14 +140,6 @@ __global__ void __launch_bounds__(sort_threads)
 
 // ---- tiles: rows of x ---------------------------------------------------------------------------------------------------
 
-// 2^e that brings a row's greatest magnitude to [2^13, 2^14); 1 for zero, Inf and NaN, and for BF16, which has float's range.
-VB_DEVICE float gather_scale(float most, half) {
-    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
-    const int exponent = int(__float_as_uint(most) >> 23) - 127; // below -126 for a subnormal number: clamped
-    return __int_as_float((smaller(larger(13 - exponent, -126), 127) + 127) << 23);
-}
-VB_DEVICE float gather_scale(float, bf16) { return 1.0f; }
-
 // out[i][0..stride) = the row of x of choice order[i], scaled, in T, zeros beyond cols; inverse[i] = 1 / scale. One block a row.
 template <class T>
 __global__ void __launch_bounds__(256) gather_kernel(T *out, float *inverse, const int *order, vb_expert_linear_args a, int64_t stride) {
@@ -160,7 +152,7 @@ __global__ void __launch_bounds__(256) gather_kernel(T *out, float *inverse, con
     float most = 0.0f;
     for (int64_t k = threadIdx.x; k < cols; k += 256) most = Max::combine(most, fabsf(x[k]));
     most = block_reduce<Max>(most, scratch);
-    const float scale = gather_scale(most, T());
+    const float scale = row_scale(most, T());
     if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
     for (int64_t k = threadIdx.x; k < stride; k += 256) out[k] = from_float<T>(k < cols ? x[k] * scale : 0.0f);
 }
@@ -241,8 +233,8 @@ __global__ void __launch_bounds__(256)
 template <class T, class Block>
 vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
     const int64_t choices = a.n * a.k, stride = ceil_div<int64_t>(a.w.cols, 8) * 8, row_tiles = ceil_div<int64_t>(a.w.rows, tile_rows);
-    const int64_t slots = ceil_div<int64_t>(choices, tile_choices) + smaller(choices, a.experts + 1); // each expert's last is part
-    if (a.experts > most_experts || choices > INT32_MAX / 2 || slots > 65535 || row_tiles > INT32_MAX) return VB_UNSUPPORTED;
+    const int64_t slots = moe_tile_slots(choices, a.experts);
+    if (row_tiles > INT32_MAX) return VB_UNSUPPORTED;
     const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
     void *memory;
     VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)(sizeof(float) + sizeof(int)) + slots * (int64_t)sizeof(ExpertTile), stream));
@@ -257,24 +249,17 @@ vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
                              tiles, stride, aligned);
 }
 
-// Tensor cores multiply 16-bit numbers, so that F32 weights stay with the other way.
+// The 16-bit numbers that tensor cores multiply; the chooser keeps F32 weights from them.
 template <class Block>
-vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream, Block) {
-    return capability(stream) >= 75 ? expert_tiles<half, Block>(a, stream) : VB_UNSUPPORTED;
+vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, Block) {
+    return expert_tiles<half, Block>(a, stream);
 }
-vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream, bf16) {
-    return capability(stream) >= 80 ? expert_tiles<bf16, bf16>(a, stream) : VB_UNSUPPORTED;
-}
-vb_status expert_tiles(const vb_expert_linear_args &, vb_stream *, float) { return VB_UNSUPPORTED; }
+vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, bf16) { return expert_tiles<bf16, bf16>(a, stream); }
+vb_status expert_tiles_of(const vb_expert_linear_args &, vb_stream *, float) { return VB_UNSUPPORTED; }
 
 template <class Block>
-vb_status expert_linear(const vb_expert_linear_args &a, vb_stream *stream) {
-    // With fewer choices an expert has about one, whose rows are read once anyhow.
-    if (a.n * a.k > 16 && a.n * a.k >= 2 * a.experts) {
-        const vb_status status = expert_tiles(a, stream, Block());
-        if (status != VB_UNSUPPORTED) return status;
-    }
-    return expert_rows<Block>(a, stream);
+vb_status expert_linear(const vb_expert_linear_args &a, moe_kernel kernel, vb_stream *stream) {
+    return kernel == MOE_EXPERT_TILES ? expert_tiles_of(a, stream, Block()) : expert_rows<Block>(a, stream);
 }
 
 } // namespace
@@ -283,8 +268,12 @@ vb_status expert_linear(const vb_expert_linear_args &a, vb_stream *stream) {
 using namespace vb;
 
 extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
-    switch (args->w.type) {
-#define X(type, Block) case type: return expert_linear<Block>(*args, stream);
+    const vb_expert_linear_args &a = *args;
+    const vb_gpu gpu = gpu_of(stream);
+    const moe_kernel kernel = choose_expert_linear(&a, &gpu);
+    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts, a.w.rows, a.w.cols);
+    switch (a.w.type) {
+#define X(type, Block) case type: return expert_linear<Block>(a, kernel, stream);
         VB_WEIGHT_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;

@@ -1,0 +1,28 @@
+/* choose_test.h: the test of moe/choose.h, a part of cuda/chooser_test.c. */
+#include "chooser_test.h"
+#include "moe/choose.h"
+
+MAP_FAMILY("Mixtures of experts (`moe/choose.h`)", moe, MOE)
+
+static void test_moe(void) {
+    const int64_t tokens[] = {1, 2, 16, 512, 8192}, experts[] = {1, 8, 128, 512, 8192};
+    const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16, VB_Q4_K, VB_MXFP4};
+    for (int t = 0; t < 5; t++)
+        for (int e = 0; e < 5; e++)
+            for (int w = 0; w < 5; w++)
+                for (int c = 0; c < gpu_count; c++) {
+                    const vb_gpu gpu = gpus[c];
+                    vb_expert_linear_args a = {0};
+                    a.w.type = types[w], a.w.rows = 768, a.w.cols = 2048;
+                    a.n = tokens[t], a.k = 8, a.experts = experts[e];
+                    const moe_kernel kernel = choose_expert_linear(&a, &gpu);
+                    const int tiles = kernel == MOE_EXPERT_TILES;
+                    CHECK(tiles || kernel == MOE_EXPERT_ROWS, "expert_linear on %d", gpu.capability);
+                    CHECK(!tiles || (types[w] != VB_F32 && gpu.capability >= (types[w] == VB_BF16 ? 80 : 75)),
+                          "expert_linear of %s on %d", vb_dtype_string(types[w]), gpu.capability);
+                    CHECK(!tiles || (a.n * a.k >= 2 * a.experts && a.experts <= MOE_MOST_EXPERTS), "%ld tokens, %ld experts: %s",
+                          (long)a.n, (long)a.experts, moe_kernel_info(kernel).name);
+                }
+    CHECK(choose_expert_sum(1, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 127) == MOE_SUM_ELEMENTS &&
+          choose_expert_sum(0, 2048) == MOE_SUM_ELEMENTS, "expert_sum");
+}
