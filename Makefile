@@ -15,7 +15,7 @@ comma   := ,
 
 VERSION := $(shell sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' csrc/vibrant.h | paste -sd. -)
 CFLAGS  ?= -O3 -g
-VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=default -pthread
+VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=hidden -pthread
 
 HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
 # The toolkit: CUDA_HOME or CUDA_PATH, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-cgo test-cuda test-c \
-        cuda-map bench demo-model demo-eval soak gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
+        cuda-map sanitize bench demo-model demo-eval soak gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
@@ -127,7 +127,7 @@ test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
 
-test-c: need-cc
+test-c: need-cc sanitize
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/libvibrant.so
 	@$(MAKE) --no-print-directory build/choosers
 	@build/choosers
@@ -135,8 +135,11 @@ test-c: need-cc
 	@sed '1,/^<!-- map -->/d; /^<!-- end of map -->/,$$d' cuda/README.md | diff - build/cuda-map.md >&2 || \
 	  { echo "make: the map in cuda/README.md is not that of the choosers: run make cuda-map" >&2; exit 1; }
 	@mkdir -p build/examples
+	@sed -n 's/^[a-z].*[ *]\(vb_[a-z0-9_]*\)(.*/\1/p' csrc/vibrant.h | sort -u > build/declared
+	@nm -D --defined-only build/lib/libvibrant.so | awk '{ print $$3 }' | sort -u | diff build/declared - || \
+	  { echo "make: libvibrant.so exports (>) other names than vibrant.h declares (<)" >&2; exit 1; }
 	@for f in examples/c/*.c; do \
-	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread && \
+	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread -ldl && \
 	  build/examples/$$(basename "$$f" .c) || exit 1; done
 
 build/choosers: cuda/chooser_test.c csrc/status.c $(wildcard cuda/*.h cuda/*/*.h csrc/*.h)
@@ -146,6 +149,21 @@ build/choosers: cuda/chooser_test.c csrc/status.c $(wildcard cuda/*.h cuda/*/*.h
 cuda-map: need-cc build/choosers ## write the map of kernels into cuda/README.md
 	@build/choosers --map >build/cuda-map.md
 	@sed -i -e '/^<!-- map -->/r build/cuda-map.md' -e '/^<!-- map -->/,/^<!-- end of map -->/{/^<!-- /!d}' cuda/README.md
+
+# Without optimization to speak of: what is watched is memory and arithmetic, and the processor's own plain kernels too.
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -D_GNU_SOURCE -Icsrc -pthread
+
+build/sanitize/%.o: csrc/%.c $(wildcard csrc/*.h)
+	@mkdir -p $(@D)
+	@$(CC) $(SANITIZE) -c $< -o $@
+
+build/sanitize/%: examples/c/%.c $(CSRC:csrc/%.c=build/sanitize/%.o)
+	@$(CC) $(SANITIZE) $^ -o $@ -lm -ldl
+
+sanitize: need-cc ## run the C examples, which test odd arguments too, under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c))
+	@for f in $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c)); do \
+	  for simd in plain avx2 avx512; do echo "$$f ($$simd)" && VIBRANT_SIMD=$$simd $$f || exit 1; done; done
 
 # Links every tagged test; runs them where a GPU is.
 test-cuda: need-go need-cc lib-cuda
@@ -200,4 +218,4 @@ profile: need-go need-cc need-nvcc ## build with line information for Nsight Com
 	CGO_ENABLED=1 $(GO) build -tags cuda -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
 
 clean: ## remove what was built (an installed toolkit stays)
-	rm -rf bin build/csrc build/lib build/cuda build/examples build/gpu-bundle
+	rm -rf bin build/csrc build/sanitize build/declared build/lib build/cuda build/examples build/gpu-bundle

@@ -7,6 +7,7 @@
  * A tile ends where a ring begins anew, so that its rows always lie together. */
 #include <math.h>
 
+#include "checks.h"
 #include "cpu.h"
 
 enum { TILE = 32, LANES = 16 };
@@ -139,11 +140,11 @@ vb_status vb_cpu_attention(const vb_attention_args *args, vb_stream *stream) {
     vb_cpu_device *device = vb_cpu_device_of(stream);
     int64_t longest = a->causal && a->positions ? 1 : a->kv_len; /* keys of any row; kv_len may be a bound that lies far off */
     for (int64_t i = 0; a->causal && a->positions && i < a->batch * a->seq; i++) {
-        if (a->positions[i] < 0 || a->positions[i] >= a->kv_len) return VB_INVALID_ARGUMENT;
+        if (a->positions[i] < 0 || a->positions[i] >= a->kv_len) return vb_refuse(stream, "positions: outside 0..kv_len-1");
         longest = vb_max(longest, a->positions[i] + 1);
     }
     for (int64_t b = 0; a->sequences && b < a->batch; b++)
-        if (a->sequences[b] < 0) return VB_INVALID_ARGUMENT;
+        if (a->sequences[b] < 0) return vb_refuse(stream, "sequences: negative");
     int threads = vb_cpu_pool_threads(device->pool);
     int64_t group = a->heads / a->kv_heads, rows = a->batch * a->seq;
     attention_job job = {.args = a, .simd = device->simd, .together = group, .value_dim = a->value_dim ? a->value_dim : a->dim};

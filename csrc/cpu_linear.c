@@ -3,6 +3,7 @@
  * Quantized weights meet activations rounded to int8 where the processor has vector code for the type (cpu_linear.h).
  * Otherwise the weights are widened to float32: for a few rows of x each weight row is widened into the cache and
  * multiplied at once, for many rows 32 weight rows become a panel for the kernel of cpu_matmul.c. */
+#include "checks.h"
 #include "cpu_linear.h"
 #include "cpu_matmul.h"
 
@@ -197,7 +198,7 @@ static void embedding_range(void *context, int worker, int64_t begin, int64_t en
 vb_status vb_cpu_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream) {
     if (table->layout != VB_STORED) return VB_UNSUPPORTED;
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= table->rows) return VB_INVALID_ARGUMENT;
+        if (ids[i] < 0 || ids[i] >= table->rows) return vb_refuse(stream, "ids: outside 0..rows-1");
     embedding_job job = {out, table, ids, vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, n, vb_cpu_grain(table->cols), embedding_range, &job);
     return VB_OK;

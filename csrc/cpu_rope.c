@@ -1,6 +1,7 @@
 /* cpu_rope.c: rotary position embedding, and storing keys and values into their cache. */
 #include <math.h>
 
+#include "checks.h"
 #include "cpu.h"
 #include "quant.h"
 
@@ -62,7 +63,8 @@ static void rope_range(void *context, int worker, int64_t begin, int64_t end) {
 
 vb_status vb_cpu_rope(const vb_rope_args *args, vb_stream *stream) {
     vb_cpu_device *device = vb_cpu_device_of(stream);
-    if (outside(args->positions, args->batch, args->position_stride, args->seq, args->table_rows)) return VB_INVALID_ARGUMENT;
+    if (outside(args->positions, args->batch, args->position_stride, args->seq, args->table_rows))
+        return vb_refuse(stream, "positions: outside 0..table_rows-1");
     rope_job job = {args, device->simd, NULL};
     if (args->type != VB_F32) {
         int64_t bytes;
@@ -124,9 +126,10 @@ static void kv_range(void *context, int worker, int64_t begin, int64_t end) {
 
 vb_status vb_cpu_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     const int64_t limit = args->ring ? INT64_MAX : args->capacity;
-    if (outside(args->positions, args->batch, args->seq, args->seq, limit)) return VB_INVALID_ARGUMENT;
+    if (outside(args->positions, args->batch, args->seq, args->seq, limit))
+        return vb_refuse(stream, "positions: outside 0..capacity-1, or negative in a ring");
     for (int64_t b = 0; args->sequences && b < args->batch; b++)
-        if (args->sequences[b] < 0) return VB_INVALID_ARGUMENT;
+        if (args->sequences[b] < 0) return vb_refuse(stream, "sequences: negative");
     kv_job job = {args, vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, args->batch * args->seq, vb_cpu_grain(args->kv_heads * args->dim), kv_range, &job);
     return VB_OK;

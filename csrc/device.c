@@ -1,6 +1,5 @@
 /* device.c: devices, memory, streams, events and graphs: arguments are checked, then the device's backend is called. */
-#include <stddef.h>
-
+#include "checks.h"
 #include "library.h"
 
 static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
@@ -14,7 +13,7 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     return VB_INVALID_ARGUMENT;
 }
 
-#define REQUIRE(condition) \
+#define CHECK(condition) \
     do { \
         if (!(condition)) return VB_INVALID_ARGUMENT; \
     } while (0)
@@ -25,7 +24,7 @@ const char *vb_cuda_architectures_in_use(void) {
 }
 
 vb_status vb_device_count(int *count, vb_device_kind kind) {
-    REQUIRE(count);
+    CHECK(count);
     *count = 0;
     const vb_backend *backend = NULL;
     vb_status s = find_backend(&backend, kind);
@@ -33,9 +32,9 @@ vb_status vb_device_count(int *count, vb_device_kind kind) {
 }
 
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options) {
-    REQUIRE(device);
+    CHECK(device);
     *device = NULL;
-    REQUIRE(index >= 0 && (!options || options->threads >= 0));
+    CHECK(index >= 0 && (!options || options->threads >= 0));
     const vb_backend *backend = NULL;
     vb_status s = find_backend(&backend, kind);
     return s == VB_OK ? backend->device_open(device, index, options) : s;
@@ -46,12 +45,12 @@ void vb_device_close(vb_device *device) {
 }
 
 vb_status vb_device_get_info(vb_device_info *info, const vb_device *device) {
-    REQUIRE(info && device);
+    CHECK(info && device);
     return device->backend->device_get_info(info, device);
 }
 
 vb_status vb_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
-    REQUIRE(free_bytes && total_bytes && device);
+    CHECK(free_bytes && total_bytes && device);
     return device->backend->device_memory(free_bytes, total_bytes, device);
 }
 
@@ -60,37 +59,37 @@ int vb_device_driver_error(const vb_device *device) {
 }
 
 vb_status vb_alloc(void **memory, int64_t bytes, vb_device *device) {
-    REQUIRE(memory);
+    CHECK(memory);
     *memory = NULL;
-    REQUIRE(bytes >= 0 && device);
+    CHECK(bytes >= 0 && device);
     return device->backend->alloc(memory, bytes, device);
 }
 
 vb_status vb_free(void *memory, vb_device *device) {
     if (!memory) return VB_OK;
-    REQUIRE(device);
+    CHECK(device);
     return device->backend->free(memory, device);
 }
 
 vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device) {
-    REQUIRE(memory);
+    CHECK(memory);
     *memory = NULL;
-    REQUIRE(bytes >= 0 && device);
+    CHECK(bytes >= 0 && device);
     return device->backend->alloc_host(memory, bytes, device);
 }
 
 vb_status vb_free_host(void *memory, vb_device *device) {
     if (!memory) return VB_OK;
-    REQUIRE(device);
+    CHECK(device);
     return device->backend->free_host(memory, device);
 }
 
 vb_status vb_stream_create(vb_stream **stream, vb_device *device) { return vb_stream_create_with(stream, device, NULL); }
 
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
-    REQUIRE(stream);
+    CHECK(stream);
     *stream = NULL;
-    REQUIRE(device && (!allocator || (allocator->alloc && allocator->free)));
+    CHECK(device && (!allocator || (allocator->alloc && allocator->free)));
     return device->backend->stream_create_with(stream, device, allocator);
 }
 
@@ -99,31 +98,38 @@ void vb_stream_destroy(vb_stream *stream) {
 }
 
 vb_status vb_stream_synchronize(vb_stream *stream) {
-    REQUIRE(stream);
+    CHECK(stream);
     return stream->device->backend->stream_synchronize(stream);
+}
+
+const char *vb_stream_invalid_argument(const vb_stream *stream) {
+    if (!stream) return "stream: null";
+    return stream->invalid_argument ? stream->invalid_argument : "";
 }
 
 const char *vb_last_kernel(const vb_stream *stream) { return stream ? stream->kernel : NULL; }
 
 vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
-    REQUIRE(bytes >= 0);
+    REQUIRE(bytes >= 0, "bytes: negative");
     if (bytes == 0) return VB_OK;
-    REQUIRE(out && in && stream);
-    REQUIRE(kind == VB_HOST_TO_DEVICE || kind == VB_DEVICE_TO_HOST || kind == VB_DEVICE_TO_DEVICE);
+    NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
+    REQUIRE(kind >= VB_HOST_TO_DEVICE && kind <= VB_DEVICE_TO_DEVICE, "kind: none of vb_copy_kind");
+    stream->invalid_argument = NULL;
     return stream->device->backend->memcpy(out, in, bytes, kind, stream);
 }
 
 vb_status vb_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
-    REQUIRE(bytes >= 0);
+    REQUIRE(bytes >= 0, "bytes: negative");
     if (bytes == 0) return VB_OK;
-    REQUIRE(out && stream);
+    NOT_NULL(out); NOT_NULL(stream);
+    stream->invalid_argument = NULL;
     return stream->device->backend->memset(out, value, bytes, stream);
 }
 
 vb_status vb_event_create(vb_event **event, vb_device *device) {
-    REQUIRE(event);
+    CHECK(event);
     *event = NULL;
-    REQUIRE(device);
+    CHECK(device);
     return device->backend->event_create(event, device);
 }
 
@@ -134,49 +140,49 @@ void vb_event_destroy(vb_event *event) {
 /* Events and graphs work with streams of the device that made them only. */
 
 vb_status vb_event_record(vb_event *event, vb_stream *stream) {
-    REQUIRE(event && stream && event->device == stream->device);
+    CHECK(event && stream && event->device == stream->device);
     return event->device->backend->event_record(event, stream);
 }
 
 vb_status vb_event_synchronize(vb_event *event) {
-    REQUIRE(event);
+    CHECK(event);
     return event->device->backend->event_synchronize(event);
 }
 
 vb_status vb_event_done(int *done, vb_event *event) {
-    REQUIRE(done && event);
+    CHECK(done && event);
     return event->device->backend->event_done(done, event);
 }
 
 vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
-    REQUIRE(milliseconds && start && end && start->device == end->device);
+    CHECK(milliseconds && start && end && start->device == end->device);
     return start->device->backend->event_elapsed(milliseconds, start, end);
 }
 
 vb_status vb_stream_wait(vb_stream *stream, vb_event *event) {
-    REQUIRE(stream && event && stream->device == event->device);
+    CHECK(stream && event && stream->device == event->device);
     return stream->device->backend->stream_wait(stream, event);
 }
 
 vb_status vb_graph_begin(vb_stream *stream) {
-    REQUIRE(stream);
+    CHECK(stream);
     return stream->device->backend->graph_begin(stream);
 }
 
 vb_status vb_graph_end(vb_graph **graph, vb_stream *stream) {
-    REQUIRE(graph);
+    CHECK(graph);
     *graph = NULL;
-    REQUIRE(stream);
+    CHECK(stream);
     return stream->device->backend->graph_end(graph, stream);
 }
 
 vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer) {
-    REQUIRE(graph && newer && graph->device == newer->device);
+    CHECK(graph && newer && graph->device == newer->device);
     return graph->device->backend->graph_update(graph, newer);
 }
 
 vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream) {
-    REQUIRE(graph && stream && graph->device == stream->device);
+    CHECK(graph && stream && graph->device == stream->device);
     return graph->device->backend->graph_launch(graph, stream);
 }
 

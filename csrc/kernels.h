@@ -41,6 +41,7 @@ struct vb_device {
 };
 struct vb_stream {
     vb_device *device;
+    const char *invalid_argument; /* why the newest refused operation was, a static string; NULL after one that ran */
     const char *kernel; /* that its newest operation chose, a static string; NULL where the device does not say */
 };
 struct vb_event {

@@ -32,6 +32,7 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
 	return C.vb_matmul_args{
+		size:           C.sizeof_vb_matmul_args,
 		c:              a.C,
 		a:              a.A,
 		b:              a.B,
@@ -86,6 +87,7 @@ func cExpertLinearArgs(a *kernel.ExpertLinearArgs) C.vb_expert_linear_args {
 
 func cRoPEArgs(a *kernel.RoPEArgs) C.vb_rope_args {
 	return C.vb_rope_args{
+		size:            C.sizeof_vb_rope_args,
 		out:             a.Out,
 		in:              a.In,
 		cos:             f32(a.Cos),
@@ -105,6 +107,7 @@ func cRoPEArgs(a *kernel.RoPEArgs) C.vb_rope_args {
 
 func cKVWriteArgs(a *kernel.KVWriteArgs) C.vb_kv_write_args {
 	return C.vb_kv_write_args{
+		size:      C.sizeof_vb_kv_write_args,
 		k:         a.K,
 		v:         a.V,
 		k_in:      f32(a.KIn),
@@ -124,6 +127,7 @@ func cKVWriteArgs(a *kernel.KVWriteArgs) C.vb_kv_write_args {
 
 func cAttentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
 	return C.vb_attention_args{
+		size:           C.sizeof_vb_attention_args,
 		out:            a.Out,
 		q:              a.Q,
 		k:              a.K,
@@ -192,6 +196,7 @@ func cGatedDeltaArgs(a *kernel.GatedDeltaArgs) C.vb_gated_delta_args {
 
 func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
 	return C.vb_feed_forward_args{
+		size:      C.sizeof_vb_feed_forward_args,
 		sum:       f32(a.Sum),
 		x:         f32(a.X),
 		norm:      f32(a.Norm),
@@ -210,6 +215,7 @@ func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
 
 func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
 	return C.vb_norm_qkv_args{
+		size:       C.sizeof_vb_norm_qkv_args,
 		q:          f32(a.Q),
 		k:          a.K,
 		v:          a.V,

@@ -1,16 +1,9 @@
 /* ops.c: every operation of vibrant.h: its arguments are checked here, once for all devices, then the device's kernel is
  * called. The order of the checks: sizes, an empty call is done, types, pointers. */
-#include <stdbool.h>
-#include <stddef.h>
+#include "checks.h"
 
-#include "kernels.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) return VB_INVALID_ARGUMENT; \
-    } while (0)
-
-#define RUN(op, ...) stream->device->backend->op(__VA_ARGS__)
+/* A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
+#define RUN(op, ...) (stream->invalid_argument = NULL, stream->device->backend->op(__VA_ARGS__))
 
 /* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these arguments. */
 #define RUN_OR_COMPOSE(op, ...) \
@@ -19,126 +12,127 @@
         if (ran_ != VB_UNSUPPORTED) return ran_; \
     } while (0)
 
-/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to four
- * bytes would have more than 2^63 - 1 bytes. */
-static bool elements(int64_t *count, int n, const int64_t *sizes) {
-    int64_t product = 1;
-    bool empty = false;
-    for (int i = 0; i < n; i++) {
-        if (sizes[i] < 0) return false;
-        empty |= sizes[i] == 0;
-    }
-    *count = 0;
-    if (empty) return true;
-    for (int i = 0; i < n; i++)
-        if (__builtin_mul_overflow(product, sizes[i], &product)) return false;
-    *count = product;
-    return product <= INT64_MAX / 4;
-}
-
-#define ELEMENTS(count, ...) \
-    elements(count, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
-
 static bool is_float(vb_dtype type) { return type == VB_F32 || type == VB_F16 || type == VB_BF16; }
 /* Of a key-value cache: blocks of Q8_0 lie along a head. */
 static bool is_cache(vb_dtype type, int64_t dim) { return is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0); }
 
+#define FLOATS "type: neither F32, F16 nor BF16"
+
 /* ---- element-wise ---------------------------------------------------------------------------------------------------- */
 
-#define CHECK_ELEMENTWISE(pointers) \
+#define CHECK_ELEMENTWISE() \
     int64_t count; \
-    REQUIRE(ELEMENTS(&count, n)); \
+    REQUIRE_SIZES(&count, n); \
     if (count == 0) return VB_OK; \
-    REQUIRE(is_float(type) && (pointers) && stream)
+    NOT_NULL(stream); \
+    REQUIRE(is_float(type), FLOATS)
 
 vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a && b);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a); NOT_NULL(b);
     return RUN(add, out, a, b, type, n, stream);
 }
 
 vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a && b);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a); NOT_NULL(b);
     return RUN(mul, out, a, b, type, n, stream);
 }
 
 vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
     return RUN(mul_scalar, out, a, scalar, type, n, stream);
 }
 
 vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
     return RUN(silu, out, a, type, n, stream);
 }
 
 vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
     return RUN(gelu, out, a, type, n, stream);
 }
 
 vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
     return RUN(gelu_tanh, out, a, type, n, stream);
 }
 
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && gate && up);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(gate); NOT_NULL(up);
     return RUN(swiglu, out, gate, up, type, n, stream);
 }
 
 vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
                  int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && gate && up);
-    REQUIRE(activation >= VB_SILU && activation <= VB_CLAMPED_SILU && (activation != VB_CLAMPED_SILU || limit >= 0));
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(gate); NOT_NULL(up);
+    REQUIRE(activation >= VB_SILU && activation <= VB_CLAMPED_SILU, "activation: none of vb_activation");
+    REQUIRE(activation != VB_CLAMPED_SILU || limit >= 0, "limit: negative, or no number");
     return RUN(glu, out, gate, up, activation, alpha, limit, type, n, stream);
 }
 
 vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
     return RUN(sigmoid, out, a, type, n, stream);
 }
 
 vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream) {
-    CHECK_ELEMENTWISE(out && a);
-    REQUIRE(cap > 0);
+    CHECK_ELEMENTWISE();
+    NOT_NULL(out); NOT_NULL(a);
+    REQUIRE(cap > 0, "cap: not above 0");
     return RUN(soft_cap, out, a, cap, type, n, stream);
 }
 
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
     int64_t count, block = vb_dtype_block_size(type);
-    REQUIRE(ELEMENTS(&count, n));
+    REQUIRE_SIZES(&count, n);
     if (count == 0) return VB_OK;
-    REQUIRE(block > 0 && n % block == 0 && out && in && stream);
+    REQUIRE(block > 0, "type: none of vb_dtype");
+    REQUIRE(n % block == 0, "n: no multiple of the type's block size");
+    NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(copy, out, in, type, n, stream);
 }
 
 vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
     int64_t count, block = vb_dtype_block_size(in_type);
-    REQUIRE(ELEMENTS(&count, n));
+    REQUIRE_SIZES(&count, n);
     if (count == 0) return VB_OK;
-    REQUIRE(is_float(out_type) && block > 0 && (out_type == VB_F32 || is_float(in_type)));
-    REQUIRE(n % block == 0 && out && in && stream);
+    REQUIRE(is_float(out_type), "out_type: neither F32, F16 nor BF16");
+    REQUIRE(block > 0, "in_type: none of vb_dtype");
+    REQUIRE(out_type == VB_F32 || is_float(in_type), "out_type: blocks and integers become F32 alone");
+    REQUIRE(n % block == 0, "n: no multiple of in_type's block size");
+    NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(convert, out, out_type, in, in_type, n, stream);
 }
 
 vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
     int64_t count;
-    REQUIRE(ELEMENTS(&count, n));
+    REQUIRE_SIZES(&count, n);
     if (count == 0) return VB_OK;
-    REQUIRE(x && stream);
+    NOT_NULL(x); NOT_NULL(stream);
     return RUN(increment_i32, x, n, stream);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
-#define CHECK_ROWS(pointers) \
+#define CHECK_ROWS() \
     int64_t count; \
-    REQUIRE(ELEMENTS(&count, rows, cols)); \
+    REQUIRE_SIZES(&count, rows, cols); \
     if (count == 0) return VB_OK; \
-    REQUIRE(is_float(type) && (pointers) && stream)
+    NOT_NULL(stream); \
+    REQUIRE(is_float(type), FLOATS)
 
 vb_status vb_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
-    CHECK_ROWS(out && in);
+    CHECK_ROWS();
+    NOT_NULL(out); NOT_NULL(in);
     return RUN(softmax_batched, out, in, type, rows, cols, stream);
 }
 
@@ -148,7 +142,8 @@ vb_status vb_softmax(void *out, const void *in, vb_dtype type, int64_t n, vb_str
 
 vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows, int64_t cols,
                               float eps, vb_stream *stream) {
-    CHECK_ROWS(out && in);
+    CHECK_ROWS();
+    NOT_NULL(out); NOT_NULL(in);
     return RUN(rms_norm_batched, out, in, weight, type, rows, cols, eps, stream);
 }
 
@@ -159,7 +154,8 @@ vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype t
 
 vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
                                 int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    CHECK_ROWS(out && in);
+    CHECK_ROWS();
+    NOT_NULL(out); NOT_NULL(in);
     return RUN(layer_norm_batched, out, in, weight, bias, type, rows, cols, eps, stream);
 }
 
@@ -170,67 +166,116 @@ vb_status vb_layer_norm(void *out, const void *in, const float *weight, const fl
 
 vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                           int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    CHECK_ROWS(sum && out && a && b);
+    CHECK_ROWS();
+    NOT_NULL(sum); NOT_NULL(out); NOT_NULL(a); NOT_NULL(b);
     return RUN(add_rms_norm, sum, out, a, b, weight, type, rows, cols, eps, stream);
 }
 
-vb_status vb_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
-    CHECK_ROWS(out && a && s);
-    return RUN(mul_rows, out, a, s, type, rows, cols, stream);
+vb_status vb_mul_rows(void *out, const void *a, const float *factors, vb_dtype type, int64_t rows, int64_t cols,
+                      vb_stream *stream) {
+    CHECK_ROWS();
+    NOT_NULL(out); NOT_NULL(a); NOT_NULL(factors);
+    return RUN(mul_rows, out, a, factors, type, rows, cols, stream);
 }
 
 vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
                           vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
     int64_t count;
-    REQUIRE(cols >= 0 && out_first >= 0 && in_first >= 0 && cols <= out_cols - out_first && cols <= in_cols - in_first);
-    REQUIRE(ELEMENTS(&count, rows, out_cols) && ELEMENTS(&count, rows, in_cols));
+    REQUIRE(cols >= 0, "cols: negative");
+    REQUIRE(out_first >= 0 && cols <= out_cols - out_first, "out_first: the columns do not lie in rows of out_cols");
+    REQUIRE(in_first >= 0 && cols <= in_cols - in_first, "in_first: the columns do not lie in rows of in_cols");
+    REQUIRE_SIZES(&count, rows, out_cols);
+    REQUIRE_SIZES(&count, rows, in_cols);
     if (rows == 0 || cols == 0) return VB_OK;
-    REQUIRE((is_float(type) || type == VB_I32) && out && in && stream);
+    REQUIRE(is_float(type) || type == VB_I32, "type: neither F32, F16, BF16 nor I32");
+    NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(copy_columns, out, out_cols, out_first, in, in_cols, in_first, type, rows, cols, stream);
 }
 
 vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
     int64_t count;
-    REQUIRE(ELEMENTS(&count, rows, cols));
+    REQUIRE_SIZES(&count, rows, cols);
     if (rows == 0) return VB_OK;
-    REQUIRE(cols > 0 && cols <= INT32_MAX && out && in && stream);
+    REQUIRE(cols > 0 && cols <= INT32_MAX, "cols: 0, or no index fits I32");
+    NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(argmax, out, in, rows, cols, stream);
 }
 
 vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                    vb_stream *stream) {
     int64_t count;
-    REQUIRE(k >= 0 && k <= cols && ELEMENTS(&count, rows, cols));
+    REQUIRE_SIZES(&count, rows, cols);
+    REQUIRE(k >= 0 && k <= cols, "k: negative, or more than cols");
     if (rows == 0 || k == 0) return VB_OK;
-    REQUIRE(cols <= INT32_MAX && values && ids && in && stream);
+    REQUIRE(cols <= INT32_MAX, "cols: no index fits I32");
+    NOT_NULL(values); NOT_NULL(ids); NOT_NULL(in); NOT_NULL(stream);
     return RUN(top_k, values, ids, in, rows, cols, k, stream);
 }
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------------- */
 
-/* The elements that `batch` matrices of [rows][cols] reach over. */
-static bool extent(int64_t *count, int64_t batch, int64_t batch_stride, int64_t rows, int64_t cols, int64_t stride) {
-    int64_t within, between;
-    if (rows == 0 || cols == 0) return *count = 0, true;
-    if (stride < cols || batch_stride < 0 || !ELEMENTS(&within, rows, stride) || !ELEMENTS(&between, batch, batch_stride)) return false;
-    return ELEMENTS(count, 1, within + between);
+/* An operand of a product: `batch` matrices of [rows][cols]. */
+typedef struct matrices {
+    const char *data;
+    int64_t batch, batch_stride, rows, stride, cols, element;
+} matrices;
+
+/* The strides reach over the rows, and over no more memory than there can be. */
+static bool strides_fit(const matrices *m) {
+    int64_t within, between, all;
+    return m->stride >= (m->rows > 0 ? m->cols : 0) && m->batch_stride >= 0 && ELEMENTS(&within, m->rows, m->stride) &&
+           ELEMENTS(&between, m->batch, m->batch_stride) && ELEMENTS(&all, 1, within + between);
+}
+
+/* Whether operands share memory. Where their rows lie equally far apart, one may have the columns beside the other's; else
+ * neither may begin before the other's end. */
+static bool overlap(const matrices *c, const matrices *x) {
+    const int64_t c_end = (c->batch - 1) * c->batch_stride + (c->rows - 1) * c->stride + c->cols;
+    const int64_t x_end = (x->batch - 1) * x->batch_stride + (x->rows - 1) * x->stride + x->cols;
+    const int64_t apart = (int64_t)((uintptr_t)x->data - (uintptr_t)c->data);
+    if (x->rows == 0 || x->cols == 0 || apart >= c_end * c->element || -apart >= x_end * x->element) return false;
+    if (c->stride != x->stride || c->batch_stride % c->stride != 0 || x->batch_stride % c->stride != 0) return true;
+    const int64_t row = c->stride * c->element, column = (apart % row + row) % row;
+    return column < c->cols * c->element || column + x->cols * x->element > row;
 }
 
 /* k = 0 is an empty sum, not an empty result: the output becomes zeros. */
 vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    vb_matmul_args x = *args;
-    int64_t size, work, reach;
-    REQUIRE(ELEMENTS(&size, x.batch, x.m, x.n) && ELEMENTS(&work, x.batch, x.m, x.k, x.n));
-    REQUIRE(ELEMENTS(&work, x.m, x.k) && ELEMENTS(&work, x.k, x.n));
+    TAKE(vb_matmul_args, x, args);
+    int64_t size, work;
+    REQUIRE(ELEMENTS(&size, x.batch, x.m, x.n), "batch, m, n: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&work, x.batch, x.m, x.k, x.n) && ELEMENTS(&work, x.m, x.k) && ELEMENTS(&work, x.k, x.n),
+            "k: negative, or a product with it is too large");
     if (size == 0) return VB_OK;
-    REQUIRE(is_float(x.type) && x.precision >= VB_PRECISION_FLOAT32 && x.precision <= VB_PRECISION_TF32);
-    REQUIRE(extent(&reach, x.batch, x.c_batch_stride, x.m, x.n, x.c_stride));
-    REQUIRE(extent(&reach, x.batch, x.a_batch_stride, x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k, x.a_stride));
-    REQUIRE(extent(&reach, x.batch, x.b_batch_stride, x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n, x.b_stride));
+    NOT_NULL(stream);
+    REQUIRE(is_float(x.type), FLOATS);
+    REQUIRE(x.precision >= VB_PRECISION_FLOAT32 && x.precision <= VB_PRECISION_TF32, "precision: none of vb_precision");
+    REQUIRE(x.c, "c: null");
+    REQUIRE(x.k == 0 || x.a, "a: null");
+    REQUIRE(x.k == 0 || x.b, "b: null");
+    if (x.k == 0) { /* nothing is read: kernels get addresses and strides to compute with all the same */
+        REQUIRE(x.a_stride >= 0 && x.a_batch_stride >= 0, "a_stride, a_batch_stride: negative");
+        REQUIRE(x.b_stride >= 0 && x.b_batch_stride >= 0, "b_stride, b_batch_stride: negative");
+        x.a = x.b = x.c;
+        x.a_stride = x.a_transposed ? x.m : 0;
+        x.b_stride = x.b_transposed ? 0 : x.n;
+        x.a_batch_stride = x.b_batch_stride = 0;
+    }
+    const int64_t element = vb_dtype_block_bytes(x.type);
+    matrices a = {x.a, x.batch, x.a_batch_stride, x.m, x.a_stride, x.k, element};
+    matrices b = {x.b, x.batch, x.b_batch_stride, x.k, x.b_stride, x.n, element};
+    const matrices c = {x.c, x.batch, x.c_batch_stride, x.m, x.c_stride, x.n, element};
+    if (x.a_transposed) a.rows = x.k, a.cols = x.m;
+    if (x.b_transposed) b.rows = x.n, b.cols = x.k;
+    REQUIRE(strides_fit(&a), "a_stride, a_batch_stride: rows overlap, or reach too far");
+    REQUIRE(strides_fit(&b), "b_stride, b_batch_stride: rows overlap, or reach too far");
+    REQUIRE(strides_fit(&c), "c_stride, c_batch_stride: rows overlap, or reach too far");
     /* Matrices of C lie one after the other, or their rows are interleaved. */
-    REQUIRE(x.batch == 1 || x.c_batch_stride >= (x.m - 1) * x.c_stride + x.n || x.c_stride >= (x.batch - 1) * x.c_batch_stride + x.n);
-    REQUIRE(x.c && stream && (x.k == 0 || (x.a && x.b)));
+    REQUIRE(x.batch == 1 || x.c_batch_stride >= (x.m - 1) * x.c_stride + x.n ||
+                (x.c_batch_stride >= x.n && x.c_stride >= (x.batch - 1) * x.c_batch_stride + x.n),
+            "c_batch_stride: matrices of c overlap each other");
+    REQUIRE(x.k == 0 || !overlap(&c, &a), "c: overlaps a");
+    REQUIRE(x.k == 0 || !overlap(&c, &b), "c: overlaps b");
     if (x.batch > 1 && x.b_batch_stride == 0 && !x.a_transposed && x.a_batch_stride == x.m * x.a_stride &&
         x.c_batch_stride == x.m * x.c_stride) { /* one B for all: the matrices of A are one tall one */
         x.m *= x.batch;
@@ -248,55 +293,66 @@ vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
 
 vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                     vb_stream *stream) {
-    vb_matmul_args args = {.c = c, .a = a, .b = b, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k, .b_stride = n,
-                           .c_stride = n, .type = type};
-    return vb_matmul_batched(&args, stream);
+    return vb_matmul_batched(&VB_ARGS(vb_matmul_args, .c = c, .a = a, .b = b, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k,
+                                      .b_stride = n, .c_stride = n, .type = type), stream);
 }
 
 vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
                                vb_stream *stream) {
     int64_t inner;
-    REQUIRE(n >= 0 && n <= INT64_MAX / 4 && k >= 0 && ELEMENTS(&inner, k, n));
+    REQUIRE(n >= 0 && n <= INT64_MAX / 4, "n: negative, or too large");
+    REQUIRE_SIZES(&inner, k, n);
     if (n == 0) return VB_OK;
-    REQUIRE(is_float(type) && c && stream && (k == 0 || (a && b)));
+    NOT_NULL(stream); NOT_NULL(c);
+    REQUIRE(is_float(type), FLOATS);
+    REQUIRE(k == 0 || a, "a: null");
+    REQUIRE(k == 0 || b, "b: null");
+    const int64_t element = vb_dtype_block_bytes(type);
+    const matrices out = {c, 1, 0, 1, n, n, element}, row = {a, 1, 0, 1, k, k, element}, matrix = {b, 1, 0, k, n, n, element};
+    REQUIRE(k == 0 || !overlap(&out, &row), "c: overlaps a");
+    REQUIRE(k == 0 || !overlap(&out, &matrix), "c: overlaps b");
     return RUN(matmul_single_row, c, a, b, type, k, n, stream);
 }
 
-/* The shape, type and layout of a weight make sense; its data is not looked at. */
-static bool valid_weight(const vb_weight *w) {
-    if (!w || w->type == VB_I32 || (w->layout != VB_STORED && w->layout != VB_PACKED)) return false;
-    int64_t count, block = vb_dtype_block_size(w->type);
-    return block > 0 && ELEMENTS(&count, w->rows, w->cols) && w->cols % block == 0;
-}
-
 vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
-    REQUIRE(bytes);
+    vb_stream *const stream = NULL; /* with which a reason could be left */
+    NOT_NULL(bytes);
     *bytes = 0;
-    REQUIRE(valid_weight(w) && w->layout == VB_STORED && device);
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE(w->layout == VB_STORED, "w->layout: not VB_STORED");
+    NOT_NULL(device);
     if (w->rows == 0 || w->cols == 0) return VB_OK;
     return device->backend->weight_packed_size(bytes, w, device);
 }
 
 vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
-    REQUIRE(valid_weight(w) && w->layout == VB_STORED);
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE(w->layout == VB_STORED, "w->layout: not VB_STORED");
     if (w->rows == 0 || w->cols == 0) return VB_OK;
-    REQUIRE(out && w->data && stream);
+    NOT_NULL(out); NOT_NULL(w->data); NOT_NULL(stream);
     return RUN(weight_pack, out, w, stream);
 }
 
 vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     int64_t size, inner;
-    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE_SIZES(&size, n, w->rows);
+    REQUIRE_SIZES(&inner, n, w->cols);
     if (size == 0) return VB_OK;
-    REQUIRE(y && stream && (w->cols == 0 || (x && w->data)));
+    NOT_NULL(y); NOT_NULL(stream);
+    REQUIRE(w->cols == 0 || x, "x: null");
+    REQUIRE(w->cols == 0 || w->data, "w->data: null");
+    const matrices out = {(const char *)y, 1, 0, n, w->rows, w->rows, 4}, in = {(const char *)x, 1, 0, n, w->cols, w->cols, 4};
+    REQUIRE(!overlap(&out, &in), "y: overlaps x");
     return RUN(linear, y, x, w, bias, n, stream);
 }
 
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream) {
     int64_t size;
-    REQUIRE(valid_weight(table) && ELEMENTS(&size, n, table->cols));
+    REQUIRE_WEIGHT(table, "table");
+    REQUIRE_SIZES(&size, n, table->cols);
     if (size == 0) return VB_OK;
-    REQUIRE(out && ids && table->data && stream);
+    NOT_NULL(out); NOT_NULL(ids); NOT_NULL(table->data); NOT_NULL(stream);
     return RUN(embedding, out, table, ids, n, stream);
 }
 
@@ -336,29 +392,43 @@ vb_status vb_expert_sum(float *out, const float *add, const float *y, const floa
 
 /* ---- transformers ------------------------------------------------------------------------------------------------------- */
 
+#define ROPE_MODES "mode: neither VB_ROPE_INTERLEAVED nor VB_ROPE_NEOX"
+#define CACHES "neither F32, F16, BF16, nor Q8_0 with a dim of whole blocks"
+
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_rope_args *a = args;
+    TAKE(vb_rope_args, a, args);
     int64_t size, table, stride;
-    REQUIRE(ELEMENTS(&size, a->batch, a->heads, a->seq, a->dim) && ELEMENTS(&table, a->table_rows, a->half));
-    REQUIRE(ELEMENTS(&stride, a->batch, a->position_stride) && a->half <= a->dim / 2);
+    REQUIRE(ELEMENTS(&size, a.batch, a.heads, a.seq, a.dim), "batch, heads, seq, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&table, a.table_rows, a.half), "table_rows, half: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&stride, a.batch, a.position_stride), "position_stride: negative, or too large");
+    REQUIRE(a.half <= a.dim / 2, "half: more than half of dim");
     if (size == 0) return VB_OK;
-    REQUIRE(is_float(a->type) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
-    REQUIRE(a->out && a->in && stream && (a->half == 0 || (a->cos && a->sin)));
-    return RUN(rope, args, stream);
+    NOT_NULL(stream);
+    REQUIRE(is_float(a.type), FLOATS);
+    REQUIRE(a.mode == VB_ROPE_INTERLEAVED || a.mode == VB_ROPE_NEOX, ROPE_MODES);
+    REQUIRE(a.out, "out: null");
+    REQUIRE(a.in, "in: null");
+    REQUIRE(a.half == 0 || (a.cos && a.sin), "cos, sin: null");
+    return RUN(rope, &a, stream);
 }
 
 vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_kv_write_args *a = args;
+    TAKE(vb_kv_write_args, a, args);
     int64_t size, cache;
-    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->kv_heads, a->dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim));
-    REQUIRE(ELEMENTS(&cache, a->batch, a->seq, a->kv_heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->capacity, a->value_dim));
+    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.kv_heads, a.dim), "batch, seq, kv_heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
+    REQUIRE(ELEMENTS(&cache, a.batch, a.seq, a.kv_heads, a.value_dim) && ELEMENTS(&cache, a.kv_heads, a.capacity, a.value_dim),
+            "value_dim: negative, or too large");
     if (size == 0) return VB_OK;
-    REQUIRE(is_cache(a->type, a->dim) && is_cache(a->type, a->value_dim) && a->k && a->k_in && a->positions && stream);
-    REQUIRE(!a->v == !a->v_in && (!a->ring || a->seq <= a->capacity));
-    if (a->type == VB_BF16) return VB_UNSUPPORTED;
-    return RUN(kv_write, args, stream);
+    NOT_NULL(stream);
+    REQUIRE(is_cache(a.type, a.dim) && is_cache(a.type, a.value_dim), "type: " CACHES);
+    REQUIRE(a.k, "k: null");
+    REQUIRE(a.k_in, "k_in: null");
+    REQUIRE(!a.v == !a.v_in, "v, v_in: one without the other");
+    REQUIRE(!a.ring || a.seq <= a.capacity, "seq: more rows than the ring has slots");
+    REQUIRE(a.positions, "positions: null");
+    if (a.type == VB_BF16) return VB_UNSUPPORTED;
+    return RUN(kv_write, &a, stream);
 }
 
 /* The widest rows of keys and values: latent attention's. */
@@ -367,27 +437,38 @@ enum { MOST_HEAD_DIM = 576 };
 /* *size = the elements of q. Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
 static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_stream *stream) {
     int64_t cache, stride;
-    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->value_dim));
-    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim));
-    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim));
-    REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride) && ELEMENTS(&stride, a->heads, a->q_head_stride));
-    REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride));
+    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim), "batch, seq, heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim), "kv_heads, kv_capacity: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a->batch, a->seq, a->heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->value_dim),
+            "value_dim: negative, or too large");
+    REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride), "q_batch_stride: negative, or too large");
+    REQUIRE(ELEMENTS(&stride, a->heads, a->q_head_stride), "q_head_stride: negative, or too large");
+    REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride), "q_row_stride: negative, or too large");
     if (*size == 0) return VB_OK;
-    REQUIRE(is_float(a->type) && is_cache(a->kv_type, a->dim) && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
-    REQUIRE(is_cache(a->kv_type, a->value_dim) && (a->v || (a->value_dim > 0 && a->value_dim <= a->dim) || a->kv_len == 0));
-    REQUIRE(a->kv_len >= 0 && (a->ring || a->kv_len <= a->kv_capacity) && a->offset >= 0 && a->window >= 0 && a->chunk >= 0);
-    REQUIRE(!a->ring || (a->causal && a->window > 0 && a->window <= a->kv_capacity && a->seq - 1 <= a->kv_capacity - a->window));
-    REQUIRE((!a->chunk || a->causal) && a->soft_cap >= 0);
-    REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset));
-    REQUIRE(a->out && a->q && stream && (a->kv_len == 0 || a->k));
+    NOT_NULL(stream);
+    REQUIRE(is_float(a->type), FLOATS);
+    REQUIRE(is_cache(a->kv_type, a->dim) && is_cache(a->kv_type, a->value_dim), "kv_type: " CACHES);
+    REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0, "heads: no multiple of kv_heads");
+    REQUIRE(a->kv_len >= 0 && (a->ring || a->kv_len <= a->kv_capacity), "kv_len: negative, or more than kv_capacity");
+    REQUIRE(a->offset >= 0, "offset: negative");
+    REQUIRE(a->window >= 0, "window: negative");
+    REQUIRE(a->chunk >= 0 && (!a->chunk || a->causal), "chunk: negative, or not causal");
+    REQUIRE(a->soft_cap >= 0, "soft_cap: negative, or no number");
+    REQUIRE(!a->ring || (a->causal && a->window > 0 && a->window <= a->kv_capacity && a->seq - 1 <= a->kv_capacity - a->window),
+            "ring: not causal, or kv_capacity holds no window + seq - 1 rows");
+    REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset), "offset: rows beyond kv_len");
+    REQUIRE(a->out, "out: null");
+    REQUIRE(a->q, "q: null");
+    REQUIRE(a->kv_len == 0 || a->k, "k: null");
+    REQUIRE(a->kv_len == 0 || a->v || (a->value_dim > 0 && a->value_dim <= a->dim), "v: null, and value_dim not within dim");
     return a->dim > MOST_HEAD_DIM || a->value_dim > MOST_HEAD_DIM || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
 }
 
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
-    REQUIRE(args);
+    TAKE(vb_attention_args, a, args);
     int64_t size;
-    const vb_status status = check_attention(&size, args, stream);
-    return status != VB_OK || size == 0 ? status : RUN(attention, args, stream);
+    const vb_status status = check_attention(&size, &a, stream);
+    return status != VB_OK || size == 0 ? status : RUN(attention, &a, stream);
 }
 
 /* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
@@ -419,9 +500,12 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
                          float *normed, int64_t n, vb_stream *stream) {
     int64_t size, inner;
-    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE_SIZES(&size, n, w->rows);
+    REQUIRE_SIZES(&inner, n, w->cols);
     if (size == 0) return VB_OK;
-    REQUIRE(y && stream && (w->cols == 0 || (x && w->data && normed)));
+    NOT_NULL(y); NOT_NULL(stream);
+    REQUIRE(w->cols == 0 || (x && w->data && normed), "x, w->data, normed: null");
     RUN_OR_COMPOSE(norm_linear, y, x, norm, eps, w, bias, normed, n, stream);
     vb_status status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, w->cols, eps, stream);
     return status == VB_OK ? vb_linear(y, normed, w, bias, n, stream) : status;
@@ -430,10 +514,14 @@ vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps,
 vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
                          const vb_weight *up, float *normed, float *product, int64_t n, vb_stream *stream) {
     int64_t size, inner;
-    REQUIRE(valid_weight(gate) && valid_weight(up) && gate->rows == up->rows && gate->cols == up->cols);
-    REQUIRE(ELEMENTS(&size, n, gate->rows) && ELEMENTS(&inner, n, gate->cols));
+    REQUIRE_WEIGHT(gate, "gate");
+    REQUIRE_WEIGHT(up, "up");
+    REQUIRE(gate->rows == up->rows && gate->cols == up->cols, "up: not of gate's shape");
+    REQUIRE_SIZES(&size, n, gate->rows);
+    REQUIRE_SIZES(&inner, n, gate->cols);
     if (size == 0) return VB_OK;
-    REQUIRE(out && product && stream && (gate->cols == 0 || (x && gate->data && up->data && normed)));
+    NOT_NULL(out); NOT_NULL(product); NOT_NULL(stream);
+    REQUIRE(gate->cols == 0 || (x && gate->data && up->data && normed), "x, gate->data, up->data, normed: null");
     RUN_OR_COMPOSE(norm_swiglu, out, x, norm, eps, gate, up, normed, product, n, stream);
     vb_status status = vb_rms_norm_batched(normed, x, norm, VB_F32, n, gate->cols, eps, stream);
     if (status == VB_OK) status = vb_linear(out, normed, gate, NULL, n, stream);
@@ -444,49 +532,60 @@ vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float ep
 vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
                         int64_t n, vb_stream *stream) {
     int64_t size, inner;
-    REQUIRE(valid_weight(w) && ELEMENTS(&size, n, w->rows) && ELEMENTS(&inner, n, w->cols));
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE_SIZES(&size, n, w->rows);
+    REQUIRE_SIZES(&inner, n, w->cols);
     if (size == 0) return VB_OK;
-    REQUIRE(sum && a && product && stream && (w->cols == 0 || (x && w->data)));
+    NOT_NULL(sum); NOT_NULL(a); NOT_NULL(product); NOT_NULL(stream);
+    REQUIRE(w->cols == 0 || (x && w->data), "x, w->data: null");
     RUN_OR_COMPOSE(linear_add, sum, a, x, w, bias, product, n, stream);
     vb_status status = vb_linear(product, x, w, bias, n, stream);
     return status == VB_OK ? vb_add(sum, a, product, VB_F32, size, stream) : status;
 }
 
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_feed_forward_args *a = args;
-    if (a->next_prepared) *a->next_prepared = 0;
+    TAKE(vb_feed_forward_args, a, args);
+    if (a.next_prepared) *a.next_prepared = 0;
     int64_t size, inner;
-    REQUIRE(valid_weight(&a->gate) && valid_weight(&a->up) && valid_weight(&a->down));
-    REQUIRE(a->gate.rows == a->up.rows && a->gate.cols == a->up.cols && a->down.rows == a->gate.cols && a->down.cols == a->gate.rows);
-    REQUIRE(ELEMENTS(&size, a->n, a->gate.cols) && ELEMENTS(&inner, a->n, a->gate.rows));
+    REQUIRE_WEIGHT(&a.gate, "gate");
+    REQUIRE_WEIGHT(&a.up, "up");
+    REQUIRE_WEIGHT(&a.down, "down");
+    REQUIRE(a.gate.rows == a.up.rows && a.gate.cols == a.up.cols, "up: not of gate's shape");
+    REQUIRE(a.down.rows == a.gate.cols && a.down.cols == a.gate.rows, "down: not of gate's shape transposed");
+    REQUIRE(ELEMENTS(&size, a.n, a.gate.cols) && ELEMENTS(&inner, a.n, a.gate.rows), "n: negative, or too large");
     if (size == 0) return VB_OK;
-    REQUIRE(a->sum && a->x && a->normed && stream);
-    REQUIRE(a->gate.rows == 0 || (a->gate.data && a->up.data && a->down.data && a->gated && a->product));
-    RUN_OR_COMPOSE(feed_forward, args, stream);
-    vb_status status = vb_norm_swiglu(a->gated, a->x, a->norm, a->eps, &a->gate, &a->up, a->normed, a->product, a->n, stream);
-    return status == VB_OK ? vb_linear_add(a->sum, a->x, a->gated, &a->down, NULL, a->normed, a->n, stream) : status;
+    NOT_NULL(stream);
+    REQUIRE(a.sum && a.x && a.normed, "sum, x, normed: null");
+    REQUIRE(a.gate.rows == 0 || (a.gate.data && a.up.data && a.down.data), "gate, up, down: null data");
+    REQUIRE(a.gate.rows == 0 || (a.gated && a.product), "gated, product: null");
+    RUN_OR_COMPOSE(feed_forward, &a, stream);
+    const vb_status status = vb_norm_swiglu(a.gated, a.x, a.norm, a.eps, &a.gate, &a.up, a.normed, a.product, a.n, stream);
+    return status == VB_OK ? vb_linear_add(a.sum, a.x, a.gated, &a.down, NULL, a.normed, a.n, stream) : status;
 }
 
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w, const float *bias,
                                   float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) {
     if (next_prepared) *next_prepared = 0;
-    REQUIRE(attention && valid_weight(w) && (!next_norm || (normed && next_prepared)));
-    const vb_attention_args *q = attention;
+    TAKE(vb_attention_args, q, attention);
+    REQUIRE_WEIGHT(w, "w");
+    REQUIRE(!next_norm || (normed && next_prepared), "normed, next_prepared: null beside next_norm");
     int64_t n, row, attended, size;
-    const int64_t values = q->value_dim ? q->value_dim : q->dim;
-    REQUIRE(ELEMENTS(&n, q->batch, q->seq) && ELEMENTS(&row, q->heads, q->dim) && ELEMENTS(&attended, q->batch, q->seq, q->heads, q->dim));
-    REQUIRE(ELEMENTS(&size, q->heads, values) && w->cols == size && ELEMENTS(&size, n, w->rows));
+    REQUIRE(ELEMENTS(&n, q.batch, q.seq) && ELEMENTS(&row, q.heads, q.dim) && ELEMENTS(&attended, q.batch, q.seq, q.heads, q.dim),
+            "attention: batch, seq, heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&size, q.heads, q.value_dim ? q.value_dim : q.dim) && w->cols == size, "w->cols: not heads times the values' size");
+    REQUIRE_SIZES(&size, n, w->rows);
     if (size == 0) return VB_OK;
     if (attended > 0) {
-        REQUIRE(q->type == VB_F32 && q->q_head_stride == q->dim && q->q_row_stride == row && q->q_batch_stride == q->seq * row);
-        const vb_status status = check_attention(&attended, q, stream);
+        REQUIRE(q.type == VB_F32, "attention->type: not F32");
+        REQUIRE(q.q_head_stride == q.dim && q.q_row_stride == row && q.q_batch_stride == q.seq * row, "attention: strides leave gaps");
+        const vb_status status = check_attention(&attended, &q, stream);
         if (status != VB_OK) return status;
     }
-    REQUIRE(sum && a && product && stream && (row == 0 || w->data));
-    RUN_OR_COMPOSE(attention_linear_add, sum, a, q, w, bias, product, next_norm, normed, next_prepared, stream);
-    vb_status status = vb_attention(q, stream);
-    return status == VB_OK ? vb_linear_add(sum, a, (const float *)q->out, w, bias, product, n, stream) : status;
+    NOT_NULL(sum); NOT_NULL(a); NOT_NULL(product); NOT_NULL(stream);
+    REQUIRE(row == 0 || w->data, "w->data: null");
+    RUN_OR_COMPOSE(attention_linear_add, sum, a, &q, w, bias, product, next_norm, normed, next_prepared, stream);
+    const vb_status status = vb_attention(&q, stream);
+    return status == VB_OK ? vb_linear_add(sum, a, q.out, w, bias, product, n, stream) : status;
 }
 
 /* Norms each head of x[n][heads][dim] where there is a weight, and rotates. */
@@ -494,36 +593,49 @@ static vb_status rotate(float *x, const float *norm, int64_t heads, const vb_nor
     const int64_t n = a->batch * a->seq;
     vb_status status = norm ? vb_rms_norm_batched(x, x, norm, VB_F32, n * heads, a->dim, a->eps, stream) : VB_OK;
     if (status != VB_OK) return status;
-    const vb_rope_args rope = {x, x, a->cos, a->sin, a->positions, 1, n, heads, 1, a->dim, a->half, a->table_rows, VB_F32, a->mode};
-    return vb_rope(&rope, stream);
+    return vb_rope(&VB_ARGS(vb_rope_args, .out = x, .in = x, .cos = a->cos, .sin = a->sin, .positions = a->positions,
+                            .position_stride = 1, .batch = n, .heads = heads, .seq = 1, .dim = a->dim, .half = a->half,
+                            .table_rows = a->table_rows, .type = VB_F32, .mode = a->mode), stream);
 }
 
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_norm_qkv_args *a = args;
-    int64_t q_size, kv_size, q_rows, kv_rows, inner, cache, table;
-    REQUIRE(valid_weight(&a->wq) && valid_weight(&a->wk) && valid_weight(&a->wv));
-    REQUIRE(a->wk.cols == a->wq.cols && a->wv.cols == a->wq.cols && a->half <= a->dim / 2);
-    REQUIRE(ELEMENTS(&q_rows, a->heads, a->dim) && ELEMENTS(&kv_rows, a->kv_heads, a->dim));
-    REQUIRE(a->wq.rows == q_rows && a->wk.rows == kv_rows && a->wv.rows == kv_rows);
-    REQUIRE(ELEMENTS(&q_size, a->batch, a->seq, q_rows) && ELEMENTS(&kv_size, a->batch, a->seq, kv_rows));
-    REQUIRE(ELEMENTS(&inner, a->batch, a->seq, a->wq.cols) && ELEMENTS(&table, a->table_rows, a->half));
-    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->capacity, a->dim) && !a->q_norm == !a->k_norm);
+    TAKE(vb_norm_qkv_args, a, args);
+    int64_t n, q_size, kv_size, q_rows, kv_rows, inner, cache, table;
+    REQUIRE_WEIGHT(&a.wq, "wq");
+    REQUIRE_WEIGHT(&a.wk, "wk");
+    REQUIRE_WEIGHT(&a.wv, "wv");
+    REQUIRE(a.wk.cols == a.wq.cols, "wk.cols: not wq's");
+    REQUIRE(a.wv.cols == a.wq.cols, "wv.cols: not wq's");
+    REQUIRE(a.half <= a.dim / 2, "half: more than half of dim");
+    REQUIRE(ELEMENTS(&q_rows, a.heads, a.dim) && a.wq.rows == q_rows, "wq.rows: not heads * dim");
+    REQUIRE(ELEMENTS(&kv_rows, a.kv_heads, a.dim) && a.wk.rows == kv_rows, "wk.rows: not kv_heads * dim");
+    REQUIRE(a.wv.rows == kv_rows, "wv.rows: not kv_heads * dim");
+    REQUIRE(ELEMENTS(&n, a.batch, a.seq) && ELEMENTS(&q_size, n, q_rows) && ELEMENTS(&kv_size, n, kv_rows) && ELEMENTS(&inner, n, a.wq.cols),
+            "batch, seq: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&table, a.table_rows, a.half), "table_rows, half: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
+    REQUIRE(!a.q_norm == !a.k_norm, "q_norm, k_norm: one without the other");
     if (q_size == 0 && kv_size == 0) return VB_OK;
-    REQUIRE(q_size > 0 && kv_size > 0 && is_cache(a->kv_type, a->dim) && (a->mode == VB_ROPE_INTERLEAVED || a->mode == VB_ROPE_NEOX));
-    REQUIRE(a->q && a->k && a->v && a->positions && a->k_new && a->v_new && stream && (a->half == 0 || (a->cos && a->sin)));
-    REQUIRE(a->wq.cols == 0 || (a->x && a->normed && a->wq.data && a->wk.data && a->wv.data));
-    if (a->kv_type == VB_BF16) return VB_UNSUPPORTED;
-    if (!a->ring) RUN_OR_COMPOSE(norm_qkv, args, stream);
-    const int64_t n = a->batch * a->seq;
-    vb_status status = vb_rms_norm_batched(a->normed, a->x, a->norm, VB_F32, n, a->wq.cols, a->eps, stream);
-    if (status == VB_OK) status = vb_linear(a->q, a->normed, &a->wq, a->bq, n, stream);
-    if (status == VB_OK) status = vb_linear(a->k_new, a->normed, &a->wk, a->bk, n, stream);
-    if (status == VB_OK) status = vb_linear(a->v_new, a->normed, &a->wv, a->bv, n, stream);
-    if (status == VB_OK) status = rotate(a->q, a->q_norm, a->heads, a, stream);
-    if (status == VB_OK) status = rotate(a->k_new, a->k_norm, a->kv_heads, a, stream);
+    NOT_NULL(stream);
+    REQUIRE(q_size > 0 && kv_size > 0, "heads, kv_heads: 0");
+    REQUIRE(is_cache(a.kv_type, a.dim), "kv_type: " CACHES);
+    REQUIRE(a.mode == VB_ROPE_INTERLEAVED || a.mode == VB_ROPE_NEOX, ROPE_MODES);
+    REQUIRE(a.q && a.k && a.v, "q, k, v: null");
+    REQUIRE(a.positions, "positions: null");
+    REQUIRE(a.k_new && a.v_new, "k_new, v_new: null");
+    REQUIRE(a.half == 0 || (a.cos && a.sin), "cos, sin: null");
+    REQUIRE(a.wq.cols == 0 || (a.x && a.normed), "x, normed: null");
+    REQUIRE(a.wq.cols == 0 || (a.wq.data && a.wk.data && a.wv.data), "wq, wk, wv: null data");
+    if (a.kv_type == VB_BF16) return VB_UNSUPPORTED;
+    if (!a.ring) RUN_OR_COMPOSE(norm_qkv, &a, stream);
+    vb_status status = vb_rms_norm_batched(a.normed, a.x, a.norm, VB_F32, n, a.wq.cols, a.eps, stream);
+    if (status == VB_OK) status = vb_linear(a.q, a.normed, &a.wq, a.bq, n, stream);
+    if (status == VB_OK) status = vb_linear(a.k_new, a.normed, &a.wk, a.bk, n, stream);
+    if (status == VB_OK) status = vb_linear(a.v_new, a.normed, &a.wv, a.bv, n, stream);
+    if (status == VB_OK) status = rotate(a.q, a.q_norm, a.heads, &a, stream);
+    if (status == VB_OK) status = rotate(a.k_new, a.k_norm, a.kv_heads, &a, stream);
     if (status != VB_OK) return status;
-    const vb_kv_write_args write = {a->k, a->v, a->k_new, a->v_new, a->positions, a->sequences,
-                                    a->batch, a->seq, a->kv_heads, a->dim, a->capacity, a->kv_type, 0, a->ring};
-    return vb_kv_write(&write, stream);
+    return vb_kv_write(&VB_ARGS(vb_kv_write_args, .k = a.k, .v = a.v, .k_in = a.k_new, .v_in = a.v_new, .positions = a.positions,
+                                .sequences = a.sequences, .batch = a.batch, .seq = a.seq, .kv_heads = a.kv_heads, .dim = a.dim,
+                                .capacity = a.capacity, .type = a.kv_type, .ring = a.ring), stream);
 }

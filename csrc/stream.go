@@ -5,7 +5,11 @@ package csrc
 // #include "vibrant.h"
 import "C"
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
 
 type stream struct {
 	p      *C.vb_stream
@@ -14,8 +18,13 @@ type stream struct {
 }
 
 func (s *stream) check(op string, st C.vb_status) error {
-	if st == C.VB_OK {
+	switch st {
+	case C.VB_OK:
 		return nil
+	case C.VB_INVALID_ARGUMENT:
+		if rule := C.GoString(C.vb_stream_invalid_argument(s.p)); rule != "" {
+			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
+		}
 	}
 	return s.owner.explain(check(op, st, s.device))
 }

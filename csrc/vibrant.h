@@ -26,9 +26,14 @@
  *   - Any thread may call; one stream is used by one thread at a time. Handles may be destroyed in any order (a device
  *     lives until its last stream, event and graph is gone); destroying NULL is harmless.
  *   - On the CPU a call has finished when it returns; on CUDA it is asynchronous until vb_stream_synchronize.
+ *   - A struct vb_..._args begins with its size, so that fields can be added to its end: a caller that was compiled with an
+ *     older header passes less, and what it did not know is 0. VB_ARGS sets it, and every field that is not named to 0:
+ *
+ *         vb_rope(&VB_ARGS(vb_rope_args, .out = y, .in = x, .type = VB_F32, .mode = VB_ROPE_NEOX), stream);
+ *
  *   - "Shapes:" in a docstring, or the comment beside a field, says what memory an operation touches: [rows][cols] elements
- *     without gaps, or [rows : s][cols] where row r begins s elements after row r - 1. Elements are those of the pointer's
- *     C type; behind void they are of the named type, else of `type`. Memory behind const is read, other memory written.
+ *     without gaps, or [rows : s][cols] where row r begins s elements after row r - 1; [a ?: b] is b where a is 0. Elements
+ *     are those of the pointer's C type; behind void they are of the named type, else of `type`. Memory behind const is read, other memory written.
  *   - "Composed:" names the operations that a device without a kernel of its own runs instead, with the same result.
  *
  * This header is the one place where operations are declared: the tables of kernels, the Go catalogue, its binding and the
@@ -37,10 +42,14 @@
 #ifndef VIBRANT_H
 #define VIBRANT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
 #endif
 
 #define VB_VERSION_MAJOR 0
@@ -49,6 +58,8 @@ extern "C" {
 #define VB_TEXT_(x) #x
 #define VB_TEXT(x) VB_TEXT_(x)
 #define VB_VERSION VB_TEXT(VB_VERSION_MAJOR) "." VB_TEXT(VB_VERSION_MINOR) "." VB_TEXT(VB_VERSION_PATCH)
+
+#define VB_ARGS(type, ...) ((type){.size = sizeof(type), __VA_ARGS__})
 
 /* ---- status ---------------------------------------------------------------------------------------------------- */
 
@@ -178,6 +189,11 @@ typedef struct vb_allocator {
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator);
 void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
+
+/* What was wrong with the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as in "k: more
+ * than cols"; a static string. "stream: null" for NULL, which is what was wrong then; "" where no call was refused since the
+ * newest operation that ran. */
+const char *vb_stream_invalid_argument(const vb_stream *stream);
 
 /* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result): a static
  * string; NULL before the first and on devices that do not say, as the CPU. With VIBRANT_TRACE=kernels in the environment when the
@@ -312,6 +328,7 @@ typedef enum vb_precision {
  * `batch_stride` elements after matrix i - 1; a batch stride of 0 uses one A or B for all. Matrices of C must not overlap
  * each other or the operands. */
 typedef struct vb_matmul_args {
+    size_t size;
     void *c;       /* [batch : c_batch_stride][m : c_stride][n] */
     const void *a; /* [batch : a_batch_stride][m : a_stride][k], or [batch : a_batch_stride][k : a_stride][m] where a_transposed */
     const void *b; /* [batch : b_batch_stride][k : b_stride][n], or [batch : b_batch_stride][n : b_stride][k] where b_transposed */
@@ -415,6 +432,7 @@ typedef enum vb_rope_mode {
  * pair i < half is rotated by the angle whose cosine and sine are cos[p * half + i] and sin[p * half + i]. The
  * elements from 2 * half on are copied. Positions outside 0..table_rows-1 give NaN (VB_INVALID_ARGUMENT on the CPU). */
 typedef struct vb_rope_args {
+    size_t size;
     void *out;                /* [batch][heads][seq][dim] */
     const void *in;           /* [batch][heads][seq][dim] */
     const float *cos, *sin;   /* [table_rows][half] */
@@ -433,11 +451,12 @@ vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
  * With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative ones are skipped.
  * The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone (latent attention). */
 typedef struct vb_kv_write_args {
+    size_t size;
     void *k;                  /* [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences */
-    void *v;                  /* [batch][kv_heads][capacity][value_dim], or at least [kv_heads][capacity][value_dim] where
+    void *v;                  /* [batch][kv_heads][capacity][value_dim ?: dim], or at least [kv_heads][capacity][value_dim ?: dim] where
                                * sequences, or NULL */
     const float *k_in;        /* [batch][seq][kv_heads][dim] */
-    const float *v_in;        /* [batch][seq][kv_heads][value_dim], or NULL */
+    const float *v_in;        /* [batch][seq][kv_heads][value_dim ?: dim], or NULL */
     const int32_t *positions; /* [batch][seq] */
     const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, kv_heads, dim, capacity;
@@ -464,7 +483,8 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * p - p % c (Llama 4). With ring, the key of position j lies in slot j modulo kv_capacity, as vb_kv_write puts it there, and kv_len
  * may be larger; that takes causal, and window with window + seq - 1 <= kv_capacity, so that no key a row sees is overwritten. */
 typedef struct vb_attention_args {
-    void *out;                /* [batch][seq][heads][value_dim] */
+    size_t size;
+    void *out;                /* [batch][seq][heads][value_dim ?: dim] */
     const void *q;            /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
     const void *k;            /* [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim]
                                * where sequences */
@@ -554,6 +574,7 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
  * residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
  * Composed: vb_norm_swiglu, vb_linear_add. */
 typedef struct vb_feed_forward_args {
+    size_t size;
     float *sum;              /* [n][gate.cols] */
     const float *x;          /* [n][gate.cols] */
     const float *norm;       /* [gate.cols], or NULL for ones */
@@ -575,6 +596,7 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
  * Positions outside the tables or the cache: as vb_rope and vb_kv_write say.
  * Composed: vb_rms_norm_batched, vb_linear, vb_rope, vb_kv_write. */
 typedef struct vb_norm_qkv_args {
+    size_t size;
     float *q;                      /* [batch][seq][heads][dim] */
     void *k, *v;                   /* [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim]
                                     * where sequences */
@@ -654,6 +676,9 @@ vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel);
 vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel);
 void vb_ptx_free(char *ptx);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -27,6 +27,9 @@ func LinearInto(dst, x, w, bias *Tensor) {
 		misuse("linear", "%s x %s^T into %v %s: want F32 (%d,%d)", shapeString(x.shape), shapeString(w.shape),
 			dst.dtype, shapeString(dst.shape), n, w.shape[0])
 	}
+	if dst.overlaps(x) {
+		misuse("linear", "%s x %s^T: the result may not lie in the memory of x", shapeString(x.shape), shapeString(w.shape))
+	}
 	w, bias = w.on("linear", dst.Stream()), bias.on("linear", dst.Stream())
 	exec("linear", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
 		return k.Linear(p[0], p[1], w.weight(p[2]), p[3], n)

@@ -53,6 +53,9 @@ func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
 		misuse("matmul", "%s x %s into %v %s: want %v %s", shapeString(a.shape), shapeString(b.shape),
 			dst.dtype, shapeString(dst.shape), a.dtype, shapeString(shape))
 	}
+	if dst.overlaps(a) || dst.overlaps(b) {
+		misuse("matmul", "%s x %s: the result may not lie in the memory of an operand", shapeString(a.shape), shapeString(b.shape))
+	}
 	if args.K == 0 {
 		dst.Zero() // the empty sum
 		return
@@ -65,6 +68,11 @@ func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
 		}
 		return s.MatMul(&args)
 	}, dst, a, b)
+}
+
+// overlaps reports whether two tensors share memory, as views of one do.
+func (t *Tensor) overlaps(x *Tensor) bool {
+	return t.buffer == x.buffer && t.offset < x.offset+x.Bytes() && x.offset < t.offset+t.Bytes()
 }
 
 // matMulArgs checks the operands of a product and returns its sizes and the shape of the output.

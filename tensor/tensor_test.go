@@ -90,6 +90,18 @@ func TestMisusePanicsWithOpAndShapes(t *testing.T) {
 		"add: (3) and (2): shapes differ":                         func() { tensor.Add(m(2), m(3)) },
 		"add: (2) of I32 and (2) of F32: types differ":            func() { tensor.Add(m(2), ids) },
 		"silu: I32 (2): want F32, F16 or BF16":                    func() { tensor.SiLU(ids) },
+		"matmul: (4,4) x (4,4): the result may not lie in the memory of an operand": func() {
+			q := m(4, 4)
+			tensor.MatMulInto(q, q, q)
+		},
+		"matmul: (1,4) x (4,4): the result may not lie in the memory of an operand": func() {
+			q := m(5, 4)
+			tensor.MatMulInto(q.Slice(1, 2), q.Slice(0, 1), q.Slice(1, 5))
+		},
+		"linear: (4,4) x (4,4)^T: the result may not lie in the memory of x": func() {
+			q := m(4, 4)
+			tensor.LinearInto(q, q, m(4, 4), nil)
+		},
 		"linear: (2,8) x (4,7)^T: inner dimensions 8 and 7 differ": func() {
 			tensor.Linear(m(2, 8), m(4, 7), nil)
 		},

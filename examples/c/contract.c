@@ -2,6 +2,7 @@
  *
  *   make lib && gcc -std=c11 -Icsrc examples/c/contract.c build/lib/libvibrant.a -lm -pthread -D_GNU_SOURCE -o build/contract && build/contract
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -84,6 +85,46 @@ static void test_null(vb_device *device, vb_stream *stream) {
     EXPECT(vb_embedding(x, &w, (int32_t[]){0}, 1, stream) == VB_INVALID_ARGUMENT);
 }
 
+/* Arguments of another length, and what a refused call says of itself. */
+static void test_arguments(vb_stream *stream) {
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
+    struct { vb_matmul_args known; int newer[4]; } later = {.known = {.c = y, .a = x, .b = x, .m = 2, .k = 2, .n = 2, .batch = 1,
+        .a_stride = 2, .b_stride = 2, .c_stride = 2, .type = VB_F32}};
+    vb_matmul_args *args = &later.known;
+    for (size_t size = 0; size < sizeof(size_t); size++) {
+        args->size = size;
+        EXPECT(vb_matmul_batched(args, stream) == VB_INVALID_ARGUMENT);
+    }
+    args->size = SIZE_MAX;
+    EXPECT(vb_matmul_batched(args, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "args->size: not sizeof(vb_matmul_args)") == 0);
+    args->size = offsetof(vb_matmul_args, precision); /* an older caller's: the field is 0 */
+    args->precision = (vb_precision)77;
+    EXPECT(vb_matmul_batched(args, stream) == VB_OK && y[0] == 7 && y[3] == 22);
+    EXPECT(*vb_stream_invalid_argument(stream) == 0);
+    args->precision = VB_PRECISION_FLOAT32;
+    args->size = sizeof later; /* a newer caller's, whose new fields are not used, then used */
+    EXPECT(vb_matmul_batched(args, stream) == VB_OK);
+    later.newer[3] = 1;
+    EXPECT(vb_matmul_batched(args, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2, .c_batch_stride = 4,
+                                      .a_stride = -3), stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "a_stride, a_batch_stride: negative") == 0);
+    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2, .c_batch_stride = 4),
+                             stream) == VB_OK && y[0] == 0 && y[7] == 0);
+    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 1, .k = 1, .n = 2, .batch = 2, .c = y, .a = x, .b = x, .c_stride = 2,
+                                      .a_stride = 1, .b_stride = 2), stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "c_batch_stride: matrices of c overlap each other") == 0);
+    EXPECT(vb_matmul(x, x, y, VB_F32, 2, 2, 2, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "c: overlaps a") == 0);
+    EXPECT(vb_top_k(x, (int32_t *)y, x, 1, 4, 5, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "k: negative, or more than cols") == 0);
+    vb_weight w = {x, VB_F32, VB_STORED, 2, 2};
+    EXPECT(vb_embedding(y, &w, (int32_t[]){2}, 1, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(strcmp(vb_stream_invalid_argument(stream), "ids: outside 0..rows-1") == 0);
+    EXPECT(strcmp(vb_stream_invalid_argument(NULL), "stream: null") == 0);
+}
+
 /* A child process has the device but none of its threads: it computes all the same, and closes without waiting. */
 static void test_fork(vb_device *device, vb_stream *stream) {
     enum { N = 1 << 20 };
@@ -109,6 +150,7 @@ int main(void) {
     if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK || vb_stream_create(&stream, device) != VB_OK)
         return 1;
     test_null(device, stream);
+    test_arguments(stream);
     test_fork(device, stream);
     vb_device_close(device); /* before its stream: the device lives until that is gone */
     float x = 3;

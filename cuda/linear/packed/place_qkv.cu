@@ -8,7 +8,7 @@ namespace {
 
 // Rotates x[n][heads][dim].
 vb_status rotate(float *x, int64_t heads, const vb_norm_qkv_args &a, vb_stream *stream) {
-    const vb_rope_args rope = {x, x, a.cos, a.sin, a.positions, 1, a.batch * a.seq, heads, 1, a.dim, a.half, a.table_rows, VB_F32, a.mode};
+    const vb_rope_args rope = {sizeof(vb_rope_args), x, x, a.cos, a.sin, a.positions, 1, a.batch * a.seq, heads, 1, a.dim, a.half, a.table_rows, VB_F32, a.mode};
     return vb_cuda_rope(&rope, stream);
 }
 
@@ -81,7 +81,7 @@ vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
 
 // What was left in k_new and v_new, to the cache.
 vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const vb_kv_write_args write = {a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
+    const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
     return vb_cuda_kv_write(&write, stream);
 }
 

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(256) add_bias_kernel(float *y, const float *bi
 }
 
 vb_matmul_args product_of(const LinearArgs &a) {
-    return {a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32, VB_PRECISION_FLOAT32};
+    return {sizeof(vb_matmul_args), a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32, VB_PRECISION_FLOAT32};
 }
 
 } // namespace

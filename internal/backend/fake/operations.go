@@ -2,7 +2,11 @@
 
 package fake
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import (
+	"cmp"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
 
 // placeMatMulArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeMatMulArgs(a kernel.MatMulArgs) kernel.MatMulArgs {
@@ -61,12 +65,12 @@ func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
 		a.K = o.at(a.K, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.Dim))
 	}
 	if a.Sequences != nil {
-		a.V = o.optional(a.V, size(a.Type, a.KVHeads, a.Capacity, a.ValueDim))
+		a.V = o.optional(a.V, size(a.Type, a.KVHeads, a.Capacity, cmp.Or(a.ValueDim, a.Dim)))
 	} else {
-		a.V = o.optional(a.V, size(a.Type, a.Batch, a.KVHeads, a.Capacity, a.ValueDim))
+		a.V = o.optional(a.V, size(a.Type, a.Batch, a.KVHeads, a.Capacity, cmp.Or(a.ValueDim, a.Dim)))
 	}
 	a.KIn = o.at(a.KIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
-	a.VIn = o.optional(a.VIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.ValueDim))
+	a.VIn = o.optional(a.VIn, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, cmp.Or(a.ValueDim, a.Dim)))
 	a.Positions = o.at(a.Positions, size(kernel.I32, a.Batch, a.Seq))
 	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
 	return a
@@ -74,7 +78,7 @@ func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
 
 // placeAttentionArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
-	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Seq, a.Heads, a.ValueDim))
+	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Seq, a.Heads, cmp.Or(a.ValueDim, a.Dim)))
 	a.Q = o.at(a.Q, reach(a.Type, []int{a.QBatchStride, a.QHeadStride, a.QRowStride}, a.Batch, a.Heads, a.Seq, a.Dim))
 	if a.Sequences != nil {
 		a.K = o.at(a.K, size(a.KVType, a.KVHeads, a.KVCapacity, a.Dim))

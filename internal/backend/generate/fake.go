@@ -9,7 +9,6 @@ import (
 // fake returns internal/backend/fake/operations.go: which memory each operation reads and writes.
 func (h *header) fake() (string, error) {
 	var b strings.Builder
-	b.WriteString(goNotice + "package fake\n\nimport \"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n")
 	for _, a := range h.order {
 		fmt.Fprintf(&b, "\n// place%s returns the arguments with the host addresses of their memory.\n", typeName(a.name))
 		fmt.Fprintf(&b, "func (o *op) place%s(a kernel.%s) kernel.%s {\n", typeName(a.name), typeName(a.name), typeName(a.name))
@@ -58,7 +57,11 @@ func (h *header) fake() (string, error) {
 		blanks, falses := strings.Repeat("_, ", len(set)), strings.Repeat("false, ", len(set))
 		fmt.Fprintf(&b, "\terr = o.launch(func() error {\n\t\t%serr := %s\n\t\treturn err\n\t})\n\treturn %serr\n}\n", blanks, call, falses)
 	}
-	return b.String(), nil
+	imports := "import \"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n"
+	if strings.Contains(b.String(), "cmp.Or(") {
+		imports = "import (\n\"cmp\"\n\n\"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n)\n"
+	}
+	return goNotice + "package fake\n\n" + imports + b.String(), nil
 }
 
 // place returns the statements that replace an operand's device address by its host address. All are the operands beside it.

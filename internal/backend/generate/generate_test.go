@@ -30,9 +30,9 @@ func TestOperandsKeepTheirNames(t *testing.T) {
 	h, err := parse(`
 /* ---- rows; in place allowed ------ */
 /* y = f(x).
- * Shapes: y [rows : stride][cols]; x [rows][cols] of x_type; next_norm [cols], or NULL for ones. */
+ * Shapes: y [rows : stride][cols]; x [rows][pad ?: cols] of x_type; next_norm [cols], or NULL for ones. */
 vb_status vb_wide_norm_batched(void *y, const void *x, vb_dtype x_type, const float *next_norm, vb_dtype type, int64_t rows,
-                               int64_t cols, int64_t stride, int *found, vb_stream *stream);
+                               int64_t cols, int64_t stride, int64_t pad, int *found, vb_stream *stream);
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +42,9 @@ vb_status vb_wide_norm_batched(void *y, const void *x, vb_dtype x_type, const fl
 		make  func() (string, error)
 		wants []string
 	}{
-		{"catalogue", h.catalogue, []string{"WideNorm(y, x Ptr, xType DType, nextNorm Ptr, t DType, rows, cols, stride int) (found bool, err error)"}},
-		{"binding", h.binding, []string{"C.vb_wide_norm_batched(y, x, C.vb_dtype(xType), f32(nextNorm), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.int64_t(stride), &cFound, s.p)"}},
-		{"fake", h.fake, []string{"y = o.at(y, reach(t, []int{stride}, rows, cols))", "x = o.at(x, size(xType, rows, cols))", "nextNorm = o.optional(nextNorm, size(kernel.F32, cols))"}},
+		{"catalogue", h.catalogue, []string{"WideNorm(y, x Ptr, xType DType, nextNorm Ptr, t DType, rows, cols, stride, pad int) (found bool, err error)"}},
+		{"binding", h.binding, []string{"C.vb_wide_norm_batched(y, x, C.vb_dtype(xType), f32(nextNorm), C.vb_dtype(t), C.int64_t(rows), C.int64_t(cols), C.int64_t(stride), C.int64_t(pad), &cFound, s.p)"}},
+		{"fake", h.fake, []string{"y = o.at(y, reach(t, []int{stride}, rows, cols))", "x = o.at(x, size(xType, rows, cmp.Or(pad, cols)))", "nextNorm = o.optional(nextNorm, size(kernel.F32, cols))"}},
 	} {
 		text, err := part.make()
 		if err != nil {

@@ -67,8 +67,12 @@ func title(section string) string {
 
 var identifier = regexp.MustCompile(`[A-Za-z_]\w*(?:(?:->|\.)\w+)*`)
 
-// expression makes an expression of C, over operands, one of Go. Fields of arguments are those of the variable a.
+// expression makes an expression of C, over operands, one of Go. Fields of arguments are those of the variable a. "x ?: y" is y
+// where x is 0.
 func expression(c string, arguments bool) string {
+	if x, y, both := strings.Cut(c, " ?: "); both {
+		return "cmp.Or(" + expression(x, arguments) + ", " + expression(y, arguments) + ")"
+	}
 	return identifier.ReplaceAllStringFunc(c, func(path string) string {
 		parts := regexp.MustCompile(`->|\.`).Split(path, -1)
 		switch {

@@ -21,7 +21,7 @@ type dim struct{ extent, stride string }
 // An annotation reads "[rows : stride][cols] of kv_type, or at least [cols] where flag, or NULL for none".
 var (
 	shapePattern  = regexp.MustCompile(`^((?:\[[^\]]+\])+)(?: of (\w+))?(?:, or (?:at least )?((?:\[[^\]]+\])+) where (\w+))?(?:, (or NULL\b.*|.*))?$`)
-	dimPattern    = regexp.MustCompile(`\[([^\]:]+)(?: : ([^\]]+))?\]`)
+	dimPattern    = regexp.MustCompile(`\[((?:[^\]:]|\?:)+?)(?: : ([^\]]+))?\]`)
 	clausePattern = regexp.MustCompile(`Shapes: (.*?)\.(?: |$)`)
 	subject       = regexp.MustCompile(`^(\w+(?:, \w+)*) (\[.*)$`)
 )

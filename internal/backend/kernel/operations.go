@@ -131,9 +131,9 @@ type RoPEArgs struct {
 // KVWriteArgs is vb_kv_write_args.
 type KVWriteArgs struct {
 	K         Ptr // [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences
-	V         Ptr // [batch][kv_heads][capacity][value_dim], or at least [kv_heads][capacity][value_dim] where sequences, or NULL
+	V         Ptr // [batch][kv_heads][capacity][value_dim ?: dim], or at least [kv_heads][capacity][value_dim ?: dim] where sequences, or NULL
 	KIn       Ptr // [batch][seq][kv_heads][dim]
-	VIn       Ptr // [batch][seq][kv_heads][value_dim], or NULL
+	VIn       Ptr // [batch][seq][kv_heads][value_dim ?: dim], or NULL
 	Positions Ptr // [batch][seq]
 	Sequences Ptr // [batch], or NULL for 0, 1, ...
 	Batch     int
@@ -148,7 +148,7 @@ type KVWriteArgs struct {
 
 // AttentionArgs is vb_attention_args.
 type AttentionArgs struct {
-	Out          Ptr // [batch][seq][heads][value_dim]
+	Out          Ptr // [batch][seq][heads][value_dim ?: dim]
 	Q            Ptr // [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim]
 	K            Ptr // [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim] where sequences
 	V            Ptr // [batch][kv_heads][kv_capacity][value_dim] of kv_type, or at least [kv_heads][kv_capacity][value_dim] where sequences, or NULL

@@ -38,6 +38,9 @@ func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int
 		if err := notNil(op, x, w.Data); err != nil {
 			return err
 		}
+		if (matrices{y, 1, 0, n, w.Rows, w.Rows, 4}).overlap(matrices{x, 1, 0, n, w.Cols, w.Cols, 4}) {
+			return fmt.Errorf("%s: y overlaps x: %w", op, kernel.ErrInvalid)
+		}
 	}
 	out, in, b := slice[float32](y, n*w.Rows), slice[float32](x, n*w.Cols), optional(bias, w.Rows)
 	rowBytes := w.Type.Bytes(w.Cols)

@@ -54,10 +54,7 @@ func checkMatMul(a *kernel.MatMulArgs) (int, error) {
 		if x.transposed {
 			x.rows, x.cols = x.cols, x.rows
 		}
-		if x.rows == 0 || x.cols == 0 {
-			continue
-		}
-		if x.stride < x.cols || x.batchStride < 0 {
+		if x.stride < 0 || x.rows > 0 && x.stride < x.cols || x.batchStride < 0 {
 			return 0, fmt.Errorf("%s: %s of %d columns with strides %d and %d: %w", op, x.name, x.cols, x.stride, x.batchStride, kernel.ErrInvalid)
 		}
 		if _, err := volume(op, x.rows, x.stride); err != nil {
@@ -67,16 +64,58 @@ func checkMatMul(a *kernel.MatMulArgs) (int, error) {
 			return 0, err
 		}
 	}
-	if a.Batch > 1 && a.CBatchStride < (a.M-1)*a.CStride+a.N && a.CStride < (a.Batch-1)*a.CBatchStride+a.N {
-		return 0, fmt.Errorf("%s: matrices of c overlap: %w", op, kernel.ErrInvalid)
+	interleaved := a.CBatchStride >= a.N && a.CStride >= (a.Batch-1)*a.CBatchStride+a.N
+	if a.Batch > 1 && a.CBatchStride < (a.M-1)*a.CStride+a.N && !interleaved {
+		return 0, fmt.Errorf("%s: matrices of c overlap each other: %w", op, kernel.ErrInvalid)
 	}
-	if err := notNil(op, a.C); err != nil {
+	if err := notNil(op, a.C); err != nil || a.K == 0 {
+		return size, err
+	}
+	if err := notNil(op, a.A, a.B); err != nil {
 		return 0, err
 	}
-	if a.K > 0 {
-		return size, notNil(op, a.A, a.B)
+	element := a.Type.BlockBytes()
+	c := matrices{a.C, a.Batch, a.CBatchStride, a.M, a.CStride, a.N, element}
+	if c.overlap(newMatrices(a.A, a.Batch, a.ABatchStride, a.M, a.AStride, a.K, element, a.ATransposed)) {
+		return 0, fmt.Errorf("%s: c overlaps a: %w", op, kernel.ErrInvalid)
+	}
+	if c.overlap(newMatrices(a.B, a.Batch, a.BBatchStride, a.K, a.BStride, a.N, element, a.BTransposed)) {
+		return 0, fmt.Errorf("%s: c overlaps b: %w", op, kernel.ErrInvalid)
 	}
 	return size, nil
+}
+
+// matrices are an operand of a product as it is stored: batch matrices of rows of cols elements.
+type matrices struct {
+	data                                            kernel.Ptr
+	batch, batchStride, rows, stride, cols, element int
+}
+
+func newMatrices(data kernel.Ptr, batch, batchStride, rows, stride, cols, element int, transposed bool) matrices {
+	if transposed {
+		rows, cols = cols, rows
+	}
+	return matrices{data, batch, batchStride, rows, stride, cols, element}
+}
+
+// bytes returns how far the matrices reach.
+func (m matrices) bytes() int {
+	return ((m.batch-1)*m.batchStride + (m.rows-1)*m.stride + m.cols) * m.element
+}
+
+// overlap reports whether two operands share memory. Where their rows lie equally far apart, x may have the columns beside those
+// of c; else neither may begin before the other's end.
+func (c matrices) overlap(x matrices) bool {
+	apart := int(uintptr(x.data) - uintptr(c.data))
+	if apart >= c.bytes() || -apart >= x.bytes() {
+		return false
+	}
+	if c.stride != x.stride || c.batchStride%c.stride != 0 || x.batchStride%c.stride != 0 {
+		return true
+	}
+	row := c.stride * c.element
+	column := (apart%row + row) % row
+	return column < c.cols*c.element || column+x.cols*x.element > row
 }
 
 // run is how many products a float32 sum takes.

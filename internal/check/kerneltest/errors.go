@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -15,8 +16,9 @@ func testErrors(h *harness) {
 	weight := func(t kernel.DType, rows, cols int) kernel.Weight {
 		return kernel.Weight{Data: p, Type: t, Rows: rows, Cols: cols}
 	}
+	at := func(element int) kernel.Ptr { return unsafe.Add(p, 4*element) }
 	product := func(edit func(a *kernel.MatMulArgs)) *kernel.MatMulArgs {
-		a := kernel.MatMulArgs{C: p, A: p, B: p, M: 2, K: 4, N: 4, Batch: 3, AStride: 4, BStride: 4, CStride: 4, ABatchStride: 8, CBatchStride: 8, Type: f32}
+		a := kernel.MatMulArgs{C: p, A: at(1024), B: at(2048), M: 2, K: 4, N: 4, Batch: 3, AStride: 4, BStride: 4, CStride: 4, ABatchStride: 8, CBatchStride: 8, Type: f32}
 		edit(&a)
 		return &a
 	}
@@ -78,7 +80,16 @@ func testErrors(h *harness) {
 		{"matmul short rows", s.MatMul(product(func(a *kernel.MatMulArgs) { a.BStride = 3 }))}, {"matmul short rows of a transposed", s.MatMul(product(func(a *kernel.MatMulArgs) { a.ATransposed, a.AStride = true, 1 }))},
 		{"matmul overlap", s.MatMul(product(func(a *kernel.MatMulArgs) { a.CBatchStride = 7 }))}, {"matmul batch overflow", s.MatMul(product(func(a *kernel.MatMulArgs) { a.ABatchStride = big }))},
 		{"matmul negative batch", s.MatMul(product(func(a *kernel.MatMulArgs) { a.Batch = -1 }))}, {"matmul precision", s.MatMul(product(func(a *kernel.MatMulArgs) { a.Precision = 3 }))},
-		{"matmul_single_row null", s.MatMulSingleRow(nil, p, p, f32, 2, 2)},
+		{"matmul all of c at one place", s.MatMul(product(func(a *kernel.MatMulArgs) { a.CBatchStride = 0 }))},
+		{"matmul interleaved c overlaps", s.MatMul(product(func(a *kernel.MatMulArgs) { a.CBatchStride, a.CStride = 3, 12 }))},
+		{"matmul in place of a", s.MatMul(product(func(a *kernel.MatMulArgs) { a.C = a.A }))},
+		{"matmul c ends in b", s.MatMul(product(func(a *kernel.MatMulArgs) { a.C = at(2048 - 23) }))},
+		{"matmul columns of c in those of a", s.MatMul(product(func(a *kernel.MatMulArgs) {
+			a.AStride, a.CStride, a.ABatchStride, a.CBatchStride, a.C = 8, 8, 16, 16, at(1024+3)
+		}))},
+		{"matmul negative stride of nothing", s.MatMul(product(func(a *kernel.MatMulArgs) { a.K, a.A, a.AStride = 0, nil, -4 }))},
+		{"matmul_single_row null", s.MatMulSingleRow(nil, p, p, f32, 2, 2)}, {"matmul_single_row in place", s.MatMulSingleRow(p, p, at(64), f32, 2, 2)},
+		{"linear in place", s.Linear(p, p, weight(f32, 2, 2), nil, 1)}, {"linear y ends in x", s.Linear(p, at(3), kernel.Weight{Data: at(64), Type: f32, Rows: 2, Cols: 2}, nil, 2)},
 		{"linear null y", s.Linear(nil, p, weight(f32, 2, 2), nil, 1)}, {"linear null x", s.Linear(p, nil, weight(f32, 2, 2), nil, 1)},
 		{"linear null weight", s.Linear(p, p, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, 1)}, {"linear part of a block", s.Linear(p, p, weight(kernel.Q4_K, 2, 128), nil, 1)},
 		{"linear integers", s.Linear(p, p, weight(kernel.I32, 2, 2), nil, 1)}, {"linear unknown type", s.Linear(p, p, weight(4, 2, 32), nil, 1)},

@@ -1,0 +1,78 @@
+/* checks.h: how operations refuse arguments. A refused call leaves the argument's name and the rule it broke with its
+ * stream, as a static string: vb_stream_invalid_argument. Not installed. */
+#ifndef VB_CHECKS_H
+#define VB_CHECKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "kernels.h"
+
+static inline vb_status vb_refuse(vb_stream *stream, const char *rule) {
+    if (stream) stream->invalid_argument = rule;
+    return VB_INVALID_ARGUMENT;
+}
+
+/* `rule` is a literal that names the argument: "eps: negative". */
+#define REQUIRE(condition, rule) \
+    do { \
+        if (!(condition)) return vb_refuse(stream, rule); \
+    } while (0)
+
+#define NOT_NULL(pointer) REQUIRE(pointer, #pointer ": null")
+
+/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to four
+ * bytes would have more than 2^63 - 1 bytes. */
+static inline bool elements(int64_t *count, int n, const int64_t *sizes) {
+    int64_t product = 1;
+    bool empty = false;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0) return false;
+        empty |= sizes[i] == 0;
+    }
+    *count = 0;
+    if (empty) return true;
+    for (int i = 0; i < n; i++)
+        if (__builtin_mul_overflow(product, sizes[i], &product)) return false;
+    *count = product;
+    return product <= INT64_MAX / 4;
+}
+
+#define ELEMENTS(count, ...) \
+    elements(count, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
+
+#define REQUIRE_SIZES(count, ...) REQUIRE(ELEMENTS(count, __VA_ARGS__), #__VA_ARGS__ ": negative, or too large")
+
+/* Copies arguments of the size that their caller knew; what it did not know becomes 0. False for a size that no caller can
+ * mean, and where one knew fields that this library does not, and set them. */
+static inline bool take(void *copy, size_t size, const void *args) {
+    enum { MOST = 4096 }; /* far above any struct here: a size that was never set is likely larger */
+    size_t given;
+    memcpy(&given, args, sizeof given);
+    if (given < sizeof given || given > MOST || given % sizeof(int) != 0) return false;
+    for (size_t i = size; i < given; i++)
+        if (((const char *)args)[i]) return false;
+    memset(copy, 0, size);
+    memcpy(copy, args, given < size ? given : size);
+    return true;
+}
+
+/* Declares `name`, the complete arguments of a call. */
+#define TAKE(type, name, args) \
+    type name; \
+    REQUIRE(args, #args ": null"); \
+    REQUIRE(take(&name, sizeof name, args), #args "->size: not sizeof(" #type ")")
+
+/* The shape, type and layout of a weight make sense; its data is not looked at. `name` is a literal. */
+#define REQUIRE_WEIGHT(w, name) \
+    do { \
+        int64_t count_; \
+        REQUIRE(w, name ": null"); \
+        REQUIRE((w)->type != VB_I32 && vb_dtype_block_size((w)->type) > 0, name "->type: none of a weight"); \
+        REQUIRE((w)->layout == VB_STORED || (w)->layout == VB_PACKED, name "->layout: neither VB_STORED nor VB_PACKED"); \
+        REQUIRE(ELEMENTS(&count_, (w)->rows, (w)->cols), name "->rows, cols: negative, or their product is too large"); \
+        REQUIRE((w)->cols % vb_dtype_block_size((w)->type) == 0, name "->cols: no multiple of the type's block size"); \
+    } while (0)
+
+#endif
