@@ -1,5 +1,6 @@
 /* cpu_quant.c: quantized blocks to float32, as quant.h defines each type. Every product and sum is rounded by itself, so
  * that the values are those of other engines bit for bit. */
+#include "codebooks.h"
 #include "cpu.h"
 #include "quant.h"
 
@@ -146,6 +147,112 @@ VB_INLINE void block_tq2_0(float *y, const vb_block_tq2_0 *b) {
         for (int i = 0; i < 32; i++) y[32 * s + i] = (float)((b->qs[s / 4 * 32 + i] >> (s % 4 * 2) & 3) - 1) * d;
 }
 
+VB_INLINE void block_q1_0(float *y, const vb_block_q1_0 *b) {
+    float d = vb_half_float(b->d);
+    for (int i = 0; i < 128; i++) y[i] = b->qs[i / 8] >> (i % 8) & 1 ? d : -d;
+}
+
+VB_INLINE void block_q2_0(float *y, const vb_block_q2_0 *b) {
+    float d = vb_half_float(b->d);
+    for (int i = 0; i < 64; i++) y[i] = (float)((b->qs[i / 4] >> (i % 4 * 2) & 3) - 1) * d;
+}
+
+VB_INLINE void block_nvfp4(float *y, const vb_block_nvfp4 *b) {
+    for (int s = 0; s < 4; s++) {
+        float d = vb_ue4m3(b->d[s]);
+        for (int i = 0; i < 8; i++) {
+            y[16 * s + i] = d * (float)vb_mxfp4_values[b->qs[8 * s + i] & 15];
+            y[16 * s + 8 + i] = d * (float)vb_mxfp4_values[b->qs[8 * s + i] >> 4];
+        }
+    }
+}
+
+/* ---- codebooks ----------------------------------------------------------------------------------------------------------- */
+
+static const uint16_t iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, iq2_xs_book[512] = {VB_CODEBOOK_IQ2_XS},
+                      iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS},
+                      iq3_s_book[512] = {VB_CODEBOOK_IQ3_S}, iq1_book[2048] = {VB_CODEBOOK_IQ1};
+
+VB_INLINE void group_iq2(float *y, uint32_t entry, uint32_t signs, float d) {
+    for (int i = 0; i < 8; i++) {
+        float v = d * (float)vb_iq2_magnitudes[entry >> (2 * i) & 3];
+        y[i] = signs >> i & 1 ? -v : v;
+    }
+}
+
+VB_INLINE void block_iq2_xxs(float *y, const vb_block_iq2_xxs *b) {
+    float d = vb_half_float(b->d);
+    for (int s = 0; s < 8; s++) {
+        uint32_t rest;
+        memcpy(&rest, b->qs + 4 * s + 2, 4);
+        float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
+        for (int g = 0; g < 4; g++)
+            group_iq2(y + 32 * s + 8 * g, iq2_xxs_book[((const uint8_t *)(b->qs + 4 * s))[g]], vb_even_signs(rest >> (7 * g) & 127), scale);
+    }
+}
+
+VB_INLINE void block_iq2_xs(float *y, const vb_block_iq2_xs *b) {
+    float d = vb_half_float(b->d);
+    for (int g = 0; g < 32; g++) {
+        float scale = d * (0.5f + (float)(b->scales[g / 4] >> (g / 2 % 2 * 4) & 15)) * 0.25f;
+        group_iq2(y + 8 * g, iq2_xs_book[b->qs[g] & 511], vb_even_signs(b->qs[g] >> 9), scale);
+    }
+}
+
+VB_INLINE void block_iq2_s(float *y, const vb_block_iq2_s *b) {
+    float d = vb_half_float(b->d);
+    for (int g = 0; g < 32; g++) {
+        float scale = d * (0.5f + (float)(b->scales[g / 4] >> (g / 2 % 2 * 4) & 15)) * 0.25f;
+        group_iq2(y + 8 * g, iq2_s_book[b->qs[g] | (b->qh[g / 4] >> (g % 4 * 2) & 3) << 8], b->signs[g], scale);
+    }
+}
+
+VB_INLINE void block_iq3_xxs(float *y, const vb_block_iq3_xxs *b) {
+    float d = vb_half_float(b->d);
+    for (int s = 0; s < 8; s++) {
+        uint32_t rest;
+        memcpy(&rest, b->rest + 4 * s, 4);
+        float scale = d * (0.5f + (float)(rest >> 28)) * 0.5f;
+        for (int i = 0; i < 32; i++) {
+            float v = scale * (float)vb_iq3_xxs_magnitudes[iq3_xxs_book[b->qs[8 * s + i / 4]] >> (i % 4 * 3) & 7];
+            y[32 * s + i] = vb_even_signs(rest >> (i / 8 * 7) & 127) >> (i % 8) & 1 ? -v : v;
+        }
+    }
+}
+
+VB_INLINE void block_iq3_s(float *y, const vb_block_iq3_s *b) {
+    float d = vb_half_float(b->d);
+    for (int i = 0; i < 256; i++) {
+        float scale = d * (float)(2 * (b->scales[i / 64] >> (i / 32 % 2 * 4) & 15) + 1);
+        int g = i / 4, entry = iq3_s_book[b->qs[g] | (b->qh[g / 8] >> (g % 8) & 1) << 8];
+        float v = scale * (float)(2 * (entry >> (i % 4 * 3) & 7) + 1);
+        y[i] = b->signs[i / 8] >> (i % 8) & 1 ? -v : v;
+    }
+}
+
+VB_INLINE void group_iq1(float *y, int entry, float scale, bool minus) {
+    float delta = minus ? -0.125f : 0.125f;
+    for (int i = 0; i < 8; i++) y[i] = scale * ((float)((entry >> (2 * i) & 3) - 1) + delta);
+}
+
+VB_INLINE void block_iq1_s(float *y, const vb_block_iq1_s *b) {
+    float d = vb_half_float(b->d);
+    for (int g = 0; g < 32; g++) {
+        int rest = b->qh[g / 4];
+        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1), rest >> 15);
+    }
+}
+
+VB_INLINE void block_iq1_m(float *y, const vb_block_iq1_m *b) {
+    uint16_t scales[4];
+    memcpy(scales, b->scales, 8);
+    float d = vb_half_float((vb_half)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12));
+    for (int g = 0; g < 32; g++) {
+        int nibble = b->qh[g / 2] >> (g % 2 * 4), scale = scales[g / 8] >> (g / 2 % 4 * 3) & 7;
+        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (nibble & 7) << 8], d * (float)(2 * scale + 1), nibble & 8);
+    }
+}
+
 #define BLOCKS(TYPE, name, size) \
     case TYPE: \
         for (int64_t i = 0; i < n / size; i++) block_##name(y + i * size, (const vb_block_##name *)in + i); \
@@ -168,6 +275,16 @@ VB_INLINE void blocks_body(float *y, const void *in, vb_dtype type, int64_t n) {
         BLOCKS(VB_IQ4_XS, iq4_xs, 256);
         BLOCKS(VB_TQ1_0, tq1_0, 256);
         BLOCKS(VB_TQ2_0, tq2_0, 256);
+        BLOCKS(VB_IQ2_XXS, iq2_xxs, 256);
+        BLOCKS(VB_IQ2_XS, iq2_xs, 256);
+        BLOCKS(VB_IQ2_S, iq2_s, 256);
+        BLOCKS(VB_IQ3_XXS, iq3_xxs, 256);
+        BLOCKS(VB_IQ3_S, iq3_s, 256);
+        BLOCKS(VB_IQ1_S, iq1_s, 256);
+        BLOCKS(VB_IQ1_M, iq1_m, 256);
+        BLOCKS(VB_Q1_0, q1_0, 128);
+        BLOCKS(VB_Q2_0, q2_0, 64);
+        BLOCKS(VB_NVFP4, nvfp4, 64);
     case VB_I32:
         for (int64_t i = 0; i < n; i++) y[i] = (float)((const int32_t *)in)[i];
         break;

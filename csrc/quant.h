@@ -170,6 +170,100 @@ typedef struct vb_block_tq2_0 {
 } vb_block_tq2_0;
 VB_STATIC_ASSERT(sizeof(vb_block_tq2_0) == 66, "TQ2_0");
 
+/* ---- 64 and 128 elements a block --------------------------------------------------------------------------------------- */
+
+/* d where bit i of the 128 is set, else -d. */
+typedef struct vb_block_q1_0 {
+    vb_half d;
+    uint8_t qs[16];
+} vb_block_q1_0;
+VB_STATIC_ASSERT(sizeof(vb_block_q1_0) == 18, "Q1_0");
+
+/* d * (q[i] - 1); q[i] is bits 2 * (i % 4), + 1 of qs[i / 4]. 64 elements: files of older writers have 128. */
+typedef struct vb_block_q2_0 {
+    vb_half d;
+    uint8_t qs[16];
+} vb_block_q2_0;
+VB_STATIC_ASSERT(sizeof(vb_block_q2_0) == 18, "Q2_0");
+
+/* Sub-blocks of 16: vb_ue4m3(d[s]) * vb_mxfp4_values[q[i]], s = i / 16; the low nibbles of the 8 bytes from qs[8 * s] are the
+ * first 8 of a sub-block, the high ones the last. NVIDIA's E2M1 elements under E4M3 scales; a tensor's own float scale is not here. */
+typedef struct vb_block_nvfp4 {
+    uint8_t d[4];
+    uint8_t qs[32];
+} vb_block_nvfp4;
+VB_STATIC_ASSERT(sizeof(vb_block_nvfp4) == 36, "NVFP4");
+
+/* ---- 256 elements a block, of codebooks ---------------------------------------------------------------------------------
+ *
+ * Element i is a scale times a signed magnitude. An entry of a codebook (codebooks.h) gives the magnitudes of a group of 8
+ * elements, of 4 in IQ3. "Even signs" are 7 bits, one an element, and an eighth that makes the number of set ones even. */
+
+/* Groups g of 8; each 32 elements have 8 bytes of qs: the indices of four groups, then a 32-bit number with the even signs of
+ * group j in the bits from 7 * j and the scale in the upper four: d * (scale + 0.5) / 4. Magnitudes vb_iq2_magnitudes. */
+typedef struct vb_block_iq2_xxs {
+    vb_half d;
+    uint16_t qs[32];
+} vb_block_iq2_xxs;
+VB_STATIC_ASSERT(sizeof(vb_block_iq2_xxs) == 66, "IQ2_XXS");
+
+/* qs[g] is the index of group g in its low nine bits, the even signs above. d * (scale + 0.5) / 4, the scale of 16 elements the
+ * low or high nibble of scales[i / 32]. */
+typedef struct vb_block_iq2_xs {
+    vb_half d;
+    uint16_t qs[32];
+    uint8_t scales[8];
+} vb_block_iq2_xs;
+VB_STATIC_ASSERT(sizeof(vb_block_iq2_xs) == 74, "IQ2_XS");
+
+/* As IQ2_XS with indices of ten bits: qs[g], and above it bits 2 * (g % 4), + 1 of qh[g / 4]; signs[g] has eight signs. */
+typedef struct vb_block_iq2_s {
+    vb_half d;
+    uint8_t qs[32];
+    uint8_t signs[32];
+    uint8_t qh[8];
+    uint8_t scales[8];
+} vb_block_iq2_s;
+VB_STATIC_ASSERT(sizeof(vb_block_iq2_s) == 82, "IQ2_S");
+
+/* Groups g of 4 with index qs[g]. The 32-bit number from rest[4 * (i / 32)] has the even signs of 8 elements in each seven bits,
+ * and the scale above: d * (scale + 0.5) / 2. Magnitudes vb_iq3_xxs_magnitudes. */
+typedef struct vb_block_iq3_xxs {
+    vb_half d;
+    uint8_t qs[64];
+    uint8_t rest[32];
+} vb_block_iq3_xxs;
+VB_STATIC_ASSERT(sizeof(vb_block_iq3_xxs) == 98, "IQ3_XXS");
+
+/* Groups g of 4: index qs[g], and above it bit g % 8 of qh[g / 8]; signs[i / 8] has eight signs. d * (2 * scale + 1), the scale of
+ * 32 elements a nibble of scales[i / 64]. Magnitudes 2 * code + 1. */
+typedef struct vb_block_iq3_s {
+    vb_half d;
+    uint8_t qs[64];
+    uint8_t qh[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+} vb_block_iq3_s;
+VB_STATIC_ASSERT(sizeof(vb_block_iq3_s) == 110, "IQ3_S");
+
+/* d * (2 * scale + 1) * (t - 1 + delta), t in 0..2 of the entry: groups g of 8 with index qs[g], and above it bits 3 * (g % 4) to
+ * + 2 of qh[i / 32], whose bits 12 to 14 are the scale and whose top bit says that delta is -1/8, not 1/8. */
+typedef struct vb_block_iq1_s {
+    vb_half d;
+    uint8_t qs[32];
+    uint16_t qh[8];
+} vb_block_iq1_s;
+VB_STATIC_ASSERT(sizeof(vb_block_iq1_s) == 50, "IQ1_S");
+
+/* As IQ1_S. Group g has a nibble of qh[g / 2]: three upper bits of its index, and delta's sign. scales are four 16-bit numbers: each
+ * has the 3-bit scales of four times 16 elements, and a nibble of the half d in its upper bits. */
+typedef struct vb_block_iq1_m {
+    uint8_t qs[32];
+    uint8_t qh[16];
+    uint8_t scales[8];
+} vb_block_iq1_m;
+VB_STATIC_ASSERT(sizeof(vb_block_iq1_m) == 56, "IQ1_M");
+
 /* ---- tables, and the packings that are worth a function ----------------------------------------------------------- */
 
 #define VB_IQ4NL_VALUES {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
@@ -177,6 +271,8 @@ VB_STATIC_ASSERT(sizeof(vb_block_tq2_0) == 66, "TQ2_0");
 
 VB_TABLE int8_t vb_iq4nl_values[16] = VB_IQ4NL_VALUES;
 VB_TABLE int8_t vb_mxfp4_values[16] = VB_MXFP4_VALUES;
+VB_TABLE uint8_t vb_iq2_magnitudes[4] = {8, 25, 43, 0}; /* no entry has the last */
+VB_TABLE uint8_t vb_iq3_xxs_magnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 
 /* The 6-bit scale and min of sub-block s (0..7) of Q4_K and Q5_K. For s < 4 they are the low six bits of bytes s and
  * s + 4; for the others four bits lie in byte s + 4 and the two upper ones on top of bytes s - 4 and s. */
@@ -199,6 +295,20 @@ VB_QUANT_FN int vb_q3_k_scale(const uint8_t *scales, int s) {
 /* Scale s (0..7) of IQ4_XS, in -32..31. */
 VB_QUANT_FN int vb_iq4_xs_scale(const vb_block_iq4_xs *b, int s) {
     return ((b->scales_l[s / 2] >> (s % 2 * 4) & 15) | (b->scales_h >> (2 * s) & 3) << 4) - 32;
+}
+
+/* Half the value of a float of 4 exponent and 3 mantissa bits without a sign; its NaN is 0. */
+VB_QUANT_FN float vb_ue4m3(uint8_t code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    if (code == 0x7f) return 0;
+    return exponent == 0 ? (float)mantissa * 0x1p-10f : (float)((8 + mantissa) << exponent) * 0x1p-11f;
+}
+
+/* Seven signs with the eighth that makes the number of set ones even. */
+VB_QUANT_FN uint32_t vb_even_signs(uint32_t seven) {
+    uint32_t parity = seven ^ seven >> 4;
+    parity ^= parity >> 2;
+    return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
 #endif

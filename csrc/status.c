@@ -1,7 +1,7 @@
 /* status.c: names of statuses and data types, the version. */
 #include <stddef.h>
 
-#include "quant.h"
+#include "operations.h"
 #include "vibrant.h"
 
 const char *vb_version(void) { return VB_VERSION; }
@@ -29,25 +29,10 @@ typedef struct dtype_info {
 
 static dtype_info describe(vb_dtype type) {
     switch (type) {
-    case VB_F32: return (dtype_info){"F32", 1, 4};
-    case VB_F16: return (dtype_info){"F16", 1, 2};
-    case VB_BF16: return (dtype_info){"BF16", 1, 2};
-    case VB_I32: return (dtype_info){"I32", 1, 4};
-    case VB_Q4_0: return (dtype_info){"Q4_0", VB_QK, sizeof(vb_block_q4_0)};
-    case VB_Q4_1: return (dtype_info){"Q4_1", VB_QK, sizeof(vb_block_q4_1)};
-    case VB_Q5_0: return (dtype_info){"Q5_0", VB_QK, sizeof(vb_block_q5_0)};
-    case VB_Q5_1: return (dtype_info){"Q5_1", VB_QK, sizeof(vb_block_q5_1)};
-    case VB_Q8_0: return (dtype_info){"Q8_0", VB_QK, sizeof(vb_block_q8_0)};
-    case VB_IQ4_NL: return (dtype_info){"IQ4_NL", VB_QK, sizeof(vb_block_iq4_nl)};
-    case VB_MXFP4: return (dtype_info){"MXFP4", VB_QK, sizeof(vb_block_mxfp4)};
-    case VB_Q2_K: return (dtype_info){"Q2_K", VB_QK_K, sizeof(vb_block_q2_k)};
-    case VB_Q3_K: return (dtype_info){"Q3_K", VB_QK_K, sizeof(vb_block_q3_k)};
-    case VB_Q4_K: return (dtype_info){"Q4_K", VB_QK_K, sizeof(vb_block_q4_k)};
-    case VB_Q5_K: return (dtype_info){"Q5_K", VB_QK_K, sizeof(vb_block_q5_k)};
-    case VB_Q6_K: return (dtype_info){"Q6_K", VB_QK_K, sizeof(vb_block_q6_k)};
-    case VB_IQ4_XS: return (dtype_info){"IQ4_XS", VB_QK_K, sizeof(vb_block_iq4_xs)};
-    case VB_TQ1_0: return (dtype_info){"TQ1_0", VB_QK_K, sizeof(vb_block_tq1_0)};
-    case VB_TQ2_0: return (dtype_info){"TQ2_0", VB_QK_K, sizeof(vb_block_tq2_0)};
+#define X(name, elements, bytes) \
+    case VB_##name: return (dtype_info){#name, elements, bytes};
+        VB_DTYPES(X)
+#undef X
     }
     return (dtype_info){"unknown", 0, 0};
 }

@@ -84,27 +84,38 @@ const char *vb_version(void);
 
 /* ---- data types ------------------------------------------------------------------------------------------------- */
 
-/* Values are ggml's type ids, block layouts are ggml's (see quant.h), so a tensor of a GGUF file is used as stored. */
+/* Values are ggml's type ids, block layouts are ggml's (see quant.h), so a tensor of a GGUF file is used as stored. The
+ * tables of types, in C and Go, are generated from the comments: the elements and the bytes of a block. */
 typedef enum vb_dtype {
-    VB_F32 = 0,
-    VB_F16 = 1,
-    VB_Q4_0 = 2,
-    VB_Q4_1 = 3,
-    VB_Q5_0 = 6,
-    VB_Q5_1 = 7,
-    VB_Q8_0 = 8,
-    VB_Q2_K = 10,
-    VB_Q3_K = 11,
-    VB_Q4_K = 12,
-    VB_Q5_K = 13,
-    VB_Q6_K = 14,
-    VB_IQ4_NL = 20,
-    VB_IQ4_XS = 23,
-    VB_I32 = 26,
-    VB_BF16 = 30,
-    VB_TQ1_0 = 34,
-    VB_TQ2_0 = 35,
-    VB_MXFP4 = 39
+    VB_F32 = 0,      /* 1 element in 4 bytes */
+    VB_F16 = 1,      /* 1 element in 2 bytes */
+    VB_Q4_0 = 2,     /* 32 elements in 18 bytes */
+    VB_Q4_1 = 3,     /* 32 elements in 20 bytes */
+    VB_Q5_0 = 6,     /* 32 elements in 22 bytes */
+    VB_Q5_1 = 7,     /* 32 elements in 24 bytes */
+    VB_Q8_0 = 8,     /* 32 elements in 34 bytes */
+    VB_Q2_K = 10,    /* 256 elements in 84 bytes */
+    VB_Q3_K = 11,    /* 256 elements in 110 bytes */
+    VB_Q4_K = 12,    /* 256 elements in 144 bytes */
+    VB_Q5_K = 13,    /* 256 elements in 176 bytes */
+    VB_Q6_K = 14,    /* 256 elements in 210 bytes */
+    VB_IQ2_XXS = 16, /* 256 elements in 66 bytes */
+    VB_IQ2_XS = 17,  /* 256 elements in 74 bytes */
+    VB_IQ3_XXS = 18, /* 256 elements in 98 bytes */
+    VB_IQ1_S = 19,   /* 256 elements in 50 bytes */
+    VB_IQ4_NL = 20,  /* 32 elements in 18 bytes */
+    VB_IQ3_S = 21,   /* 256 elements in 110 bytes */
+    VB_IQ2_S = 22,   /* 256 elements in 82 bytes */
+    VB_IQ4_XS = 23,  /* 256 elements in 136 bytes */
+    VB_I32 = 26,     /* 1 element in 4 bytes */
+    VB_IQ1_M = 29,   /* 256 elements in 56 bytes */
+    VB_BF16 = 30,    /* 1 element in 2 bytes */
+    VB_TQ1_0 = 34,   /* 256 elements in 54 bytes */
+    VB_TQ2_0 = 35,   /* 256 elements in 66 bytes */
+    VB_MXFP4 = 39,   /* 32 elements in 17 bytes */
+    VB_NVFP4 = 40,   /* 64 elements in 36 bytes */
+    VB_Q1_0 = 41,    /* 128 elements in 18 bytes */
+    VB_Q2_0 = 42     /* 64 elements in 18 bytes */
 } vb_dtype;
 
 /* Elements and bytes of one block of the type (1 and the element size for plain types); 0 for an unknown type. */

@@ -31,29 +31,6 @@ import (
 // DType is an element type, by ggml's type id. Quantized types come in blocks of elements along the last dimension.
 type DType = kernel.DType
 
-// The element types.
-const (
-	F32    = kernel.F32
-	F16    = kernel.F16
-	BF16   = kernel.BF16
-	I32    = kernel.I32
-	Q4_0   = kernel.Q4_0
-	Q4_1   = kernel.Q4_1
-	Q5_0   = kernel.Q5_0
-	Q5_1   = kernel.Q5_1
-	Q8_0   = kernel.Q8_0
-	Q2_K   = kernel.Q2_K
-	Q3_K   = kernel.Q3_K
-	Q4_K   = kernel.Q4_K
-	Q5_K   = kernel.Q5_K
-	Q6_K   = kernel.Q6_K
-	IQ4_NL = kernel.IQ4_NL
-	IQ4_XS = kernel.IQ4_XS
-	TQ1_0  = kernel.TQ1_0
-	TQ2_0  = kernel.TQ2_0
-	MXFP4  = kernel.MXFP4
-)
-
 // Tensor is a row-major, contiguous array on a device. Its shape and type never change. Several goroutines may read a
 // tensor; writing one, as Into does, is for one at a time.
 type Tensor struct {

@@ -2,6 +2,7 @@
 //
 //     code8(block, k)              the integers q of the elements k .. k + 7 (through the table, for the types that have one)
 //     scale_of(block, k, &s, &o)   the scale s and offset o of element k
+//     block8(out, block, k)        eight elements, for the formats that are no scale times bytes (codebooks)
 //     code(block, k)               the stored integer of one element, for the types that are packed at load (packed.cuh)
 //
 // so that element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale. Every
@@ -10,6 +11,7 @@
 #define VB_QUANT_CUH
 
 #include "runtime/common.cuh"
+#include "codebooks.h"
 #include "quant.h"
 
 // Calls X(type, block) for every type that a weight may have.
@@ -18,14 +20,17 @@
     X(VB_Q4_0, vb_block_q4_0) X(VB_Q4_1, vb_block_q4_1) X(VB_Q5_0, vb_block_q5_0) X(VB_Q5_1, vb_block_q5_1)            \
     X(VB_Q8_0, vb_block_q8_0) X(VB_Q2_K, vb_block_q2_k) X(VB_Q3_K, vb_block_q3_k) X(VB_Q4_K, vb_block_q4_k)            \
     X(VB_Q5_K, vb_block_q5_k) X(VB_Q6_K, vb_block_q6_k) X(VB_IQ4_NL, vb_block_iq4_nl) X(VB_IQ4_XS, vb_block_iq4_xs)    \
-    X(VB_TQ1_0, vb_block_tq1_0) X(VB_TQ2_0, vb_block_tq2_0) X(VB_MXFP4, vb_block_mxfp4)
+    X(VB_TQ1_0, vb_block_tq1_0) X(VB_TQ2_0, vb_block_tq2_0) X(VB_MXFP4, vb_block_mxfp4) X(VB_NVFP4, vb_block_nvfp4)    \
+    X(VB_Q1_0, vb_block_q1_0) X(VB_Q2_0, vb_block_q2_0) X(VB_IQ1_S, vb_block_iq1_s) X(VB_IQ1_M, vb_block_iq1_m)        \
+    X(VB_IQ2_XXS, vb_block_iq2_xxs) X(VB_IQ2_XS, vb_block_iq2_xs) X(VB_IQ2_S, vb_block_iq2_s)                          \
+    X(VB_IQ3_XXS, vb_block_iq3_xxs) X(VB_IQ3_S, vb_block_iq3_s)
 
 namespace vb {
 
 // Elements of a block.
 template <class Block>
 struct BlockSize {
-    static constexpr int value = sizeof(Block) >= 54 ? VB_QK_K : VB_QK;
+    static constexpr int value = sizeof(Block) >= 50 ? VB_QK_K : VB_QK;
 };
 template <>
 struct BlockSize<float> {
@@ -38,6 +43,19 @@ struct BlockSize<half> {
 template <>
 struct BlockSize<bf16> {
     static constexpr int value = 1;
+};
+
+template <>
+struct BlockSize<vb_block_q1_0> {
+    static constexpr int value = 128;
+};
+template <>
+struct BlockSize<vb_block_q2_0> {
+    static constexpr int value = 64;
+};
+template <>
+struct BlockSize<vb_block_nvfp4> {
+    static constexpr int value = 64;
 };
 
 VB_DEVICE float half_bits(unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
@@ -258,6 +276,115 @@ VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) {
     for (int i = 0; i < 8; i++)
         out[i] = fmaf(scale, __uint_as_float(__byte_perm(i < 4 ? c.low : c.high, 0x4b000000, 0x7440 | (i & 3))) + unbias, offset);
 }
+// ---- formats whose eight elements are no scale times bytes -----------------------------------------------------------------
+//
+// Codebooks lie in global memory: lanes read different entries, which constant memory serves one after the other.
+
+static __device__ const uint16_t iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, iq2_xs_book[512] = {VB_CODEBOOK_IQ2_XS};
+static __device__ const uint16_t iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS};
+static __device__ const uint16_t iq3_s_book[512] = {VB_CODEBOOK_IQ3_S}, iq1_book[2048] = {VB_CODEBOOK_IQ1};
+
+VB_DEVICE uint32_t word_at(const void *p) { // at an even address
+    const uint16_t *h = static_cast<const uint16_t *>(p);
+    return h[0] | (uint32_t)h[1] << 16;
+}
+
+VB_DEVICE void group_iq2(float out[8], uint32_t entry, uint32_t signs, float scale) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float v = scale * (0x2b1908 >> (8 * (entry >> (2 * i) & 3)) & 255); // vb_iq2_magnitudes
+        out[i] = signs >> i & 1 ? -v : v;
+    }
+}
+VB_DEVICE void group_iq1(float out[8], uint32_t entry, float scale, bool minus) {
+    const float delta = minus ? -1.125f : -0.875f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = scale * ((int)(entry >> (2 * i) & 3) + delta);
+}
+// The scale of IQ2_XS and IQ2_S for group g of the block.
+VB_DEVICE float iq2_scale(vb_half d, const uint8_t *scales, int g) {
+    return half_bits(d) * (0.5f + (scales[g >> 2] >> (4 * (g >> 1 & 1)) & 15)) * 0.25f;
+}
+
+VB_DEVICE void block8(float out[8], const vb_block_q1_0 &b, int k) {
+    const float d = half_bits(b.d);
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = b.qs[k >> 3] >> i & 1 ? d : -d;
+}
+VB_DEVICE void block8(float out[8], const vb_block_q2_0 &b, int k) {
+    const float d = half_bits(b.d);
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = d * ((b.qs[(k + i) >> 2] >> (2 * (i & 3)) & 3) - 1);
+}
+VB_DEVICE void block8(float out[8], const vb_block_nvfp4 &b, int k) {
+    const float d = vb_ue4m3(b.d[k >> 4]);
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = d * vb_mxfp4_values[b.qs[8 * (k >> 4) + i] >> (k & 8) / 2 & 15];
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq2_xxs &b, int k) {
+    const int s = k >> 5, g = k >> 3 & 3;
+    const uint32_t rest = word_at(b.qs + 4 * s + 2);
+    const uint32_t index = b.qs[4 * s + (g >> 1)] >> (8 * (g & 1)) & 255;
+    group_iq2(out, iq2_xxs_book[index], vb_even_signs(rest >> (7 * g) & 127), half_bits(b.d) * (0.5f + (rest >> 28)) * 0.25f);
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq2_xs &b, int k) {
+    const int g = k >> 3;
+    group_iq2(out, iq2_xs_book[b.qs[g] & 511], vb_even_signs(b.qs[g] >> 9), iq2_scale(b.d, b.scales, g));
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq2_s &b, int k) {
+    const int g = k >> 3;
+    group_iq2(out, iq2_s_book[b.qs[g] | (b.qh[g >> 2] >> (2 * (g & 3)) & 3) << 8], b.signs[g], iq2_scale(b.d, b.scales, g));
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq3_xxs &b, int k) {
+    const uint32_t rest = word_at(b.rest + 4 * (k >> 5));
+    const uint32_t signs = vb_even_signs(rest >> (7 * (k >> 3 & 3)) & 127);
+    const float scale = half_bits(b.d) * (0.5f + (rest >> 28)) * 0.5f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint32_t code = iq3_xxs_book[b.qs[(k + i) >> 2]] >> (3 * (i & 3)) & 7;
+        const float v = scale * (8 * code + (code == 7 ? 6 : 4)); // vb_iq3_xxs_magnitudes
+        out[i] = signs >> i & 1 ? -v : v;
+    }
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq3_s &b, int k) {
+    const float scale = half_bits(b.d) * (2 * (b.scales[k >> 6] >> (4 * (k >> 5 & 1)) & 15) + 1);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int g = (k + i) >> 2;
+        const uint32_t entry = iq3_s_book[b.qs[g] | (b.qh[g >> 3] >> (g & 7) & 1) << 8];
+        const float v = scale * (2 * (entry >> (3 * (i & 3)) & 7) + 1);
+        out[i] = b.signs[k >> 3] >> i & 1 ? -v : v;
+    }
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq1_s &b, int k) {
+    const int g = k >> 3, rest = b.qh[k >> 5];
+    const float scale = half_bits(b.d) * (2 * (rest >> 12 & 7) + 1);
+    group_iq1(out, iq1_book[b.qs[g] | (rest >> (3 * (g & 3)) & 7) << 8], scale, rest >> 15);
+}
+VB_DEVICE void block8(float out[8], const vb_block_iq1_m &b, int k) {
+    const int g = k >> 3, nibble = b.qh[g >> 1] >> (4 * (g & 1));
+    const uint8_t *const s = b.scales; // an upper nibble of each 16 bits belongs to d
+    const float d = half_bits(s[1] >> 4 | (s[3] >> 4) << 4 | (s[5] >> 4) << 8 | (s[7] >> 4) << 12);
+    const int sixteen = s[2 * (g >> 3)] | s[2 * (g >> 3) + 1] << 8, scale = sixteen >> (3 * (g >> 1 & 3)) & 7;
+    group_iq1(out, iq1_book[b.qs[g] | (nibble & 7) << 8], d * (2 * scale + 1), nibble & 8);
+}
+
+#define VB_BLOCK8(Block)                                                                                                \
+    VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) {                                             \
+        block8(out, row[k / BlockSize<Block>::value], int(k % BlockSize<Block>::value));                                \
+    }
+VB_BLOCK8(vb_block_q1_0)
+VB_BLOCK8(vb_block_q2_0)
+VB_BLOCK8(vb_block_nvfp4)
+VB_BLOCK8(vb_block_iq1_s)
+VB_BLOCK8(vb_block_iq1_m)
+VB_BLOCK8(vb_block_iq2_xxs)
+VB_BLOCK8(vb_block_iq2_xs)
+VB_BLOCK8(vb_block_iq2_s)
+VB_BLOCK8(vb_block_iq3_xxs)
+VB_BLOCK8(vb_block_iq3_s)
+#undef VB_BLOCK8
+
 VB_DEVICE void dequantize8(float out[8], const float *row, int64_t k) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -38,7 +39,7 @@ func (h *header) goType(f *field) string {
 }
 
 // lists returns csrc/operations.h.
-func (h *header) lists() string {
+func (h *header) lists() (string, error) {
 	var b strings.Builder
 	b.WriteString(cNotice)
 	for _, list := range []struct {
@@ -56,7 +57,51 @@ func (h *header) lists() string {
 		}
 		b.WriteString("\n")
 	}
-	return b.String()
+	b.WriteString("\n/* X(name, elements of a block, bytes of a block) for each type of data. */\n#define VB_DTYPES(X)")
+	err := h.dtypes(func(name, _, elements, bytes string) {
+		fmt.Fprintf(&b, " \\\n    X(%s, %s, %s)", name, elements, bytes)
+	})
+	b.WriteString("\n")
+	return b.String(), err
+}
+
+// dtypes calls f with each type of data: its name, number, and the elements and bytes of a block.
+func (h *header) dtypes(f func(name, number, elements, bytes string)) error {
+	for _, e := range h.enums {
+		for _, v := range e.values {
+			if e.name != "vb_dtype" {
+				break
+			}
+			m := blockPattern.FindStringSubmatch(v.doc)
+			if m == nil {
+				return fmt.Errorf("vibrant.h: %s: %q does not say how many elements lie in how many bytes", v.name, v.doc)
+			}
+			f(strings.TrimPrefix(v.name, "VB_"), v.number, m[1], m[2])
+		}
+	}
+	return nil
+}
+
+var blockPattern = regexp.MustCompile(`^(\d+) elements? in (\d+) bytes$`)
+
+// types returns internal/backend/kernel/types.go.
+func (h *header) types() (string, error) {
+	var constants, table strings.Builder
+	err := h.dtypes(func(name, number, elements, bytes string) {
+		fmt.Fprintf(&constants, "\t%s DType = %s\n", name, number)
+		fmt.Fprintf(&table, "\t{%s, %q, %s, %s},\n", name, name, elements, bytes)
+	})
+	return goNotice + "package kernel\n\n// The types that every backend computes on.\nconst (\n" + constants.String() +
+		")\n\nvar dtypes = []dtypeInfo{\n" + table.String() + "}\n", err
+}
+
+// public returns tensor/types.go.
+func (h *header) public() (string, error) {
+	var b strings.Builder
+	b.WriteString(goNotice + "package tensor\n\nimport \"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n\n// The element types.\nconst (\n")
+	err := h.dtypes(func(name, _, _, _ string) { fmt.Fprintf(&b, "\t%s = kernel.%s\n", name, name) })
+	b.WriteString(")\n")
+	return b.String(), err
 }
 
 // catalogue returns internal/backend/kernel/operations.go.

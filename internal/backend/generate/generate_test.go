@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 const root = "../../.."
@@ -21,6 +24,15 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 		}
 		if string(got) != f.text {
 			t.Errorf("%s is out of date: run go generate ./...", f.path)
+		}
+	}
+}
+
+// Files hold more types than kernels compute on; those of both have one size.
+func TestTypesAreThoseOfFiles(t *testing.T) {
+	for _, d := range kernel.DTypes() {
+		if f := gguf.Type(d); f.String() != d.String() || f.BlockSize() != d.BlockSize() || f.TypeSize() != d.BlockBytes() {
+			t.Errorf("%v: %d elements in %d bytes; in files %v: %d in %d", d, d.BlockSize(), d.BlockBytes(), f, f.BlockSize(), f.TypeSize())
 		}
 	}
 }

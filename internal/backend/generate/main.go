@@ -1,5 +1,6 @@
 // Command generate makes, from the declarations of csrc/vibrant.h, what would else repeat them: the lists of kernels in C,
-// the catalogue of package kernel, its binding in package csrc, and the memory table of the fake device.
+// the catalogue of package kernel, its binding in package csrc, and the memory table of the fake device; the types of data
+// too, and from csrc/codebooks.h the codebooks in Go.
 //
 // What it reads beside C is the comments' "Shapes", "Composed" and "Short for", whose form vibrant.h gives. `go generate
 // ./...` runs it; its test fails where a generated file is out of date.
@@ -39,12 +40,23 @@ func generate(path string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []file{{path: "csrc/operations.h", text: h.lists()}}
+	lists, err := h.lists()
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{"csrc/operations.h", lists}}
+	books, err := codebooks(filepath.Join(filepath.Dir(path), "codebooks.h"))
+	if err != nil {
+		return nil, err
+	}
 	for _, part := range []struct {
 		path string
 		make func() (string, error)
 	}{
 		{"internal/backend/kernel/operations.go", h.catalogue},
+		{"internal/backend/kernel/types.go", h.types},
+		{"tensor/types.go", h.public},
+		{"internal/backend/purego/codebooks.go", func() (string, error) { return books, nil }},
 		{"csrc/operations.go", h.binding},
 		{"internal/backend/fake/operations.go", h.fake},
 	} {

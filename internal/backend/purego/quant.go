@@ -66,6 +66,26 @@ func blockFunc(t kernel.DType) func(y []float32, b []byte) {
 		return blockTQ1
 	case kernel.TQ2_0:
 		return blockTQ2
+	case kernel.IQ2_XXS:
+		return blockIQ2XXS
+	case kernel.IQ2_XS:
+		return blockIQ2XS
+	case kernel.IQ2_S:
+		return blockIQ2S
+	case kernel.IQ3_XXS:
+		return blockIQ3XXS
+	case kernel.IQ3_S:
+		return blockIQ3S
+	case kernel.IQ1_S:
+		return blockIQ1S
+	case kernel.IQ1_M:
+		return blockIQ1M
+	case kernel.Q1_0:
+		return blockQ1
+	case kernel.Q2_0:
+		return blockQ2
+	case kernel.NVFP4:
+		return blockNVFP4
 	}
 	panic("purego: no blocks of " + t.String())
 }
