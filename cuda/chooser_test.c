@@ -1,8 +1,9 @@
 //go:build ignore
 
-/* chooser_test.c: calls every chooser for every kind of GPU over thousands of shapes, without one. A kernel is found wherever
- * vibrant.h promises a result, it can do what it is chosen for, and shapes by name get the kernel that was measured for them.
- * With --map it prints the generated part of cuda/README.md instead. `make test-c` runs both; each family's part is in its folder. */
+/* chooser_test.c: calls every chooser for every kind of GPU over thousands of shapes, without one. A kernel is found
+ * wherever vibrant.h promises a result, it can do what it is chosen for, and shapes by name get the kernel that was
+ * measured for them. With --map it prints the generated part of cuda/README.md instead. `make test-c` runs both; each
+ * family's part is in its folder. */
 #include "chooser_test.h"
 
 #include <string.h>
@@ -48,7 +49,8 @@ int main(int argc, char **argv) {
         map_delta();
         return 0;
     }
-    for (int i = 0; i < gpu_count; i++) CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
+    for (int i = 0; i < gpu_count; i++)
+        CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
     test_rows();
     test_matmul();
     test_attention();

@@ -46,11 +46,11 @@ VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
     return address;
 }
 
-// ---- messages ---------------------------------------------------------------------------------------------------------
+// ---- messages ------------------------------------------------------------------------------------------------------
 // A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
 
-// Called by whole warps; one lane of one of them sets it up. (The warp meets in between for racecheck's sake, which takes the
-// barrier's beginning for a write by all lanes.)
+// Called by whole warps; one lane of one of them sets it up. (The warp meets in between for racecheck's sake, which
+// takes the barrier's beginning for a write by all lanes.)
 VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
 #if __CUDA_ARCH__ >= 900
     if (this_lane)
@@ -59,7 +59,8 @@ VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
                      : "memory");
     __syncwarp();
     if (this_lane)
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)), "r"(bytes) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)), "r"(bytes)
+                     : "memory");
 #endif
 }
 VB_DEVICE void mailbox_wait(uint64_t *mailbox) {
@@ -76,9 +77,10 @@ VB_DEVICE void mailbox_wait(uint64_t *mailbox) {
 // Writes to another block's shared memory, counted by its mailbox; both addresses by cluster_address.
 VB_DEVICE void send4(unsigned to, unsigned mailbox, float4 x) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
-                 "r"(mailbox), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+        "r"(mailbox), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+        : "memory");
 #endif
 }
 VB_DEVICE void send2(unsigned to, unsigned mailbox, float2 x) {
@@ -90,15 +92,16 @@ VB_DEVICE void send2(unsigned to, unsigned mailbox, float2 x) {
 }
 VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(to), "r"(mailbox), "f"(x)
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(to),
+                 "r"(mailbox), "f"(x)
                  : "memory");
 #endif
 }
 
-// ---- host side --------------------------------------------------------------------------------------------------------
+// ---- host side -----------------------------------------------------------------------------------------------------
 
-// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC; these have 16 or 18
-// SMs, but some parts fewer: a count of SMs / 16 GPCs gave second waves of a single cluster.
+// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC; these have 16 or
+// 18 SMs, but some parts fewer: a count of SMs / 16 GPCs gave second waves of a single cluster.
 inline int clusters_at_once(int blocks, int multiprocessors) {
     return blocks <= 2 ? multiprocessors / blocks : larger(1, multiprocessors / 16 - 1) * (16 / blocks);
 }

@@ -18,22 +18,24 @@ VB_DEVICE void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned 
 template <>
 VB_DEVICE void mma<half>(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
 template <>
 VB_DEVICE void mma<bf16>(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the shared address of row l % 8 of matrix l / 8 (16 bytes). Register i
-// of a lane holds elements (g, 2c..2c+1) of matrix i; transposed, (2c..2c+1, g).
+// Four 8x8 matrices of 16-bit elements; lane l gives the shared address of row l % 8 of matrix l / 8 (16 bytes).
+// Register i of a lane holds elements (g, 2c..2c+1) of matrix i; transposed, (2c..2c+1, g).
 VB_DEVICE void load_matrices(unsigned (&r)[4], unsigned row) {
 #if __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -68,8 +70,8 @@ VB_DEVICE unsigned pack<bf16>(float low, float high) {
 #endif
 }
 
-// The byte offset of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a row:
-// permuted so that the 8 rows of a matrix lie in different banks.
+// The byte offset of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a
+// row: permuted so that the 8 rows of a matrix lie in different banks.
 VB_DEVICE int swizzled(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ (row & 7))) * 16; }
 
 // The transposed 8x8 matrix of 16-bit elements: a lane has (g, 2c..2c+1) of either.

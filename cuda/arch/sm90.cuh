@@ -2,7 +2,8 @@
 // barriers that they complete on, and warpgroup matrix products (wgmma). PTX ISA 8.0 and later, target sm_90a alone.
 //
 // Shared tiles are 64 elements of 16 bits (128 bytes) wide with the 128-byte swizzle, 1024-byte aligned, as TMA writes
-// them. A tile is "K-major" where its 128-byte rows run along K, "MN-major" where they run along M or N; wgmma reads both.
+// them. A tile is "K-major" where its 128-byte rows run along K, "MN-major" where they run along M or N; wgmma reads
+// both.
 #ifndef VB_CUDA_SM90_CUH
 #define VB_CUDA_SM90_CUH
 
@@ -30,7 +31,7 @@ constexpr int swizzle_bytes = 1024;  // eight rows: the period of the swizzle, a
 
 #ifdef VB_SM90A
 
-// ---- barriers ---------------------------------------------------------------------------------------------------------
+// ---- barriers ------------------------------------------------------------------------------------------------------
 
 VB_DEVICE void barrier_init(uint64_t *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
@@ -57,7 +58,7 @@ VB_DEVICE void barrier_wait(uint64_t *barrier, unsigned parity) {
         : "memory");
 }
 
-// ---- clusters -----------------------------------------------------------------------------------------------------------
+// ---- clusters ------------------------------------------------------------------------------------------------------
 
 VB_DEVICE unsigned cluster_rank() {
     unsigned rank;
@@ -92,8 +93,8 @@ VB_DEVICE unsigned load_remote_word(unsigned address) {
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
     return x;
 }
-// Orders no ordinary memory accesses between blocks (.release.cluster would, by a fence that costs hundreds of cycles): for
-// stages that only the copy engine writes and only wgmma reads.
+// Orders no ordinary memory accesses between blocks (.release.cluster would, by a fence that costs hundreds of cycles):
+// for stages that only the copy engine writes and only wgmma reads.
 VB_DEVICE void barrier_arrive_remote(uint64_t *barrier, unsigned rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank))
                  : "memory");
@@ -107,55 +108,61 @@ VB_DEVICE void group_sync() {
     asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
 }
 // Counts as one of the group's threads without waiting.
-VB_DEVICE void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+VB_DEVICE void group_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 // Makes this thread's ordinary writes to shared memory visible to wgmma and to bulk copies, after the next barrier.
 VB_DEVICE void shared_writes_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Four 8 x 8 matrices of 16 bits whose columns become rows of 16 bytes: lanes 8 i..8 i + 7 say where those of matrix i go. Of each, a
-// lane has two columns, 2 (lane % 4), + 1, of row lane / 4, as in an accumulator.
+// Four 8 x 8 matrices of 16 bits whose columns become rows of 16 bytes: lanes 8 i..8 i + 7 say where those of matrix i
+// go. Of each, a lane has two columns, 2 (lane % 4), + 1, of row lane / 4, as in an accumulator.
 VB_DEVICE void store_transposed(void *row, unsigned a, unsigned b, unsigned c, unsigned d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a), "r"(b),
-                 "r"(c), "r"(d)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
 
-// ---- bulk tensor copies -------------------------------------------------------------------------------------------------
+// ---- bulk tensor copies --------------------------------------------------------------------------------------------
 
 // Box at (inner, outer) of a two-dimensional tensor into shared memory; zeros outside the tensor.
 VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
-                     "r"(shared_address(shared)),
-                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            shared_address(shared)),
+        "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
+        : "memory");
 }
 // Box at (inner, middle, outer) of a three-dimensional tensor.
 VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int middle, int outer) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
-                     "r"(shared_address(shared)),
-                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+            "r"(shared_address(shared)),
+        "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer)
+        : "memory");
 }
-// A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`; each one's barrier, at the
-// same place as this block's, counts the bytes.
+// A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`; each one's
+// barrier, at the same place as this block's, counts the bytes.
 VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
                                   unsigned short blocks) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-                 "{%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
-                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"(blocks)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+        "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"(blocks)
+        : "memory");
 }
 VB_DEVICE void prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");
 }
 
-// ---- warpgroup products --------------------------------------------------------------------------------------------------
+// ---- warpgroup products --------------------------------------------------------------------------------------------
 
 // Describes a tile in shared memory. `leading` is the distance between neighbouring 64-element blocks of an MN-major
 // tile (unused for K-major ones); eight rows lie 1024 bytes apart in both.
 VB_DEVICE uint64_t describe(const void *tile, int leading) {
     const uint64_t address = shared_address(tile);
-    return (address & 0x3ffff) >> 4 | (uint64_t)(leading >> 4) << 16 | (uint64_t)(swizzle_bytes >> 4) << 32 | 1ull << 62;
+    return (address & 0x3ffff) >> 4 | (uint64_t)(leading >> 4) << 16 | (uint64_t)(swizzle_bytes >> 4) << 32 |
+           1ull << 62;
 }
 
 VB_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -188,27 +195,34 @@ VB_DEVICE void registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A and B are K-major unless A_MN, B_MN. A thread holds of
-// row (thread / 4 % 8 + 16 * warp + 8 * h), columns 8 * j + 2 * (thread % 4) + {0, 1}: d[4 * j + 2 * h + {0, 1}].
-#define VB_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A and B are K-major unless A_MN, B_MN. A thread
+// holds of row (thread / 4 % 8 + 16 * warp + 8 * h), columns 8 * j + 2 * (thread % 4) + {0, 1}: d[4 * j + 2 * h + {0,
+// 1}].
+#define VB_D8(i)                                                                                                       \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
+        "+f"(d[i + 7])
 #define VB_D32(i) VB_D8(i), VB_D8(i + 8), VB_D8(i + 16), VB_D8(i + 24)
 #define VB_R8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define VB_R16 VB_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define VB_R32                                                                                                         \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"  \
+    "30,%31"
 #define VB_R64                                                                                                         \
-    VB_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+    VB_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+           "%58,%59,%60,%61,%62,%63"
 #define VB_R88                                                                                                         \
     VB_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87"
 #define VB_R96                                                                                                         \
-    VB_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+    VB_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
+           "%90,%91,%92,%93,%94,%95"
 #define VB_R128                                                                                                        \
-    VB_R96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+    VB_R96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%"   \
+           "117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 #define VB_WGMMA(N, TYPE, REGS, A, B, KEEP, TA, TB, ...)                                                               \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\n"                                                     \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, " A ", " B ", p, 1, 1, " TA \
-                 ", " TB ";\n}\n"                                                                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, " A ", " B              \
+                 ", p, 1, 1, " TA ", " TB ";\n}\n"                                                                     \
                  : __VA_ARGS__                                                                                         \
                  : "l"(a), "l"(b), "r"(keep), "n"(A_MN), "n"(B_MN))
 
@@ -256,8 +270,9 @@ struct Wgmma;
 VB_WGMMA_TYPE(half, "f16")
 VB_WGMMA_TYPE(bf16, "bf16")
 
-// d[64][N] += A[64][16] B[16][N] with A in registers: a[h + 2 * i] holds its row as above, columns 2 * (thread % 4) + 8 * i +
-// {0, 1}. So the sums of a product are, packed in pairs, the left factor of the next: columns 16 * i.. are d[8 * i] on.
+// d[64][N] += A[64][16] B[16][N] with A in registers: a[h + 2 * i] holds its row as above, columns 2 * (thread % 4) + 8
+// * i + {0, 1}. So the sums of a product are, packed in pairs, the left factor of the next: columns 16 * i.. are d[8 *
+// i] on.
 #define VB_WGMMA_A(N, TYPE, REGS, A, B, TB, ...)                                                                       \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, {" A "}, " B            \
                  ", 1, 1, 1, " TB ";"                                                                                  \
@@ -305,12 +320,12 @@ VB_WGMMA_A_TYPE(bf16, "bf16")
 
 #endif // VB_SM90A
 
-// ---- host side -----------------------------------------------------------------------------------------------------------
+// ---- host side -----------------------------------------------------------------------------------------------------
 
-// Describes a row-major tensor of 16-bit elements, `sizes` from the innermost dimension on, `strides` elements (multiples of
-// 8) from one index of each further dimension to the next. Boxes of [box][64] of the inner two dimensions are copied with the
-// 128-byte swizzle. The driver's function is found through the runtime: there is no library of the driver to link with. It needs a
-// current context, which a thread that has launched nothing yet lacks.
+// Describes a row-major tensor of 16-bit elements, `sizes` from the innermost dimension on, `strides` elements
+// (multiples of 8) from one index of each further dimension to the next. Boxes of [box][64] of the inner two dimensions
+// are copied with the 128-byte swizzle. The driver's function is found through the runtime: there is no library of the
+// driver to link with. It needs a current context, which a thread that has launched nothing yet lacks.
 template <int RANK>
 inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, const int64_t (&sizes)[RANK],
                             const int64_t (&strides)[RANK - 1], int box, vb_stream *stream) {

@@ -1,5 +1,5 @@
 // attention.cuh: what the attention kernels share: how queries are packed into tiles, which keys a row sees, and how
-// the parts of a split row come together.
+// the parts of a row come together.
 //
 // The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group of
 // head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
@@ -14,10 +14,10 @@
 
 namespace vb {
 
-// Where a kernel's parts go: floats [tile][split][row][dim], then (max, sum) [tile][split][row].
-struct AttentionSplits {
-    int splits;     // at most; those of a short sequence are fewer
-    float *partial; // unnormalized sums over the split's keys, relative to its maximum
+// Where a kernel's parts go: floats [tile][part][row][dim], then (max, sum) [tile][part][row].
+struct AttentionParts {
+    int count;      // at most; those of a short sequence are fewer
+    float *partial; // unnormalized sums over its keys, relative to its maximum
     float2 *stats;  // its maximum score (in units of log 2) and its sum of exponentials
     unsigned *counters;
 };
@@ -99,34 +99,34 @@ VB_DEVICE KeyRange keys_of_tile(const AttentionShape &a, unsigned b, unsigned fi
     return {smaller(shared[0], shared[1]), shared[1]};
 }
 
-// Cuts keys into parts of whole `step`s for at most `splits` blocks; returns how many have any (at least 1).
-VB_DEVICE int split_keys(KeyRange *mine, KeyRange all, int split, int splits, int step) {
-    const int steps = ceil_div(all.hi - all.lo, step), each = larger(1, ceil_div(steps, splits)) * step;
-    mine->lo = smaller(all.lo + split * each, all.hi);
+// Cuts keys into parts of whole `step`s for at most `count` blocks; returns how many have any (at least 1).
+VB_DEVICE int cut_keys(KeyRange *mine, KeyRange all, int part, int count, int step) {
+    const int steps = ceil_div(all.hi - all.lo, step), each = larger(1, ceil_div(steps, count)) * step;
+    mine->lo = smaller(all.lo + part * each, all.hi);
     mine->hi = smaller(mine->lo + each, all.hi);
     return larger(1, ceil_div(all.hi - all.lo, each));
 }
 
-// Ends a split tile: the last of `blocks` blocks adds the parts of `active` splits up and writes `rows` rows of out.
+// Ends a tile in parts: the last of `blocks` blocks adds the `active` parts up and writes `rows` rows of out.
 template <class TQ>
-VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &splits, int64_t tile, int tile_rows,
+VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
                               int active, int blocks, unsigned b, unsigned kv_head, unsigned first_row, int rows,
                               int dim_stride, unsigned *flag) {
-    if (!last_arriver(splits.counters + tile, (unsigned)blocks, flag)) return;
-    const int64_t slot0 = tile * splits.splits * tile_rows;
+    if (!last_arriver(parts.counters + tile, (unsigned)blocks, flag)) return;
+    const int64_t slot0 = tile * parts.count * tile_rows;
     const int chunks = (a.values + 3) / 4; // partial rows are padded to whole vectors
     for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
         const int row = item / chunks, d = item % chunks * 4;
         const float sink = sink_of(a, kv_head, first_row + row);
         float max = sink;
-        for (int p = 0; p < active; p++) max = fmaxf(max, __ldcg(&splits.stats[slot0 + (int64_t)p * tile_rows + row].x));
+        for (int p = 0; p < active; p++) max = fmaxf(max, __ldcg(&parts.stats[slot0 + (int64_t)p * tile_rows + row].x));
         const float base = max == __uint_as_float(0xff800000u) ? 0.0f : max;
         float sum = exp2_fast(sink - base), out[4] = {};
 #pragma unroll 4
         for (int p = 0; p < active; p++) {
             const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
-            const float2 stats = __ldcg(splits.stats + slot);
-            const float4 part = __ldcg(reinterpret_cast<const float4 *>(splits.partial + slot * dim_stride + d));
+            const float2 stats = __ldcg(parts.stats + slot);
+            const float4 part = __ldcg(reinterpret_cast<const float4 *>(parts.partial + slot * dim_stride + d));
             const float weight = exp2_fast(stats.x - base);
             sum += stats.y * weight;
             out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
@@ -139,21 +139,21 @@ VB_DEVICE void combine_splits(const AttentionShape &a, const AttentionSplits &sp
     }
 }
 
-// As many splits a tile as make `wanted` in all, at most `most`; allocates their parts.
-inline vb_status plan_splits(AttentionSplits *splits, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
+// As many parts a tile as make `wanted` in all, at most `most`; allocates their memory.
+inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
                              int64_t wanted, vb_stream *stream) {
     int64_t count = larger<int64_t>(1, smaller(most, wanted / tiles));
     if (tiles > workspace_counters) count = 1;
-    splits->splits = (int)count;
-    splits->counters = counters(stream);
-    splits->partial = nullptr;
-    splits->stats = nullptr;
+    parts->count = (int)count;
+    parts->counters = counters(stream);
+    parts->partial = nullptr;
+    parts->stats = nullptr;
     if (count > 1) {
         const int64_t rows = tiles * count * tile_rows;
         void *memory;
         VB_TRY(workspace(&memory, rows * (dim_stride * (int64_t)sizeof(float) + (int64_t)sizeof(float2)), stream));
-        splits->partial = (float *)memory;
-        splits->stats = (float2 *)((float *)memory + rows * dim_stride);
+        parts->partial = (float *)memory;
+        parts->stats = (float2 *)((float *)memory + rows * dim_stride);
     }
     return VB_OK;
 }

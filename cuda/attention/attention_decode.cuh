@@ -251,7 +251,7 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the longest of
     // them sooner than a plan is made and its parts are added up by way of memory.
     plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
-    if (tiles > ATTENTION_DECODE_SPLIT_TILES) plan->planned = false;
+    if (tiles > ATTENTION_DECODE_SHARED_TILES) plan->planned = false;
     int64_t parts = 1;
     if (plan->planned) {
         plan->slots = 2 * multiprocessors(stream);
@@ -260,7 +260,7 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     } else {
         plan->cluster = cluster;
         int64_t clusters = 1;
-        if (tiles <= ATTENTION_DECODE_SPLIT_TILES)
+        if (tiles <= ATTENTION_DECODE_SHARED_TILES)
             clusters = larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
         *grid = dim3((unsigned)(plan->cluster * clusters), (unsigned)heads, (unsigned)shape.batch);
         parts = tiles * clusters;

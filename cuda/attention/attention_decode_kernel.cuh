@@ -5,7 +5,7 @@
 //   cluster  on Hopper up to 8 blocks, which send each other their parts
 //   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits; what the
 //            cluster sends
-//   moves    the keys and values once a tile; the parts of split rows, small beside them
+//   moves    the keys and values once a tile; the parts of rows, small beside them
 //   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an instruction, so
 //            they are few: with three times as many 32768 keys took 60 us instead of 41
 //   measured docs/experiments/2026-11-22-attention.md

@@ -2,10 +2,10 @@
 //
 //   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, those with the most keys first
 //   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each. Where there are
-//            so few tiles that ones of 64 rows all run at once (SPLIT), both take the same rows and every second block of keys;
+//            so few tiles that ones of 64 rows all run at once (SHARED_ROWS), both take the same rows and every second block of keys;
 //            in the end each gets the other's sums of half of the columns
 //   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
-//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SPLIT 180 KiB for
+//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SHARED_ROWS 180 KiB for
 //            128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB to exchange sums), 156 KiB for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
@@ -32,15 +32,15 @@ constexpr int consumers = 2;
 constexpr int threads = 128 * (consumers + 1);
 enum Barrier { TURN = 1, OWN = TURN + consumers }; // named barriers: one of each a consumer
 
-// The consumers take 64 rows each of a tile, or SPLIT its keys: both take the same rows, and every second block of keys.
-template <int DIMS, bool SPLIT>
+// The consumers take 64 rows each of a tile, or SHARED_ROWS its keys: both take the same rows, and every second block of keys.
+template <int DIMS, bool SHARED_ROWS>
 struct PrefillTile {
-    static constexpr int rows = SPLIT ? rows_per_group : rows_per_group * consumers;
-    static constexpr int keys = DIMS == 64 || (DIMS == 128 && !SPLIT) ? 128 : 64;
+    static constexpr int rows = SHARED_ROWS ? rows_per_group : rows_per_group * consumers;
+    static constexpr int keys = DIMS == 64 || (DIMS == 128 && !SHARED_ROWS) ? 128 : 64;
     static constexpr int stages = keys * DIMS <= 8192 ? 4 : 2;
     static constexpr int query_bytes = rows * DIMS * 2, tile_bytes = keys * DIMS * 2;
     static constexpr int exchange_vectors = DIMS / 16 + 1; // half of a thread's outputs, and its rows' maxima and sums
-    static constexpr int exchange_bytes = SPLIT ? consumers * exchange_vectors * 128 * 16 : 0;
+    static constexpr int exchange_bytes = SHARED_ROWS ? consumers * exchange_vectors * 128 * 16 : 0;
     static constexpr int shared_bytes = sm90::swizzle_bytes + query_bytes + 2 * stages * tile_bytes + exchange_bytes;
 };
 
@@ -178,13 +178,13 @@ VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float 
 #endif // VB_SM90A
 
 // tickets[0] counts the tiles taken, tickets[1] the blocks that are done; both are 0 between kernels.
-template <class TQ, class TO, class TKV, int DIMS, bool SPLIT>
+template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 __global__ void __launch_bounds__(threads, 1)
     attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
                                   const AttentionShape a, unsigned heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
-    using Tile = PrefillTile<DIMS, SPLIT>;
-    constexpr int KEYS = Tile::keys, stages = Tile::stages, releases = SPLIT ? 4 : 4 * consumers; // of a stage: one a warp
+    using Tile = PrefillTile<DIMS, SHARED_ROWS>;
+    constexpr int KEYS = Tile::keys, stages = Tile::stages, releases = SHARED_ROWS ? 4 : 4 * consumers; // of a stage: one a warp
     using Ring = RingPosition<stages>;
     extern __shared__ char shared[];
     __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
@@ -259,23 +259,23 @@ __global__ void __launch_bounds__(threads, 1)
         using Outputs = sm90::WgmmaRegisters<TKV, DIMS, 1>;
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, g = lane / 4, c = lane % 4;
         const float minus_infinity = __uint_as_float(0xff800000u), scale = a.scale * log2_e;
-        constexpr int writers = SPLIT ? 128 * consumers : 128; // of the same queries
-        const int writer = SPLIT ? consumer * 128 + threadIdx.x % 128 : threadIdx.x % 128;
+        constexpr int writers = SHARED_ROWS ? 128 * consumers : 128; // of the same queries
+        const int writer = SHARED_ROWS ? consumer * 128 + threadIdx.x % 128 : threadIdx.x % 128;
         const auto writers_sync = [&] {
-            if (SPLIT) sm90::group_sync<TURN, writers>();
+            if (SHARED_ROWS) sm90::group_sync<TURN, writers>();
             else sm90::group_sync(OWN + consumer, writers);
         };
-        char *const queries = q_tile + (SPLIT ? 0 : consumer * rows_per_group * DIMS * 2);
+        char *const queries = q_tile + (SHARED_ROWS ? 0 : consumer * rows_per_group * DIMS * 2);
         const uint64_t q_operand = sm90::describe(queries, 0);
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
-        if (!SPLIT && consumer == consumers - 1) sm90::group_arrive(TURN, 256); // the first turn is the first one's
+        if (!SHARED_ROWS && consumer == consumers - 1) sm90::group_arrive(TURN, 256); // the first turn is the first one's
         Ring k_at, v_at;
         RingPosition<2> job_at;
         for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance()) {
             const TileOf place(a, tile, heads, Tile::rows);
-            const unsigned first_row = place.first_row + (SPLIT ? 0 : consumer * rows_per_group);
+            const unsigned first_row = place.first_row + (SHARED_ROWS ? 0 : consumer * rows_per_group);
             const int rows = smaller((int)a.rows - (int)first_row, rows_per_group), dim = (int)a.dim; // may be negative
 
             // While the tile's keys are looked for.
@@ -383,10 +383,10 @@ __global__ void __launch_bounds__(threads, 1)
             };
 
             const int first = job.lo / KEYS, last = job.hi > job.lo ? (job.hi - 1) / KEYS : first - 1;
-            constexpr int step = SPLIT ? consumers : 1;
+            constexpr int step = SHARED_ROWS ? consumers : 1;
             const Ring end{k_at.count + (last - first + 1)};
             int block = last;
-            if (SPLIT) block -= consumer, k_at.advance(consumer), v_at.advance(consumer);
+            if (SHARED_ROWS) block -= consumer, k_at.advance(consumer), v_at.advance(consumer);
             if (block >= first) {
                 sm90::barrier_wait(&k_full[k_at.stage()], k_at.phase());
                 sm90::wgmma_fence();
@@ -413,12 +413,12 @@ __global__ void __launch_bounds__(threads, 1)
                 }
                 while ((block -= step) >= first) {
                     sm90::barrier_wait(&k_full[k_at.stage()], k_at.phase());
-                    if (!SPLIT) sm90::group_sync(TURN + consumer, 256);
+                    if (!SHARED_ROWS) sm90::group_sync(TURN + consumer, 256);
                     sm90::wgmma_fence();
                     multiply_keys();
                     sm90::barrier_wait(&v_full[v_at.stage()], v_at.phase());
                     multiply_values();
-                    if (!SPLIT) sm90::group_arrive(TURN + (consumer + 1) % consumers, 256);
+                    if (!SHARED_ROWS) sm90::group_arrive(TURN + (consumer + 1) % consumers, 256);
                     sm90::wgmma_wait<1>();
                     sm90::settle(score);
                     release(&k_empty[k_at.stage()]);
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(threads, 1)
             for (int h = 0; h < 2; h++) total[h] = warp_reduce<Sum, 4>(sum[h]);
             // Each gets the other's half of the columns that it writes. (The racecheck of compute-sanitizer 13.0 takes the loads for a
             // race, though all 256 threads meet at the barrier before them.)
-            if constexpr (SPLIT) {
+            if constexpr (SHARED_ROWS) {
                 constexpr int part = DIMS / 4;
                 float4 *const exchange = reinterpret_cast<float4 *>(v_ring + stages * Tile::tile_bytes) + threadIdx.x % 128;
                 const auto slot = [&](int from, int i) { return exchange + (from * Tile::exchange_vectors + i) * 128; };
@@ -495,9 +495,9 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-template <class TQ, class TO, class TKV, int DIMS, bool SPLIT>
+template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
-    using Tile = PrefillTile<DIMS, SPLIT>;
+    using Tile = PrefillTile<DIMS, SHARED_ROWS>;
     const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
@@ -506,7 +506,7 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));
     VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
     return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
-                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SPLIT>, k_map, v_map, shape, heads,
+                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, k_map, v_map, shape, heads,
                              counters(stream), flags);
 }
 

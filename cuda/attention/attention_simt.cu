@@ -1,10 +1,10 @@
 // attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and what only some models have:
 // capped scores, sinks, chunks, rings, values of another size than keys.
 //
-//   grid     tiles * splits; a tile is ROWS packed query rows, a split a range of keys
+//   grid     tiles * parts; a tile is ROWS packed query rows, a part a range of keys
 //   block    128 threads in groups of LANES. A group takes a key at a time: its lanes hold DIMS / LANES elements of the
 //            key, the value and ROWS outputs in registers, and keep a running maximum and sum of their own (online
-//            softmax, Milakov & Gimelshein 2018); groups, warps and splits come together at the end.
+//            softmax, Milakov & Gimelshein 2018); groups, warps and parts come together at the end.
 //   shared   ROWS * DIMS floats of queries, 4 * ROWS * DIMS of the warps' outputs
 //   moves    the keys and values once a tile, 4 * ROWS FLOPs an element
 //   bound    few tiles: memory bandwidth; many: the fp32 units and the cache's bandwidth
@@ -50,7 +50,7 @@ VB_DEVICE int row_length<vb_block_q8_0>(int dim) {
 
 template <class TQ, class TKV, int DIMS, int ROWS, int LANES>
 __global__ void __launch_bounds__(threads)
-    attention_simt_kernel(AttentionShape a, AttentionSplits splits, bool vectors) {
+    attention_simt_kernel(AttentionShape a, AttentionParts parts, bool vectors) {
     constexpr int per_lane = DIMS / LANES, vectors_per_lane = per_lane / 4, keys_per_step = threads / LANES;
     __shared__ float query[ROWS * DIMS];
     __shared__ float warp_out[warps * ROWS * DIMS];
@@ -60,14 +60,14 @@ __global__ void __launch_bounds__(threads)
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
-    const unsigned tile = blockIdx.x / splits.splits, head = tile / a.tiles, b = head / (unsigned)a.kv_heads;
+    const unsigned tile = blockIdx.x / parts.count, head = tile / a.tiles, b = head / (unsigned)a.kv_heads;
     const unsigned kv_head = head - b * (unsigned)a.kv_heads, first_row = (tile - head * a.tiles) * ROWS;
-    const int split = int(blockIdx.x - tile * splits.splits);
+    const int part = int(blockIdx.x - tile * parts.count);
     const int rows = (int)smaller<unsigned>(ROWS, a.rows - first_row);
     const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
     KeyRange mine;
-    const int active = split_keys(&mine, all, split, splits.splits, keys_per_step);
-    if (split >= active) return;
+    const int active = cut_keys(&mine, all, part, parts.count, keys_per_step);
+    if (part >= active) return;
 
     for (int i = threadIdx.x; i < ROWS * DIMS; i += threads) {
         const int row = i / DIMS, d = i % DIMS;
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(threads)
         }
     }
     __syncthreads();
-    const int64_t slot = ((int64_t)tile * splits.splits + split) * ROWS;
+    const int64_t slot = ((int64_t)tile * parts.count + part) * ROWS;
     for (int i = threadIdx.x; i < rows * DIMS; i += threads) {
         const int row = i / DIMS, d = i % DIMS;
         float block_max = minus_infinity, block_sum = 0.0f, x = 0.0f;
@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(threads)
             x += warp_out[(w * ROWS + row) * DIMS + d] * weight;
         }
         if (active > 1) { // sinks are added with the parts
-            splits.partial[(slot + row) * DIMS + d] = x;
-            if (d == 0) splits.stats[slot + row] = make_float2(block_max, block_sum);
+            parts.partial[(slot + row) * DIMS + d] = x;
+            if (d == 0) parts.stats[slot + row] = make_float2(block_max, block_sum);
         } else if (d < values) {
             const float sink = sink_of(a, kv_head, first_row + row), greatest = fmaxf(base, sink), weight = exp2_fast(base - greatest);
             const float all = a.sinks ? block_sum * weight + exp2_fast(sink - greatest) : block_sum;
@@ -174,19 +174,19 @@ __global__ void __launch_bounds__(threads)
         }
     }
     if (active > 1)
-        combine_splits<TQ>(a, splits, tile, ROWS, active, active, b, kv_head, first_row, rows, DIMS, &flag);
+        combine_parts<TQ>(a, parts, tile, ROWS, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 }
 
 template <class TQ, class TKV, int DIMS, int ROWS, int LANES = 8>
 vb_status launch_simt(const vb_attention_args &a, vb_stream *stream) {
     const AttentionShape shape = shape_of(a, ROWS);
     const int64_t tiles = shape.tiles * a.batch * a.kv_heads;
-    AttentionSplits splits;
-    VB_TRY(plan_splits(&splits, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * (threads / LANES)),
+    AttentionParts parts;
+    VB_TRY(plan_parts(&parts, tiles, ROWS, DIMS, ceil_div<int64_t>(a.kv_len, 4 * (threads / LANES)),
                        4 * multiprocessors(stream), stream));
     const bool vectors = a.dim % 4 == 0 && shape.values % 4 == 0 && aligned16(a.k, a.v);
-    return launch_overlapped(stream, (unsigned)(tiles * splits.splits), threads, 0,
-                             attention_simt_kernel<TQ, TKV, DIMS, ROWS, LANES>, shape, splits, vectors);
+    return launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, 0,
+                             attention_simt_kernel<TQ, TKV, DIMS, ROWS, LANES>, shape, parts, vectors);
 }
 
 template <class TQ, class TKV>

@@ -24,7 +24,7 @@ VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
-    ATTENTION_DECODE_SPLIT_TILES = 512, /* with more there is enough to do without sharing keys, and parts would fill memory */
+    ATTENTION_DECODE_SHARED_TILES = 512, /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
     ATTENTION_PREFILL_SM90_ROWS = 64   /* of the smallest tile */
 };
@@ -79,7 +79,7 @@ static inline int attention_decode_suits(const vb_attention_args *a) {
     if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
     /* Copies of Q8_0 want a head's keys to begin at a multiple of 16 bytes. */
     if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0))) return 0;
-    return heads * a->batch <= ATTENTION_DECODE_SPLIT_TILES || (heads <= 65535 && a->batch <= 65535);
+    return heads * a->batch <= ATTENTION_DECODE_SHARED_TILES || (heads <= 65535 && a->batch <= 65535);
 }
 
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */

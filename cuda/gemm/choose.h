@@ -1,5 +1,6 @@
-/* choose.h: which kernel computes a product of matrices. In the names, gemm takes contiguous matrices and matmul any layout and
- * strides; m1 and m64 are the most rows of A; 3xtf32 and 3xf16 multiply F32 by parts of fewer bits, with float32's accuracy. */
+/* choose.h: which kernel computes a product of matrices. In the names, gemm takes contiguous matrices and matmul any
+ * layout and strides; m1 and m64 are the most rows of A; 3xtf32 and 3xf16 multiply F32 by parts of fewer bits, with
+ * float32's accuracy. */
 #ifndef VB_CUDA_GEMM_CHOOSE_H
 #define VB_CUDA_GEMM_CHOOSE_H
 
@@ -24,12 +25,13 @@
       "16 bits of any other strides, copied to whole vectors for matmul_mma, 8.0")                                     \
     X(MATMUL_TF32, "matmul_tf32", "gemm/matmul_tf32.cu", "F32 with TF32 permitted, 8.0")                               \
     X(MATMUL_F32, "matmul_f32", "gemm/matmul_f32.cu", "F32 on fp32 units, 8.0")                                        \
-    X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu", "anything: small products of 16 bits of odd strides, GPUs before 8.0")
+    X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu",                                                               \
+      "anything: small products of 16 bits of odd strides, GPUs before 8.0")
 VB_KERNEL_FAMILY(matmul, MATMUL, MATMUL_KERNELS)
 
 static inline int matmul_element_bytes(vb_dtype type) { return type == VB_F32 ? 4 : 2; }
 
-/* ---- one row of A ----------------------------------------------------------------------------------------------------- */
+/* ---- one row of A ----------------------------------------------------------------------------------------------- */
 
 /* Columns of B that a lane reads at a time. */
 static inline int matmul_m1_width(const void *b, vb_dtype type, int64_t n) {
@@ -37,13 +39,18 @@ static inline int matmul_m1_width(const void *b, vb_dtype type, int64_t n) {
     return n % wide == 0 && vb_aligned16(b) ? wide : 1;
 }
 
-enum { MATMUL_M1_WARPS = 16, MATMUL_M1_ROWS = 8, MATMUL_M1_MOST_KSPLIT = 8 }; /* of a block of a cluster, of a warp at a time */
+enum {
+    MATMUL_M1_WARPS = 16,
+    MATMUL_M1_ROWS = 8,
+    MATMUL_M1_MOST_KSPLIT = 8
+}; /* of a block of a cluster, of a warp at a time */
 
-/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good: about a block an SM has to be possible, and
- * 16-bit matrices beyond what the L2 holds were no faster so. */
+/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good: about a block an SM has to be
+ * possible, and 16-bit matrices beyond what the L2 holds were no faster so. */
 static inline int matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gpu *gpu) {
     if (gpu->capability != 90 || width == 1 || k > 1 << 30) return 0;
-    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 32 * width), most = width == 4 ? MATMUL_M1_MOST_KSPLIT : 6;
+    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 32 * width),
+                  most = width == 4 ? MATMUL_M1_MOST_KSPLIT : 6;
     if (tiles > sms || (width == 8 && k * n > 32 << 20)) return 0;
     const int64_t ksplit = sms / tiles < most ? sms / tiles : most;
     return tiles * ksplit * 10 >= sms * 7 && k >= ksplit * MATMUL_M1_WARPS * MATMUL_M1_ROWS ? (int)ksplit : 0;
@@ -55,7 +62,7 @@ static inline matmul_kernel choose_matmul_m1(const void *b, vb_dtype type, int64
     return vb_ceil_div(n, 32 * width) <= INT32_MAX ? MATMUL_M1 : MATMUL_NONE;
 }
 
-/* ---- layouts ---------------------------------------------------------------------------------------------------------- */
+/* ---- layouts ---------------------------------------------------------------------------------------------------- */
 
 /* Whether the matrices have no gaps; A stored [m][k], B in either order. */
 static inline int matmul_contiguous(const vb_matmul_args *x) {
@@ -68,13 +75,14 @@ static inline int matmul_vectors(const void *matrix, vb_dtype type, int64_t stri
     return vb_aligned16(matrix) && stride % wide == 0 && batch_stride % wide == 0;
 }
 static inline int matmul_operand_vectors(const vb_matmul_args *x) {
-    return matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) && matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
+    return matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) &&
+           matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
 }
 static inline int matmul_sizes_below(const vb_matmul_args *x, int64_t most) {
     return x->k > 0 && x->m < most && x->n < most && x->k < most && x->batch < most;
 }
 
-/* ---- F32 in TF32 parts ------------------------------------------------------------------------------------------------ */
+/* ---- F32 in TF32 parts ------------------------------------------------------------------------------------------ */
 
 /* The instance of matmul_3xtf32.cu: eights of rows a tile, warps side by side. */
 static inline int matmul_3xtf32_eights(int64_t m) { return m <= 8 ? 1 : m <= 16 ? 2 : m <= 32 || m > 64 ? 4 : 8; }
@@ -88,21 +96,24 @@ static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transpo
 /* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu. */
 static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int few = x->m <= 64 || (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
-    return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few && matmul_contiguous(x) &&
-           matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) &&
-           vb_aligned16(x->c) &&
-           matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed) <= gpu->shared_bytes;
+    return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few &&
+           matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 &&
+           vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
+           matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed) <=
+               gpu->shared_bytes;
 }
 
-/* ---- Hopper ----------------------------------------------------------------------------------------------------------- */
+/* ---- Hopper ----------------------------------------------------------------------------------------------------- */
 
 enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
 
-/* Blocks of a cluster of gemm_m64_sm90.cu: as many as there are multiprocessors for, so long as each has eight steps. */
+/* Blocks of a cluster of gemm_m64_sm90.cu: as many as there are multiprocessors for, so long as each has eight steps.
+ * */
 static inline int gemm_m64_ksplit(int64_t n, int64_t k, int multiprocessors) {
     const int64_t tiles = vb_ceil_div(n, GEMM_M64_TILE), steps = vb_ceil_div(k, GEMM_M64_DEPTH);
     int ksplit = 1;
-    while (2 * ksplit <= GEMM_M64_MOST_KSPLIT && tiles * ksplit * 2 <= multiprocessors && steps >= 16 * ksplit) ksplit *= 2;
+    while (2 * ksplit <= GEMM_M64_MOST_KSPLIT && tiles * ksplit * 2 <= multiprocessors && steps >= 16 * ksplit)
+        ksplit *= 2;
     return ksplit;
 }
 /* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
@@ -121,22 +132,25 @@ static inline int gemm_3xf16_suits(const vb_matmul_args *x) {
 /* The same of any layout, where kernels on plain operands take as long for the conversion. */
 static inline int matmul_xf16_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
-    return x->precision != VB_PRECISION_IEEE && matmul_sizes_below(x, 1 << 28) && x->m >= 32 && x->n >= 32 && x->k >= 128 &&
-           work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 6e7) && (double)x->batch * (x->m + x->n) < (double)(1 << 29);
+    return x->precision != VB_PRECISION_IEEE && matmul_sizes_below(x, 1 << 28) && x->m >= 32 && x->n >= 32 &&
+           x->k >= 128 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 6e7) &&
+           (double)x->batch * (x->m + x->n) < (double)(1 << 29);
 }
 /* Whether the tiles that blocks walk through are counted in 32 bits, and the strides those that TMA takes. */
 static inline int matmul_sm90_fits(const vb_matmul_args *x) {
     const int64_t most_stride = (int64_t)1 << 39; /* elements of 2 bytes */
-    return (double)vb_ceil_div(x->m, 64) * vb_ceil_div(x->n, 64) * x->batch < (double)(1 << 28) && x->a_stride < most_stride &&
-           x->b_stride < most_stride && x->a_batch_stride < most_stride && x->b_batch_stride < most_stride;
+    return (double)vb_ceil_div(x->m, 64) * vb_ceil_div(x->n, 64) * x->batch < (double)(1 << 28) &&
+           x->a_stride < most_stride && x->b_stride < most_stride && x->a_batch_stride < most_stride &&
+           x->b_batch_stride < most_stride;
 }
 
 /* Whether operands repay copies with rows of whole vectors: tensor cores then take what fp32 units would. */
 static inline int matmul_padded_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
     const int64_t most = INT32_MAX / 2; /* pieces of 8 elements of a matrix, counted in 32 bits */
-    return x->type != VB_F32 && matmul_sizes_below(x, 1 << 28) && x->batch <= 65535 && (x->k >= 512 || work >= 128.0 * 128 * 128) &&
-           x->m * vb_ceil_div(x->k, 8) < most && x->k * vb_ceil_div(x->m, 8) < most && x->n * vb_ceil_div(x->k, 8) < most &&
+    return x->type != VB_F32 && matmul_sizes_below(x, 1 << 28) && x->batch <= 65535 &&
+           (x->k >= 512 || work >= 128.0 * 128 * 128) && x->m * vb_ceil_div(x->k, 8) < most &&
+           x->k * vb_ceil_div(x->m, 8) < most && x->n * vb_ceil_div(x->k, 8) < most &&
            x->k * vb_ceil_div(x->n, 8) < most;
 }
 
@@ -156,7 +170,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     return x->precision == VB_PRECISION_TF32 ? MATMUL_1XF16_SM90 : MATMUL_3XF16_SM90;
 }
 
-/* ---- any product ------------------------------------------------------------------------------------------------------ */
+/* ---- any product ------------------------------------------------------------------------------------------------ */
 
 /* `room`: whether there is memory for copies of the operands. */
 static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu, int room) {

@@ -5,8 +5,17 @@
 MAP_FAMILY("Products of matrices (`gemm/choose.h`)", matmul, MATMUL)
 
 static vb_matmul_args product(vb_dtype type, int64_t m, int64_t k, int64_t n) {
-    const vb_matmul_args x = {.c = ALIGNED, .a = ALIGNED, .b = ALIGNED, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k, .b_stride = n,
-                              .c_stride = n, .type = type};
+    const vb_matmul_args x = {.c = ALIGNED,
+                              .a = ALIGNED,
+                              .b = ALIGNED,
+                              .m = m,
+                              .k = k,
+                              .n = n,
+                              .batch = 1,
+                              .a_stride = k,
+                              .b_stride = n,
+                              .c_stride = n,
+                              .type = type};
     return x;
 }
 
@@ -15,33 +24,43 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_kernel kernel = choose_matmul(x, gpu, 1), roomless = choose_matmul(x, gpu, 0);
 #define CHECK_IT(condition)                                                                                            \
     CHECK(condition, "%s on %d: %s m %ld k %ld n %ld batch %ld strides %ld %ld %ld transposed %d %d precision %d",     \
-          matmul_kernel_info(kernel).name, gpu->capability, vb_dtype_string(x->type), (long)x->m, (long)x->k, (long)x->n,    \
-          (long)x->batch, (long)x->a_stride, (long)x->b_stride, (long)x->c_stride, x->a_transposed, x->b_transposed,   \
-          x->precision)
+          matmul_kernel_info(kernel).name, gpu->capability, vb_dtype_string(x->type), (long)x->m, (long)x->k,          \
+          (long)x->n, (long)x->batch, (long)x->a_stride, (long)x->b_stride, (long)x->c_stride, x->a_transposed,        \
+          x->b_transposed, x->precision)
     const int f32 = x->type == VB_F32, hopper = gpu->capability == 90, ampere = gpu->capability >= 80;
     const int aligned = vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c);
     CHECK_IT(kernel != MATMUL_NONE && roomless != MATMUL_NONE);
-    CHECK_IT(roomless == kernel || kernel == GEMM_3XF16_SM90 || kernel == MATMUL_3XF16_SM90 || kernel == MATMUL_1XF16_SM90 ||
-             kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_MMA);
+    CHECK_IT(roomless == kernel || kernel == GEMM_3XF16_SM90 || kernel == MATMUL_3XF16_SM90 ||
+             kernel == MATMUL_1XF16_SM90 || kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_MMA);
     switch (kernel) {
     case MATMUL_3XTF32:
-        CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned && x->k % 4 == 0 && x->n % 4 == 0);
-        CHECK_IT(gpu->shared_bytes >= matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed));
+        CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned &&
+                 x->k % 4 == 0 && x->n % 4 == 0);
+        CHECK_IT(gpu->shared_bytes >=
+                 matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed));
         break;
     case GEMM_M64_SM90:
-        CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0 && x->m <= 64);
+        CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0 &&
+                 x->m <= 64);
         break;
-    case GEMM_SM90: CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0); break;
+    case GEMM_SM90:
+        CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0);
+        break;
     case GEMM_3XF16_SM90:
-        CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && matmul_contiguous(x) && !x->b_transposed && aligned && x->k > 0);
+        CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && matmul_contiguous(x) && !x->b_transposed &&
+                 aligned && x->k > 0);
         break;
     case MATMUL_SM90: CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->k > 0); break;
     case MATMUL_3XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && x->k > 0); break;
     case MATMUL_1XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_TF32 && x->k > 0); break;
     case MATMUL_PADDED_SM90: CHECK_IT(hopper && !f32 && x->k > 0 && !matmul_operand_vectors(x)); break;
-    case MATMUL_PADDED_MMA: CHECK_IT(ampere && !f32 && x->k > 0 && !matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
+    case MATMUL_PADDED_MMA:
+        CHECK_IT(ampere && !f32 && x->k > 0 && !matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10);
+        break;
     case MATMUL_MMA: CHECK_IT(ampere && !f32 && matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
-    case MATMUL_TF32: CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10); break;
+    case MATMUL_TF32:
+        CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10);
+        break;
     case MATMUL_F32: CHECK_IT(ampere && f32 && gpu->shared_bytes >= 74 << 10); break;
     case MATMUL_SIMT: break;
     default: CHECK_IT(0 && "no kernel of several rows");
@@ -72,8 +91,8 @@ static void check_named_matmul(void) {
             if (gpus[g].capability != cases[i].capability) continue;
             const vb_matmul_args x = product(cases[i].type, cases[i].m, cases[i].k, cases[i].n);
             const matmul_kernel kernel = choose_matmul(&x, &gpus[g], 1);
-            CHECK(kernel == cases[i].kernel, "%d: %ld x %ld x %ld: %s, want %s", cases[i].capability, (long)x.m, (long)x.k, (long)x.n,
-                  matmul_kernel_info(kernel).name, matmul_kernel_info(cases[i].kernel).name);
+            CHECK(kernel == cases[i].kernel, "%d: %ld x %ld x %ld: %s, want %s", cases[i].capability, (long)x.m,
+                  (long)x.k, (long)x.n, matmul_kernel_info(kernel).name, matmul_kernel_info(cases[i].kernel).name);
         }
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4096, hopper) == MATMUL_M1_CLUSTER, "one row on Hopper");
@@ -91,7 +110,8 @@ static void test_matmul(void) {
             x.batch = any_size(12);
             x.a_transposed = any_of(2), x.b_transposed = any_of(2);
             const int64_t gap = any_of(2) ? 8 * any_size(4) : any_size(4) - 1;
-            x.a_stride = (x.a_transposed ? x.m : x.k) + gap, x.b_stride = (x.b_transposed ? x.k : x.n) + gap, x.c_stride = x.n + gap;
+            x.a_stride = (x.a_transposed ? x.m : x.k) + gap, x.b_stride = (x.b_transposed ? x.k : x.n) + gap,
+            x.c_stride = x.n + gap;
             x.a_batch_stride = x.a_stride * (x.a_transposed ? x.k : x.m);
             x.b_batch_stride = any_of(2) ? 0 : x.b_stride * (x.b_transposed ? x.n : x.k);
             x.c_batch_stride = x.c_stride * x.m;

@@ -2,11 +2,12 @@
 // gemm_sm90_kernel.cuh).
 //
 // split_kernel:
-//   grid     clusters of 8 blocks: first one a strip of 64, 32 or 16 columns of B, each block an eighth of its rows; then one row
-//            of A a block
+//   grid     clusters of 8 blocks: first one a strip of 64, 32 or 16 columns of B, each block an eighth of its rows;
+//            then one row of A a block
 //   block    256 threads
 //   shared   the block's part of the strip until its maxima are known, 112 KiB at most, and these
-//   moves    4 (m k + k n) bytes read, as many written; more than 14336 rows, and rows of n not a multiple of 4, are read twice
+//   moves    4 (m k + k n) bytes read, as many written; more than 14336 rows, and rows of n not a multiple of 4, are
+//            read twice
 //   bound    memory
 //   measured docs/experiments/2026-11-22-gemm.md
 // The product reads 4 (m k + k n) bytes at least, writes 4 m n. FLOPs 6 m n k, bound by the tensor cores.
@@ -14,11 +15,12 @@
 #include "gemm/gemm_sm90_kernel.cuh"
 #include "gemm/scaling.cuh"
 
-// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column of B
-// was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts, 2^-24 of
-// the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one 2^-24 below the
-// sum is in float32: that shows only where a row and a column both span more and their large elements meet small ones alone.
-// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
+// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column
+// of B was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts,
+// 2^-24 of the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one
+// 2^-24 below the sum is in float32: that shows only where a row and a column both span more and their large elements
+// meet small ones alone. A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it,
+// slowly.
 
 namespace vb {
 
@@ -32,7 +34,7 @@ constexpr int chunk = gemm_depth / 2; // of k: so many high parts, then as many 
 
 #ifdef VB_SM90A
 
-// Where element i of k lies in a split operand; its low part is `chunk` further on.
+// Where element i of k lies in an operand in two parts; its low part is `chunk` further on.
 VB_DEVICE int64_t place(int64_t i) { return i / chunk * 2 * chunk + i % chunk; }
 
 VB_DEVICE int shift_of(unsigned bits) { return bits >= infinity_bits ? gemm_not_finite : raise_of(bits); }
@@ -58,7 +60,8 @@ VB_DEVICE void split_row(half *out, int *shift, const float *x, int64_t row, int
     for (int h = 0; h < held; h++) value[h] = load((h * split_threads + thread) * 4);
 #pragma unroll
     for (int h = 0; h < held; h++) most = max(most, greatest_magnitude(value[h]));
-    for (int i = (held * split_threads + thread) * 4; i < k; i += split_threads * 4) most = max(most, greatest_magnitude(load(i)));
+    for (int i = (held * split_threads + thread) * 4; i < k; i += split_threads * 4)
+        most = max(most, greatest_magnitude(load(i)));
     most = __reduce_max_sync(all_lanes, most);
     if (thread % 32 == 0) scratch[thread / 32] = most;
     __syncthreads();
@@ -145,17 +148,22 @@ VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t stri
 // Bytes of shared memory for an eighth of a strip of so many columns.
 template <int COLUMNS>
 constexpr int64_t strip_bytes(int64_t k) {
-    return ceil_div<int64_t>(ceil_div<int64_t>(ceil_div<int64_t>(k, chunk) * chunk, split_cluster), 4 * split_threads / COLUMNS) * split_threads * 16;
+    return ceil_div<int64_t>(ceil_div<int64_t>(ceil_div<int64_t>(k, chunk) * chunk, split_cluster),
+                             4 * split_threads / COLUMNS) *
+           split_threads * 16;
 }
 
 #ifdef VB_SM90A
 
-// The same of a strip of COLUMNS columns, four a thread, that is read once: each thread keeps its elements in shared memory.
+// The same of a strip of COLUMNS columns, four a thread, that is read once: each thread keeps its elements in shared
+// memory.
 template <int COLUMNS>
-VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t strip, int k, int n, int64_t stride, unsigned *scratch) {
+VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t strip, int k, int n, int64_t stride,
+                                  unsigned *scratch) {
     constexpr int lanes = COLUMNS / 4, rows_at_once = split_threads / lanes; // lanes of a row
     extern __shared__ float4 kept[];
-    const int thread = threadIdx.x, of_row = thread % lanes, column = (int)strip * COLUMNS + of_row * 4, padded = ceil_div(k, chunk) * chunk;
+    const int thread = threadIdx.x, of_row = thread % lanes, column = (int)strip * COLUMNS + of_row * 4,
+              padded = ceil_div(k, chunk) * chunk;
     const unsigned rank = sm90::cluster_rank();
     const int each = ceil_div(padded, split_cluster), last = smaller(((int)rank + 1) * each, padded);
     const int first = rank * each + thread / lanes;
@@ -175,7 +183,8 @@ VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t
 #pragma unroll
     for (int c = 0; c < 4; c++) {
 #pragma unroll
-        for (int offset = lanes; offset < 32; offset *= 2) most[c] = max(most[c], __shfl_xor_sync(all_lanes, most[c], offset));
+        for (int offset = lanes; offset < 32; offset *= 2)
+            most[c] = max(most[c], __shfl_xor_sync(all_lanes, most[c], offset));
         if (thread % 32 < lanes) atomicMax(&scratch[of_row * 4 + c], most[c]);
     }
     sm90::cluster_sync();
@@ -221,9 +230,11 @@ __global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half 
     __syncthreads();
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t strips = ceil_div(n, COLUMNS ? COLUMNS : 32 * C), column_blocks = strips * split_cluster, strip = blockIdx.x / split_cluster;
+    const int64_t strips = ceil_div(n, COLUMNS ? COLUMNS : 32 * C), column_blocks = strips * split_cluster,
+                  strip = blockIdx.x / split_cluster;
     if constexpr (COLUMNS > 0) {
-        if (blockIdx.x < column_blocks) return split_kept_columns<COLUMNS>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
+        if (blockIdx.x < column_blocks)
+            return split_kept_columns<COLUMNS>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
     } else {
         if (blockIdx.x < column_blocks) return split_columns<C>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
     }
@@ -247,9 +258,10 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     int *const a_shift = (int *)(memory + a_bytes + b_bytes), *const b_shift = a_shift + m;
 
     const auto split = [&](int columns, int64_t shared_bytes, auto kernel) {
-        const int64_t blocks = ceil_div<int64_t>(n, columns) * split_cluster + ceil_div<int64_t>(m, split_cluster) * split_cluster;
-        return launch_cluster(stream, split_cluster, (unsigned)blocks, split_threads, shared_bytes, kernel, a_split, b_split, a_shift,
-                              b_shift, a, b, (int)m, (int)k, (int)n, stride);
+        const int64_t blocks =
+            ceil_div<int64_t>(n, columns) * split_cluster + ceil_div<int64_t>(m, split_cluster) * split_cluster;
+        return launch_cluster(stream, split_cluster, (unsigned)blocks, split_threads, shared_bytes, kernel, a_split,
+                              b_split, a_shift, b_shift, a, b, (int)m, (int)k, (int)n, stride);
     };
     // Three blocks an SM hide each other's waiting; narrow strips write in shorter pieces.
     constexpr int64_t third = 72 << 10, half_of_shared = 112 << 10;
@@ -261,11 +273,12 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     else VB_TRY(split(64, 0, split_kernel<2, 0>));
 
     const int steps = (int)(width / gemm_depth);
-    const GemmProblem<float> p = {(float *)x.c, (int)m, (int)n, (int)k, steps, smaller(plan.splits, steps), plan.group_rows, 0,
-                                  a_shift, b_shift, a, b, nullptr, nullptr};
+    const GemmProblem<float> p = {(float *)x.c,    (int)m, (int)n,  (int)k,  steps, smaller(plan.ksplit, steps),
+                                  plan.group_rows, 0,      a_shift, b_shift, a,     b,
+                                  nullptr,         nullptr};
     const auto run = [&](auto bm, auto bn, auto pair) {
-        return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split, stride,
-                                                                                           width, VB_F16, p, stream);
+        return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split,
+                                                                                   stride, width, VB_F16, p, stream);
     };
     switch (plan.tile) {
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());

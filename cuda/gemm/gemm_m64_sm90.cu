@@ -1,15 +1,15 @@
 // gemm_m64_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
 // y[m][n] = x[m][k] W, W stored [k][n] or [n][k].
 //
-// W is the left factor of wgmma, whose 64 rows it fills, in either order, and x the right one, of as many columns as there are
-// rows of x. Tiles of each come by TMA into a ring of their own; two warpgroups multiply. Where the tiles are few, the blocks of a
-// cluster share k and send their sums to those that add them up, eight rows of x each: who adds waits for one message instead of
-// meeting the others and fetching.
+// W is the left factor of wgmma, whose 64 rows it fills, in either order, and x the right one, of as many columns as
+// there are rows of x. Tiles of each come by TMA into a ring of their own; two warpgroups multiply. Where the tiles are
+// few, the blocks of a cluster share k and send their sums to those that add them up, eight rows of x each: who adds
+// waits for one message instead of meeting the others and fetching.
 //
-//   grid     tiles of 128 columns of y, in clusters of `splits` blocks
+//   grid     tiles of 128 columns of y, in clusters of `ksplit` blocks
 //   block    two warpgroups that multiply, a warp that copies W and one that copies x
-//   shared   the rings, of stages of 64 of k, and what the cluster sends: about half of an SM's, so that the blocks of the next kernel
-//            are there, with their barriers and maps, when this one ends
+//   shared   the rings, of stages of 64 of k, and what the cluster sends: about half of an SM's, so that the blocks of
+//            the next kernel are there, with their barriers and maps, when this one ends
 //   moves    2 k n bytes once; 2 m k bytes for each tile from L2
 //   bound    memory that holds W
 //   measured docs/experiments/2026-11-22-gemm.md
@@ -33,7 +33,7 @@ constexpr int w_bytes = tile_rows * sm90::row_bytes;
 template <class T>
 struct Problem {
     T *y;
-    int m, n, k, splits, w_stages, x_stages;
+    int m, n, k, ksplit, w_stages, x_stages;
 };
 
 #ifdef VB_SM90A
@@ -53,7 +53,8 @@ struct Ring {
     VB_DEVICE void wait_full() const { sm90::barrier_wait(&full[slot], phase); }
 };
 
-// Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; turned, so that it has neighbouring columns.
+// Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; turned, so that it has neighbouring
+// columns.
 template <class T>
 VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane) {
     const int g = lane / 4, c = lane % 4;
@@ -67,17 +68,20 @@ VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane)
 
 template <class T, int TOKENS, bool W_MN>
 __global__ void __launch_bounds__(threads, 2)
-    gemm_m64_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, const Problem<T> p) {
+    gemm_m64_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
+                    const Problem<T> p) {
 #ifdef VB_SM90A
     constexpr int eights = TOKENS / 8, x_bytes = TOKENS * sm90::row_bytes;
     extern __shared__ __align__(1024) char shared[];
     __shared__ uint64_t full[2][most_stages], empty[2][most_stages], mailbox;
     const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    const int rank = p.splits > 1 ? cluster_rank() : 0;
-    const int row0 = blockIdx.x / p.splits * tile_rows, steps = ceil_div(p.k, depth);
-    const int first = steps * rank / p.splits, last = steps * (rank + 1) / p.splits;
-    const int mine = (eights - rank + p.splits - 1) / p.splits; // eights of rows of x that this block adds up: rank, rank + splits, ...
-    Ring w = {shared, full[0], empty[0], w_bytes, p.w_stages}, x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
+    const int rank = p.ksplit > 1 ? cluster_rank() : 0;
+    const int row0 = blockIdx.x / p.ksplit * tile_rows, steps = ceil_div(p.k, depth);
+    const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
+    const int mine = (eights - rank + p.ksplit - 1) /
+                     p.ksplit; // eights of rows of x that this block adds up: rank, rank + ksplit, ...
+    Ring w = {shared, full[0], empty[0], w_bytes, p.w_stages},
+         x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
     float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * x_bytes); // [sender][mine][multipliers]
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
@@ -91,13 +95,13 @@ __global__ void __launch_bounds__(threads, 2)
         sm90::barrier_init_fence();
     }
     __syncthreads();
-    if (p.splits > 1) {
-        if (threadIdx.x == 0) sm90::barrier_expect(&mailbox, (p.splits - 1) * mine * multipliers * (int)sizeof(float4));
+    if (p.ksplit > 1) {
+        if (threadIdx.x == 0) sm90::barrier_expect(&mailbox, (p.ksplit - 1) * mine * multipliers * (int)sizeof(float4));
         __syncwarp();
         cluster_arrive();
     }
     const int copier = warp - multipliers / 32; // 0: of W, 1: of x
-    if (p.splits > 1) cluster_wait(); // all mailboxes stand
+    if (p.ksplit > 1) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     release_next_kernel();
     if (copier == 0) {
@@ -127,7 +131,8 @@ __global__ void __launch_bounds__(threads, 2)
     for (int step = first; step < last; step++) {
         w.wait_full();
         x.wait_full();
-        const uint64_t left = sm90::describe(w.at() + group * (w_bytes / 2), w_bytes / 2), right = sm90::describe(x.at(), 0);
+        const uint64_t left = sm90::describe(w.at() + group * (w_bytes / 2), w_bytes / 2),
+                       right = sm90::describe(x.at(), 0);
         constexpr int w_step = W_MN ? 16 * sm90::row_bytes / 16 : 2; // 16 of k, in the descriptor's units
         sm90::wgmma_fence();
 #pragma unroll
@@ -147,26 +152,29 @@ __global__ void __launch_bounds__(threads, 2)
 
     const int row = row0 + group * 64 + warp % 4 * 16;
     const auto eight = [&](int j) { return make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]); };
-    if (p.splits == 1) {
+    if (p.ksplit == 1) {
 #pragma unroll
         for (int j = 0; j < eights; j++) store(p, eight(j), j, row, lane);
         return;
     }
 #pragma unroll
     for (int j = 0; j < eights; j++) {
-        const int to = j % p.splits;
+        const int to = j % p.ksplit;
         if (to == rank) continue;
-        const int places = (eights - to + p.splits - 1) / p.splits, sender = rank < to ? rank : rank - 1;
-        send4(cluster_address(inbox + (sender * places + j / p.splits) * multipliers + threadIdx.x, to), cluster_address(&mailbox, to), eight(j));
+        const int places = (eights - to + p.ksplit - 1) / p.ksplit, sender = rank < to ? rank : rank - 1;
+        send4(cluster_address(inbox + (sender * places + j / p.ksplit) * multipliers + threadIdx.x, to),
+              cluster_address(&mailbox, to), eight(j));
     }
     if (mine == 0) return;
     mailbox_wait(&mailbox);
 #pragma unroll
     for (int j = 0; j < eights; j++) {
-        if (j % p.splits != rank) continue;
+        if (j % p.ksplit != rank) continue;
         float4 v = make_float4(0, 0, 0, 0);
-        for (int r = 0; r < p.splits; r++) { // in the order of k
-            const float4 part = r == rank ? eight(j) : inbox[((r < rank ? r : r - 1) * mine + j / p.splits) * multipliers + threadIdx.x];
+        for (int r = 0; r < p.ksplit; r++) { // in the order of k
+            const float4 part = r == rank
+                                    ? eight(j)
+                                    : inbox[((r < rank ? r : r - 1) * mine + j / p.ksplit) * multipliers + threadIdx.x];
             v.x += part.x, v.y += part.y, v.z += part.z, v.w += part.w;
         }
         store(p, v, j, row, lane);
@@ -175,18 +183,23 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 template <class T, int TOKENS, bool W_MN>
-vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n, vb_stream *stream) {
+vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n,
+                     vb_stream *stream) {
     CUtensorMap w_map, x_map;
-    VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream) : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
+    VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream)
+                : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
     VB_TRY(sm90::tensor_map(&x_map, x, type, k, m, k, TOKENS, stream));
     constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with what is static
-    const int splits = gemm_m64_ksplit(n, k, multiprocessors(stream));
-    const int inbox = (splits - 1) * ceil_div(TOKENS / 8, splits) * multipliers * (int)sizeof(float4);
-    const int x_stages = TOKENS == 64 ? 4 : 6, w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
-    const Problem<T> p = {(T *)y, (int)m, (int)n, (int)k, splits, w_stages, x_stages};
+    const int ksplit = gemm_m64_ksplit(n, k, multiprocessors(stream));
+    const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
+    const int x_stages = TOKENS == 64 ? 4 : 6,
+              w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
+    const Problem<T> p = {(T *)y, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
     const void *parameters[] = {&w_map, &x_map, &p};
-    return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN>, dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * splits)), threads,
-                         w_stages * w_bytes + x_stages * x_bytes + inbox, splits, LAUNCH_OVERLAPPED | LAUNCH_BALANCED, (void **)parameters);
+    return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN>,
+                         dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * ksplit)), threads,
+                         w_stages * w_bytes + x_stages * x_bytes + inbox, ksplit, LAUNCH_OVERLAPPED | LAUNCH_BALANCED,
+                         (void **)parameters);
 }
 
 } // namespace
@@ -195,8 +208,12 @@ vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const auto run = [&](auto tokens, auto t, auto w_mn) {
         return launch_m64<decltype(t), tokens.value, w_mn.value>(x.c, x.a, x.b, x.type, x.m, x.k, x.n, stream);
     };
-    const auto with_layout = [&](auto tokens, auto t) { return x.b_transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>()); };
-    const auto with_type = [&](auto tokens) { return x.type == VB_F16 ? with_layout(tokens, half()) : with_layout(tokens, bf16()); };
+    const auto with_layout = [&](auto tokens, auto t) {
+        return x.b_transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>());
+    };
+    const auto with_type = [&](auto tokens) {
+        return x.type == VB_F16 ? with_layout(tokens, half()) : with_layout(tokens, bf16());
+    };
     return x.m <= 16 ? with_type(Constant<16>()) : x.m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
 }
 

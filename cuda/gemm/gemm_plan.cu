@@ -1,6 +1,7 @@
-// gemm_plan.cu: how Hopper's matrix products are cut up. For more than 128 rows by a model of an SM's time; its constants
-// were fitted to the times of every tile, with splits 1 to 8, at some 40 shapes on an H200, where its choices take 2 % longer
-// than the best ones on average. Products of fewer rows wait for the memory that holds B; what serves it best was measured.
+// gemm_plan.cu: how Hopper's matrix products are cut up. For more than 128 rows by a model of an SM's time; its
+// constants were fitted to the times of every tile, with ksplit 1 to 8, at some 40 shapes on an H200, where its choices
+// take 2 % longer than the best ones on average. Products of fewer rows wait for the memory that holds B; what serves
+// it best was measured.
 
 #include "arch/cluster.cuh"
 #include "gemm/gemm_sm90.cuh"
@@ -19,57 +20,58 @@ constexpr double tile_cycles = 1227;           // until the first stage has come
 constexpr double write_cycles = 47.3 / 1024;   // an element of C
 constexpr double product_cycles = 1.11 / 2048; // a multiplication of 16-bit elements
 constexpr double l2_bytes_per_cycle = 65;      // to one SM
-constexpr double reduce_cycles = 1125;         // of split tiles
+constexpr double reduce_cycles = 1125;         // of tiles whose k is shared
 constexpr double reduce_element_cycles = 0.28;
 
-double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool split_operands, int multiprocessors) {
+double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool two_parts, int multiprocessors) {
     const TileShape t = tile_shapes[plan.tile];
     const int64_t tiles = ceil_div<int64_t>(m, t.bm * t.pair) * ceil_div<int64_t>(n, t.bn);
-    const int64_t at_once = clusters_at_once(t.pair * plan.splits, multiprocessors), waves = ceil_div(tiles, at_once);
-    const int64_t stored_k = split_operands ? 2 * k : k; // and three products of halves instead of one
-    const double steps = (double)ceil_div<int64_t>(ceil_div<int64_t>(stored_k, 64), plan.splits);
-    const double multiply = (double)t.bm * t.bn * 64 * product_cycles * (split_operands ? 1.5 : 1);
+    const int64_t at_once = clusters_at_once(t.pair * plan.ksplit, multiprocessors), waves = ceil_div(tiles, at_once);
+    const int64_t stored_k = two_parts ? 2 * k : k; // and three products of halves instead of one
+    const double steps = (double)ceil_div<int64_t>(ceil_div<int64_t>(stored_k, 64), plan.ksplit);
+    const double multiply = (double)t.bm * t.bn * 64 * product_cycles * (two_parts ? 1.5 : 1);
     const double load = 128.0 * (smaller<int64_t>(t.bm, m) + t.bn / t.pair) / l2_bytes_per_cycle;
     const double tile = steps * larger(multiply, load) + tile_cycles + write_cycles * t.bm * t.bn;
-    const double reduce = plan.splits > 1 ? reduce_cycles + reduce_element_cycles * t.bm * t.bn : 0;
+    const double reduce = plan.ksplit > 1 ? reduce_cycles + reduce_element_cycles * t.bm * t.bn : 0;
     return waves * (tile + reduce);
 }
 
 template <int COUNT>
-GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool split_operands,
+GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool two_parts,
                    int multiprocessors) {
     GemmPlan best = {};
     double least = 0;
     for (const GemmTile tile : tiles) {
         const int rows = tile_shapes[tile].bm * tile_shapes[tile].pair;
-        for (int splits = 1; splits <= (tile_shapes[tile].pair > 1 ? 1 : 8); splits++) {
-            if (splits > 1 && (split_operands ? 2 * k : k) < 2 * 64 * splits) break; // two steps a block at least
-            const GemmPlan plan = {tile, splits, 2048 / rows};
-            const double cycles = plan_cycles(plan, m, k, n, split_operands, multiprocessors);
+        for (int ksplit = 1; ksplit <= (tile_shapes[tile].pair > 1 ? 1 : 8); ksplit++) {
+            if (ksplit > 1 && (two_parts ? 2 * k : k) < 2 * 64 * ksplit) break; // two steps a block at least
+            const GemmPlan plan = {tile, ksplit, 2048 / rows};
+            const double cycles = plan_cycles(plan, m, k, n, two_parts, multiprocessors);
             if (least == 0 || cycles < least) best = plan, least = cycles;
         }
     }
     return best;
 }
 
-// Blocks that share a tile's k: up to three, so long as three eighths of the SMs are not busy and each has eight steps left.
-int few_splits(int64_t tiles, int64_t stored_k, int multiprocessors) {
-    int splits = 1;
-    while (splits < 3 && tiles * splits < multiprocessors * 3 / 8 && stored_k >= 64 * 8 * (splits + 1)) splits++;
-    return splits;
+// Blocks that share a tile's k: up to three, so long as three eighths of the SMs are not busy and each has eight steps
+// left.
+int few_ksplit(int64_t tiles, int64_t stored_k, int multiprocessors) {
+    int ksplit = 1;
+    while (ksplit < 3 && tiles * ksplit < multiprocessors * 3 / 8 && stored_k >= 64 * 8 * (ksplit + 1)) ksplit++;
+    return ksplit;
 }
 
 // Up to 128 rows. Wide tiles read longer pieces of B's rows, narrow ones occupy more SMs.
-GemmPlan plan_few_rows(int64_t m, int64_t k, int64_t n, bool split_operands, int multiprocessors) {
-    const int64_t stored_k = split_operands ? 2 * k : k;
-    if (m > 64 || split_operands) {
+GemmPlan plan_few_rows(int64_t m, int64_t k, int64_t n, bool two_parts, int multiprocessors) {
+    const int64_t stored_k = two_parts ? 2 * k : k;
+    if (m > 64 || two_parts) {
         const int64_t tiles = ceil_div<int64_t>(n, 64);
         if (tiles > multiprocessors) return {TILE_128x128, 1, 1};
         return {TILE_128x64, 2 * tiles <= multiprocessors && stored_k >= 64 * 16 ? 2 : 1, 1};
     }
     const int64_t wide = ceil_div<int64_t>(n, 256);
     if (wide * 4 >= multiprocessors) return {TILE_64x256, 1, 1};
-    return {TILE_64x128, few_splits(ceil_div<int64_t>(n, 128), stored_k, multiprocessors), 1};
+    return {TILE_64x128, few_ksplit(ceil_div<int64_t>(n, 128), stored_k, multiprocessors), 1};
 }
 
 } // namespace
@@ -79,10 +81,10 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
                                   TILE_128x128,      TILE_128x64,  TILE_64x256,       TILE_64x128};
     const GemmPlan plan = best_plan(tiles, m, k, n, false, multiprocessors);
-    // Two blocks a tile with many steps each wait for the L2, which pairs ask for three quarters as much: 256 x 14336 x 4096 took
-    // 45.8 us instead of 52.2 in one run. Meeting in memory costs them more than meeting in a cluster.
+    // Two blocks a tile with many steps each wait for the L2, which pairs ask for three quarters as much: 256 x 14336 x
+    // 4096 took 45.8 us instead of 52.2 in one run. Meeting in memory costs them more than meeting in a cluster.
     const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
-    if (plan.tile == TILE_128x128 && plan.splits == 2 && pairs) return {TILE_128x128_PAIR, 2, plan.group_rows / 2};
+    if (plan.tile == TILE_128x128 && plan.ksplit == 2 && pairs) return {TILE_128x128_PAIR, 2, plan.group_rows / 2};
     return plan;
 }
 

@@ -1,7 +1,7 @@
 // gemm_sm90.cu: matrix products of F16 and BF16 on Hopper's tensor cores (the kernel is in gemm_sm90_kernel.cuh).
 //
-// Bytes: 2 (m k + k n + m n); FLOPs 2 m n k. Bound by the tensor cores from about 1024^3, below by latency; with few rows
-// (m below about 200) by the memory that holds B.
+// Bytes: 2 (m k + k n + m n); FLOPs 2 m n k. Bound by the tensor cores from about 1024^3, below by latency; with few
+// rows (m below about 200) by the memory that holds B.
 
 #include "gemm/gemm_sm90_kernel.cuh"
 
@@ -16,14 +16,15 @@ vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype 
                    vb_stream *stream) {
     const int64_t b_stride = B_MN ? p.n : p.k;
     const auto run = [&](auto bm, auto bn, auto pair) {
-        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
+        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(a, p.k, p.k, b, b_stride, p.k, type, p,
+                                                                            stream);
     };
     switch (plan.tile) {
     case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
     case TILE_128x128_PAIR:
-        if (plan.splits == 2)
+        if (plan.ksplit == 2)
             return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
         return run(Constant<128>(), Constant<128>(), Constant<1>());
     case TILE_128x128: return run(Constant<128>(), Constant<128>(), Constant<0>());
@@ -41,9 +42,22 @@ vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const auto with = [&](auto t) {
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(x.k, gemm_depth);
-        const GemmProblem<T> p = {static_cast<T *>(x.c), (int)x.m, (int)x.n, (int)x.k, steps, smaller(plan.splits, steps),
-                                  plan.group_rows, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-        return x.b_transposed ? run_tile<T, false>(plan, x.a, x.b, x.type, p, stream) : run_tile<T, true>(plan, x.a, x.b, x.type, p, stream);
+        const GemmProblem<T> p = {static_cast<T *>(x.c),
+                                  (int)x.m,
+                                  (int)x.n,
+                                  (int)x.k,
+                                  steps,
+                                  smaller(plan.ksplit, steps),
+                                  plan.group_rows,
+                                  0,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr};
+        return x.b_transposed ? run_tile<T, false>(plan, x.a, x.b, x.type, p, stream)
+                              : run_tile<T, true>(plan, x.a, x.b, x.type, p, stream);
     };
     return x.type == VB_F16 ? with(half()) : with(bf16());
 }

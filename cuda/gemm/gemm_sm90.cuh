@@ -8,8 +8,8 @@
 
 namespace vb {
 
-// How a product is cut up. A tile is what one block computes at a time. In a pair, two blocks of a cluster compute tiles
-// one above the other and load half of B each, for both.
+// How a product is cut up. A tile is what one block computes at a time. In a pair, two blocks of a cluster compute
+// tiles one above the other and load half of B each, for both.
 enum GemmTile {
     TILE_128x256_PAIR,
     TILE_128x256,
@@ -23,7 +23,7 @@ enum GemmTile {
 };
 struct GemmPlan {
     GemmTile tile;
-    int splits;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands)
+    int ksplit;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands)
     int group_rows; // rows of tiles that are walked through together, column by column, so that L2 serves them
 };
 
@@ -31,14 +31,16 @@ struct GemmPlan {
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors);
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors);
 
-// Contiguous matrices. What needs room for converted operands returns VB_OUT_OF_MEMORY with nothing enqueued where there is none.
+// Contiguous matrices. What needs room for converted operands returns VB_OUT_OF_MEMORY with nothing enqueued where
+// there is none.
 vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream);
 
 // Any layout.
 vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream);
-vb_status matmul_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream); // F32 in two parts each, with float32's accuracy
+vb_status matmul_3xf16_sm90(const vb_matmul_args &x,
+                            vb_stream *stream); // F32 in two parts each, with float32's accuracy
 vb_status matmul_1xf16_sm90(const vb_matmul_args &x, vb_stream *stream); // in one, with TF32's
 
 } // namespace vb

@@ -5,13 +5,13 @@
 // registers. Blocks are persistent and take tiles in bands of group_rows rows of tiles. What is outside the matrices is
 // TMA's business (zeros).
 //
-// Pairs: two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both, which
-// takes a third of the traffic from L2. A stage is free once the consumers of both blocks have read it.
+// Pairs: two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both,
+// which takes a third of the traffic from L2. A stage is free once the consumers of both blocks have read it.
 //
-// Splits: where the tiles are too few for the SMs, the blocks of a cluster share the k of one tile and add their partial
-// sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that share the k of
-// their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes last adds up: of two, the order
-// does not matter.
+// ksplit: where the tiles are too few for the SMs, the blocks of a cluster share the k of one tile and add their
+// partial sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs
+// that share the k of their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes
+// last adds up: of two, the order does not matter.
 #ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
 #define VB_CUDA_GEMM_SM90_KERNEL_CUH
 
@@ -21,10 +21,10 @@
 
 #include "arch/sm90.cuh"
 
-// Split operands (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
-// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four partial
-// products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds, so its
-// accumulator is added to one in registers after every step.
+// Operands in two parts (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
+// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four
+// partial products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds,
+// so its accumulator is added to one in registers after every step.
 
 namespace vb {
 
@@ -39,12 +39,14 @@ struct GemmProblem {
     Out *c;
     int m, n, k;
     int steps; // of gemm_depth stored elements
-    int splits, group_rows;
-    int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; the rest is never looked at
-    // Split operands only: by how many powers of two the rows of A and the columns of B were raised, and the operands.
+    int ksplit, group_rows;
+    int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
+    // Operands in two parts only: by how many powers of two the rows of A and the columns of B were raised, and the
+    // operands.
     const int *a_shift, *b_shift;
     const float *a, *b;
-    // Split pairs only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and counters of those there.
+    // Pairs that share k only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and
+    // counters of those there.
     float *meeting;
     unsigned *arrived;
 };
@@ -58,8 +60,8 @@ struct GemmStage {
 
 #ifdef VB_SM90A
 
-// x * 2^exponent by two factors, since 2^exponent alone may not be a float. Sums of split operands are 0 or at least 2^-48,
-// so that the first product is exact; exponents past what float32 holds give 0 all the same.
+// x * 2^exponent by two factors, since 2^exponent alone may not be a float. Sums of operands in two parts are 0 or at
+// least 2^-48, so that the first product is exact; exponents past what float32 holds give 0 all the same.
 VB_DEVICE float scale_by_power_of_two(float x, int exponent) {
     exponent = larger(exponent, -252);
     const int half = exponent >> 1;
@@ -113,7 +115,7 @@ VB_DEVICE void store_rows_16bit(const GemmProblem<Out> &p, const float (&sum)[N 
     }
 }
 
-// The same for the sums of split operands, whose scale is taken back.
+// The same for the sums of operands in two parts, whose scale is taken back.
 template <int N>
 VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4;
@@ -140,7 +142,8 @@ VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)
                 if (r >= p.m || at >= p.n) continue;
                 float *const c = p.c + (int64_t)r * p.n + at;
                 const bool second = at + 1 < p.n;
-                const int shift = row_shift[h] + column_shift[u].x, next = second ? row_shift[h] + column_shift[u].y : 0;
+                const int shift = row_shift[h] + column_shift[u].x,
+                          next = second ? row_shift[h] + column_shift[u].y : 0;
                 plain |= shift >= gemm_not_finite / 2 || next >= gemm_not_finite / 2;
                 const float x = scale_by_power_of_two(sum[4 * j + 2 * h], -shift);
                 const float y = scale_by_power_of_two(sum[4 * j + 2 * h + 1], -next);
@@ -163,10 +166,10 @@ VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)
 
 // Adds the partial sums that the blocks of the cluster left in their shared memory, float[BM][width], and writes this
 // block's share of C.
-template <int BM, int BN, bool SPLIT, class Out>
+template <int BM, int BN, bool TWO_PARTS, class Out>
 VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
     constexpr int each = 4; // vectors of 4 columns that a thread has under way: what takes the time is latency
-    const int stride = p.splits * 256;
+    const int stride = p.ksplit * 256;
     for (int first = rank * 256 + threadIdx.x - 128; first < BM * BN / 4; first += each * stride) {
         float x[each][4] = {};
         unsigned at[each];
@@ -176,7 +179,7 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
             at[u] = i / (BN / 4) * width + i % (BN / 4) * 4;
         }
 #pragma unroll 4
-        for (int s = 0; s < p.splits; s++) {
+        for (int s = 0; s < p.ksplit; s++) {
             const unsigned remote = sm90::remote_address(tile, s);
 #pragma unroll
             for (int u = 0; u < each; u++) {
@@ -191,7 +194,7 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
             Vec<Out, 4> out;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                if (SPLIT && column + e < p.n) {
+                if (TWO_PARTS && column + e < p.n) {
                     const int shift = p.a_shift[row] + p.b_shift[column + e];
                     x[u][e] = shift >= gemm_not_finite / 2 ? plain_element(p, row, column + e)
                                                            : scale_by_power_of_two(x[u][e], -shift);
@@ -215,9 +218,12 @@ template <class Out, int N>
 VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int split) {
     __shared__ unsigned before;
     const int thread = threadIdx.x - 128;
-    const auto place = [&](int of, int i) { return reinterpret_cast<float4 *>(p.meeting) + ((int64_t)(2 * tile + of) * (N / 4) + i) * 256 + thread; };
+    const auto place = [&](int of, int i) {
+        return reinterpret_cast<float4 *>(p.meeting) + ((int64_t)(2 * tile + of) * (N / 4) + i) * 256 + thread;
+    };
 #pragma unroll
-    for (int i = 0; i < N / 4; i++) *place(split, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    for (int i = 0; i < N / 4; i++)
+        *place(split, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     __threadfence();
     sm90::group_sync(1, 256);
     if (thread == 0) {
@@ -237,22 +243,23 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
 
 #endif
 
-// T is the type of the tiles, Out of C; where they differ, the operands are split ones. B is stored [k][n] where B_MN, else [n][k].
-// MEET: two pairs share the k of their tiles.
+// T is the type of the tiles, Out of C; where they differ, the operands are in two parts. B is stored [k][n] where
+// B_MN, else [n][k]. MEET: two pairs share the k of their tiles.
 template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET>
 __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
                                                                     const __grid_constant__ CUtensorMap b_map,
                                                                     const GemmProblem<Out> p) {
 #ifdef VB_SM90A
     using Stage = GemmStage<BM, BN>;
-    constexpr bool SPLIT = sizeof(Out) > sizeof(T);
+    constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T);
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
     constexpr int pair = PAIR ? 2 : 1;
     extern __shared__ char shared[];
     __shared__ uint64_t full[Stage::count], empty[Stage::count];
-    char *const ring = shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    char *const ring =
+        shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
-    const int cluster = PAIR ? 2 : p.splits;
+    const int cluster = PAIR ? 2 : p.ksplit;
     const unsigned rank = cluster > 1 ? sm90::cluster_rank() : 0;
     const int tiles_m = ceil_div(p.m, BM * pair), tiles_n = ceil_div(p.n, BN);
 
@@ -269,8 +276,8 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     else __syncthreads();
     const int apart = MEET ? 2 * cluster : cluster; // blocks of a tile, or of a pair of them
     const int first_tile = blockIdx.x / apart, tile_step = gridDim.x / apart, half_of_k = MEET ? blockIdx.x / 2 % 2 : 0;
-    const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.splits;
-    const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.splits;
+    const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.ksplit;
+    const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.ksplit;
     const auto corner = [&](int tile, int &m0, int &n0) {
         const int in_band = p.group_rows * tiles_n, first = tile / in_band * p.group_rows;
         const int rows = smaller(p.group_rows, tiles_m - first);
@@ -307,7 +314,8 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                         }
                     } else if (PAIR) {
                         constexpr int box = BN / pair;
-                        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, &b_map, barrier, k, n0 + rank * box, 3);
+                        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, &b_map, barrier, k, n0 + rank * box,
+                                                 3);
                     } else {
                         sm90::copy_box(b, &b_map, barrier, k, n0);
                     }
@@ -316,7 +324,7 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
             }
         }
         __syncwarp();
-        if (!PAIR && p.splits > 1) sm90::cluster_sync();
+        if (!PAIR && p.ksplit > 1) sm90::cluster_sync();
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
@@ -338,19 +346,20 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
         for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
             int m0, n0;
             corner(tile, m0, n0);
-            float sum[N / 2], total[SPLIT ? N / 2 : 1];
-            if (SPLIT) {
+            float sum[N / 2], total[TWO_PARTS ? N / 2 : 1];
+            if (TWO_PARTS) {
 #pragma unroll
-                for (int i = 0; i < (SPLIT ? N / 2 : 1); i++) total[i] = 0;
+                for (int i = 0; i < (TWO_PARTS ? N / 2 : 1); i++) total[i] = 0;
             }
             int keep = 0, previous = -1;
             for (int step = first_step; step < last_step; step++) {
                 char *const at = ring + stage * Stage::bytes;
                 sm90::barrier_wait(&full[stage], phase);
                 const uint64_t a = sm90::describe(at + consumer * a_offset, gemm_depth * sm90::row_bytes);
-                const uint64_t b = sm90::describe(at + Stage::a_bytes + consumer * b_offset, gemm_depth * sm90::row_bytes);
+                const uint64_t b =
+                    sm90::describe(at + Stage::a_bytes + consumer * b_offset, gemm_depth * sm90::row_bytes);
                 sm90::wgmma_fence();
-                if (SPLIT) {
+                if (TWO_PARTS) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         Product::run(sum, a + a_low + i * a_step, b + i * b_step, i);
@@ -366,11 +375,11 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                     }
                 }
                 sm90::wgmma_commit();
-                if (SPLIT) {
+                if (TWO_PARTS) {
                     sm90::wgmma_wait<0>();
                     release(stage);
 #pragma unroll
-                    for (int i = 0; i < (SPLIT ? N / 2 : 1); i++) total[i] += sum[i];
+                    for (int i = 0; i < (TWO_PARTS ? N / 2 : 1); i++) total[i] += sum[i];
                 } else { // these products stay in flight while the next ones are awaited
                     sm90::wgmma_wait<1>();
                     if (previous >= 0) release(previous);
@@ -378,13 +387,13 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                 }
                 if (++stage == Stage::count) stage = 0, phase ^= 1;
             }
-            if (!SPLIT) {
+            if (!TWO_PARTS) {
                 sm90::wgmma_wait<0>();
                 release(previous);
             }
 
             const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
-            if (!PAIR && p.splits > 1) {
+            if (!PAIR && p.ksplit > 1) {
                 constexpr int width = BN + 8; // rows of the fragments in different banks
                 float *const partial = (float *)ring;
                 sm90::group_sync(1, 256); // both consumers have read the last stage
@@ -393,14 +402,17 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
                         const int i = 4 * j + 2 * h;
-                        *reinterpret_cast<float2 *>(partial + (row + lane / 4 + 8 * h) * width + column + 8 * j + lane % 4 * 2) =
-                            SPLIT ? make_float2(total[SPLIT ? i : 0], total[SPLIT ? i + 1 : 0]) : make_float2(sum[i], sum[i + 1]);
+                        *reinterpret_cast<float2 *>(partial + (row + lane / 4 + 8 * h) * width + column + 8 * j +
+                                                    lane % 4 * 2) =
+                            TWO_PARTS ? make_float2(total[TWO_PARTS ? i : 0], total[TWO_PARTS ? i + 1 : 0])
+                                      : make_float2(sum[i], sum[i + 1]);
                     }
                 sm90::cluster_sync();
-                reduce_tile<BM, BN, SPLIT>(p, partial, width, m0, n0, rank);
+                reduce_tile<BM, BN, TWO_PARTS>(p, partial, width, m0, n0, rank);
             } else if constexpr (MEET) {
-                if (meet_other(p, sum, first_tile * 2 + rank, half_of_k)) store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
-            } else if constexpr (SPLIT) {
+                if (meet_other(p, sum, first_tile * 2 + rank, half_of_k))
+                    store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
+            } else if constexpr (TWO_PARTS) {
                 store_rows_scaled<N>(p, total, m0 + row, n0 + column);
             } else {
                 store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
@@ -426,13 +438,13 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
     else
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
-    const int cluster = PAIR ? 2 : p.splits, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
+    const int cluster = PAIR ? 2 : p.ksplit, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
     if (MEET) { // of few tiles: plan_gemm
         void *meeting;
         VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
         p.meeting = (float *)meeting, p.arrived = counters(stream);
     }
-    const int64_t most = MEET || p.splits > 1 ? tiles : multiprocessors(stream) / cluster;
+    const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), gemm_threads, Stage::shared_bytes,
                           gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
 }

@@ -31,7 +31,8 @@ vb_status matmul(matmul_kernel *kernel, const vb_matmul_args &x, vb_stream *stre
     *kernel = choose_matmul(&x, &gpu, true);
     const vb_status status = run_matmul(*kernel, x, stream);
     if (*kernel == MATMUL_NONE || (status != VB_OUT_OF_MEMORY && status != VB_UNSUPPORTED)) return status;
-    // No room for copies of operands, or a driver that does not describe such strides, which only Hopper's kernels want.
+    // No room for copies of operands, or a driver that does not describe such strides, which only Hopper's kernels
+    // want.
     if (gpu.capability == 90) gpu.capability = 89;
     *kernel = choose_matmul(&x, &gpu, false);
     return run_matmul(*kernel, x, stream);
@@ -45,7 +46,7 @@ extern "C" vb_status vb_cuda_matmul_batched(const vb_matmul_args *args, vb_strea
     const vb_matmul_args &x = *args;
     matmul_kernel kernel;
     const vb_status status = matmul(&kernel, x, stream);
-    chosen(stream, matmul_kernel_info(kernel), "matmul", x.type, "m k n batch a_transposed b_transposed", x.m, x.k, x.n, x.batch,
-           x.a_transposed, x.b_transposed);
+    chosen(stream, matmul_kernel_info(kernel), "matmul", x.type, "m k n batch a_transposed b_transposed", x.m, x.k, x.n,
+           x.batch, x.a_transposed, x.b_transposed);
     return status;
 }

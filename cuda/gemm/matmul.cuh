@@ -31,8 +31,9 @@ struct MatMulProblem {
 
     explicit MatMulProblem(const vb_matmul_args &x)
         : c((T *)x.c), a((const T *)x.a), b((const T *)x.b), m(x.m), k(x.k), n(x.n), a_stride(x.a_stride),
-          b_stride(x.b_stride), c_stride(x.c_stride), a_batch_stride(x.a_batch_stride), b_batch_stride(x.b_batch_stride),
-          c_batch_stride(x.c_batch_stride), a_vectors(matmul_vectors(x.a, x.type, x.a_stride, x.a_batch_stride)),
+          b_stride(x.b_stride), c_stride(x.c_stride), a_batch_stride(x.a_batch_stride),
+          b_batch_stride(x.b_batch_stride), c_batch_stride(x.c_batch_stride),
+          a_vectors(matmul_vectors(x.a, x.type, x.a_stride, x.a_batch_stride)),
           b_vectors(matmul_vectors(x.b, x.type, x.b_stride, x.b_batch_stride)),
           c_vectors(matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride)) {}
 
@@ -81,12 +82,14 @@ VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) 
 #endif
 }
 
-// ---- kernels: each takes the products for which choose.h names it -----------------------------------------------------------
+// ---- kernels: each takes the products for which choose.h names it --------------------------------------------------
 
-vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream); // adds bias[n] to each row, unless null
+vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias,
+                        vb_stream *stream); // adds bias[n] to each row, unless null
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
 // By a kernel for whole vectors.
-vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *), vb_stream *stream);
+vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *),
+                        vb_stream *stream);
 vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_simt(const vb_matmul_args &x, vb_stream *stream);

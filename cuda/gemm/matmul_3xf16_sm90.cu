@@ -1,22 +1,27 @@
-// matmul_3xf16_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (the kernel is in matmul_sm90.cuh).
-//
-// Each row of A and column of B is scaled by a power of two that puts its largest magnitude into [2^14, 2^15), and its elements
-// are rounded to F16 numbers: one for TF32 accuracy, which has as many significant bits (11) at half the tensor cores' rate; two,
-// to 22 bits and a sign, for float32 accuracy (Ootomo & Yokota 2022). An element 2^-29 below the largest of its row or column
-// loses bits, one 2^-39 below is lost: that shows only where a row and a column both span more and their large elements meet small
-// ones alone. A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
+// matmul_3xf16_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (the kernel is in
+// matmul_sm90.cuh).
 //
 // convert_kernel, both operands by one:
-//   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an eighth of the
-//            rows (up to 512 rows, each block has 64 columns to itself); then eight rows a block of an operand whose rows are scaled, fewer from 2048 elements on, down to one
-//   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements at most
+//   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an
+//            eighth of the rows (up to 512 rows, each block has 64 columns to itself); then eight rows a block of an
+//            operand whose rows are scaled, fewer from 2048 elements on, down to one
+//   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements
+//            at most
 //   shared   the greatest magnitudes of 64 columns
-//   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice, from L2
+//   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice,
+//            from L2
 //   bound    memory
 
 #include "gemm/gemm_sm90.cuh"
 #include "gemm/matmul_sm90.cuh"
 #include "gemm/scaling.cuh"
+
+// Each row of A and column of B is scaled by a power of two that puts its largest magnitude into [2^14, 2^15), and its
+// elements are rounded to F16 numbers: one for TF32 accuracy, which has as many significant bits (11) at half the
+// tensor cores' rate; two, to 22 bits and a sign, for float32 accuracy (Ootomo & Yokota 2022). An element 2^-29 below
+// the largest of its row or column loses bits, one 2^-39 below is lost: that shows only where a row and a column both
+// span more and their large elements meet small ones alone. A row or column with Inf or NaN is computed in plain
+// float32 arithmetic, as IEEE 754 has it, slowly.
 
 namespace vb {
 
@@ -74,7 +79,8 @@ VB_DEVICE int64_t along_k(int i) {
     return PARTS == 2 ? i / chunk * 2 * chunk + i % chunk : i;
 }
 
-// Rows of all the operand's, WARPS warps each. VECTORS: all of a row is vectors of four, so that one condition does for each.
+// Rows of all the operand's, WARPS warps each. VECTORS: all of a row is vectors of four, so that one condition does for
+// each.
 template <int PARTS, bool VECTORS, int WARPS, int LONGEST = row_of_warp>
 VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
     constexpr int threads = WARPS * 32, held = LONGEST / (32 * 4); // vectors of a thread
@@ -85,7 +91,8 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
     const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
     half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
     const auto load = [&](int i) { // past the end the last ones again, which changes no maximum
-        return VECTORS ? *reinterpret_cast<const float4 *>(in + smaller(i, of.columns - 4)) : load_four(in + i, of.columns - i, of.vectors);
+        return VECTORS ? *reinterpret_cast<const float4 *>(in + smaller(i, of.columns - 4))
+                       : load_four(in + i, of.columns - i, of.vectors);
     };
     float4 x[held];
     unsigned most = 0;
@@ -94,7 +101,8 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
 #pragma unroll
     for (int h = 0; h < held; h++) most = max(most, greatest_magnitude(x[h]));
     if (WARPS == convert_warps)
-        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4) most = max(most, greatest_magnitude(load(i)));
+        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4)
+            most = max(most, greatest_magnitude(load(i)));
     most = __reduce_max_sync(all_lanes, most);
     if (WARPS > 1) {
         if (thread % 32 == 0) scratch[threadIdx.x / 32] = most;
@@ -135,7 +143,8 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
     const int64_t matrix = index / of.strips();
     if (matrix >= of.matrices) return; // whole blocks, which no other waits for
     const int column = int(index - matrix * of.strips()) * strip + lane * 2;
-    const int each = ceil_div(end, sharing), first = (int)rank * each + warp, last = smaller(((int)rank + 1) * each, end);
+    const int each = ceil_div(end, sharing), first = (int)rank * each + warp,
+              last = smaller(((int)rank + 1) * each, end);
     half *const out = of.out + matrix * of.out_batch_stride + column;
     const bool inside = column < of.columns, both = column + 1 < of.columns;
     // Past the edges the nearest elements again, which changes no maximum.
@@ -167,7 +176,8 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
 #pragma unroll
         for (int r = 0; r < convert_cluster; r++) {
             const unsigned remote = sm90::remote_address(&scratch[lane * 2], r);
-            most.x = max(most.x, sm90::load_remote_word(remote)), most.y = max(most.y, sm90::load_remote_word(remote + 4));
+            most.x = max(most.x, sm90::load_remote_word(remote)),
+            most.y = max(most.y, sm90::load_remote_word(remote + 4));
         }
     } else {
         __syncthreads();
@@ -227,8 +237,9 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
     const auto rows = [&](auto vectors) {
         constexpr bool VECTORS = decltype(vectors)::value;
         switch (of.warps_of_row()) {
-        case 1: return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, VECTORS, 1, row_of_warp / 2>(of, block, scratch)
-                                                     : convert_rows<PARTS, VECTORS, 1>(of, block, scratch);
+        case 1:
+            return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, VECTORS, 1, row_of_warp / 2>(of, block, scratch)
+                                                 : convert_rows<PARTS, VECTORS, 1>(of, block, scratch);
         case 2: return convert_rows<PARTS, VECTORS, 2>(of, block, scratch);
         case 4: return convert_rows<PARTS, VECTORS, 4>(of, block, scratch);
         case 8: return convert_rows<PARTS, VECTORS, 8>(of, block, scratch);
@@ -284,16 +295,20 @@ vb_status matmul_xf16(const vb_matmul_args &x, int parts, vb_stream *stream) {
     p.a_scale = a.scale, p.b_scale = b.scale;
     p.a = a.in, p.b = b.in;
     p.a_row = x.a_transposed ? 1 : x.a_stride, p.a_term = x.a_transposed ? x.a_stride : 1, p.a_batch = x.a_batch_stride;
-    p.b_term = x.b_transposed ? 1 : x.b_stride, p.b_column = x.b_transposed ? x.b_stride : 1, p.b_batch = x.b_batch_stride;
+    p.b_term = x.b_transposed ? 1 : x.b_stride, p.b_column = x.b_transposed ? x.b_stride : 1,
+    p.b_batch = x.b_batch_stride;
     // The widest tiles that take no more time; narrow ones where these are too few to occupy the multiprocessors.
     const int64_t tiles = ceil_div<int64_t>(x.m, strided::tile_m) * ceil_div<int64_t>(x.n, 128) * x.batch;
     const int width = strided::wide_tiles(x, stream) ? 256 : 4 * tiles > 3 * multiprocessors(stream) ? 128 : 64;
     return with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
-        if (parts == 2) return strided::launch_matmul<half, float, 128, A_MN, B_MN, 2>(a_scaled, b_scaled, VB_F16, p, stream);
-        return width == 256   ? strided::launch_matmul<half, float, 256, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
-               : width == 128 ? strided::launch_matmul<half, float, 128, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
-                              : strided::launch_matmul<half, float, 64, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream);
+        if (parts == 2)
+            return strided::launch_matmul<half, float, 128, A_MN, B_MN, 2>(a_scaled, b_scaled, VB_F16, p, stream);
+        return width == 256
+                   ? strided::launch_matmul<half, float, 256, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
+               : width == 128
+                   ? strided::launch_matmul<half, float, 128, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream)
+                   : strided::launch_matmul<half, float, 64, A_MN, B_MN, 1>(a_scaled, b_scaled, VB_F16, p, stream);
     });
 }
 

@@ -1,25 +1,27 @@
-// matmul_3xtf32.cu: C[m][n] = A[m][k] B + bias in F32 with float32 accuracy, for few rows of A (or few of all), on tensor cores. B is
-// stored [k][n] or, as the weights of a linear layer, [n][k].
+// matmul_3xtf32.cu: C[m][n] = A[m][k] B + bias in F32 with float32 accuracy, for few rows of A (or few of all), on
+// tensor cores. B is stored [k][n] or, as the weights of a linear layer, [n][k].
 //
 // matmul_3xtf32_kernel:
-//   grid     (tiles of 8 * MT rows of A by 64 * WN columns of B, splits of k), one block an SM; B stored [n][k]: 32 * WN columns
+//   grid     (tiles of 8 * MT rows of A by 64 * WN columns of B, ksplit), one block an SM; B stored [n][k]: 32 * WN
+//            columns
 //   block    8 warps, WN side by side; the others take the next 16 of k; [n][k]: 32
 //   shared   a ring of up to 6 steps of 16 (32) * 8 / WN of k, at most 224 KiB; then the sums of the block's warps
 //   moves    4 (k n) bytes once (from L2 for each further tile of rows), 2 m n k FLOPs
 //   bound    the memory that holds B to 16 rows, 3 * 2 m n k FLOPs of mma.sync from 64
 //   measured docs/experiments/2026-11-22-gemm.md
 //
-// Nothing is transposed: the product is C^T = B^T A^T, and the columns and the k of a fragment may be any, so long as both
-// operands agree. Lane (g = lane / 4, t = lane % 4) multiplies the columns 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...) of k = 4 t ..
-// 4 t + 3 of B by the same k of row g of A. What a warp copies of B it alone reads.
+// Nothing is transposed: the product is C^T = B^T A^T, and the columns and the k of a fragment may be any, so long as
+// both operands agree. Lane (g = lane / 4, t = lane % 4) multiplies the columns 4 g .. 4 g + 3 (of [n][k]: g, g + 8,
+// ...) of k = 4 t .. 4 t + 3 of B by the same k of row g of A. What a warp copies of B it alone reads.
 
 #include "gemm/matmul.cuh"
 
 // An element is the sum of two TF32 numbers of 11 bits, and three of their four products are summed, small ones first
-// (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022). The tensor core truncates its sums, so that those of each eight
-// of k are added to float32 sums in registers. A sum that is Inf or NaN is computed again in plain float32 arithmetic, since
-// the two parts of an Inf are not it: so IEEE 754's results stand. Elements are raised by 2^13 before they are split, so that the
-// low parts of subnormal ones are TF32 numbers too; sums of 2^102 and more are computed again for it.
+// (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022). The tensor core truncates its sums, so that those of each
+// eight of k are added to float32 sums in registers. A sum that is Inf or NaN is computed again in plain float32
+// arithmetic, since the two parts of an Inf are not it: so IEEE 754's results stand. Elements are raised by 2^13 before
+// they are split, so that the low parts of subnormal ones are TF32 numbers too; sums of 2^102 and more are computed
+// again for it.
 
 namespace vb {
 namespace {
@@ -48,8 +50,8 @@ struct Ring {
     static_assert(rows * stride * 4 <= bytes, "the sums take the place of the ring");
 };
 
-// c += a b with TF32 operands, m16n8k8: a[0] = (g, t), a[1] = (g+8, t), a[2] = (g, t+4), a[3] = (g+8, t+4), b0 = (t, g),
-// b1 = (t+4, g), c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)}.
+// c += a b with TF32 operands, m16n8k8: a[0] = (g, t), a[1] = (g+8, t), a[2] = (g, t+4), a[3] = (g+8, t+4), b0 = (t,
+// g), b1 = (t+4, g), c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)}.
 VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -60,14 +62,16 @@ VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsi
 
 constexpr float raised = 8192.0f, lowered = 1.0f / (raised * raised); // of an element, of a sum
 
-// x raised = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a rounding.
+// x raised = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a
+// rounding.
 VB_DEVICE void split_tf32(float x, unsigned &high, unsigned &low) {
     x *= raised;
     high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
     low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
 }
 
-// Fragments of B^T of k = 4 t + 2 s and the next. Of [k][n], fragment q has the columns 32 (q / 2) + 4 g + 2 (q % 2) and the next.
+// Fragments of B^T of k = 4 t + 2 s and the next. Of [k][n], fragment q has the columns 32 (q / 2) + 4 g + 2 (q % 2)
+// and the next.
 VB_DEVICE void split_fragments(unsigned (&high)[4][4], unsigned (&low)[4][4], const float4 *b, int s) {
 #pragma unroll
     for (int side = 0; side < 2; side++) {
@@ -92,8 +96,8 @@ VB_DEVICE void split_fragments(unsigned (&high)[2][4], unsigned (&low)[2][4], co
     }
 }
 
-// One step of a warp; sum[i] is of the rows 8 i .. 8 i + 7 of A. `b` and `a` are this lane's vectors of the step; of [n][k], b
-// is for the first 16 of k, and `b_next` for the second.
+// One step of a warp; sum[i] is of the rows 8 i .. 8 i + 7 of A. `b` and `a` are this lane's vectors of the step; of
+// [n][k], b is for the first 16 of k, and `b_next` for the second.
 template <int MT, int Q>
 VB_DEVICE void multiply(float (&sum)[MT][Q][4], const float4 *b, const float4 *b_next, const float4 *a) {
 #pragma unroll
@@ -126,7 +130,8 @@ VB_DEVICE void multiply(float (&sum)[MT][Q][4], const float4 *b, const float4 *b
 template <bool B_T>
 __device__ __noinline__ float plain_element(const float *a, const float *b, int k, int n, int row, int column) {
     float sum = 0.0f;
-    for (int i = 0; i < k; i++) sum = fmaf(a[(int64_t)row * k + i], b[B_T ? (int64_t)column * k + i : (int64_t)i * n + column], sum);
+    for (int i = 0; i < k; i++)
+        sum = fmaf(a[(int64_t)row * k + i], b[B_T ? (int64_t)column * k + i : (int64_t)i * n + column], sum);
     return sum;
 }
 
@@ -147,15 +152,16 @@ struct Result {
     }
 };
 
-// Where a warp keeps the vector of lane (g, t) of B. The eight lanes of a row copy it together, so that its 128 bytes are one
-// request to the L2 (four requests of 32 bytes, lane by lane, halved the bandwidth); they are read lane by lane; both without
-// bank conflicts.
+// Where a warp keeps the vector of lane (g, t) of B. The eight lanes of a row copy it together, so that its 128 bytes
+// are one request to the L2 (four requests of 32 bytes, lane by lane, halved the bandwidth); they are read lane by
+// lane; both without bank conflicts.
 VB_DEVICE int swizzled_slot(int g, int t) { return 8 * t + (g ^ (2 * t)); }
 // Of [n][k], of the first or second 16 of k: the two of a row lie in different banks.
 VB_DEVICE int swizzled_slot(int g, int t, int half) { return 4 * (g ^ half) + t; }
 
 template <int MT, int WN, bool B_T>
-__global__ void __launch_bounds__(threads, 1) matmul_3xtf32_kernel(const Result<B_T> result, int steps_per_split, float *partial) {
+__global__ void __launch_bounds__(threads, 1)
+    matmul_3xtf32_kernel(const Result<B_T> result, int steps_each, float *partial) {
     using R = Ring<MT, WN, B_T>;
     const float *const a = result.a, *const b = result.b;
     const int m = result.m, k = result.k, n = result.n;
@@ -166,11 +172,11 @@ __global__ void __launch_bounds__(threads, 1) matmul_3xtf32_kernel(const Result<
     float4 *const a_ring = ring + b_vectors * threads;
     const int tiles_n = ceil_div(n, R::columns);
     const int m0 = blockIdx.x / tiles_n * R::rows, n0 = blockIdx.x % tiles_n * R::columns;
-    const int steps = smaller(steps_per_split, ceil_div(k, R::step_depth) - (int)blockIdx.y * steps_per_split);
+    const int steps = smaller(steps_each, ceil_div(k, R::step_depth) - (int)blockIdx.y * steps_each);
 
-    // What this lane copies next: of B, 16 bytes of the rows 4 (lane / 8) .. + 3 of its warp, and again 32 columns on; of [n][k],
-    // 16 bytes of the rows lane / 8, and again 4, 8, ... rows on;
-    const int k0 = blockIdx.y * steps_per_split * R::step_depth;
+    // What this lane copies next: of B, 16 bytes of the rows 4 (lane / 8) .. + 3 of its warp, and again 32 columns on;
+    // of [n][k], 16 bytes of the rows lane / 8, and again 4, 8, ... rows on;
+    const int k0 = blockIdx.y * steps_each * R::step_depth;
     int b_k = k0 + warp_k * R::depth + (B_T ? lane % 8 : lane / 8) * 4;
     const int column = n0 + warp_n * R::warp_columns + (B_T ? lane / 8 : lane % 8 * 4);
     const float *b_at = b + (B_T ? (int64_t)column * k + b_k : (int64_t)b_k * n + column);
@@ -193,8 +199,12 @@ __global__ void __launch_bounds__(threads, 1) matmul_3xtf32_kernel(const Result<
 #pragma unroll
             for (int j = 0; j < b_vectors; j++) {
                 const int row = j % 4, further = j / 4 * 32;
-                if (B_T) copy_async(b_to + slot_bytes + j * 16 * 16, b_at + (int64_t)(4 * j) * k, b_k < k && column + 4 * j < n);
-                else copy_async(b_to + slot_bytes + j * 32 * 16, b_at + (int64_t)row * n + further, b_k < k && column + further < n);
+                if (B_T)
+                    copy_async(b_to + slot_bytes + j * 16 * 16, b_at + (int64_t)(4 * j) * k,
+                               b_k < k && column + 4 * j < n);
+                else
+                    copy_async(b_to + slot_bytes + j * 32 * 16, b_at + (int64_t)row * n + further,
+                               b_k < k && column + further < n);
             }
 #pragma unroll
             for (int i = 0; i < ceil_div(R::rows, rows_at_once); i++) {
@@ -271,17 +281,18 @@ __global__ void __launch_bounds__(threads, 1) matmul_3xtf32_kernel(const Result<
     }
 }
 
-// Adds up the splits' sums [splits][m][n], in order; four columns a thread. A kernel of its own: the blocks that come last to
-// their tiles would be too few for it (a third of the time of 64 rows).
+// Adds up the sums of the blocks that share k, [ksplit][m][n], in order; four columns a thread. A kernel of its own:
+// the blocks that come last to their tiles would be too few for it (a third of the time of 64 rows).
 template <bool B_T>
-__global__ void __launch_bounds__(threads) add_splits_kernel(const Result<B_T> result, int splits, const float *partial) {
+__global__ void __launch_bounds__(threads)
+    add_ksplit_kernel(const Result<B_T> result, int ksplit, const float *partial) {
     wait_for_previous_kernel();
     release_next_kernel();
     const int64_t at = ((int64_t)blockIdx.x * threads + threadIdx.x) * 4, size = (int64_t)result.m * result.n;
     if (at >= size) return;
     float4 x = *reinterpret_cast<const float4 *>(partial + at);
 #pragma unroll 8
-    for (int s = 1; s < splits; s++) {
+    for (int s = 1; s < ksplit; s++) {
         const float4 y = *reinterpret_cast<const float4 *>(partial + s * size + at);
         x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
     }
@@ -291,24 +302,26 @@ __global__ void __launch_bounds__(threads) add_splits_kernel(const Result<B_T> r
 template <int MT, int WN, bool B_T>
 vb_status launch_3xtf32(const vb_matmul_args &x, const float *bias, vb_stream *stream) {
     using R = Ring<MT, WN, B_T>;
-    const int64_t tiles = ceil_div<int64_t>(x.m, R::rows) * ceil_div<int64_t>(x.n, R::columns), at_once = multiprocessors(stream);
+    const int64_t tiles = ceil_div<int64_t>(x.m, R::rows) * ceil_div<int64_t>(x.n, R::columns),
+                  at_once = multiprocessors(stream);
     const int64_t steps = ceil_div<int64_t>(x.k, R::step_depth);
-    // As many splits as keep every multiprocessor equally long at work.
-    int64_t splits = 1, least = 0;
+    // As many blocks a tile as keep every multiprocessor equally long at work.
+    int64_t ksplit = 1, least = 0;
     for (int64_t s = 1; s <= smaller<int64_t>(steps, 16); s++) {
         const int64_t time = ceil_div(tiles * s, at_once) * (ceil_div(steps, s) + 4); // 4: to begin and to end a block
-        if (least == 0 || time < least) least = time, splits = s;
+        if (least == 0 || time < least) least = time, ksplit = s;
     }
-    const int64_t each = ceil_div(steps, splits);
-    splits = ceil_div(steps, each);
+    const int64_t each = ceil_div(steps, ksplit);
+    ksplit = ceil_div(steps, each);
     void *partial = nullptr;
-    if (splits > 1) VB_TRY(workspace(&partial, splits * x.m * x.n * (int64_t)sizeof(float), stream));
-    const Result<B_T> result = {(float *)x.c, (const float *)x.a, (const float *)x.b, bias, (int)x.m, (int)x.k, (int)x.n};
-    VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)splits), threads, R::bytes, matmul_3xtf32_kernel<MT, WN, B_T>,
-                             result, (int)each, (float *)partial));
-    if (splits == 1) return VB_OK;
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(x.m * x.n, 4 * threads), threads, 0, add_splits_kernel<B_T>, result,
-                             (int)splits, (const float *)partial);
+    if (ksplit > 1) VB_TRY(workspace(&partial, ksplit * x.m * x.n * (int64_t)sizeof(float), stream));
+    const Result<B_T> result = {(float *)x.c, (const float *)x.a, (const float *)x.b, bias, (int)x.m, (int)x.k,
+                                (int)x.n};
+    VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, (unsigned)ksplit), threads, R::bytes,
+                             matmul_3xtf32_kernel<MT, WN, B_T>, result, (int)each, (float *)partial));
+    if (ksplit == 1) return VB_OK;
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(x.m * x.n, 4 * threads), threads, 0,
+                             add_ksplit_kernel<B_T>, result, (int)ksplit, (const float *)partial);
 }
 
 template <int WN, bool B_T>

@@ -2,8 +2,9 @@
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices)
 //   block    a warp has 4 TM x 8 TN outputs, a thread TM x TN of them in pieces of 4 x 4
-//   shared   three stages of A [16][BM + 4] and B [16][BN + 4], copied asynchronously: 74 KiB for 256 x 128. An operand whose
-//            rows run along k is turned by copying single words; the padding then keeps 8 of k and 4 rows in different banks
+//   shared   three stages of A [16][BM + 4] and B [16][BN + 4], copied asynchronously: 74 KiB for 256 x 128. An operand
+//            whose rows run along k is turned by copying single words; the padding then keeps 8 of k and 4 rows in
+//            different banks
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 2 m n k FLOPs
 //   bound    fp32 units; each output is one chain of additions in the order of k
 //   measured docs/experiments/2026-11-22-gemm.md
@@ -33,7 +34,8 @@ struct TileCopy {
     static constexpr int width = SIZE + 4;
 
     // `first` of `size` elements along the side that is not k.
-    VB_DEVICE TileCopy(const float *tile, const float *matrix, int64_t stride, int64_t first, int64_t size, bool vectors)
+    VB_DEVICE TileCopy(const float *tile, const float *matrix, int64_t stride, int64_t first, int64_t size,
+                       bool vectors)
         : stride(stride), vectors(vectors) {
         const int thread = threadIdx.x;
         if (BY_K) { // a warp copies 8 of k from 4 rows at a time, the next one the other 8
@@ -64,7 +66,8 @@ struct TileCopy {
             constexpr int apart = THREADS / depth;
             const bool inside = k0 + k < size;
 #pragma unroll
-            for (int i = 0; i < SIZE / apart; i++) copy_async_word(at + i * apart * 4, from + i * apart * stride, inside && i * apart < left);
+            for (int i = 0; i < SIZE / apart; i++)
+                copy_async_word(at + i * apart * 4, from + i * apart * stride, inside && i * apart < left);
             from += depth;
         } else if (vectors) {
             constexpr int apart = THREADS / (SIZE / 4);
@@ -72,7 +75,8 @@ struct TileCopy {
 #pragma unroll
             for (int i = 0; i < depth; i += apart)
                 if (apart <= depth || k < depth)
-                    copy_async_part(at + i * width * 4, bytes ? from + i * stride : from, k0 + k + i < size ? bytes : 0);
+                    copy_async_part(at + i * width * 4, bytes ? from + i * stride : from,
+                                    k0 + k + i < size ? bytes : 0);
             from += depth * stride;
         } else {
             constexpr int apart = larger(1, THREADS / SIZE), across = larger(1, SIZE / THREADS);
@@ -118,7 +122,8 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_
     const auto load = [&](int buffer, int d) {
 #pragma unroll
         for (int i = 0; i < TM; i += 4)
-            *reinterpret_cast<float4 *>(x[buffer] + i) = *reinterpret_cast<const float4 *>(at + d * (BM + 4) + row + i * 4);
+            *reinterpret_cast<float4 *>(x[buffer] + i) =
+                *reinterpret_cast<const float4 *>(at + d * (BM + 4) + row + i * 4);
 #pragma unroll
         for (int j = 0; j < TN; j += 4)
             *reinterpret_cast<float4 *>(y[buffer] + j) =
@@ -159,7 +164,8 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_
         for (int j = 0; j < TN; j += 4) {
             const int64_t q = n0 + col + j * 8;
             if (p.c_vectors && q + 4 <= p.n) {
-                *reinterpret_cast<float4 *>(c + q) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+                *reinterpret_cast<float4 *>(c + q) =
+                    make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++)
@@ -170,13 +176,13 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_
 #endif
 }
 
-// ---- turning an operand ---------------------------------------------------------------------------------------------------
+// ---- turning an operand --------------------------------------------------------------------------------------------
 
 constexpr int turn_side = 64, turn_threads = 256;
 
 // out[columns][rows] of in[rows][columns], matrix by matrix; rows of out are `out_stride` apart.
-__global__ void __launch_bounds__(turn_threads)
-    turn_kernel(float *out, const float *in, int64_t rows, int64_t columns, int64_t stride, int64_t batch_stride, int64_t out_stride) {
+__global__ void __launch_bounds__(turn_threads) turn_kernel(float *out, const float *in, int64_t rows, int64_t columns,
+                                                            int64_t stride, int64_t batch_stride, int64_t out_stride) {
     __shared__ float tile[turn_side][turn_side + 1];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -192,18 +198,21 @@ __global__ void __launch_bounds__(turn_threads)
         if (column0 + i < columns && row0 + x < rows) out[(column0 + i) * out_stride + row0 + x] = tile[x][i];
 }
 
-// Where both operands run along k, the smaller one is turned first, for 8 bytes an element of it: copying both by words costs a
-// seventh of the product (4096^3: 3309 us, 2943 with one turned).
+// Where both operands run along k, the smaller one is turned first, for 8 bytes an element of it: copying both by words
+// costs a seventh of the product (4096^3: 3309 us, 2943 with one turned).
 vb_status turn_smaller(vb_matmul_args &x, vb_stream *stream) {
     const bool of_b = x.m >= x.n;
-    const int64_t rows = of_b ? x.n : x.m, stride = (rows + 3) / 4 * 4, shared = of_b ? x.b_batch_stride : x.a_batch_stride;
+    const int64_t rows = of_b ? x.n : x.m, stride = (rows + 3) / 4 * 4,
+                  shared = of_b ? x.b_batch_stride : x.a_batch_stride;
     const int64_t matrices = shared == 0 ? 1 : x.batch;
     if (ceil_div<int64_t>(rows, turn_side) > 65535 || matrices > 65535) return VB_UNSUPPORTED;
     float *turned;
-    if (workspace((void **)&turned, matrices * x.k * stride * (int64_t)sizeof(float), stream) != VB_OK) return VB_UNSUPPORTED;
-    const dim3 grid((unsigned)ceil_div<int64_t>(x.k, turn_side), (unsigned)ceil_div<int64_t>(rows, turn_side), (unsigned)matrices);
-    VB_TRY(launch_overlapped(stream, grid, turn_threads, 0, turn_kernel, turned, (const float *)(of_b ? x.b : x.a), rows, x.k,
-                             of_b ? x.b_stride : x.a_stride, shared, stride));
+    if (workspace((void **)&turned, matrices * x.k * stride * (int64_t)sizeof(float), stream) != VB_OK)
+        return VB_UNSUPPORTED;
+    const dim3 grid((unsigned)ceil_div<int64_t>(x.k, turn_side), (unsigned)ceil_div<int64_t>(rows, turn_side),
+                    (unsigned)matrices);
+    VB_TRY(launch_overlapped(stream, grid, turn_threads, 0, turn_kernel, turned, (const float *)(of_b ? x.b : x.a),
+                             rows, x.k, of_b ? x.b_stride : x.a_stride, shared, stride));
     (of_b ? x.b : x.a) = turned;
     (of_b ? x.b_stride : x.a_stride) = stride;
     (of_b ? x.b_batch_stride : x.a_batch_stride) = shared == 0 ? 0 : x.k * stride;
@@ -215,8 +224,9 @@ template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM>
 vb_status launch_f32(const vb_matmul_args &x, vb_stream *stream) {
     return with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
-            return launch_overlapped(stream, grid, BM * BN / (TM * TN), stages * stage_floats<BM, BN>() * 4,
-                                     matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p);
+            return launch_overlapped(
+                stream, grid, BM * BN / (TM * TN), stages * stage_floats<BM, BN>() * 4,
+                matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p);
         });
     });
 }
@@ -230,7 +240,9 @@ vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
         const vb_status status = turn_smaller(x, stream);
         if (status != VB_OK && status != VB_UNSUPPORTED) return status;
     }
-    const auto tiles = [&](int64_t size_m, int64_t size_n) { return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch; };
+    const auto tiles = [&](int64_t size_m, int64_t size_n) {
+        return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch;
+    };
     const int64_t enough = multiprocessors(stream) * 7 / 8;
     if (x.m > 128 && x.n > 64 && tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, stream);
     if (x.m > 64 && x.n > 64 && tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, stream);

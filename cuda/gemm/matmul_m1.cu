@@ -1,16 +1,17 @@
 // matmul_m1.cu: c[n] = a[k] B[k][n], one row, accumulated in float32.
 //
-//   grid     (ceil(n / tile), splits of k): a tile is up to 32 lanes * 16 bytes of columns
+//   grid     (ceil(n / tile), ksplit): a tile is up to 32 lanes * 16 bytes of columns
 //   block    8 warps; a warp takes 8 rows of B at a time, so 8 loads of 16 bytes a lane are under way
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
 //   bound    memory bandwidth
 //   measured docs/experiments/2026-11-22-gemm.md
 //
-// The splits of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
-// change from run to run. On Hopper, where about a block an SM does, they are a cluster instead, whose first block gets the others'
-// sums, and the blocks of the next kernel find room beside them: 18.4, 55.9, 57.0 us for F32 as above, in a run in which the others
-// took 20.8, 58.4, 57.2; BF16 of 4096 x 4096 11.6 instead of 13.1. Blocks that fill half of the SMs twice take up to 24 us for the first.
+// The blocks of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
+// change from run to run. On Hopper, where about a block an SM does, they are a cluster instead, whose first block gets
+// the others' sums, and the blocks of the next kernel find room beside them: 18.4, 55.9, 57.0 us for F32 as above, in a
+// run in which the others took 20.8, 58.4, 57.2; BF16 of 4096 x 4096 11.6 instead of 13.1. Blocks that fill half of the
+// SMs twice take up to 24 us for the first.
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
@@ -24,7 +25,8 @@ constexpr int threads = warps * 32;
 constexpr int rows_at_once = MATMUL_M1_ROWS;
 constexpr int rows_per_step = warps * rows_at_once;
 
-// Adds the products of elements row .. row + rows_at_once - 1 of a, but before end, with WIDTH columns of b[..][n] from col on.
+// Adds the products of elements row .. row + rows_at_once - 1 of a, but before end, with WIDTH columns of b[..][n] from
+// col on.
 template <class T, int WIDTH, class Index>
 VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, Index end, int64_t n, int64_t col) {
     using V = Vec<T, WIDTH>;
@@ -44,46 +46,46 @@ VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, 
 
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
-    matmul_m1_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_per_split, float *partial,
+    matmul_m1_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_each, float *partial,
                       unsigned *counters) {
     __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t n0 = (int64_t)blockIdx.x * tile, n1 = smaller(n, n0 + tile), col = n0 + lane * WIDTH;
-    const int64_t end = smaller(k, (blockIdx.y + 1) * k_per_split);
+    const int64_t end = smaller(k, (blockIdx.y + 1) * k_each);
     wait_for_previous_kernel();
     release_next_kernel();
     float sum[WIDTH] = {};
     if (col < n1) // n and tile are multiples of WIDTH
-        for (int64_t row = blockIdx.y * k_per_split + warp * rows_at_once; row < end; row += rows_per_step)
+        for (int64_t row = blockIdx.y * k_each + warp * rows_at_once; row < end; row += rows_per_step)
             add_rows(sum, a, b, row, end, n, col);
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
     __syncthreads();
-    const unsigned splits = gridDim.y;
+    const unsigned ksplit = gridDim.y;
     for (int i = threadIdx.x; i < 32 * WIDTH; i += threads) {
         float total = 0.0f;
 #pragma unroll
         for (int w = 0; w < warps; w++) total += sums[w][i];
         const int64_t at = n0 + i % 32 * WIDTH + i / 32;
         if (at >= n1) continue;
-        if (splits > 1)
+        if (ksplit > 1)
             partial[blockIdx.y * n + at] = total;
         else
             c[at] = from_float<T>(total);
     }
-    if (splits == 1 || !last_arriver(counters + blockIdx.x, splits, &flag)) return;
+    if (ksplit == 1 || !last_arriver(counters + blockIdx.x, ksplit, &flag)) return;
     for (int i = threadIdx.x; n0 + i < n1; i += threads) {
         float total = 0.0f;
 #pragma unroll 8
-        for (unsigned s = 0; s < splits; s++) total += __ldcg(partial + s * n + n0 + i);
+        for (unsigned s = 0; s < ksplit; s++) total += __ldcg(partial + s * n + n0 + i);
         c[n0 + i] = from_float<T>(total);
     }
 }
 
-// ---- clusters --------------------------------------------------------------------------------------------------------------
+// ---- clusters ------------------------------------------------------------------------------------------------------
 //
-//   grid     tiles of 32 lanes * 16 bytes of columns, in clusters of the splits of k
+//   grid     tiles of 32 lanes * 16 bytes of columns, in clusters of ksplit blocks
 //   block    16 warps
 //   shared   the warps' sums, and those of the cluster's other blocks
 
@@ -91,16 +93,16 @@ constexpr int cluster_warps = MATMUL_M1_WARPS, most_cluster = MATMUL_M1_MOST_KSP
 
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(32 * cluster_warps, 2)
-    matmul_m1_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int splits) {
+    matmul_m1_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int ksplit) {
 #if __CUDA_ARCH__ >= 900
     constexpr int columns = 32 * WIDTH;
     __shared__ float sums[cluster_warps][columns], inbox[most_cluster][columns];
     __shared__ __align__(8) uint64_t mailbox;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = splits > 1 ? cluster_rank() : 0;
-    const int64_t n0 = (int64_t)(blockIdx.x / splits) * columns, col = n0 + lane * WIDTH;
-    const int end = (int)((int64_t)k * (rank + 1) / splits);
-    if (splits > 1) {
-        mailbox_init(&mailbox, (splits - 1) * columns * (int)sizeof(float), threadIdx.x == 0);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = ksplit > 1 ? cluster_rank() : 0;
+    const int64_t n0 = (int64_t)(blockIdx.x / ksplit) * columns, col = n0 + lane * WIDTH;
+    const int end = (int)((int64_t)k * (rank + 1) / ksplit);
+    if (ksplit > 1) {
+        mailbox_init(&mailbox, (ksplit - 1) * columns * (int)sizeof(float), threadIdx.x == 0);
         cluster_arrive();
         cluster_wait();
     }
@@ -108,7 +110,8 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
     release_next_kernel();
     float sum[WIDTH] = {};
     if (col < n) // a multiple of WIDTH
-        for (int row = (int)((int64_t)k * rank / splits) + warp * rows_at_once; row < end; row += cluster_warps * rows_at_once)
+        for (int row = (int)((int64_t)k * rank / ksplit) + warp * rows_at_once; row < end;
+             row += cluster_warps * rows_at_once)
             add_rows(sum, a, b, row, end, n, col);
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
@@ -121,18 +124,18 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
         send(cluster_address(&inbox[rank][threadIdx.x], 0), cluster_address(&mailbox, 0), total);
         return;
     }
-    if (splits > 1) mailbox_wait(&mailbox);
-    for (int r = 1; r < splits; r++) total += inbox[r][threadIdx.x];
+    if (ksplit > 1) mailbox_wait(&mailbox);
+    for (int r = 1; r < ksplit; r++) total += inbox[r][threadIdx.x];
     const int64_t at = n0 + threadIdx.x % 32 * WIDTH + threadIdx.x / 32;
     if (at < n) c[at] = from_float<T>(total);
 #endif
 }
 
-// Columns of a tile and rows of a split. Blocks at work together read neighbouring tiles, so that pages of memory are read
-// whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be narrower than 32 lanes,
-// which costs about 5 %.
+// Columns of a tile and rows of one of its blocks. Blocks at work together read neighbouring tiles, so that pages of
+// memory are read whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be
+// narrower than 32 lanes, which costs about 5 %.
 struct RowPlan {
-    int64_t tiles, splits, rows;
+    int64_t tiles, ksplit, rows;
     int tile;
 };
 inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
@@ -142,10 +145,12 @@ inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
     int64_t least = 0;
     for (int lanes = 32; lanes >= (width > 1 ? 24 : 32); lanes -= 4) { // whole pieces of 64 bytes
         const int64_t tiles = ceil_div<int64_t>(n, lanes * width);
-        for (int64_t splits = 1; splits <= smaller<int64_t>(steps, 32); splits++) {
-            const int64_t each = ceil_div(steps, splits);
-            const int64_t time = ceil_div(tiles * splits, slots) * (each + 4) * lanes * (lanes < 32 ? 21 : 20); // 4: begin and end
-            if (least == 0 || time < least) least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
+        for (int64_t ksplit = 1; ksplit <= smaller<int64_t>(steps, 32); ksplit++) {
+            const int64_t each = ceil_div(steps, ksplit);
+            const int64_t time =
+                ceil_div(tiles * ksplit, slots) * (each + 4) * lanes * (lanes < 32 ? 21 : 20); // 4: begin and end
+            if (least == 0 || time < least)
+                least = time, best = {tiles, ceil_div(steps, each), each * rows_per_step, lanes * width};
         }
     }
     return best;
@@ -153,18 +158,19 @@ inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
 
 template <class T, int WIDTH>
 vb_status launch_m1_cluster(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
-    const int splits = matmul_m1_cluster(k, n, WIDTH, &gpu_of(stream));
-    return launch_cluster(stream, splits, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * splits), 32 * cluster_warps, 0,
-                          matmul_m1_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, splits);
+    const int ksplit = matmul_m1_cluster(k, n, WIDTH, &gpu_of(stream));
+    return launch_cluster(stream, ksplit, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * ksplit), 32 * cluster_warps, 0,
+                          matmul_m1_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, ksplit);
 }
 
 template <class T, int WIDTH>
 vb_status launch_m1(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
     const RowPlan plan = plan_row(k, n, WIDTH, 4 * multiprocessors(stream));
     void *partial = nullptr;
-    if (plan.splits > 1) VB_TRY(workspace(&partial, plan.splits * n * (int64_t)sizeof(float), stream));
-    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.splits), threads, 0, matmul_m1_kernel<T, WIDTH>,
-                             (T *)c, (const T *)a, (const T *)b, k, n, plan.tile, plan.rows, (float *)partial, counters(stream));
+    if (plan.ksplit > 1) VB_TRY(workspace(&partial, plan.ksplit * n * (int64_t)sizeof(float), stream));
+    return launch_overlapped(stream, dim3((unsigned)plan.tiles, (unsigned)plan.ksplit), threads, 0,
+                             matmul_m1_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, k, n, plan.tile, plan.rows,
+                             (float *)partial, counters(stream));
 }
 
 } // namespace
@@ -172,8 +178,8 @@ vb_status launch_m1(void *c, const void *a, const void *b, int64_t k, int64_t n,
 
 using namespace vb;
 
-extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
-                                               vb_stream *stream) {
+extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k,
+                                               int64_t n, vb_stream *stream) {
     const vb_gpu &gpu = gpu_of(stream);
     const matmul_kernel kernel = choose_matmul_m1(b, type, k, n, &gpu);
     chosen(stream, matmul_kernel_info(kernel), "matmul", type, "m k n", 1, k, n);
@@ -182,7 +188,9 @@ extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const voi
         constexpr int wide = Wide<T>::size;
         switch (kernel) {
         case MATMUL_M1_CLUSTER: return launch_m1_cluster<T, wide>(c, a, b, k, n, stream);
-        case MATMUL_M1: return matmul_m1_width(b, type, n) == wide ? launch_m1<T, wide>(c, a, b, k, n, stream) : launch_m1<T, 1>(c, a, b, k, n, stream);
+        case MATMUL_M1:
+            return matmul_m1_width(b, type, n) == wide ? launch_m1<T, wide>(c, a, b, k, n, stream)
+                                                       : launch_m1<T, 1>(c, a, b, k, n, stream);
         default: return VB_UNSUPPORTED;
         }
     });

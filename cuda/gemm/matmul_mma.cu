@@ -1,9 +1,10 @@
-// matmul_mma.cu: C = A B for F16 and BF16 on tensor cores, accumulated in float32; any layout, operands of whole vectors.
+// matmul_mma.cu: C = A B for F16 and BF16 on tensor cores, accumulated in float32; any layout, operands of whole
+// vectors.
 //
 //   grid     (ceil(m / 128) * ceil(n / 128) in bands (matmul.cuh), matrices)
 //   block    8 warps, 2 x 4; a warp has 64 x 32 outputs, as 4 x 4 products of m16n8k16
-//   shared   three stages of A [128][64] and B [64][128], or as they are stored if transposed, swizzled: 96 KiB; two stages
-//            are on their way while one is used
+//   shared   three stages of A [128][64] and B [64][128], or as they are stored if transposed, swizzled: 96 KiB; two
+//            stages are on their way while one is used
 //   moves    about (1 / 128 + 1 / 128) m n k * 2 bytes from L2, 2 m n k FLOPs
 //   bound    tensor cores, as far as mma.sync feeds Hopper's
 //   measured docs/experiments/2026-11-22-gemm.md
@@ -22,14 +23,15 @@ constexpr int tile_bytes = side * depth * 2, stage_bytes = 2 * tile_bytes;
 template <class T, bool BY_K>
 struct TileCopy {
     static constexpr int rows = BY_K ? side : depth, chunks = (BY_K ? depth : side) / 8; // of 16 bytes in a row
-    static constexpr int apart = threads / chunks;                                       // rows that a thread's copies are
+    static constexpr int apart = threads / chunks; // rows that a thread's copies are
     unsigned to;
     const T *from;
     int64_t stride, advance;
     int row, column; // where this thread begins
 
     VB_DEVICE TileCopy(unsigned tile, const T *matrix, int64_t stride, int64_t first)
-        : stride(stride), advance(BY_K ? depth : depth * stride), row(threadIdx.x / chunks), column(threadIdx.x % chunks * 8) {
+        : stride(stride), advance(BY_K ? depth : depth * stride), row(threadIdx.x / chunks),
+          column(threadIdx.x % chunks * 8) {
         to = tile + swizzled(row, column / 8, chunks);
         from = matrix + (BY_K ? (first + row) * stride + column : row * stride + first + column);
     }
@@ -41,7 +43,8 @@ struct TileCopy {
 #pragma unroll
         for (int i = 0; i < rows / apart; i++) {
             const bool inside = bytes > 0 && i * apart < left_rows;
-            copy_async_part(to + offset + i * apart * chunks * 16, inside ? at + i * apart * stride : from, inside ? bytes : 0);
+            copy_async_part(to + offset + i * apart * chunks * 16, inside ? at + i * apart * stride : from,
+                            inside ? bytes : 0);
         }
     }
 };
@@ -73,9 +76,9 @@ __global__ void __launch_bounds__(threads, 2) matmul_mma_kernel(MatMulProblem<T>
         if (i < steps) copy_stage(i);
         copy_async_commit();
     }
-    // The two lanes' bits that choose among four 8x8 matrices: the next 8 rows of a fragment, the next 8 of k. A matrix that is
-    // stored the other way round is transposed on loading. Chunk 2i + x of a row is chunk x with bits 5.. of the address
-    // flipped by i (see mma.cuh).
+    // The two lanes' bits that choose among four 8x8 matrices: the next 8 rows of a fragment, the next 8 of k. A matrix
+    // that is stored the other way round is transposed on loading. Chunk 2i + x of a row is chunk x with bits 5.. of
+    // the address flipped by i (see mma.cuh).
     const int eight = lane % 8, second = lane / 8 % 2, third = lane / 16;
     const unsigned a_at = base + (A_T ? swizzled(eight + third * 8, warp_m / 8 + second, CopyA::chunks)
                                       : swizzled(warp_m + eight + second * 8, third, CopyA::chunks));

@@ -1,5 +1,5 @@
-// matmul_padded.cu: C = A B of 16 bits whose rows do not begin at multiples of 16 bytes: such an operand is copied into the
-// workspace with rows that do, and a kernel for whole vectors multiplies.
+// matmul_padded.cu: C = A B of 16 bits whose rows do not begin at multiples of 16 bytes: such an operand is copied into
+// the workspace with rows that do, and a kernel for whole vectors multiplies.
 //
 //   grid     of the copy: a thread for each 16 bytes of the padded matrix, matrices
 //   block    256 threads
@@ -15,8 +15,9 @@ constexpr int threads = 256;
 using Piece = Vec<unsigned short, 8>;
 
 // out[rows][per_row] of in[rows][columns], matrix by matrix; what is past a row's end nobody reads.
-__global__ void __launch_bounds__(threads) pad_rows_kernel(Piece *out, const unsigned short *in, unsigned rows, unsigned per_row,
-                                                           int64_t columns, int64_t stride, int64_t batch_stride) {
+__global__ void __launch_bounds__(threads)
+    pad_rows_kernel(Piece *out, const unsigned short *in, unsigned rows, unsigned per_row, int64_t columns,
+                    int64_t stride, int64_t batch_stride) {
     wait_for_previous_kernel();
     release_next_kernel();
     const unsigned i = blockIdx.x * threads + threadIdx.x, row = i / per_row, first = (i - row * per_row) * 8;
@@ -40,8 +41,9 @@ struct Operand {
     // Copies it to `memory`, and is the copy from then on.
     vb_status pad(char *memory, vb_stream *stream) const {
         const dim3 grid((unsigned)ceil_div<int64_t>(rows * per_row(), threads), (unsigned)matrices);
-        VB_TRY(launch_overlapped(stream, grid, threads, 0, pad_rows_kernel, (Piece *)memory, (const unsigned short *)*data, (unsigned)rows,
-                                 (unsigned)per_row(), columns, *stride, *batch_stride));
+        VB_TRY(launch_overlapped(stream, grid, threads, 0, pad_rows_kernel, (Piece *)memory,
+                                 (const unsigned short *)*data, (unsigned)rows, (unsigned)per_row(), columns, *stride,
+                                 *batch_stride));
         *data = memory;
         *stride = per_row() * 8;
         *batch_stride = matrices > 1 ? rows * *stride : 0;
@@ -51,7 +53,8 @@ struct Operand {
 
 } // namespace
 
-vb_status matmul_padded(const vb_matmul_args &args, vb_status (*product)(const vb_matmul_args &, vb_stream *), vb_stream *stream) {
+vb_status matmul_padded(const vb_matmul_args &args, vb_status (*product)(const vb_matmul_args &, vb_stream *),
+                        vb_stream *stream) {
     vb_matmul_args x = args;
     const Operand a = {&x.a, &x.a_stride, &x.a_batch_stride, x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k,
                        x.a_batch_stride == 0 ? 1 : x.batch};

@@ -1,6 +1,7 @@
 // matmul_simt.cu: C = A B in float32 arithmetic, of any type, layout and strides, on any GPU.
 //
-//   grid     (ceil(m / BM) * ceil(n / BN), in bands of 8 block rows, so that blocks at work together share A and B in L2; matrices)
+//   grid     (ceil(m / BM) * ceil(n / BN), in bands of 8 block rows, so that blocks at work together share A and B in
+//            L2; matrices)
 //   block    256 threads; a thread accumulates TM x TN outputs as 4 x 4 pieces, a warp is 4 x 8 threads
 //   shared   two stages of A [16][BM + 4] and B [16][BN + 4] in float32: 33 KiB for 128 x 128
 //   moves    about (1 / BM + 1 / BN) m n k elements from L2, 2 m n k FLOPs
@@ -16,7 +17,8 @@ constexpr int depth = 16; // of a stage along k
 
 // Elements at [row][col..col+3] of a stored matrix; zeros outside.
 template <class T>
-VB_DEVICE float4 load_four(const T *matrix, int64_t stride, int64_t row, int64_t col, int64_t rows, int64_t cols, bool vectors) {
+VB_DEVICE float4 load_four(const T *matrix, int64_t stride, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                           bool vectors) {
     float x[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (row < rows) {
         const T *at = matrix + row * stride + col;
@@ -33,19 +35,22 @@ VB_DEVICE float4 load_four(const T *matrix, int64_t stride, int64_t row, int64_t
     return make_float4(x[0], x[1], x[2], x[3]);
 }
 
-// Part of a tile [depth][SIZE + 4] of an operand on its way through registers. An operand is stored [size][k] where by_k,
-// else [k][size].
+// Part of a tile [depth][SIZE + 4] of an operand on its way through registers. An operand is stored [size][k] where
+// by_k, else [k][size].
 template <class T, int SIZE>
 struct TileLoad {
     static constexpr int loads = SIZE * depth / 4 / threads, width = SIZE + 4;
     float4 next[loads];
 
-    VB_DEVICE void load(const T *matrix, int64_t stride, bool by_k, int64_t first, int64_t size, int64_t k0, int64_t k, bool vectors) {
+    VB_DEVICE void load(const T *matrix, int64_t stride, bool by_k, int64_t first, int64_t size, int64_t k0, int64_t k,
+                        bool vectors) {
 #pragma unroll
         for (int i = 0; i < loads; i++) {
             const int item = i * threads + threadIdx.x;
-            next[i] = by_k ? load_four(matrix, stride, first + item / (depth / 4), k0 + item % (depth / 4) * 4, size, k, vectors)
-                           : load_four(matrix, stride, k0 + item / (SIZE / 4), first + item % (SIZE / 4) * 4, k, size, vectors);
+            next[i] = by_k ? load_four(matrix, stride, first + item / (depth / 4), k0 + item % (depth / 4) * 4, size, k,
+                                       vectors)
+                           : load_four(matrix, stride, k0 + item / (SIZE / 4), first + item % (SIZE / 4) * 4, k, size,
+                                       vectors);
         }
     }
     VB_DEVICE void store(float (*tile)[width], bool by_k) const {
@@ -54,7 +59,8 @@ struct TileLoad {
             const int item = i * threads + threadIdx.x;
             if (by_k) {
                 const int at = item / (depth / 4), d = item % (depth / 4) * 4;
-                tile[d][at] = next[i].x, tile[d + 1][at] = next[i].y, tile[d + 2][at] = next[i].z, tile[d + 3][at] = next[i].w;
+                tile[d][at] = next[i].x, tile[d + 1][at] = next[i].y, tile[d + 2][at] = next[i].z,
+                tile[d + 3][at] = next[i].w;
             } else {
                 *reinterpret_cast<float4 *>(&tile[item / (SIZE / 4)][item % (SIZE / 4) * 4]) = next[i];
             }
@@ -63,7 +69,8 @@ struct TileLoad {
 };
 
 template <class T, int BM, int BN, int TM, int TN>
-__global__ void __launch_bounds__(threads, BM == 128 ? 1 : 2) matmul_simt_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
+__global__ void __launch_bounds__(threads, BM == 128 ? 1 : 2)
+    matmul_simt_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
     static_assert((BM / TM) * (BN / TN) == threads, "a thread has TM x TN outputs");
     constexpr int warps_n = BN / (8 * TN);
     __shared__ __align__(16) float a_tile[2][depth][BM + 4], b_tile[2][depth][BN + 4];
@@ -100,10 +107,12 @@ __global__ void __launch_bounds__(threads, BM == 128 ? 1 : 2) matmul_simt_kernel
             float x[TM], y[TN];
 #pragma unroll
             for (int i = 0; i < TM; i += 4)
-                *reinterpret_cast<float4 *>(x + i) = *reinterpret_cast<const float4 *>(&a_tile[stage][d][row + i / 4 * 16]);
+                *reinterpret_cast<float4 *>(x + i) =
+                    *reinterpret_cast<const float4 *>(&a_tile[stage][d][row + i / 4 * 16]);
 #pragma unroll
             for (int j = 0; j < TN; j += 4)
-                *reinterpret_cast<float4 *>(y + j) = *reinterpret_cast<const float4 *>(&b_tile[stage][d][col + j / 4 * 32]);
+                *reinterpret_cast<float4 *>(y + j) =
+                    *reinterpret_cast<const float4 *>(&b_tile[stage][d][col + j / 4 * 32]);
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
@@ -137,8 +146,8 @@ __global__ void __launch_bounds__(threads, BM == 128 ? 1 : 2) matmul_simt_kernel
 template <class T, int BM, int BN, int TM, int TN>
 vb_status launch_simt(const vb_matmul_args &x, vb_stream *stream) {
     return for_batches<T>(x, BM, BN, [&](const MatMulProblem<T> &p, dim3 grid) {
-        return launch_overlapped(stream, grid, threads, 0, matmul_simt_kernel<T, BM, BN, TM, TN>, p, x.a_transposed != 0,
-                                 x.b_transposed != 0);
+        return launch_overlapped(stream, grid, threads, 0, matmul_simt_kernel<T, BM, BN, TM, TN>, p,
+                                 x.a_transposed != 0, x.b_transposed != 0);
     });
 }
 

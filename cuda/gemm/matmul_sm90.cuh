@@ -1,15 +1,16 @@
-// matmul_sm90.cuh: the matrix product kernel of Hopper's tensor cores for every layout: C = A B where A is stored [m][k] or
-// [k][m] and B [k][n] or [n][k], with any row stride of whole 16-byte pieces, in batches. gemm_sm90_kernel.cuh has more ways to
-// cut up a product of contiguous matrices.
+// matmul_sm90.cuh: the matrix product kernel of Hopper's tensor cores for every layout: C = A B where A is stored
+// [m][k] or [k][m] and B [k][n] or [n][k], with any row stride of whole 16-byte pieces, in batches.
+// gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous matrices.
 //
-// Blocks of three warpgroups, one an SM: the first copies tiles of A (128 x 64) and B (64 x BN), as they are stored, with TMA
-// into a ring of stages; the other two multiply 64 rows each with wgmma, which reads both orders, and write C from registers.
-// Blocks are persistent and take tiles in bands of rows. What is outside the matrices is TMA's business (zeros).
+// Blocks of three warpgroups, one an SM: the first copies tiles of A (128 x 64) and B (64 x BN), as they are stored,
+// with TMA into a ring of stages; the other two multiply 64 rows each with wgmma, which reads both orders, and write C
+// from registers. Blocks are persistent and take tiles in bands of rows. What is outside the matrices is TMA's business
+// (zeros).
 //
-// PARTS = 0: C has the type of the operands. Else C is float32, and the operands are float32 ones that were scaled and rounded
-// to PARTS numbers of 11 bits (see matmul_3xf16_sm90.cu). Of two parts 32 high ones are followed by 32 low ones along k, so
-// that a step of 64 holds both of 32 of k; of the four partial products the three that matter are summed, small ones first, and
-// each step's sum is added in registers, since the tensor core truncates where float32 rounds.
+// PARTS = 0: C has the type of the operands. Else C is float32, and the operands are float32 ones that were scaled and
+// rounded to PARTS numbers of 11 bits (see matmul_3xf16_sm90.cu). Of two parts 32 high ones are followed by 32 low ones
+// along k, so that a step of 64 holds both of 32 of k; of the four partial products the three that matter are summed,
+// small ones first, and each step's sum is added in registers, since the tensor core truncates where float32 rounds.
 #ifndef VB_CUDA_MATMUL_SM90_CUH
 #define VB_CUDA_MATMUL_SM90_CUH
 
@@ -31,8 +32,9 @@ struct Problem {
     int64_t c_stride, c_batch_stride;
     bool c_vectors, a_shared, b_shared; // shared: one matrix for all of the batch
     int m, k, n, batch, steps, group_rows;
-    // Scaled operands only: the two factors that take back the scale of each row of A and column of B, [matrices][m] and
-    // [matrices][n], NaN where it holds Inf or NaN; and A and B themselves, with the distances between neighbouring elements.
+    // Scaled operands only: the two factors that take back the scale of each row of A and column of B, [matrices][m]
+    // and [matrices][n], NaN where it holds Inf or NaN; and A and B themselves, with the distances between neighbouring
+    // elements.
     const float2 *a_scale, *b_scale;
     const float *a, *b;
     int64_t a_row, a_term, a_batch, b_term, b_column, b_batch;
@@ -70,7 +72,8 @@ VB_DEVICE void store_rows(const Problem<Out> &p, const float (&sum)[N / 2], int 
             unsigned w[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const Vec<Out, 2> two = {{from_float<Out>(sum[4 * (j + i) + 2 * h]), from_float<Out>(sum[4 * (j + i) + 2 * h + 1])}};
+                const Vec<Out, 2> two = {
+                    {from_float<Out>(sum[4 * (j + i) + 2 * h]), from_float<Out>(sum[4 * (j + i) + 2 * h + 1])}};
                 w[i] = *reinterpret_cast<const unsigned *>(&two);
             }
             // A transposition of 4 x 4 words over the quad, in blocks of 1, then of 2.
@@ -99,8 +102,9 @@ VB_DEVICE void store_rows(const Problem<Out> &p, const float (&sum)[N / 2], int 
     }
 }
 
-// The same for the sums of scaled operands, whose scale is taken back. 2^exponent alone may not be a float, so that there are two
-// factors of each, which are combined crosswise: where these leave the range of float32 the result does so too.
+// The same for the sums of scaled operands, whose scale is taken back. 2^exponent alone may not be a float, so that
+// there are two factors of each, which are combined crosswise: where these leave the range of float32 the result does
+// so too.
 template <int N, int SOME>
 VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N / 2], int z, int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4;
@@ -115,15 +119,17 @@ VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N /
         of_row[h] = r < p.m ? a_scale[r] : make_float2(0, 0);
     }
     bool plain = false;
-    // Scales of SOME columns are under way together: one by one, between writes that might change them for all the compiler knows,
-    // they took a quarter of TF32's 2048^3. With two parts more registers cost the product itself as much (4096^3: 707 to 781 us).
+    // Scales of SOME columns are under way together: one by one, between writes that might change them for all the
+    // compiler knows, they took a quarter of TF32's 2048^3. With two parts more registers cost the product itself as
+    // much (4096^3: 707 to 781 us).
 #pragma unroll
     for (int j0 = 0; j0 < N / 8; j0 += SOME) {
         float2 first[SOME], second[SOME];
 #pragma unroll
         for (int u = 0; u < SOME; u++) {
             const int at = column + 8 * (j0 + u) + 2 * quad;
-            first[u] = at < p.n ? b_scale[at] : make_float2(0, 0), second[u] = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
+            first[u] = at < p.n ? b_scale[at] : make_float2(0, 0),
+            second[u] = at + 1 < p.n ? b_scale[at + 1] : make_float2(0, 0);
         }
 #pragma unroll
         for (int u = 0; u < SOME; u++) {
@@ -157,12 +163,14 @@ VB_DEVICE void store_rows_scaled(const Problem<float> &p, const float (&sum)[N /
 
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 __global__ __launch_bounds__(threads, 1) void matmul_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
-                                                                 const __grid_constant__ CUtensorMap b_map, const Problem<Out> p) {
+                                                                 const __grid_constant__ CUtensorMap b_map,
+                                                                 const Problem<Out> p) {
 #ifdef VB_SM90A
     using Ring = Stage<BN>;
     extern __shared__ char shared[];
     __shared__ uint64_t full[Ring::count], empty[Ring::count];
-    char *const ring = shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    char *const ring =
+        shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
     const int tiles_m = ceil_div(p.m, tile_m), tiles_n = ceil_div(p.n, BN), tiles = tiles_m * tiles_n;
 
@@ -305,12 +313,14 @@ struct Operand {
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
     CUtensorMap a_map, b_map;
-    if (a.map(&a_map, type, A_MN ? depth : tile_m, stream) != VB_OK || b.map(&b_map, type, B_MN ? depth : BN, stream) != VB_OK)
+    if (a.map(&a_map, type, A_MN ? depth : tile_m, stream) != VB_OK ||
+        b.map(&b_map, type, B_MN ? depth : BN, stream) != VB_OK)
         return VB_UNSUPPORTED; // strides that the driver does not take
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m) * ceil_div<int64_t>(p.n, BN) * p.batch;
     p.group_rows = 16;
-    return launch_overlapped(stream, (unsigned)smaller<int64_t>(tiles, multiprocessors(stream)), threads, Stage<BN>::shared_bytes,
-                             matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
+    return launch_overlapped(stream, (unsigned)smaller<int64_t>(tiles, multiprocessors(stream)), threads,
+                             Stage<BN>::shared_bytes, matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map,
+                             p);
 }
 
 // Whether tiles 256 columns wide take less time than those of 128: so many waves of tiles, by their widths.

@@ -4,8 +4,8 @@
 //
 //   grid     (ceil(m / 128) * ceil(n / 128) in bands (matmul.cuh), matrices)
 //   block    8 warps, 2 x 4; a warp has 64 x 32 outputs, as 4 x 4 products of m16n8k8
-//   shared   four stages of A and B, 16 along k, as they are stored: [128][16 + 4] where rows run along k, else [16][128 + 8];
-//            the padding puts the 8 x 4 elements of a fragment into different banks. 80 KiB at most
+//   shared   four stages of A and B, 16 along k, as they are stored: [128][16 + 4] where rows run along k, else
+//            [16][128 + 8]; the padding puts the 8 x 4 elements of a fragment into different banks. 80 KiB at most
 //   moves    about (1 / 128 + 1 / 128) m n k * 4 bytes from L2, 2 m n k FLOPs
 //   bound    tensor cores, as far as mma.sync feeds Hopper's
 
@@ -29,9 +29,10 @@ VB_DEVICE unsigned round_tf32(float x) {
 // c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)} (PTX ISA, "Matrix Fragments for mma.m16n8k8").
 VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 
@@ -43,8 +44,10 @@ struct Tile {
     // Where element (across, k) lies.
     static VB_DEVICE int place(int across, int k) { return BY_K ? across * width + k : k * width + across; }
 
-    // Copies the tile at matrix[row][column] of a matrix of which left_rows rows and left_columns columns are left there.
-    static VB_DEVICE void copy(unsigned to, const float *matrix, int64_t stride, int64_t left_rows, int64_t left_columns, bool vectors) {
+    // Copies the tile at matrix[row][column] of a matrix of which left_rows rows and left_columns columns are left
+    // there.
+    static VB_DEVICE void copy(unsigned to, const float *matrix, int64_t stride, int64_t left_rows,
+                               int64_t left_columns, bool vectors) {
         if (vectors) {
             constexpr int chunks = columns / 4, apart = threads / chunks;
             const int row = threadIdx.x / chunks, column = threadIdx.x % chunks * 4;
@@ -53,7 +56,8 @@ struct Tile {
 #pragma unroll
             for (int i = row; i < rows; i += apart) {
                 const bool inside = i < left_rows && bytes > 0;
-                copy_async_part(to + (i * width + column) * 4, inside ? matrix + i * stride + column : matrix, inside ? bytes : 0);
+                copy_async_part(to + (i * width + column) * 4, inside ? matrix + i * stride + column : matrix,
+                                inside ? bytes : 0);
             }
         } else {
             constexpr int apart = threads / columns;
@@ -109,7 +113,8 @@ __global__ void __launch_bounds__(threads, 2) matmul_tf32_kernel(MatMulProblem<f
 #pragma unroll
             for (int r = 0; r < 4; r++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) x[r][e] = round_tf32(a[A::place(warp_m + r * 16 + g + e % 2 * 8, d + t + e / 2 * 4)]);
+                for (int e = 0; e < 4; e++)
+                    x[r][e] = round_tf32(a[A::place(warp_m + r * 16 + g + e % 2 * 8, d + t + e / 2 * 4)]);
 #pragma unroll
             for (int q = 0; q < 4; q++)
 #pragma unroll

@@ -1,5 +1,5 @@
-// scaling.cuh: float32 numbers as sums of F16 ones (Ootomo & Yokota 2022): the power of two that puts the greatest magnitude of a
-// row into [2^14, 2^15), and the parts of what is multiplied by it.
+// scaling.cuh: float32 numbers as sums of F16 ones (Ootomo & Yokota 2022): the power of two that puts the greatest
+// magnitude of a row into [2^14, 2^15), and the parts of what is multiplied by it.
 #ifndef VB_CUDA_SCALING_CUH
 #define VB_CUDA_SCALING_CUH
 
@@ -14,7 +14,8 @@ VB_DEVICE unsigned greatest_magnitude(float4 x) {
     return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
 }
 
-// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15): -113..163; 0 of zero, infinity, NaN.
+// By how much to raise the exponent so that a magnitude with these bits lands in [2^14, 2^15): -113..163; 0 of zero,
+// infinity, NaN.
 VB_DEVICE int raise_of(unsigned bits) {
     if (bits == 0 || bits >= infinity_bits) return 0;
     return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
@@ -22,7 +23,8 @@ VB_DEVICE int raise_of(unsigned bits) {
 // 2^exponent for -126..127.
 VB_DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
-// x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a float.
+// x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a
+// float.
 struct Raise {
     float first, second;
     Raise() = default;
@@ -34,7 +36,8 @@ struct Raise {
 // Elements of a row of which `left` remain, zeros beyond it; `vectors` where those of four may be read together.
 VB_DEVICE float4 load_four(const float *from, int left, bool vectors) {
     if (vectors && left >= 4) return *reinterpret_cast<const float4 *>(from);
-    return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f, left > 3 ? from[3] : 0.0f);
+    return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
+                       left > 3 ? from[3] : 0.0f);
 }
 
 } // namespace vb

@@ -14,7 +14,8 @@
     X(ROWS_MUL_ELEMENTS, "mul_rows_elements", "rows/columns.cu", "mul_rows of any other row")                          \
     X(ROWS_COLUMNS_VECTORS, "copy_columns_vectors", "rows/columns.cu", "copy_columns, of whole vectors")               \
     X(ROWS_COLUMNS_ELEMENTS, "copy_columns_elements", "rows/columns.cu", "copy_columns of any others")                 \
-    X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu", "softmax of many rows of up to 512 elements: several rows a warp") \
+    X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu",                                                                   \
+      "softmax of many rows of up to 512 elements: several rows a warp")                                               \
     X(ROWS_REGISTERS, "rows_registers", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                           \
       "softmax and norms of rows of whole vectors, which a block or (9.0) a cluster of up to 16 holds in registers")   \
     X(ROWS_CHUNKED, "rows_chunked", "the same", "few rows of more than 16384 elements: cut into chunks, two kernels")  \
@@ -33,7 +34,7 @@ VB_KERNEL_FAMILY(rows, ROWS, ROWS_KERNELS)
 
 static inline int rows_wide(vb_dtype type) { return type == VB_F32 ? 4 : 8; } /* elements of 16 bytes */
 
-/* ---- elements ----------------------------------------------------------------------------------------------------------- */
+/* ---- elements --------------------------------------------------------------------------------------------------- */
 
 /* No memory holds so many elements that a grid would not. */
 static inline rows_kernel choose_map(int aligned) { return aligned ? ROWS_MAP_VECTORS : ROWS_MAP_ELEMENTS; }
@@ -42,7 +43,8 @@ static inline rows_kernel choose_mul_rows(vb_dtype type, int aligned, int64_t co
 }
 /* Bytes of a row of each, and of what is copied of it. */
 static inline rows_kernel choose_copy_columns(int aligned, int64_t out_stride, int64_t in_stride, int64_t bytes) {
-    return aligned && vb_whole16(out_stride) && vb_whole16(in_stride) && vb_whole16(bytes) ? ROWS_COLUMNS_VECTORS : ROWS_COLUMNS_ELEMENTS;
+    return aligned && vb_whole16(out_stride) && vb_whole16(in_stride) && vb_whole16(bytes) ? ROWS_COLUMNS_VECTORS
+                                                                                           : ROWS_COLUMNS_ELEMENTS;
 }
 static inline rows_kernel choose_top_k(int64_t k) { return k <= 1024 ? ROWS_TOP_K : ROWS_NONE; }
 static inline rows_kernel choose_embedding(const vb_weight *table) {
@@ -51,9 +53,15 @@ static inline rows_kernel choose_embedding(const vb_weight *table) {
     return floats && table->cols % 8 != 0 ? ROWS_EMBEDDING_ODD : ROWS_EMBEDDING_STORED;
 }
 
-/* ---- softmax and norms ------------------------------------------------------------------------------------------------ */
+/* ---- softmax and norms ------------------------------------------------------------------------------------------ */
 
-enum { ROWS_MOST_THREADS = 1024, ROWS_LOOPED_THREADS = 512, ROWS_MOST_CLUSTER = 16, ROWS_CHUNK = 8192, ROWS_NARROW_THREADS = 256 };
+enum {
+    ROWS_MOST_THREADS = 1024,
+    ROWS_LOOPED_THREADS = 512,
+    ROWS_MOST_CLUSTER = 16,
+    ROWS_CHUNK = 8192,
+    ROWS_NARROW_THREADS = 256
+};
 
 typedef struct rows_plan {
     rows_kernel kernel;
@@ -65,7 +73,8 @@ typedef struct rows_plan {
 } rows_plan;
 
 /* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. */
-static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors, const vb_gpu *gpu) {
+static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
+                                    const vb_gpu *gpu) {
     rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 0};
     const int width = rows_wide(type), sms = gpu->multiprocessors;
     const int64_t vectors = cols / width, most_part = 4 * ROWS_MOST_THREADS;
@@ -73,7 +82,8 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     plan.chunks = vb_ceil_div(cols, ROWS_CHUNK);
     if (gpu->capability >= 90) {
         /* More blocks a row while they do not fill the GPU and have more vectors each. */
-        while (plan.cluster < ROWS_MOST_CLUSTER && (part > most_part || (part > block_vectors && rows * plan.cluster * 2 <= sms))) {
+        while (plan.cluster < ROWS_MOST_CLUSTER &&
+               (part > most_part || (part > block_vectors && rows * plan.cluster * 2 <= sms))) {
             plan.cluster *= 2;
             part = vb_ceil_div(vectors, plan.cluster);
         }
@@ -81,7 +91,8 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     if (aligned && cols % width == 0 && part <= most_part && rows <= INT32_MAX / plan.cluster) {
         /* Few rows: latency counts, so many threads. Many rows: four loads under way in each of fewer threads. */
         const int few = rows * plan.cluster <= sms;
-        while (plan.per_thread < 4 && part > (int64_t)plan.per_thread * (few ? ROWS_MOST_THREADS : 32)) plan.per_thread *= 2;
+        while (plan.per_thread < 4 && part > (int64_t)plan.per_thread * (few ? ROWS_MOST_THREADS : 32))
+            plan.per_thread *= 2;
         plan.threads = (int)vb_ceil_div(vb_ceil_div(part, plan.per_thread), 32) * 32;
         plan.kernel = ROWS_REGISTERS;
         return plan;
@@ -92,11 +103,13 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     return plan;
 }
 
-/* Several rows a warp, from so many rows on as there are multiprocessors: blocks of one narrow row are mostly beginning and end. */
+/* Several rows a warp, from so many rows on as there are multiprocessors: blocks of one narrow row are mostly beginning
+ * and end. */
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     const int vectors = aligned && cols % rows_wide(type) == 0;
     const int64_t units = vectors ? cols / rows_wide(type) : cols; /* which a lane loads at a time */
-    if (rows <= gpu->multiprocessors || units > (vectors ? 32 * 4 : 32 * 16)) return choose_rows(type, rows, cols, aligned, 512, gpu);
+    if (rows <= gpu->multiprocessors || units > (vectors ? 32 * 4 : 32 * 16))
+        return choose_rows(type, rows, cols, aligned, 512, gpu);
     rows_plan plan = {ROWS_NARROW, vectors ? 1 : 4, ROWS_NARROW_THREADS, 1, 1, 1};
     if (units > 32 * plan.per_thread) plan.per_thread *= 4;
     while (plan.lanes * plan.per_thread < units) plan.lanes *= 2;
@@ -104,14 +117,18 @@ static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols
     return plan;
 }
 
-/* ---- transformers ------------------------------------------------------------------------------------------------------- */
+/* ---- transformers ----------------------------------------------------------------------------------------------- */
 
 /* Pairs that a thread rotates at a time where rows are whole vectors. */
-static inline int rope_pairs(const vb_rope_args *a) { return a->mode == VB_ROPE_NEOX ? rows_wide(a->type) : rows_wide(a->type) / 2; }
+static inline int rope_pairs(const vb_rope_args *a) {
+    return a->mode == VB_ROPE_NEOX ? rows_wide(a->type) : rows_wide(a->type) / 2;
+}
 static inline rows_kernel choose_rope(const vb_rope_args *a) {
-    if (a->heads > INT32_MAX || a->seq > INT32_MAX || a->dim > INT32_MAX || a->batch > INT32_MAX / a->heads) return ROWS_NONE;
+    if (a->heads > INT32_MAX || a->seq > INT32_MAX || a->dim > INT32_MAX || a->batch > INT32_MAX / a->heads)
+        return ROWS_NONE;
     const int aligned = vb_aligned16(a->out) && vb_aligned16(a->in) && vb_aligned16(a->cos) && vb_aligned16(a->sin);
-    return aligned && a->half % rope_pairs(a) == 0 && a->dim % rows_wide(a->type) == 0 ? ROWS_ROPE_VECTORS : ROWS_ROPE_ELEMENTS;
+    return aligned && a->half % rope_pairs(a) == 0 && a->dim % rows_wide(a->type) == 0 ? ROWS_ROPE_VECTORS
+                                                                                       : ROWS_ROPE_ELEMENTS;
 }
 
 /* Threads of a row, enough for the longer of key and value; value_dim is set. */
@@ -123,7 +140,8 @@ static inline rows_kernel choose_kv_write(const vb_kv_write_args *a) {
     const int aligned = vb_aligned16(a->k) && vb_aligned16(a->v) && vb_aligned16(a->k_in) && vb_aligned16(a->v_in);
     const int q8 = a->type == VB_Q8_0, vectors = q8 || (aligned && a->dim % 4 == 0 && a->value_dim % 4 == 0);
     const int64_t per_row = kv_write_threads(a, vectors);
-    if (per_row > INT32_MAX / 4 || vb_ceil_div(a->batch * a->seq * a->kv_heads * per_row, 256) > INT32_MAX) return ROWS_NONE;
+    if (per_row > INT32_MAX / 4 || vb_ceil_div(a->batch * a->seq * a->kv_heads * per_row, 256) > INT32_MAX)
+        return ROWS_NONE;
     return q8 ? ROWS_KV_WRITE_Q8 : vectors ? ROWS_KV_WRITE_VECTORS : ROWS_KV_WRITE_ELEMENTS;
 }
 

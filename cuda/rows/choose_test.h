@@ -7,8 +7,8 @@ MAP_FAMILY("Elements and rows (`rows/choose.h`)", rows, ROWS)
 static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
 #define CHECK_IT(condition)                                                                                            \
     CHECK(condition, "%s on %d: %s %ld x %ld, %d a thread, %d threads, cluster %d, %d lanes",                          \
-          rows_kernel_info(plan.kernel).name, gpu->capability, vb_dtype_string(type), (long)rows, (long)cols, plan.per_thread,    \
-          plan.threads, plan.cluster, plan.lanes)
+          rows_kernel_info(plan.kernel).name, gpu->capability, vb_dtype_string(type), (long)rows, (long)cols,          \
+          plan.per_thread, plan.threads, plan.cluster, plan.lanes)
     const int vectors = aligned && cols % rows_wide(type) == 0;
     CHECK_IT(plan.kernel != ROWS_NONE);
     CHECK_IT(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 1024);
@@ -35,19 +35,39 @@ static void test_rows(void) {
         const int64_t rows = any_size(24), cols = any_of(2) ? 8 * any_size(16) : any_size(20);
         for (int g = 0; g < gpu_count; g++) {
             check_rows(choose_softmax(type, rows, cols, aligned, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
-            check_rows(choose_rows(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
+            check_rows(choose_rows(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type,
+                       rows, cols, aligned, &gpus[g]);
         }
-        vb_rope_args r = {.out = ALIGNED, .in = ALIGNED, .cos = ALIGNED, .sin = ALIGNED, .batch = any_size(4), .heads = any_size(6),
-                          .seq = any_size(14), .dim = any_size(8), .type = type, .mode = (vb_rope_mode)any_of(2)};
+        vb_rope_args r = {.out = ALIGNED,
+                          .in = ALIGNED,
+                          .cos = ALIGNED,
+                          .sin = ALIGNED,
+                          .batch = any_size(4),
+                          .heads = any_size(6),
+                          .seq = any_size(14),
+                          .dim = any_size(8),
+                          .type = type,
+                          .mode = (vb_rope_mode)any_of(2)};
         r.half = any_of((int)r.dim / 2 + 1);
         const rows_kernel rope = choose_rope(&r);
-        CHECK(rope == ROWS_ROPE_ELEMENTS || (rope == ROWS_ROPE_VECTORS && r.half % rope_pairs(&r) == 0 && (r.dim - 2 * r.half) % rows_wide(type) == 0),
+        CHECK(rope == ROWS_ROPE_ELEMENTS || (rope == ROWS_ROPE_VECTORS && r.half % rope_pairs(&r) == 0 &&
+                                             (r.dim - 2 * r.half) % rows_wide(type) == 0),
               "rope of %ld, %ld of them rotated", (long)r.dim, (long)r.half);
-        const vb_kv_write_args kv = {.k = ALIGNED, .v = ALIGNED, .k_in = ALIGNED, .v_in = ALIGNED, .batch = any_size(6), .seq = any_size(13),
-                                     .kv_heads = any_size(5), .dim = any_size(8), .capacity = 1, .type = VB_F16,
+        const vb_kv_write_args kv = {.k = ALIGNED,
+                                     .v = ALIGNED,
+                                     .k_in = ALIGNED,
+                                     .v_in = ALIGNED,
+                                     .batch = any_size(6),
+                                     .seq = any_size(13),
+                                     .kv_heads = any_size(5),
+                                     .dim = any_size(8),
+                                     .capacity = 1,
+                                     .type = VB_F16,
                                      .value_dim = any_size(8)};
         const rows_kernel write = choose_kv_write(&kv);
-        CHECK(write == ROWS_KV_WRITE_ELEMENTS || (write == ROWS_KV_WRITE_VECTORS && kv.dim % 4 == 0 && kv.value_dim % 4 == 0), "kv_write of %ld", (long)kv.dim);
+        CHECK(write == ROWS_KV_WRITE_ELEMENTS ||
+                  (write == ROWS_KV_WRITE_VECTORS && kv.dim % 4 == 0 && kv.value_dim % 4 == 0),
+              "kv_write of %ld", (long)kv.dim);
     }
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");

@@ -61,8 +61,8 @@ vb_status convert(void *out, const void *in, int64_t n, vb_stream *stream) {
     const bool aligned = BlockSize<Block>::value > 1 ? aligned16(out) : aligned16(out, in);
     if (!aligned && BlockSize<Block>::value > 1) return VB_INVALID_ARGUMENT;
     const int64_t blocks = smaller<int64_t>(ceil_div<int64_t>(n, 8 * 256), 1 << 20);
-    return launch_overlapped(stream, (unsigned)blocks, 256, 0, convert_kernel<Block, Out>, (Out *)out, (const Block *)in, n,
-                             aligned ? n / 8 * 8 : 0);
+    return launch_overlapped(stream, (unsigned)blocks, 256, 0, convert_kernel<Block, Out>, (Out *)out,
+                             (const Block *)in, n, aligned ? n / 8 * 8 : 0);
 }
 
 template <class In>

@@ -46,12 +46,14 @@ __global__ void __launch_bounds__(copy_threads) copy_kernel(char *out, const cha
     uint4 x[copy_unroll];
 #pragma unroll
     for (int u = 0; u < copy_unroll; u++)
-        if (first + u * copy_threads < vectors) x[u] = reader.load(reinterpret_cast<const uint4 *>(in) + first + u * copy_threads);
+        if (first + u * copy_threads < vectors)
+            x[u] = reader.load(reinterpret_cast<const uint4 *>(in) + first + u * copy_threads);
 #pragma unroll
     for (int u = 0; u < copy_unroll; u++)
         if (first + u * copy_threads < vectors) reinterpret_cast<uint4 *>(out)[first + u * copy_threads] = x[u];
     const int64_t stride = (int64_t)gridDim.x * copy_threads;
-    for (int64_t i = vectors * 16 + (int64_t)blockIdx.x * copy_threads + threadIdx.x; i < bytes; i += stride) out[i] = in[i];
+    for (int64_t i = vectors * 16 + (int64_t)blockIdx.x * copy_threads + threadIdx.x; i < bytes; i += stride)
+        out[i] = in[i];
 }
 
 __global__ void __launch_bounds__(threads) increment_kernel(int32_t *x, int64_t n) {
@@ -108,8 +110,8 @@ vb_status vb_cuda_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_s
     const int64_t bytes = bytes_of(type, n);
     const int64_t blocks = ceil_div<int64_t>(bytes, 16 * copy_threads * copy_unroll);
     chosen(stream, rows_kernel_info(ROWS_COPY), "copy", type, "n", n);
-    return launch_overlapped(stream, (unsigned)blocks, copy_threads, 0, copy_kernel, (char *)out, (const char *)in, bytes,
-                             aligned16(out, in), beyond_l2(bytes, stream));
+    return launch_overlapped(stream, (unsigned)blocks, copy_threads, 0, copy_kernel, (char *)out, (const char *)in,
+                             bytes, aligned16(out, in), beyond_l2(bytes, stream));
 }
 
 vb_status vb_cuda_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {

@@ -99,7 +99,8 @@ extern "C" vb_status vb_cuda_embedding(float *out, const vb_weight *table, const
     chosen(stream, rows_kernel_info(kernel), "embedding", table->type, "n cols", n, table->cols);
     if (kernel == ROWS_EMBEDDING_PACKED) return embed_packed(out, table, ids, n, stream);
     if (kernel == ROWS_EMBEDDING_ODD)
-        return with_float_type(table->type, [&](auto zero) { return embed_odd<decltype(zero)>(out, table, ids, n, stream); });
+        return with_float_type(table->type,
+                               [&](auto zero) { return embed_odd<decltype(zero)>(out, table, ids, n, stream); });
     switch (table->type) {
 #define X(type, Block) case type: return embed_stored<Block>(out, table, ids, n, stream);
         VB_WEIGHT_TYPES(X)

@@ -2,9 +2,11 @@
 //
 //   k, v[sequence][kv_head][capacity][dim] <- k_in, v_in[batch][seq][kv_heads][dim] (F32), row (b, s) at its position
 //
-//   grid     256 threads; a thread moves WIDTH elements of a key and of its value (in a ring, to position % capacity), of Q8_0 four, of which eight make a block
+//   grid     256 threads; a thread moves WIDTH elements of a key and of its value (in a ring, to position % capacity),
+//            of Q8_0 four, of which eight make a block
 //   shared   none
-//   moves    batch * seq * kv_heads * dim * (8 + 2 * sizeof(T)) bytes; bound by memory bandwidth, in decode by the launch
+//   moves    batch * seq * kv_heads * dim * (8 + 2 * sizeof(T)) bytes; bound by memory bandwidth, in decode by the
+//            launch
 
 #include "rows/choose.h"
 #include "runtime/common.cuh"
@@ -21,7 +23,8 @@ VB_DEVICE bool slot_of(const vb_kv_write_args &a, int64_t row, int64_t *slot) {
     if (b >= a.batch) return false;
     const int64_t position = a.positions[token], sequence = a.sequences ? a.sequences[b] : b;
     if (position < 0 || (position >= a.capacity && !a.ring)) return false;
-    *slot = (sequence * a.kv_heads + row - token * a.kv_heads) * a.capacity + (a.ring ? position % a.capacity : position);
+    *slot =
+        (sequence * a.kv_heads + row - token * a.kv_heads) * a.capacity + (a.ring ? position % a.capacity : position);
     return true;
 }
 
@@ -40,15 +43,16 @@ template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads) kv_write_kernel(vb_kv_write_args a, int per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row, at = (index - row * per_row) * WIDTH;
+    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row,
+                  at = (index - row * per_row) * WIDTH;
     int64_t slot;
     if (!slot_of(a, row, &slot)) return;
     store_row<T, WIDTH>(a.k, slot, a.k_in, row, a.dim, at);
     store_row<T, WIDTH>(a.v, slot, a.v_in, row, a.value_dim, at);
 }
 
-// Quantizes 4 elements, from `at` on, of a block whose greatest size is known, as ggml does: d = greatest / 127, q = round(x / d),
-// halves away from 0. A NaN makes all of its block NaN.
+// Quantizes 4 elements, from `at` on, of a block whose greatest size is known, as ggml does: d = greatest / 127, q =
+// round(x / d), halves away from 0. A NaN makes all of its block NaN.
 VB_DEVICE void store_some(vb_block_q8_0 *block, int at, const float (&x)[4], float greatest) {
     const float d = greatest / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
     if (at == 0) *reinterpret_cast<half *>(&block->d) = from_float<half>(d);
@@ -92,16 +96,17 @@ extern "C" vb_status vb_cuda_kv_write(const vb_kv_write_args *args, vb_stream *s
     vb_kv_write_args a = *args;
     if (a.value_dim == 0) a.value_dim = a.dim;
     const rows_kernel kernel = choose_kv_write(&a);
-    chosen(stream, rows_kernel_info(kernel), "kv_write", a.type, "batch seq kv_heads dim value_dim", a.batch, a.seq, a.kv_heads, a.dim,
-           a.value_dim);
+    chosen(stream, rows_kernel_info(kernel), "kv_write", a.type, "batch seq kv_heads dim value_dim", a.batch, a.seq,
+           a.kv_heads, a.dim, a.value_dim);
     if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
     const int64_t per_row = kv_write_threads(&a, kernel != ROWS_KV_WRITE_ELEMENTS);
     const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * per_row, threads);
-    if (kernel == ROWS_KV_WRITE_Q8) return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
+    if (kernel == ROWS_KV_WRITE_Q8)
+        return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
     const bool vectors = kernel == ROWS_KV_WRITE_VECTORS;
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0, vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a,
-                                 (int)per_row);
+        return launch_overlapped(stream, (unsigned)blocks, threads, 0,
+                                 vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a, (int)per_row);
     });
 }

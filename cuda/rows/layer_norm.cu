@@ -1,14 +1,14 @@
 // layer_norm.cu: layer normalization, arithmetic in float32 (Ba, Kiros & Hinton 2016).
 //
 //   mean_r = mean_c(x[r][c]);  variance_r = mean_c((x[r][c] - mean_r)^2)
-//   out[r][c] = (x[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c];  weight, bias may be left out. In place
-//   allowed. The squares are summed once the mean is known: where the mean is large against the spread, a difference of
-//   sums of squares would be noise.
+//   out[r][c] = (x[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c];  weight, bias may be left out. In
+//   place allowed. The squares are summed once the mean is known: where the mean is large against the spread, a
+//   difference of sums of squares would be noise.
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions.
 //   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as Chan,
-//              Golub & LeVeque (1979) do.
+//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as
+//              Chan, Golub & LeVeque (1979) do.
 //   shared     static, 576 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
@@ -32,7 +32,8 @@ VB_DEVICE void load_parameter(float (&p)[V::size], const float *parameter, int64
 
 VB_DEVICE float norm_scale(float squares, int64_t cols, float eps) { return 1.0f / sqrtf(squares / (float)cols + eps); }
 
-// Sums of as many numbers each and the squares of their differences to the mean, of two parts together (Chan, Golub & LeVeque).
+// Sums of as many numbers each and the squares of their differences to the mean, of two parts together (Chan, Golub &
+// LeVeque).
 struct Spread {
     float sum, squares;
     VB_DEVICE void add(Spread other, float half_inverse_count) { // 1 / (2 count) of one part
@@ -41,14 +42,15 @@ struct Spread {
         squares += other.squares + apart * apart * half_inverse_count;
     }
 };
-// Of a block whose threads, a power of two of them, have `count` numbers each: one reduction where mean and squares one after the
-// other are two.
+// Of a block whose threads, a power of two of them, have `count` numbers each: one reduction where mean and squares one
+// after the other are two.
 VB_DEVICE Spread block_spread(Spread x, float count, float2 *scratch) {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     float half_inverse = 0.5f / count;
     const auto combine = [&](int lanes) {
         for (int offset = 1; offset < lanes; offset *= 2, half_inverse *= 0.5f)
-            x.add({__shfl_xor_sync(all_lanes, x.sum, offset), __shfl_xor_sync(all_lanes, x.squares, offset)}, half_inverse);
+            x.add({__shfl_xor_sync(all_lanes, x.sum, offset), __shfl_xor_sync(all_lanes, x.squares, offset)},
+                  half_inverse);
     };
     combine(32);
     if (warps == 1) return x;
@@ -146,7 +148,8 @@ __device__ Moments moments(const T *x, int64_t n, float *scratch) {
 }
 
 template <class T>
-__device__ void layer_norm_apply(T *out, const T *x, const float *weight, const float *bias, int64_t n, float mean, float scale) {
+__device__ void layer_norm_apply(T *out, const T *x, const float *weight, const float *bias, int64_t n, float mean,
+                                 float scale) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
         out[i] = from_float<T>((to_float(x[i]) - mean) * scale * (weight ? weight[i] : 1.0f) + (bias ? bias[i] : 0.0f));
 }
@@ -176,8 +179,8 @@ __global__ void __launch_bounds__(looped_threads)
 
 template <class T>
 __global__ void __launch_bounds__(looped_threads)
-    layer_norm_apply_kernel(T *out, const T *in, const float *weight, const float *bias, const Moments *parts, int64_t cols,
-                            int64_t chunks, float eps) {
+    layer_norm_apply_kernel(T *out, const T *in, const float *weight, const float *bias, const Moments *parts,
+                            int64_t cols, int64_t chunks, float eps) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -203,9 +206,11 @@ __global__ void __launch_bounds__(looped_threads)
 using namespace vb;
 
 extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias,
-                                                vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+                                                vb_dtype type, int64_t rows, int64_t cols, float eps,
+                                                vb_stream *stream) {
     // Each of two reductions takes time in a cluster.
-    const rows_plan plan = choose_rows(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
+    const rows_plan plan =
+        choose_rows(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), "layer_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -215,17 +220,18 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias, cols, eps);
+                                      layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias,
+                                      cols, eps);
             });
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, layer_norm_looped_kernel<T>, o, x, weight, bias,
-                                     cols, eps);
+            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, layer_norm_looped_kernel<T>, o, x, weight,
+                                     bias, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *parts;
         VB_TRY(workspace(&parts, blocks * (int64_t)sizeof(Moments), stream));
-        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, layer_norm_moments_kernel<T>, (Moments *)parts, x,
-                                 cols, plan.chunks));
-        return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, layer_norm_apply_kernel<T>, o, x, weight, bias,
-                                 (const Moments *)parts, cols, plan.chunks, eps);
+        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, layer_norm_moments_kernel<T>,
+                                 (Moments *)parts, x, cols, plan.chunks));
+        return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, layer_norm_apply_kernel<T>, o, x, weight,
+                                 bias, (const Moments *)parts, cols, plan.chunks, eps);
     });
 }

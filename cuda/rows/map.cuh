@@ -1,5 +1,5 @@
-// map.cuh: out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16, any n, in place allowed; and the activations that files share.
-// elementwise.cu says what bounds it and what was measured.
+// map.cuh: out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16, any n, in place allowed; and the activations that
+// files share. elementwise.cu says what bounds it and what was measured.
 
 #ifndef VB_CUDA_MAP_CUH
 #define VB_CUDA_MAP_CUH
@@ -17,15 +17,15 @@ VB_DEVICE float reciprocal_fast(float x) {
     return y;
 }
 
-// a / (1 + exp(-a)): for a < -87 the quotient is 0, the limit. The division is good to 2 units in the last place; IEEE's
-// took longer than the memory.
+// a / (1 + exp(-a)): for a < -87 the quotient is 0, the limit. The division is good to 2 units in the last place;
+// IEEE's took longer than the memory.
 VB_DEVICE float silu(float a) { return __fdividef(a, 1.0f + expf(-a)); }
 struct SiluOp {
     VB_DEVICE float operator()(float a, float) const { return silu(a); }
 };
-// a / 2 * erfc(-a / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the Chebyshev fit
-// of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2); here in powers of two,
-// P's coefficients times log2(e).
+// a / 2 * erfc(-a / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
+// Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
+// 2); here in powers of two, P's coefficients times log2(e).
 struct GeluOp {
     VB_DEVICE float operator()(float a, float) const {
         const float t = reciprocal_fast(1.0f + fabsf(a) * 0.353553391f);
@@ -55,7 +55,8 @@ struct SwigluOp {
 
 // INPUTS is 1 or 2. Without `aligned` (a pointer is not a multiple of 16 bytes) all of n is done element by element.
 template <class T, class Op, int INPUTS>
-__global__ void __launch_bounds__(map_threads(INPUTS)) map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
+__global__ void __launch_bounds__(map_threads(INPUTS))
+    map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
@@ -77,14 +78,16 @@ __global__ void __launch_bounds__(map_threads(INPUTS)) map_kernel(T *out, const 
 }
 
 template <int INPUTS, class Op>
-vb_status map(const char *name, void *out, const void *a, const void *b, vb_dtype type, int64_t n, Op op, vb_stream *stream) {
+vb_status map(const char *name, void *out, const void *a, const void *b, vb_dtype type, int64_t n, Op op,
+              vb_stream *stream) {
     const bool aligned = aligned16(out, a, b);
     chosen(stream, rows_kernel_info(choose_map(aligned)), name, type, "n", n);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * map_threads(INPUTS));
-        return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, Op, INPUTS>, (T *)out, (const T *)a,
-                                 (const T *)b, n, aligned, beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
+        return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, Op, INPUTS>, (T *)out,
+                                 (const T *)a, (const T *)b, n, aligned,
+                                 beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
     });
 }
 

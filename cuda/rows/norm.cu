@@ -3,7 +3,8 @@
 //   scale_r = 1 / sqrt(mean_c(x[r][c]^2) + eps);  out[r][c] = x[r][c] * scale_r * weight[c]     (Zhang & Sennrich 2019)
 //   x = in, or x = a + b rounded to the type and stored as sum. In place allowed.
 //
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192 bytes.
+//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192
+//              bytes.
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
 //   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
@@ -34,7 +35,8 @@ VB_DEVICE float rms_scale(float sum_of_squares, int64_t cols, float eps) {
 // ADD: x = a + b, also stored to sum; else x = a, and b and sum are unused.
 template <class T, int PER_THREAD, bool ADD>
 __global__ void __launch_bounds__(max_row_threads)
-    rms_registers_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps, bool streamed) {
+    rms_registers_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps,
+                         bool streamed) {
     using V = typename Wide<T>::type;
     __shared__ float scratch[32], slots[max_cluster];
     const int size = cluster_size(), rank = cluster_rank();
@@ -43,14 +45,16 @@ __global__ void __launch_bounds__(max_row_threads)
     release_next_kernel();
     const int64_t row = blockIdx.x / size;
     const int vectors = int(cols / V::size), stride = blockDim.x * size, first = rank * blockDim.x + threadIdx.x;
-    const V *source = reinterpret_cast<const V *>(a + row * cols), *source2 = reinterpret_cast<const V *>(b + row * cols);
+    const V *source = reinterpret_cast<const V *>(a + row * cols),
+            *source2 = reinterpret_cast<const V *>(b + row * cols);
     const StreamReader reader(streamed);
     V x[PER_THREAD];
     if (ADD) {
         V y[PER_THREAD];
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
-            if (first + v * stride < vectors) x[v] = reader.load(source + first + v * stride), y[v] = reader.load(source2 + first + v * stride);
+            if (first + v * stride < vectors)
+                x[v] = reader.load(source + first + v * stride), y[v] = reader.load(source2 + first + v * stride);
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
             if (first + v * stride < vectors) {
@@ -130,7 +134,8 @@ __global__ void __launch_bounds__(looped_threads)
 
 template <class T>
 __global__ void __launch_bounds__(looped_threads)
-    rms_apply_kernel(T *out, const T *x, const float *weight, const float *squares, int64_t cols, int64_t chunks, float eps) {
+    rms_apply_kernel(T *out, const T *x, const float *weight, const float *squares, int64_t cols, int64_t chunks,
+                     float eps) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -145,7 +150,8 @@ __global__ void __launch_bounds__(looped_threads)
 template <bool ADD>
 vb_status rms(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type, int64_t rows,
               int64_t cols, float eps, vb_stream *stream) {
-    const rows_plan plan = choose_rows(type, rows, cols, aligned16(out, a, b, weight) && (!ADD || aligned16(sum)), 512, &gpu_of(stream));
+    const rows_plan plan =
+        choose_rows(type, rows, cols, aligned16(out, a, b, weight) && (!ADD || aligned16(sum)), 512, &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -155,17 +161,17 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight, cols, eps,
-                                      beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
+                                      rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight,
+                                      cols, eps, beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
             });
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, rms_looped_kernel<T, ADD>, s, o, x, y, weight,
-                                     cols, eps);
+            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, rms_looped_kernel<T, ADD>, s, o, x, y,
+                                     weight, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *squares;
         VB_TRY(workspace(&squares, blocks * (int64_t)sizeof(float), stream));
-        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, rms_reduce_kernel<T, ADD>, (float *)squares, s, x,
-                                 y, cols, plan.chunks));
+        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, rms_reduce_kernel<T, ADD>, (float *)squares,
+                                 s, x, y, cols, plan.chunks));
         return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, rms_apply_kernel<T>, o,
                                  (const T *)(ADD ? s : x), weight, (const float *)squares, cols, plan.chunks, eps);
     });

@@ -3,8 +3,8 @@
 //   pair (x, y) of index i < half at position p:  x' = x c - y s,  y' = x s + y c,  c = cos[p * half + i], s = sin[...]
 //   interleaved: (2i, 2i+1); neox: (i, i + half); elements from 2 * half on are copied
 //
-//   grid     (rows of seq / rows a block, batch * heads); 256 threads, or fewer for short sequences: (vectors of a row, rows),
-//            so that no index is divided. Dividing them took longer than the memory
+//   grid     (rows of seq / rows a block, batch * heads); 256 threads, or fewer for short sequences: (vectors of a row,
+//            rows), so that no index is divided. Dividing them took longer than the memory
 //   shared   none; the tables are small and come from the cache
 //   moves    2 * batch * heads * seq * dim * sizeof(T) bytes, 6 FLOPs a pair; bound by memory bandwidth
 
@@ -24,8 +24,8 @@ struct Rope {
     bool streamed;
 };
 
-// The elements (x, y) of PAIRS pairs of a row, from pair i on: one vector where the two of a pair are neighbours, two (of the
-// first and of the second half) where they are not, single elements where rows do not consist of vectors.
+// The elements (x, y) of PAIRS pairs of a row, from pair i on: one vector where the two of a pair are neighbours, two
+// (of the first and of the second half) where they are not, single elements where rows do not consist of vectors.
 template <class T, int PAIRS, bool NEOX, bool VECTORS>
 struct Pairs {
     Vec<T, PAIRS> x, y;
@@ -33,7 +33,8 @@ struct Pairs {
     VB_DEVICE void load(const T *row, int i, int half, const StreamReader &reader) {
         using V = typename Wide<T>::type;
         if (NEOX && VECTORS) { // PAIRS is that of V
-            const V first = reader.load(reinterpret_cast<const V *>(row + i)), second = reader.load(reinterpret_cast<const V *>(row + half + i));
+            const V first = reader.load(reinterpret_cast<const V *>(row + i)),
+                    second = reader.load(reinterpret_cast<const V *>(row + half + i));
 #pragma unroll
             for (int e = 0; e < PAIRS; e++) x.at[e] = first.at[e], y.at[e] = second.at[e];
         } else if (VECTORS) { // half of it
@@ -114,10 +115,20 @@ using namespace vb;
 extern "C" vb_status vb_cuda_rope(const vb_rope_args *args, vb_stream *stream) {
     const vb_rope_args &a = *args;
     const rows_kernel kernel = choose_rope(&a);
-    chosen(stream, rows_kernel_info(kernel), "rope", a.type, "batch heads seq dim half", a.batch, a.heads, a.seq, a.dim, a.half);
+    chosen(stream, rows_kernel_info(kernel), "rope", a.type, "batch heads seq dim half", a.batch, a.heads, a.seq, a.dim,
+           a.half);
     if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
-    const Rope r = {a.cos, a.sin, a.positions, a.position_stride, a.table_rows, (int)(a.batch * a.heads), (int)a.heads,
-                    (int)a.seq, (int)a.dim, (int)a.half, beyond_l2(bytes_of(a.type, a.batch * a.heads * a.seq * a.dim), stream)};
+    const Rope r = {a.cos,
+                    a.sin,
+                    a.positions,
+                    a.position_stride,
+                    a.table_rows,
+                    (int)(a.batch * a.heads),
+                    (int)a.heads,
+                    (int)a.seq,
+                    (int)a.dim,
+                    (int)a.half,
+                    beyond_l2(bytes_of(a.type, a.batch * a.heads * a.seq * a.dim), stream)};
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
         constexpr int wide = Wide<T>::size;
@@ -125,7 +136,8 @@ extern "C" vb_status vb_cuda_rope(const vb_rope_args *args, vb_stream *stream) {
         const int pairs = rope_pairs(&a);
         const bool vectors = kernel == ROWS_ROPE_VECTORS;
         const int64_t slots = vectors ? a.half / pairs + (a.dim - 2 * a.half) / wide : a.dim - a.half;
-        const unsigned x = (unsigned)smaller<int64_t>(threads, slots), y = (unsigned)smaller<int64_t>(threads / x, a.seq);
+        const unsigned x = (unsigned)smaller<int64_t>(threads, slots),
+                       y = (unsigned)smaller<int64_t>(threads / x, a.seq);
         const dim3 grid((unsigned)ceil_div<int64_t>(a.seq, y), (unsigned)smaller(r.batch_heads, 65535));
         const auto go = [&](void (*kernel)(T *, const T *, Rope)) {
             return launch_overlapped(stream, grid, dim3(x, y), 0, kernel, (T *)a.out, (const T *)a.in, r);

@@ -4,8 +4,8 @@
 //   registers  A block, or on Hopper a cluster of up to 16 blocks, holds its row in registers: read once, written once.
 //              Needs rows of whole 16-byte vectors, at most 4 a thread.
 //   looped     A block walks its row element by element, twice: any size and alignment.
-//   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk to the
-//              workspace, a second combines the chunks of its row and applies the result.
+//   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk
+//              to the workspace, a second combines the chunks of its row and applies the result.
 
 #ifndef VB_CUDA_ROWS_CUH
 #define VB_CUDA_ROWS_CUH
@@ -15,13 +15,13 @@
 
 namespace vb {
 
-// ---- clusters ---------------------------------------------------------------------------------------------------------
+// ---- clusters ------------------------------------------------------------------------------------------------------
 
 constexpr int max_cluster = ROWS_MOST_CLUSTER;
 
 // Combines the blocks' values (the same in each thread of a block); every thread of every block gets the same result.
-// `slots` is max_cluster floats of shared memory that no other reduction uses; all blocks must have begun (an arrive and
-// wait before the first one).
+// `slots` is max_cluster floats of shared memory that no other reduction uses; all blocks must have begun (an arrive
+// and wait before the first one).
 template <class Op>
 VB_DEVICE float cluster_reduce(float x, float *slots) {
 #if __CUDA_ARCH__ >= 900
@@ -39,7 +39,7 @@ VB_DEVICE float cluster_reduce(float x, float *slots) {
     return x;
 }
 
-// ---- plans --------------------------------------------------------------------------------------------------------------
+// ---- plans ---------------------------------------------------------------------------------------------------------
 
 constexpr int max_row_threads = ROWS_MOST_THREADS;
 constexpr int looped_threads = ROWS_LOOPED_THREADS;

@@ -1,7 +1,8 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or up to 16 elements
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 384 bytes.
+//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 384
+//              bytes.
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
 //   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
@@ -71,7 +72,8 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
 
 // LOADS pieces of WIDTH elements a lane; `lanes` of a row are a power of two.
 template <class T, int WIDTH, int LOADS>
-__global__ void __launch_bounds__(ROWS_NARROW_THREADS) softmax_narrow_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
+__global__ void __launch_bounds__(ROWS_NARROW_THREADS)
+    softmax_narrow_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
     using V = Vec<T, WIDTH>;
     wait_for_previous_kernel();
     release_next_kernel();
@@ -90,7 +92,8 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS) softmax_narrow_kernel(T *
         if (lane + i * lanes < units)
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) max = Max::combine(max, to_float(x[i].at[e]));
-    for (int offset = lanes / 2; offset > 0; offset /= 2) max = Max::combine(max, __shfl_xor_sync(all_lanes, max, offset));
+    for (int offset = lanes / 2; offset > 0; offset /= 2)
+        max = Max::combine(max, __shfl_xor_sync(all_lanes, max, offset));
     float sum = 0.0f, y[LOADS][WIDTH];
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
@@ -133,7 +136,8 @@ __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
 template <class T>
 __device__ void softmax_apply(T *out, const T *in, int64_t n, SoftmaxStats row) {
     const float scale = 1.0f / row.sum;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = from_float<T>(expf(to_float(in[i]) - row.max) * scale);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        out[i] = from_float<T>(expf(to_float(in[i]) - row.max) * scale);
 }
 
 template <class T>
@@ -192,10 +196,12 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
         const bool vectors = aligned && cols % Wide<T>::size == 0;
         const auto narrow = [&](void (*kernel)(T *, const T *, int64_t, int, int)) {
             const int64_t blocks = ceil_div<int64_t>(rows, plan.threads / plan.lanes);
-            return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, kernel, o, x, rows, (int)cols, plan.lanes);
+            return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, kernel, o, x, rows, (int)cols,
+                                     plan.lanes);
         };
         if (plan.kernel == ROWS_NARROW && vectors)
-            return narrow(plan.per_thread == 1 ? softmax_narrow_kernel<T, Wide<T>::size, 1> : softmax_narrow_kernel<T, Wide<T>::size, 4>);
+            return narrow(plan.per_thread == 1 ? softmax_narrow_kernel<T, Wide<T>::size, 1>
+                                               : softmax_narrow_kernel<T, Wide<T>::size, 4>);
         if (plan.kernel == ROWS_NARROW)
             return narrow(plan.per_thread == 4 ? softmax_narrow_kernel<T, 1, 4> : softmax_narrow_kernel<T, 1, 16>);
         if (plan.kernel == ROWS_REGISTERS)
@@ -209,8 +215,8 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
         const int64_t blocks = rows * plan.chunks;
         void *stats;
         VB_TRY(workspace(&stats, blocks * (int64_t)sizeof(SoftmaxStats), stream));
-        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, softmax_reduce_kernel<T>, (SoftmaxStats *)stats,
-                                 x, cols, plan.chunks));
+        VB_TRY(launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, softmax_reduce_kernel<T>,
+                                 (SoftmaxStats *)stats, x, cols, plan.chunks));
         return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, softmax_apply_kernel<T>, o, x,
                                  (const SoftmaxStats *)stats, cols, plan.chunks);
     });

@@ -2,12 +2,13 @@
 //
 // Elements are compared by keys (order_key.cuh), which makes the order of comparisons indifferent.
 
+#include "rows/choose.h"
 #include "rows/order_key.cuh"
 
 namespace vb {
 namespace {
 
-// ---- argmax -----------------------------------------------------------------------------------------------------------
+// ---- argmax --------------------------------------------------------------------------------------------------------
 
 //   grid     (chunks, rows): about two blocks an SM; the last block of a row to finish reduces the chunks' keys
 //   block    256; 16-byte loads where rows are whole vectors
@@ -16,7 +17,8 @@ namespace {
 constexpr int argmax_threads = 256;
 
 __global__ void __launch_bounds__(argmax_threads)
-    argmax_kernel(int32_t *out, const float *in, int64_t cols, int64_t chunk, bool vectors, Key *partial, unsigned *counters) {
+    argmax_kernel(int32_t *out, const float *in, int64_t cols, int64_t chunk, bool vectors, Key *partial,
+                  unsigned *counters) {
     __shared__ Key best_of_warp[argmax_threads / 32];
     __shared__ unsigned flag;
     wait_for_previous_kernel();
@@ -57,13 +59,13 @@ __global__ void __launch_bounds__(argmax_threads)
     if (threadIdx.x == 0) out[row] = index_of(best);
 }
 
-// ---- top_k ------------------------------------------------------------------------------------------------------------
+// ---- top_k ---------------------------------------------------------------------------------------------------------
 
 // A tournament: each block takes a tile of 4096 keys and keeps its k greatest, sorted; the winners are the next round's
 // keys, until one tile is left. Of 151936 elements, k <= 107 needs two rounds.
 //
-// A thread holds 16 keys. The k-th greatest of the threads' greatest keys is a lower bound of the tile's k-th greatest, and
-// at most 16 k keys reach it (about k + k^2 / 512 of random ones): only these are sorted. For k > 256 all are.
+// A thread holds 16 keys. The k-th greatest of the threads' greatest keys is a lower bound of the tile's k-th greatest,
+// and at most 16 k keys reach it (about k + k^2 / 512 of random ones): only these are sorted. For k > 256 all are.
 //   grid     (tiles, rows), block 256, static shared memory 32 KiB; bitonic sorts
 //   moves    rows * cols * 4 bytes and the winners; bound by the latency of the sorts' steps
 //   measured H200, graph replays: 40 of 151936 in 12 us, of 32 such rows in 29 us; PyTorch 2.11 61 and 110 us
@@ -109,8 +111,8 @@ VB_DEVICE void sort_shared(Key *keys, int log_size) {
 
 // FIRST: keys come from `in`; else from `keys`. LAST: results go to values and ids (one tile a row); else to `winners`.
 template <bool FIRST, bool LAST>
-__global__ void __launch_bounds__(top_threads)
-    top_k_kernel(float *values, int32_t *ids, Key *winners, const float *in, const Key *keys, int64_t cols, int64_t n, int k) {
+__global__ void __launch_bounds__(top_threads) top_k_kernel(float *values, int32_t *ids, Key *winners, const float *in,
+                                                            const Key *keys, int64_t cols, int64_t n, int k) {
     __shared__ Key chosen[tile];
     __shared__ Key bound;
     __shared__ int count;
@@ -155,8 +157,6 @@ __global__ void __launch_bounds__(top_threads)
 } // namespace
 } // namespace vb
 
-#include "rows/choose.h"
-
 using namespace vb;
 
 extern "C" {
@@ -173,8 +173,9 @@ vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t co
         chunks = ceil_div(cols, chunk);
         void *partial;
         VB_TRY(workspace(&partial, count * chunks * (int64_t)sizeof(Key), stream));
-        VB_TRY(launch_overlapped(stream, dim3((unsigned)chunks, (unsigned)count), argmax_threads, 0, argmax_kernel, out + first,
-                                 in + first * cols, cols, chunk, vectors, (Key *)partial, counters(stream)));
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)chunks, (unsigned)count), argmax_threads, 0, argmax_kernel,
+                                 out + first, in + first * cols, cols, chunk, vectors, (Key *)partial,
+                                 counters(stream)));
     }
     return VB_OK;
 }
@@ -194,8 +195,8 @@ vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t ro
         const unsigned y = (unsigned)count;
         const int top = (int)k;
         if (tiles == 1) {
-            VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<true, true>, v, id, (Key *)nullptr, x,
-                                     (const Key *)nullptr, cols, cols, top));
+            VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<true, true>, v, id,
+                                     (Key *)nullptr, x, (const Key *)nullptr, cols, cols, top));
             continue;
         }
         // Two halves of the workspace in turn: a round reads one and writes the other.
@@ -203,17 +204,17 @@ vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t ro
         void *memory;
         VB_TRY(workspace(&memory, 2 * half_size * (int64_t)sizeof(Key), stream));
         Key *from = (Key *)memory, *to = from + half_size;
-        VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, y), top_threads, 0, top_k_kernel<true, false>, v, id, from, x,
-                                 (const Key *)nullptr, cols, cols, top));
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)tiles, y), top_threads, 0, top_k_kernel<true, false>, v, id,
+                                 from, x, (const Key *)nullptr, cols, cols, top));
         for (int64_t n = tiles * k;;) {
             const int64_t left = ceil_div<int64_t>(n, tile);
             if (left == 1) {
-                VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<false, true>, v, id, (Key *)nullptr,
-                                         x, (const Key *)from, cols, n, top));
+                VB_TRY(launch_overlapped(stream, dim3(1, y), top_threads, 0, top_k_kernel<false, true>, v, id,
+                                         (Key *)nullptr, x, (const Key *)from, cols, n, top));
                 break;
             }
-            VB_TRY(launch_overlapped(stream, dim3((unsigned)left, y), top_threads, 0, top_k_kernel<false, false>, v, id, to, x,
-                                     (const Key *)from, cols, n, top));
+            VB_TRY(launch_overlapped(stream, dim3((unsigned)left, y), top_threads, 0, top_k_kernel<false, false>, v, id,
+                                     to, x, (const Key *)from, cols, n, top));
             Key *const swap = from;
             from = to;
             to = swap;

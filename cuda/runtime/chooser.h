@@ -7,9 +7,10 @@
  *         X(ROPE_ELEMENTS, "rope_elements", "rows/rope.cu", "any other row")
  *     VB_KERNEL_FAMILY(rope, ROPE, ROPE_KERNELS)
  *
- * declares `enum rope_kernel { ROPE_NONE, ROPE_VECTORS, ROPE_ELEMENTS, ROPE_COUNT }` and rope_kernel_info(kernel). Below it, one pure
- * function goes from the operation's arguments and a vb_gpu to the enumerator; ROPE_NONE is VB_UNSUPPORTED. The launcher calls it
- * once, tells vb::chosen (common.cuh), and switches. cuda/chooser_test.c calls every chooser and prints the map of cuda/README.md. */
+ * declares `enum rope_kernel { ROPE_NONE, ROPE_VECTORS, ROPE_ELEMENTS, ROPE_COUNT }` and rope_kernel_info(kernel).
+ * Below it, one pure function goes from the operation's arguments and a vb_gpu to the enumerator; ROPE_NONE is
+ * VB_UNSUPPORTED. The launcher calls it once, tells vb::chosen (common.cuh), and switches. cuda/chooser_test.c calls
+ * every chooser and prints the map of cuda/README.md. */
 #ifndef VB_CUDA_CHOOSER_H
 #define VB_CUDA_CHOOSER_H
 
@@ -51,8 +52,8 @@ static inline int vb_tiles_fit(int64_t m, int64_t tile_m, int64_t n, int64_t til
     return vb_ceil_div(m, tile_m) <= INT32_MAX / vb_ceil_div(n, tile_n);
 }
 
-/* The shared memory that a block of a GPU may have at most (CUDA C++ Programming Guide, "Technical Specifications per Compute
- * Capability"). */
+/* The shared memory that a block of a GPU may have at most (CUDA C++ Programming Guide, "Technical Specifications per
+ * Compute Capability"). */
 static inline int64_t vb_shared_bytes_of(int capability) {
     switch (capability) {
     case 70: case 72: return 96 << 10;

@@ -1,9 +1,10 @@
 // common.cuh: what every kernel file shares: status of CUDA errors, the structs behind the handles, launches, and small
 // device functions (conversions, 16-byte vectors, reductions).
 //
-// A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...). Launchers use only
-// what is declared here, no standard library: so the same file also compiles with NVRTC for GPUs whose toolkit is not at
-// hand (scripts/check-jetson-kernels.sh), where a launcher is a device function nobody calls that instantiates its kernels.
+// A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...). Launchers use
+// only what is declared here, no standard library: so the same file also compiles with NVRTC for GPUs whose toolkit is
+// not at hand (scripts/check-jetson-kernels.sh), where a launcher is a device function nobody calls that instantiates
+// its kernels.
 //
 // Kernels compile for sm_53 and later in C++14. What a GPU lacks is fenced by __CUDA_ARCH__ inside the kernel, and by
 // vb::capability(stream) in its launcher.
@@ -33,7 +34,7 @@
 
 namespace vb {
 
-// ---- element types --------------------------------------------------------------------------------------------------
+// ---- element types -------------------------------------------------------------------------------------------------
 
 using half = __half;
 
@@ -83,7 +84,7 @@ struct Wide {
     using type = Vec<T, size>;
 };
 
-// ---- reductions -----------------------------------------------------------------------------------------------------
+// ---- reductions ----------------------------------------------------------------------------------------------------
 
 constexpr unsigned all_lanes = 0xffffffffu;
 
@@ -120,8 +121,8 @@ VB_DEVICE float warp_reduce(float x) {
     return x;
 }
 
-// Every thread gets the result. `scratch` holds 32 floats of shared memory; the block is whole warps. The barrier at the
-// start lets scratch be reused at once.
+// Every thread gets the result. `scratch` holds 32 floats of shared memory; the block is whole warps. The barrier at
+// the start lets scratch be reused at once.
 template <class Op>
 VB_DEVICE float block_reduce(float x, float *scratch) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -133,7 +134,7 @@ VB_DEVICE float block_reduce(float x, float *scratch) {
     return warp_reduce<Op>(lane < warps ? scratch[lane] : Op::identity());
 }
 
-// ---- order between kernels and blocks ----------------------------------------------------------------------------------
+// ---- order between kernels and blocks ------------------------------------------------------------------------------
 
 // A kernel that is launched with launch_overlapped may begin while the kernel before it is still running. Before it
 // touches any memory that another kernel writes or reads, every one of its threads calls this.
@@ -166,11 +167,12 @@ VB_DEVICE bool last_arriver(unsigned *counter, unsigned expected, unsigned *flag
     return last;
 }
 
-// ---- asynchronous copies to shared memory ---------------------------------------------------------------------------
+// ---- asynchronous copies to shared memory --------------------------------------------------------------------------
 
 VB_DEVICE unsigned shared_address(const void *pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
-// 16 bytes from global memory to a shared address without passing through registers; zeros, and no reading, unless valid.
+// 16 bytes from global memory to a shared address without passing through registers; zeros, and no reading, unless
+// valid.
 VB_DEVICE void copy_async(unsigned shared, const void *global, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0));
@@ -217,7 +219,7 @@ struct Constant {
     static constexpr int value = VALUE;
 };
 
-// ---- host side --------------------------------------------------------------------------------------------------------
+// ---- host side -----------------------------------------------------------------------------------------------------
 
 // Counters that are 0 between kernels (see last_arriver), at the start of a stream's workspace.
 constexpr int workspace_counters = 16384;
@@ -257,8 +259,8 @@ struct Graph : vb_graph {
 // The status for what CUDA said; also remembers the number for vb_device_driver_error.
 vb_status status_of(cudaError_t error, vb_device *device);
 
-// Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs it. Launchers
-// reach CUDA through launch_kernel, workspace and sm90::tensor_map alone, which call it.
+// Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs it.
+// Launchers reach CUDA through launch_kernel, workspace and sm90::tensor_map alone, which call it.
 vb_status make_current(vb_device *device);
 
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
@@ -270,8 +272,8 @@ inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counter
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
-// Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is allocated on demand
-// (also during a capture), grows, and is kept.
+// Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is
+// allocated on demand (also during a capture), grows, and is kept.
 vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
 
 // A line on stderr: the operation, its type and sizes, whose names are separated by spaces, and the kernel.
@@ -290,7 +292,8 @@ void chosen(vb_stream *stream, const vb_kernel &kernel, const char *op, vb_dtype
 enum LaunchFlags {
     LAUNCH_PLAIN = 0,
     LAUNCH_OVERLAPPED = 1, // the kernel calls wait_for_previous_kernel
-    LAUNCH_BALANCED = 2    // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
+    LAUNCH_BALANCED =
+        2 // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
 };
 
 // Enqueues kernel(parameters...) in clusters of `cluster` blocks (capability 9.0; 1 = none).
@@ -304,8 +307,8 @@ vb_status launch_cluster(vb_stream *stream, int cluster, dim3 grid, dim3 block, 
     return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, cluster, LAUNCH_OVERLAPPED, pointers);
 }
 
-// Enqueues a kernel that follows the one before it. shared_bytes is dynamic shared memory; above 48 KiB needs capability
-// 7.0, and shared_limit(stream) bounds it.
+// Enqueues a kernel that follows the one before it. shared_bytes is dynamic shared memory; above 48 KiB needs
+// capability 7.0, and shared_limit(stream) bounds it.
 template <class... P>
 vb_status launch(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),
                  typename Identity<P>::type... parameters) {

@@ -1,7 +1,8 @@
 // runtime.cu: devices, memory, streams, events and graphs of the CUDA backend, and its table for csrc/ops.c.
 //
-// CUDA's current device belongs to a thread and goroutines change threads, so each call sets it anew (30 ns): make_current. The
-// runtime is linked statically and finds the driver by itself: a machine without one gives VB_NO_DEVICE, no link error.
+// CUDA's current device belongs to a thread and goroutines change threads, so each call sets it anew (30 ns):
+// make_current. The runtime is linked statically and finds the driver by itself: a machine without one gives
+// VB_NO_DEVICE, no link error.
 
 #include "runtime/common.cuh"
 
@@ -21,7 +22,8 @@
 
 namespace vb {
 
-constexpr int64_t zero_bytes = workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
+constexpr int64_t zero_bytes =
+    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
 constexpr int64_t scratch_step = 64 << 10;
 
 vb_status status_of(cudaError_t error, vb_device *device) {
@@ -88,8 +90,8 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
-// Lets a kernel have that much dynamic shared memory. The most that was ever asked for stays allowed: threads that launch one kernel
-// with different sizes would otherwise undo each other's.
+// Lets a kernel have that much dynamic shared memory. The most that was ever asked for stays allowed: threads that
+// launch one kernel with different sizes would otherwise undo each other's.
 static vb_status allow_shared(const void *kernel, int64_t bytes, vb_device *device) {
     static std::mutex mutex;
     static std::map<std::pair<const void *, int>, int64_t> allowed; // by kernel and index of the device
@@ -104,7 +106,8 @@ static vb_status allow_shared(const void *kernel, int64_t bytes, vb_device *devi
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
                         int flags, void **parameters) {
     VB_TRY(make_current(stream->device));
-    // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have 16 KiB at most.
+    // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have
+    // 16 KiB at most.
     if (shared_bytes > 32 << 10) VB_TRY(allow_shared(kernel, shared_bytes, stream->device));
     cudaStream_t handle = stream_of(stream)->handle;
 #if CUDART_VERSION >= 12030
@@ -130,7 +133,8 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
             attributes[config.numAttrs++].val.clusterDim.z = 1;
             if (flags & LAUNCH_BALANCED) {
                 attributes[config.numAttrs].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
-                attributes[config.numAttrs++].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicyLoadBalancing;
+                attributes[config.numAttrs++].val.clusterSchedulingPolicyPreference =
+                    cudaClusterSchedulingPolicyLoadBalancing;
             }
         }
         return VB_CUDA(cudaLaunchKernelExC(&config, kernel, parameters), stream->device);
@@ -158,7 +162,8 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
     return VB_OK;
 }
 
-// The memory of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may use it.
+// The memory of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may
+// use it.
 static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
     vb_device *device = static_cast<Stream *>(stream)->device;
     *memory = nullptr;
