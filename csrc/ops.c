@@ -419,6 +419,7 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
     REQUIRE(ELEMENTS(&cache, a.batch, a.seq, a.kv_heads, a.value_dim) && ELEMENTS(&cache, a.kv_heads, a.capacity, a.value_dim),
             "value_dim: negative, or too large");
+    REQUIRE(a.dim > 0 || a.value_dim == 0, "dim: 0 beside values of value_dim elements");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(is_cache(a.type, a.dim) && is_cache(a.type, a.value_dim), "type: " CACHES);

@@ -71,6 +71,9 @@ func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) Written {
 			misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and whole blocks", vIn.dtype, shapeString(vIn.shape), v.dtype,
 				shapeString(v.shape), heads, valueDim)
 		}
+		if dim == 0 && valueDim > 0 {
+			misuse(op, "keys %s of no elements beside values %s", shapeString(kIn.shape), shapeString(vIn.shape))
+		}
 	}
 	if ring && seq > k.shape[2] {
 		misuse(op, "%s into a ring %s", shapeString(kIn.shape), shapeString(k.shape))
