@@ -54,6 +54,9 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	p := &Fit{Device: d.Info().ID, Context: c.context, name: shape.Name, kvType: tensor.F16}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
+		if c.enough > 0 {
+			p.Context = min(p.Context, c.enough)
+		}
 	}
 	switch {
 	case c.kvType == KVF32 || c.kvType == KVAuto && allF32(f):

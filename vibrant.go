@@ -79,6 +79,7 @@ func ParseKVType(s string) (KVType, error) {
 type config struct {
 	device         string
 	context        int
+	enough         int // tokens that no session will exceed, 0 where nobody knows
 	threads        int
 	chunk          int
 	memoryFraction float64
@@ -98,6 +99,10 @@ func WithDevice(name string) Option { return func(c *config) { c.device = name }
 // WithContext sets how many tokens a session can hold. The default 0 means what the model was trained on, at most
 // DefaultContext.
 func WithContext(tokens int) Option { return func(c *config) { c.context = tokens } }
+
+// WithEnoughContext says that no session will hold more tokens: where WithContext asks for none, the context is not longer. The
+// cache then takes no more than it needs, and models with other rotations for long contexts (LongRoPE) keep those of short ones.
+func WithEnoughContext(tokens int) Option { return func(c *config) { c.enough = tokens } }
 
 // WithMemoryFraction caps what is used of the device's memory; the default 0 means 0.8.
 func WithMemoryFraction(f float64) Option { return func(c *config) { c.memoryFraction = f } }

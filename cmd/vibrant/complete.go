@@ -36,6 +36,9 @@ func completeCommand() *cobra.Command {
 				}
 				prompt = string(b)
 			}
+			if n := g.g.MaxTokens; n > 0 { // a token has at least a byte, but for a few that begin a text
+				m.enough = max(len(ids), len(prompt)+16) + n
+			}
 			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {
 				if ids == nil {
 					if ids, err = encodePrompt(cmd.Context(), model, prompt); err != nil {

@@ -24,6 +24,7 @@ type modelFlags struct {
 	memoryFraction float64
 	verbose        bool
 	preTokenizer   string
+	enough         int // tokens that the command will not exceed, where it knows
 	hub            string
 
 	notes    []string // about flags of other programs that mean nothing here
@@ -132,7 +133,7 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 	}
 	return []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
 		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction),
-		vibrant.WithPreTokenizer(m.preTokenizer)}, nil
+		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough)}, nil
 }
 
 // open loads the model, with progress where stderr is a terminal.
