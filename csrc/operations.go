@@ -55,6 +55,7 @@ func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
 
 func cRouteArgs(a *kernel.RouteArgs) C.vb_route_args {
 	return C.vb_route_args{
+		size:          C.sizeof_vb_route_args,
 		ids:           i32(a.IDs),
 		weights:       f32(a.Weights),
 		logits:        f32(a.Logits),
@@ -73,6 +74,7 @@ func cRouteArgs(a *kernel.RouteArgs) C.vb_route_args {
 
 func cExpertLinearArgs(a *kernel.ExpertLinearArgs) C.vb_expert_linear_args {
 	return C.vb_expert_linear_args{
+		size:         C.sizeof_vb_expert_linear_args,
 		y:            f32(a.Y),
 		x:            f32(a.X),
 		w:            weight(a.W),
@@ -161,6 +163,7 @@ func cAttentionArgs(a *kernel.AttentionArgs) C.vb_attention_args {
 
 func cCausalConvArgs(a *kernel.CausalConvArgs) C.vb_causal_conv_args {
 	return C.vb_causal_conv_args{
+		size:      C.sizeof_vb_causal_conv_args,
 		out:       f32(a.Out),
 		state:     f32(a.State),
 		x:         f32(a.X),
@@ -175,6 +178,7 @@ func cCausalConvArgs(a *kernel.CausalConvArgs) C.vb_causal_conv_args {
 
 func cGatedDeltaArgs(a *kernel.GatedDeltaArgs) C.vb_gated_delta_args {
 	return C.vb_gated_delta_args{
+		size:        C.sizeof_vb_gated_delta_args,
 		out:         f32(a.Out),
 		state:       f32(a.State),
 		qkv:         f32(a.QKV),

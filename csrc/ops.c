@@ -359,34 +359,43 @@ vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, i
 /* ---- mixtures of experts ------------------------------------------------------------------------------------------------ */
 
 vb_status vb_route(const vb_route_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_route_args *a = args;
+    TAKE(vb_route_args, a, args);
     int64_t size;
-    REQUIRE(ELEMENTS(&size, a->n, a->experts) && a->k >= 0 && a->k <= a->experts && a->groups >= 0);
-    REQUIRE(a->groups == 0 || (a->experts % a->groups == 0 && a->groups_used > 0 && a->groups_used <= a->groups &&
-                               a->k <= a->experts / a->groups * a->groups_used));
-    if (size == 0 || a->k == 0) return VB_OK;
-    REQUIRE(a->gating >= VB_GATING_SOFTMAX && a->gating <= VB_GATING_SIGMOID && a->ids && a->weights && a->logits && stream);
-    return a->experts > 1024 ? VB_UNSUPPORTED : RUN(route, args, stream);
+    REQUIRE(ELEMENTS(&size, a.n, a.experts), "n, experts: negative, or their product is too large");
+    REQUIRE(a.k >= 0 && a.k <= a.experts, "k: negative, or more than experts");
+    REQUIRE(a.groups >= 0 && (a.groups == 0 || a.experts % a.groups == 0), "groups: negative, or no equal parts of experts");
+    REQUIRE(a.groups == 0 || (a.groups_used > 0 && a.groups_used <= a.groups), "groups_used: not in 1..groups");
+    REQUIRE(a.groups == 0 || a.k <= a.experts / a.groups * a.groups_used, "k: more than the experts of groups_used groups");
+    if (size == 0 || a.k == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(a.gating >= VB_GATING_SOFTMAX && a.gating <= VB_GATING_SIGMOID, "gating: none of vb_gating");
+    REQUIRE(a.ids && a.weights && a.logits, "ids, weights, logits: null");
+    return a.experts > 1024 ? VB_UNSUPPORTED : RUN(route, &a, stream);
 }
 
 vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_expert_linear_args *a = args;
+    TAKE(vb_expert_linear_args, a, args);
     int64_t size, weights, inner;
-    REQUIRE(valid_weight(&a->w) && ELEMENTS(&size, a->n, a->k, a->w.rows) && ELEMENTS(&inner, a->n, a->k, a->w.cols));
-    REQUIRE(ELEMENTS(&weights, a->experts, a->w.rows, a->w.cols) && a->w.layout == VB_STORED);
+    REQUIRE_WEIGHT(&a.w, "w");
+    REQUIRE(ELEMENTS(&size, a.n, a.k, a.w.rows) && ELEMENTS(&inner, a.n, a.k, a.w.cols), "n, k: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&weights, a.experts, a.w.rows, a.w.cols), "experts: negative, or too large");
+    REQUIRE(a.w.layout == VB_STORED, "w.layout: not VB_STORED");
     if (size == 0) return VB_OK;
-    REQUIRE(a->y && a->ids && stream && (inner == 0 || a->x) && (weights == 0 || a->w.data));
-    return RUN(expert_linear, args, stream);
+    NOT_NULL(stream);
+    REQUIRE(a.y && a.ids, "y, ids: null");
+    REQUIRE(inner == 0 || a.x, "x: null");
+    REQUIRE(weights == 0 || a.w.data, "w.data: null");
+    return RUN(expert_linear, &a, stream);
 }
 
 vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
                         vb_stream *stream) {
     int64_t size, inner;
-    REQUIRE(ELEMENTS(&size, n, cols) && ELEMENTS(&inner, n, k, cols));
+    REQUIRE_SIZES(&size, n, cols);
+    REQUIRE_SIZES(&inner, n, k, cols);
     if (size == 0) return VB_OK;
-    REQUIRE(out && stream && (k == 0 || y));
+    NOT_NULL(out); NOT_NULL(stream);
+    REQUIRE(k == 0 || y, "y: null");
     return RUN(expert_sum, out, add, y, weights, n, k, cols, stream);
 }
 
@@ -475,25 +484,33 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
 /* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
 
 vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_causal_conv_args *a = args;
+    TAKE(vb_causal_conv_args, a, args);
     int64_t size, inner;
-    REQUIRE(a->taps >= 1 && ELEMENTS(&size, a->batch, a->seq, a->channels) && ELEMENTS(&inner, a->batch, a->taps, a->channels));
+    REQUIRE(a.taps >= 1, "taps: less than 1");
+    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.channels), "batch, seq, channels: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&inner, a.batch, a.taps, a.channels), "taps: too large");
     if (size == 0) return VB_OK;
-    REQUIRE(a->out && a->x && a->weight && (a->state || a->taps == 1) && stream);
-    return a->taps > 8 ? VB_UNSUPPORTED : RUN(causal_conv, args, stream);
+    NOT_NULL(stream);
+    REQUIRE(a.out && a.x && a.weight, "out, x, weight: null");
+    REQUIRE(a.state || a.taps == 1, "state: null");
+    return a.taps > 8 ? VB_UNSUPPORTED : RUN(causal_conv, &a, stream);
 }
 
 vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
-    REQUIRE(args);
-    const vb_gated_delta_args *a = args;
+    TAKE(vb_gated_delta_args, a, args);
     int64_t size, keys, state, work;
-    REQUIRE(ELEMENTS(&size, a->batch, a->seq, a->value_heads, a->value_dim) && ELEMENTS(&keys, a->batch, a->seq, a->key_heads, a->key_dim));
-    REQUIRE(ELEMENTS(&state, a->batch, a->value_heads, a->key_dim, a->value_dim) && keys <= INT64_MAX / 16 && size <= INT64_MAX / 16);
-    REQUIRE(ELEMENTS(&work, a->key_heads, a->key_dim) && ELEMENTS(&work, a->batch, a->seq, a->value_heads));
+    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.value_heads, a.value_dim) && size <= INT64_MAX / 16,
+            "batch, seq, value_heads, value_dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&keys, a.batch, a.seq, a.key_heads, a.key_dim) && keys <= INT64_MAX / 16 && ELEMENTS(&work, a.key_heads, a.key_dim),
+            "key_heads, key_dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&state, a.batch, a.value_heads, a.key_dim, a.value_dim) && ELEMENTS(&work, a.batch, a.seq, a.value_heads),
+            "value_heads, value_dim: too large");
     if (size == 0) return VB_OK;
-    REQUIRE(keys > 0 && a->value_heads % a->key_heads == 0 && a->out && a->state && a->qkv && a->alpha && a->beta && a->a && a->dt && stream);
-    return a->key_dim > 256 ? VB_UNSUPPORTED : RUN(gated_delta, args, stream);
+    NOT_NULL(stream);
+    REQUIRE(keys > 0 && a.value_heads % a.key_heads == 0, "value_heads: no multiple of key_heads, or no keys");
+    REQUIRE(a.out && a.state && a.qkv, "out, state, qkv: null");
+    REQUIRE(a.alpha && a.beta && a.a && a.dt, "alpha, beta, a, dt: null");
+    return a.key_dim > 256 ? VB_UNSUPPORTED : RUN(gated_delta, &a, stream);
 }
 
 /* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------------- */

@@ -400,6 +400,7 @@ typedef enum vb_gating {
  * groups (neighbours, experts / groups each), only experts of the groups_used best groups are chosen: a group's score is the sum of
  * its two best, or the best where group_by_best (DeepSeek-AI 2024). experts <= 1024. */
 typedef struct vb_route_args {
+    size_t size;
     int32_t *ids;        /* [n][k] */
     float *weights;      /* [n][k] */
     const float *logits; /* [n][experts] */
@@ -416,6 +417,7 @@ vb_status vb_route(const vb_route_args *args, vb_stream *stream);
  * w is the first expert's matrix as stored, the others follow it without gaps; types and accuracy as vb_linear. Only the chosen
  * experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns VB_INVALID_ARGUMENT instead). */
 typedef struct vb_expert_linear_args {
+    size_t size;
     float *y;           /* [n][k][w.rows] */
     const float *x;     /* [n][w.cols], or [n][k][w.cols] where x_per_choice */
     vb_weight w;
@@ -525,6 +527,7 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 /* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1 rows of the
  * sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these rows. taps <= 8. */
 typedef struct vb_causal_conv_args {
+    size_t size;
     float *out;               /* [batch][seq][channels] */
     float *state;             /* [batch][taps - 1][channels], or at least [taps - 1][channels] where sequences */
     const float *x;           /* [batch][seq][channels] */
@@ -540,6 +543,7 @@ vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream);
  * with q and k divided by sqrt(sum of squares + eps). A row of qkv holds the q of all key heads, their k, then v. Value head j reads
  * key head j % key_heads where `interleaved`, else j / (value_heads / key_heads). key_dim <= 256. */
 typedef struct vb_gated_delta_args {
+    size_t size;
     float *out;                /* [batch][seq][value_heads][value_dim] */
     float *state;              /* [batch][value_heads][key_dim][value_dim], or at least [value_heads][key_dim][value_dim] where
                                 * sequences */
