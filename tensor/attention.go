@@ -71,8 +71,8 @@ func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) Written {
 			misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and whole blocks", vIn.dtype, shapeString(vIn.shape), v.dtype,
 				shapeString(v.shape), heads, valueDim)
 		}
-		if dim == 0 && valueDim > 0 {
-			misuse(op, "keys %s of no elements beside values %s", shapeString(kIn.shape), shapeString(vIn.shape))
+		if (dim == 0) != (valueDim == 0) {
+			misuse(op, "keys %s and values %s: only one has elements", shapeString(kIn.shape), shapeString(vIn.shape))
 		}
 	}
 	if ring && seq > k.shape[2] {
@@ -139,6 +139,9 @@ func AttentionInto(dst, q, k, v *Tensor, o AttentionOptions) {
 func valueDim(k, v *Tensor, o *AttentionOptions) int {
 	checkCaches("attention", k, v)
 	if v != nil {
+		if (v.shape[3] == 0) != (k.shape[3] == 0) { // to kernels, 0 means the keys' size
+			misuse("attention", "cache %s and %s: only one has elements", shapeString(k.shape), shapeString(v.shape))
+		}
 		return v.shape[3]
 	}
 	if o.ValueDim <= 0 || o.ValueDim > k.shape[3] {
