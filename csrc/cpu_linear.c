@@ -157,7 +157,7 @@ vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const floa
     job.row_bytes = vb_bytes_of(w->type, w->cols);
 #if VB_X86
     /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact products. */
-    if (vb_dtype_block_size(w->type) > 1 && w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2) return int8_linear(&job, stream);
+    if (w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows) return int8_linear(&job, stream);
 #endif
     return float_linear(&job, stream);
 }

@@ -49,7 +49,7 @@ enum { VB_PANEL_ROWS_OF_X = 256, VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 
 /* Rounds x for chunks begin..end-1 of [chunks][n]. */
 void vb_cpu_linear_round(const vb_linear_job *job, int64_t begin, int64_t end);
 
-/* How a processor multiplies weights of one type: */
+/* How a processor multiplies weights of one type; all 0 for a type without vector code. */
 typedef struct vb_linear_code {
     int lanes;          /* rows of a panel */
     size_t panel_bytes; /* a multiple of its alignment of 64 */
