@@ -1,6 +1,9 @@
 package optable
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // mostDrawn bounds the product of a draw's dimensions, for references are slow.
 const mostDrawn = 1 << 16
@@ -56,6 +59,9 @@ func (op *Op) possible(c Case) (ok bool) {
 	total := 0
 	for _, a := range in {
 		if a != nil {
+			if slices.ContainsFunc(a.Shape, func(n int) bool { return n < 0 }) {
+				return false
+			}
 			total += product(a.Shape)
 		}
 	}
