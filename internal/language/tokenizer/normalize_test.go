@@ -24,10 +24,11 @@ func TestLongRunsOfMarksAreNormalizedAsInPython(t *testing.T) {
 	}
 }
 
-// Where x/text normalizes exactly, what is done here for other texts gives the same.
+// Where x/text normalizes exactly, what is done here for other texts gives the same. U+0F73 is left out: before it x/text joins
+// a mark to a letter beyond another letter ("a\u09be\u0301\u0f73"), where Python does not.
 func TestComposingIsThatOfTheLibrary(t *testing.T) {
 	fillClasses()
-	part := rapid.SampledFrom([]string{"a", "e", "\u0301", "\u0323", "\u0344", "é", "ạ", "가", "\u1112", "\u1161", "\u11ab", "\u09c7", "\u09be", "Å", "\ufb2c", "\u0f73", "\xff", "\U0001d15e"})
+	part := rapid.SampledFrom([]string{"a", "e", "\u0301", "\u0323", "\u0344", "é", "ạ", "가", "\u1112", "\u1161", "\u11ab", "\u09c7", "\u09be", "Å", "\ufb2c", "\xff", "\U0001d15e"})
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(part, 0, 12).Draw(t, "parts"), "")
 		if got, want := composeMarks(text), norm.NFC.String(text); got != want {
