@@ -154,6 +154,7 @@ func kvWriteVariantsOp() *Op {
 			Case{Label: "latent", Dims: []int{2, 5, 1, 576, 32, 31, 3}, Flags: "latent"}),
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads := c.Dims[0], c.Dims[1], c.Dims[2]
+			eachItsSlot(seq, c.Dims[5])
 			var positions []int
 			for b := range batch {
 				for s := range seq {

@@ -74,3 +74,10 @@ func (op *Op) possible(c Case) (ok bool) {
 	op.Reference(copies(in), c)
 	return true
 }
+
+// eachItsSlot panics, which takes a draw back, where tokens of one sequence share a slot of the cache: which of them stays is not said.
+func eachItsSlot(tokens, capacity int) {
+	if tokens > capacity {
+		panic("tokens share a slot")
+	}
+}

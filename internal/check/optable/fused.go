@@ -335,6 +335,11 @@ func normQKVOp() *Op {
 			for i := range cos {
 				sin[i], cos[i] = math.Sincos(float64(i)) // any angles
 			}
+			distinct := capacity
+			if capacity%7 == 0 {
+				distinct /= 7
+			}
+			eachItsSlot(seq, distinct)
 			for i := range n {
 				positions = append(positions, (capacity/2+7*i)%capacity)
 			}

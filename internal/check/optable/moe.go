@@ -134,6 +134,9 @@ func expertLinearOp() *Op {
 		Name: "ExpertLinear", Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, k, experts, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			if experts == 0 {
+				panic("no expert to choose")
+			}
 			w := g.Weight(c.Type, experts*rows, cols)
 			w.Shape = []int{experts, rows, cols}
 			in := []*Array{g.Normal(tensor.F32, n, cols), w, nil, g.Ints(experts, n, k)}

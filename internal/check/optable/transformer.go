@@ -120,6 +120,7 @@ func kvWriteOp() *Op {
 				Case{Label: "qwen2.5-3b_prefill", Dims: []int{1, 512, 2, 128, 4096, 1}, Bench: true})...),
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads, dim := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
+			eachItsSlot(seq, c.Dims[4])
 			positions := make([]int, 0, batch*seq)
 			for b := range batch {
 				for s := range seq {
