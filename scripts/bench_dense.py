@@ -30,21 +30,31 @@ NAME = {F32: "f32", F16: "f16", BF16: "bf16"}
 pointer, int64 = ctypes.c_void_p, ctypes.c_int64
 
 
-class Rope(ctypes.Structure):  # vb_rope_args
-    _fields_ = [(name, pointer) for name in ("out", "in_", "cos", "sin", "positions")]
+class Arguments(ctypes.Structure):
+    """A struct of arguments, which begins with its size: a library that knows more fields takes the rest for 0."""
+
+    def __init__(self, *values, **named):
+        super().__init__(ctypes.sizeof(self), *values, **named)
+
+
+SIZE = [("size", ctypes.c_size_t)]
+
+
+class Rope(Arguments):  # vb_rope_args
+    _fields_ = SIZE + [(name, pointer) for name in ("out", "in_", "cos", "sin", "positions")]
     _fields_ += [(name, int64) for name in ("position_stride", "batch", "heads", "seq", "dim", "half", "table_rows")]
     _fields_ += [("type", ctypes.c_int), ("mode", ctypes.c_int)]
 
 
-class MatMul(ctypes.Structure):  # vb_matmul_args
-    _fields_ = [(name, pointer) for name in ("c", "a", "b")]
+class MatMul(Arguments):  # vb_matmul_args
+    _fields_ = SIZE + [(name, pointer) for name in ("c", "a", "b")]
     _fields_ += [(name, int64) for name in ("m", "k", "n", "batch", "a_stride", "b_stride", "c_stride", "a_batch_stride",
                                             "b_batch_stride", "c_batch_stride")]
     _fields_ += [(name, ctypes.c_int) for name in ("a_transposed", "b_transposed", "type", "precision")]
 
 
-class Attention(ctypes.Structure):  # vb_attention_args
-    _fields_ = [(name, pointer) for name in ("out", "q", "k", "v", "positions", "sequences")]
+class Attention(Arguments):  # vb_attention_args
+    _fields_ = SIZE + [(name, pointer) for name in ("out", "q", "k", "v", "positions", "sequences")]
     _fields_ += [(name, int64) for name in (
         "batch", "seq", "heads", "kv_heads", "dim", "q_batch_stride", "q_head_stride", "q_row_stride",
         "kv_capacity", "kv_len", "offset", "window")]
