@@ -301,7 +301,7 @@ VB_QUANT_FN int vb_iq4_xs_scale(const vb_block_iq4_xs *b, int s) {
 VB_QUANT_FN float vb_ue4m3(uint8_t code) {
     const int exponent = code >> 3 & 15, mantissa = code & 7;
     if (code == 0x7f) return 0;
-    return exponent == 0 ? (float)mantissa * 0x1p-10f : (float)((8 + mantissa) << exponent) * 0x1p-11f;
+    return exponent == 0 ? (float)mantissa * (1.0f / 1024) : (float)((8 + mantissa) << exponent) * (1.0f / 2048);
 }
 
 /* Seven signs with the eighth that makes the number of set ones even. */

@@ -39,6 +39,7 @@ stdint = b"".join(b"typedef %s %s_t;\n" % pair for pair in [
     (b"signed char", b"int8"), (b"unsigned char", b"uint8"), (b"short", b"int16"), (b"unsigned short", b"uint16"),
     (b"int", b"int32"), (b"unsigned", b"uint32"), (b"long", b"int64"), (b"unsigned long", b"uint64"),
     (b"unsigned long", b"uintptr")]) + b"#define INT32_MAX 2147483647\n#define INT32_MIN (-2147483647 - 1)\n"
+stddef = b"typedef unsigned long size_t;\n"
 
 
 def text(get_size, get, program):
@@ -53,8 +54,8 @@ def compile(path, arch):
     """Returns the bytes of machine code, or the compiler's messages."""
     program = ctypes.c_void_p()
     source = open(path, "rb").read()
-    headers, names = (ctypes.c_char_p * 1)(stdint), (ctypes.c_char_p * 1)(b"stdint.h")
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, path.encode(), 1, headers, names)
+    headers, names = (ctypes.c_char_p * 2)(stdint, stddef), (ctypes.c_char_p * 2)(b"stdint.h", b"stddef.h")
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, path.encode(), 2, headers, names)
     options = ["-arch=sm_%d" % arch, "-std=c++14", "-default-device", "-Icuda", "-Icsrc", "-w", "--Ofast-compile=max",
                "-I" + wheels + "cuda_runtime/include", "-I" + wheels + "cuda_cccl/include"]
     status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*[o.encode() for o in options]))
