@@ -5,8 +5,8 @@ package csrc
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // ScratchBytes bounds what the CUDA kernels of a pass ask of workspace() in cuda/: x in 16 bits with a scale a row and the sums of
-// split products (linear_prefill.cu); both operands of a product of F32 in two halves (matmul_scaled_sm90.cu); the parts of
-// attention whose keys are split (attention_decode.cuh); heads of a quantized cache in F16 (attention_prefill_q8.cu).
+// products in parts (linear/packed/many.cu); both operands of a product of F32 in two halves (gemm/matmul_3xf16_sm90.cu); the parts of
+// attention over shared keys (attention_decode.cuh); heads of a quantized cache in F16 (attention_prefill_q8.cu).
 func (d *device) ScratchBytes(p kernel.Pass) int64 {
 	if d.info.HostMemory {
 		return 0

@@ -84,7 +84,9 @@ func (c *chat) load(path string) error {
 	if err != nil {
 		return err
 	}
-	c.session.Reset()
+	if err := c.session.Reset(); err != nil {
+		return err
+	}
 	c.session.SetSystem(saved.System)
 	return c.session.SetHistory(saved.Messages)
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,11 +34,12 @@ func ptxCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d blocks of %d threads\n", module.Entry, module.GridX, module.GridY, module.Threads)
-			if out == "" || out == "-" {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), module.Text)
+			file, err := createOutput(out, cmd.OutOrStdout(), "")
+			if err != nil {
 				return err
 			}
-			return os.WriteFile(out, []byte(module.Text), 0o644)
+			_, err = io.WriteString(file, module.Text)
+			return file.finish(err)
 		},
 	}
 	f := c.Flags()
@@ -55,6 +56,6 @@ func ptxCommand() *cobra.Command {
 	f.BoolVar(&k.Plain, "plain", false, "norms: without gamma and beta")
 	f.BoolVar(&k.Causal, "causal", false, "attention: a query sees the keys up to its own position")
 	f.StringVar(&e.Target, "target", "", "compute capability, such as sm_80 (default sm_70)")
-	f.StringVarP(&out, "output", "o", "", "file to write (default standard output)")
+	f.StringVarP(&out, "output", "o", "-", "file to write, - for standard output")
 	return c
 }
