@@ -69,8 +69,9 @@ class Unsupported(Exception):
 class Library:
     def __init__(self, path):
         self.functions = ctypes.CDLL(str(path.resolve()))
-        self.functions.vb_status_string.restype = ctypes.c_char_p
+        self.functions.vb_status_string.restype = self.functions.vb_last_kernel.restype = ctypes.c_char_p
         self.device, self.stream = pointer(), pointer()
+        self.held = []  # graphs and events
         self.call("vb_device_open", ctypes.byref(self.device), VB_CUDA, 0, None)
         self.call("vb_stream_create", ctypes.byref(self.stream), self.device)
 
@@ -90,6 +91,16 @@ class Library:
     def synchronize(self):
         self.call("vb_stream_synchronize", self.stream)
 
+    def kernel(self):
+        """The kernel that the newest operation chose."""
+        return (self.functions.vb_last_kernel(self.stream) or b"").decode()
+
+    def release(self):
+        """Gives back the graphs made so far."""
+        for destroy, handle in self.held:
+            getattr(self.functions, destroy)(handle)
+        self.held = []
+
     def graph(self, calls):
         """Returns a function that replays the calls and returns the microseconds of one."""
         for call in calls:  # a first run outside the graph: workspaces grow, modules load
@@ -103,6 +114,7 @@ class Library:
         for event in (start, end):
             self.call("vb_event_create", ctypes.byref(event), self.device)
         elapsed = ctypes.c_float()
+        self.held += [("vb_graph_destroy", graph), ("vb_event_destroy", start), ("vb_event_destroy", end)]
 
         def replay():
             self.call("vb_event_record", start, self.stream)

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Measure kernels at shapes that nobody tuned for, beside PyTorch, in one run on one NVIDIA GPU.
+
+    make lib && python3 scripts/bench_shapes.py --seed 7 [--rows 400] [--family matmul ...] [--out docs/benchmarks/shapes.jsonl]
+    make lib && python3 scripts/bench_shapes.py --seed 7 --check 20000
+
+Draws products, batched products, row operations and attention: sizes log-uniform from 1 to 16 Ki, 40 % of them multiples of 8,
+and types, layouts, strides, heads and dims at random. Prints the rows by ratio (PyTorch's time divided by ours), the slowest
+first, with the kernel that ran, then one line of figures, and holds them to the gate: no row below 0.7, at most 3 % below 0.9,
+a geometric mean of 1.3 (with --portable 0.6, 5 %, 1.0, as for a GPU without Hopper's instructions). A row counts where either
+side takes 5 us or more. Exit status 1 where the gate is missed.
+
+--check compares values with float64 instead, at smaller sizes, and counts what is wrong. --case TEXT runs rows by their names.
+"""
+import argparse
+import collections
+import ctypes
+import json
+import math
+import pathlib
+import random
+import shlex
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, alternate, torch_graph
+
+FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2}  # of the draws
+SHORTEST = 5.0  # us
+MOST_BYTES, MOST_PRODUCTS = 1 << 30, 1 << 39
+
+
+class Draw:
+    """Sizes and choices at random."""
+
+    def __init__(self, seed, largest):
+        self.random = random.Random(seed)
+        self.largest = largest
+
+    def size(self, largest=None):
+        """Log-uniform from 1; two of five are multiples of 8."""
+        n = round(math.exp(self.random.uniform(0, math.log(largest or self.largest))))
+        return max(8, n // 8 * 8) if self.random.random() < 0.4 else n
+
+    def stride(self, length):
+        """Of rows of that length: without a gap, or with one."""
+        return length + self.random.choice((0, 0, 0, 1, 3, 8, 24))
+
+    def type(self):
+        return self.random.choice((F32, F16, BF16))
+
+    def case(self, family):
+        r = self.random
+        if family in ("matmul", "batched"):
+            batch = self.size(1024) + 1 if family == "batched" else 1
+            m, k, n = (self.size(self.largest if batch == 1 else 1024) for _ in range(3))
+            layout = r.choice(("nn", "nt", "tn", "tt"))
+            strides = self.stride(m if layout[0] == "t" else k), self.stride(k if layout[1] == "t" else n), self.stride(n)
+            return "matmul", (self.type(), batch, m, k, n, layout, strides)
+        if family == "rows":
+            return r.choice(("softmax", "rms_norm", "layer_norm")), (self.type(), self.size(1 << 17), self.size(1 << 16))
+        group = r.choice((1, 1, 2, 4, 7, 8))
+        dim = r.choice((64, 128, 8 * r.randint(1, 32), r.randint(8, 256)))
+        keys = self.size()
+        causal = r.random() < 0.5
+        queries = keys if causal else min(keys, self.size(r.choice((4, self.largest))))
+        return "attention", (self.type(), self.size(16), self.size(16), group, queries, keys, dim, causal)
+
+
+def cost(operation, sizes):
+    """Bytes and multiplications of a case."""
+    if operation == "matmul":
+        type, batch, m, k, n, _, strides = sizes
+        return TORCH[type].itemsize * batch * (m * k + k * n + m * n), batch * m * k * n
+    if operation == "attention":
+        type, batch, kv_heads, group, queries, keys, dim, causal = sizes
+        heads = kv_heads * group
+        products = 2 * batch * heads * queries * keys * dim
+        # Scores in float32 are what PyTorch's plain path keeps, and what the check against float64 does.
+        return max(2 * TORCH[type].itemsize * batch * dim * (heads * queries + kv_heads * keys), 4 * batch * heads * queries * keys), products
+    type, rows, cols = sizes
+    return 2 * TORCH[type].itemsize * rows * cols, 0
+
+
+def describe(operation, sizes):
+    if operation == "matmul":
+        type, batch, m, k, n, layout, strides = sizes
+        return f"matmul {NAME[type]} {layout} " + f"{batch}x " * (batch > 1) + f"{m}x{k}x{n} strides " + ",".join(map(str, strides))
+    if operation == "attention":
+        type, batch, kv_heads, group, queries, keys, dim, causal = sizes
+        return (f"attention {NAME[type]} batch {batch} heads {kv_heads * group}/{kv_heads} queries {queries} keys {keys} dim {dim}"
+                + " causal" * causal)
+    type, rows, cols = sizes
+    return f"{operation} {NAME[type]} {rows}x{cols}"
+
+
+class Pool:
+    """Random numbers, made once, of which cases take pieces one after the other, so that the L2 holds none of them."""
+
+    def __init__(self, nbytes, seed):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        values = torch.randn(nbytes // 4, device="cuda", generator=generator)
+        self.values = {F32: values, F16: values[: nbytes // 8].half(), BF16: values[: nbytes // 8].bfloat16()}
+        self.at = 0
+
+    def take(self, type, elements):
+        """A piece aligned to 256 bytes."""
+        values = self.values[type]
+        if elements > len(values):
+            raise ValueError(f"{elements} elements")
+        if self.at + elements > len(values):
+            self.at = 0
+        piece = values[self.at : self.at + elements]
+        self.at += (elements + 127) // 128 * 128
+        return piece
+
+
+class Case:
+    """A case with `copies` sets of inputs: self.ours and self.peer are lists of calls."""
+
+    def __init__(self, library, pool, operation, sizes, copies):
+        self.library, self.sizes = library, sizes
+        self.type = sizes[0]
+        # Kept whole: calls know addresses alone.
+        self.sets = sets = [getattr(self, "make_" + ("row" if operation in ("softmax", "rms_norm", "layer_norm") else operation))(pool, operation)
+                for _ in range(copies)]
+        self.ours, self.peer = [s[0] for s in sets], [s[1] for s in sets]
+        self.result, self.exact = sets[0][2], sets[0][3]
+
+    def make_matmul(self, pool, _):
+        type, batch, m, k, n, layout, (a_stride, b_stride, c_stride) = self.sizes
+
+        def operand(rows, stride):
+            return pool.take(type, batch * rows * stride).as_strided((batch, rows, stride), (rows * stride, stride, 1))
+
+        a_rows, b_rows = (k if layout[0] == "t" else m), (n if layout[1] == "t" else k)
+        a, b = operand(a_rows, a_stride), operand(b_rows, b_stride)
+        c, peer_c = (torch.empty(batch, m, c_stride, device="cuda", dtype=TORCH[type]) for _ in range(2))
+        arguments = MatMul(c.data_ptr(), a.data_ptr(), b.data_ptr(), m, k, n, batch, a_stride, b_stride, c_stride,
+                           a_rows * a_stride, b_rows * b_stride, m * c_stride, layout[0] == "t", layout[1] == "t", type, 0)
+        x = a[:, :, :m].mT if layout[0] == "t" else a[:, :, :k]
+        y = b[:, :, :k].mT if layout[1] == "t" else b[:, :, :n]
+        out, ours_out = peer_c[:, :, :n], c[:, :, :n]
+
+        def peer():
+            torch.mm(x[0], y[0], out=out[0]) if batch == 1 else torch.bmm(x, y, out=out)
+
+        def exact():
+            rows = torch.randint(m, (min(m, 16),), device="cuda")
+            left, right = x[:, rows][:4].double(), y[:4].double()
+            return ours_out[:4, rows], left @ right, left.abs() @ right.abs()
+
+        return lambda: self.library.op("matmul_batched", ctypes.byref(arguments)), peer, ours_out, exact
+
+    def make_row(self, pool, operation):
+        type, rows, cols = self.sizes
+        x, out = pool.take(type, rows * cols).view(rows, cols), torch.empty(rows, cols, device="cuda", dtype=TORCH[type])
+        weight, bias = pool.take(F32, cols), pool.take(F32, cols)
+        peer_weight, peer_bias = weight.to(TORCH[type]), bias.to(TORCH[type])
+        t, eps = ctypes.c_int(type), ctypes.c_float(1e-5)
+        op = self.library.op
+        ours, function = {
+            "softmax": (lambda: op("softmax_batched", out, x, t, rows, cols), lambda x, w, b: F.softmax(x, -1)),
+            "rms_norm": (lambda: op("rms_norm_batched", out, x, weight, t, rows, cols, eps),
+                         lambda x, w, b: F.rms_norm(x, (cols,), w, 1e-5)),
+            "layer_norm": (lambda: op("layer_norm_batched", out, x, weight, bias, t, rows, cols, eps),
+                           lambda x, w, b: F.layer_norm(x, (cols,), w, b, 1e-5)),
+        }[operation]
+
+        def exact():
+            some = torch.randint(rows, (min(rows, 64),), device="cuda")
+            values = function(x[some].double(), weight.double(), bias.double())
+            return out[some], values, values.abs() + (0 if operation == "softmax" else 1 + weight.abs().double() + bias.abs().double())
+
+        return ours, lambda: function(x, peer_weight, peer_bias), out, exact
+
+    def make_attention(self, pool, _):
+        type, batch, kv_heads, group, queries, keys, dim, causal = self.sizes
+        heads = kv_heads * group
+        q = pool.take(type, batch * heads * queries * dim).view(batch, heads, queries, dim)
+        k, v = (pool.take(type, batch * kv_heads * keys * dim).view(batch, kv_heads, keys, dim) for _ in range(2))
+        out = torch.empty_like(q)
+        arguments = Attention(out.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), None, None, batch, queries, heads, kv_heads,
+                              dim, heads * queries * dim, queries * dim, dim, keys, keys, keys - queries, 0, dim**-0.5,
+                              int(causal), type, type, 0)
+
+        def exact():
+            rows = torch.randint(queries, (min(queries, 16),), device="cuda")
+            left = q[:1, :, rows].double()
+            scores = left @ k[:1].double().repeat_interleave(group, 1).mT * dim**-0.5
+            if causal:
+                scores.masked_fill_(torch.arange(keys, device="cuda") > rows[:, None] + keys - queries, float("-inf"))
+            values = v[:1].double().repeat_interleave(group, 1)
+            weights = scores.softmax(-1)
+            return out[:1, :, rows], weights @ values, weights @ values.abs()
+
+        return (lambda: self.library.op("attention", ctypes.byref(arguments)),
+                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1), out, exact)
+
+
+# The most that a result may differ, of its magnitudes' sum and of itself, and the least: halves below 2^-14 are 2^-24 apart.
+TOLERANCE = {F32: (1e-5, 1e-5, 0), F16: (2e-3, 2**-10, 2**-25), BF16: (1e-2, 2**-8, 0)}
+
+
+def wrong(type, values, exact, magnitude, operation):
+    """How far values are outside the tolerance, 0 for none."""
+    of_sum, of_itself, least = TOLERANCE[type]
+    if operation == "matmul":
+        of_sum = 1e-6 if type != F32 else 2e-6  # 16-bit factors are exact: the sum is in float32, the result rounded once
+    allowed = of_sum * magnitude + of_itself * exact.abs() + least
+    excess = (values.double() - exact).abs() / allowed.clamp_min(1e-300)
+    finite = torch.isfinite(values).all()
+    return 0.0 if finite and not (excess > 1).any() else float("inf") if not finite else float(excess.max())
+
+
+def check(options, library, pool):
+    draw, count = Draw(options.seed, 2048), collections.Counter()
+    families = list(options.family or FAMILIES)
+    begin, last = time.monotonic(), 0.0
+    for i in range(options.check):
+        operation, sizes = draw.case(draw.random.choice(families))
+        nbytes, products = cost(operation, sizes)
+        if nbytes > 1 << 26 or products > 1 << 32:
+            count["too large"] += 1
+            continue
+        case = Case(library, pool, operation, sizes, 1)
+        try:
+            case.ours[0]()
+            library.synchronize()
+        except Unsupported:
+            count["without a kernel"] += 1
+            print(f"no kernel: {describe(operation, sizes)}")
+            continue
+        except RuntimeError as error:
+            count["failed"] += 1
+            print(f"{error}: {describe(operation, sizes)}")
+            continue
+        excess = wrong(sizes[0], *case.exact(), operation)
+        count["wrong" if excess else "right"] += 1
+        if excess:
+            print(f"wrong, {excess:.3g} times the tolerance: {describe(operation, sizes)} ({library.kernel()})", flush=True)
+        if sys.stderr.isatty() and time.monotonic() - last > 1:
+            last = time.monotonic()
+            print(f"\r{i + 1} of {options.check}", end="", file=sys.stderr)
+    print(f"seed {options.seed}: " + ", ".join(f"{n} {what}" for what, n in count.items()) + f" in {time.monotonic() - begin:.0f} s")
+    return count["wrong"] + count["failed"] + count["without a kernel"] == 0
+
+
+def measure(options, library, pool):
+    draw, rows = Draw(options.seed, 16384), []
+    families = {f: FAMILIES[f] for f in options.family or FAMILIES}
+    properties = torch.cuda.get_device_properties(0)
+    device = f"{properties.name}, {properties.multi_processor_count} SMs" + options.portable * ", capability taken as 8.6"
+    command = shlex.join(["python3", *sys.argv])
+    drawn = 0
+    while len(rows) < options.rows and drawn < 20 * options.rows:
+        drawn += 1
+        operation, sizes = draw.case(draw.random.choices(list(families), families.values())[0])
+        nbytes, products = cost(operation, sizes)
+        name = describe(operation, sizes)
+        if nbytes > MOST_BYTES or products > MOST_PRODUCTS or not all(text in name for text in options.case):
+            continue
+        if 4 * nbytes < 1 << 20 and products < 1 << 24:
+            continue  # a launch and little else on either side
+        case = Case(library, pool, operation, sizes, max(1, min(12, 2 * properties.L2_cache_size // nbytes)))
+        try:
+            for call in case.peer[:2]:
+                call()
+            torch.cuda.synchronize()
+        except RuntimeError as error:  # such as memory for scores
+            torch.cuda.synchronize()
+            print(f"  {name}: PyTorch: {str(error).splitlines()[0][:90]}", file=sys.stderr)
+            continue
+        calls = max(1, 6 // len(case.ours)) if nbytes < 1 << 26 and products < 1 << 34 else 1
+        try:
+            case.ours[0]()
+            library.synchronize()
+            excess = wrong(sizes[0], *case.exact(), operation)
+            kernel = library.kernel()
+            replay = library.graph(case.ours * calls)
+        except (Unsupported, RuntimeError) as error:
+            rows.append({"case": name, "ratio": 0.0, "ours": None, "peer": None, "kernel": str(error)})
+            continue
+        try:
+            ours, peer = alternate([replay, torch_graph(case.peer * calls)], options.replays)
+        except RuntimeError as error:  # an illegal access: nothing can be measured after it
+            sys.exit(f"bench_shapes: {name} ({kernel}): {error}")
+        library.release()
+        if max(ours, peer) < SHORTEST:
+            continue
+        rows.append({"suite": "portable" if options.portable else "shapes", "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
+                     "unit": "us", "ratio": round(peer / ours, 3), "error": excess, "kernel": kernel, "seed": options.seed,
+                     "device": device, "command": command})
+        if sys.stderr.isatty():
+            print(f"\r{len(rows)} of {options.rows}", end="", file=sys.stderr)
+        if options.limit and time.monotonic() - options.begin > options.limit:
+            break
+    rows.sort(key=lambda row: row["ratio"])
+    shown = [row for row in rows if row["ratio"] < 1][: options.show]
+    for row in shown:
+        print(f"{row['ratio']:6.2f} {row['ours'] or 0:10.1f} {row['peer'] or 0:10.1f}  {row['case']}  {row['kernel']}")
+    if options.out:
+        kept = []
+        if options.out.exists():
+            kept = [line for line in options.out.read_text().splitlines() if json.loads(line)["seed"] != options.seed]
+        options.out.write_text("".join(line + "\n" for line in kept + [json.dumps(row) for row in rows]))
+    least, share, mean = (0.6, 0.05, 1.0) if options.portable else (0.7, 0.03, 1.3)
+    slow = sum(row["ratio"] < least for row in rows)
+    slower = sum(row["ratio"] < least + 0.2 for row in rows)
+    wrong_rows = sum(row.get("error", 1) != 0 for row in rows)
+    geometric = math.exp(sum(math.log(max(row["ratio"], 1e-3)) for row in rows) / max(1, len(rows)))
+    by_family = collections.defaultdict(list)
+    for row in rows:
+        by_family[row["case"].split(" ")[0]].append(math.log(max(row["ratio"], 1e-3)))
+    for family, logs in by_family.items():
+        print(f"{family}: {len(logs)} rows, geometric mean {math.exp(sum(logs) / len(logs)):.2f}")
+    print(f"seed {options.seed}: {len(rows)} rows, {slow} below {least}, {slower} below {least + 0.2:.1f} "
+          f"({100 * slower / max(1, len(rows)):.1f} %), geometric mean {geometric:.2f}, {wrong_rows} wrong")
+    return not slow and slower <= share * len(rows) and geometric >= mean and not wrong_rows
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--family", nargs="*", choices=list(FAMILIES))
+    parser.add_argument("--case", nargs="*", default=[], help="only cases whose name holds all of these texts")
+    parser.add_argument("--check", type=int, metavar="N", help="compare the values of N cases with float64")
+    parser.add_argument("--portable", action="store_true", help="hold the rows to the gate for VIBRANT_CUDA_CAPABILITY=86")
+    parser.add_argument("--library", type=pathlib.Path, default=root / "build/cuda/libvibrant_cuda.so")
+    parser.add_argument("--out", type=pathlib.Path, help="write the rows as JSON lines; those of other seeds stay")
+    parser.add_argument("--replays", type=int, default=7)
+    parser.add_argument("--show", type=int, default=60, help="how many of the slower rows are printed")
+    parser.add_argument("--limit", type=float, help="stop drawing after so many seconds")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("bench_shapes: PyTorch finds no CUDA device here")
+    if not options.library.exists():
+        sys.exit(f"bench_shapes: {options.library} is missing: run scripts/compile-cuda-kernels.sh")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(options.seed)
+    options.begin = time.monotonic()
+    library, pool = Library(options.library), Pool(3 << 30, options.seed)
+    passed = check(options, library, pool) if options.check else measure(options, library, pool)
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()
