@@ -199,8 +199,9 @@ demo-eval: build ## score the embedded model on its held-out questions
 fmt: need-go ## format the Go code
 	gofmt -w $$(git ls-files '*.go')
 
-lint: need-go ## check formatting, vet every build, warn on C
+lint: need-go ## check formatting and line lengths, vet every build, warn on C
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:" >&2; gofmt -l $$(git ls-files '*.go') >&2; exit 1; }
+	@! LC_ALL=C grep -nE '^.{121}' $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh') || { echo "make: lines beyond 120 columns" >&2; exit 1; }
 	CGO_ENABLED=0 $(GO) vet ./...
 	$(if $(HAVE_CC),CGO_ENABLED=1 $(GO) vet ./...)
 	$(if $(HAVE_CC),$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only $(CSRC))

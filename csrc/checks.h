@@ -22,8 +22,8 @@ static inline vb_status vb_refuse(vb_stream *stream, const char *rule) {
 
 #define NOT_NULL(pointer) REQUIRE(pointer, #pointer ": null")
 
-/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to four
- * bytes would have more than 2^63 - 1 bytes. */
+/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to
+ * four bytes would have more than 2^63 - 1 bytes. */
 static inline bool elements(int64_t *count, int n, const int64_t *sizes) {
     int64_t product = 1;
     bool empty = false;
@@ -44,8 +44,8 @@ static inline bool elements(int64_t *count, int n, const int64_t *sizes) {
 
 #define REQUIRE_SIZES(count, ...) REQUIRE(ELEMENTS(count, __VA_ARGS__), #__VA_ARGS__ ": negative, or too large")
 
-/* Copies arguments of the size that their caller knew; what it did not know becomes 0. False for a size that no caller can
- * mean, and where one knew fields that this library does not, and set them. */
+/* Copies arguments of the size that their caller knew; what it did not know becomes 0. False for a size that no caller
+ * can mean, and where one knew fields that this library does not, and set them. */
 static inline bool take(void *copy, size_t size, const void *args) {
     enum { MOST = 4096 }; /* far above any struct here: a size that was never set is likely larger */
     size_t given;
@@ -70,8 +70,10 @@ static inline bool take(void *copy, size_t size, const void *args) {
         int64_t count_; \
         REQUIRE(w, name ": null"); \
         REQUIRE((w)->type != VB_I32 && vb_dtype_block_size((w)->type) > 0, name "->type: none of a weight"); \
-        REQUIRE((w)->layout == VB_STORED || (w)->layout == VB_PACKED, name "->layout: neither VB_STORED nor VB_PACKED"); \
-        REQUIRE(ELEMENTS(&count_, (w)->rows, (w)->cols), name "->rows, cols: negative, or their product is too large"); \
+        REQUIRE((w)->layout == VB_STORED || (w)->layout == VB_PACKED, \
+                name "->layout: neither VB_STORED nor VB_PACKED"); \
+        REQUIRE(ELEMENTS(&count_, (w)->rows, (w)->cols), \
+                name "->rows, cols: negative, or their product is too large"); \
         REQUIRE((w)->cols % vb_dtype_block_size((w)->type) == 0, name "->cols: no multiple of the type's block size"); \
     } while (0)
 

@@ -1,8 +1,10 @@
-/* codebooks.h: the entries of the codebooks of GGUF's IQ formats, for C, CUDA and, through internal/backend/generate, Go.
+/* codebooks.h: the entries of the codebooks of GGUF's IQ formats, for C, CUDA and, through internal/backend/generate,
+ * Go.
  *
- * An IQ format names groups of 8 or 4 magnitudes by their index in a codebook. The books are part of each format: subsets
- * of a lattice, chosen by their authors for low error. Here an entry is one word. Element i of IQ1 and IQ2 has its bits 2i and
- * 2i + 1, of IQ3 its bits 3i to 3i + 2: an index into the few magnitudes that the format has (quant.h). */
+ * An IQ format names groups of 8 or 4 magnitudes by their index in a codebook. The books are part of each format:
+ * subsets of a lattice, chosen by their authors for low error. Here an entry is one word. Element i of IQ1 and IQ2 has
+ * its bits 2i and 2i + 1, of IQ3 its bits 3i to 3i + 2: an index into the few magnitudes that the format has
+ * (quant.h). */
 #ifndef VB_CODEBOOKS_H
 #define VB_CODEBOOKS_H
 

@@ -1,9 +1,9 @@
 /* cpu.h: what the files of the CPU backend share: its handles, its worker pool, and the choice of instructions.
  *
- * Instructions. Each kernel with vector code has a plain C twin, and the device picks one of them when it is opened: the
- * best that the processor has, or less where the environment variable VIBRANT_SIMD (plain, avx2, avx512) says so. No file
- * needs compiler flags of its own: functions carry __attribute__((target)). VB_TWINS makes the variants of a simple
- * loop from one body, which the compiler vectorizes for each; where that is not enough there are intrinsics.
+ * Instructions. Each kernel with vector code has a plain C twin, and the device picks one of them when it is opened:
+ * the best that the processor has, or less where the environment variable VIBRANT_SIMD (plain, avx2, avx512) says so.
+ * No file needs compiler flags of its own: functions carry __attribute__((target)). VB_TWINS makes the variants of a
+ * simple loop from one body, which the compiler vectorizes for each; where that is not enough there are intrinsics.
  * Other processors, and builds with -DVB_PLAIN_ONLY, have the plain twins alone. */
 #ifndef VB_CPU_H
 #define VB_CPU_H
@@ -39,7 +39,7 @@ typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVE
     static void(*const name[VB_SIMD_LEVELS]) params = {name##_plain, name##_plain, name##_plain}
 #endif
 
-/* ---- handles ------------------------------------------------------------------------------------------------------- */
+/* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 typedef struct vb_cpu_pool vb_cpu_pool;
 
@@ -58,10 +58,11 @@ typedef struct vb_cpu_stream {
 
 static inline vb_cpu_device *vb_cpu_device_of(vb_stream *stream) { return (vb_cpu_device *)stream->device; }
 
-/* Memory of the stream for the running kernel, aligned to 64 bytes, valid until the next call; NULL if there is none. */
+/* Memory of the stream for the running kernel, aligned to 64 bytes, valid until the next call; NULL if there is
+ * none. */
 void *vb_cpu_scratch(vb_stream *stream, int64_t bytes);
 
-/* ---- worker pool --------------------------------------------------------------------------------------------------- */
+/* ---- worker pool ------------------------------------------------------------------------------------------------- */
 
 /* A piece of work: items begin..end-1, done by worker 0..threads-1 (0 is the caller). */
 typedef void (*vb_cpu_task)(void *context, int worker, int64_t begin, int64_t end);
@@ -78,7 +79,7 @@ void vb_cpu_parallel(vb_stream *stream, int64_t n, int64_t grain, vb_cpu_task ta
 /* Items of `work` basic steps each that are worth handing to another thread. */
 static inline int64_t vb_cpu_grain(int64_t work) { return work >= 1 << 14 ? 1 : (1 << 14) / (work > 0 ? work : 1); }
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static inline float vb_bits_float(uint32_t bits) {
     float f;
@@ -99,7 +100,8 @@ static inline float vb_half_float(uint16_t h) {
     return vb_bits_float(sign | ((h & 0x7c00) == 0x7c00 ? rest | 0x7f800000 : finite));
 }
 
-/* To nearest, ties to even; NaN stays NaN, quiet, with the upper bits of its payload, as the hardware's conversion does. */
+/* To nearest, ties to even; NaN stays NaN, quiet, with the upper bits of its payload, as the hardware's conversion
+ * does. */
 static inline uint16_t vb_float_half(float f) {
     uint32_t b = vb_float_bits(f), sign = b >> 16 & 0x8000;
     b &= 0x7fffffff;

@@ -78,8 +78,8 @@ typedef struct attention_job {
     float *scratch; /* a worker: two tiles, and `together` rows of q and of sums */
 } attention_job;
 
-/* What a row's sum is divided by: with a sink, its exponential too. No keys give zeros; keys that are all masked to -inf give NaN, as
- * IEEE arithmetic does, unless there is a sink. */
+/* What a row's sum is divided by: with a sink, its exponential too. No keys give zeros; keys that are all masked to
+ * -inf give NaN, as IEEE arithmetic does, unless there is a sink. */
 static float row_factor(const running *state, const float *sink, bool has_keys) {
     if (!has_keys) return 0.0f;
     if (!sink) return state->max == -INFINITY ? NAN : 1.0f / state->sum;
@@ -104,7 +104,8 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
         }
         int64_t sequence = a->sequences ? a->sequences[b] : b;
         int64_t base = (sequence * a->kv_heads + head / group) * a->kv_capacity;
-        int64_t at = b * a->q_batch_stride + head * a->q_head_stride + s * a->q_row_stride, to = at, to_stride = a->q_head_stride;
+        int64_t at = b * a->q_batch_stride + head * a->q_head_stride + s * a->q_row_stride, to = at,
+                to_stride = a->q_head_stride;
         if (values != dim) to = (row * a->heads + head) * values, to_stride = values;
         for (int64_t h = 0; h < j->together; h++) {
             vb_cpu_load(q + h * dim, vb_at(a->q, a->type, at + h * a->q_head_stride), a->type, dim, j->simd);
@@ -115,7 +116,8 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
             const int64_t slot = a->ring ? i % a->kv_capacity : i;
             n = vb_min(TILE, last - i);
             if (a->ring) n = vb_min(n, a->kv_capacity - slot);
-            tile_rows t = {.n = n, .dim = dim, .value_dim = values, .value_stride = values, .scale = a->scale, .soft_cap = a->soft_cap};
+            tile_rows t = {.n = n, .dim = dim, .value_dim = values, .value_stride = values, .scale = a->scale,
+                           .soft_cap = a->soft_cap};
             t.k = (const void *)((const char *)a->k + vb_bytes_of(a->kv_type, (base + slot) * dim));
             if (a->v) t.v = (const void *)((const char *)a->v + vb_bytes_of(a->kv_type, (base + slot) * values));
             if (a->kv_type != VB_F32) {
@@ -130,7 +132,8 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
         for (int64_t h = 0; h < j->together; h++) {
             const float factor = row_factor(state + h, a->sinks ? a->sinks + head + h : NULL, last > first);
             for (int64_t d = 0; d < values; d++) sums[h * values + d] *= factor;
-            vb_cpu_store((void *)vb_at(a->out, a->type, to + h * to_stride), sums + h * values, a->type, values, j->simd);
+            vb_cpu_store((void *)vb_at(a->out, a->type, to + h * to_stride), sums + h * values, a->type, values,
+                         j->simd);
         }
     }
 }
@@ -138,16 +141,19 @@ static void attention_range(void *context, int worker, int64_t begin, int64_t en
 vb_status vb_cpu_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args *a = args;
     vb_cpu_device *device = vb_cpu_device_of(stream);
-    int64_t longest = a->causal && a->positions ? 1 : a->kv_len; /* keys of any row; kv_len may be a bound that lies far off */
+    /* keys of any row; kv_len may be a bound that lies far off */
+    int64_t longest = a->causal && a->positions ? 1 : a->kv_len;
     for (int64_t i = 0; a->causal && a->positions && i < a->batch * a->seq; i++) {
-        if (a->positions[i] < 0 || a->positions[i] >= a->kv_len) return vb_refuse(stream, "positions: outside 0..kv_len-1");
+        if (a->positions[i] < 0 || a->positions[i] >= a->kv_len)
+            return vb_refuse(stream, "positions: outside 0..kv_len-1");
         longest = vb_max(longest, a->positions[i] + 1);
     }
     for (int64_t b = 0; a->sequences && b < a->batch; b++)
         if (a->sequences[b] < 0) return vb_refuse(stream, "sequences: negative");
     int threads = vb_cpu_pool_threads(device->pool);
     int64_t group = a->heads / a->kv_heads, rows = a->batch * a->seq;
-    attention_job job = {.args = a, .simd = device->simd, .together = group, .value_dim = a->value_dim ? a->value_dim : a->dim};
+    attention_job job = {
+        .args = a, .simd = device->simd, .together = group, .value_dim = a->value_dim ? a->value_dim : a->dim};
     while (job.together > 1 && rows * (a->heads / job.together) < 4 * (int64_t)threads) { /* the next smaller divisor */
         job.together--;
         while (group % job.together != 0) job.together--;

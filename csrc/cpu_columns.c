@@ -1,7 +1,7 @@
 /* cpu_columns.c: a factor for each row, and columns copied between matrices. Both are bound by memory. */
 #include "cpu.h"
 
-/* ---- mul_rows ------------------------------------------------------------------------------------------------------------ */
+/* ---- mul_rows ---------------------------------------------------------------------------------------------------- */
 
 VB_INLINE void scale_body(float *out, const float *a, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = a[i] * factor;
@@ -32,13 +32,14 @@ static void mul_rows_range(void *context, int worker, int64_t begin, int64_t end
         }
 }
 
-vb_status vb_cpu_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+vb_status vb_cpu_mul_rows(void *out, const void *a, const float *s, vb_dtype type, int64_t rows, int64_t cols,
+                          vb_stream *stream) {
     mul_rows_job job = {out, a, s, cols, type, vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, rows, vb_cpu_grain(cols), mul_rows_range, &job);
     return VB_OK;
 }
 
-/* ---- copy_columns -------------------------------------------------------------------------------------------------------- */
+/* ---- copy_columns ------------------------------------------------------------------------------------------------ */
 
 typedef struct copy_columns_job {
     char *out;
@@ -49,13 +50,15 @@ typedef struct copy_columns_job {
 static void copy_columns_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const copy_columns_job *j = context;
-    for (int64_t r = begin; r < end; r++) memcpy(j->out + r * j->out_stride, j->in + r * j->in_stride, (size_t)j->bytes);
+    for (int64_t r = begin; r < end; r++)
+        memcpy(j->out + r * j->out_stride, j->in + r * j->in_stride, (size_t)j->bytes);
 }
 
-vb_status vb_cpu_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
-                              vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+vb_status vb_cpu_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols,
+                              int64_t in_first, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
     const int64_t size = vb_dtype_block_bytes(type);
-    copy_columns_job job = {(char *)out + out_first * size, (const char *)in + in_first * size, out_cols * size, in_cols * size, cols * size};
+    copy_columns_job job = {(char *)out + out_first * size, (const char *)in + in_first * size, out_cols * size,
+                            in_cols * size, cols * size};
     vb_cpu_parallel(stream, rows, vb_cpu_grain(cols), copy_columns_range, &job);
     return VB_OK;
 }

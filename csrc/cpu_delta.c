@@ -1,7 +1,8 @@
-/* cpu_delta.c: what gated delta nets are made of: a causal convolution and the gated delta rule, both with a state that is carried on.
+/* cpu_delta.c: what gated delta nets are made of: a causal convolution and the gated delta rule, both with a state that
+ * is carried on.
  *
- * An item of the convolution is some channels of a sequence, one of the delta rule a value head of a sequence: items share nothing,
- * and within them tokens follow each other. Loops run along channels and values, which lie together. */
+ * An item of the convolution is some channels of a sequence, one of the delta rule a value head of a sequence: items
+ * share nothing, and within them tokens follow each other. Loops run along channels and values, which lie together. */
 #include <math.h>
 
 #include "cpu.h"
@@ -12,7 +13,7 @@ static bool negative(const int32_t *sequences, int64_t batch) {
     return false;
 }
 
-/* ---- causal_conv --------------------------------------------------------------------------------------------------------- */
+/* ---- causal_conv ------------------------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 64, MOST_TAPS = 8 }; /* of an item */
 
@@ -24,7 +25,8 @@ VB_INLINE void conv_body(float *out, const float *const *rows, const float *weig
     for (int64_t c = 0; c < n; c++) out[c] = sums[c] / (1.0f + vb_expf(-sums[c]));
 }
 
-VB_TWINS(conv, (float *out, const float *const *rows, const float *weight, int64_t taps, int64_t n), (out, rows, weight, taps, n));
+VB_TWINS(conv, (float *out, const float *const *rows, const float *weight, int64_t taps, int64_t n),
+         (out, rows, weight, taps, n));
 
 typedef struct conv_job {
     const vb_causal_conv_args *args;
@@ -38,15 +40,18 @@ static void conv_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_causal_conv_args *a = job->args;
     const int64_t kept = a->taps - 1, channels = a->channels;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS, n = vb_min(CHANNELS, channels - first);
+        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS,
+                      n = vb_min(CHANNELS, channels - first);
         float *state = a->state + (a->sequences ? a->sequences[b] : b) * kept * channels + first;
         float before[MOST_TAPS][CHANNELS];
         for (int64_t j = 0; j < kept; j++) memcpy(before[j], state + j * channels, (size_t)n * 4);
         const float *x = a->x + b * a->seq * channels + first;
         for (int64_t s = 0; s < a->seq; s++) {
             const float *rows[MOST_TAPS];
-            for (int64_t j = 0; j < a->taps; j++) rows[j] = s + j < kept ? before[s + j] : x + (s + j - kept) * channels;
-            conv[job->simd](a->out + (b * a->seq + s) * channels + first, rows, a->weight + first * a->taps, a->taps, n);
+            for (int64_t j = 0; j < a->taps; j++)
+                rows[j] = s + j < kept ? before[s + j] : x + (s + j - kept) * channels;
+            conv[job->simd](a->out + (b * a->seq + s) * channels + first, rows, a->weight + first * a->taps, a->taps,
+                            n);
         }
         for (int64_t j = 0; j < kept; j++) {
             const float *row = a->seq + j < kept ? before[a->seq + j] : x + (a->seq + j - kept) * channels;
@@ -58,17 +63,18 @@ static void conv_range(void *context, int worker, int64_t begin, int64_t end) {
 vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     if (negative(args->sequences, args->batch)) return VB_INVALID_ARGUMENT;
     conv_job job = {args, vb_cpu_device_of(stream)->simd, (args->channels + CHANNELS - 1) / CHANNELS};
-    vb_cpu_parallel(stream, args->batch * job.pieces, vb_cpu_grain(args->seq * args->taps * CHANNELS), conv_range, &job);
+    vb_cpu_parallel(stream, args->batch * job.pieces, vb_cpu_grain(args->seq * args->taps * CHANNELS), conv_range,
+                    &job);
     return VB_OK;
 }
 
-/* ---- gated_delta --------------------------------------------------------------------------------------------------------- */
+/* ---- gated_delta ------------------------------------------------------------------------------------------------- */
 
 enum { VALUES = 64, MOST_KEY_DIM = 256 }; /* values that are computed together */
 
 /* One token: values 0..n-1 of a state whose rows are `stride` apart. */
-VB_INLINE void delta_body(float *out, float *state, int64_t stride, const float *q, const float *k, const float *v, float decay, float beta,
-                          int64_t key_dim, int64_t n) {
+VB_INLINE void delta_body(float *out, float *state, int64_t stride, const float *q, const float *k, const float *v,
+                          float decay, float beta, int64_t key_dim, int64_t n) {
     float delta[VALUES] = {0}, sums[VALUES] = {0};
     for (int64_t i = 0; i < key_dim; i++)
         for (int64_t d = 0; d < n; d++) delta[d] += k[i] * state[i * stride + d];
@@ -82,7 +88,9 @@ VB_INLINE void delta_body(float *out, float *state, int64_t stride, const float 
     for (int64_t d = 0; d < n; d++) out[d] = sums[d];
 }
 
-VB_TWINS(delta, (float *out, float *state, int64_t stride, const float *q, const float *k, const float *v, float decay, float beta, int64_t key_dim, int64_t n),
+VB_TWINS(delta,
+         (float *out, float *state, int64_t stride, const float *q, const float *k, const float *v, float decay,
+          float beta, int64_t key_dim, int64_t n),
          (out, state, stride, q, k, v, decay, beta, key_dim, n));
 
 /* out = in * scale / sqrt(sum of squares + eps) */
@@ -110,7 +118,8 @@ static void delta_range(void *context, int worker, int64_t begin, int64_t end) {
         float *state = a->state + ((a->sequences ? a->sequences[b] : b) * a->value_heads + head) * dk * dv;
         for (int64_t token = b * a->seq; token < (b + 1) * a->seq; token++) {
             const float *row = a->qkv + token * width, *v = row + 2 * keys + head * dv;
-            const double x = (double)a->alpha[token * a->value_heads + head] + a->dt[head], softplus = x > 30 ? x : log1p(exp(x));
+            const double x = (double)a->alpha[token * a->value_heads + head] + a->dt[head],
+                         softplus = x > 30 ? x : log1p(exp(x));
             const float decay = (float)exp(a->a[head] * softplus);
             const float beta = (float)(1 / (1 + exp(-(double)a->beta[token * a->value_heads + head])));
             normalize(q, row + key_head * dk, dk, a->eps, 1 / sqrt((double)dk));

@@ -21,7 +21,7 @@ static vb_status device_count(int *count) {
     return VB_OK;
 }
 
-/* ---- the processor --------------------------------------------------------------------------------------------------- */
+/* ---- the processor ----------------------------------------------------------------------------------------------- */
 
 static vb_simd best_simd(void) {
 #if VB_X86
@@ -58,7 +58,8 @@ static void processor_name(char *name, size_t size) {
 #if VB_X86
     unsigned brand[13] = {0};
     for (unsigned i = 0; i < 3; i++)
-        if (!__get_cpuid(0x80000002 + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2], &brand[4 * i + 3])) return;
+        if (!__get_cpuid(0x80000002 + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2], &brand[4 * i + 3]))
+            return;
     const char *text = (const char *)brand;
     while (*text == ' ') text++;
     if (*text) snprintf(name, size, "%s", text);
@@ -73,7 +74,7 @@ static int usable_cores(void) {
     return (int)vb_max(sysconf(_SC_NPROCESSORS_ONLN), 1);
 }
 
-/* ---- device ------------------------------------------------------------------------------------------------------------ */
+/* ---- device ------------------------------------------------------------------------------------------------------ */
 
 enum { MAX_THREADS = 1024 };
 
@@ -144,7 +145,7 @@ int vb_cpu_device_driver_error(const vb_device *device) {
     return 0;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 vb_status vb_cpu_alloc(void **memory, int64_t bytes, vb_device *device) {
     (void)device;
@@ -166,11 +167,13 @@ vb_status vb_cpu_free(void *memory, vb_device *device) {
     return VB_OK;
 }
 
-vb_status vb_cpu_alloc_host(void **memory, int64_t bytes, vb_device *device) { return vb_cpu_alloc(memory, bytes, device); }
+vb_status vb_cpu_alloc_host(void **memory, int64_t bytes, vb_device *device) {
+    return vb_cpu_alloc(memory, bytes, device);
+}
 
 vb_status vb_cpu_free_host(void *memory, vb_device *device) { return vb_cpu_free(memory, device); }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------------ */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 vb_status vb_cpu_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     (void)allocator;
@@ -228,7 +231,7 @@ vb_status vb_cpu_memset(void *out, int value, int64_t bytes, vb_stream *stream) 
     return VB_OK;
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 typedef struct cpu_event {
     vb_event base;
@@ -282,7 +285,7 @@ vb_status vb_cpu_stream_wait(vb_stream *stream, vb_event *event) {
     return VB_OK;
 }
 
-/* ---- graphs: none ---------------------------------------------------------------------------------------------------- */
+/* ---- graphs: none ------------------------------------------------------------------------------------------------ */
 
 vb_status vb_cpu_graph_begin(vb_stream *stream) {
     (void)stream;
@@ -309,7 +312,8 @@ vb_status vb_cpu_graph_launch(vb_graph *graph, vb_stream *stream) {
 
 void vb_cpu_graph_destroy(vb_graph *graph) { (void)graph; }
 
-/* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches: it has no kernels of VB_COMPOSED. */
+/* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches: it has no kernels of
+ * VB_COMPOSED. */
 const vb_backend vb_cpu_backend = {
     .device_count = device_count,
     .device_open = device_open,

@@ -1,14 +1,14 @@
 /* cpu_elementwise.c: operations on elements, and conversion between the plain types.
  *
- * Elements are computed in float32; 16-bit types pass through a small buffer that stays in the first-level cache. All of
- * these are bound by memory from a few thousand elements on. */
+ * Elements are computed in float32; 16-bit types pass through a small buffer that stays in the first-level cache. All
+ * of these are bound by memory from a few thousand elements on. */
 #include "cpu.h"
 
 #if VB_X86
 #include <immintrin.h>
 #endif
 
-/* ---- conversion -------------------------------------------------------------------------------------------------------- */
+/* ---- conversion -------------------------------------------------------------------------------------------------- */
 
 VB_INLINE void load_plain_types_body(float *restrict out, const void *in, vb_dtype type, int64_t n) {
     const uint16_t *h = in;
@@ -68,7 +68,7 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
     store_plain_types[simd](out, in, type, n);
 }
 
-/* ---- element-wise ------------------------------------------------------------------------------------------------------- */
+/* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
 typedef enum element_op {
     ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SIGMOID, SOFT_CAP,
@@ -77,8 +77,9 @@ typedef enum element_op {
 
 VB_INLINE float silu(float x) { return x / (1.0f + vb_expf(-x)); }
 
-/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the Chebyshev
- * fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2). */
+/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
+ * Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
+ * 2). */
 VB_INLINE float gelu(float x) {
     float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
     float p = 0.17087277f;
@@ -99,11 +100,13 @@ VB_INLINE float gelu(float x) {
 VB_INLINE float gelu_tanh(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
 
 VB_INLINE float clamped_silu_glu(float gate, float up, float alpha, float limit) {
-    float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low; /* NaN stays */
+    /* NaN stays */
+    float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low;
     return (u + 1.0f) * g / (1.0f + vb_expf(-alpha * g));
 }
 
-VB_INLINE void elements_body(element_op op, float *out, const float *a, const float *b, float scalar, float limit, int64_t n) {
+VB_INLINE void elements_body(element_op op, float *out, const float *a, const float *b, float scalar, float limit,
+                             int64_t n) {
     switch (op) {
     case ADD:
         for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
@@ -213,10 +216,11 @@ vb_status vb_cpu_swiglu(void *out, const void *gate, const void *up, vb_dtype ty
     return run((element_job){.op = SWIGLU, .out = out, .a = gate, .b = up, .type = type}, n, stream);
 }
 
-vb_status vb_cpu_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
-                     int64_t n, vb_stream *stream) {
+vb_status vb_cpu_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit,
+                     vb_dtype type, int64_t n, vb_stream *stream) {
     const element_op op = (element_op)(SWIGLU + (int)activation);
-    return run((element_job){.op = op, .out = out, .a = gate, .b = up, .scalar = alpha, .limit = limit, .type = type}, n, stream);
+    return run((element_job){.op = op, .out = out, .a = gate, .b = up, .scalar = alpha, .limit = limit, .type = type},
+               n, stream);
 }
 
 vb_status vb_cpu_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream) {

@@ -24,7 +24,8 @@ VB_INLINE void dot_body(double *sum, const float *a, const float *b, int64_t n) 
 
 VB_TWINS(dot, (double *sum, const float *a, const float *b, int64_t n), (sum, a, b, n));
 
-/* Elements p.. of weight row r as float: in place for F32, else widened into the buffer; n a multiple of the block size. */
+/* Elements p.. of weight row r as float: in place for F32, else widened into the buffer; n a multiple of the block
+ * size. */
 static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_t n, float *buffer) {
     const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
     if (j->w.type == VB_F32) return (const float *)at;
@@ -92,7 +93,7 @@ static vb_status float_linear(vb_linear_job *job, vb_stream *stream) {
 }
 
 #if VB_X86
-/* ---- quantized weights with vector integers (cpu_linear.h) ------------------------------------------------------------------ */
+/* ---- quantized weights with vector integers (cpu_linear.h) ------------------------------------------------------- */
 
 /* Rows of x from which panels of 16 (8) rows pay. */
 enum { INT8_PANEL_ROWS = 4 };
@@ -143,7 +144,8 @@ static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
     job->q = (vb_x_chunk *)(job->scratch + threads * job->worker_bytes);
     vb_cpu_parallel(stream, x_chunks, 32, round_range, job);
 
-    /* Ranges of 16 rows, or of 32 KiB of weights where that is more: small against the whole, large against a hand-over. */
+    /* Ranges of 16 rows, or of 32 KiB of weights where that is more: small against the whole, large against a
+     * hand-over. */
     int64_t grain = 16;
     if (job->n < INT8_PANEL_ROWS) grain = (vb_max((32 << 10) / vb_max(job->row_bytes, 1), 1) + 15) / 16 * 16;
     vb_cpu_parallel(stream, job->w.rows, grain, int8_range, job);
@@ -156,8 +158,10 @@ vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const floa
     vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
     job.row_bytes = vb_bytes_of(w->type, w->cols);
 #if VB_X86
-    /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact products. */
-    if (w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows) return int8_linear(&job, stream);
+    /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact
+     * products. */
+    if (w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows)
+        return int8_linear(&job, stream);
 #endif
     return float_linear(&job, stream);
 }
@@ -176,7 +180,7 @@ vb_status vb_cpu_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
     return VB_UNSUPPORTED;
 }
 
-/* ---- embedding --------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 typedef struct embedding_job {
     float *out;

@@ -1,13 +1,13 @@
 /* cpu_linear.h: products of quantized weights with activations rounded to int8, for processors with vector integers.
  *
  * Activations are rounded in groups of eight: int8 codes with one float scale. (Groups of 32, as in ggml's Q8_0, give
- * 0.55 % RMS error on Gaussian values, more than vibrant.h allows. Groups of eight give 0.41 % and cost no more: a scale
- * serves two of the 32-bit lanes that an integer dot product ends in.)
+ * 0.55 % RMS error on Gaussian values, more than vibrant.h allows. Groups of eight give 0.41 % and cost no more: a
+ * scale serves two of the 32-bit lanes that an integer dot product ends in.)
  *
  * Weights of every type are read as scale * q - min with unsigned codes q, in chunks of 256 elements with a scale and a
- * min for each 16. The signed types become unsigned by an offset, which goes into min. The second term needs only the sum
- * of 16 activations: one multiply-add for a whole vector of codes. The sums are of the rounded activations, so that what
- * rounding adds to one term it takes from the other.
+ * min for each 16. The signed types become unsigned by an offset, which goes into min. The second term needs only the
+ * sum of 16 activations: one multiply-add for a whole vector of codes. The sums are of the rounded activations, so that
+ * what rounding adds to one term it takes from the other.
  *
  * For one row of x the codes of a weight row are unpacked in registers (rows). For many rows of x, 16 or 8 weight rows
  * are unpacked and transposed, so that a vector lane is a weight row: an integer dot product then runs along the lane,
@@ -43,7 +43,10 @@ typedef struct vb_linear_job {
 } vb_linear_job;
 
 /* Bytes that a panel needs of a worker's scratch, and how many rows of x share a panel at most. */
-enum { VB_PANEL_ROWS_OF_X = 256, VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 * 4 + VB_PANEL_ROWS_OF_X * 16 * 4 + 4096 };
+enum {
+    VB_PANEL_ROWS_OF_X = 256,
+    VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 * 4 + VB_PANEL_ROWS_OF_X * 16 * 4 + 4096
+};
 
 #if VB_X86
 /* Rounds x for chunks begin..end-1 of [chunks][n]. */

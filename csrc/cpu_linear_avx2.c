@@ -1,6 +1,6 @@
 /* cpu_linear_avx2.c: linear layers with AVX2, and the rounding of activations for AVX-512 too. See cpu_linear.h for the
- * method. The int8 product (vpmaddubsw) adds two products of unsigned by signed bytes in 16 bits, which overflow for codes
- * above 128: the types with 8-bit values keep them signed, and their signs go to the activations. */
+ * method. The int8 product (vpmaddubsw) adds two products of unsigned by signed bytes in 16 bits, which overflow for
+ * codes above 128: the types with 8-bit values keep them signed, and their signs go to the activations. */
 #include "cpu_linear.h"
 
 #if VB_X86
@@ -10,7 +10,7 @@
 
 #define FN VB_TARGET_AVX2 VB_INLINE
 
-/* ---- rounding activations ---------------------------------------------------------------------------------------------------- */
+/* ---- rounding activations ---------------------------------------------------------------------------------------- */
 
 /* Groups that hold infinity or NaN get the scale NaN, those below 1e-36 the scale 0 (its inverse would overflow). */
 VB_TARGET_AVX2 static void round_chunk(vb_x_chunk *out, const float *x, int64_t n) {
@@ -25,14 +25,17 @@ VB_TARGET_AVX2 static void round_chunk(vb_x_chunk *out, const float *x, int64_t 
             top[g] = _mm256_castps_si256(_mm256_and_ps(v[g], magnitude)); /* orders as the numbers do, NaN on top */
         }
         /* the greatest of each group, in the order 0 0 2 2 1 1 3 3 */
-        __m256i a = _mm256_max_epi32(_mm256_permute2x128_si256(top[0], top[1], 0x20), _mm256_permute2x128_si256(top[0], top[1], 0x31));
-        __m256i b = _mm256_max_epi32(_mm256_permute2x128_si256(top[2], top[3], 0x20), _mm256_permute2x128_si256(top[2], top[3], 0x31));
+        __m256i a = _mm256_max_epi32(_mm256_permute2x128_si256(top[0], top[1], 0x20),
+                                     _mm256_permute2x128_si256(top[0], top[1], 0x31));
+        __m256i b = _mm256_max_epi32(_mm256_permute2x128_si256(top[2], top[3], 0x20),
+                                     _mm256_permute2x128_si256(top[2], top[3], 0x31));
         a = _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
         a = _mm256_max_epi32(a, _mm256_shuffle_epi32(a, 0xb1));
         __m256 max = _mm256_castsi256_ps(a);
         __m256 bad = _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(0x7f7fffff)));
         __m256 fine = _mm256_cmp_ps(max, _mm256_set1_ps(1e-36f), _CMP_GE_OQ);
-        __m256 scale = _mm256_or_ps(_mm256_and_ps(_mm256_mul_ps(max, _mm256_set1_ps(1 / 127.0f)), fine), bad); /* all bits: NaN */
+        /* all bits: NaN */
+        __m256 scale = _mm256_or_ps(_mm256_and_ps(_mm256_mul_ps(max, _mm256_set1_ps(1 / 127.0f)), fine), bad);
         __m256 inverse = _mm256_andnot_ps(bad, _mm256_and_ps(_mm256_div_ps(_mm256_set1_ps(127.0f), max), fine));
         __m256i q[4];
         for (int g = 0; g < 4; g++) {
@@ -43,7 +46,8 @@ VB_TARGET_AVX2 static void round_chunk(vb_x_chunk *out, const float *x, int64_t 
         codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_store_si256((__m256i *)(out->codes + i), codes);
         scale = _mm256_permutevar8x32_ps(scale, _mm256_setr_epi32(0, 0, 4, 4, 2, 2, 6, 6)); /* one a four codes */
-        __m128 scales = _mm256_castps256_ps128(_mm256_permutevar8x32_ps(scale, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
+        __m128 scales =
+            _mm256_castps256_ps128(_mm256_permutevar8x32_ps(scale, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
         _mm_store_ps(out->scales + i / 8, scales);
         __m256 fours = _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_maddubs_epi16(ones8, codes), ones16));
         fours = _mm256_mul_ps(fours, scale);
@@ -63,9 +67,11 @@ void vb_cpu_linear_round(const vb_linear_job *j, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- chunks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
-FN bool is_signed(vb_dtype type) { return type == VB_Q8_0 || type == VB_IQ4_NL || type == VB_IQ4_XS || type == VB_MXFP4; }
+FN bool is_signed(vb_dtype type) {
+    return type == VB_Q8_0 || type == VB_IQ4_NL || type == VB_IQ4_XS || type == VB_MXFP4;
+}
 
 /* 16 bytes to 32 nibbles, the low ones first. */
 FN __m256i nibbles16(const void *p) {
@@ -90,7 +96,8 @@ FN __m256i where_bit(const void *p, int b, char what) {
 FN __m256i fifth_bits(const void *qh) {
     uint32_t bits;
     memcpy(&bits, qh, 4);
-    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits),
+                                    _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
     __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
 }
@@ -104,15 +111,21 @@ FN __m256i codes(vb_dtype type, const void *p, int u) {
     switch (type) {
     case VB_Q4_0: return nibbles16(((const vb_block_q4_0 *)p)[u].qs);
     case VB_Q4_1: return nibbles16(((const vb_block_q4_1 *)p)[u].qs);
-    case VB_Q5_0: return _mm256_or_si256(nibbles16(((const vb_block_q5_0 *)p)[u].qs), fifth_bits(((const vb_block_q5_0 *)p)[u].qh));
-    case VB_Q5_1: return _mm256_or_si256(nibbles16(((const vb_block_q5_1 *)p)[u].qs), fifth_bits(((const vb_block_q5_1 *)p)[u].qh));
+    case VB_Q5_0:
+        return _mm256_or_si256(nibbles16(((const vb_block_q5_0 *)p)[u].qs),
+                               fifth_bits(((const vb_block_q5_0 *)p)[u].qh));
+    case VB_Q5_1:
+        return _mm256_or_si256(nibbles16(((const vb_block_q5_1 *)p)[u].qs),
+                               fifth_bits(((const vb_block_q5_1 *)p)[u].qh));
     case VB_Q8_0: return _mm256_loadu_si256((const __m256i *)((const vb_block_q8_0 *)p)[u].qs);
     case VB_IQ4_NL: return table_lookup(nibbles16(((const vb_block_iq4_nl *)p)[u].qs), vb_iq4nl_values);
     case VB_MXFP4: return table_lookup(nibbles16(((const vb_block_mxfp4 *)p)[u].qs), vb_mxfp4_values);
     case VB_IQ4_XS: return table_lookup(nibbles16(((const vb_block_iq4_xs *)p)->qs + 16 * u), vb_iq4nl_values);
     case VB_Q2_K: return pairs32(((const vb_block_q2_k *)p)->qs + u / 4 * 32, u % 4);
     case VB_TQ2_0: return pairs32(((const vb_block_tq2_0 *)p)->qs + u / 4 * 32, u % 4);
-    case VB_Q3_K: return _mm256_or_si256(pairs32(((const vb_block_q3_k *)p)->qs + u / 4 * 32, u % 4), where_bit(((const vb_block_q3_k *)p)->hmask, u, 4));
+    case VB_Q3_K:
+        return _mm256_or_si256(pairs32(((const vb_block_q3_k *)p)->qs + u / 4 * 32, u % 4),
+                               where_bit(((const vb_block_q3_k *)p)->hmask, u, 4));
     case VB_Q4_K:
     case VB_Q5_K: {
         const uint8_t *qs = type == VB_Q4_K ? ((const vb_block_q4_k *)p)->qs : ((const vb_block_q5_k *)p)->qs;
@@ -184,7 +197,8 @@ FN void scales(vb_dtype type, float *scale, float *min, const void *p, int live)
         break;
     }
     case VB_MXFP4:
-        for (int i = 0; i < 8; i++) scale[2 * i] = scale[2 * i + 1] = vb_exponent_float(((const vb_block_mxfp4 *)p)[i].e);
+        for (int i = 0; i < 8; i++)
+            scale[2 * i] = scale[2 * i + 1] = vb_exponent_float(((const vb_block_mxfp4 *)p)[i].e);
         break;
     case VB_Q2_K: {
         const vb_block_q2_k *b = p;
@@ -238,7 +252,8 @@ FN void scales(vb_dtype type, float *scale, float *min, const void *p, int live)
 
 /* Sums of four products in each lane. */
 FN __m256i dot4(vb_dtype type, __m256i w, __m256i x) {
-    __m256i pairs = is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    __m256i pairs =
+        is_signed(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
@@ -248,7 +263,7 @@ FN float sum8(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* ---- rows: one weight row against one row of x ---------------------------------------------------------------------------------- */
+/* ---- rows: one weight row against one row of x ------------------------------------------------------------------- */
 
 FN void rows_of_type(vb_dtype type, const vb_linear_job *j, int64_t r, int64_t i) {
     char copy[VB_CHUNK_COPY];
@@ -263,7 +278,8 @@ FN void rows_of_type(vb_dtype type, const vb_linear_job *j, int64_t r, int64_t i
         sum = _mm256_fnmadd_ps(_mm256_loadu_ps(min + 8), _mm256_load_ps(x->sums + 8), sum);
 #pragma GCC unroll 8
         for (int u = 0; u < 8; u++) {
-            __m256 dot = _mm256_cvtepi32_ps(dot4(type, codes(type, p, u), _mm256_load_si256((const __m256i *)(x->codes + 32 * u))));
+            __m256 dot = _mm256_cvtepi32_ps(
+                dot4(type, codes(type, p, u), _mm256_load_si256((const __m256i *)(x->codes + 32 * u))));
             __m128 group = _mm_load_ps(x->scales + 4 * u);
             __m256 factor = _mm256_set_m128(_mm_mul_ps(_mm_unpackhi_ps(group, group), _mm_set1_ps(scale[2 * u + 1])),
                                             _mm_mul_ps(_mm_unpacklo_ps(group, group), _mm_set1_ps(scale[2 * u])));
@@ -273,7 +289,7 @@ FN void rows_of_type(vb_dtype type, const vb_linear_job *j, int64_t r, int64_t i
     j->y[i * j->w.rows + r] = sum8(sum) + (j->bias ? j->bias[r] : 0);
 }
 
-/* ---- panels: 8 weight rows, one a lane, against many rows of x ------------------------------------------------------------------- */
+/* ---- panels: 8 weight rows, one a lane, against many rows of x --------------------------------------------------- */
 
 enum { LANES = 8, X_TOGETHER = 4 };
 
@@ -344,7 +360,8 @@ FN void panel_times_m(float *sums, const panel *p, const vb_x_chunk *x, int m, b
                     dot = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(a0, _mm256_sign_epi8(x0, w0)), ones),
                                            _mm256_madd_epi16(_mm256_maddubs_epi16(a1, _mm256_sign_epi8(x1, w1)), ones));
                 } else { /* four products of codes below 64 fit 16 bits */
-                    dot = _mm256_madd_epi16(_mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1)), ones);
+                    dot = _mm256_madd_epi16(
+                        _mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1)), ones);
                 }
                 __m256 scale = _mm256_set1_ps(x[i].scales[2 * s + g]), v = _mm256_cvtepi32_ps(dot);
                 part[i] = g == 0 ? _mm256_mul_ps(v, scale) : _mm256_fmadd_ps(v, scale, part[i]);
@@ -375,12 +392,12 @@ VB_TARGET_AVX2 static void panel_times_unsigned(float *sums, const void *p, cons
     panel_times(sums, p, x, n, false);
 }
 
-/* ---- the types ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the types --------------------------------------------------------------------------------------------------- */
 
 #define TYPES(X) \
-    X(Q4_0, unsigned) X(Q4_1, unsigned) X(Q5_0, unsigned) X(Q5_1, unsigned) X(Q8_0, signed) X(Q2_K, unsigned) X(Q3_K, unsigned) \
-    X(Q4_K, unsigned) X(Q5_K, unsigned) X(Q6_K, unsigned) X(IQ4_NL, signed) X(IQ4_XS, signed) X(TQ1_0, unsigned) \
-    X(TQ2_0, unsigned) X(MXFP4, signed)
+    X(Q4_0, unsigned) X(Q4_1, unsigned) X(Q5_0, unsigned) X(Q5_1, unsigned) X(Q8_0, signed) \
+    X(Q2_K, unsigned) X(Q3_K, unsigned) X(Q4_K, unsigned) X(Q5_K, unsigned) X(Q6_K, unsigned) \
+    X(IQ4_NL, signed) X(IQ4_XS, signed) X(TQ1_0, unsigned) X(TQ2_0, unsigned) X(MXFP4, signed)
 
 #define X(TYPE, sign) \
     VB_TARGET_AVX2 static void rows_##TYPE(const vb_linear_job *j, int64_t begin, int64_t end) { \

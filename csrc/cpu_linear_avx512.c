@@ -2,8 +2,8 @@
  *
  * One row of x is bound by reading the weights, many rows by the two ports that 512-bit operations share: 18 operations
  * for 512 products. Measured on one core of a Cascade Lake (VNNI; it reads 11.9 GB/s), 1024 x 4096 weights from memory:
- * one row Q4_0 9.4-10.0, Q5_0 10.5, Q8_0 11.4, Q4_K 10.3, Q5_K 10.6, Q6_K 10.9 GB/s; 128 rows 66 (Q6_K, Q8_0) to 73 (Q4_K)
- * thousand million products a second. On all cores: go test -run '^$' -bench 'Read|Linear/' ./csrc */
+ * one row Q4_0 9.4-10.0, Q5_0 10.5, Q8_0 11.4, Q4_K 10.3, Q5_K 10.6, Q6_K 10.9 GB/s; 128 rows 66 (Q6_K, Q8_0) to 73
+ * (Q4_K) thousand million products a second. On all cores: go test -run '^$' -bench 'Read|Linear/' ./csrc */
 #include "cpu_linear.h"
 
 #if VB_X86
@@ -13,7 +13,7 @@
 
 #define FN VB_TARGET_AVX512 VB_INLINE
 
-/* ---- chunks --------------------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 /* 256 weights: codes in order, scale and min of each 16. */
 typedef struct chunk {
@@ -28,14 +28,16 @@ FN __m512 halves8(const char *p, int stride) {
     uint16_t h[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) memcpy(&h[i], p + i * stride, 2);
-    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5], (short)h[6], (short)h[7]);
+    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5],
+                               (short)h[6], (short)h[7]);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(v)));
 }
 
 /* Two times 16 bytes to 64 nibbles: each 16 low ones, then the high ones. */
 FN __m512i nibbles16(const void *a, const void *b) {
-    __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128(a)), high = _mm256_broadcastsi128_si256(_mm_loadu_si128(b));
+    __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128(a)),
+            high = _mm256_broadcastsi128_si256(_mm_loadu_si128(b));
     __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     v = _mm512_srlv_epi64(v, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
     return _mm512_and_si512(v, _mm512_set1_epi8(15));
@@ -59,11 +61,14 @@ FN __m512i pairs32(const void *p, int s) {
 /* Which of 32 bytes have bit b, then which have bit b + 1. */
 FN __mmask64 bits32(const void *p, int b) {
     __m512i v = _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
-    __m512i bit = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set1_epi8((char)(1 << b))), _mm256_set1_epi8((char)(2 << b)), 1);
+    __m512i bit = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set1_epi8((char)(1 << b))),
+                                     _mm256_set1_epi8((char)(2 << b)), 1);
     return _mm512_test_epi8_mask(v, bit);
 }
 
-FN __m512i add_where(__m512i v, __mmask64 where, char what) { return _mm512_mask_add_epi8(v, where, v, _mm512_set1_epi8(what)); }
+FN __m512i add_where(__m512i v, __mmask64 where, char what) {
+    return _mm512_mask_add_epi8(v, where, v, _mm512_set1_epi8(what));
+}
 
 FN __m512 signed16(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)); }
 
@@ -114,7 +119,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
             uint32_t low, high;
             memcpy(&low, b[2 * u].qh, 4);
             memcpy(&high, b[2 * u + 1].qh, 4);
-            c->q[u] = add_where(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), _cvtu64_mask64((uint64_t)high << 32 | low), 16);
+            c->q[u] =
+                add_where(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), _cvtu64_mask64((uint64_t)high << 32 | low), 16);
         }
         c->scale = halves8((const char *)&b->d, sizeof *b);
         offset_by(c, 16);
@@ -127,7 +133,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
             uint32_t low, high;
             memcpy(&low, b[2 * u].qh, 4);
             memcpy(&high, b[2 * u + 1].qh, 4);
-            c->q[u] = add_where(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), _cvtu64_mask64((uint64_t)high << 32 | low), 16);
+            c->q[u] =
+                add_where(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), _cvtu64_mask64((uint64_t)high << 32 | low), 16);
         }
         c->scale = halves8((const char *)&b->d, sizeof *b);
         c->min = _mm512_sub_ps(_mm512_setzero_ps(), halves8((const char *)&b->m, sizeof *b));
@@ -148,7 +155,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
     case VB_IQ4_NL: {
         const vb_block_iq4_nl *b = p;
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) c->q[u] = table_lookup(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), vb_iq4nl_values, 128);
+        for (int u = 0; u < 4; u++)
+            c->q[u] = table_lookup(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), vb_iq4nl_values, 128);
         c->scale = halves8((const char *)&b->d, sizeof *b);
         offset_by(c, 128);
         return;
@@ -157,7 +165,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
         const vb_block_mxfp4 *b = p;
         float scales[16];
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) c->q[u] = table_lookup(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), vb_mxfp4_values, 12);
+        for (int u = 0; u < 4; u++)
+            c->q[u] = table_lookup(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), vb_mxfp4_values, 12);
         for (int i = 0; i < 8; i++) scales[2 * i] = scales[2 * i + 1] = vb_exponent_float(b[i].e);
         c->scale = _mm512_loadu_ps(scales);
         offset_by(c, 12);
@@ -175,11 +184,14 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
     case VB_Q3_K: {
         const vb_block_q3_k *b = p;
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) c->q[u] = add_where(pairs32(b->qs + u / 2 * 32, u % 2 * 2), bits32(b->hmask, 2 * u), 4);
+        for (int u = 0; u < 4; u++)
+            c->q[u] = add_where(pairs32(b->qs + u / 2 * 32, u % 2 * 2), bits32(b->hmask, 2 * u), 4);
         uint32_t s[3];
         memcpy(s, b->scales, 12);
-        __m128i low = _mm_setr_epi32((int)(s[0] & 0x0f0f0f0f), (int)(s[1] & 0x0f0f0f0f), (int)(s[0] >> 4 & 0x0f0f0f0f), (int)(s[1] >> 4 & 0x0f0f0f0f));
-        __m128i high = _mm_setr_epi32((int)(s[2] << 4 & 0x30303030), (int)(s[2] << 2 & 0x30303030), (int)(s[2] & 0x30303030), (int)(s[2] >> 2 & 0x30303030));
+        __m128i low = _mm_setr_epi32((int)(s[0] & 0x0f0f0f0f), (int)(s[1] & 0x0f0f0f0f), (int)(s[0] >> 4 & 0x0f0f0f0f),
+                                     (int)(s[1] >> 4 & 0x0f0f0f0f));
+        __m128i high = _mm_setr_epi32((int)(s[2] << 4 & 0x30303030), (int)(s[2] << 2 & 0x30303030),
+                                      (int)(s[2] & 0x30303030), (int)(s[2] >> 2 & 0x30303030));
         c->scale = _mm512_mul_ps(half16(b->d), signed16(_mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32))));
         offset_by(c, 4);
         return;
@@ -209,7 +221,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
             __m512i z = _mm512_rolv_epi64(high, _mm512_setr_epi64(0, 0, 0, 0, 62, 62, 62, 62));
             const __m512i upper = _mm512_set1_epi8(0x30), lower = _mm512_set1_epi8(15);
             c->q[2 * h] = _mm512_or_si512(_mm512_and_si512(a, upper), _mm512_and_si512(low, lower));
-            c->q[2 * h + 1] = _mm512_or_si512(_mm512_and_si512(z, upper), _mm512_and_si512(_mm512_srli_epi64(low, 4), lower));
+            c->q[2 * h + 1] =
+                _mm512_or_si512(_mm512_and_si512(z, upper), _mm512_and_si512(_mm512_srli_epi64(low, 4), lower));
         }
         c->scale = _mm512_mul_ps(half16(b->d), signed16(_mm_loadu_si128((const __m128i *)b->scales)));
         offset_by(c, 32);
@@ -219,7 +232,8 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
         const vb_block_iq4_xs *b = p;
         int8_t s[16];
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) c->q[u] = table_lookup(nibbles16(b->qs + 32 * u, b->qs + 32 * u + 16), vb_iq4nl_values, 128);
+        for (int u = 0; u < 4; u++)
+            c->q[u] = table_lookup(nibbles16(b->qs + 32 * u, b->qs + 32 * u + 16), vb_iq4nl_values, 128);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) s[i] = (int8_t)vb_iq4_xs_scale(b, i);
         c->scale = _mm512_mul_ps(half16(b->d), twice8(_mm_loadl_epi64((const __m128i *)s)));
@@ -251,7 +265,7 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
     __builtin_unreachable();
 }
 
-/* ---- rows: one weight row against one row of x ------------------------------------------------------------------------------ */
+/* ---- rows: one weight row against one row of x ------------------------------------------------------------------- */
 
 enum { TOGETHER = 4 }; /* weight rows that share what is loaded of x */
 
@@ -284,8 +298,8 @@ FN __m512 multiply(const chunk *w, const x_vectors *x, int quarters, __m512 sum)
     return sum;
 }
 
-/* A core reads memory at full speed only if it asks far ahead, and its own look-ahead ends after two or three chunks. So
- * the same place of the next group of rows is fetched, or a place 2 KiB on where that would be too far for the first
+/* A core reads memory at full speed only if it asks far ahead, and its own look-ahead ends after two or three chunks.
+ * So the same place of the next group of rows is fetched, or a place 2 KiB on where that would be too far for the first
  * level. Fetching past the end of the matrix does no harm. */
 FN void prefetch(const char *p, int64_t bytes) {
 #pragma GCC unroll 5
@@ -293,8 +307,8 @@ FN void prefetch(const char *p, int64_t bytes) {
 }
 
 /* The part of a chunk that rows may end in; half of one costs half. */
-FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, const vb_linear_job *j, int64_t r, int64_t c,
-                     const vb_x_chunk *x, int64_t ahead, __m512 *sum) {
+FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, const vb_linear_job *j, int64_t r,
+                     int64_t c, const vb_x_chunk *x, int64_t ahead, __m512 *sum) {
     x_vectors v = load_x(x);
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++) {
@@ -316,7 +330,8 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear
     for (int t = 0; t < together; t++) sum[t] = _mm512_setzero_ps();
     const char *row = (const char *)j->w.data + r * j->row_bytes;
     const vb_x_chunk *x = j->q + i;
-    int64_t full = j->row_bytes / bytes, ahead = TOGETHER * j->row_bytes <= 32 << 10 ? TOGETHER * j->row_bytes : 2 << 10;
+    int64_t full = j->row_bytes / bytes,
+            ahead = TOGETHER * j->row_bytes <= 32 << 10 ? TOGETHER * j->row_bytes : 2 << 10;
     for (int64_t c = 0; c < full; c++, row += bytes, x += j->n) {
         x_vectors v = load_x(x);
 #pragma GCC unroll 4
@@ -340,7 +355,7 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear
         j->y[i * j->w.rows + r + t] = _mm512_reduce_add_ps(sum[t]) + (j->bias ? j->bias[r + t] : 0);
 }
 
-/* ---- panels: 16 weight rows, one a lane, against many rows of x --------------------------------------------------------------- */
+/* ---- panels: 16 weight rows, one a lane, against many rows of x -------------------------------------------------- */
 
 enum { LANES = 16, X_TOGETHER = 8 };
 
@@ -454,7 +469,7 @@ VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb
     panel_times_run(sums, p, x, n, 32);
 }
 
-/* ---- the types -------------------------------------------------------------------------------------------------------------- */
+/* ---- the types --------------------------------------------------------------------------------------------------- */
 
 /* Type, block, blocks of a chunk, elements that share a scale. */
 #define TYPES(X) \

@@ -1,9 +1,10 @@
 /* cpu_matmul.c: C = A B in float32, of matrices stored with any strides, transposed or not.
  *
  * A thread takes a tile of C, 32 columns wide and up to 96 rows high. It copies 512 rows of these columns of B into a
- * panel (64 KiB, in the second-level cache) and runs groups of six rows of A past it: twelve vector accumulators, so that
- * one load of B and one broadcast of A feed six multiply-adds (Goto & van de Geijn 2008, with B's role as the packed
- * side). 16-bit operands are widened, and transposed ones turned, while they are copied; A is copied as a whole then. */
+ * panel (64 KiB, in the second-level cache) and runs groups of six rows of A past it: twelve vector accumulators, so
+ * that one load of B and one broadcast of A feed six multiply-adds (Goto & van de Geijn 2008, with B's role as the
+ * packed side). 16-bit operands are widened, and transposed ones turned, while they are copied; A is copied as a whole
+ * then. */
 #include "cpu_matmul.h"
 
 #if VB_X86
@@ -12,7 +13,7 @@
 
 enum { GROUP = 6, TILE_ROWS = 96, DEPTH = 512 };
 
-/* ---- panel product -------------------------------------------------------------------------------------------------------- */
+/* ---- panel product ----------------------------------------------------------------------------------------------- */
 
 static void panel_rows_plain(float *out, const float *a, int64_t lda, const float *panel, int64_t m, int64_t k) {
     for (int64_t i = 0; i < m; i++) {
@@ -28,7 +29,8 @@ static void panel_rows_plain(float *out, const float *a, int64_t lda, const floa
 
 #if VB_X86
 /* m is a constant in each call, so that the sums are registers. */
-VB_TARGET_AVX2 VB_INLINE void panel_rows_avx2_m(float *out, const float *a, int64_t lda, const float *panel, int m, int64_t k) {
+VB_TARGET_AVX2 VB_INLINE void panel_rows_avx2_m(float *out, const float *a, int64_t lda, const float *panel, int m,
+                                                int64_t k) {
     for (int half = 0; half < VB_PANEL; half += 16) {
         __m256 sum[GROUP][2];
 #pragma GCC unroll 6
@@ -37,7 +39,8 @@ VB_TARGET_AVX2 VB_INLINE void panel_rows_avx2_m(float *out, const float *a, int6
             sum[i][1] = _mm256_loadu_ps(out + i * VB_PANEL + half + 8);
         }
         for (int64_t p = 0; p < k; p++) {
-            __m256 b0 = _mm256_load_ps(panel + p * VB_PANEL + half), b1 = _mm256_load_ps(panel + p * VB_PANEL + half + 8);
+            __m256 b0 = _mm256_load_ps(panel + p * VB_PANEL + half),
+                   b1 = _mm256_load_ps(panel + p * VB_PANEL + half + 8);
 #pragma GCC unroll 6
             for (int i = 0; i < m; i++) {
                 __m256 x = _mm256_broadcast_ss(a + i * lda + p);
@@ -78,7 +81,8 @@ VB_TARGET_AVX512 VB_INLINE void panel_rows_avx512_m(float *out, const float *a, 
 }
 
 #define PANEL_ROWS(level, TARGET) \
-    TARGET static void panel_rows_##level(float *out, const float *a, int64_t lda, const float *panel, int64_t m, int64_t k) { \
+    TARGET static void panel_rows_##level(float *out, const float *a, int64_t lda, const float *panel, int64_t m, \
+                                          int64_t k) { \
         for (; m >= GROUP; m -= GROUP, out += GROUP * VB_PANEL, a += GROUP * lda) \
             panel_rows_##level##_m(out, a, lda, panel, GROUP, k); \
         switch (m) { \
@@ -93,7 +97,8 @@ PANEL_ROWS(avx2, VB_TARGET_AVX2)
 PANEL_ROWS(avx512, VB_TARGET_AVX512)
 #endif
 
-void vb_cpu_panel_product(float *out, const float *a, int64_t lda, const float *panel, int64_t m, int64_t k, vb_simd simd) {
+void vb_cpu_panel_product(float *out, const float *a, int64_t lda, const float *panel, int64_t m, int64_t k,
+                          vb_simd simd) {
     switch (simd) {
 #if VB_X86
     case VB_SIMD_AVX512: panel_rows_avx512(out, a, lda, panel, m, k); return;
@@ -121,7 +126,7 @@ void vb_cpu_panel_transpose(float *panel, const float *rows, int64_t ld, int64_t
     transpose[simd](panel, rows, ld, n, k);
 }
 
-/* ---- matmul ------------------------------------------------------------------------------------------------------------------ */
+/* ---- matmul ------------------------------------------------------------------------------------------------------ */
 
 typedef struct matmul_job {
     void *c;
@@ -132,16 +137,19 @@ typedef struct matmul_job {
     int64_t m, k, n, a_stride, b_stride, c_stride;
     int b_transposed;
     int64_t tile_rows, tiles, worker_floats; /* tiles: of rows */
-    float *scratch;                          /* a worker: a panel, a tile of sums, and columns of a transposed 16-bit B */
+    /* a worker: a panel, a tile of sums, and columns of a transposed 16-bit B */
+    float *scratch;
 } matmul_job;
 
 enum { PANEL_FLOATS = DEPTH * VB_PANEL, SUM_FLOATS = TILE_ROWS * VB_PANEL };
 
 /* Rows p .. p + depth - 1 and columns col .. col + width - 1 of B as a panel. */
-static void load_panel(const matmul_job *j, float *panel, float *columns, int64_t p, int64_t depth, int64_t col, int64_t width) {
+static void load_panel(const matmul_job *j, float *panel, float *columns, int64_t p, int64_t depth, int64_t col,
+                       int64_t width) {
     if (!j->b_transposed) {
         for (int64_t q = 0; q < depth; q++) {
-            vb_cpu_load(panel + q * VB_PANEL, vb_at(j->b, j->type, (p + q) * j->b_stride + col), j->type, width, j->simd);
+            vb_cpu_load(panel + q * VB_PANEL, vb_at(j->b, j->type, (p + q) * j->b_stride + col), j->type, width,
+                        j->simd);
             for (int64_t i = width; i < VB_PANEL; i++) panel[q * VB_PANEL + i] = 0;
         }
         return;
@@ -150,7 +158,8 @@ static void load_panel(const matmul_job *j, float *panel, float *columns, int64_
     int64_t stride = j->b_stride;
     if (j->type != VB_F32) {
         for (int64_t i = 0; i < width; i++)
-            vb_cpu_load(columns + i * DEPTH, vb_at(j->b, j->type, (col + i) * j->b_stride + p), j->type, depth, j->simd);
+            vb_cpu_load(columns + i * DEPTH, vb_at(j->b, j->type, (col + i) * j->b_stride + p), j->type, depth,
+                        j->simd);
         rows = columns;
         stride = DEPTH;
     }
@@ -159,7 +168,8 @@ static void load_panel(const matmul_job *j, float *panel, float *columns, int64_
 
 static void matmul_range(void *context, int worker, int64_t begin, int64_t end) {
     const matmul_job *j = context;
-    float *panel = j->scratch + (int64_t)worker * j->worker_floats, *sums = panel + PANEL_FLOATS, *columns = sums + SUM_FLOATS;
+    float *panel = j->scratch + (int64_t)worker * j->worker_floats, *sums = panel + PANEL_FLOATS,
+          *columns = sums + SUM_FLOATS;
     for (int64_t item = begin; item < end; item++) {
         int64_t col = item / j->tiles * VB_PANEL, width = vb_min(VB_PANEL, j->n - col);
         int64_t row = item % j->tiles * j->tile_rows, height = vb_min(j->tile_rows, j->m - row);
@@ -170,7 +180,8 @@ static void matmul_range(void *context, int worker, int64_t begin, int64_t end) 
             vb_cpu_panel_product(sums, j->a + row * j->a_stride + p, j->a_stride, panel, height, depth, j->simd);
         }
         for (int64_t i = 0; i < height; i++)
-            vb_cpu_store((void *)vb_at(j->c, j->type, (row + i) * j->c_stride + col), sums + i * VB_PANEL, j->type, width, j->simd);
+            vb_cpu_store((void *)vb_at(j->c, j->type, (row + i) * j->c_stride + col), sums + i * VB_PANEL, j->type,
+                         width, j->simd);
     }
 }
 
@@ -231,12 +242,13 @@ vb_status vb_cpu_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
             job.a = job.scratch + floats;
             job.a_stride = x->k;
         }
-        vb_cpu_parallel(stream, panels * job.tiles, vb_cpu_grain(job.tile_rows * x->k * VB_PANEL / 8), matmul_range, &job);
+        vb_cpu_parallel(stream, panels * job.tiles, vb_cpu_grain(job.tile_rows * x->k * VB_PANEL / 8), matmul_range,
+                        &job);
     }
     return VB_OK;
 }
 
-/* ---- one row: bound by reading B --------------------------------------------------------------------------------------------- */
+/* ---- one row: bound by reading B --------------------------------------------------------------------------------- */
 
 enum { STRIP = 1024, ROWS_AT_ONCE = 4 };
 

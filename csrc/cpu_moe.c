@@ -4,7 +4,7 @@
 
 #include "cpu.h"
 
-/* ---- route --------------------------------------------------------------------------------------------------------------- */
+/* ---- route ------------------------------------------------------------------------------------------------------- */
 
 enum { MOST_EXPERTS = 1024 };
 
@@ -73,16 +73,18 @@ vb_status vb_cpu_route(const vb_route_args *args, vb_stream *stream) {
     return VB_OK;
 }
 
-/* ---- expert_linear ------------------------------------------------------------------------------------------------------- */
+/* ---- expert_linear ----------------------------------------------------------------------------------------------- */
 
-/* The products of the choices order[0..count) with their expert: one product of their rows, gathered where they are several. */
-static vb_status multiply_expert(const vb_expert_linear_args *a, int64_t expert, const int64_t *order, int64_t count, float *gathered,
-                                 vb_stream *stream) {
+/* The products of the choices order[0..count) with their expert: one product of their rows, gathered where they are
+ * several. */
+static vb_status multiply_expert(const vb_expert_linear_args *a, int64_t expert, const int64_t *order, int64_t count,
+                                 float *gathered, vb_stream *stream) {
     vb_weight w = a->w;
     w.data = (const char *)w.data + expert * w.rows * vb_bytes_of(w.type, w.cols);
     const float *bias = a->bias ? a->bias + expert * w.rows : NULL;
     const int64_t share = a->x_per_choice ? 1 : a->k; /* choices with one row of x */
-    if (count == 1) return vb_cpu_linear(a->y + order[0] * w.rows, a->x + order[0] / share * w.cols, &w, bias, 1, stream);
+    if (count == 1)
+        return vb_cpu_linear(a->y + order[0] * w.rows, a->x + order[0] / share * w.cols, &w, bias, 1, stream);
     float *x = gathered, *y = gathered + count * w.cols;
     for (int64_t i = 0; i < count; i++) memcpy(x + i * w.cols, a->x + order[i] / share * w.cols, (size_t)w.cols * 4);
     const vb_status status = vb_cpu_linear(y, x, &w, bias, count, stream);
@@ -115,7 +117,7 @@ vb_status vb_cpu_expert_linear(const vb_expert_linear_args *args, vb_stream *str
     return status;
 }
 
-/* ---- expert_sum ---------------------------------------------------------------------------------------------------------- */
+/* ---- expert_sum -------------------------------------------------------------------------------------------------- */
 
 VB_INLINE void add_scaled_body(float *out, const float *y, float weight, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] += weight * y[i];
@@ -144,8 +146,8 @@ static void sum_range(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
-vb_status vb_cpu_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
-                            vb_stream *stream) {
+vb_status vb_cpu_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
+                            int64_t cols, vb_stream *stream) {
     sum_job job = {out, add, y, weights, k, cols, vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, n, vb_cpu_grain(cols * (k + 1)), sum_range, &job);
     return VB_OK;

@@ -14,7 +14,7 @@ VB_INLINE float lanes_sum(const float *lanes) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------------------------------ */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* A NaN is no maximum, but its exponential and so the sum are NaN, which reaches every element. */
 VB_INLINE void softmax_body(float *y, const float *x, int64_t n) {
@@ -46,7 +46,7 @@ VB_INLINE void softmax_body(float *y, const float *x, int64_t n) {
 
 VB_TWINS(softmax, (float *y, const float *x, int64_t n), (y, x, n));
 
-/* ---- RMS norm ----------------------------------------------------------------------------------------------------------- */
+/* ---- RMS norm ---------------------------------------------------------------------------------------------------- */
 
 VB_INLINE void rms_norm_body(float *y, const float *x, const float *weight, int64_t n, float eps) {
     double sum = 0;
@@ -67,7 +67,7 @@ VB_INLINE void rms_norm_body(float *y, const float *x, const float *weight, int6
 
 VB_TWINS(rms_norm, (float *y, const float *x, const float *weight, int64_t n, float eps), (y, x, weight, n, eps));
 
-/* ---- layer norm --------------------------------------------------------------------------------------------------------- */
+/* ---- layer norm -------------------------------------------------------------------------------------------------- */
 
 /* Of the differences to `from`; with from = 0 the plain sum. */
 VB_INLINE double sum_of(const float *x, int64_t n, float from, bool squared) {
@@ -110,7 +110,7 @@ VB_INLINE void add_body(float *y, const float *a, const float *b, int64_t n) {
 
 VB_TWINS(add, (float *y, const float *a, const float *b, int64_t n), (y, a, b, n));
 
-/* ---- rows of any float type ---------------------------------------------------------------------------------------------- */
+/* ---- rows of any float type -------------------------------------------------------------------------------------- */
 
 typedef struct row_job {
     void *sum, *out;
@@ -165,7 +165,8 @@ static vb_status run(row_job job, int64_t rows, vb_stream *stream) {
     job.simd = device->simd;
     if (job.type != VB_F32) {
         int64_t bytes;
-        if (__builtin_mul_overflow(job.cols, 8 * (int64_t)vb_cpu_pool_threads(device->pool), &bytes)) return VB_OUT_OF_MEMORY;
+        if (__builtin_mul_overflow(job.cols, 8 * (int64_t)vb_cpu_pool_threads(device->pool), &bytes))
+            return VB_OUT_OF_MEMORY;
         job.scratch = vb_cpu_scratch(stream, bytes);
         if (!job.scratch) return VB_OUT_OF_MEMORY;
     }
@@ -173,7 +174,8 @@ static vb_status run(row_job job, int64_t rows, vb_stream *stream) {
     return VB_OK;
 }
 
-vb_status vb_cpu_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+vb_status vb_cpu_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
+                                 vb_stream *stream) {
     return run((row_job){.out = out, .a = in, .type = type, .cols = cols, .op = SOFTMAX}, rows, stream);
 }
 
@@ -185,17 +187,19 @@ vb_status vb_cpu_rms_norm_batched(void *out, const void *in, const float *weight
 
 vb_status vb_cpu_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
                                     int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    row_job job = {.out = out, .a = in, .weight = weight, .bias = bias, .op = LAYER_NORM, .type = type, .cols = cols, .eps = eps};
+    row_job job = {
+        .out = out, .a = in, .weight = weight, .bias = bias, .op = LAYER_NORM, .type = type, .cols = cols, .eps = eps};
     return run(job, rows, stream);
 }
 
 vb_status vb_cpu_add_rms_norm(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type,
                               int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    row_job job = {.sum = sum, .out = out, .a = a, .b = b, .weight = weight, .op = RMS_NORM, .type = type, .cols = cols, .eps = eps};
+    row_job job = {.sum = sum, .out = out, .a = a, .b = b, .weight = weight, .op = RMS_NORM, .type = type, .cols = cols,
+                   .eps = eps};
     return run(job, rows, stream);
 }
 
-/* ---- the greatest --------------------------------------------------------------------------------------------------------- */
+/* ---- the greatest ------------------------------------------------------------------------------------------------ */
 
 /* Integers in the order of the contract: by value, NaN above all, both zeros equal. */
 VB_INLINE int32_t rank(float f) {

@@ -1,5 +1,5 @@
-/* cpu_quant.c: quantized blocks to float32, as quant.h defines each type. Every product and sum is rounded by itself, so
- * that the values are those of other engines bit for bit. */
+/* cpu_quant.c: quantized blocks to float32, as quant.h defines each type. Every product and sum is rounded by itself,
+ * so that the values are those of other engines bit for bit. */
 #include "codebooks.h"
 #include "cpu.h"
 #include "quant.h"
@@ -137,7 +137,8 @@ VB_INLINE void block_tq1_0(float *y, const vb_block_tq1_0 *b) {
     for (int n = 0, power = 1; n < 5; n++, power *= 3) {
         for (int i = 0; i < 32; i++) y[32 * n + i] = (float)(((uint8_t)(b->qs[i] * power) * 3 >> 8) - 1) * d;
         for (int i = 0; i < 16; i++) y[160 + 16 * n + i] = (float)(((uint8_t)(b->qs[32 + i] * power) * 3 >> 8) - 1) * d;
-        for (int i = 0; i < 4 && n < 4; i++) y[240 + 4 * n + i] = (float)(((uint8_t)(b->qh[i] * power) * 3 >> 8) - 1) * d;
+        for (int i = 0; i < 4 && n < 4; i++)
+            y[240 + 4 * n + i] = (float)(((uint8_t)(b->qh[i] * power) * 3 >> 8) - 1) * d;
     }
 }
 
@@ -167,7 +168,7 @@ VB_INLINE void block_nvfp4(float *y, const vb_block_nvfp4 *b) {
     }
 }
 
-/* ---- codebooks ----------------------------------------------------------------------------------------------------------- */
+/* ---- codebooks --------------------------------------------------------------------------------------------------- */
 
 static const uint16_t iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, iq2_xs_book[512] = {VB_CODEBOOK_IQ2_XS},
                       iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS},
@@ -187,7 +188,8 @@ VB_INLINE void block_iq2_xxs(float *y, const vb_block_iq2_xxs *b) {
         memcpy(&rest, b->qs + 4 * s + 2, 4);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
         for (int g = 0; g < 4; g++)
-            group_iq2(y + 32 * s + 8 * g, iq2_xxs_book[((const uint8_t *)(b->qs + 4 * s))[g]], vb_even_signs(rest >> (7 * g) & 127), scale);
+            group_iq2(y + 32 * s + 8 * g, iq2_xxs_book[((const uint8_t *)(b->qs + 4 * s))[g]],
+                      vb_even_signs(rest >> (7 * g) & 127), scale);
     }
 }
 
@@ -239,14 +241,16 @@ VB_INLINE void block_iq1_s(float *y, const vb_block_iq1_s *b) {
     float d = vb_half_float(b->d);
     for (int g = 0; g < 32; g++) {
         int rest = b->qh[g / 4];
-        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1), rest >> 15);
+        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1),
+                  rest >> 15);
     }
 }
 
 VB_INLINE void block_iq1_m(float *y, const vb_block_iq1_m *b) {
     uint16_t scales[4];
     memcpy(scales, b->scales, 8);
-    float d = vb_half_float((vb_half)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12));
+    float d =
+        vb_half_float((vb_half)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12));
     for (int g = 0; g < 32; g++) {
         int nibble = b->qh[g / 2] >> (g % 2 * 4), scale = scales[g / 8] >> (g / 2 % 4 * 3) & 7;
         group_iq1(y + 8 * g, iq1_book[b->qs[g] | (nibble & 7) << 8], d * (float)(2 * scale + 1), nibble & 8);

@@ -15,9 +15,10 @@ static bool outside(const int32_t *positions, int64_t batch, int64_t stride, int
     return false;
 }
 
-/* ---- rotary position embedding -------------------------------------------------------------------------------------------- */
+/* ---- rotary position embedding ----------------------------------------------------------------------------------- */
 
-VB_INLINE void rotate_body(float *y, const float *x, const float *cos, const float *sin, int64_t half, vb_rope_mode mode) {
+VB_INLINE void rotate_body(float *y, const float *x, const float *cos, const float *sin, int64_t half,
+                           vb_rope_mode mode) {
     if (mode == VB_ROPE_NEOX)
         for (int64_t i = 0; i < half; i++) {
             float u = x[i], v = x[i + half];
@@ -68,7 +69,8 @@ vb_status vb_cpu_rope(const vb_rope_args *args, vb_stream *stream) {
     rope_job job = {args, device->simd, NULL};
     if (args->type != VB_F32) {
         int64_t bytes;
-        if (__builtin_mul_overflow(args->dim, 4 * (int64_t)vb_cpu_pool_threads(device->pool), &bytes)) return VB_OUT_OF_MEMORY;
+        if (__builtin_mul_overflow(args->dim, 4 * (int64_t)vb_cpu_pool_threads(device->pool), &bytes))
+            return VB_OUT_OF_MEMORY;
         job.scratch = vb_cpu_scratch(stream, bytes);
         if (!job.scratch) return VB_OUT_OF_MEMORY;
     }
@@ -76,10 +78,10 @@ vb_status vb_cpu_rope(const vb_rope_args *args, vb_stream *stream) {
     return VB_OK;
 }
 
-/* ---- key-value cache ----------------------------------------------------------------------------------------------------- */
+/* ---- key-value cache --------------------------------------------------------------------------------------------- */
 
-/* Quantizes n elements, a multiple of 32, as ggml does: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN makes all
- * of its block NaN. */
+/* Quantizes n elements, a multiple of 32, as ggml does: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN
+ * makes all of its block NaN. */
 static void quantize_q8_0(vb_block_q8_0 *out, const float *in, int64_t n) {
     for (; n > 0; n -= VB_QK, in += VB_QK, out++) {
         float greatest = 0;

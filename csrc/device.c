@@ -84,7 +84,9 @@ vb_status vb_free_host(void *memory, vb_device *device) {
     return device->backend->free_host(memory, device);
 }
 
-vb_status vb_stream_create(vb_stream **stream, vb_device *device) { return vb_stream_create_with(stream, device, NULL); }
+vb_status vb_stream_create(vb_stream **stream, vb_device *device) {
+    return vb_stream_create_with(stream, device, NULL);
+}
 
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     CHECK(stream);

@@ -1,11 +1,11 @@
 /* The catalogue of kernels inside the library: what a kind of device fills in. Not installed.
  *
  * VB_KERNELS and VB_COMPOSED (operations.h, generated from vibrant.h) name every operation once. From them come the
- * prototypes of each device's kernels (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through which
- * ops.c calls them, after it has checked the arguments. A kernel may rely on these checks: no null pointer, no negative or
- * overflowing size, nothing to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for what it does not
- * implement. Where a kernel of VB_COMPOSED is absent from a table, or returns VB_UNSUPPORTED, ops.c runs the operations
- * that vibrant.h names instead. */
+ * prototypes of each device's kernels (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through
+ * which ops.c calls them, after it has checked the arguments. A kernel may rely on these checks: no null pointer, no
+ * negative or overflowing size, nothing to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for
+ * what it does not implement. Where a kernel of VB_COMPOSED is absent from a table, or returns VB_UNSUPPORTED, ops.c
+ * runs the operations that vibrant.h names instead. */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H
 
@@ -13,12 +13,12 @@
 #include "vibrant.h"
 
 /* Everything that a device does besides kernels; the same rule of names. */
-#define VB_RUNTIME(X)                                                                                                  \
-    X(device_close) X(device_get_info) X(device_memory) X(device_driver_error)                                         \
-    X(alloc) X(free) X(alloc_host) X(free_host) X(weight_packed_size)                                                  \
-    X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(memcpy) X(memset)                                       \
-    X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) X(stream_wait) \
-    X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_destroy)
+#define VB_RUNTIME(X) \
+    X(device_close) X(device_get_info) X(device_memory) X(device_driver_error) \
+    X(alloc) X(free) X(alloc_host) X(free_host) X(weight_packed_size) \
+    X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(memcpy) X(memset) \
+    X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) \
+    X(stream_wait) X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_destroy)
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,8 @@
-/* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at the
- * first question for a GPU. The file that VIBRANT_LIBRARY names is the only place then; without it the places are, in order: the
- * program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), and wherever the
- * loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI number, table and version. */
+/* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at
+ * the first question for a GPU. The file that VIBRANT_LIBRARY names is the only place then; without it the places are,
+ * in order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin),
+ * and wherever the loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI
+ * number, table and version. */
 #include "library.h"
 
 #include <stdio.h>
@@ -12,7 +13,8 @@
 
 const char *vb_cuda_architectures(void);
 const vb_library vb_library_of_cuda;
-const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION, vb_cuda_architectures, &vb_cuda_backend};
+const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION,
+                                       vb_cuda_architectures, &vb_cuda_backend};
 
 const vb_library *vb_cuda_library_in_use(void) { return &vb_library_of_cuda; }
 const char *vb_cuda_library(void) { return "linked into this program"; }
@@ -37,7 +39,8 @@ static void refuse(const char *path, const char *reason) {
     snprintf(report + used, sizeof report - used, "%s%s: %s", used > 0 ? "; " : "", path, reason);
 }
 
-/* Why the file is no library that the loader may map, else NULL. The loader itself dies of a file that was cut short. */
+/* Why the file is no library that the loader may map, else NULL. The loader itself dies of a file that was cut
+ * short. */
 static const char *damaged(const char *path) {
     FILE *file = fopen(path, "rb");
     if (!file) return "cannot be read";
@@ -112,8 +115,10 @@ static void find(void) {
     }
     if (take(NAME)) return;
     if (!report[0])
-        snprintf(report, sizeof report,
-                 "no " NAME " beside the program, in lib or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)");
+        snprintf(
+            report, sizeof report,
+            "no " NAME
+            " beside the program, in lib or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)");
 }
 
 const vb_library *vb_cuda_library_in_use(void) {

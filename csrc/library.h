@@ -16,7 +16,8 @@ typedef struct vb_library {
     const vb_backend *cuda;
 } vb_library;
 
-/* The library of CUDA kernels that this program uses, NULL where there is none: linked in, or found by the first call. */
+/* The library of CUDA kernels that this program uses, NULL where there is none: linked in, or found by the first
+ * call. */
 const vb_library *vb_cuda_library_in_use(void);
 
 #endif

@@ -1,11 +1,12 @@
-/* ops.c: every operation of vibrant.h: its arguments are checked here, once for all devices, then the device's kernel is
- * called. The order of the checks: sizes, an empty call is done, types, pointers. */
+/* ops.c: every operation of vibrant.h: its arguments are checked here, once for all devices, then the device's kernel
+ * is called. The order of the checks: sizes, an empty call is done, types, pointers. */
 #include "checks.h"
 
 /* A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
 #define RUN(op, ...) (stream->invalid_argument = NULL, stream->device->backend->op(__VA_ARGS__))
 
-/* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these arguments. */
+/* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these
+ * arguments. */
 #define RUN_OR_COMPOSE(op, ...) \
     do { \
         const vb_status ran_ = stream->device->backend->op ? RUN(op, __VA_ARGS__) : VB_UNSUPPORTED; \
@@ -14,11 +15,13 @@
 
 static bool is_float(vb_dtype type) { return type == VB_F32 || type == VB_F16 || type == VB_BF16; }
 /* Of a key-value cache: blocks of Q8_0 lie along a head. */
-static bool is_cache(vb_dtype type, int64_t dim) { return is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0); }
+static bool is_cache(vb_dtype type, int64_t dim) {
+    return is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0);
+}
 
 #define FLOATS "type: neither F32, F16 nor BF16"
 
-/* ---- element-wise ---------------------------------------------------------------------------------------------------- */
+/* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
 #define CHECK_ELEMENTWISE() \
     int64_t count; \
@@ -69,8 +72,8 @@ vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, 
     return RUN(swiglu, out, gate, up, type, n, stream);
 }
 
-vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
-                 int64_t n, vb_stream *stream) {
+vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit,
+                 vb_dtype type, int64_t n, vb_stream *stream) {
     CHECK_ELEMENTWISE();
     NOT_NULL(out); NOT_NULL(gate); NOT_NULL(up);
     REQUIRE(activation >= VB_SILU && activation <= VB_CLAMPED_SILU, "activation: none of vb_activation");
@@ -121,7 +124,7 @@ vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
     return RUN(increment_i32, x, n, stream);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 #define CHECK_ROWS() \
     int64_t count; \
@@ -178,8 +181,8 @@ vb_status vb_mul_rows(void *out, const void *a, const float *factors, vb_dtype t
     return RUN(mul_rows, out, a, factors, type, rows, cols, stream);
 }
 
-vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
-                          vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols,
+                          int64_t in_first, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
     int64_t count;
     REQUIRE(cols >= 0, "cols: negative");
     REQUIRE(out_first >= 0 && cols <= out_cols - out_first, "out_first: the columns do not lie in rows of out_cols");
@@ -212,7 +215,7 @@ vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, i
     return RUN(top_k, values, ids, in, rows, cols, k, stream);
 }
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------------- */
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
 /* An operand of a product: `batch` matrices of [rows][cols]. */
 typedef struct matrices {
@@ -227,8 +230,8 @@ static bool strides_fit(const matrices *m) {
            ELEMENTS(&between, m->batch, m->batch_stride) && ELEMENTS(&all, 1, within + between);
 }
 
-/* Whether operands share memory. Where their rows lie equally far apart, one may have the columns beside the other's; else
- * neither may begin before the other's end. */
+/* Whether operands share memory. Where their rows lie equally far apart, one may have the columns beside the other's;
+ * else neither may begin before the other's end. */
 static bool overlap(const matrices *c, const matrices *x) {
     const int64_t c_end = (c->batch - 1) * c->batch_stride + (c->rows - 1) * c->stride + c->cols;
     const int64_t x_end = (x->batch - 1) * x->batch_stride + (x->rows - 1) * x->stride + x->cols;
@@ -293,8 +296,9 @@ vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
 
 vb_status vb_matmul(void *c, const void *a, const void *b, vb_dtype type, int64_t m, int64_t k, int64_t n,
                     vb_stream *stream) {
-    return vb_matmul_batched(&VB_ARGS(vb_matmul_args, .c = c, .a = a, .b = b, .m = m, .k = k, .n = n, .batch = 1, .a_stride = k,
-                                      .b_stride = n, .c_stride = n, .type = type), stream);
+    return vb_matmul_batched(&VB_ARGS(vb_matmul_args, .c = c, .a = a, .b = b, .m = m, .k = k, .n = n, .batch = 1,
+                                      .a_stride = k, .b_stride = n, .c_stride = n, .type = type),
+                             stream);
 }
 
 vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
@@ -308,7 +312,8 @@ vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype t
     REQUIRE(k == 0 || a, "a: null");
     REQUIRE(k == 0 || b, "b: null");
     const int64_t element = vb_dtype_block_bytes(type);
-    const matrices out = {c, 1, 0, 1, n, n, element}, row = {a, 1, 0, 1, k, k, element}, matrix = {b, 1, 0, k, n, n, element};
+    const matrices out = {c, 1, 0, 1, n, n, element}, row = {a, 1, 0, 1, k, k, element},
+                   matrix = {b, 1, 0, k, n, n, element};
     REQUIRE(k == 0 || !overlap(&out, &row), "c: overlaps a");
     REQUIRE(k == 0 || !overlap(&out, &matrix), "c: overlaps b");
     return RUN(matmul_single_row, c, a, b, type, k, n, stream);
@@ -342,7 +347,8 @@ vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *b
     NOT_NULL(y); NOT_NULL(stream);
     REQUIRE(w->cols == 0 || x, "x: null");
     REQUIRE(w->cols == 0 || w->data, "w->data: null");
-    const matrices out = {(const char *)y, 1, 0, n, w->rows, w->rows, 4}, in = {(const char *)x, 1, 0, n, w->cols, w->cols, 4};
+    const matrices out = {(const char *)y, 1, 0, n, w->rows, w->rows, 4},
+                   in = {(const char *)x, 1, 0, n, w->cols, w->cols, 4};
     REQUIRE(!overlap(&out, &in), "y: overlaps x");
     return RUN(linear, y, x, w, bias, n, stream);
 }
@@ -356,16 +362,18 @@ vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, i
     return RUN(embedding, out, table, ids, n, stream);
 }
 
-/* ---- mixtures of experts ------------------------------------------------------------------------------------------------ */
+/* ---- mixtures of experts ----------------------------------------------------------------------------------------- */
 
 vb_status vb_route(const vb_route_args *args, vb_stream *stream) {
     TAKE(vb_route_args, a, args);
     int64_t size;
     REQUIRE(ELEMENTS(&size, a.n, a.experts), "n, experts: negative, or their product is too large");
     REQUIRE(a.k >= 0 && a.k <= a.experts, "k: negative, or more than experts");
-    REQUIRE(a.groups >= 0 && (a.groups == 0 || a.experts % a.groups == 0), "groups: negative, or no equal parts of experts");
+    REQUIRE(a.groups >= 0 && (a.groups == 0 || a.experts % a.groups == 0),
+            "groups: negative, or no equal parts of experts");
     REQUIRE(a.groups == 0 || (a.groups_used > 0 && a.groups_used <= a.groups), "groups_used: not in 1..groups");
-    REQUIRE(a.groups == 0 || a.k <= a.experts / a.groups * a.groups_used, "k: more than the experts of groups_used groups");
+    REQUIRE(a.groups == 0 || a.k <= a.experts / a.groups * a.groups_used,
+            "k: more than the experts of groups_used groups");
     if (size == 0 || a.k == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(a.gating >= VB_GATING_SOFTMAX && a.gating <= VB_GATING_SIGMOID, "gating: none of vb_gating");
@@ -377,7 +385,8 @@ vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream)
     TAKE(vb_expert_linear_args, a, args);
     int64_t size, weights, inner;
     REQUIRE_WEIGHT(&a.w, "w");
-    REQUIRE(ELEMENTS(&size, a.n, a.k, a.w.rows) && ELEMENTS(&inner, a.n, a.k, a.w.cols), "n, k: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&size, a.n, a.k, a.w.rows) && ELEMENTS(&inner, a.n, a.k, a.w.cols),
+            "n, k: negative, or their product is too large");
     REQUIRE(ELEMENTS(&weights, a.experts, a.w.rows, a.w.cols), "experts: negative, or too large");
     REQUIRE(a.w.layout == VB_STORED, "w.layout: not VB_STORED");
     if (size == 0) return VB_OK;
@@ -388,8 +397,8 @@ vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream)
     return RUN(expert_linear, &a, stream);
 }
 
-vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
-                        vb_stream *stream) {
+vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
+                        int64_t cols, vb_stream *stream) {
     int64_t size, inner;
     REQUIRE_SIZES(&size, n, cols);
     REQUIRE_SIZES(&inner, n, k, cols);
@@ -399,7 +408,7 @@ vb_status vb_expert_sum(float *out, const float *add, const float *y, const floa
     return RUN(expert_sum, out, add, y, weights, n, k, cols, stream);
 }
 
-/* ---- transformers ------------------------------------------------------------------------------------------------------- */
+/* ---- transformers ------------------------------------------------------------------------------------------------ */
 
 #define ROPE_MODES "mode: neither VB_ROPE_INTERLEAVED nor VB_ROPE_NEOX"
 #define CACHES "neither F32, F16, BF16, nor Q8_0 with a dim of whole blocks"
@@ -407,7 +416,8 @@ vb_status vb_expert_sum(float *out, const float *add, const float *y, const floa
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {
     TAKE(vb_rope_args, a, args);
     int64_t size, table, stride;
-    REQUIRE(ELEMENTS(&size, a.batch, a.heads, a.seq, a.dim), "batch, heads, seq, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&size, a.batch, a.heads, a.seq, a.dim),
+            "batch, heads, seq, dim: negative, or their product is too large");
     REQUIRE(ELEMENTS(&table, a.table_rows, a.half), "table_rows, half: negative, or their product is too large");
     REQUIRE(ELEMENTS(&stride, a.batch, a.position_stride), "position_stride: negative, or too large");
     REQUIRE(a.half <= a.dim / 2, "half: more than half of dim");
@@ -424,9 +434,11 @@ vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {
 vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     TAKE(vb_kv_write_args, a, args);
     int64_t size, cache;
-    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.kv_heads, a.dim), "batch, seq, kv_heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.kv_heads, a.dim),
+            "batch, seq, kv_heads, dim: negative, or their product is too large");
     REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
-    REQUIRE(ELEMENTS(&cache, a.batch, a.seq, a.kv_heads, a.value_dim) && ELEMENTS(&cache, a.kv_heads, a.capacity, a.value_dim),
+    REQUIRE(ELEMENTS(&cache, a.batch, a.seq, a.kv_heads, a.value_dim) &&
+                ELEMENTS(&cache, a.kv_heads, a.capacity, a.value_dim),
             "value_dim: negative, or too large");
     REQUIRE(a.dim > 0 || a.value_dim == 0, "dim: 0 beside values of value_dim elements");
     if (size == 0) return VB_OK;
@@ -447,9 +459,12 @@ enum { MOST_HEAD_DIM = 576 };
 /* *size = the elements of q. Without positions, causal rows must lie below kv_len: offset + seq <= kv_len. */
 static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_stream *stream) {
     int64_t cache, stride;
-    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim), "batch, seq, heads, dim: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim), "kv_heads, kv_capacity: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&cache, a->batch, a->seq, a->heads, a->value_dim) && ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->value_dim),
+    REQUIRE(ELEMENTS(size, a->batch, a->seq, a->heads, a->dim),
+            "batch, seq, heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->dim),
+            "kv_heads, kv_capacity: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a->batch, a->seq, a->heads, a->value_dim) &&
+                ELEMENTS(&cache, a->kv_heads, a->kv_capacity, a->value_dim),
             "value_dim: negative, or too large");
     REQUIRE(ELEMENTS(&stride, a->batch, a->q_batch_stride), "q_batch_stride: negative, or too large");
     REQUIRE(ELEMENTS(&stride, a->heads, a->q_head_stride), "q_head_stride: negative, or too large");
@@ -464,14 +479,18 @@ static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_s
     REQUIRE(a->window >= 0, "window: negative");
     REQUIRE(a->chunk >= 0 && (!a->chunk || a->causal), "chunk: negative, or not causal");
     REQUIRE(a->soft_cap >= 0, "soft_cap: negative, or no number");
-    REQUIRE(!a->ring || (a->causal && a->window > 0 && a->window <= a->kv_capacity && a->seq - 1 <= a->kv_capacity - a->window),
+    REQUIRE(!a->ring ||
+                (a->causal && a->window > 0 && a->window <= a->kv_capacity && a->seq - 1 <= a->kv_capacity - a->window),
             "ring: not causal, or kv_capacity holds no window + seq - 1 rows");
-    REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset), "offset: rows beyond kv_len");
+    REQUIRE(!a->causal || a->positions || (a->offset <= a->kv_len && a->seq <= a->kv_len - a->offset),
+            "offset: rows beyond kv_len");
     REQUIRE(a->out, "out: null");
     REQUIRE(a->q, "q: null");
     REQUIRE(a->kv_len == 0 || a->k, "k: null");
-    REQUIRE(a->kv_len == 0 || a->v || (a->value_dim > 0 && a->value_dim <= a->dim), "v: null, and value_dim not within dim");
-    return a->dim > MOST_HEAD_DIM || a->value_dim > MOST_HEAD_DIM || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
+    REQUIRE(a->kv_len == 0 || a->v || (a->value_dim > 0 && a->value_dim <= a->dim),
+            "v: null, and value_dim not within dim");
+    const bool large = a->dim > MOST_HEAD_DIM || a->value_dim > MOST_HEAD_DIM;
+    return large || (a->type != VB_F32 && a->kv_type != a->type) ? VB_UNSUPPORTED : VB_OK;
 }
 
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
@@ -481,13 +500,14 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
     return status != VB_OK || size == 0 ? status : RUN(attention, &a, stream);
 }
 
-/* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
+/* ---- recurrences ------------------------------------------------------------------------------------------------- */
 
 vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     TAKE(vb_causal_conv_args, a, args);
     int64_t size, inner;
     REQUIRE(a.taps >= 1, "taps: less than 1");
-    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.channels), "batch, seq, channels: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.channels),
+            "batch, seq, channels: negative, or their product is too large");
     REQUIRE(ELEMENTS(&inner, a.batch, a.taps, a.channels), "taps: too large");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
@@ -501,9 +521,11 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
     int64_t size, keys, state, work;
     REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.value_heads, a.value_dim) && size <= INT64_MAX / 16,
             "batch, seq, value_heads, value_dim: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&keys, a.batch, a.seq, a.key_heads, a.key_dim) && keys <= INT64_MAX / 16 && ELEMENTS(&work, a.key_heads, a.key_dim),
+    REQUIRE(ELEMENTS(&keys, a.batch, a.seq, a.key_heads, a.key_dim) && keys <= INT64_MAX / 16 &&
+                ELEMENTS(&work, a.key_heads, a.key_dim),
             "key_heads, key_dim: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&state, a.batch, a.value_heads, a.key_dim, a.value_dim) && ELEMENTS(&work, a.batch, a.seq, a.value_heads),
+    REQUIRE(ELEMENTS(&state, a.batch, a.value_heads, a.key_dim, a.value_dim) &&
+                ELEMENTS(&work, a.batch, a.seq, a.value_heads),
             "value_heads, value_dim: too large");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
@@ -513,7 +535,7 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
     return a.key_dim > 256 ? VB_UNSUPPORTED : RUN(gated_delta, &a, stream);
 }
 
-/* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------------- */
+/* ---- fused: one kernel where the device has it, else the operations of the formula ------------------------------- */
 
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
                          float *normed, int64_t n, vb_stream *stream) {
@@ -547,8 +569,8 @@ vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float ep
     return status == VB_OK ? vb_swiglu(out, out, product, VB_F32, size, stream) : status;
 }
 
-vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
-                        int64_t n, vb_stream *stream) {
+vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias,
+                        float *product, int64_t n, vb_stream *stream) {
     int64_t size, inner;
     REQUIRE_WEIGHT(w, "w");
     REQUIRE_SIZES(&size, n, w->rows);
@@ -577,25 +599,30 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     REQUIRE(a.gate.rows == 0 || (a.gate.data && a.up.data && a.down.data), "gate, up, down: null data");
     REQUIRE(a.gate.rows == 0 || (a.gated && a.product), "gated, product: null");
     RUN_OR_COMPOSE(feed_forward, &a, stream);
-    const vb_status status = vb_norm_swiglu(a.gated, a.x, a.norm, a.eps, &a.gate, &a.up, a.normed, a.product, a.n, stream);
+    const vb_status status =
+        vb_norm_swiglu(a.gated, a.x, a.norm, a.eps, &a.gate, &a.up, a.normed, a.product, a.n, stream);
     return status == VB_OK ? vb_linear_add(a.sum, a.x, a.gated, &a.down, NULL, a.normed, a.n, stream) : status;
 }
 
-vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w, const float *bias,
-                                  float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) {
+vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
+                                  const float *bias, float *product, const float *next_norm, float *normed,
+                                  int *next_prepared, vb_stream *stream) {
     if (next_prepared) *next_prepared = 0;
     TAKE(vb_attention_args, q, attention);
     REQUIRE_WEIGHT(w, "w");
     REQUIRE(!next_norm || (normed && next_prepared), "normed, next_prepared: null beside next_norm");
     int64_t n, row, attended, size;
-    REQUIRE(ELEMENTS(&n, q.batch, q.seq) && ELEMENTS(&row, q.heads, q.dim) && ELEMENTS(&attended, q.batch, q.seq, q.heads, q.dim),
+    REQUIRE(ELEMENTS(&n, q.batch, q.seq) && ELEMENTS(&row, q.heads, q.dim) &&
+                ELEMENTS(&attended, q.batch, q.seq, q.heads, q.dim),
             "attention: batch, seq, heads, dim: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&size, q.heads, q.value_dim ? q.value_dim : q.dim) && w->cols == size, "w->cols: not heads times the values' size");
+    REQUIRE(ELEMENTS(&size, q.heads, q.value_dim ? q.value_dim : q.dim) && w->cols == size,
+            "w->cols: not heads times the values' size");
     REQUIRE_SIZES(&size, n, w->rows);
     if (size == 0) return VB_OK;
     if (attended > 0) {
         REQUIRE(q.type == VB_F32, "attention->type: not F32");
-        REQUIRE(q.q_head_stride == q.dim && q.q_row_stride == row && q.q_batch_stride == q.seq * row, "attention: strides leave gaps");
+        REQUIRE(q.q_head_stride == q.dim && q.q_row_stride == row && q.q_batch_stride == q.seq * row,
+                "attention: strides leave gaps");
         const vb_status status = check_attention(&attended, &q, stream);
         if (status != VB_OK) return status;
     }
@@ -628,7 +655,8 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&q_rows, a.heads, a.dim) && a.wq.rows == q_rows, "wq.rows: not heads * dim");
     REQUIRE(ELEMENTS(&kv_rows, a.kv_heads, a.dim) && a.wk.rows == kv_rows, "wk.rows: not kv_heads * dim");
     REQUIRE(a.wv.rows == kv_rows, "wv.rows: not kv_heads * dim");
-    REQUIRE(ELEMENTS(&n, a.batch, a.seq) && ELEMENTS(&q_size, n, q_rows) && ELEMENTS(&kv_size, n, kv_rows) && ELEMENTS(&inner, n, a.wq.cols),
+    REQUIRE(ELEMENTS(&n, a.batch, a.seq) && ELEMENTS(&q_size, n, q_rows) && ELEMENTS(&kv_size, n, kv_rows) &&
+                ELEMENTS(&inner, n, a.wq.cols),
             "batch, seq: negative, or their product is too large");
     REQUIRE(ELEMENTS(&table, a.table_rows, a.half), "table_rows, half: negative, or their product is too large");
     REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
@@ -653,7 +681,9 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     if (status == VB_OK) status = rotate(a.q, a.q_norm, a.heads, &a, stream);
     if (status == VB_OK) status = rotate(a.k_new, a.k_norm, a.kv_heads, &a, stream);
     if (status != VB_OK) return status;
-    return vb_kv_write(&VB_ARGS(vb_kv_write_args, .k = a.k, .v = a.v, .k_in = a.k_new, .v_in = a.v_new, .positions = a.positions,
-                                .sequences = a.sequences, .batch = a.batch, .seq = a.seq, .kv_heads = a.kv_heads, .dim = a.dim,
-                                .capacity = a.capacity, .type = a.kv_type, .ring = a.ring), stream);
+    return vb_kv_write(&VB_ARGS(vb_kv_write_args, .k = a.k, .v = a.v, .k_in = a.k_new, .v_in = a.v_new,
+                                .positions = a.positions, .sequences = a.sequences, .batch = a.batch, .seq = a.seq,
+                                .kv_heads = a.kv_heads, .dim = a.dim, .capacity = a.capacity, .type = a.kv_type,
+                                .ring = a.ring),
+                       stream);
 }

@@ -1,7 +1,8 @@
-/* ptx_compile.c: the compiler of ptx.h: expressions, statements, kernels. Words and values lie in headers of their own. */
+/* ptx_compile.c: the compiler of ptx.h: expressions, statements, kernels. Words and values lie in headers of their
+ * own. */
 #include "ptx_values.h"
 
-/* ---- functions in expressions --------------------------------------------------------------------------------------------- */
+/* ---- functions in expressions ------------------------------------------------------------------------------------ */
 
 static value comma(compiler *c, kind k) {
     expect(c, ",");
@@ -10,8 +11,9 @@ static value comma(compiler *c, kind k) {
 
 /* Functions of one f32. */
 static const struct { const char *name, *instruction; } of_float[] = {
-    {"exp2", "ex2.approx"}, {"log2", "lg2.approx"}, {"rsqrt", "rsqrt.approx"}, {"sqrt", "sqrt.rn"}, {"rcp", "rcp.rn"}, {"abs", "abs"},
-    {"floor", "cvt.rmi.f32"}, {"round", "cvt.rni.f32"}, {"cos", "cos.approx"}, {"sin", "sin.approx"}};
+    {"exp2", "ex2.approx"}, {"log2", "lg2.approx"}, {"rsqrt", "rsqrt.approx"}, {"sqrt", "sqrt.rn"},
+    {"rcp", "rcp.rn"}, {"abs", "abs"}, {"floor", "cvt.rmi.f32"}, {"round", "cvt.rni.f32"},
+    {"cos", "cos.approx"}, {"sin", "sin.approx"}};
 
 static bool call(compiler *c, const char *f, value *out) {
     for (size_t i = 0; i < sizeof of_float / sizeof *of_float; i++) {
@@ -40,7 +42,8 @@ static bool call(compiler *c, const char *f, value *out) {
         const value z = expression(c);
         const kind k = common(c, common(c, x, y) == x.kind ? x : y, z);
         *out = fresh(c, k);
-        emit(c, "%s.%s %s, %s, %s, %s", k == F32 ? "fma.rn" : "mad.lo", kinds[k].move, OP(*out), OP(as(c, x, k)), OP(as(c, y, k)), OP(as(c, z, k)));
+        emit(c, "%s.%s %s, %s, %s, %s", k == F32 ? "fma.rn" : "mad.lo", kinds[k].move, OP(*out), OP(as(c, x, k)),
+             OP(as(c, y, k)), OP(as(c, z, k)));
     } else if (!strcmp(f, "shuffle_xor")) { /* the value of the lane whose number differs in these bits */
         const value x = in_register(c, expression(c));
         expect(c, ",");
@@ -130,7 +133,8 @@ static value primary(compiler *c) {
     const name *n = find(c, text);
     if (!n) {
         for (const vb_ptx_constant *known = c->constants; known && known->name; known++)
-            if (!strcmp(known->name, text)) return known->is_float ? real(known->value) : integer((int64_t)known->value);
+            if (!strcmp(known->name, text))
+                return known->is_float ? real(known->value) : integer((int64_t)known->value);
         fail(c, "unknown name %s", text);
     }
     if (n->what == REGISTERS) {
@@ -168,7 +172,9 @@ static value unary(compiler *c) {
 }
 
 static value binary_of(compiler *c, int level) {
-    static const char *const levels[][5] = {{"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!="}, {"<", ">", "<=", ">="}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"}};
+    static const char *const levels[][5] = {
+        {"||"},       {"&&"},     {"|"},          {"^"}, {"&"}, {"==", "!="}, {"<", ">", "<=", ">="},
+        {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"}};
     if (level == (int)(sizeof levels / sizeof *levels)) return unary(c);
     value v = binary_of(c, level + 1);
     for (;;) {
@@ -209,7 +215,7 @@ static value expression(compiler *c) {
     return result;
 }
 
-/* ---- statements ----------------------------------------------------------------------------------------------------------- */
+/* ---- statements -------------------------------------------------------------------------------------------------- */
 
 static void statement(compiler *c);
 
@@ -279,14 +285,17 @@ static bool instruction(compiler *c, const char *f) {
         expect(c, ",");
         const value b = registers(c, 2, U32);
         const operand dl = list_of(c, d, 4), al = list_of(c, a, 4), bl = list_of(c, b, 2);
-        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text, dl.text);
-    } else if (!strcmp(f, "wmma_load_a") || !strcmp(f, "wmma_load_b")) { /* 16 x 16 of halves, rows of so many elements */
+        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text,
+             dl.text);
+    } else if (!strcmp(f, "wmma_load_a") || !strcmp(f, "wmma_load_b")) {
+        /* 16 x 16 of halves, rows of so many elements */
         const value r = registers(c, 8, U32);
         expect(c, ",");
         const address a = memory(c);
         expect(c, ",");
         const int64_t row = constant(c, "the length of a row");
-        emit(c, "wmma.load.%c.sync.aligned.row.m16n16k16.shared.f16 {%s}, [%s], %lld", f[10], LIST(r, 8), a.text, (long long)row);
+        emit(c, "wmma.load.%c.sync.aligned.row.m16n16k16.shared.f16 {%s}, [%s], %lld", f[10], LIST(r, 8), a.text,
+             (long long)row);
     } else if (!strcmp(f, "wmma_f16")) { /* d[16][16] += a b, d in f32 */
         const value d = registers(c, 8, F32);
         expect(c, ",");
@@ -294,19 +303,22 @@ static bool instruction(compiler *c, const char *f) {
         expect(c, ",");
         const value b = registers(c, 8, U32);
         const operand dl = list_of(c, d, 8), al = list_of(c, a, 8), bl = list_of(c, b, 8);
-        emit(c, "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text, dl.text);
+        emit(c, "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text,
+             dl.text);
     } else if (!strcmp(f, "wmma_store")) {
         const address a = memory(c);
         expect(c, ",");
         const value d = registers(c, 8, F32);
         expect(c, ",");
         const int64_t row = constant(c, "the length of a row");
-        emit(c, "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%s], {%s}, %lld", a.text, LIST(d, 8), (long long)row);
+        emit(c, "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%s], {%s}, %lld", a.text, LIST(d, 8),
+             (long long)row);
     } else if (!strcmp(f, "load_matrices") || !strcmp(f, "load_matrices_transposed")) { /* four 8 x 8 of halves */
         const value r = registers(c, 4, U32);
         expect(c, ",");
         const address a = memory(c);
-        emit(c, "ldmatrix.sync.aligned.m8n8.x4.%sshared.b16 {%s}, [%s]", strlen(f) > 13 ? "trans." : "", LIST(r, 4), a.text);
+        emit(c, "ldmatrix.sync.aligned.m8n8.x4.%sshared.b16 {%s}, [%s]", strlen(f) > 13 ? "trans." : "", LIST(r, 4),
+             a.text);
     } else if (!strcmp(f, "copy_async")) { /* 16 bytes from global to shared memory, zeros where the condition fails */
         const address to = memory(c);
         expect(c, ",");
@@ -380,7 +392,8 @@ static void dimensions(compiler *c, name *n, int *total) {
     *total = 1;
     while (is(c, "[")) {
         const int64_t size = integer_of(c, index_of(c), "the size of an array").integer;
-        if (n->dims == MAX_DIMS || size < 1 || size > 1 << 20 || *total > (1 << 20) / size) fail(c, "size of %s", n->text);
+        if (n->dims == MAX_DIMS || size < 1 || size > 1 << 20 || *total > (1 << 20) / size)
+            fail(c, "size of %s", n->text);
         n->size[n->dims++] = (int)size;
         *total *= (int)size;
     }
@@ -562,7 +575,7 @@ static void statement(compiler *c) {
     }
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static void put(compiler *c, buffer *t, const char *format, ...) {
     va_list list;
@@ -630,10 +643,17 @@ char *vb_ptx_compile(const char *source, const char *entry, const vb_ptx_constan
     char *result = NULL;
     if (error_size > 0) error[0] = 0;
     if (c && out) {
-        *c = (compiler){.at = source, .entry = entry, .constants = constants, .target = target, .error = error, .error_size = error_size};
+        *c = (compiler){.at = source,
+                        .entry = entry,
+                        .constants = constants,
+                        .target = target,
+                        .error = error,
+                        .error_size = error_size};
         if (setjmp(c->failed) == 0) {
             /* 10.0 and 12.0 came with PTX 8.6 and 8.7. */
-            put(c, out, ".version %s\n.target sm_%d\n.address_size 64\n", target >= 120 ? "8.7" : target >= 100 ? "8.6" : "8.0", target);
+            put(c, out, ".version %s\n.target sm_%d\n.address_size 64\n",
+                target >= 120 ? "8.7" : target >= 100 ? "8.6" : "8.0",
+                target);
             next(c);
             while (c->word.what != END) kernel(c, out);
             result = out->data;

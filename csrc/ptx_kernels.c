@@ -45,9 +45,9 @@ kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(TI
     if (row < m && col < n) c_ptr[u64(row) * n + col] = sum;
 });
 
-/* c[m][n] = a[m][k] b[k][n] of halves, sums in f32, for 8.0 and later: a block computes 128 x 128 with eight warps of 64 x 32,
- * from a ring of three stages of 32 along k. Chunks of 16 bytes are permuted so that the reads of eight rows meet no bank
- * twice. VECTORS: rows of a and b begin at multiples of 16 bytes. */
+/* c[m][n] = a[m][k] b[k][n] of halves, sums in f32, for 8.0 and later: a block computes 128 x 128 with eight warps of
+ * 64 x 32, from a ring of three stages of 32 along k. Chunks of 16 bytes are permuted so that the reads of eight rows
+ * meet no bank twice. VECTORS: rows of a and b begin at multiples of 16 bytes. */
 static const char gemm_mma[] = VB_PTX_SOURCE(
 kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(256) {
     shared f16 a_tile[3][128][32], b_tile[3][32][128];
@@ -94,7 +94,8 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(25
                 }
                 unroll (j : 2) {
                     u32 row = half * 16 + lane % 16;
-                    load_matrices_transposed(b[j], b_tile[stage][row][(warp_col / 8 + j * 2 + lane / 16 ^ (row & 7)) * 8]);
+                    load_matrices_transposed(b[j],
+                                             b_tile[stage][row][(warp_col / 8 + j * 2 + lane / 16 ^ (row & 7)) * 8]);
                 }
                 unroll (i : 4) unroll (j : 4) mma_f16(sum[i][j], a[i], b[j / 2][j % 2]);
             }
@@ -123,7 +124,8 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(12
         unroll (i : 8) {
             u32 item = thread.x + i * 128;
             u32 row = item / 16, col = item % 16, b_row = item / 64, b_col = item % 64;
-            a_tile[row][col] = first_row + row < m && start + col < k ? a_ptr[u64(first_row + row) * k + (start + col)] : 0.0;
+            a_tile[row][col] =
+                first_row + row < m && start + col < k ? a_ptr[u64(first_row + row) * k + (start + col)] : 0.0;
             b_tile[b_row][b_col] =
                 start + b_row < k && first_col + b_col < n ? b_ptr[u64(start + b_row) * n + (first_col + b_col)] : 0.0;
         }
@@ -143,12 +145,13 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(12
     barrier();
     for (u32 item = thread.x; item < 4096; item += 128) {
         u32 row = item / 64, col = item % 64;
-        if (first_row + row < m && first_col + col < n) c_ptr[u64(first_row + row) * n + (first_col + col)] = c_tile[row][col];
+        if (first_row + row < m && first_col + col < n)
+            c_ptr[u64(first_row + row) * n + (first_col + col)] = c_tile[row][col];
     }
 });
 
-/* A block a row: exp(x - max) / sum. The row stays in registers where ROUNDS of 4 elements a thread hold it, else it is read
- * three times. */
+/* A block a row: exp(x - max) / sum. The row stays in registers where ROUNDS of 4 elements a thread hold it, else it is
+ * read three times. */
 static const char softmax[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
     shared f32 part[32];
@@ -208,8 +211,8 @@ kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
     }
 });
 
-/* A block a row: (x - mean) / sqrt(variance + EPSILON) * gamma + beta; without MEAN, x / sqrt(mean of squares + EPSILON) *
- * gamma. AFFINE: gamma (and beta) are there. */
+/* A block a row: (x - mean) / sqrt(variance + EPSILON) * gamma + beta; without MEAN, x / sqrt(mean of squares +
+ * EPSILON) * gamma. AFFINE: gamma (and beta) are there. */
 static const char norm[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 batch) threads(THREADS) {
     shared f32 part[32];
@@ -278,9 +281,9 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 bat
     }
 });
 
-/* o = softmax(q k^T / sqrt(head_dim)) v for [heads][seq_len][head_dim], f32 (Dao et al. 2022, "FlashAttention"): a block has four
- * warps, a warp QUERIES queries; 32 keys and values lie in shared memory at a time. A lane scores a key, then sums DIM / 32
- * elements of the values. */
+/* o = softmax(q k^T / sqrt(head_dim)) v for [heads][seq_len][head_dim], f32 (Dao et al. 2022, "FlashAttention"): a
+ * block has four warps, a warp QUERIES queries; 32 keys and values lie in shared memory at a time. A lane scores a key,
+ * then sums DIM / 32 elements of the values. */
 static const char attention[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 num_heads) threads(128) {
     const width = (DIM + 31) / 32;
@@ -358,9 +361,9 @@ kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 
     }
 });
 
-/* c[m][n] = a[m][k] b^T, b of n rows of Q4_K: 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit scales and
- * minima of eight groups of 32, 128 bytes of 4-bit codes; a weight is d * scale * code - dmin * minimum. A warp computes one
- * column of ROWS rows; a lane decodes four low and four high codes of a word. */
+/* c[m][n] = a[m][k] b^T, b of n rows of Q4_K: 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit
+ * scales and minima of eight groups of 32, 128 bytes of 4-bit codes; a weight is d * scale * code - dmin * minimum. A
+ * warp computes one column of ROWS rows; a lane decodes four low and four high codes of a word. */
 static const char gemm_q4k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
     u32 lane = thread.x % 32, col = block.x * 4 + thread.x / 32, first = block.y * ROWS;
@@ -412,7 +415,7 @@ kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threa
     }
 });
 
-/* ---- parameters --------------------------------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 enum { ROW_THREADS = 256, MOST_ROUNDS = 8, Q4K_ROWS = 8 };
 
@@ -430,9 +433,11 @@ static const char *wrong(const vb_ptx_kernel *p) {
     case VB_PTX_GEMM_NAIVE:
     case VB_PTX_GEMM_TENSOR_CORE:
     case VB_PTX_QUANTIZED_GEMM:
-        if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > most || p->n > most || p->k > most) return "m, n, k: want 1 to 2147483647 each";
+        if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > most || p->n > most || p->k > most)
+            return "m, n, k: want 1 to 2147483647 each";
         if (p->m > 65535 * 8) return "m: want at most 524280";
-        if (p->kind == VB_PTX_QUANTIZED_GEMM && p->k % 256 != 0) return "k: a row of Q4_K is blocks of 256 elements, want a multiple";
+        if (p->kind == VB_PTX_QUANTIZED_GEMM && p->k % 256 != 0)
+            return "k: a row of Q4_K is blocks of 256 elements, want a multiple";
         return NULL;
     case VB_PTX_SOFTMAX:
     case VB_PTX_LAYER_NORM:
@@ -440,7 +445,8 @@ static const char *wrong(const vb_ptx_kernel *p) {
         if (p->kind == VB_PTX_LAYER_NORM && !(p->epsilon >= 0 && p->epsilon < 1)) return "epsilon: want 0 to 1";
         return NULL;
     case VB_PTX_ATTENTION:
-        if (p->seq < 1 || p->heads < 1 || p->seq > most || p->heads > 65535) return "seq, heads: want 1 to 2147483647 and 1 to 65535";
+        if (p->seq < 1 || p->heads < 1 || p->seq > most || p->heads > 65535)
+            return "seq, heads: want 1 to 2147483647 and 1 to 65535";
         if (p->dim < 1 || p->dim > 256) return "dim: want 1 to 256 elements a head";
         return NULL;
     }
@@ -465,7 +471,8 @@ const char *vb_ptx_name(const vb_ptx_kernel *p) {
 
 static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
 static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
-static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; } /* of a warp: 48 KiB of shared memory hold a block's */
+/* of a warp: 48 KiB of shared memory hold a block's */
+static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
 static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
 
 vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *p) {

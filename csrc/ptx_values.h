@@ -1,10 +1,11 @@
-/* ptx_values.h: values in registers and memory, and the instructions that compute and move them. Part of ptx_compile.c. */
+/* ptx_values.h: values in registers and memory, and the instructions that compute and move them. Part of
+ * ptx_compile.c. */
 #ifndef VB_PTX_VALUES_H
 #define VB_PTX_VALUES_H
 
 #include "ptx_words.h"
 
-/* ---- values ------------------------------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static value integer(int64_t x) { return (value){.kind = U32, .form = CONSTANT, .integer = x}; }
 static value real(double x) { return (value){.kind = F32, .form = CONSTANT, .real = x}; }
@@ -28,7 +29,8 @@ static operand op(compiler *c, value v) {
         memcpy(&bits, &single, sizeof bits);
         snprintf(o.text, sizeof o.text, "0f%08X", bits);
     } else if (v.form == CONSTANT && v.kind != BOOL) {
-        snprintf(o.text, sizeof o.text, "%lld", (long long)(v.kind == U32 && v.integer >= 0 ? (int64_t)(uint32_t)v.integer : v.integer));
+        snprintf(o.text, sizeof o.text, "%lld",
+                 (long long)(v.kind == U32 && v.integer >= 0 ? (int64_t)(uint32_t)v.integer : v.integer));
     } else if (v.form == CONSTANT) {
         fail(c, "a condition that is known must be tested by if");
     } else {
@@ -150,11 +152,14 @@ static value binary(compiler *c, const char *sign, value a, value b) {
     if (a.form == POINTER || b.form == POINTER) fail(c, "addresses have no %s: index them", sign);
     const kind k = common(c, a, b);
     if (a.form == CONSTANT && b.form == CONSTANT) return fold(c, sign, a, b, k);
-    static const struct { const char *sign, *name, *f32; } table[] = {
-        {"+", "add", "add"}, {"-", "sub", "sub"}, {"*", "mul.lo", "mul"}, {"/", "div", "div.rn"}, {"%", "rem", NULL},
-        {"<<", "shl", NULL}, {">>", "shr", NULL}, {"&", "and", NULL}, {"|", "or", NULL}, {"^", "xor", NULL},
-        {"==", "setp.eq", "setp.eq"}, {"!=", "setp.ne", "setp.neu"}, {"<", "setp.lt", "setp.lt"}, {">", "setp.gt", "setp.gt"},
-        {"<=", "setp.le", "setp.le"}, {">=", "setp.ge", "setp.ge"},
+    static const struct { const char *sign, *name, *f32;
+    } table[] = {
+        {"+", "add", "add"},          {"-", "sub", "sub"},          {"*", "mul.lo", "mul"},
+        {"/", "div", "div.rn"},       {"%", "rem", NULL},           {"<<", "shl", NULL},
+        {">>", "shr", NULL},          {"&", "and", NULL},           {"|", "or", NULL},
+        {"^", "xor", NULL},           {"==", "setp.eq", "setp.eq"}, {"!=", "setp.ne", "setp.neu"},
+        {"<", "setp.lt", "setp.lt"},  {">", "setp.gt", "setp.gt"},  {"<=", "setp.le", "setp.le"},
+        {">=", "setp.ge", "setp.ge"},
     };
     const bool shift = !strcmp(sign, "<<") || !strcmp(sign, ">>"), bits = shift || strchr("&|^", sign[0]);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -176,7 +181,7 @@ static void move(compiler *c, value to, value from) {
     emit(c, "mov.%s %s, %s", to.form == POINTER ? (to.shared ? "u32" : "u64") : kinds[to.kind].move, OP(to), OP(v));
 }
 
-/* ---- names and memory ---------------------------------------------------------------------------------------------------- */
+/* ---- names and memory -------------------------------------------------------------------------------------------- */
 
 static name *find(compiler *c, const char *text) {
     for (int i = c->name_count - 1; i >= 0; i--)
@@ -281,7 +286,8 @@ static address place_of(compiler *c, const name *n) {
 static const char *space(address a) { return a.shared ? "shared" : "global"; }
 
 static value load(compiler *c, address a) {
-    const value r = fresh(c, a.kind == F16 || a.kind == BF16 ? F32 : a.kind == S8 ? S32 : a.kind == U8 || a.kind == U16 ? U32 : a.kind);
+    const bool half = a.kind == F16 || a.kind == BF16, small = a.kind == U8 || a.kind == U16;
+    const value r = fresh(c, half ? F32 : a.kind == S8 ? S32 : small ? U32 : a.kind);
     if (a.kind == F16) {
         const int h = c->halves++;
         emit(c, "ld.%s.b16 %%h%d, [%s]", space(a), h, a.text);

@@ -38,7 +38,8 @@ enum { MAX_DIMS = 4, MAX_NAMES = 256, NAME = 48 };
 typedef struct name {
     char text[NAME];
     enum { VARIABLE, REGISTERS, SHARED } what;
-    value value;      /* VARIABLE: may be a constant; REGISTERS: the first of them; SHARED: integer is the offset in bytes */
+    /* VARIABLE: may be a constant; REGISTERS: the first of them; SHARED: integer is the offset in bytes */
+    value value;
     int dims, size[MAX_DIMS];
     bool assignable;
 } name;
@@ -110,7 +111,7 @@ static void emit(compiler *c, const char *format, ...) {
     va_end(list);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------------ */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static void next(compiler *c) {
     word *w = &c->word;
@@ -133,7 +134,8 @@ static void next(compiler *c) {
         c->at = end;
         return;
     } else {
-        static const char *const signs[] = {"<<=", ">>=", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "|=", "&=", "^="};
+        static const char *const signs[] = {
+            "<<=", ">>=", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "|=", "&=", "^="};
         w->what = SIGN;
         n = 1;
         for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)

@@ -35,7 +35,7 @@ enum { VB_QK = 32, VB_QK_K = 256 }; /* elements of a small block and of a K-bloc
 
 typedef uint16_t vb_half; /* the bits of an IEEE 754 binary16 */
 
-/* ---- 32 elements a block ------------------------------------------------------------------------------------------ */
+/* ---- 32 elements a block ----------------------------------------------------------------------------------------- */
 
 /* d * (q[i] - 8); q[i] is the low nibble of qs[i], for i >= 16 the high nibble of qs[i - 16]. */
 typedef struct vb_block_q4_0 {
@@ -90,7 +90,7 @@ typedef struct vb_block_mxfp4 {
 } vb_block_mxfp4;
 VB_STATIC_ASSERT(sizeof(vb_block_mxfp4) == 17, "MXFP4");
 
-/* ---- 256 elements a block ----------------------------------------------------------------------------------------- */
+/* ---- 256 elements a block ---------------------------------------------------------------------------------------- */
 
 /* Sub-blocks of 16: d * (scales[s] & 15) * q[i] - dmin * (scales[s] >> 4), s = i / 16.
  * Each half of 128 elements has 32 bytes of qs; the element 32 * j + l of the half is bits 2j, 2j + 1 of its byte l. */
@@ -153,9 +153,10 @@ typedef struct vb_block_iq4_xs {
 } vb_block_iq4_xs;
 VB_STATIC_ASSERT(sizeof(vb_block_iq4_xs) == 136, "IQ4_XS");
 
-/* d * (t[i] - 1), t a base-3 digit 0..2. A byte b stands for the fraction b / 256, of which digit n (the first is n = 0)
- * is ((b * 3^n mod 256) * 3) >> 8. Elements 0..159: element 32 * n + l is digit n of qs[l]. Elements 160..239: element
- * 160 + 16 * n + l is digit n of qs[32 + l]. Elements 240..255: element 240 + 4 * n + l is digit n of qh[l], n < 4. */
+/* d * (t[i] - 1), t a base-3 digit 0..2. A byte b stands for the fraction b / 256, of which digit n (the first is n =
+ * 0) is ((b * 3^n mod 256) * 3) >> 8. Elements 0..159: element 32 * n + l is digit n of qs[l]. Elements 160..239:
+ * element 160 + 16 * n + l is digit n of qs[32 + l]. Elements 240..255: element 240 + 4 * n + l is digit n of qh[l], n
+ * < 4. */
 typedef struct vb_block_tq1_0 {
     uint8_t qs[48];
     uint8_t qh[4];
@@ -170,7 +171,7 @@ typedef struct vb_block_tq2_0 {
 } vb_block_tq2_0;
 VB_STATIC_ASSERT(sizeof(vb_block_tq2_0) == 66, "TQ2_0");
 
-/* ---- 64 and 128 elements a block --------------------------------------------------------------------------------------- */
+/* ---- 64 and 128 elements a block --------------------------------------------------------------------------------- */
 
 /* d where bit i of the 128 is set, else -d. */
 typedef struct vb_block_q1_0 {
@@ -186,29 +187,32 @@ typedef struct vb_block_q2_0 {
 } vb_block_q2_0;
 VB_STATIC_ASSERT(sizeof(vb_block_q2_0) == 18, "Q2_0");
 
-/* Sub-blocks of 16: vb_ue4m3(d[s]) * vb_mxfp4_values[q[i]], s = i / 16; the low nibbles of the 8 bytes from qs[8 * s] are the
- * first 8 of a sub-block, the high ones the last. NVIDIA's E2M1 elements under E4M3 scales; a tensor's own float scale is not here. */
+/* Sub-blocks of 16: vb_ue4m3(d[s]) * vb_mxfp4_values[q[i]], s = i / 16; the low nibbles of the 8 bytes from qs[8 * s]
+ * are the first 8 of a sub-block, the high ones the last. NVIDIA's E2M1 elements under E4M3 scales; a tensor's own
+ * float scale is not here. */
 typedef struct vb_block_nvfp4 {
     uint8_t d[4];
     uint8_t qs[32];
 } vb_block_nvfp4;
 VB_STATIC_ASSERT(sizeof(vb_block_nvfp4) == 36, "NVFP4");
 
-/* ---- 256 elements a block, of codebooks ---------------------------------------------------------------------------------
+/* ---- 256 elements a block, of codebooks -----------------------------------------------------------------------------
  *
- * Element i is a scale times a signed magnitude. An entry of a codebook (codebooks.h) gives the magnitudes of a group of 8
- * elements, of 4 in IQ3. "Even signs" are 7 bits, one an element, and an eighth that makes the number of set ones even. */
+ * Element i is a scale times a signed magnitude. An entry of a codebook (codebooks.h) gives the magnitudes of a group
+ * of 8 elements, of 4 in IQ3. "Even signs" are 7 bits, one an element, and an eighth that makes the number of set ones
+ * even. */
 
-/* Groups g of 8; each 32 elements have 8 bytes of qs: the indices of four groups, then a 32-bit number with the even signs of
- * group j in the bits from 7 * j and the scale in the upper four: d * (scale + 0.5) / 4. Magnitudes vb_iq2_magnitudes. */
+/* Groups g of 8; each 32 elements have 8 bytes of qs: the indices of four groups, then a 32-bit number with the even
+ * signs of group j in the bits from 7 * j and the scale in the upper four: d * (scale + 0.5) / 4. Magnitudes
+ * vb_iq2_magnitudes. */
 typedef struct vb_block_iq2_xxs {
     vb_half d;
     uint16_t qs[32];
 } vb_block_iq2_xxs;
 VB_STATIC_ASSERT(sizeof(vb_block_iq2_xxs) == 66, "IQ2_XXS");
 
-/* qs[g] is the index of group g in its low nine bits, the even signs above. d * (scale + 0.5) / 4, the scale of 16 elements the
- * low or high nibble of scales[i / 32]. */
+/* qs[g] is the index of group g in its low nine bits, the even signs above. d * (scale + 0.5) / 4, the scale of 16
+ * elements the low or high nibble of scales[i / 32]. */
 typedef struct vb_block_iq2_xs {
     vb_half d;
     uint16_t qs[32];
@@ -216,7 +220,8 @@ typedef struct vb_block_iq2_xs {
 } vb_block_iq2_xs;
 VB_STATIC_ASSERT(sizeof(vb_block_iq2_xs) == 74, "IQ2_XS");
 
-/* As IQ2_XS with indices of ten bits: qs[g], and above it bits 2 * (g % 4), + 1 of qh[g / 4]; signs[g] has eight signs. */
+/* As IQ2_XS with indices of ten bits: qs[g], and above it bits 2 * (g % 4), + 1 of qh[g / 4]; signs[g] has eight
+ * signs. */
 typedef struct vb_block_iq2_s {
     vb_half d;
     uint8_t qs[32];
@@ -226,8 +231,8 @@ typedef struct vb_block_iq2_s {
 } vb_block_iq2_s;
 VB_STATIC_ASSERT(sizeof(vb_block_iq2_s) == 82, "IQ2_S");
 
-/* Groups g of 4 with index qs[g]. The 32-bit number from rest[4 * (i / 32)] has the even signs of 8 elements in each seven bits,
- * and the scale above: d * (scale + 0.5) / 2. Magnitudes vb_iq3_xxs_magnitudes. */
+/* Groups g of 4 with index qs[g]. The 32-bit number from rest[4 * (i / 32)] has the even signs of 8 elements in each
+ * seven bits, and the scale above: d * (scale + 0.5) / 2. Magnitudes vb_iq3_xxs_magnitudes. */
 typedef struct vb_block_iq3_xxs {
     vb_half d;
     uint8_t qs[64];
@@ -235,8 +240,8 @@ typedef struct vb_block_iq3_xxs {
 } vb_block_iq3_xxs;
 VB_STATIC_ASSERT(sizeof(vb_block_iq3_xxs) == 98, "IQ3_XXS");
 
-/* Groups g of 4: index qs[g], and above it bit g % 8 of qh[g / 8]; signs[i / 8] has eight signs. d * (2 * scale + 1), the scale of
- * 32 elements a nibble of scales[i / 64]. Magnitudes 2 * code + 1. */
+/* Groups g of 4: index qs[g], and above it bit g % 8 of qh[g / 8]; signs[i / 8] has eight signs. d * (2 * scale + 1),
+ * the scale of 32 elements a nibble of scales[i / 64]. Magnitudes 2 * code + 1. */
 typedef struct vb_block_iq3_s {
     vb_half d;
     uint8_t qs[64];
@@ -246,8 +251,9 @@ typedef struct vb_block_iq3_s {
 } vb_block_iq3_s;
 VB_STATIC_ASSERT(sizeof(vb_block_iq3_s) == 110, "IQ3_S");
 
-/* d * (2 * scale + 1) * (t - 1 + delta), t in 0..2 of the entry: groups g of 8 with index qs[g], and above it bits 3 * (g % 4) to
- * + 2 of qh[i / 32], whose bits 12 to 14 are the scale and whose top bit says that delta is -1/8, not 1/8. */
+/* d * (2 * scale + 1) * (t - 1 + delta), t in 0..2 of the entry: groups g of 8 with index qs[g], and above it bits 3 *
+ * (g % 4) to + 2 of qh[i / 32], whose bits 12 to 14 are the scale and whose top bit says that delta is -1/8, not
+ * 1/8. */
 typedef struct vb_block_iq1_s {
     vb_half d;
     uint8_t qs[32];
@@ -255,8 +261,8 @@ typedef struct vb_block_iq1_s {
 } vb_block_iq1_s;
 VB_STATIC_ASSERT(sizeof(vb_block_iq1_s) == 50, "IQ1_S");
 
-/* As IQ1_S. Group g has a nibble of qh[g / 2]: three upper bits of its index, and delta's sign. scales are four 16-bit numbers: each
- * has the 3-bit scales of four times 16 elements, and a nibble of the half d in its upper bits. */
+/* As IQ1_S. Group g has a nibble of qh[g / 2]: three upper bits of its index, and delta's sign. scales are four 16-bit
+ * numbers: each has the 3-bit scales of four times 16 elements, and a nibble of the half d in its upper bits. */
 typedef struct vb_block_iq1_m {
     uint8_t qs[32];
     uint8_t qh[16];
@@ -264,7 +270,7 @@ typedef struct vb_block_iq1_m {
 } vb_block_iq1_m;
 VB_STATIC_ASSERT(sizeof(vb_block_iq1_m) == 56, "IQ1_M");
 
-/* ---- tables, and the packings that are worth a function ----------------------------------------------------------- */
+/* ---- tables, and the packings that are worth a function ---------------------------------------------------------- */
 
 #define VB_IQ4NL_VALUES {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 #define VB_MXFP4_VALUES {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}

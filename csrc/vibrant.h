@@ -1,9 +1,9 @@
 /* vibrant.h: tensor and language-model kernels for NVIDIA GPUs and CPUs.
  *
- * The library computes on memory of a *device* (the CPU, or one CUDA GPU), in the order of a *stream*. Every operation is
- * one C function: output first, inputs const, sizes, stream last. It checks its arguments, enqueues its work and returns
- * a status; it never prints (unless VIBRANT_TRACE asks), exits, or keeps a last error. The device of the stream decides
- * which kernels run, so the same calls serve both:
+ * The library computes on memory of a *device* (the CPU, or one CUDA GPU), in the order of a *stream*. Every operation
+ * is one C function: output first, inputs const, sizes, stream last. It checks its arguments, enqueues its work and
+ * returns a status; it never prints (unless VIBRANT_TRACE asks), exits, or keeps a last error. The device of the stream
+ * decides which kernels run, so the same calls serve both:
  *
  *     vb_device *device;  vb_stream *stream;  void *x, *y;
  *     vb_status s = vb_device_open(&device, VB_CUDA, 0, NULL);     // or VB_CPU
@@ -26,18 +26,21 @@
  *   - Any thread may call; one stream is used by one thread at a time. Handles may be destroyed in any order (a device
  *     lives until its last stream, event and graph is gone); destroying NULL is harmless.
  *   - On the CPU a call has finished when it returns; on CUDA it is asynchronous until vb_stream_synchronize.
- *   - A struct vb_..._args begins with its size, so that fields can be added to its end: a caller that was compiled with an
- *     older header passes less, and what it did not know is 0. VB_ARGS sets it, and every field that is not named to 0:
+ *   - A struct vb_..._args begins with its size, so that fields can be added to its end: a caller that was compiled
+ *     with an older header passes less, and what it did not know is 0. VB_ARGS sets it, and every field that is not
+ *     named to 0:
  *
  *         vb_rope(&VB_ARGS(vb_rope_args, .out = y, .in = x, .type = VB_F32, .mode = VB_ROPE_NEOX), stream);
  *
- *   - "Shapes:" in a docstring, or the comment beside a field, says what memory an operation touches: [rows][cols] elements
- *     without gaps, or [rows : s][cols] where row r begins s elements after row r - 1; [a ?: b] is b where a is 0. Elements
- *     are those of the pointer's C type; behind void they are of the named type, else of `type`. Memory behind const is read, other memory written.
+ *   - "Shapes:" in a docstring, or the comment beside a field, says what memory an operation touches: [rows][cols]
+ *     elements without gaps, or [rows : s][cols] where row r begins s elements after row r - 1; [a ?: b] is b where a
+ *     is 0. Elements are those of the pointer's C type; behind void they are of the named type, else of `type`. Memory
+ *     behind const is read, other memory written.
  *   - "Composed:" names the operations that a device without a kernel of its own runs instead, with the same result.
  *
- * This header is the one place where operations are declared: the tables of kernels, the Go catalogue, its binding and the
- * memory table of the fake device are generated from it by `go generate ./...`, which reads Shapes, Composed and Short for.
+ * This header is the one place where operations are declared: the tables of kernels, the Go catalogue, its binding and
+ * the memory table of the fake device are generated from it by `go generate ./...`, which reads Shapes, Composed and
+ * Short for.
  */
 #ifndef VIBRANT_H
 #define VIBRANT_H
@@ -73,7 +76,7 @@ typedef enum vb_status {
     VB_OUT_OF_MEMORY = 6,    /* of the device, or of the host for host allocations */
     VB_DEVICE_LOST = 7,      /* an illegal access or hardware fault poisoned the device: close it, nothing else works */
     VB_INTERNAL = 8,         /* a driver error with no better name: see vb_device_driver_error */
-    VB_INVALID_ENVIRONMENT = 9 /* an environment variable, which vb_status_string names, has a value without a meaning */
+    VB_INVALID_ENVIRONMENT = 9 /* an environment variable, named by vb_status_string, has a value without meaning */
 } vb_status;
 
 /* Returns a static English description; never NULL, also for values that are no status. */
@@ -125,7 +128,7 @@ int64_t vb_dtype_block_bytes(vb_dtype type);
 /* "Q4_K" and the like; "unknown" for a value that is no type. */
 const char *vb_dtype_string(vb_dtype type);
 
-/* ---- devices, memory, order --------------------------------------------------------------------------------------- */
+/* ---- devices, memory, order -------------------------------------------------------------------------------------- */
 
 typedef struct vb_device vb_device;
 typedef struct vb_stream vb_stream;
@@ -154,18 +157,20 @@ typedef struct vb_device_info {
 /* Counts devices of a kind. VB_NOT_COMPILED or VB_NO_DEVICE (with *count = 0) say why there is none. */
 vb_status vb_device_count(int *count, vb_device_kind kind);
 
-/* Where the CUDA kernels of this process are: "linked into this program", the path of the libvibrant_cuda.so that was found, or
- * each place that was looked at and why no library was taken there. It is looked for once, by the first call that asks for a GPU:
- * the file that the environment variable VIBRANT_LIBRARY names, else beside the program, in its lib/, in ../lib/vibrant/ and
- * ../lib/ from there, and where the loader looks. A library of another version or ABI is not taken. */
+/* Where the CUDA kernels of this process are: "linked into this program", the path of the libvibrant_cuda.so that was
+ * found, or each place that was looked at and why no library was taken there. It is looked for once, by the first call
+ * that asks for a GPU: the file that the environment variable VIBRANT_LIBRARY names, else beside the program, in its
+ * lib/, in ../lib/vibrant/ and ../lib/ from there, and where the loader looks. A library of another version or ABI is
+ * not taken. */
 const char *vb_cuda_library(void);
 
 /* The compute capabilities that these kernels are for, such as "80_90a_PTX"; "none" where there are no kernels. */
 const char *vb_cuda_architectures_in_use(void);
 
-/* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE. With the
- * environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels, within the shared
- * memory, that one of 8.6 would; a value that is none from 53 up to the GPU's is VB_INVALID_ENVIRONMENT. */
+/* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE.
+ * With the environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels,
+ * within the shared memory, that one of 8.6 would; a value that is none from 53 up to the GPU's is
+ * VB_INVALID_ENVIRONMENT. */
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options);
 void vb_device_close(vb_device *device);
 vb_status vb_device_get_info(vb_device_info *info, const vb_device *device);
@@ -186,29 +191,29 @@ vb_status vb_free_host(void *memory, vb_device *device);
 
 vb_status vb_stream_create(vb_stream **stream, vb_device *device);
 
-/* Where a stream's own memory on a GPU comes from: counters, and scratch memory of its kernels, which grows on demand within a
- * call that needs it. `free` is for memory of `alloc`; work enqueued before may still use it, and so may graphs captured on the
- * stream since it was allocated. */
+/* Where a stream's own memory on a GPU comes from: counters, and scratch memory of its kernels, which grows on demand
+ * within a call that needs it. `free` is for memory of `alloc`; work enqueued before may still use it, and so may
+ * graphs captured on the stream since it was allocated. */
 typedef struct vb_allocator {
     vb_status (*alloc)(void **memory, int64_t bytes, void *context);
     void (*free)(void *memory, void *context);
     void *context;
 } vb_allocator;
 
-/* vb_stream_create with an allocator, which is copied; NULL for the device's own memory, which lasts as long as the stream. The CPU
- * uses none. */
+/* vb_stream_create with an allocator, which is copied; NULL for the device's own memory, which lasts as long as the
+ * stream. The CPU uses none. */
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator);
 void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
 
-/* What was wrong with the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as in "k: more
- * than cols"; a static string. "stream: null" for NULL, which is what was wrong then; "" where no call was refused since the
- * newest operation that ran. */
+/* What was wrong with the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as
+ * in "k: more than cols"; a static string. "stream: null" for NULL, which is what was wrong then; "" where no call was
+ * refused since the newest operation that ran. */
 const char *vb_stream_invalid_argument(const vb_stream *stream);
 
-/* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result): a static
- * string; NULL before the first and on devices that do not say, as the CPU. With VIBRANT_TRACE=kernels in the environment when the
- * library is loaded, each operation of a GPU also writes its name, sizes and kernel to stderr. */
+/* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result):
+ * a static string; NULL before the first and on devices that do not say, as the CPU. With VIBRANT_TRACE=kernels in the
+ * environment when the library is loaded, each operation of a GPU also writes its name, sizes and kernel to stderr. */
 const char *vb_last_kernel(const vb_stream *stream);
 
 typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
@@ -236,7 +241,7 @@ vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer);
 vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream);
 void vb_graph_destroy(vb_graph *graph);
 
-/* ---- element-wise; in place allowed; types F32, F16, BF16 ------------------------------------------------------------ */
+/* ---- element-wise; in place allowed; types F32, F16, BF16 -------------------------------------------------------- */
 
 /* out[i] = a[i] + b[i]. Shapes: out, a, b [n]. */
 vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream);
@@ -246,11 +251,11 @@ vb_status vb_mul(void *out, const void *a, const void *b, vb_dtype type, int64_t
 vb_status vb_mul_scalar(void *out, const void *a, float scalar, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = a[i] / (1 + exp(-a[i])). Shapes: out, a [n]. */
 vb_status vb_silu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] * P(X <= a[i]) with X normal: a[i] / 2 * (1 + erf(a[i] / sqrt(2))) (Hendrycks & Gimpel 2016, "Gaussian Error
- * Linear Units"), accurate relative to the result. What PyTorch calls approximate='none'. Shapes: out, a [n]. */
+/* out[i] = a[i] * P(X <= a[i]) with X normal: a[i] / 2 * (1 + erf(a[i] / sqrt(2))) (Hendrycks & Gimpel 2016, "Gaussian
+ * Error Linear Units"), accurate relative to the result. What PyTorch calls approximate='none'. Shapes: out, a [n]. */
 vb_status vb_gelu(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = a[i] / 2 * (1 + tanh(sqrt(2 / pi) * (a[i] + 0.044715 a[i]^3))): the same paper's approximation, approximate='tanh'.
- * Shapes: out, a [n]. */
+/* out[i] = a[i] / 2 * (1 + tanh(sqrt(2 / pi) * (a[i] + 0.044715 a[i]^3))): the same paper's approximation,
+ * approximate='tanh'. Shapes: out, a [n]. */
 vb_status vb_gelu_tanh(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = silu(gate[i]) * up[i] (Shazeer 2020, "GLU Variants Improve Transformer"). Shapes: out, gate, up [n]. */
 vb_status vb_swiglu(void *out, const void *gate, const void *up, vb_dtype type, int64_t n, vb_stream *stream);
@@ -260,12 +265,13 @@ typedef enum vb_activation {
     VB_GELU = 1,         /* vb_gelu's g * u */
     VB_GELU_TANH = 2,    /* vb_gelu_tanh's g * u (Gemma) */
     VB_RELU_SQUARED = 3, /* max(g, 0)^2 * u (So et al. 2021, "Primer"; BitNet b1.58) */
-    VB_CLAMPED_SILU = 4  /* g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u clamped to -limit..limit (gpt-oss) */
+    /* g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u clamped to -limit..limit (gpt-oss) */
+    VB_CLAMPED_SILU = 4
 } vb_activation;
 /* out[i] = activation(gate[i], up[i]). alpha and limit are read with VB_CLAMPED_SILU alone.
  * Shapes: out, gate, up [n]. */
-vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
-                 int64_t n, vb_stream *stream);
+vb_status vb_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit,
+                 vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = 1 / (1 + exp(-a[i])). Shapes: out, a [n]. */
 vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = cap * tanh(a[i] / cap), cap > 0: scores and logits held below a bound (Gemma Team 2024, "Gemma 2").
@@ -279,7 +285,7 @@ vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_t
 /* x[i] += 1: advances positions on the device between tokens. Shapes: x [n]. */
 vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream);
 
-/* ---- rows; in place allowed; types F32, F16, BF16, arithmetic in float32 ----------------------------------------------- */
+/* ---- rows; in place allowed; types F32, F16, BF16, arithmetic in float32 ----------------------------------------- */
 
 /* out = exp(in - max) / sum over each row; a row of -inf only gives NaN, as IEEE arithmetic does.
  * Shapes: out, in [rows][cols]. */
@@ -293,8 +299,8 @@ vb_status vb_rms_norm_batched(void *out, const void *in, const float *weight, vb
 /* Short for vb_rms_norm_batched with one row. */
 vb_status vb_rms_norm(void *out, const void *in, const float *weight, vb_dtype type, int64_t n, float eps,
                       vb_stream *stream);
-/* out = (in - mean) / sqrt(variance + eps) * weight + bias (Ba, Kiros & Hinton 2016, "Layer Normalization"); the variance is
- * the mean of (in - mean)^2, summed after the mean is known, so that a large mean costs no accuracy.
+/* out = (in - mean) / sqrt(variance + eps) * weight + bias (Ba, Kiros & Hinton 2016, "Layer Normalization"); the
+ * variance is the mean of (in - mean)^2, summed after the mean is known, so that a large mean costs no accuracy.
  * Shapes: out, in [rows][cols]; weight, bias [cols], or NULL for none. */
 vb_status vb_layer_norm_batched(void *out, const void *in, const float *weight, const float *bias, vb_dtype type,
                                 int64_t rows, int64_t cols, float eps, vb_stream *stream);
@@ -308,10 +314,10 @@ vb_status vb_add_rms_norm(void *sum, void *out, const void *a, const void *b, co
 /* out[r][c] = a[r][c] * factors[r]. Shapes: out, a [rows][cols]; factors [rows]. */
 vb_status vb_mul_rows(void *out, const void *a, const float *factors, vb_dtype type, int64_t rows, int64_t cols,
                       vb_stream *stream);
-/* out[r][out_first + c] = in[r][in_first + c] for c < cols, where out has rows of out_cols and in of in_cols elements: joins and
- * splits rows. Types F32, F16, BF16, I32; not in place. Shapes: out [rows][out_cols]; in [rows][in_cols]. */
-vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols, int64_t in_first,
-                          vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
+/* out[r][out_first + c] = in[r][in_first + c] for c < cols, where out has rows of out_cols and in of in_cols elements:
+ * joins and splits rows. Types F32, F16, BF16, I32; not in place. Shapes: out [rows][out_cols]; in [rows][in_cols]. */
+vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols,
+                          int64_t in_first, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream);
 /* out[r] = index of the greatest of in[r][0..cols); the lowest index among equals; NaN counts as the greatest.
  * cols > 0. Shapes: out [rows]; in [rows][cols]. */
 vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream);
@@ -320,12 +326,13 @@ vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, v
 vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                    vb_stream *stream);
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------------- */
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* What a product of F32 matrices may do to be fast. The 16-bit types are multiplied exactly and summed in float32 anyway. */
+/* What a product of F32 matrices may do to be fast. The 16-bit types are multiplied exactly and summed in float32
+ * anyway. */
 typedef enum vb_precision {
-    /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are no
-     * larger than those of multiplying and adding in float32. */
+    /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are
+     * no larger than those of multiplying and adding in float32. */
     VB_PRECISION_FLOAT32 = 0,
     /* Only multiplications and additions of float32 (IEEE 754), in any order of the sum. */
     VB_PRECISION_IEEE = 1,
@@ -336,13 +343,15 @@ typedef enum vb_precision {
 
 /* C = A B for `batch` matrices each: C[m][n], A[m][k] stored [k][m] where a_transposed, B[k][n] stored [n][k] where
  * b_transposed. Row r of a stored matrix begins `stride` elements after row r - 1 (at least its length), matrix i
- * `batch_stride` elements after matrix i - 1; a batch stride of 0 uses one A or B for all. Matrices of C must not overlap
- * each other or the operands. */
+ * `batch_stride` elements after matrix i - 1; a batch stride of 0 uses one A or B for all. Matrices of C must not
+ * overlap each other or the operands. */
 typedef struct vb_matmul_args {
     size_t size;
     void *c;       /* [batch : c_batch_stride][m : c_stride][n] */
-    const void *a; /* [batch : a_batch_stride][m : a_stride][k], or [batch : a_batch_stride][k : a_stride][m] where a_transposed */
-    const void *b; /* [batch : b_batch_stride][k : b_stride][n], or [batch : b_batch_stride][n : b_stride][k] where b_transposed */
+    const void *a; /* [batch : a_batch_stride][m : a_stride][k],
+                    * or [batch : a_batch_stride][k : a_stride][m] where a_transposed */
+    const void *b; /* [batch : b_batch_stride][k : b_stride][n],
+                    * or [batch : b_batch_stride][n : b_stride][k] where b_transposed */
     int64_t m, k, n, batch;
     int64_t a_stride, b_stride, c_stride;
     int64_t a_batch_stride, b_batch_stride, c_batch_stride;
@@ -385,9 +394,10 @@ vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *b
  * VB_INVALID_ARGUMENT instead). Shapes: out [n][table->cols]; ids [n]. */
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
 
-/* ---- mixtures of experts ---------------------------------------------------------------------------------------------------
+/* ---- mixtures of experts --------------------------------------------------------------------------------------------
  *
- * A router chooses k of the experts for each of n tokens; choice j of token i has the index i * k + j (Shazeer et al. 2017). */
+ * A router chooses k of the experts for each of n tokens; choice j of token i has the index i * k + j (Shazeer et al.
+ * 2017). */
 
 typedef enum vb_gating {
     VB_GATING_SOFTMAX = 0,        /* softmax over all experts (Qwen, DeepSeek-V2) */
@@ -395,10 +405,11 @@ typedef enum vb_gating {
     VB_GATING_SIGMOID = 2         /* 1 / (1 + exp(-logit)) (DeepSeek-V3, GLM 4.5, Llama 4) */
 } vb_gating;
 
-/* The k experts of each row of logits with the greatest score + bias, in descending order, the lowest index first among equals;
- * NaN counts as the greatest. weights are the scores, without the bias; where `normalized`, divided by their sum; times scale. With
- * groups (neighbours, experts / groups each), only experts of the groups_used best groups are chosen: a group's score is the sum of
- * its two best, or the best where group_by_best (DeepSeek-AI 2024). experts <= 1024. */
+/* The k experts of each row of logits with the greatest score + bias, in descending order, the lowest index first among
+ * equals; NaN counts as the greatest. weights are the scores, without the bias; where `normalized`, divided by their
+ * sum; times scale. With groups (neighbours, experts / groups each), only experts of the groups_used best groups are
+ * chosen: a group's score is the sum of its two best, or the best where group_by_best (DeepSeek-AI 2024). experts <=
+ * 1024. */
 typedef struct vb_route_args {
     size_t size;
     int32_t *ids;        /* [n][k] */
@@ -413,9 +424,10 @@ typedef struct vb_route_args {
 } vb_route_args;
 vb_status vb_route(const vb_route_args *args, vb_stream *stream);
 
-/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with x_per_choice its own.
- * w is the first expert's matrix as stored, the others follow it without gaps; types and accuracy as vb_linear. Only the chosen
- * experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns VB_INVALID_ARGUMENT instead). */
+/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with
+ * x_per_choice its own. w is the first expert's matrix as stored, the others follow it without gaps; types and accuracy
+ * as vb_linear. Only the chosen experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call
+ * returns VB_INVALID_ARGUMENT instead). */
 typedef struct vb_expert_linear_args {
     size_t size;
     float *y;           /* [n][k][w.rows] */
@@ -430,10 +442,10 @@ vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream)
 
 /* out[i] = add[i] + the sum over j of weights[i][j] * y[i][j]; out may be add.
  * Shapes: out [n][cols]; add [n][cols], or NULL for none; y [n][k][cols]; weights [n][k], or NULL for ones. */
-vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
-                        vb_stream *stream);
+vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
+                        int64_t cols, vb_stream *stream);
 
-/* ---- transformers ------------------------------------------------------------------------------------------------------- */
+/* ---- transformers ------------------------------------------------------------------------------------------------ */
 
 typedef enum vb_rope_mode {
     VB_ROPE_INTERLEAVED = 0, /* pairs (2i, 2i+1), as GGUF `llama` files are permuted for (Su et al. 2021) */
@@ -457,17 +469,19 @@ typedef struct vb_rope_args {
 } vb_rope_args;
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
 
-/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16 or Q8_0 (then dim is a multiple of
- * its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
+/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16 or Q8_0 (then dim is a multiple
+ * of its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
  * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
  * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU).
- * With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative ones are skipped.
- * The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone (latent attention). */
+ * With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative ones are
+ * skipped. The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone (latent
+ * attention). */
 typedef struct vb_kv_write_args {
     size_t size;
-    void *k;                  /* [batch][kv_heads][capacity][dim], or at least [kv_heads][capacity][dim] where sequences */
-    void *v;                  /* [batch][kv_heads][capacity][value_dim ?: dim], or at least [kv_heads][capacity][value_dim ?: dim] where
-                               * sequences, or NULL */
+    void *k;                  /* [batch][kv_heads][capacity][dim],
+                               * or at least [kv_heads][capacity][dim] where sequences */
+    void *v;                  /* [batch][kv_heads][capacity][value_dim ?: dim],
+                               * or at least [kv_heads][capacity][value_dim ?: dim] where sequences, or NULL */
     const float *k_in;        /* [batch][seq][kv_heads][dim] */
     const float *v_in;        /* [batch][seq][kv_heads][value_dim ?: dim], or NULL */
     const int32_t *positions; /* [batch][seq] */
@@ -484,23 +498,25 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
  * h / (heads / kv_heads), of sequence sequences[b] (NULL: b) in k, v[sequence][kv_head][kv_capacity][dim].
  * Its position is positions[b * seq + s], or offset + s where positions is NULL. Causal: it sees keys 0..position (and,
  * with window > 0, only the newest `window` of these). Not causal: it sees keys 0..kv_len-1.
- * With a 16-bit cache a device may round queries and softmax weights to the cache's type, with one of Q8_0 to F16; sums are
- * float32. With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity), so that a captured
- * graph may be replayed while positions grow below it. On CUDA the time of one token a sequence follows the positions,
- * whatever the bound; with more, a bound far off costs time. dim and value_dim <= 576, heads a multiple of kv_heads.
+ * With a 16-bit cache a device may round queries and softmax weights to the cache's type, with one of Q8_0 to F16; sums
+ * are float32. With positions, kv_len is a bound of position + 1 that the host knows (at most kv_capacity), so that a
+ * captured graph may be replayed while positions grow below it. On CUDA the time of one token a sequence follows the
+ * positions, whatever the bound; with more, a bound far off costs time. dim and value_dim <= 576, heads a multiple of
+ * kv_heads.
  *
- * What follows `settled` may be left 0. With value_dim other than dim, v is [sequence][kv_head][kv_capacity][value_dim] and out
- * [batch][seq][heads][value_dim] without gaps; with v NULL the values are the first value_dim elements of the keys' rows (latent
- * attention, DeepSeek-AI 2024). soft_cap c replaces a score s by c * tanh(s / c) before the mask (Gemma 2). sinks are scores of no
- * key, one a head, that take part in the softmax (Xiao et al. 2023; gpt-oss). With chunk c a query at position p sees no key before
- * p - p % c (Llama 4). With ring, the key of position j lies in slot j modulo kv_capacity, as vb_kv_write puts it there, and kv_len
- * may be larger; that takes causal, and window with window + seq - 1 <= kv_capacity, so that no key a row sees is overwritten. */
+ * What follows `settled` may be left 0. With value_dim other than dim, v is [sequence][kv_head][kv_capacity][value_dim]
+ * and out [batch][seq][heads][value_dim] without gaps; with v NULL the values are the first value_dim elements of the
+ * keys' rows (latent attention, DeepSeek-AI 2024). soft_cap c replaces a score s by c * tanh(s / c) before the mask
+ * (Gemma 2). sinks are scores of no key, one a head, that take part in the softmax (Xiao et al. 2023; gpt-oss). With
+ * chunk c a query at position p sees no key before p - p % c (Llama 4). With ring, the key of position j lies in slot j
+ * modulo kv_capacity, as vb_kv_write puts it there, and kv_len may be larger; that takes causal, and window with window
+ * + seq - 1 <= kv_capacity, so that no key a row sees is overwritten. */
 typedef struct vb_attention_args {
     size_t size;
     void *out;                /* [batch][seq][heads][value_dim ?: dim] */
     const void *q;            /* [batch : q_batch_stride][heads : q_head_stride][seq : q_row_stride][dim] */
-    const void *k;            /* [batch][kv_heads][kv_capacity][dim] of kv_type, or at least [kv_heads][kv_capacity][dim]
-                               * where sequences */
+    const void *k;            /* [batch][kv_heads][kv_capacity][dim] of kv_type,
+                               * or at least [kv_heads][kv_capacity][dim] where sequences */
     const void *v;            /* [batch][kv_heads][kv_capacity][value_dim] of kv_type, or at least
                                * [kv_heads][kv_capacity][value_dim] where sequences, or NULL */
     const int32_t *positions; /* [batch][seq], or NULL for offset, offset + 1, ... */
@@ -512,8 +528,8 @@ typedef struct vb_attention_args {
     int causal;
     vb_dtype type;    /* of q and out: F32 (F16, BF16 with kv_type the same) */
     vb_dtype kv_type; /* F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8) */
-    int settled;      /* the op before writes no keys and values but those at the positions of these tokens: others may be
-                       * read while it still runs */
+    int settled;      /* the op before writes no keys and values but those at the positions of these tokens: others
+                       * may be read while it still runs */
     int64_t value_dim;        /* of v's rows; 0 stands for dim */
     int64_t chunk;            /* 0 for none */
     const float *sinks;       /* [heads], or NULL for none */
@@ -522,10 +538,11 @@ typedef struct vb_attention_args {
 } vb_attention_args;
 vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
-/* ---- recurrences ----------------------------------------------------------------------------------------------------------- */
+/* ---- recurrences ------------------------------------------------------------------------------------------------- */
 
-/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1 rows of the
- * sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these rows. taps <= 8. */
+/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1
+ * rows of the sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these
+ * rows. taps <= 8. */
 typedef struct vb_causal_conv_args {
     size_t size;
     float *out;               /* [batch][seq][channels] */
@@ -537,16 +554,18 @@ typedef struct vb_causal_conv_args {
 } vb_causal_conv_args;
 vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream);
 
-/* The gated delta rule (Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks"). Value head j of a token, with the state
- * S[key_dim][value_dim] that the tokens before it left, computes
- *     S = exp(a[j] * ln(1 + exp(alpha + dt[j]))) S;  S = S + k (sigmoid(beta) (v - S^T k))^T;  out = S^T q / sqrt(key_dim)
- * with q and k divided by sqrt(sum of squares + eps). A row of qkv holds the q of all key heads, their k, then v. Value head j reads
- * key head j % key_heads where `interleaved`, else j / (value_heads / key_heads). key_dim <= 256. */
+/* The gated delta rule (Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks"). Value head j of a token, with the
+ * state S[key_dim][value_dim] that the tokens before it left, computes
+ *     S = exp(a[j] * ln(1 + exp(alpha + dt[j]))) S
+ *     S = S + k (sigmoid(beta) (v - S^T k))^T
+ *     out = S^T q / sqrt(key_dim)
+ * with q and k divided by sqrt(sum of squares + eps). A row of qkv holds the q of all key heads, their k, then v. Value
+ * head j reads key head j % key_heads where `interleaved`, else j / (value_heads / key_heads). key_dim <= 256. */
 typedef struct vb_gated_delta_args {
     size_t size;
     float *out;                /* [batch][seq][value_heads][value_dim] */
-    float *state;              /* [batch][value_heads][key_dim][value_dim], or at least [value_heads][key_dim][value_dim] where
-                                * sequences */
+    float *state;              /* [batch][value_heads][key_dim][value_dim],
+                                * or at least [value_heads][key_dim][value_dim] where sequences */
     const float *qkv;          /* [batch][seq][2 * key_heads * key_dim + value_heads * value_dim] */
     const float *alpha, *beta; /* [batch][seq][value_heads] */
     const float *a, *dt;       /* [value_heads] */
@@ -557,20 +576,22 @@ typedef struct vb_gated_delta_args {
 } vb_gated_delta_args;
 vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream);
 
-/* ---- fused: the steps of a transformer's layer between its attention -------------------------------------------------------
+/* ---- fused: the steps of a transformer's layer between its attention ------------------------------------------------
  *
- * These make a layer in three operations: vb_norm_qkv, vb_attention_linear_add (the output) and vb_feed_forward, which are
- * vb_attention and vb_linear_add, vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its formula, to the
- * accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one that prepares x goes before
- * where n > 4; two for vb_attention_linear_add and vb_feed_forward), else as those operations, for which the caller provides
- * memory: `normed`, `product` and the like, whose contents are undefined afterwards.
+ * These make a layer in three operations: vb_norm_qkv, vb_attention_linear_add (the output) and vb_feed_forward, which
+ * are vb_attention and vb_linear_add, vb_norm_swiglu and vb_linear_add (down). Each equals the operations named in its
+ * formula, to the accuracy of vb_linear. A device runs it as one kernel where it has one (CUDA: packed weights; one
+ * that prepares x goes before where n > 4; two for vb_attention_linear_add and vb_feed_forward), else as those
+ * operations, for which the caller provides memory: `normed`, `product` and the like, whose contents are undefined
+ * afterwards.
  *
- * Where next_norm is the norm of the operation that reads a result next, with the same memory `normed`, a device may leave there what
- * that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as `prepared`. Nothing else may have
- * used `normed` since. */
+ * Where next_norm is the norm of the operation that reads a result next, with the same memory `normed`, a device may
+ * leave there what that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as
+ * `prepared`. Nothing else may have used `normed` since. */
 
 /* y = rms_norm(x, norm, eps) W^T + bias. Composed: vb_rms_norm_batched, vb_linear.
- * Shapes: y [n][w->rows]; x, normed [n][w->cols]; norm [w->cols], or NULL for ones; bias [w->rows], or NULL for none. */
+ * Shapes: y [n][w->rows]; x, normed [n][w->cols]; norm [w->cols], or NULL for ones; bias [w->rows], or NULL for
+ * none. */
 vb_status vb_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias,
                          float *normed, int64_t n, vb_stream *stream);
 
@@ -581,12 +602,13 @@ vb_status vb_norm_swiglu(float *out, const float *x, const float *norm, float ep
                          const vb_weight *up, float *normed, float *product, int64_t n, vb_stream *stream);
 
 /* sum = a + x W^T + bias: the product that ends a block and the residual connection. sum may be a.
- * Composed: vb_linear, vb_add. Shapes: sum, a, product [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for none. */
-vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *product,
-                        int64_t n, vb_stream *stream);
+ * Composed: vb_linear, vb_add. Shapes: sum, a, product [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for
+ * none. */
+vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias,
+                        float *product, int64_t n, vb_stream *stream);
 
-/* sum = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention, with its
- * residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
+/* sum = x + swiglu(h gate^T, h up^T) down^T with h = rms_norm(x, norm, eps): the block of a layer after attention, with
+ * its residual connection. gate and up are of one shape, and down of that shape transposed. sum may be x.
  * Composed: vb_norm_swiglu, vb_linear_add. */
 typedef struct vb_feed_forward_args {
     size_t size;
@@ -606,9 +628,9 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
 /* What attention reads, for batch * seq = n tokens: with h = rms_norm(x, norm, eps), in [n][wq.cols],
  *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,
- * q to q[n][heads][dim], k and v to the cache as vb_kv_write stores them. The rows of wq are heads * dim, those of wk and
- * wv kv_heads * dim. With q_norm and k_norm (both or neither), each head of q and k is normed by these before rope (Qwen3).
- * Positions outside the tables or the cache: as vb_rope and vb_kv_write say.
+ * q to q[n][heads][dim], k and v to the cache as vb_kv_write stores them. The rows of wq are heads * dim, those of wk
+ * and wv kv_heads * dim. With q_norm and k_norm (both or neither), each head of q and k is normed by these before rope
+ * (Qwen3). Positions outside the tables or the cache: as vb_rope and vb_kv_write say.
  * Composed: vb_rms_norm_batched, vb_linear, vb_rope, vb_kv_write. */
 typedef struct vb_norm_qkv_args {
     size_t size;
@@ -638,19 +660,21 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 
 /* sum = a + attention W^T + bias for the batch * seq tokens of `attention`: what vb_attention would write to
  * attention->out, and vb_linear_add with it as x. q is F32 [batch][seq][heads][dim] without gaps, out alike with
- * rows of value_dim, and w->cols is heads * value_dim. attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows
- * there in another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may be a.
- * next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Composed: vb_attention, vb_linear_add.
- * Shapes: sum, a, product [attention->batch][attention->seq][w->rows]; bias, next_norm [w->rows], or NULL for none;
- * normed [attention->batch][attention->seq][w->rows], or NULL. */
+ * rows of value_dim, and w->cols is heads * value_dim. attention->out is memory for this operation alone, undefined
+ * afterwards: a device may keep the attended rows there in another form (CUDA, Hopper, more than 16 rows over an F16
+ * cache: in F16, which the product reads as it is). sum may be a. next_norm is that of vb_feed_forward; without it
+ * normed and next_prepared may be NULL. Composed: vb_attention, vb_linear_add. Shapes: sum, a, product
+ * [attention->batch][attention->seq][w->rows]; bias, next_norm [w->rows], or NULL for none; normed
+ * [attention->batch][attention->seq][w->rows], or NULL. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                  const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared,
-                                  vb_stream *stream);
+                                  const float *bias, float *product, const float *next_norm, float *normed,
+                                  int *next_prepared, vb_stream *stream);
 
-/* ---- PTX without nvcc ---------------------------------------------------------------------------------------------------
+/* ---- PTX without nvcc -----------------------------------------------------------------------------------------------
  *
- * Writes a kernel as PTX, for programs that load kernels through the driver's API (cuModuleLoadData) and have no toolkit. The
- * texts are compiled by the library itself (csrc/ptx.h, docs/ptx.md). Matrices are row-major and without gaps. */
+ * Writes a kernel as PTX, for programs that load kernels through the driver's API (cuModuleLoadData) and have no
+ * toolkit. The texts are compiled by the library itself (csrc/ptx.h, docs/ptx.md). Matrices are row-major and without
+ * gaps. */
 
 typedef enum vb_ptx_kind {
     VB_PTX_GEMM_NAIVE = 0,       /* (a_ptr, b_ptr, c_ptr, m, n, k): c[m][n] = a[m][k] b[k][n] in F32 */

@@ -16,8 +16,9 @@
 #include "linear/choose_test.h"
 
 const vb_gpu gpus[] = {
-    {53, 1, 48 << 10, false},   {72, 8, 96 << 10, false},   {75, 68, 64 << 10, false},   {80, 108, 163 << 10, false}, {86, 84, 99 << 10, false},
-    {87, 16, 163 << 10, false}, {89, 128, 99 << 10, false}, {90, 132, 227 << 10, true}, {100, 148, 227 << 10, false}, {120, 170, 99 << 10, false},
+    {53, 1, 48 << 10, false},     {72, 8, 96 << 10, false},    {75, 68, 64 << 10, false},  {80, 108, 163 << 10, false},
+    {86, 84, 99 << 10, false},    {87, 16, 163 << 10, false},  {89, 128, 99 << 10, false}, {90, 132, 227 << 10, true},
+    {100, 148, 227 << 10, false}, {120, 170, 99 << 10, false},
 };
 const int gpu_count = sizeof gpus / sizeof *gpus;
 

@@ -1,5 +1,5 @@
-// attention.cu: attention. choose.h names the kernel, which is launched here; attention.cuh says what the kernels share, vibrant.h
-// what they compute.
+// attention.cu: attention. choose.h names the kernel, which is launched here; attention.cuh says what the kernels
+// share, vibrant.h what they compute.
 
 #include "attention/attention.cuh"
 
@@ -23,7 +23,7 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
 extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream *stream) {
     const vb_attention_args &a = *args;
     const attention_kernel kernel = choose_attention(&a, &gpu_of(stream));
-    chosen(stream, attention_kernel_info(kernel), "attention", a.kv_type, "batch seq heads kv_heads dim kv_len causal", a.batch, a.seq,
-           a.heads, a.kv_heads, a.dim, a.kv_len, a.causal);
+    chosen(stream, attention_kernel_info(kernel), "attention", a.kv_type, "batch seq heads kv_heads dim kv_len causal",
+           a.batch, a.seq, a.heads, a.kv_heads, a.dim, a.kv_len, a.causal);
     return run(kernel, a, stream);
 }

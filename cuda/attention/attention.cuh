@@ -1,8 +1,8 @@
 // attention.cuh: what the attention kernels share: how queries are packed into tiles, which keys a row sees, and how
 // the parts of a row come together.
 //
-// The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group of
-// head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
+// The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group
+// of head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
 // [lo, hi) of its own, and a tile reads the union.
 
 #ifndef VB_CUDA_ATTENTION_CUH
@@ -28,8 +28,8 @@ struct KeyRange {
     int lo, hi;
 };
 
-// The arguments, and what kernels would otherwise divide for. Without a dozen 64-bit divisions a decode step over 128 keys
-// took 5.4 us instead of 6.1 on an H200.
+// The arguments, and what kernels would otherwise divide for. Without a dozen 64-bit divisions a decode step over 128
+// keys took 5.4 us instead of 6.1 on an H200.
 struct AttentionShape : vb_attention_args {
     unsigned group; // query heads of a key head
     unsigned rows;  // packed rows of a key head
@@ -62,7 +62,9 @@ VB_DEVICE KeyRange keys_at(const AttentionShape &a, int64_t position) {
     return keys;
 }
 
-VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) { return keys_at(a, a.causal ? position_of(a, b, s) : 0); }
+VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
+    return keys_at(a, a.causal ? position_of(a, b, s) : 0);
+}
 
 // The token of packed row i: without a division where there is one.
 VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
@@ -164,11 +166,13 @@ vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
 // Over Q8_0, by a kernel for an F16 cache.
-vb_status attention_prefill_q8(const vb_attention_args &args, vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream);
+vb_status attention_prefill_q8(const vb_attention_args &args,
+                               vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
-// (linear/packed/many.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of them, or null).
+// (linear/packed/many.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of
+// them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 

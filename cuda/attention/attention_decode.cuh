@@ -1,16 +1,17 @@
-// attention_decode.cuh: what the blocks of attention_decode.cu share: how the keys of a tile are divided among them, and how
-// their parts come together.
+// attention_decode.cuh: what the blocks of attention_decode.cu share: how the keys of a tile are divided among them,
+// and how their parts come together.
 //
-// A tile is up to 16 packed query rows of a key head. Its keys are read in units of 16, each by one warp. Which units a warp
-// takes depends on how many there are, and so on positions in device memory alone: a launch is sized by the GPU, and a
-// captured one serves a sequence of any length.
+// A tile is up to 16 packed query rows of a key head. Its keys are read in units of 16, each by one warp. Which units a
+// warp takes depends on how many there are, and so on positions in device memory alone: a launch is sized by the GPU,
+// and a captured one serves a sequence of any length.
 //
-//   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys are
-//             shared by the first cluster alone, whose blocks send each other their parts, and the others end at once. Of
-//             many keys each cluster takes its turn, and adds its part to those of the others: on Hopper the number of parts is a
-//             power of two, and they meet in pairs, pairs of pairs, ...; else by way of the workspace.
-//   planned   many sequences of different lengths: every block finds out which keys of which tile are its own, equally many for
-//             each. No clusters: tiles have parts as they need.
+//   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys
+//             are shared by the first cluster alone, whose blocks send each other their parts, and the others end at
+//             once. Of many keys each cluster takes its turn, and adds its part to those of the others: on Hopper the
+//             number of parts is a power of two, and they meet in pairs, pairs of pairs, ...; else by way of the
+//             workspace.
+//   planned   many sequences of different lengths: every block finds out which keys of which tile are its own, equally
+//             many for each. No clusters: tiles have parts as they need.
 
 #ifndef VB_CUDA_ATTENTION_DECODE_CUH
 #define VB_CUDA_ATTENTION_DECODE_CUH
@@ -37,7 +38,8 @@ struct DecodePlan {
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
     bool operand;   // out is the operand of a product with packed weights (linear/packed/many.cuh), in F16
-    uint4 *meeting; // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
+    // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
+    uint4 *meeting;
 };
 
 // What a block computes: which tile, and with how many others.
@@ -84,11 +86,12 @@ VB_DEVICE Part tile_in_turns(const AttentionShape &a, int cluster) {
     return part;
 }
 
-// In turns: what a warp has of these keys. Its first unit does not depend on how many there are; the blocks of a cluster lie
-// before its warps, so that few units are spread over many multiprocessors.
+// In turns: what a warp has of these keys. Its first unit does not depend on how many there are; the blocks of a
+// cluster lie before its warps, so that few units are spread over many multiprocessors.
 template <int WARPS>
 VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
-    const int turn = plan.cluster * WARPS * unit_keys, clusters = (int)gridDim.x / plan.cluster, index = part->slot - part->first_slot;
+    const int turn = plan.cluster * WARPS * unit_keys, clusters = (int)gridDim.x / plan.cluster,
+              index = part->slot - part->first_slot;
     const int rank = (int)blockIdx.x - index * plan.cluster, start = first_unit(all), keys = all.hi - start;
     // Two units a warp take less time than parts that come together by way of memory.
     if (plan.meeting)
@@ -106,7 +109,8 @@ VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
 template <int TILE_ROWS, int WARPS>
 VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
     constexpr int block_keys = WARPS * unit_keys;
-    const unsigned lane = threadIdx.x % 32, batch = (unsigned)a.batch, tiles_of_sequence = a.tiles * (unsigned)a.kv_heads;
+    const unsigned lane = threadIdx.x % 32, batch = (unsigned)a.batch,
+                   tiles_of_sequence = a.tiles * (unsigned)a.kv_heads;
     const auto length = [&](unsigned b) {
         if (b >= batch) return 0;
         const KeyRange keys = keys_of_few(a, b, 0, (int)a.rows);
@@ -143,7 +147,8 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
             part->first = from + (int)(threadIdx.x / 32) * unit_keys;
             part->end = smaller(from + each, part->all.hi);
             part->stride = block_keys;
-            part->parts = larger(1, ceil_div(part->all.hi - start, each)); // a tile may see fewer keys than its sequence
+            // a tile may see fewer keys than its sequence
+            part->parts = larger(1, ceil_div(part->all.hi - start, each));
             part->slot = (int)blockIdx.x;
             part->first_slot = part->slot - index;
             return index < part->parts;
@@ -176,11 +181,12 @@ VB_DEVICE RowPart add_parts(int n, S stats, O out) {
     return all;
 }
 
-// Two parts meet: the first leaves what it has in a slot of zeros, the second takes it and leaves zeros. One access by each,
-// where writing, counting and reading are three after each other. Returns whether this is the second; then adds what it took.
-// A part is never all zeros: a sum of none has a maximum of minus infinity.
+// Two parts meet: the first leaves what it has in a slot of zeros, the second takes it and leaves zeros. One access by
+// each, where writing, counting and reading are three after each other. Returns whether this is the second; then adds
+// what it took. A part is never all zeros: a sum of none has a maximum of minus infinity.
 VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
-    const uint4 mine = make_uint4(__float_as_uint(out->x), __float_as_uint(out->y), __float_as_uint(stats->x), __float_as_uint(stats->y));
+    const uint4 mine = make_uint4(__float_as_uint(out->x), __float_as_uint(out->y), __float_as_uint(stats->x),
+                                  __float_as_uint(stats->y));
     uint4 other = make_uint4(0, 0, 0, 0);
 #if defined(VB_WITH_EXCHANGE) && __CUDA_ARCH__ >= 900
     uint64_t low, high;
@@ -191,7 +197,8 @@ VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
                  "mov.b128 {%0, %1}, other;\n"
                  "}\n"
                  : "=l"(low), "=l"(high)
-                 : "l"((uint64_t)mine.y << 32 | mine.x), "l"((uint64_t)mine.w << 32 | mine.z), "l"(__cvta_generic_to_global(slot))
+                 : "l"((uint64_t)mine.y << 32 | mine.x), "l"((uint64_t)mine.w << 32 | mine.z),
+                   "l"(__cvta_generic_to_global(slot))
                  : "memory");
     other = make_uint4((unsigned)low, unsigned(low >> 32), (unsigned)high, unsigned(high >> 32));
 #endif
@@ -200,7 +207,9 @@ VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
     const float max = Max::combine(stats->x, __uint_as_float(other.z)), from = max == Max::identity() ? 0.0f : max;
     const float weight = exp2_fast(stats->x - from), weight_other = exp2_fast(__uint_as_float(other.z) - from);
     // Products rounded each, so that the sum does not depend on who came second.
-    const auto add = [&](float x, unsigned y) { return __fmul_rn(x, weight) + __fmul_rn(__uint_as_float(y), weight_other); };
+    const auto add = [&](float x, unsigned y) {
+        return __fmul_rn(x, weight) + __fmul_rn(__uint_as_float(y), weight_other);
+    };
     *out = make_float2(add(out->x, other.x), add(out->y, other.y));
     *stats = make_float2(max, add(stats->y, other.w));
     return true;
@@ -212,11 +221,13 @@ VB_DEVICE void store_two(const AttentionShape &a, const DecodePlan &plan, int64_
     const int e = int(at % 16);
     const Vec<half, 2> halves = {{from_float<half>(x), from_float<half>(y)}};
     const Vec<TQ, 2> two = {{from_float<TQ>(x), from_float<TQ>(y)}};
-    if (sizeof(TQ) == sizeof(float) && plan.operand) *reinterpret_cast<Vec<half, 2> *>((half *)a.out + (at - e) + e / 4 * 2 + e / 2 % 2 * 8) = halves;
+    if (sizeof(TQ) == sizeof(float) && plan.operand)
+        *reinterpret_cast<Vec<half, 2> *>((half *)a.out + (at - e) + e / 4 * 2 + e / 2 % 2 * 8) = halves;
     else *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + at) = two;
 }
 template <class TQ>
-VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d, const RowPart &x) {
+VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d,
+                          const RowPart &x) {
     if (d >= (int)a.dim) return;
     const float scale = x.sum > 0.0f ? 1.0f / x.sum : x.sum; // no key: zeros; NaN stays
     const int64_t at = query_offset(a, part.b, part.kv_head, part.first_row + row) + d;
@@ -231,16 +242,19 @@ VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const
     *reinterpret_cast<Vec<TQ, 4> *>((TQ *)a.out + at) = y;
 }
 template <class TQ>
-VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d, float2 out, float sum) {
+VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const Part &part, int row, int d, float2 out,
+                          float sum) {
     if (d >= (int)a.dim) return;
     const float scale = sum > 0.0f ? 1.0f / sum : sum;
-    store_two<TQ>(a, plan, query_offset(a, part.b, part.kv_head, part.first_row + row) + d, out.x * scale, out.y * scale);
+    store_two<TQ>(a, plan, query_offset(a, part.b, part.kv_head, part.first_row + row) + d, out.x * scale,
+                  out.y * scale);
 }
 
 // Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.
-inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims, int together,
-                             vb_stream *stream) {
-    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch, slots = together * multiprocessors(stream);
+inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims,
+                             int together, vb_stream *stream) {
+    const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch,
+                  slots = together * multiprocessors(stream);
     *plan = {};
     plan->cluster = 1;
     plan->counters = counters(stream);
@@ -248,8 +262,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     int cluster = 1;
     if (capability(stream) >= 90)
         while (cluster < 8 && cluster < rounds && cluster * tiles <= multiprocessors(stream)) cluster *= 2;
-    // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the longest of
-    // them sooner than a plan is made and its parts are added up by way of memory.
+    // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the
+    // longest of them sooner than a plan is made and its parts are added up by way of memory.
     plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
     if (tiles > ATTENTION_DECODE_SHARED_TILES) plan->planned = false;
     int64_t parts = 1;
@@ -261,11 +275,13 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
         plan->cluster = cluster;
         int64_t clusters = 1;
         if (tiles <= ATTENTION_DECODE_SHARED_TILES)
-            clusters = larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
+            clusters =
+                larger<int64_t>(1, smaller(ceil_div<int64_t>(rounds, plan->cluster), slots / (tiles * plan->cluster)));
         *grid = dim3((unsigned)(plan->cluster * clusters), (unsigned)heads, (unsigned)shape.batch);
         parts = tiles * clusters;
 #ifdef VB_WITH_EXCHANGE
-        if (capability(stream) >= 90 && (parts - tiles) * tile_rows * (dims / 2) <= workspace_slots) plan->meeting = zero_slots(stream);
+        if (capability(stream) >= 90 && (parts - tiles) * tile_rows * (dims / 2) <= workspace_slots)
+            plan->meeting = zero_slots(stream);
 #endif
         if (clusters == 1 || plan->meeting) parts = 0;
         // Sequences and a window's first key are read from memory that the kernel before may be writing.

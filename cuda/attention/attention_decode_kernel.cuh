@@ -1,13 +1,16 @@
-// attention_decode_kernel.cuh: attention of few query rows a key head, on tensor cores, for whichever cache a Unit reads.
+// attention_decode_kernel.cuh: attention of few query rows a key head, on tensor cores, for whichever cache a Unit
+// reads.
 //
-//   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length: blocks of short sequences end at once
-//   block    8 warps (4 of more than 128 dimensions, and over Q8_0), which work on 16 keys each, on their own until the end
+//   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length: blocks of short sequences
+//            end at once
+//   block    8 warps (4 of more than 128 dimensions, and over Q8_0), which work on 16 keys each, on their own until the
+//            end
 //   cluster  on Hopper up to 8 blocks, which send each other their parts
-//   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits; what the
-//            cluster sends
+//   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits;
+//            what the cluster sends
 //   moves    the keys and values once a tile; the parts of rows, small beside them
-//   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an instruction, so
-//            they are few: with three times as many 32768 keys took 60 us instead of 41
+//   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an
+//            instruction, so they are few: with three times as many 32768 keys took 60 us instead of 41
 //   measured docs/experiments/2026-11-22-attention.md
 
 #ifndef VB_CUDA_ATTENTION_DECODE_KERNEL_CUH
@@ -15,10 +18,10 @@
 
 #include "attention/attention_units.cuh"
 
-// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where keys are
-// settled (vibrant.h) it fills its rings while the kernel before it still runs. Bringing them into the L2 in any case helped
-// where that kernel is short, and cost up to 1.4 us where it fills the L2 itself. Positions are read early for the same purpose,
-// and again when the kernel before has ended.
+// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where
+// keys are settled (vibrant.h) it fills its rings while the kernel before it still runs. Bringing them into the L2 in
+// any case helped where that kernel is short, and cost up to 1.4 us where it fills the L2 itself. Positions are read
+// early for the same purpose, and again when the kernel before has ended.
 
 namespace vb {
 
@@ -29,7 +32,8 @@ VB_DEVICE Vec<TQ, 8> load8(const TQ *x, bool valid) {
     if (valid) {
         using Words = Vec<TQ, 16 / sizeof(TQ)>;
 #pragma unroll
-        for (int i = 0; i < 8 / Words::size; i++) reinterpret_cast<Words *>(&y)[i] = reinterpret_cast<const Words *>(x)[i];
+        for (int i = 0; i < 8 / Words::size; i++)
+            reinterpret_cast<Words *>(&y)[i] = reinterpret_cast<const Words *>(x)[i];
     }
     return y;
 }
@@ -39,7 +43,8 @@ VB_DEVICE uint4 pack8(const Vec<T, 8> &x) {
 }
 template <class T>
 VB_DEVICE uint4 pack8(const Vec<float, 8> &x) {
-    return make_uint4(pack<T>(x.at[0], x.at[1]), pack<T>(x.at[2], x.at[3]), pack<T>(x.at[4], x.at[5]), pack<T>(x.at[6], x.at[7]));
+    return make_uint4(pack<T>(x.at[0], x.at[1]), pack<T>(x.at[2], x.at[3]), pack<T>(x.at[4], x.at[5]),
+                      pack<T>(x.at[6], x.at[7]));
 }
 
 // What the blocks of a cluster send each other: a row's 4 dimensions are summed up by one of them.
@@ -68,8 +73,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, dim = (int)a.dim;
     const int row_bytes = Units::row_bytes(dim), cluster = PLANNED ? 1 : plan.cluster;
 
-    // Before the kernel before this one has ended: whatever follows from the arguments, and what positions foretell of keys that
-    // it does not write.
+    // Before the kernel before this one has ended: whatever follows from the arguments, and what positions foretell of
+    // keys that it does not write.
     Part part = PLANNED ? Part() : tile_in_turns<tile_rows>(a, cluster);
     if (cluster > 1) {
         mailbox_init(&mailbox, part.rows * row_items * (int)(sizeof(float4) + sizeof(float2)), threadIdx.x == 0);
@@ -88,7 +93,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const auto load = [&](bool values) { // one group of copies, also where there is nothing left
         const int rows = smaller(unit_keys, part.end - next);
         if (rows > 0)
-            Units::copy(shared_address(shared) + slot, (values ? v_cache : k_cache) + (int64_t)next * row_bytes, rows, dim, lane);
+            Units::copy(shared_address(shared) + slot, (values ? v_cache : k_cache) + (int64_t)next * row_bytes, rows,
+                        dim, lane);
         copy_async_commit();
         if (values) next += part.stride;
     };
@@ -102,14 +108,15 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         }
     };
 
-    // A token's position was in most cases written long before. It is read early, believed, and read again when the kernel
-    // before this one has ended; what it tells is compared at the end, so that nobody waits for it.
+    // A token's position was in most cases written long before. It is read early, believed, and read again when the
+    // kernel before this one has ended; what it tells is compared at the end, so that nobody waits for it.
     int foretold = 0;
     part.first = part.stride = part.end = 0;
     if (!PLANNED && plan.foretold) {
         find_cache();
         if (a.seq == 1) foretold = position_of(a, part.b, 0);
-        take_turn<warps>(&part, a.seq == 1 ? keys_at(a, foretold) : keys_of_few(a, part.b, part.first_row, part.rows), plan);
+        take_turn<warps>(&part, a.seq == 1 ? keys_at(a, foretold) : keys_of_few(a, part.b, part.first_row, part.rows),
+                         plan);
         next = part.first;
         if (a.settled) fill(a.seq == 1 ? foretold : (int)a.offset);
     }
@@ -132,7 +139,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
     for (int t = 0; t < NT; t++) {
         const int row = 8 * t + g;
-        const TQ *source = (const TQ *)a.q + (row < part.rows ? query_offset(a, part.b, part.kv_head, part.first_row + row) : 0);
+        const TQ *source =
+            (const TQ *)a.q + (row < part.rows ? query_offset(a, part.b, part.kv_head, part.first_row + row) : 0);
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++)
             queries[t][i] = load8(source + 32 * i + 8 * c, row < part.rows && 32 * i + 8 * c < dim);
@@ -234,7 +242,9 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         const int row = item / row_items, d = item % row_items * 4;
         const RowPart x = add_parts(
             warps, [&](int w) { return warp_stats[w][row]; },
-            [&](int w) { return *reinterpret_cast<const float4 *>(shared + w * ring_bytes + (row * out_stride + d) * 4); });
+            [&](int w) {
+                return *reinterpret_cast<const float4 *>(shared + w * ring_bytes + (row * out_stride + d) * 4);
+            });
         if (cluster > 1) {
             const int to = item / mine, at = rank * mine + item - to * mine;
             const unsigned box = cluster_address(&mailbox, to);
@@ -248,12 +258,14 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     if (cluster > 1) mailbox_wait(&mailbox);
     const auto whole = [&](int item) { // what the cluster's keys add up to
         return add_parts(
-            cluster, [&](int r) { return inbox->stats[r * mine + item]; }, [&](int r) { return inbox->out[r * mine + item]; });
+            cluster, [&](int r) { return inbox->stats[r * mine + item]; },
+            [&](int r) { return inbox->out[r * mine + item]; });
     };
     const auto row_of = [&](int item) { return (rank * mine + item) / row_items; };
     const auto dimension_of = [&](int item) { return (rank * mine + item) % row_items * 4; };
     if (part.parts == 1) {
-        for (int item = threadIdx.x; item < mine; item += threads) store_part<TQ>(a, plan, part, row_of(item), dimension_of(item), whole(item));
+        for (int item = threadIdx.x; item < mine; item += threads)
+            store_part<TQ>(a, plan, part, row_of(item), dimension_of(item), whole(item));
         return;
     }
     if (!PLANNED && plan.meeting) { // in pairs, pairs of pairs, ...: two dimensions a thread
@@ -261,7 +273,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         uint4 *const slots = plan.meeting + (part.tile * pairs * tile_items + rank * mine) * 2;
         for (int i = threadIdx.x; i < 2 * mine; i += threads) {
             const RowPart x = whole(i / 2);
-            float2 out = i % 2 ? make_float2(x.out.z, x.out.w) : make_float2(x.out.x, x.out.y), stats = make_float2(x.max, x.sum);
+            float2 out = i % 2 ? make_float2(x.out.z, x.out.w) : make_float2(x.out.x, x.out.y),
+                   stats = make_float2(x.max, x.sum);
             bool second = true;
             int index = part.slot - part.first_slot, first_pair = 0;
             for (int left = part.parts; second && left > 1; left /= 2) {
@@ -299,8 +312,8 @@ vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *str
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
     plan.operand = operand;
     // The kernel's ring is that of the GPU which it was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
-    const int64_t shared_bytes =
-        attention_decode_bytes(Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
+    const int64_t shared_bytes = attention_decode_bytes(
+        Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
     return plan.planned ? launch_overlapped(stream, grid, threads, shared_bytes,
                                             attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, true>, shape, plan)
                         : launch_cluster(stream, plan.cluster, grid, threads, shared_bytes,
@@ -310,9 +323,10 @@ vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *str
 template <class TQ, class TKV, int NT, int S64, int S128, int S256>
 vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
     if (a.dim <= 64) return launch_decode<TQ, TKV, 64, NT, S64>(a, operand, stream);
-    // Of long sequences two slots of 16 bits in flight move more than three (37.5 and 39.0 us for 32768 keys), of others less (7.8
-    // and 7.0 us for 4096).
-    if (a.dim <= 128 && NT == 1 && S128 == 3 && a.kv_len > 16384) return launch_decode<TQ, TKV, 128, NT, 2>(a, operand, stream);
+    // Of long sequences two slots of 16 bits in flight move more than three (37.5 and 39.0 us for 32768 keys), of
+    // others less (7.8 and 7.0 us for 4096).
+    if (a.dim <= 128 && NT == 1 && S128 == 3 && a.kv_len > 16384)
+        return launch_decode<TQ, TKV, 128, NT, 2>(a, operand, stream);
     if (a.dim <= 128) return launch_decode<TQ, TKV, 128, NT, S128>(a, operand, stream);
     return launch_decode<TQ, TKV, 256, NT, S256>(a, operand, stream);
 }

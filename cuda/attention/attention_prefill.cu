@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     const unsigned q_at = q_tile + swizzled(warp * 16 + lane % 16, lane / 16, chunks);
     const unsigned k_at = k_tiles + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
     const unsigned v_at = v_tiles + swizzled(lane % 16, lane / 16, chunks);
-    const auto load_query = [&](unsigned (&fragment)[4], int i) { load_matrices(fragment, q_at ^ 32 * i); }; // dimensions 16i..
+    // dimensions 16i..
+    const auto load_query = [&](unsigned (&fragment)[4], int i) { load_matrices(fragment, q_at ^ 32 * i); };
     constexpr bool roomy = DIMS <= 128; // the registers hold the queries
     unsigned held[roomy ? DIMS / 16 : 1][4];
     if (roomy)
@@ -170,7 +171,8 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         copy_async_commit();
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++) {
-            const unsigned weights[4] = {pack<TKV>(score[2 * j][0], score[2 * j][1]), pack<TKV>(score[2 * j][2], score[2 * j][3]),
+            const unsigned weights[4] = {pack<TKV>(score[2 * j][0], score[2 * j][1]),
+                                         pack<TKV>(score[2 * j][2], score[2 * j][3]),
                                          pack<TKV>(score[2 * j + 1][0], score[2 * j + 1][1]),
                                          pack<TKV>(score[2 * j + 1][2], score[2 * j + 1][3])};
 #pragma unroll

@@ -1,9 +1,9 @@
-// attention_prefill_q8.cu: attention of many query rows over a cache of Q8_0: a few key heads at a time are converted to F16 in
-// the workspace, then multiplied as a cache of F16.
+// attention_prefill_q8.cu: attention of many query rows over a cache of Q8_0: a few key heads at a time are converted
+// to F16 in the workspace, then multiplied as a cache of F16.
 //
 //   grid     of the conversion: 256 threads, each 8 elements of a key and of its value
-//   moves    per element of the cache 1.06 bytes to read and 2 to write and read again: for 512 rows over 32768 keys about a
-//            twentieth of the time that the products take
+//   moves    per element of the cache 1.06 bytes to read and 2 to write and read again: for 512 rows over 32768 keys
+//            about a twentieth of the time that the products take
 
 #include "attention/attention.cuh"
 #include "quant.h"
@@ -12,10 +12,12 @@ namespace vb {
 namespace {
 
 constexpr int threads = 256;
-constexpr int64_t most_bytes = 32 << 20; // of converted heads, which the workspace has from the start; one head may take more
+// of converted heads, which the workspace has from the start; one head may take more
+constexpr int64_t most_bytes = 32 << 20;
 
 // to[values][head][kv_len][dim] <- `heads` heads of batch entry b from kv_head on.
-__global__ void __launch_bounds__(threads) convert_heads_kernel(vb_attention_args a, int64_t b, int64_t kv_head, int64_t heads, half *to) {
+__global__ void __launch_bounds__(threads)
+    convert_heads_kernel(vb_attention_args a, int64_t b, int64_t kv_head, int64_t heads, half *to) {
     wait_for_previous_kernel();
     release_next_kernel();
     const int per_row = int(a.dim / 8);
@@ -23,7 +25,9 @@ __global__ void __launch_bounds__(threads) convert_heads_kernel(vb_attention_arg
     if (head >= heads) return;
     const int d = int(index - row * per_row) * 8;
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
-    const int64_t source = ((sequence * a.kv_heads + kv_head + head) * a.kv_capacity + row - head * a.kv_len) * (a.dim / VB_QK) + d / VB_QK;
+    const int64_t source =
+        ((sequence * a.kv_heads + kv_head + head) * a.kv_capacity + row - head * a.kv_len) * (a.dim / VB_QK) +
+        d / VB_QK;
 #pragma unroll
     for (int values = 0; values < 2; values++) {
         const vb_block_q8_0 *block = (const vb_block_q8_0 *)(values ? a.v : a.k) + source;
@@ -37,7 +41,8 @@ __global__ void __launch_bounds__(threads) convert_heads_kernel(vb_attention_arg
 
 } // namespace
 
-vb_status attention_prefill_q8(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream) {
+vb_status attention_prefill_q8(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
+                               vb_stream *stream) {
     const int64_t head_bytes = 2 * a.kv_len * a.dim * (int64_t)sizeof(half), group = a.heads / a.kv_heads;
     const int64_t together = larger<int64_t>(1, smaller(a.kv_heads, most_bytes / head_bytes));
     void *memory;
@@ -46,7 +51,8 @@ vb_status attention_prefill_q8(const vb_attention_args &a, vb_status (*prefill)(
         for (int64_t head = 0; head < a.kv_heads; head += together) {
             const int64_t heads = smaller(together, a.kv_heads - head);
             const int64_t blocks = ceil_div<int64_t>(heads * a.kv_len * (a.dim / 8), threads);
-            VB_TRY(launch_overlapped(stream, (unsigned)blocks, threads, 0, convert_heads_kernel, a, b, head, heads, (half *)memory));
+            VB_TRY(launch_overlapped(stream, (unsigned)blocks, threads, 0, convert_heads_kernel, a, b, head, heads,
+                                     (half *)memory));
             vb_attention_args part = a;
             const int64_t from = b * a.q_batch_stride + head * group * a.q_head_stride;
             part.q = (const float *)a.q + from;

@@ -1,12 +1,14 @@
-// attention_prefill_sm90.cu: attention of many query rows over a 16-bit cache on Hopper (FlashAttention-3, Shah et al. 2024).
+// attention_prefill_sm90.cu: attention of many query rows over a 16-bit cache on Hopper (FlashAttention-3, Shah et al.
+// 2024).
 //
 //   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, those with the most keys first
-//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each. Where there are
-//            so few tiles that ones of 64 rows all run at once (SHARED_ROWS), both take the same rows and every second block of keys;
-//            in the end each gets the other's sums of half of the columns
+//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each. Where
+//            there are so few tiles that ones of 64 rows all run at once (SHARED_ROWS), both take the same rows and
+//            every second block of keys; in the end each gets the other's sums of half of the columns
 //   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
-//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SHARED_ROWS 180 KiB for
-//            128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB to exchange sums), 156 KiB for 64
+//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SHARED_ROWS
+//            180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB to exchange sums), 156 KiB
+//            for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
 //            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
@@ -17,9 +19,10 @@
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
 
-// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the product with
-// the values without leaving their registers. The softmax is online. Its running maximum only follows a row's scores when
-// they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then seldom rescaled.
+// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the
+// product with the values without leaving their registers. The softmax is online. Its running maximum only follows a
+// row's scores when they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then
+// seldom rescaled.
 
 namespace vb {
 
@@ -32,7 +35,8 @@ constexpr int consumers = 2;
 constexpr int threads = 128 * (consumers + 1);
 enum Barrier { TURN = 1, OWN = TURN + consumers }; // named barriers: one of each a consumer
 
-// The consumers take 64 rows each of a tile, or SHARED_ROWS its keys: both take the same rows, and every second block of keys.
+// The consumers take 64 rows each of a tile, or SHARED_ROWS its keys: both take the same rows, and every second block
+// of keys.
 template <int DIMS, bool SHARED_ROWS>
 struct PrefillTile {
     static constexpr int rows = SHARED_ROWS ? rows_per_group : rows_per_group * consumers;
@@ -44,8 +48,8 @@ struct PrefillTile {
     static constexpr int shared_bytes = sm90::swizzle_bytes + query_bytes + 2 * stages * tile_bytes + exchange_bytes;
 };
 
-// The type of outputs that are to be an operand of a product with packed weights: halves, those of each 16 columns in the order of
-// linear/packed/many.cuh.
+// The type of outputs that are to be an operand of a product with packed weights: halves, those of each 16 columns in
+// the order of linear/packed/many.cuh.
 struct Operand {
     half bits;
 };
@@ -105,8 +109,8 @@ VB_DEVICE uint4 query8(const float *x) {
     return make_uint4(pack<TKV>(a.x, a.y), pack<TKV>(a.z, a.w), pack<TKV>(b.x, b.y), pack<TKV>(b.z, b.w));
 }
 
-// Writes a row of which this thread holds out[4 * j + {0, 1}] of columns 8 * j + 2 * quad + {0, 1}; all lanes of the quad call.
-// Neighbours exchange, so that each lane writes 16 bytes.
+// Writes a row of which this thread holds out[4 * j + {0, 1}] of columns 8 * j + 2 * quad + {0, 1}; all lanes of the
+// quad call. Neighbours exchange, so that each lane writes 16 bytes.
 template <int DIMS>
 VB_DEVICE void store_row(float *target, const float (&out)[DIMS / 2], int h, float norm, int dim, bool valid) {
     const int quad = threadIdx.x % 4;
@@ -144,8 +148,8 @@ VB_DEVICE void store_row(Operand *target, const float (&out)[DIMS / 2], int h, f
         }
         const int at = 8 * j + second * 16 + quad % 2 * 8;
         if (valid && at < dim)
-            *reinterpret_cast<uint4 *>(target + at) =
-                second ? make_uint4(other[0], own[0], other[1], own[1]) : make_uint4(own[0], other[0], own[1], other[1]);
+            *reinterpret_cast<uint4 *>(target + at) = second ? make_uint4(other[0], own[0], other[1], own[1])
+                                                             : make_uint4(own[0], other[0], own[1], other[1]);
     }
 }
 // 16-bit: the quad transposes 4 x 4 words, in blocks of 1, then of 2, so that each lane writes 16 bytes.
@@ -184,12 +188,14 @@ __global__ void __launch_bounds__(threads, 1)
                                   const AttentionShape a, unsigned heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;
-    constexpr int KEYS = Tile::keys, stages = Tile::stages, releases = SHARED_ROWS ? 4 : 4 * consumers; // of a stage: one a warp
+    // of a stage: one a warp
+    constexpr int KEYS = Tile::keys, stages = Tile::stages, releases = SHARED_ROWS ? 4 : 4 * consumers;
     using Ring = RingPosition<stages>;
     extern __shared__ char shared[];
     __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
     __shared__ Job jobs[2];
-    char *const q_tile = shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    char *const q_tile =
+        shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     char *const k_ring = q_tile + Tile::query_bytes, *const v_ring = k_ring + stages * Tile::tile_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
     const int lane = threadIdx.x % 32;
@@ -238,7 +244,8 @@ __global__ void __launch_bounds__(threads, 1)
                         sm90::barrier_expect(&full[at.stage()], Tile::tile_bytes);
 #pragma unroll
                         for (int i = 0; i < DIMS / 64; i++)
-                            sm90::copy_box(to + i * KEYS * sm90::row_bytes, map, &full[at.stage()], 64 * i, block * KEYS, outer);
+                            sm90::copy_box(to + i * KEYS * sm90::row_bytes, map, &full[at.stage()], 64 * i,
+                                           block * KEYS, outer);
                         at.advance();
                     };
                     // From the last keys to the first, as the consumers need them.
@@ -251,7 +258,8 @@ __global__ void __launch_bounds__(threads, 1)
                 }
                 tile = __shfl_sync(all_lanes, next, 0);
             }
-            if (lane == 0 && gridDim.x < tiles && atomicAdd(tickets + 1, 1) == gridDim.x - 1) tickets[0] = 0, tickets[1] = 0;
+            if (lane == 0 && gridDim.x < tiles && atomicAdd(tickets + 1, 1) == gridDim.x - 1)
+                tickets[0] = 0, tickets[1] = 0;
         }
     } else {
         sm90::registers_grow<232>();
@@ -270,7 +278,8 @@ __global__ void __launch_bounds__(threads, 1)
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
-        if (!SHARED_ROWS && consumer == consumers - 1) sm90::group_arrive(TURN, 256); // the first turn is the first one's
+        // the first turn is the first one's
+        if (!SHARED_ROWS && consumer == consumers - 1) sm90::group_arrive(TURN, 256);
         Ring k_at, v_at;
         RingPosition<2> job_at;
         for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance()) {
@@ -284,9 +293,10 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int i = 0; i < copies; i++) {
                 const int item = i * writers + writer, row = item / chunks, d = item % chunks * 8;
-                query[i] = row < rows && d < dim
-                               ? query8<TKV>((const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d)
-                               : make_uint4(0, 0, 0, 0);
+                query[i] =
+                    row < rows && d < dim
+                        ? query8<TKV>((const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d)
+                        : make_uint4(0, 0, 0, 0);
             }
             KeyRange seen[2]; // of rows g and g + 8 of the warp
 #pragma unroll
@@ -379,7 +389,8 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
                 for (int i = 0; i < KEYS / 16; i++)
 #pragma unroll
-                    for (int j = 0; j < 4; j++) weights[i][j] = pack<TKV>(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
+                    for (int j = 0; j < 4; j++)
+                        weights[i][j] = pack<TKV>(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
             };
 
             const int first = job.lo / KEYS, last = job.hi > job.lo ? (job.hi - 1) / KEYS : first - 1;
@@ -397,8 +408,8 @@ __global__ void __launch_bounds__(threads, 1)
                 k_at.advance(step);
                 soften(block * KEYS);
                 pack_weights();
-                // Rows that no query of the tile sees may hold anything, NaN too, which a weight of 0 does not cancel. Without
-                // positions all rows below kv_len are values, and those beyond are zeros.
+                // Rows that no query of the tile sees may hold anything, NaN too, which a weight of 0 does not cancel.
+                // Without positions all rows below kv_len are values, and those beyond are zeros.
                 const int valid = job.hi - block * KEYS;
                 if (a.positions && valid < KEYS && job.hi < a.kv_len) {
                     sm90::barrier_wait(&v_full[v_at.stage()], v_at.phase());
@@ -449,21 +460,24 @@ __global__ void __launch_bounds__(threads, 1)
                 return (TO *)a.out + (row < rows ? query_offset(a, place.b, place.kv_head, first_row + row) : 0);
             };
             const auto valid = [&](int h) { return warp * 16 + g + 8 * h < rows; };
-            const auto norm_of = [](float total) { return total > 0.0f ? 1.0f / total : total; }; // no key: zeros; NaN stays
+            // no key: zeros; NaN stays
+            const auto norm_of = [](float total) { return total > 0.0f ? 1.0f / total : total; };
             float total[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) total[h] = warp_reduce<Sum, 4>(sum[h]);
-            // Each gets the other's half of the columns that it writes. (The racecheck of compute-sanitizer 13.0 takes the loads for a
-            // race, though all 256 threads meet at the barrier before them.)
+            // Each gets the other's half of the columns that it writes. (The racecheck of compute-sanitizer 13.0 takes
+            // the loads for a race, though all 256 threads meet at the barrier before them.)
             if constexpr (SHARED_ROWS) {
                 constexpr int part = DIMS / 4;
-                float4 *const exchange = reinterpret_cast<float4 *>(v_ring + stages * Tile::tile_bytes) + threadIdx.x % 128;
+                float4 *const exchange =
+                    reinterpret_cast<float4 *>(v_ring + stages * Tile::tile_bytes) + threadIdx.x % 128;
                 const auto slot = [&](int from, int i) { return exchange + (from * Tile::exchange_vectors + i) * 128; };
                 *slot(consumer, part / 4) = make_float4(max[0], max[1], total[0], total[1]);
 #pragma unroll
                 for (int i = 0; i < part; i += 4)
-                    *slot(consumer, i / 4) = consumer ? make_float4(out[i], out[i + 1], out[i + 2], out[i + 3])
-                                                      : make_float4(out[part + i], out[part + i + 1], out[part + i + 2], out[part + i + 3]);
+                    *slot(consumer, i / 4) =
+                        consumer ? make_float4(out[i], out[i + 1], out[i + 2], out[i + 3])
+                                 : make_float4(out[part + i], out[part + i + 1], out[part + i + 2], out[part + i + 3]);
                 writers_sync();
                 const float4 stats = *slot(1 - consumer, part / 4);
                 float own[2], other[2], mine[part];
@@ -480,7 +494,8 @@ __global__ void __launch_bounds__(threads, 1)
                     const float theirs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        mine[i + e] = (consumer ? out[part + i + e] : out[i + e]) * own[e / 2] + theirs[e] * other[e / 2];
+                        mine[i + e] =
+                            (consumer ? out[part + i + e] : out[i + e]) * own[e / 2] + theirs[e] * other[e / 2];
                 }
                 const int column = consumer * (DIMS / 2);
 #pragma unroll
@@ -501,13 +516,14 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
-    const int64_t sizes[3] = {a.dim, a.kv_len, a.sequences ? INT32_MAX : (int64_t)heads}, strides[2] = {a.dim, a.kv_capacity * a.dim};
+    const int64_t sizes[3] = {a.dim, a.kv_len, a.sequences ? INT32_MAX : (int64_t)heads},
+                  strides[2] = {a.dim, a.kv_capacity * a.dim};
     CUtensorMap k_map, v_map;
     VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));
     VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
     return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
-                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, k_map, v_map, shape, heads,
-                             counters(stream), flags);
+                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, k_map,
+                             v_map, shape, heads, counters(stream), flags);
 }
 
 // Where tiles of half as many rows can all run at once, half of the keys each is less to wait for.

@@ -1,5 +1,5 @@
-// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and what only some models have:
-// capped scores, sinks, chunks, rings, values of another size than keys.
+// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and what only
+// some models have: capped scores, sinks, chunks, rings, values of another size than keys.
 //
 //   grid     tiles * parts; a tile is ROWS packed query rows, a part a range of keys
 //   block    128 threads in groups of LANES. A group takes a key at a time: its lanes hold DIMS / LANES elements of the
@@ -71,9 +71,10 @@ __global__ void __launch_bounds__(threads)
 
     for (int i = threadIdx.x; i < ROWS * DIMS; i += threads) {
         const int row = i / DIMS, d = i % DIMS;
-        query[i] = row < rows && d < a.dim
-                       ? to_float(((const TQ *)a.q)[query_offset(a, b, kv_head, first_row + row) + d]) * (a.scale * log2_e)
-                       : 0.0f;
+        query[i] =
+            row < rows && d < a.dim
+                ? to_float(((const TQ *)a.q)[query_offset(a, b, kv_head, first_row + row) + d]) * (a.scale * log2_e)
+                : 0.0f;
     }
     __syncthreads();
 
@@ -133,7 +134,8 @@ __global__ void __launch_bounds__(threads)
     for (int r = 0; r < ROWS; r++) {
         float all_max = max[r];
 #pragma unroll
-        for (int offset = LANES; offset < 32; offset *= 2) all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, offset));
+        for (int offset = LANES; offset < 32; offset *= 2)
+            all_max = Max::combine(all_max, __shfl_xor_sync(all_lanes, all_max, offset));
         const float scale = exp2_fast(max[r] - (all_max == minus_infinity ? 0.0f : all_max));
         sum[r] *= scale;
 #pragma unroll
@@ -167,7 +169,8 @@ __global__ void __launch_bounds__(threads)
             parts.partial[(slot + row) * DIMS + d] = x;
             if (d == 0) parts.stats[slot + row] = make_float2(block_max, block_sum);
         } else if (d < values) {
-            const float sink = sink_of(a, kv_head, first_row + row), greatest = fmaxf(base, sink), weight = exp2_fast(base - greatest);
+            const float sink = sink_of(a, kv_head, first_row + row), greatest = fmaxf(base, sink),
+                        weight = exp2_fast(base - greatest);
             const float all = a.sinks ? block_sum * weight + exp2_fast(sink - greatest) : block_sum;
             ((TQ *)a.out)[out_offset(a, b, kv_head, first_row + row) + d] =
                 from_float<TQ>(a.sinks ? x * weight / all : x * (all > 0.0f ? 1.0f / all : all));

@@ -1,10 +1,11 @@
-// attention_units.cuh: 16 keys and 16 values of a cache as attention_decode.cu multiplies them: copied into a warp's shared
-// memory and from there into fragments of mma.sync, for caches of 16-bit numbers and of blocks of Q8_0.
+// attention_units.cuh: 16 keys and 16 values of a cache as attention_decode.cu multiplies them: copied into a warp's
+// shared memory and from there into fragments of mma.sync, for caches of 16-bit numbers and of blocks of Q8_0.
 //
-// Scores come as S^T = K Q^T, [16 keys][8 rows], so that keys fill the tensor cores' tall side and eight query rows, a group
-// of heads, their short one; then O^T = V^T P^T, [16 dimensions][8 rows] a product. The contracted index of a product may be
-// permuted as long as both factors are: a lane loads 16 contiguous bytes of a key, 8 dimensions, and calls them the k
-// indices that its fragment holds (queries are loaded the same way). P^T is transposed into place by movmatrix.
+// Scores come as S^T = K Q^T, [16 keys][8 rows], so that keys fill the tensor cores' tall side and eight query rows, a
+// group of heads, their short one; then O^T = V^T P^T, [16 dimensions][8 rows] a product. The contracted index of a
+// product may be permuted as long as both factors are: a lane loads 16 contiguous bytes of a key, 8 dimensions, and
+// calls them the k indices that its fragment holds (queries are loaded the same way). P^T is transposed into place by
+// movmatrix.
 //
 // With g = lane / 4 and c = lane % 4: a lane has scores of keys g and g + 8 for rows 2c and 2c + 1 of each eight, and
 // outputs of two dimensions a product (Unit::store says which) for the same rows.
@@ -23,23 +24,25 @@ VB_DEVICE unsigned mask_pair(int key, const KeyRange &all) {
     return (key >= all.lo && key < all.hi ? 0xffffu : 0u) | (key + 1 >= all.lo && key + 1 < all.hi ? 0xffff0000u : 0u);
 }
 
-// ---- 16-bit numbers -----------------------------------------------------------------------------------------------------
-// In shared memory a row has DIMS / 8 chunks of 16 bytes, permuted so that both the two rows of a quarter-warp's loads of keys
-// and the eight rows of a matrix of values lie in different banks. Units begin at multiples of 128 bytes; so what is added to
-// a chunk's number by an unrolled loop is a few bits flipped in its address.
+// ---- 16-bit numbers -------------------------------------------------------------------------------------------------
+// In shared memory a row has DIMS / 8 chunks of 16 bytes, permuted so that both the two rows of a quarter-warp's loads
+// of keys and the eight rows of a matrix of values lie in different banks. Units begin at multiples of 128 bytes; so
+// what is added to a chunk's number by an unrolled loop is a few bits flipped in its address.
 template <class TKV, int DIMS>
 struct Unit {
     using Product = TKV;
     static constexpr int warps = DIMS > 128 ? 4 : 8, together = 1; // of a block, blocks that an SM is to have
     static constexpr int chunks = DIMS / 8, bytes = unit_keys * DIMS * 2;
-    static constexpr float slack = 8.0f; // by which weights may exceed 1, in units of log 2, before outputs are rescaled
+    // by which weights may exceed 1, in units of log 2, before outputs are rescaled
+    static constexpr float slack = 8.0f;
 
     static VB_DEVICE int row_bytes(int dim) { return 2 * dim; }
     static VB_DEVICE constexpr int turned(int row) { return (row & 1) << 2 | (row & 2) | (row >> 2 & 1); }
     static VB_DEVICE int place(int row, int chunk) { return (row * chunks + (chunk ^ turned(row))) * 16; }
     // Copies `rows` rows; the others are zeros.
     static VB_DEVICE void copy(unsigned to, const char *from, int rows, int dim, int lane) {
-        constexpr int rows_together = 32 / chunks; // a power of two: rows of the loop and of the lane have no bit in common
+        // a power of two: rows of the loop and of the lane have no bit in common
+        constexpr int rows_together = 32 / chunks;
         if (rows == unit_keys && dim == DIMS) {
             const unsigned at = to + place(lane / chunks, lane % chunks);
             from += lane * 16;
@@ -55,13 +58,15 @@ struct Unit {
         }
     }
     template <int NT>
-    static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys, const uint4 (&q)[NT][DIMS / 32], int, int lane) {
+    static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys,
+                                        const uint4 (&q)[NT][DIMS / 32], int, int lane) {
         const int at = keys + place(lane / 4, lane % 4);
         float second[NT][4] = {}; // two sums of products each: half the chain of dependent ones
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++) {
             const char *const row = shared + (at ^ (i & 1) * 64) + i / 2 * 128;
-            const uint4 x = *reinterpret_cast<const uint4 *>(row), y = *reinterpret_cast<const uint4 *>(row + 8 * chunks * 16);
+            const uint4 x = *reinterpret_cast<const uint4 *>(row),
+                        y = *reinterpret_cast<const uint4 *>(row + 8 * chunks * 16);
             const unsigned low[4] = {x.x, y.x, x.y, y.y}, high[4] = {x.z, y.z, x.w, y.w};
 #pragma unroll
             for (int t = 0; t < NT; t++) {
@@ -76,8 +81,9 @@ struct Unit {
     }
     // Where `partial`, the values of unseen keys from `base` on may be anything, which a weight of 0 does not cancel.
     template <int NT>
-    static VB_DEVICE void multiply_values(float (&out)[DIMS / 16][NT][4], const char *shared, int values, const float (&weight)[NT][4],
-                                          int, int lane, bool partial, int base, const KeyRange &all) {
+    static VB_DEVICE void multiply_values(float (&out)[DIMS / 16][NT][4], const char *shared, int values,
+                                          const float (&weight)[NT][4], int, int lane, bool partial, int base,
+                                          const KeyRange &all) {
         unsigned b[NT][2];
 #pragma unroll
         for (int t = 0; t < NT; t++) {
@@ -108,13 +114,14 @@ struct Unit {
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) to[(8 * t + 2 * c + e % 2) * stride + 16 * i + g + e / 2 * 8] = out[i][t][e];
+                for (int e = 0; e < 4; e++)
+                    to[(8 * t + 2 * c + e % 2) * stride + 16 * i + g + e / 2 * 8] = out[i][t][e];
     }
 };
 
-// ---- Q8_0 -------------------------------------------------------------------------------------------------------------
-// Rows of blocks as the cache has them, 2176 bytes for 16 rows of 128. Products are of whole numbers, exact in F16: scores are
-// scaled by their key's blocks afterwards, weights by their value's before.
+// ---- Q8_0 -----------------------------------------------------------------------------------------------------------
+// Rows of blocks as the cache has them, 2176 bytes for 16 rows of 128. Products are of whole numbers, exact in F16:
+// scores are scaled by their key's blocks afterwards, weights by their value's before.
 // What lies at an even offset from an aligned address. Nothing beyond it is read, which may be another warp's.
 VB_DEVICE uint2 bytes8(const char *from, int offset) {
     const unsigned *words = reinterpret_cast<const unsigned *>(from + (offset & ~3));
@@ -138,8 +145,8 @@ VB_DEVICE float scale_of(const char *block) { return to_float(*reinterpret_cast<
 template <int DIMS>
 struct Unit<vb_block_q8_0, DIMS> {
     using Product = half;
-    // Instructions take the time: smaller blocks share the SMs more evenly. One of 8 warps an SM: 47 us instead of 39 for 32768 keys
-    // of 8 heads.
+    // Instructions take the time: smaller blocks share the SMs more evenly. One of 8 warps an SM: 47 us instead of 39
+    // for 32768 keys of 8 heads.
     static constexpr int warps = 4, together = 2;
     static constexpr int block_bytes = (int)sizeof(vb_block_q8_0), bytes = unit_keys * (DIMS / 32) * block_bytes;
     static constexpr float slack = 0.0f; // weights times the greatest scale are halves
@@ -154,16 +161,20 @@ struct Unit<vb_block_q8_0, DIMS> {
         }
     }
     template <int NT>
-    static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys, const uint4 (&q)[NT][DIMS / 32], int dim, int lane) {
+    static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys,
+                                        const uint4 (&q)[NT][DIMS / 32], int dim, int lane) {
         const int g = lane / 4, c = lane % 4, row = row_bytes(dim);
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++) {
             if (32 * i >= dim) break;
             const int x = keys + g * row + i * block_bytes, y = x + 8 * row;
             const uint2 p = bytes8(shared, x + 2 + 8 * c), s = bytes8(shared, y + 2 + 8 * c);
-            const unsigned px = p.x ^ 0x80808080u, py = p.y ^ 0x80808080u, sx = s.x ^ 0x80808080u, sy = s.y ^ 0x80808080u;
-            const unsigned low[4] = {halves_of<0x4140>(px), halves_of<0x4140>(sx), halves_of<0x4342>(px), halves_of<0x4342>(sx)};
-            const unsigned high[4] = {halves_of<0x4140>(py), halves_of<0x4140>(sy), halves_of<0x4342>(py), halves_of<0x4342>(sy)};
+            const unsigned px = p.x ^ 0x80808080u, py = p.y ^ 0x80808080u, sx = s.x ^ 0x80808080u,
+                           sy = s.y ^ 0x80808080u;
+            const unsigned low[4] = {halves_of<0x4140>(px), halves_of<0x4140>(sx), halves_of<0x4342>(px),
+                                     halves_of<0x4342>(sx)};
+            const unsigned high[4] = {halves_of<0x4140>(py), halves_of<0x4140>(sy), halves_of<0x4342>(py),
+                                      halves_of<0x4342>(sy)};
             const float x_scale = scale_of(shared + x), y_scale = scale_of(shared + y);
 #pragma unroll
             for (int t = 0; t < NT; t++) {
@@ -176,23 +187,29 @@ struct Unit<vb_block_q8_0, DIMS> {
         }
     }
     template <int NT>
-    static VB_DEVICE void multiply_values(float (&out)[DIMS / 16][NT][4], const char *shared, int values, const float (&weight)[NT][4],
-                                          int dim, int lane, bool, int base, const KeyRange &all) {
+    static VB_DEVICE void multiply_values(float (&out)[DIMS / 16][NT][4], const char *shared, int values,
+                                          const float (&weight)[NT][4], int dim, int lane, bool, int base,
+                                          const KeyRange &all) {
         const int g = lane / 4, c = lane % 4, row = row_bytes(dim);
-        const bool first = base + g >= all.lo && base + g < all.hi, second = base + g + 8 >= all.lo && base + g + 8 < all.hi;
+        const bool first = base + g >= all.lo && base + g < all.hi,
+                   second = base + g + 8 >= all.lo && base + g + 8 < all.hi;
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++) {
             if (32 * i >= dim) break;
             const char *const block = shared + values + i * block_bytes;
-            const float x_scale = first ? scale_of(block + g * row) : 0.0f, y_scale = second ? scale_of(block + (g + 8) * row) : 0.0f;
+            const float x_scale = first ? scale_of(block + g * row) : 0.0f,
+                        y_scale = second ? scale_of(block + (g + 8) * row) : 0.0f;
             // Dimensions 4g.. of keys 2c, 2c + 1, 2c + 8, 2c + 9; in each register two keys.
             const int at = values + i * block_bytes + 2 * c * row + 2 + 4 * g;
             const unsigned k0 = bytes4(shared, at) ^ 0x80808080u, k1 = bytes4(shared, at + row) ^ 0x80808080u;
-            const unsigned k8 = bytes4(shared, at + 8 * row) ^ 0x80808080u, k9 = bytes4(shared, at + 9 * row) ^ 0x80808080u;
+            const unsigned k8 = bytes4(shared, at + 8 * row) ^ 0x80808080u,
+                           k9 = bytes4(shared, at + 9 * row) ^ 0x80808080u;
             const unsigned low = __byte_perm(k0, k1, 0x5140), high = __byte_perm(k0, k1, 0x7362);
             const unsigned low8 = __byte_perm(k8, k9, 0x5140), high8 = __byte_perm(k8, k9, 0x7362);
-            const unsigned x[4] = {halves_of<0x4140>(low), halves_of<0x4342>(low), halves_of<0x4140>(low8), halves_of<0x4342>(low8)};
-            const unsigned y[4] = {halves_of<0x4140>(high), halves_of<0x4342>(high), halves_of<0x4140>(high8), halves_of<0x4342>(high8)};
+            const unsigned x[4] = {halves_of<0x4140>(low), halves_of<0x4342>(low), halves_of<0x4140>(low8),
+                                   halves_of<0x4342>(low8)};
+            const unsigned y[4] = {halves_of<0x4140>(high), halves_of<0x4342>(high), halves_of<0x4140>(high8),
+                                   halves_of<0x4342>(high8)};
 #pragma unroll
             for (int t = 0; t < NT; t++) {
                 const unsigned b0 = transposed(pack<half>(weight[t][0] * x_scale, weight[t][1] * x_scale));
@@ -211,8 +228,8 @@ struct Unit<vb_block_q8_0, DIMS> {
             for (int i = 0; i < DIMS / 32; i++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    *reinterpret_cast<float4 *>(to + (8 * t + 2 * c + e) * stride + 32 * i + 4 * g) =
-                        make_float4(out[2 * i][t][e], out[2 * i][t][2 + e], out[2 * i + 1][t][e], out[2 * i + 1][t][2 + e]);
+                    *reinterpret_cast<float4 *>(to + (8 * t + 2 * c + e) * stride + 32 * i + 4 * g) = make_float4(
+                        out[2 * i][t][e], out[2 * i][t][2 + e], out[2 * i + 1][t][e], out[2 * i + 1][t][2 + e]);
     }
 };
 

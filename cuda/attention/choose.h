@@ -1,5 +1,5 @@
-/* choose.h: which kernel computes attention. decode is for few query rows a key head, whose keys are read once and shared among
- * blocks; prefill for many, in tiles of their own. */
+/* choose.h: which kernel computes attention. decode is for few query rows a key head, whose keys are read once and
+ * shared among blocks; prefill for many, in tiles of their own. */
 #ifndef VB_CUDA_ATTENTION_CHOOSE_H
 #define VB_CUDA_ATTENTION_CHOOSE_H
 
@@ -20,17 +20,18 @@
       "anything in float32: F32 caches, heads that are no multiple of 8, caps, sinks, chunks, rings, GPUs before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
-/* ---- sizes of the kernels --------------------------------------------------------------------------------------------- */
+/* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */
 
 enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
-    ATTENTION_DECODE_SHARED_TILES = 512, /* with more there is enough to do without sharing keys, and parts would fill memory */
+    /* with more there is enough to do without sharing keys, and parts would fill memory */
+    ATTENTION_DECODE_SHARED_TILES = 512,
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
     ATTENTION_PREFILL_SM90_ROWS = 64   /* of the smallest tile */
 };
 
-/* Slots of a warp's ring of attention_decode_kernel.cuh: `most` where an SM has more than 200 KiB of shared memory. It is the
- * capability that the kernel was compiled for. */
+/* Slots of a warp's ring of attention_decode_kernel.cuh: `most` where an SM has more than 200 KiB of shared memory. It
+ * is the capability that the kernel was compiled for. */
 #define ATTENTION_DECODE_SLOTS(most, capability)                                                                       \
     ((capability) == 90 || (capability) == 100 ? (most) : (most) < 3 ? 2 : (most) * 2 / 3)
 
@@ -42,10 +43,14 @@ static inline int64_t attention_decode_bytes(int warps, int64_t slot_bytes, int 
 
 /* Dimensions that instances are made for, and the tile of attention_simt.cu. */
 static inline int attention_dims(int64_t dim) { return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 576; }
-static inline int attention_widest(const vb_attention_args *a) { return attention_dims(a->dim > a->value_dim ? a->dim : a->value_dim); }
-static inline int attention_simt_rows(const vb_attention_args *a) { return attention_widest(a) > 256 ? 2 : 512 / attention_widest(a); }
+static inline int attention_widest(const vb_attention_args *a) {
+    return attention_dims(a->dim > a->value_dim ? a->dim : a->value_dim);
+}
+static inline int attention_simt_rows(const vb_attention_args *a) {
+    return attention_widest(a) > 256 ? 2 : 512 / attention_widest(a);
+}
 
-/* ---- conditions ------------------------------------------------------------------------------------------------------- */
+/* ---- conditions -------------------------------------------------------------------------------------------------- */
 
 static inline int64_t attention_rows(const vb_attention_args *a) { return a->seq * (a->heads / a->kv_heads); }
 
@@ -56,29 +61,31 @@ static inline int64_t attention_tiles(const vb_attention_args *a, int rows) {
 
 /* Whether the kernels' 32-bit counters hold the sizes. */
 static inline int attention_fits_counters(const vb_attention_args *a) {
-    return a->kv_len <= INT32_MAX && a->chunk <= INT32_MAX && a->kv_capacity <= INT32_MAX && a->heads <= INT32_MAX / a->seq &&
-           a->batch <= INT32_MAX / a->heads;
+    return a->kv_len <= INT32_MAX && a->chunk <= INT32_MAX && a->kv_capacity <= INT32_MAX &&
+           a->heads <= INT32_MAX / a->seq && a->batch <= INT32_MAX / a->heads;
 }
 
 /* Whether scores, keys and values are what every kernel knows; attention_simt knows the rest of vb_attention_args. */
 static inline int attention_is_plain(const vb_attention_args *a) {
-    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256 && !a->chunk && !a->sinks && !(a->soft_cap > 0) &&
-           !a->ring;
+    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256 && !a->chunk && !a->sinks &&
+           !(a->soft_cap > 0) && !a->ring;
 }
 
-/* Whether rows of q and out are whole vectors of 16 bytes, of which tensor cores multiply 16-bit numbers and those of Q8_0. A
- * float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
+/* Whether rows of q and out are whole vectors of 16 bytes, of which tensor cores multiply 16-bit numbers and those of
+ * Q8_0. A float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
 static inline int attention_suits_tensor_cores(const vb_attention_args *a, const vb_gpu *gpu) {
-    return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 && vb_aligned16(a->out) && vb_aligned16(a->q) &&
-           vb_aligned16(a->k) && vb_aligned16(a->v) && a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 &&
-           a->q_row_stride % 8 == 0;
+    return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 &&
+           vb_aligned16(a->out) && vb_aligned16(a->q) && vb_aligned16(a->k) && vb_aligned16(a->v) &&
+           a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 && a->q_row_stride % 8 == 0;
 }
 
 static inline int attention_decode_suits(const vb_attention_args *a) {
-    const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16, heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
+    const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16,
+                  heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
     if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
     /* Copies of Q8_0 want a head's keys to begin at a multiple of 16 bytes. */
-    if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0))) return 0;
+    if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0)))
+        return 0;
     return heads * a->batch <= ATTENTION_DECODE_SHARED_TILES || (heads <= 65535 && a->batch <= 65535);
 }
 
@@ -88,7 +95,7 @@ static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const
            attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) <= INT32_MAX / 2;
 }
 
-/* ---- choice ----------------------------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
@@ -102,8 +109,8 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 
-/* The kernel that leaves what it attends as an operand of Hopper's products with packed weights, in F16: ATTENTION_DECODE,
- * ATTENTION_PREFILL_SM90 or none. */
+/* The kernel that leaves what it attends as an operand of Hopper's products with packed weights, in F16:
+ * ATTENTION_DECODE, ATTENTION_PREFILL_SM90 or none. */
 static inline attention_kernel choose_attention_operand(const vb_attention_args *a, const vb_gpu *gpu) {
     if (a->type != VB_F32 || a->kv_type != VB_F16 || gpu->capability != 90) return ATTENTION_NONE;
     const attention_kernel kernel = choose_attention(a, gpu);

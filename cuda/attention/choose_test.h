@@ -7,17 +7,21 @@ MAP_FAMILY("Attention (`attention/choose.h`)", attention, ATTENTION)
 /* The most shared memory of attention_decode_kernel.cuh's instances. */
 static int64_t decode_bytes(int q8, int64_t dim, int64_t rows, int capability) {
     static const int most[2][3] = {{6, 3, 3}, {8, 6, 4}};
-    const int dims = attention_dims(dim), slots = most[q8][dims == 64 ? 0 : dims == 128 ? 1 : 2], warps = q8 || dims == 256 ? 4 : 8;
+    const int dims = attention_dims(dim),
+              slots = most[q8][dims == 64 ? 0 : dims == 128 ? 1 : 2],
+              warps = q8 || dims == 256 ? 4 : 8;
     const int64_t slot_bytes = q8 ? 16 * (dims / 32) * 34 : 16 * dims * 2;
-    return attention_decode_bytes(warps, slot_bytes, ATTENTION_DECODE_SLOTS(slots, capability), dims, rows <= 8 ? 8 : 16);
+    return attention_decode_bytes(warps, slot_bytes, ATTENTION_DECODE_SLOTS(slots, capability), dims,
+                                  rows <= 8 ? 8 : 16);
 }
 
 static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     const attention_kernel kernel = choose_attention(a, gpu);
-#define CHECK_IT(condition)                                                                                            \
-    CHECK(condition, "%s on %d: batch %ld seq %ld heads %ld/%ld dim %ld keys %ld of %ld, %s over %s",                   \
-          attention_kernel_info(kernel).name, gpu->capability, (long)a->batch, (long)a->seq, (long)a->heads, (long)a->kv_heads, \
-          (long)a->dim, (long)a->kv_len, (long)a->kv_capacity, vb_dtype_string(a->type), vb_dtype_string(a->kv_type))
+#define CHECK_IT(condition) \
+    CHECK(condition, "%s on %d: batch %ld seq %ld heads %ld/%ld dim %ld keys %ld of %ld, %s over %s", \
+          attention_kernel_info(kernel).name, gpu->capability, (long)a->batch, (long)a->seq, (long)a->heads, \
+          (long)a->kv_heads, (long)a->dim, (long)a->kv_len, (long)a->kv_capacity, vb_dtype_string(a->type), \
+          vb_dtype_string(a->kv_type))
     const int q8 = a->kv_type == VB_Q8_0, tensor_cores = attention_suits_tensor_cores(a, gpu);
     const int64_t rows = attention_rows(a);
     CHECK_IT(kernel != ATTENTION_NONE);
@@ -31,25 +35,28 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         break;
     case ATTENTION_PREFILL_SM90:
     case ATTENTION_PREFILL_Q8_SM90:
-        CHECK_IT(tensor_cores && gpu->capability == 90 && a->scale > 0 && a->kv_len > 0 && q8 == (kernel == ATTENTION_PREFILL_Q8_SM90));
+        CHECK_IT(tensor_cores && gpu->capability == 90 && a->scale > 0 && a->kv_len > 0 &&
+                 q8 == (kernel == ATTENTION_PREFILL_Q8_SM90));
         break;
     case ATTENTION_PREFILL:
     case ATTENTION_PREFILL_Q8: /* 96 KiB of 256 dimensions */
-        CHECK_IT(tensor_cores && gpu->shared_bytes >= 96 << 10 && q8 == (kernel == ATTENTION_PREFILL_Q8) && (!q8 || a->kv_len > 0));
+        CHECK_IT(tensor_cores && gpu->shared_bytes >= 96 << 10 && q8 == (kernel == ATTENTION_PREFILL_Q8) &&
+                 (!q8 || a->kv_len > 0));
         break;
     default: break;
     }
     const attention_kernel operand = choose_attention_operand(a, gpu);
-    CHECK_IT(operand == ATTENTION_NONE || (operand == kernel && gpu->capability == 90 && a->kv_type == VB_F16 && a->type == VB_F32));
+    CHECK_IT(operand == ATTENTION_NONE ||
+             (operand == kernel && gpu->capability == 90 && a->kv_type == VB_F16 && a->type == VB_F32));
 #undef CHECK_IT
 }
 
-static vb_attention_args attend(vb_dtype type, vb_dtype kv_type, int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads, int64_t dim,
-                                int64_t keys) {
-    const vb_attention_args a = {.out = ALIGNED, .q = ALIGNED, .k = ALIGNED, .v = ALIGNED, .batch = batch, .seq = seq, .heads = heads,
-                                 .kv_heads = kv_heads, .dim = dim, .q_batch_stride = seq * heads * dim, .q_head_stride = dim,
-                                 .q_row_stride = heads * dim, .kv_capacity = keys, .kv_len = keys, .scale = 0.125f, .causal = 1,
-                                 .type = type, .kv_type = kv_type};
+static vb_attention_args attend(vb_dtype type, vb_dtype kv_type, int64_t batch, int64_t seq, int64_t heads,
+                                int64_t kv_heads, int64_t dim, int64_t keys) {
+    const vb_attention_args a = {.out = ALIGNED, .q = ALIGNED, .k = ALIGNED, .v = ALIGNED, .batch = batch, .seq = seq,
+                                 .heads = heads, .kv_heads = kv_heads, .dim = dim, .q_batch_stride = seq * heads * dim,
+                                 .q_head_stride = dim, .q_row_stride = heads * dim, .kv_capacity = keys, .kv_len = keys,
+                                 .scale = 0.125f, .causal = 1, .type = type, .kv_type = kv_type};
     return a;
 }
 
@@ -60,20 +67,25 @@ static void check_named_attention(void) {
         int64_t seq, heads, kv_heads, dim, keys;
         attention_kernel kernel;
     } cases[] = {
-        {90, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},      {86, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},
-        {90, VB_F32, VB_Q8_0, 1, 16, 2, 128, 4096, ATTENTION_DECODE_Q8},  {90, VB_F32, VB_Q8_0, 1, 16, 2, 32, 4095, ATTENTION_PREFILL_Q8_SM90},
-        {90, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL_SM90}, {89, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL},
-        {80, VB_F32, VB_Q8_0, 512, 32, 8, 128, 512, ATTENTION_PREFILL_Q8}, {90, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_SIMT},
-        {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},        {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
+        {90, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},
+        {86, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},
+        {90, VB_F32, VB_Q8_0, 1, 16, 2, 128, 4096, ATTENTION_DECODE_Q8},
+        {90, VB_F32, VB_Q8_0, 1, 16, 2, 32, 4095, ATTENTION_PREFILL_Q8_SM90},
+        {90, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL_SM90},
+        {89, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL},
+        {80, VB_F32, VB_Q8_0, 512, 32, 8, 128, 512, ATTENTION_PREFILL_Q8},
+        {90, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_SIMT},
+        {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
+        {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int g = 0; g < gpu_count; g++) {
             if (gpus[g].capability != cases[i].capability) continue;
-            const vb_attention_args a = attend(cases[i].type, cases[i].kv_type, 1, cases[i].seq, cases[i].heads, cases[i].kv_heads,
-                                               cases[i].dim, cases[i].keys);
+            const vb_attention_args a = attend(cases[i].type, cases[i].kv_type, 1, cases[i].seq, cases[i].heads,
+                                               cases[i].kv_heads, cases[i].dim, cases[i].keys);
             const attention_kernel kernel = choose_attention(&a, &gpus[g]);
-            CHECK(kernel == cases[i].kernel, "attention case %d: %s, want %s", (int)i, attention_kernel_info(kernel).name,
-                  attention_kernel_info(cases[i].kernel).name);
+            CHECK(kernel == cases[i].kernel, "attention case %d: %s, want %s", (int)i,
+                  attention_kernel_info(kernel).name, attention_kernel_info(cases[i].kernel).name);
         }
 }
 
@@ -84,7 +96,8 @@ static void test_attention(void) {
         const int64_t kv_heads = any_size(5), heads = kv_heads * any_size(4);
         int64_t dim = any_of(2) ? 8 * (1 + any_of(32)) : 1 + any_of(256);
         if (cache == VB_Q8_0) dim = 32 * (1 + any_of(8));
-        vb_attention_args a = attend(type, cache, any_size(8), any_of(2) ? 1 : any_size(13), heads, kv_heads, dim, any_size(17));
+        vb_attention_args a =
+            attend(type, cache, any_size(8), any_of(2) ? 1 : any_size(13), heads, kv_heads, dim, any_size(17));
         if (any_of(8) == 0) a.kv_len = any_of((int)a.kv_capacity), a.causal = 0;
         if (any_of(8) == 0) a.scale = -1;
         if (any_of(8) == 0) a.q_row_stride += any_of(16);

@@ -1,4 +1,5 @@
-// causal_conv.cu: SiLU of a convolution along channels, with the rows before carried in a state (vb_causal_conv_args has the formula).
+// causal_conv.cu: SiLU of a convolution along channels, with the rows before carried in a state (vb_causal_conv_args
+// has the formula).
 //
 //   grid     (256 channels, tokens in runs of 16, sequences); a thread keeps the last rows of its channel in registers
 //   shared   none
@@ -69,9 +70,11 @@ extern "C" vb_status vb_cuda_causal_conv(const vb_causal_conv_args *args, vb_str
     const vb_causal_conv_args &a = *args;
     const int64_t blocks = ceil_div<int64_t>(a.channels, threads), runs = ceil_div<int64_t>(a.seq, run);
     const delta_kernel kernel = choose_causal_conv(a.batch, a.seq, a.channels);
-    chosen(stream, delta_kernel_info(kernel), "causal_conv", VB_F32, "batch seq channels taps", a.batch, a.seq, a.channels, a.taps);
+    chosen(stream, delta_kernel_info(kernel), "causal_conv", VB_F32, "batch seq channels taps", a.batch, a.seq,
+           a.channels, a.taps);
     if (kernel == DELTA_NONE) return VB_UNSUPPORTED;
-    VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), threads, 0, causal_conv_kernel, a));
+    VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), threads, 0,
+                             causal_conv_kernel, a));
     if (a.taps == 1) return VB_OK;
     return launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)a.batch), threads, 0, renew_state_kernel, a);
 }

@@ -1,4 +1,5 @@
-/* choose.h: which kernel runs for a gated delta net. Pure functions; plain C. cuda/README.md has the map, choose_test.h the test. */
+/* choose.h: which kernel runs for a gated delta net. Pure functions; plain C. cuda/README.md has the map, choose_test.h
+ * the test. */
 #ifndef VB_DELTA_CHOOSE_H
 #define VB_DELTA_CHOOSE_H
 
@@ -18,7 +19,8 @@ static inline delta_kernel choose_causal_conv(int64_t batch, int64_t seq, int64_
     return batch <= 65535 && vb_ceil_div(seq, DELTA_RUN) <= 65535 && channels <= INT32_MAX ? DELTA_CONV : DELTA_NONE;
 }
 static inline delta_kernel choose_gated_delta(const vb_gated_delta_args *a) {
-    if (a->batch > 65535 || vb_ceil_div(a->value_dim, DELTA_COLUMNS) > 65535 || a->value_heads > INT32_MAX) return DELTA_NONE;
+    if (a->batch > 65535 || vb_ceil_div(a->value_dim, DELTA_COLUMNS) > 65535 || a->value_heads > INT32_MAX)
+        return DELTA_NONE;
     return a->key_dim <= 64 ? DELTA_KEYS_64 : a->key_dim <= 128 ? DELTA_KEYS_128 : DELTA_KEYS_256;
 }
 

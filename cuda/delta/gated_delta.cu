@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
     const int64_t dv = a.value_dim, b = blockIdx.y, d = (int64_t)blockIdx.z * columns + threadIdx.x / parts;
     const bool valid = d < dv;
     const int key_head = a.interleaved ? head % key_heads : head / (heads / key_heads);
-    const int64_t keys = a.key_heads * a.key_dim, width = 2 * keys + a.value_heads * dv, sequence = a.sequences ? a.sequences[b] : b;
+    const int64_t keys = a.key_heads * a.key_dim, width = 2 * keys + a.value_heads * dv,
+                  sequence = a.sequences ? a.sequences[b] : b;
     float *const column = a.state + (sequence * heads + head) * dk * dv + d;
     float state[PER];
 #pragma unroll
@@ -37,7 +38,8 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
         float q_sum = 0.0f, k_sum = 0.0f;
         __syncthreads(); // the token before has been read
         for (int i = threadIdx.x; i < parts * PER; i += threads) {
-            const float q = i < dk ? row[(int64_t)key_head * dk + i] : 0.0f, k = i < dk ? row[keys + (int64_t)key_head * dk + i] : 0.0f;
+            const float q = i < dk ? row[(int64_t)key_head * dk + i] : 0.0f,
+                        k = i < dk ? row[keys + (int64_t)key_head * dk + i] : 0.0f;
             query[i] = q, key[i] = k;
             q_sum += q * q, k_sum += k * k;
         }
@@ -76,8 +78,8 @@ using namespace vb;
 extern "C" vb_status vb_cuda_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
     const vb_gated_delta_args &a = *args;
     const delta_kernel kernel = choose_gated_delta(&a);
-    chosen(stream, delta_kernel_info(kernel), "gated_delta", VB_F32, "batch seq value_heads key_dim value_dim", a.batch, a.seq, a.value_heads,
-           a.key_dim, a.value_dim);
+    chosen(stream, delta_kernel_info(kernel), "gated_delta", VB_F32, "batch seq value_heads key_dim value_dim", a.batch,
+           a.seq, a.value_heads, a.key_dim, a.value_dim);
     const dim3 grid((unsigned)a.value_heads, (unsigned)a.batch, (unsigned)ceil_div<int64_t>(a.value_dim, columns));
     switch (kernel) {
     case DELTA_KEYS_64: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<16>, a);

@@ -1,6 +1,7 @@
-// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences. Attention leaves
-// what it attends as the operand of the product, in F16, where it would write float32 that a kernel of its own then converts: 5 us and
-// 12 bytes an element less. Elsewhere attention and linear_add are two operations (ops.c).
+// attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences.
+// Attention leaves what it attends as the operand of the product, in F16, where it would write float32 that a kernel of
+// its own then converts: 5 us and 12 bytes an element less. Elsewhere attention and linear_add are two operations
+// (ops.c).
 //
 //   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and many.cu
 //   measured docs/experiments/2026-11-22-packed-many.md
@@ -12,8 +13,9 @@
 
 using namespace vb;
 
-extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                                  const float *bias, float *, const float *next_norm, float *normed, int *next_prepared,
+extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention,
+                                                  const vb_weight *w, const float *bias, float *,
+                                                  const float *next_norm, float *normed, int *next_prepared,
                                                   vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const int64_t n = attention->batch * attention->seq;
@@ -26,11 +28,13 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     NextNorm next = {};
     if (kernel == ATTENTION_PREFILL_SM90) {
         next = {next_norm, normed, next_prepared};
-        VB_TRY(attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
+        VB_TRY(
+            attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
     } else { // clears no flags: feed_forward prepares its own x
         VB_TRY(attention_decode_operand(*attention, stream));
     }
-    return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out, {false, nullptr, 0, a}, next, w->type, stream);
+    return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
+                       {false, nullptr, 0, a}, next, w->type, stream);
 #else
     return VB_UNSUPPORTED;
 #endif

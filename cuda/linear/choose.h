@@ -1,9 +1,9 @@
-/* choose.h: which kernel runs for the products of a linear layer, and how it is cut up. Pure functions of types, layouts, sizes,
- * alignment and the GPU; plain C. cuda/README.md has the map, cuda/chooser_test.c the table test.
+/* choose.h: which kernel runs for the products of a linear layer, and how it is cut up. Pure functions of types,
+ * layouts, sizes, alignment and the GPU; plain C. cuda/README.md has the map, cuda/chooser_test.c the table test.
  *
- * Kernels are named by the rows of x that they take: n1, n4 (2 to 4), n8, n32 (n32 of packed weights on Hopper up to 16), n64,
- * many. Those of packed weights cut their work in one of two ways: into items, rows of tiles that the warps of a block share
- * (linear_items), or into units of 128 rows of W by a block of rows of x (linear_units).
+ * Kernels are named by the rows of x that they take: n1, n4 (2 to 4), n8, n32 (n32 of packed weights on Hopper up to
+ * 16), n64, many. Those of packed weights cut their work in one of two ways: into items, rows of tiles that the warps
+ * of a block share (linear_items), or into units of 128 rows of W by a block of rows of x (linear_units).
  */
 #ifndef VB_LINEAR_CHOOSE_H
 #define VB_LINEAR_CHOOSE_H
@@ -12,29 +12,32 @@
 #include "linear/packed/formats.h"
 #include "runtime/chooser.h"
 
-#define LINEAR_KERNELS(X)                                                                                              \
-    X(LINEAR_STORED_N1, "stored_n1", "linear/stored/n1.cu", "F32, F16, BF16, one row of x, rows of whole vectors")     \
-    X(LINEAR_STORED_N8, "stored_n8", "linear/stored/n8.cu", "any stored type, up to 8 rows of x at a time, in float32") \
-    X(LINEAR_STORED_N32, "stored_n32", "linear/stored/n32.cu", "F16, BF16, 2 to 32 rows of x, before and after Hopper") \
-    X(LINEAR_STORED_N64_SM90, "stored_n64_sm90", "linear/stored/n64_sm90.cu", "F16, BF16, 2 to 64 rows of x, Hopper")  \
-    X(LINEAR_STORED_MANY, "stored_many", "linear/stored/many.cu", "any stored type but F32, many rows of x")           \
-    X(LINEAR_F32_3XTF32, "f32_3xtf32", "gemm/matmul_3xtf32.cu", "F32, 2 to 64 rows of x, or at most 640^3 products")   \
-    X(LINEAR_F32_MATMUL, "f32_matmul", "gemm/matmul.cu", "F32, more than 8 rows of x, Hopper: the product of matrices") \
-    X(LINEAR_F32_TILES, "f32_tiles", "linear/stored/f32.cu", "F32, more than 8 rows of x, elsewhere")            \
-    X(LINEAR_PACKED_N1, "packed_n1", "linear/packed/n1.cu", "linear, norm_linear, linear_add of one row of x")         \
-    X(LINEAR_PACKED_N4, "packed_n4", "linear/packed/n4.cu", "the same of 2 to 4 rows of x")                            \
-    X(LINEAR_PACKED_N32, "packed_n32", "linear/packed/n32.cu", "the same of 5 to 32 rows of x, on Hopper 5 to 16")     \
-    X(LINEAR_N1_SWIGLU, "packed_n1_swiglu", "linear/packed/n1_swiglu.cu", "norm_swiglu of one row of x")               \
-    X(LINEAR_N4_SWIGLU, "packed_n4_swiglu", "linear/packed/n4_swiglu.cu", "the same of 2 to 4 rows of x")              \
+#define LINEAR_KERNELS(X) \
+    X(LINEAR_STORED_N1, "stored_n1", "linear/stored/n1.cu", "F32, F16, BF16, one row of x, rows of whole vectors") \
+    X(LINEAR_STORED_N8, "stored_n8", "linear/stored/n8.cu", \
+      "any stored type, up to 8 rows of x at a time, in float32") \
+    X(LINEAR_STORED_N32, "stored_n32", "linear/stored/n32.cu", \
+      "F16, BF16, 2 to 32 rows of x, before and after Hopper") \
+    X(LINEAR_STORED_N64_SM90, "stored_n64_sm90", "linear/stored/n64_sm90.cu", "F16, BF16, 2 to 64 rows of x, Hopper") \
+    X(LINEAR_STORED_MANY, "stored_many", "linear/stored/many.cu", "any stored type but F32, many rows of x") \
+    X(LINEAR_F32_3XTF32, "f32_3xtf32", "gemm/matmul_3xtf32.cu", "F32, 2 to 64 rows of x, or at most 640^3 products") \
+    X(LINEAR_F32_MATMUL, "f32_matmul", "gemm/matmul.cu", \
+      "F32, more than 8 rows of x, Hopper: the product of matrices") \
+    X(LINEAR_F32_TILES, "f32_tiles", "linear/stored/f32.cu", "F32, more than 8 rows of x, elsewhere") \
+    X(LINEAR_PACKED_N1, "packed_n1", "linear/packed/n1.cu", "linear, norm_linear, linear_add of one row of x") \
+    X(LINEAR_PACKED_N4, "packed_n4", "linear/packed/n4.cu", "the same of 2 to 4 rows of x") \
+    X(LINEAR_PACKED_N32, "packed_n32", "linear/packed/n32.cu", "the same of 5 to 32 rows of x, on Hopper 5 to 16") \
+    X(LINEAR_N1_SWIGLU, "packed_n1_swiglu", "linear/packed/n1_swiglu.cu", "norm_swiglu of one row of x") \
+    X(LINEAR_N4_SWIGLU, "packed_n4_swiglu", "linear/packed/n4_swiglu.cu", "the same of 2 to 4 rows of x") \
     X(LINEAR_N32_SWIGLU, "packed_n32_swiglu", "linear/packed/n32_swiglu.cu", "the same of 5 to 32, on Hopper 5 to 16") \
-    X(LINEAR_N1_QKV, "packed_n1_qkv", "linear/packed/n1_qkv.cu", "norm_qkv of one row of x")                           \
-    X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", "the same of 2 to 4 rows of x")                       \
-    X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16")          \
-    X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu",                                          \
-      "all operations of packed weights, 17 to 32 rows of x, Hopper")                                                  \
-    X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu",                                                      \
-      "all but feed_forward, more rows of x, before and after Hopper; where an item's plan does not fit")              \
-    X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper")  \
+    X(LINEAR_N1_QKV, "packed_n1_qkv", "linear/packed/n1_qkv.cu", "norm_qkv of one row of x") \
+    X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", "the same of 2 to 4 rows of x") \
+    X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16") \
+    X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
+      "all operations of packed weights, 17 to 32 rows of x, Hopper") \
+    X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
+      "all but feed_forward, more rows of x, before and after Hopper; where an item's plan does not fit") \
+    X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
     X(LINEAR_COMPOSED, "composed", "../csrc/ops.c", "a fused operation as the operations of its formula")
 VB_KERNEL_FAMILY(linear, LINEAR, LINEAR_KERNELS)
 
@@ -60,7 +63,8 @@ typedef struct linear_items {
 /* Units: 128 rows of W by `tokens` rows of x. */
 typedef struct linear_units {
     linear_kernel kernel;
-    int tokens, pair, cluster;  /* rows of x; blocks at neighbouring rows of W; blocks that share the columns of a unit, 0: units in turn */
+    /* rows of x; blocks at neighbouring rows of W; blocks that share the columns of a unit, 0: units in turn */
+    int tokens, pair, cluster;
     int row_blocks, token_blocks;
     int whole, ksplit;          /* units that one block computes; blocks that share the columns of each of the others */
     int multiprocessors;
@@ -73,7 +77,7 @@ typedef struct linear_choice {
     linear_units units; /* of packed_n32_sm90, packed_many, packed_many_sm90 */
 } linear_choice;
 
-/* ---- small ------------------------------------------------------------------------------------------------------------ */
+/* ---- small ------------------------------------------------------------------------------------------------------- */
 
 static inline int64_t linear_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t linear_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -87,18 +91,20 @@ enum {
     LINEAR_HALF_GROUP = 64,       /* columns of gated rows that share an exponent */
     LINEAR_SPLIT_UNITS = 8192,    /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
-    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16 /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
+    /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
+    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16
 };
 
 /* Tiles of a row of packed weights, the last of which may be a part. */
 static inline int64_t linear_row_tiles(vb_packed_format f, int64_t cols) { return vb_ceil_div(cols, f.depth); }
 
-/* The bytes of the packed form, 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding: more than 3 % to that
- * of rows, more than an eighth to that of columns (576 are five tiles of 128). */
+/* The bytes of the packed form, 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding:
+ * more than 3 % to that of rows, more than an eighth to that of columns (576 are five tiles of 128). */
 static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int64_t rows, int64_t cols) {
     const vb_packed_format f = vb_packed_format_of(type);
     if (gpu->capability < 75 || f.depth == 0) return 0;
-    const int64_t tile_rows = vb_ceil_div(rows, VB_PACKED_ROWS), row_tiles = linear_row_tiles(f, cols), tiles = tile_rows * row_tiles;
+    const int64_t tile_rows = vb_ceil_div(rows, VB_PACKED_ROWS), row_tiles = linear_row_tiles(f, cols),
+                  tiles = tile_rows * row_tiles;
     const bool padded = tile_rows * VB_PACKED_ROWS - rows > rows / 32 || row_tiles * f.depth - cols > cols / 8;
     return padded || tiles > LINEAR_MOST_INT ? 0 : tiles * f.tile_bytes;
 }
@@ -114,29 +120,34 @@ static inline linear_choice linear_choice_of(linear_kernel kernel) {
     return c;
 }
 
-/* ---- items ---------------------------------------------------------------------------------------------------------------- */
+/* ---- items ------------------------------------------------------------------------------------------------------- */
 
-/* On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one kernel's beside the
- * next one's, never three, and never two of one long kernel, which would leave another multiprocessor without. Of very long kernels
- * deep rings are worth more than that the next one begins ahead. What reads a vocabulary has a multiprocessor to itself. By the bytes
- * of weights; 1 KiB more a block is the driver's. */
+/* On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one
+ * kernel's beside the next one's, never three, and never two of one long kernel, which would leave another
+ * multiprocessor without. Of very long kernels deep rings are worth more than that the next one begins ahead. What
+ * reads a vocabulary has a multiprocessor to itself. By the bytes of weights; 1 KiB more a block is the driver's. */
 static inline int64_t linear_granted_shared(int64_t weight_bytes, int64_t most) {
     const int64_t kilobytes = weight_bytes > 32 << 20 ? 140 : weight_bytes > 20 << 20 ? 118 : 106;
     return weight_bytes > 150 << 20 ? most : linear_min(most, kilobytes << 10);
 }
 
-/* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, a mailbox a warp. */
+/* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, a
+ * mailbox a warp. */
 static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const linear_items *p) {
     const int64_t slots = vb_ceil_div(tiles, p->warps) * p->warps, results = 16 * p->parts;
-    return (int64_t)p->warps * p->stages * (f.tile_bytes + 8) + slots * vb_n1_tile_bytes(f) + (2 * p->chunk * results + 1) * LINEAR_WARPS * 4 +
+    return (int64_t)p->warps * p->stages * (f.tile_bytes + 8) + slots * vb_n1_tile_bytes(f) +
+           (2 * p->chunk * results + 1) * LINEAR_WARPS * 4 +
            (p->ksplit > 1 ? LINEAR_WARPS * (8 + p->ksplit * results * 4) : 0);
 }
 
-static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit, int64_t row_tiles, int64_t items) {
+static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
+                                           int64_t row_tiles, int64_t items) {
     linear_items p = {parts, ksplit, 1, 0, 0, 0, 0, 0, 0};
     const bool bulk = gpu->capability >= 90;
-    const int64_t most = gpu->shared_bytes, granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
-    const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS); /* of a warp and item */
+    const int64_t most = gpu->shared_bytes,
+                  granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
+    /* of a warp and item */
+    const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS);
     const int64_t rounds = vb_ceil_div(items, gpu->multiprocessors / ksplit);
     p.warps = (int)vb_ceil_div(tiles, each);
     if (ksplit > 1 && vb_ceil_div(rounds, ksplit) > p.warps) return p;
@@ -151,7 +162,8 @@ static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f
     return p;
 }
 
-/* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, what they send. */
+/* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, what
+ * they send. */
 static inline int64_t linear_n4_shared(vb_packed_format f, int n, int tiles, const linear_items *p) {
     const int64_t results = 16 * p->parts, stride = results + 8;
     return (int64_t)p->warps * p->stages * (f.tile_bytes + 8) + (int64_t)tiles * vb_n4_tile_bytes(f) +
@@ -159,18 +171,22 @@ static inline int64_t linear_n4_shared(vb_packed_format f, int n, int tiles, con
            (p->ksplit > 1 ? p->rounds * (8 + p->ksplit * 2 * results * 4) : 0);
 }
 
-static inline linear_items linear_n4_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit, int64_t n, int64_t row_tiles, int64_t items) {
+static inline linear_items linear_n4_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit, int64_t n,
+                                           int64_t row_tiles, int64_t items) {
     linear_items p = {parts, ksplit, LINEAR_N4, 0, 0, 0, 0, 0, 0};
     if (n > LINEAR_N4) return p;
     const bool bulk = gpu->capability >= 90;
-    const int64_t most = gpu->shared_bytes, granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
-    const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS), pairs = (int)(n + 1) / 2;
+    const int64_t most = gpu->shared_bytes,
+                  granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
+    const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS),
+              pairs = (int)(n + 1) / 2;
     const int64_t clusters = linear_min(items, gpu->multiprocessors / ksplit);
     p.warps = (int)linear_max(pairs, vb_ceil_div(tiles, each));
     p.rounds = (int)vb_ceil_div(items, clusters);
     if (ksplit > 1 && p.rounds > p.warps) return p;
     p.chunk = (int)linear_max(1, linear_min(linear_min(p.rounds, p.warps / pairs), linear_min(4 / each, 8 / n)));
-    p.stages = bulk ? (int)linear_min((int64_t)parts * each * p.rounds, 12) : (int)vb_ceil_div(LINEAR_RING_STAGES, parts) * parts;
+    p.stages = bulk ? (int)linear_min((int64_t)parts * each * p.rounds, 12)
+                    : (int)vb_ceil_div(LINEAR_RING_STAGES, parts) * parts;
     while (bulk && p.stages > 2 * parts && linear_n4_shared(f, (int)n, tiles, &p) > granted) p.stages -= parts;
     while (bulk && p.stages > parts && linear_n4_shared(f, (int)n, tiles, &p) > most) p.stages -= parts;
     const int64_t bytes = linear_n4_shared(f, (int)n, tiles, &p);
@@ -188,7 +204,8 @@ static inline int64_t linear_n32_shared(vb_packed_format f, int tokens, int part
     return (int64_t)warps * (stages * (f.tile_bytes + 8) + buffers * sums * 4) + tokens * 4;
 }
 
-static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format f, int tokens, int parts, int64_t row_tiles, int64_t items) {
+static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format f, int tokens, int parts,
+                                            int64_t row_tiles, int64_t items) {
     linear_items p = {parts, 1, tokens, 0, 0, 1, 0, 0, 0};
     const bool bulk = gpu->capability >= 90;
     const int64_t sms = gpu->multiprocessors, limit = gpu->shared_bytes;
@@ -197,41 +214,51 @@ static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format 
     const int64_t most = linear_min(of_block, items <= 2 * sms ? 16 : 8);
     p.warps = (int)vb_ceil_div(row_tiles, vb_ceil_div(row_tiles, most));
     const int64_t each = linear_max(1, of_block / p.warps); /* blocks a multiprocessor */
-    const int64_t tiles = parts * vb_ceil_div(row_tiles, p.warps) * vb_ceil_div(items, linear_min(items, sms * each)); /* of a warp */
+    /* of a warp */
+    const int64_t tiles = parts * vb_ceil_div(row_tiles, p.warps) * vb_ceil_div(items, linear_min(items, sms * each));
     p.stages = bulk ? (int)linear_min((f.depth == 128 ? 4 : 2) * parts, tiles) : LINEAR_RING_STAGES;
-    while (bulk && p.stages > parts && each * (linear_n32_shared(f, tokens, parts, p.warps, p.stages) + 1024) > limit) p.stages--;
+    while (bulk && p.stages > parts && each * (linear_n32_shared(f, tokens, parts, p.warps, p.stages) + 1024) > limit)
+        p.stages--;
     p.shared_bytes = linear_n32_shared(f, tokens, parts, p.warps, p.stages);
     if (p.shared_bytes > limit) return p;
     p.blocks = (int)linear_min(items, sms * linear_max(1, linear_min(each, limit / (p.shared_bytes + 1024))));
     return p;
 }
 
-/* The rows of x that packed_n32's code is for, 0 where another kernel is faster: of more than 16 rows by 8192 and more of W,
- * and on Hopper of more than 8 by those of a vocabulary. */
+/* The rows of x that packed_n32's code is for, 0 where another kernel is faster: of more than 16 rows by 8192 and more
+ * of W, and on Hopper of more than 8 by those of a vocabulary. */
 static inline int linear_n32_tokens(const vb_gpu *gpu, int64_t n, int64_t rows) {
-    if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192) || (n > 8 && rows >= 65536 && linear_has_wgmma(gpu))) return 0;
+    if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192) || (n > 8 && rows >= 65536 && linear_has_wgmma(gpu)))
+        return 0;
     return n <= 8 ? 8 : n <= 16 ? 16 : 32;
 }
 
 /* Whether two rows of tiles should share x: where there are enough of them for all multiprocessors. */
-static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) { return rows >= 4 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors; }
+static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) {
+    return rows >= 4 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
+}
 
-/* ---- units ---------------------------------------------------------------------------------------------------------------- */
+/* ---- units ------------------------------------------------------------------------------------------------------- */
 
-/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC; these have 16 or 18
- * multiprocessors, but some parts fewer: a count of them / 16 GPCs gave second waves of a single cluster. */
+/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC; these
+ * have 16 or 18 multiprocessors, but some parts fewer: a count of them / 16 GPCs gave second waves of a single
+ * cluster. */
 static inline int64_t linear_clusters_at_once(int64_t blocks, int64_t multiprocessors) {
     return blocks <= 2 ? multiprocessors / blocks : linear_max(1, multiprocessors / 16 - 1) * (16 / blocks);
 }
 
-static inline int64_t linear_unit_count(const linear_units *u) { return u->whole + (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->ksplit; }
+static inline int64_t linear_unit_count(const linear_units *u) {
+    return u->whole + (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->ksplit;
+}
 /* Multiprocessors that have work; all blocks of a cluster are there at once. */
 static inline int linear_unit_blocks(const linear_units *u) {
     const int together = u->pair * (u->cluster > 1 ? u->cluster : 1);
     return (int)linear_min(linear_unit_count(u), u->multiprocessors / together) * together;
 }
 static inline int64_t linear_partial_bytes(const linear_units *u) {
-    return u->ksplit > 1 ? (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->pair * u->ksplit * LINEAR_UNIT_ROWS * u->tokens * 4 : 0;
+    return u->ksplit > 1 ? (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->pair * u->ksplit *
+                               LINEAR_UNIT_ROWS * u->tokens * 4
+                         : 0;
 }
 
 /* The blocks of a cluster of packed_n32_sm90 that share the columns of a unit: 1, 2, 4 or 8. */
@@ -242,41 +269,51 @@ static inline int linear_n32_sm90_cluster(int64_t rows, int64_t k_tiles, int64_t
     return cluster;
 }
 
-/* `rows` are whole tiles; of gate and up, of both. A unit of time is what 128 columns of 128 rows of x take on an H200. Measured there as
- * well: four and eight blocks at the columns of a unit, where they do not all run at once, cost a second wave. */
-static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format f, int64_t n, int64_t rows, int64_t cols, bool swiglu,
-                                             int multiprocessors, int most_cluster) {
+/* `rows` are whole tiles; of gate and up, of both. A unit of time is what 128 columns of 128 rows of x take on an H200.
+ * Measured there as well: four and eight blocks at the columns of a unit, where they do not all run at once, cost a
+ * second wave. */
+static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format f, int64_t n, int64_t rows,
+                                             int64_t cols, bool swiglu, int multiprocessors, int most_cluster) {
     const bool wide = linear_has_wgmma(gpu);
     const int64_t k_tiles = linear_row_tiles(f, cols);
     linear_units best = {wide ? LINEAR_PACKED_MANY_SM90 : LINEAR_PACKED_MANY, 0, 0, 0, 0, 0, 0, 0, multiprocessors, 0};
     if (wide && n <= LINEAR_N32) {
         best.kernel = LINEAR_PACKED_N32_SM90;
         best.tokens = LINEAR_N32, best.pair = 1, best.cluster = linear_n32_sm90_cluster(rows, k_tiles, multiprocessors);
-        best.row_blocks = best.whole = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS), best.token_blocks = 1, best.ksplit = 1, best.time = 1;
+        best.row_blocks = best.whole = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS), best.token_blocks = 1, best.ksplit = 1,
+        best.time = 1;
         return best;
     }
     const struct {
         int tokens, pair;
         double columns, end; /* what 128 columns cost, and the end of a unit */
-    } shapes[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2, 1.67, 3.5}};
+    } shapes[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2,
+                  1.67, 3.5}};
     for (int s = 0; s < (wide ? 6 : 1); s++) {
         const int tokens = shapes[s].tokens, pair = shapes[s].pair, places = multiprocessors / pair;
         if (pair > most_cluster) continue;
-        const int row_blocks = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS * pair), token_blocks = (int)vb_ceil_div(n, tokens);
+        const int row_blocks = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS * pair),
+                  token_blocks = (int)vb_ceil_div(n, tokens);
         const int blocks = row_blocks * token_blocks, rest = blocks % places;
         const double all = (double)cols / 128 * shapes[s].columns, end = shapes[s].end - swiglu;
-        const int most_splits = wide && swiglu ? 1 : (int)linear_min(8, k_tiles); /* there both groups finish a unit together */
+        /* there both groups finish a unit together */
+        const int most_splits = wide && swiglu ? 1 : (int)linear_min(8, k_tiles);
         linear_units plan = best;
-        plan.tokens = tokens, plan.pair = pair, plan.cluster = 0, plan.row_blocks = row_blocks, plan.token_blocks = token_blocks;
+        plan.tokens = tokens, plan.pair = pair, plan.cluster = 0, plan.row_blocks = row_blocks,
+        plan.token_blocks = token_blocks;
         for (int splits = 1; splits <= most_splits; splits++) {
             if (splits > 1 && rest * pair > LINEAR_SPLIT_UNITS) break;
-            const double add = splits == 1 ? 0 : tokens == 64 ? 2 + 0.25 * splits : splits == 2 ? 5 : (8 + 0.5 * splits) * tokens / 128;
+            const double add = splits == 1    ? 0
+                               : tokens == 64 ? 2 + 0.25 * splits
+                               : splits == 2  ? 5
+                                              : (8 + 0.5 * splits) * tokens / 128;
             const double share = all * (double)vb_ceil_div(k_tiles, splits) / (double)k_tiles + end;
             plan.whole = splits > 1 ? blocks - rest : blocks, plan.ksplit = splits;
             plan.time = blocks / places * (all + end) + (double)vb_ceil_div(rest * splits, places) * (share + add);
             if (best.time == 0 || plan.time < best.time) best = plan;
         }
-        for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= linear_min(most_cluster, k_tiles); cluster *= 2) {
+        for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= linear_min(most_cluster, k_tiles);
+             cluster *= 2) {
             if (blocks > linear_min(linear_clusters_at_once(cluster, multiprocessors), places / cluster)) continue;
             plan.cluster = cluster, plan.whole = blocks, plan.ksplit = 1;
             plan.time = all * (double)vb_ceil_div(k_tiles, cluster) / (double)k_tiles + end + cluster / 2 - 1;
@@ -287,15 +324,17 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
 }
 
 static inline linear_units linear_units_of(const vb_gpu *gpu, vb_dtype type, int64_t n, int64_t rows, int64_t cols) {
-    return linear_plan_units(gpu, vb_packed_format_of(type), n, linear_tile_rows(rows) * VB_PACKED_ROWS, cols, false, gpu->multiprocessors, 4);
+    return linear_plan_units(gpu, vb_packed_format_of(type), n, linear_tile_rows(rows) * VB_PACKED_ROWS, cols, false,
+                             gpu->multiprocessors, 4);
 }
 
-/* ---- linear, norm_linear, linear_add ------------------------------------------------------------------------------------------ */
+/* ---- linear, norm_linear, linear_add ----------------------------------------------------------------------------- */
 
 /* What items of rows of one matrix fit, of packed_n1, packed_n4 or packed_n32; no blocks where none do. */
 static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_shape *s) {
     const vb_packed_format f = vb_packed_format_of(s->type);
-    const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows), pairs = vb_ceil_div(tile_rows, 2);
+    const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows),
+                  pairs = vb_ceil_div(tile_rows, 2);
     const bool in_pairs = linear_in_pairs(gpu, s->rows);
     /* Of long rows each block of a cluster takes a half, and so loads and quantizes half of x. */
     const bool halves = !in_pairs && !s->norm && gpu->capability >= 90 && row_tiles >= 32;
@@ -324,7 +363,8 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
     return c;
 }
 
-/* Packed weights: linear, norm_linear and linear_add alike. Units are those of the first LINEAR_MOST_TOKENS rows of x. */
+/* Packed weights: linear, norm_linear and linear_add alike. Units are those of the first LINEAR_MOST_TOKENS rows of
+ * x. */
 static inline linear_choice linear_choose_packed(const vb_gpu *gpu, const linear_shape *s) {
     linear_choice c = linear_choose_items(gpu, s);
     if (c.items.blocks) return c;
@@ -343,15 +383,16 @@ static inline linear_kernel linear_choose_stored(const vb_gpu *gpu, const linear
     if (f32 && s->n > 1) {
         const int64_t most = 1 << 30;
         const bool few = s->n <= 64 || (double)s->n * (double)s->cols * (double)s->rows <= 640.0 * 640 * 640;
-        if (gpu->capability >= 80 && few && s->cols > 0 && s->cols % 4 == 0 && s->rows % 4 == 0 && s->n <= most && s->cols <= most &&
-            s->rows <= most && s->inputs_aligned && s->output_aligned && matmul_3xtf32_bytes(matmul_3xtf32_eights(s->n), matmul_3xtf32_abreast(s->rows), 1) <= gpu->shared_bytes)
+        if (gpu->capability >= 80 && few && s->cols > 0 && s->cols % 4 == 0 && s->rows % 4 == 0 && s->n <= most &&
+            s->cols <= most && s->rows <= most && s->inputs_aligned && s->output_aligned &&
+            matmul_3xtf32_bytes(matmul_3xtf32_eights(s->n), matmul_3xtf32_abreast(s->rows), 1) <= gpu->shared_bytes)
             return LINEAR_F32_3XTF32;
         if (s->n > 8) return gpu->capability == 90 ? LINEAR_F32_MATMUL : LINEAR_F32_TILES;
     }
     if (plain && s->n > 1 && linear_has_wgmma(gpu)) {
         const int64_t most = 1 << 27; /* so that the grid and indices have 31 bits */
-        if (s->n <= 64 && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 && s->rows % 4 == 0 && s->inputs_aligned &&
-            s->output_aligned && s->bias_aligned)
+        if (s->n <= 64 && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 && s->rows % 4 == 0 &&
+            s->inputs_aligned && s->output_aligned && s->bias_aligned)
             return LINEAR_STORED_N64_SM90;
     }
     if (!f32 && gpu->capability >= (s->type == VB_BF16 ? 80 : 75) && s->n > (plain ? 1 : 8))
@@ -365,16 +406,18 @@ static inline linear_choice choose_linear(const linear_shape *s, const vb_gpu *g
 
 /* norm_linear and linear_add. */
 static inline linear_choice choose_fused_linear(const linear_shape *s, const vb_gpu *gpu) {
-    return s->layout == VB_PACKED && s->inputs_aligned ? linear_choose_packed(gpu, s) : linear_choice_of(LINEAR_COMPOSED);
+    return s->layout == VB_PACKED && s->inputs_aligned ? linear_choose_packed(gpu, s)
+                                                       : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* ---- norm_swiglu, feed_forward ---------------------------------------------------------------------------------------------- */
+/* ---- norm_swiglu, feed_forward ----------------------------------------------------------------------------------- */
 
 /* Gate and up, of one type and shape. */
-static inline linear_choice choose_norm_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout, const vb_gpu *gpu) {
+static inline linear_choice choose_norm_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
+                                               const vb_gpu *gpu) {
     linear_choice c = linear_choice_of(LINEAR_COMPOSED);
-    if (s->layout != VB_PACKED || up_layout != VB_PACKED || up != s->type || !s->inputs_aligned || s->rows > LINEAR_MOST_INT - VB_PACKED_ROWS ||
-        s->cols > LINEAR_MOST_INT)
+    if (s->layout != VB_PACKED || up_layout != VB_PACKED || up != s->type || !s->inputs_aligned ||
+        s->rows > LINEAR_MOST_INT - VB_PACKED_ROWS || s->cols > LINEAR_MOST_INT)
         return c;
     const vb_packed_format f = vb_packed_format_of(s->type);
     const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
@@ -408,24 +451,27 @@ typedef struct linear_feed_forward_choice {
 
 static inline linear_feed_forward_choice choose_feed_forward(const linear_shape *gate, vb_dtype up, vb_layout up_layout,
                                                              vb_dtype down, vb_layout down_layout, const vb_gpu *gpu) {
-    linear_feed_forward_choice c = {LINEAR_COMPOSED, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    linear_feed_forward_choice c = {
+        LINEAR_COMPOSED, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int64_t most = LINEAR_MOST_INT - VB_PACKED_ROWS;
-    if (!linear_has_wgmma(gpu) || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED || up != gate->type ||
-        gate->rows > most || gate->cols > most || gate->n <= LINEAR_N32_HOPPER || gate->n > LINEAR_MOST_TOKENS || !gate->inputs_aligned ||
-        gate->rows % LINEAR_HALF_GROUP != 0 ||
+    if (!linear_has_wgmma(gpu) || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED ||
+        up != gate->type || gate->rows > most || gate->cols > most || gate->n <= LINEAR_N32_HOPPER ||
+        gate->n > LINEAR_MOST_TOKENS || !gate->inputs_aligned || gate->rows % LINEAR_HALF_GROUP != 0 ||
         gate->rows % vb_packed_format_of(down).depth != 0)
         return c;
-    c.gate_up = linear_plan_units(gpu, vb_packed_format_of(gate->type), gate->n, 2 * linear_tile_rows(gate->rows) * VB_PACKED_ROWS, gate->cols, true,
-                                  gpu->multiprocessors, 4);
+    c.gate_up =
+        linear_plan_units(gpu, vb_packed_format_of(gate->type), gate->n,
+                          2 * linear_tile_rows(gate->rows) * VB_PACKED_ROWS, gate->cols, true, gpu->multiprocessors, 4);
     c.down = linear_units_of(gpu, down, gate->n, gate->cols, gate->rows);
     c.kernel = c.gate_up.kernel;
     return c;
 }
 
-/* ---- attention_linear_add --------------------------------------------------------------------------------------------------- */
+/* ---- attention_linear_add ---------------------------------------------------------------------------------------- */
 
 /* `attention_in_f16`: attention can leave its rows as this product reads them, which only Hopper's do. */
-static inline linear_choice choose_attention_linear_add(const linear_shape *s, bool attention_in_f16, const vb_gpu *gpu) {
+static inline linear_choice choose_attention_linear_add(const linear_shape *s, bool attention_in_f16,
+                                                        const vb_gpu *gpu) {
     linear_choice c = linear_choice_of(LINEAR_COMPOSED);
     if (!linear_has_wgmma(gpu) || !attention_in_f16 || s->layout != VB_PACKED || s->n <= LINEAR_N32_HOPPER ||
         s->cols % vb_packed_format_of(s->type).depth != 0)
@@ -435,7 +481,7 @@ static inline linear_choice choose_attention_linear_add(const linear_shape *s, b
     return c;
 }
 
-/* ---- norm_qkv ------------------------------------------------------------------------------------------------------------------ */
+/* ---- norm_qkv ---------------------------------------------------------------------------------------------------- */
 
 typedef struct linear_qkv_shape {
     vb_dtype q_type, k_type, v_type;
@@ -466,21 +512,25 @@ typedef struct linear_qkv_choice {
 
 /* The mixtures of types that one kernel takes: of files whose v has more bits. */
 static inline bool linear_qkv_mixture(vb_dtype qk, vb_dtype v) {
-    return qk == v || (qk == VB_Q4_K && v == VB_Q6_K) || (qk == VB_Q5_K && v == VB_Q6_K) || (qk == VB_Q5_0 && v == VB_Q8_0);
+    return qk == v || (qk == VB_Q4_K && v == VB_Q6_K) || (qk == VB_Q5_K && v == VB_Q6_K) ||
+           (qk == VB_Q5_0 && v == VB_Q8_0);
 }
 
 /* Whether a product of units may rotate the heads and write the cache (packed/heads.cuh). */
 static inline bool linear_places_heads(const linear_qkv_shape *s) {
-    return !s->norms && 2 * s->half == s->dim && (s->dim == 64 || s->dim == 128) && (s->kv_type == VB_F16 || s->kv_type == VB_F32) &&
-           s->table_rows > 0 && s->table_rows <= LINEAR_MOST_INT && s->heads_aligned;
+    return !s->norms && 2 * s->half == s->dim && (s->dim == 64 || s->dim == 128) &&
+           (s->kv_type == VB_F16 || s->kv_type == VB_F32) && s->table_rows > 0 && s->table_rows <= LINEAR_MOST_INT &&
+           s->heads_aligned;
 }
 
-/* How the rows of q and k, and of v where it is of another type, are cut up: one after the other, each on all multiprocessors, or, where
- * that is faster, at the same time, each on its part of them. Clusters of the second find room where those of the first are no smaller:
- * blocks without clusters leave every other multiprocessor of many pairs. */
+/* How the rows of q and k, and of v where it is of another type, are cut up: one after the other, each on all
+ * multiprocessors, or, where that is faster, at the same time, each on its part of them. Clusters of the second find
+ * room where those of the first are no smaller: blocks without clusters leave every other multiprocessor of many
+ * pairs. */
 static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    const int64_t q_rows = linear_tile_rows(s->heads * s->dim) * VB_PACKED_ROWS, kv_rows = linear_tile_rows(s->kv_heads * s->dim) * VB_PACKED_ROWS;
+    const int64_t q_rows = linear_tile_rows(s->heads * s->dim) * VB_PACKED_ROWS,
+                  kv_rows = linear_tile_rows(s->kv_heads * s->dim) * VB_PACKED_ROWS;
     const bool same = s->q_type == s->v_type;
     const int64_t qk_rows = q_rows + kv_rows + (same ? kv_rows : 0);
     const int all = gpu->multiprocessors;
@@ -492,7 +542,8 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
     for (int on = all - 8; linear_has_wgmma(gpu) && on >= all / 2; on -= 8) {
         const linear_units qk = linear_plan_units(gpu, f, s->n, qk_rows, s->cols, false, on, 4);
         const int together = qk.pair * (qk.cluster > 1 ? qk.cluster : 1);
-        const linear_units v = linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all - linear_unit_blocks(&qk), together);
+        const linear_units v =
+            linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all - linear_unit_blocks(&qk), together);
         const double time = qk.time > v.time + later ? qk.time : v.time + later;
         if (v.ksplit == 1 && time < least) c->qk_units = qk, c->v_units = v, least = time;
     }
@@ -501,9 +552,10 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
 static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, no_items, no_items, no_units, no_units, LINEAR_QKV_NOTHING};
-    if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type || !s->inputs_aligned ||
-        (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
+    linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, no_items, no_items, no_units, no_units,
+                           LINEAR_QKV_NOTHING};
+    if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type ||
+        !s->inputs_aligned || (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
         return c;
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
     const int64_t row_tiles = linear_row_tiles(f, s->cols), head_items = s->dim / (2 * VB_PACKED_ROWS);
@@ -511,7 +563,8 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     const bool whole_heads = s->dim % (2 * VB_PACKED_ROWS) == 0, mixture = linear_qkv_mixture(s->q_type, s->v_type);
     /* Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only. */
     c.raw = s->norms || 2 * s->half != s->dim;
-    const bool place = 2 * s->half == s->dim && s->kv_type != VB_Q8_0 && s->n * (s->heads + 2 * s->kv_heads) * s->half <= LINEAR_MOST_INT;
+    const bool place = 2 * s->half == s->dim && s->kv_type != VB_Q8_0 &&
+                       s->n * (s->heads + 2 * s->kv_heads) * s->half <= LINEAR_MOST_INT;
     const linear_qkv_rest apart = place ? LINEAR_QKV_PLACE : LINEAR_QKV_ROTATE;
     const linear_qkv_rest after_items = c.raw ? apart : s->kv_type == VB_Q8_0 ? LINEAR_QKV_WRITE : LINEAR_QKV_NOTHING;
     if (s->n == 1) {
@@ -545,7 +598,8 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     if (s->n > LINEAR_MOST_TOKENS) return c;
     linear_plan_qkv_units(gpu, s, &c);
     c.kernel = c.qk_units.kernel;
-    c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) && linear_places_heads(s);
+    c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
+               linear_places_heads(s);
     c.rest = c.placed ? LINEAR_QKV_NOTHING : apart;
     return c;
 }

@@ -1,15 +1,18 @@
-// linear.cu: the operations of linear layers: each asks its chooser (choose.h) which kernel runs, and calls its launcher.
+// linear.cu: the operations of linear layers: each asks its chooser (choose.h) which kernel runs, and calls its
+// launcher.
 
 #include "linear/linear.cuh"
 
 using namespace vb;
 
-static linear_shape shape_of(const vb_weight &w, int64_t n, const float *x, const float *norm, const float *y, const float *bias) {
-    return {w.type, w.layout, n, w.rows, w.cols, norm != nullptr, aligned16((const char *)w.data, (const char *)x, (const char *)norm),
-            aligned16(y), aligned16(bias)};
+static linear_shape shape_of(const vb_weight &w, int64_t n, const float *x, const float *norm, const float *y,
+                             const float *bias) {
+    const bool inputs_aligned = aligned16((const char *)w.data, (const char *)x, (const char *)norm);
+    return {w.type, w.layout, n, w.rows, w.cols, norm != nullptr, inputs_aligned, aligned16(y), aligned16(bias)};
 }
 
-static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const char *op, vb_stream *stream) {
+static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearExtra &extra, vb_dtype type,
+                     const char *op, vb_stream *stream) {
     chosen(stream, linear_kernel_info(c.kernel), op, type, "n rows cols", a.n, a.rows, a.cols);
     switch (c.kernel) {
     case LINEAR_STORED_N1: return stored_n1(a, type, stream);
@@ -36,31 +39,32 @@ static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearEx
 
 extern "C" {
 
-vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
+vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n,
+                         vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const linear_shape shape = shape_of(*w, n, x, nullptr, y, bias);
     return run(choose_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols}, {}, w->type, "linear", stream);
 }
 
-vb_status vb_cuda_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w, const float *bias, float *,
-                              int64_t n, vb_stream *stream) {
+vb_status vb_cuda_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w,
+                              const float *bias, float *, int64_t n, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     linear_shape shape = shape_of(*w, n, x, norm, y, bias);
     shape.norm = true;
-    return run(choose_fused_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols}, {true, norm, eps, nullptr}, w->type,
-               "norm_linear", stream);
+    return run(choose_fused_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols},
+               {true, norm, eps, nullptr}, w->type, "norm_linear", stream);
 }
 
-vb_status vb_cuda_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *, int64_t n,
-                             vb_stream *stream) {
+vb_status vb_cuda_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *,
+                             int64_t n, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const linear_shape shape = shape_of(*w, n, x, nullptr, sum, bias);
-    return run(choose_fused_linear(&shape, &gpu), {sum, x, w->data, bias, n, w->rows, w->cols}, {false, nullptr, 0, a}, w->type,
-               "linear_add", stream);
+    return run(choose_fused_linear(&shape, &gpu), {sum, x, w->data, bias, n, w->rows, w->cols}, {false, nullptr, 0, a},
+               w->type, "linear_add", stream);
 }
 
-vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate, const vb_weight *up, float *,
-                              float *, int64_t n, vb_stream *stream) {
+vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
+                              const vb_weight *up, float *, float *, int64_t n, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     linear_shape shape = shape_of(*gate, n, x, norm, out, nullptr);
     shape.norm = true;
@@ -89,7 +93,8 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *a, vb_stream *stream)
     shape.inputs_aligned = aligned16(a->x, a->norm, a->gated, a->normed, a->next_norm);
     const linear_feed_forward_choice c =
         choose_feed_forward(&shape, a->up.type, a->up.layout, a->down.type, a->down.layout, &gpu);
-    chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a->gate.type, "n rows cols", a->n, a->gate.rows, a->gate.cols);
+    chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a->gate.type, "n rows cols", a->n, a->gate.rows,
+           a->gate.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
     if (c.kernel != LINEAR_COMPOSED) return packed_many_feed_forward(*a, c, stream);
 #endif
@@ -99,11 +104,13 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *a, vb_stream *stream)
 vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const vb_norm_qkv_args &a = *args;
-    const linear_qkv_shape shape = {a.wq.type, a.wk.type, a.wv.type, a.wq.layout, a.wk.layout, a.wv.layout, a.batch * a.seq, a.wq.cols,
-                                    a.heads, a.kv_heads, a.dim, a.half, a.table_rows, a.kv_type, a.q_norm != nullptr, aligned16(a.x, a.norm),
+    const linear_qkv_shape shape = {a.wq.type, a.wk.type, a.wv.type, a.wq.layout, a.wk.layout, a.wv.layout,
+                                    a.batch * a.seq, a.wq.cols, a.heads, a.kv_heads, a.dim, a.half, a.table_rows,
+                                    a.kv_type, a.q_norm != nullptr, aligned16(a.x, a.norm),
                                     aligned16(a.q, a.cos, a.sin) && aligned16((const char *)a.k, (const char *)a.v)};
     const linear_qkv_choice c = choose_norm_qkv(&shape, &gpu);
-    chosen(stream, linear_kernel_info(c.kernel), "norm_qkv", a.wq.type, "n heads kv_heads dim cols", shape.n, a.heads, a.kv_heads, a.dim, a.wq.cols);
+    chosen(stream, linear_kernel_info(c.kernel), "norm_qkv", a.wq.type, "n heads kv_heads dim cols", shape.n, a.heads,
+           a.kv_heads, a.dim, a.wq.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
     switch (c.kernel) {
     case LINEAR_N1_QKV: VB_TRY(packed_n1_qkv(a, c, stream)); break;

@@ -1,4 +1,5 @@
-// linear.cuh: what the files of linear layers share. choose.h says which of the launchers below runs; each relies on what is checked there.
+// linear.cuh: what the files of linear layers share. choose.h says which of the launchers below runs; each relies on
+// what is checked there.
 #ifndef VB_LINEAR_CUH
 #define VB_LINEAR_CUH
 
@@ -36,7 +37,7 @@ struct SwiGLUArgs {
     int64_t n;
 };
 
-// ---- stored weights -------------------------------------------------------------------------------------------------------
+// ---- stored weights -------------------------------------------------------------------------------------------------
 
 vb_status stored_n1(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status stored_n8(const LinearArgs &args, vb_dtype type, vb_stream *stream);
@@ -47,11 +48,14 @@ vb_status f32_3xtf32(const LinearArgs &args, vb_stream *stream);
 vb_status f32_matmul(const LinearArgs &args, vb_stream *stream);
 vb_status f32_tiles(const LinearArgs &args, vb_stream *stream);
 
-// ---- packed weights: items ------------------------------------------------------------------------------------------------------
+// ---- packed weights: items ------------------------------------------------------------------------------------------
 
-vb_status packed_n1(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
-vb_status packed_n4(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
-vb_status packed_n32(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream);
+vb_status packed_n1(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                    vb_stream *stream);
+vb_status packed_n4(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                    vb_stream *stream);
+vb_status packed_n32(const LinearArgs &args, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                     vb_stream *stream);
 vb_status packed_n1_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
 vb_status packed_n4_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
 vb_status packed_n32_swiglu(const SwiGLUArgs &args, const linear_items &items, vb_stream *stream);
@@ -62,7 +66,7 @@ vb_status packed_n32_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &
 // What these leave undone (packed/place_qkv.cu).
 vb_status finish_qkv(const vb_norm_qkv_args &args, linear_qkv_rest rest, vb_stream *stream);
 
-// ---- packed weights: units ------------------------------------------------------------------------------------------------------
+// ---- packed weights: units ------------------------------------------------------------------------------------------
 
 // The norm that reads a result next, and its memory: vibrant.h. None where norm or prepared is null.
 struct NextNorm {
@@ -71,16 +75,21 @@ struct NextNorm {
     int *prepared;
 };
 
-// In the last words of that memory, whether rows that a layer's products pass on in F16 have exponents (HalfRows::uneven): what
-// attention_linear_add leaves for feed_forward, what that leaves for norm_qkv, and what is between its products.
+// In the last words of that memory, whether rows that a layer's products pass on in F16 have exponents
+// (HalfRows::uneven): what attention_linear_add leaves for feed_forward, what that leaves for norm_qkv, and what is
+// between its products.
 enum HalfFlag { attended_flag, layer_flag, gated_flag, half_flags };
-inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) { return (unsigned *)(normed + n * cols) - half_flags; }
+inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) {
+    return (unsigned *)(normed + n * cols) - half_flags;
+}
 
-// Any n. Where x is given, [n][cols] that the kernel before has left as the operand (packed/many.cuh), it takes the place of args.x; all
-// flags of next.normed are 0 then.
-vb_status packed_many(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type, vb_stream *stream);
+// Any n. Where x is given, [n][cols] that the kernel before has left as the operand (packed/many.cuh), it takes the
+// place of args.x; all flags of next.normed are 0 then.
+vb_status packed_many(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next,
+                      vb_dtype type, vb_stream *stream);
 vb_status packed_many_swiglu(const SwiGLUArgs &args, const linear_units &units, vb_stream *stream);
-vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linear_feed_forward_choice &choice, vb_stream *stream);
+vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linear_feed_forward_choice &choice,
+                                   vb_stream *stream);
 vb_status packed_many_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 
 } // namespace vb

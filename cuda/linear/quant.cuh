@@ -1,12 +1,14 @@
 // quant.cuh: what a quantized element is worth, on the device: small functions for each format of csrc/quant.h.
 //
-//     code8(block, k)              the integers q of the elements k .. k + 7 (through the table, for the types that have one)
+//     code8(block, k)              the integers q of the elements k .. k + 7 (through the table, for the types that
+//                                  have one)
 //     scale_of(block, k, &s, &o)   the scale s and offset o of element k
 //     block8(out, block, k)        eight elements, for the formats that are no scale times bytes (codebooks)
-//     code(block, k)               the stored integer of one element, for the types that are packed at load (packed.cuh)
+//     code(block, k)               the stored integer of one element, for the types that are packed at load
+//                                  (packed.cuh)
 //
-// so that element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale. Every
-// kernel that takes any format as stored (convert, embedding, linear) goes through it.
+// so that element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale.
+// Every kernel that takes any format as stored (convert, embedding, linear) goes through it.
 #ifndef VB_QUANT_CUH
 #define VB_QUANT_CUH
 
@@ -60,7 +62,7 @@ struct BlockSize<vb_block_nvfp4> {
 
 VB_DEVICE float half_bits(unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
 
-// ---- codes ------------------------------------------------------------------------------------------------------------
+// ---- codes ----------------------------------------------------------------------------------------------------------
 
 // Element k of nibbles in the order of Q4_0.
 VB_DEVICE int nibble(const uint8_t *qs, int k) { return (qs[k & 15] >> ((k & 16) / 4)) & 15; }
@@ -83,7 +85,7 @@ VB_DEVICE int code(const vb_block_q6_k &b, int k) {
     return ((b.ql[l] >> ((k & 64) / 16)) & 15) | crumb(b.qh, k) << 4;
 }
 
-// ---- scales and offsets -------------------------------------------------------------------------------------------------
+// ---- scales and offsets ---------------------------------------------------------------------------------------------
 
 VB_DEVICE void scale_of(const vb_block_q4_0 &b, int, float *scale, float *offset) {
     *scale = half_bits(b.d), *offset = -8 * *scale;
@@ -141,7 +143,7 @@ VB_DEVICE void scale_of(const vb_block_tq2_0 &b, int, float *scale, float *offse
     *scale = half_bits(b.d), *offset = -*scale;
 }
 
-// ---- eight elements ---------------------------------------------------------------------------------------------------
+// ---- eight elements -------------------------------------------------------------------------------------------------
 //
 // k is a multiple of 8 within the block. Four codes are taken out at a time.
 
@@ -153,7 +155,8 @@ struct Codes8 {
 // Eight bytes that lie at a multiple of ALIGN.
 template <int ALIGN>
 VB_DEVICE uint2 bytes8(const uint8_t *p) {
-    if (ALIGN == 4) return make_uint2(reinterpret_cast<const uint32_t *>(p)[0], reinterpret_cast<const uint32_t *>(p)[1]);
+    if (ALIGN == 4)
+        return make_uint2(reinterpret_cast<const uint32_t *>(p)[0], reinterpret_cast<const uint32_t *>(p)[1]);
     if (ALIGN == 2) {
         const uint16_t *h = reinterpret_cast<const uint16_t *>(p);
         return make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
@@ -177,7 +180,8 @@ VB_DEVICE Codes8 crumb8(const uint8_t *qs, int k) {
 // Bit i of four goes to the byte i.
 VB_DEVICE uint32_t spread_bits(uint32_t four) { return ((four & 15) * 0x00204081u) & 0x01010101u; }
 
-// Four nibbles, a byte each, through a table of 16 signed bytes: no memory, which lanes would read at different addresses.
+// Four nibbles, a byte each, through a table of 16 signed bytes: no memory, which lanes would read at different
+// addresses.
 VB_DEVICE uint32_t look_up(uint32_t four, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3) {
     const uint32_t two = four | four >> 4, index = (two & 0xff) | (two >> 8 & 0xff00); // a nibble each
     const uint32_t low = __byte_perm(t0, t1, index & 0x7777), high = __byte_perm(t2, t3, index & 0x7777);
@@ -204,7 +208,8 @@ VB_DEVICE uint32_t mxfp4_half_bytes(uint32_t four) {
 }
 // Digit n of four bytes (see quant.h), power = 3^n.
 VB_DEVICE uint32_t trits(uint32_t four, uint32_t power) {
-    const uint32_t even = (((four & 0x00ff00ff) * power) & 0x00ff00ff) * 3, odd = (((four >> 8 & 0x00ff00ff) * power) & 0x00ff00ff) * 3;
+    const uint32_t even = (((four & 0x00ff00ff) * power) & 0x00ff00ff) * 3,
+                   odd = (((four >> 8 & 0x00ff00ff) * power) & 0x00ff00ff) * 3;
     return (even >> 8 & 0x00030003) | (odd & 0x03000300);
 }
 
@@ -274,9 +279,10 @@ VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) {
     const float unbias = -8388608.0f - static_cast<float>(c.bias); // a byte below the bits of 2^23 is 2^23 + its value
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        out[i] = fmaf(scale, __uint_as_float(__byte_perm(i < 4 ? c.low : c.high, 0x4b000000, 0x7440 | (i & 3))) + unbias, offset);
+        out[i] = fmaf(
+            scale, __uint_as_float(__byte_perm(i < 4 ? c.low : c.high, 0x4b000000, 0x7440 | (i & 3))) + unbias, offset);
 }
-// ---- formats whose eight elements are no scale times bytes -----------------------------------------------------------------
+// ---- formats whose eight elements are no scale times bytes ----------------------------------------------------------
 //
 // Codebooks lie in global memory: lanes read different entries, which constant memory serves one after the other.
 
@@ -325,7 +331,8 @@ VB_DEVICE void block8(float out[8], const vb_block_iq2_xxs &b, int k) {
     const int s = k >> 5, g = k >> 3 & 3;
     const uint32_t rest = word_at(b.qs + 4 * s + 2);
     const uint32_t index = b.qs[4 * s + (g >> 1)] >> (8 * (g & 1)) & 255;
-    group_iq2(out, iq2_xxs_book[index], vb_even_signs(rest >> (7 * g) & 127), half_bits(b.d) * (0.5f + (rest >> 28)) * 0.25f);
+    group_iq2(out, iq2_xxs_book[index], vb_even_signs(rest >> (7 * g) & 127),
+              half_bits(b.d) * (0.5f + (rest >> 28)) * 0.25f);
 }
 VB_DEVICE void block8(float out[8], const vb_block_iq2_xs &b, int k) {
     const int g = k >> 3;
@@ -333,7 +340,8 @@ VB_DEVICE void block8(float out[8], const vb_block_iq2_xs &b, int k) {
 }
 VB_DEVICE void block8(float out[8], const vb_block_iq2_s &b, int k) {
     const int g = k >> 3;
-    group_iq2(out, iq2_s_book[b.qs[g] | (b.qh[g >> 2] >> (2 * (g & 3)) & 3) << 8], b.signs[g], iq2_scale(b.d, b.scales, g));
+    group_iq2(out, iq2_s_book[b.qs[g] | (b.qh[g >> 2] >> (2 * (g & 3)) & 3) << 8], b.signs[g],
+              iq2_scale(b.d, b.scales, g));
 }
 VB_DEVICE void block8(float out[8], const vb_block_iq3_xxs &b, int k) {
     const uint32_t rest = word_at(b.rest + 4 * (k >> 5));
@@ -369,9 +377,9 @@ VB_DEVICE void block8(float out[8], const vb_block_iq1_m &b, int k) {
     group_iq1(out, iq1_book[b.qs[g] | (nibble & 7) << 8], d * (2 * scale + 1), nibble & 8);
 }
 
-#define VB_BLOCK8(Block)                                                                                                \
-    VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) {                                             \
-        block8(out, row[k / BlockSize<Block>::value], int(k % BlockSize<Block>::value));                                \
+#define VB_BLOCK8(Block) \
+    VB_DEVICE void dequantize8(float out[8], const Block *row, int64_t k) { \
+        block8(out, row[k / BlockSize<Block>::value], int(k % BlockSize<Block>::value)); \
     }
 VB_BLOCK8(vb_block_q1_0)
 VB_BLOCK8(vb_block_q2_0)

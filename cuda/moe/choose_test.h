@@ -20,8 +20,8 @@ static void test_moe(void) {
                     CHECK(tiles || kernel == MOE_EXPERT_ROWS, "expert_linear on %d", gpu.capability);
                     CHECK(!tiles || (types[w] != VB_F32 && gpu.capability >= (types[w] == VB_BF16 ? 80 : 75)),
                           "expert_linear of %s on %d", vb_dtype_string(types[w]), gpu.capability);
-                    CHECK(!tiles || (a.n * a.k >= 2 * a.experts && a.experts <= MOE_MOST_EXPERTS), "%ld tokens, %ld experts: %s",
-                          (long)a.n, (long)a.experts, moe_kernel_info(kernel).name);
+                    CHECK(!tiles || (a.n * a.k >= 2 * a.experts && a.experts <= MOE_MOST_EXPERTS),
+                          "%ld tokens, %ld experts: %s", (long)a.n, (long)a.experts, moe_kernel_info(kernel).name);
                 }
     CHECK(choose_expert_sum(1, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 127) == MOE_SUM_ELEMENTS &&
           choose_expert_sum(0, 2048) == MOE_SUM_ELEMENTS, "expert_sum");

@@ -3,8 +3,8 @@
 //   rows    A warp multiplies two rows of a choice's expert in float32: decode, which reads the chosen experts alone.
 //     grid  (16 rows of W a block, choices)
 //     bound bytes for F32, F16 and BF16, the unpacking of codes for quantized types
-//   tiles   Choices are sorted by expert, their rows of x gathered in 16 bits, and each expert multiplied with its rows on tensor
-//           cores, as linear/stored/many.cu does: prompts.
+//   tiles   Choices are sorted by expert, their rows of x gathered in 16 bits, and each expert multiplied with its rows
+//           on tensor cores, as linear/stored/many.cu does: prompts.
 //     grid  (128 rows of W, 64 sorted choices): as many tiles as there may be, those that are not end at once
 //     bound the unpacking of codes
 //
@@ -28,9 +28,15 @@ VB_DEVICE void read8_plain(float out[8], const T *row, int64_t k, int64_t cols, 
     else
         for (int i = 0; i < 8; i++) out[i] = k + i < cols ? to_float(row[k + i]) : 0.0f;
 }
-VB_DEVICE void read8(float out[8], const float *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
-VB_DEVICE void read8(float out[8], const half *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
-VB_DEVICE void read8(float out[8], const bf16 *row, int64_t k, int64_t cols, bool aligned) { read8_plain(out, row, k, cols, aligned); }
+VB_DEVICE void read8(float out[8], const float *row, int64_t k, int64_t cols, bool aligned) {
+    read8_plain(out, row, k, cols, aligned);
+}
+VB_DEVICE void read8(float out[8], const half *row, int64_t k, int64_t cols, bool aligned) {
+    read8_plain(out, row, k, cols, aligned);
+}
+VB_DEVICE void read8(float out[8], const bf16 *row, int64_t k, int64_t cols, bool aligned) {
+    read8_plain(out, row, k, cols, aligned);
+}
 
 template <class Block>
 VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert, int64_t row) {
@@ -39,12 +45,13 @@ VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert
 
 VB_DEVICE float not_a_number() { return __uint_as_float(0x7fc00000u); }
 
-// ---- rows ---------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
 constexpr int rows_warps = 8, rows_a_warp = 2;
 
 template <class Block>
-__global__ void __launch_bounds__(32 * rows_warps) expert_rows_kernel(vb_expert_linear_args a, int64_t first_choice, bool aligned) {
+__global__ void __launch_bounds__(32 * rows_warps)
+    expert_rows_kernel(vb_expert_linear_args a, int64_t first_choice, bool aligned) {
     wait_for_previous_kernel();
     release_next_kernel();
     const int lane = threadIdx.x % 32;
@@ -86,14 +93,16 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     const bool aligned = a.w.cols % 8 == 0 && aligned16(a.x, (const char *)a.w.data);
     for (int64_t first = 0; first < choices; first += most)
-        VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)smaller(most, choices - first)), 32 * rows_warps, 0,
-                                 expert_rows_kernel<Block>, a, first, aligned));
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)smaller(most, choices - first)),
+                                 32 * rows_warps, 0, expert_rows_kernel<Block>, a, first, aligned));
     return VB_OK;
 }
 
-// ---- tiles: the order ---------------------------------------------------------------------------------------------------
+// ---- tiles: the order -----------------------------------------------------------------------------------------------
 
-constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, most_experts = MOE_MOST_EXPERTS, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
+// no bank conflicts
+constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, most_experts = MOE_MOST_EXPERTS,
+              tile_depth = 32, tile_stride = tile_depth + 8;
 
 // Up to tile_choices sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no tile.
 struct ExpertTile {
@@ -122,7 +131,8 @@ __global__ void __launch_bounds__(sort_threads)
             int end = mine, tile_end = mine_tiles;
 #pragma unroll
             for (int offset = 1; offset < 32; offset *= 2) {
-                const int other = __shfl_up_sync(all_lanes, end, offset), other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
+                const int other = __shfl_up_sync(all_lanes, end, offset),
+                          other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
                 if (t >= offset) end += other, tile_end += other_tiles;
             }
             if (e <= experts) next[e] = places + end - mine;
@@ -135,14 +145,17 @@ __global__ void __launch_bounds__(sort_threads)
     }
     __syncthreads();
     for (int i = tiles_made + t; i < tile_slots; i += sort_threads) tiles[i] = {0, 0, 0};
-    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i; // equal experts in any order
+    // equal experts in any order
+    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i;
 }
 
-// ---- tiles: rows of x ---------------------------------------------------------------------------------------------------
+// ---- tiles: rows of x -----------------------------------------------------------------------------------------------
 
-// out[i][0..stride) = the row of x of choice order[i], scaled, in T, zeros beyond cols; inverse[i] = 1 / scale. One block a row.
+// out[i][0..stride) = the row of x of choice order[i], scaled, in T, zeros beyond cols; inverse[i] = 1 / scale. One
+// block a row.
 template <class T>
-__global__ void __launch_bounds__(256) gather_kernel(T *out, float *inverse, const int *order, vb_expert_linear_args a, int64_t stride) {
+__global__ void __launch_bounds__(256)
+    gather_kernel(T *out, float *inverse, const int *order, vb_expert_linear_args a, int64_t stride) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -157,12 +170,12 @@ __global__ void __launch_bounds__(256) gather_kernel(T *out, float *inverse, con
     for (int64_t k = threadIdx.x; k < stride; k += 256) out[k] = from_float<T>(k < cols ? x[k] * scale : 0.0f);
 }
 
-// ---- tiles: the product -------------------------------------------------------------------------------------------------
+// ---- tiles: the product ---------------------------------------------------------------------------------------------
 
 template <class T, class Block>
 __global__ void __launch_bounds__(256)
-    expert_tiles_kernel(vb_expert_linear_args a, const T *x, const float *inverse, const int *order, const ExpertTile *tiles,
-                        int64_t stride, bool aligned) {
+    expert_tiles_kernel(vb_expert_linear_args a, const T *x, const float *inverse, const int *order,
+                        const ExpertTile *tiles, int64_t stride, bool aligned) {
     __shared__ __align__(16) T ws[2][tile_rows][tile_stride], xs[2][tile_choices][tile_stride];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -171,7 +184,8 @@ __global__ void __launch_bounds__(256)
     const int64_t row0 = (int64_t)blockIdx.x * tile_rows, rows = a.w.rows, cols = a.w.cols;
     if (tile.expert >= a.experts) {
         for (int i = threadIdx.x; i < tile.count * tile_rows; i += 256)
-            if (row0 + i % tile_rows < rows) a.y[order[tile.first + i / tile_rows] * rows + row0 + i % tile_rows] = not_a_number();
+            if (row0 + i % tile_rows < rows)
+                a.y[order[tile.first + i / tile_rows] * rows + row0 + i % tile_rows] = not_a_number();
         return;
     }
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -189,7 +203,8 @@ __global__ void __launch_bounds__(256)
             for (int e = 0; e < 8; e++) w8[i].at[e] = from_float<T>(v[e]);
         }
         x8 = Vec<T, 8>();
-        if (r < tile.count && k0 + k8 < stride) x8 = *reinterpret_cast<const Vec<T, 8> *>(x + (tile.first + r) * stride + k0 + k8);
+        if (r < tile.count && k0 + k8 < stride)
+            x8 = *reinterpret_cast<const Vec<T, 8> *>(x + (tile.first + r) * stride + k0 + k8);
     };
     fetch(0);
     int buffer = 0;
@@ -206,11 +221,13 @@ __global__ void __launch_bounds__(256)
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    w[i][j] = *reinterpret_cast<const uint32_t *>(&ws[buffer][warp_row + 16 * i + g + 8 * (j & 1)][k + 2 * t + 8 * (j >> 1)]);
+                    w[i][j] = *reinterpret_cast<const uint32_t *>(
+                        &ws[buffer][warp_row + 16 * i + g + 8 * (j & 1)][k + 2 * t + 8 * (j >> 1)]);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const T *b = &xs[buffer][warp_choice + 8 * j + g][k + 2 * t];
-                const uint32_t b0 = *reinterpret_cast<const uint32_t *>(b), b1 = *reinterpret_cast<const uint32_t *>(b + 8);
+                const uint32_t b0 = *reinterpret_cast<const uint32_t *>(b),
+                               b1 = *reinterpret_cast<const uint32_t *>(b + 8);
 #pragma unroll
                 for (int i = 0; i < 2; i++) mma_16x8x16(acc[i][j], w[i], b0, b1, T());
             }
@@ -232,21 +249,25 @@ __global__ void __launch_bounds__(256)
 
 template <class T, class Block>
 vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
-    const int64_t choices = a.n * a.k, stride = ceil_div<int64_t>(a.w.cols, 8) * 8, row_tiles = ceil_div<int64_t>(a.w.rows, tile_rows);
+    const int64_t choices = a.n * a.k, stride = ceil_div<int64_t>(a.w.cols, 8) * 8,
+                  row_tiles = ceil_div<int64_t>(a.w.rows, tile_rows);
     const int64_t slots = moe_tile_slots(choices, a.experts);
     if (row_tiles > INT32_MAX) return VB_UNSUPPORTED;
     const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
     void *memory;
-    VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)(sizeof(float) + sizeof(int)) + slots * (int64_t)sizeof(ExpertTile), stream));
+    VB_TRY(workspace(&memory,
+                     x_bytes + choices * (int64_t)(sizeof(float) + sizeof(int)) + slots * (int64_t)sizeof(ExpertTile),
+                     stream));
     T *const x = (T *)memory;
     float *const inverse = (float *)((char *)memory + x_bytes);
     int *const order = (int *)(inverse + choices);
     ExpertTile *const tiles = (ExpertTile *)(order + choices);
-    VB_TRY(launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, order, tiles, (int)slots, a.ids, (int)choices, (int)a.experts));
+    VB_TRY(launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, order, tiles, (int)slots, a.ids,
+                             (int)choices, (int)a.experts));
     VB_TRY(launch_overlapped(stream, (unsigned)choices, 256, 0, gather_kernel<T>, x, inverse, order, a, stride));
     const bool aligned = a.w.cols % 8 == 0 && aligned16((const char *)a.w.data);
-    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>, a, x, inverse, order,
-                             tiles, stride, aligned);
+    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>,
+                             a, x, inverse, order, tiles, stride, aligned);
 }
 
 // The 16-bit numbers that tensor cores multiply; the chooser keeps F32 weights from them.
@@ -254,7 +275,9 @@ template <class Block>
 vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, Block) {
     return expert_tiles<half, Block>(a, stream);
 }
-vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, bf16) { return expert_tiles<bf16, bf16>(a, stream); }
+vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, bf16) {
+    return expert_tiles<bf16, bf16>(a, stream);
+}
 vb_status expert_tiles_of(const vb_expert_linear_args &, vb_stream *, float) { return VB_UNSUPPORTED; }
 
 template <class Block>
@@ -271,7 +294,8 @@ extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb
     const vb_expert_linear_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
     const moe_kernel kernel = choose_expert_linear(&a, &gpu);
-    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts, a.w.rows, a.w.cols);
+    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts,
+           a.w.rows, a.w.cols);
     switch (a.w.type) {
 #define X(type, Block) case type: return expert_linear<Block>(a, kernel, stream);
         VB_WEIGHT_TYPES(X)

@@ -14,7 +14,8 @@ constexpr int threads = 256;
 
 template <int WIDTH>
 __global__ void __launch_bounds__(threads)
-    expert_sum_kernel(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t per_row) {
+    expert_sum_kernel(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
+                      int64_t per_row) {
     using V = Vec<float, WIDTH>;
     wait_for_previous_kernel();
     release_next_kernel();
@@ -37,13 +38,14 @@ __global__ void __launch_bounds__(threads)
 
 using namespace vb;
 
-extern "C" vb_status vb_cuda_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
-                                        int64_t cols, vb_stream *stream) {
+extern "C" vb_status vb_cuda_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n,
+                                        int64_t k, int64_t cols, vb_stream *stream) {
     const moe_kernel kernel = choose_expert_sum(aligned16(out, add, y), cols);
     const bool vectors = kernel == MOE_SUM_VECTORS;
     const int64_t per_row = vectors ? cols / 4 : cols, blocks = ceil_div<int64_t>(n * per_row, threads);
     if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     chosen(stream, moe_kernel_info(kernel), "expert_sum", VB_F32, "n k cols", n, k, cols);
-    return launch_overlapped(stream, (unsigned)blocks, threads, 0, vectors ? expert_sum_kernel<4> : expert_sum_kernel<1>, out, add, y,
-                             weights, n, k, per_row);
+    return launch_overlapped(stream, (unsigned)blocks, threads, 0,
+                             vectors ? expert_sum_kernel<4> : expert_sum_kernel<1>, out, add, y, weights, n, k,
+                             per_row);
 }

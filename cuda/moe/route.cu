@@ -106,5 +106,6 @@ extern "C" vb_status vb_cuda_route(const vb_route_args *args, vb_stream *stream)
     const int64_t blocks = ceil_div<int64_t>(args->n, warps);
     if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     chosen(stream, moe_kernel_info(MOE_ROUTE), "route", VB_F32, "n experts k", args->n, args->experts, args->k);
-    return launch_overlapped(stream, (unsigned)blocks, 32 * warps, warps * args->experts * (int64_t)sizeof(Key), route_kernel, *args);
+    return launch_overlapped(stream, (unsigned)blocks, 32 * warps, warps * args->experts * (int64_t)sizeof(Key),
+                             route_kernel, *args);
 }

@@ -25,7 +25,8 @@ typedef struct vb_gpu {
     int capability;       /* 90 for 9.0; VIBRANT_CUDA_CAPABILITY lowers it */
     int multiprocessors;
     int64_t shared_bytes; /* the most shared memory that a block may have */
-    bool hopper;          /* the machine code in use is Hopper's (sm_90a), whatever the capability has been lowered to */
+    /* the machine code in use is Hopper's (sm_90a), whatever the capability has been lowered to */
+    bool hopper;
 } vb_gpu;
 
 typedef struct vb_kernel {

@@ -219,7 +219,8 @@ static vb_gpu describe_gpu(const cudaDeviceProp &card, int compiled_for) {
     constexpr int newest = 89; // launches in clusters, and what Hopper's kernels are made of, came with toolkit 12.3
 #endif
     const int capability = smaller(card.major * 10 + card.minor, smaller(compiled_for, newest));
-    return {capability, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin, newest > 90 && compiled_for == 90};
+    return {capability, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin,
+            newest > 90 && compiled_for == 90};
 }
 
 static vb_status device_open(vb_device **out, int index, const vb_device_options *) {

@@ -1,6 +1,7 @@
 /* contract.c: the promises of vibrant.h about errors and handles, as a program that fails where one is broken.
  *
- *   make lib && gcc -std=c11 -Icsrc examples/c/contract.c build/lib/libvibrant.a -lm -pthread -D_GNU_SOURCE -o build/contract && build/contract
+ *   make lib && gcc -std=c11 -D_GNU_SOURCE -Icsrc examples/c/contract.c build/lib/libvibrant.a -lm -pthread \
+ *     -o build/contract && build/contract
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -58,7 +59,8 @@ static void test_null(vb_device *device, vb_stream *stream) {
     vb_stream_destroy(NULL);
     vb_event_destroy(NULL);
     vb_graph_destroy(NULL);
-    EXPECT(vb_stream_create(NULL, device) == VB_INVALID_ARGUMENT && vb_event_create(&event, NULL) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_stream_create(NULL, device) == VB_INVALID_ARGUMENT &&
+           vb_event_create(&event, NULL) == VB_INVALID_ARGUMENT);
     EXPECT(vb_stream_synchronize(NULL) == VB_INVALID_ARGUMENT && vb_event_done(&done, NULL) == VB_INVALID_ARGUMENT);
     EXPECT(vb_event_create(&event, device) == VB_OK);
     EXPECT(vb_event_elapsed(&ms, event, event) == VB_INVALID_ARGUMENT); /* not recorded */
@@ -75,7 +77,8 @@ static void test_null(vb_device *device, vb_stream *stream) {
     EXPECT(vb_add(NULL, NULL, NULL, VB_F32, 0, NULL) == VB_OK);
     EXPECT(vb_memcpy(x, x, 4, (vb_copy_kind)0, stream) == VB_INVALID_ARGUMENT);
     EXPECT(vb_rope(NULL, stream) == VB_INVALID_ARGUMENT && vb_kv_write(NULL, stream) == VB_INVALID_ARGUMENT);
-    EXPECT(vb_attention(NULL, stream) == VB_INVALID_ARGUMENT && vb_linear(x, x, NULL, NULL, 1, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_attention(NULL, stream) == VB_INVALID_ARGUMENT &&
+           vb_linear(x, x, NULL, NULL, 1, stream) == VB_INVALID_ARGUMENT);
     vb_weight w = {x, VB_F32, (vb_layout)7, 2, 2};
     EXPECT(vb_linear(x, x, &w, NULL, 1, stream) == VB_INVALID_ARGUMENT);
     w.layout = VB_PACKED;
@@ -88,8 +91,9 @@ static void test_null(vb_device *device, vb_stream *stream) {
 /* Arguments of another length, and what a refused call says of itself. */
 static void test_arguments(vb_stream *stream) {
     float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
-    struct { vb_matmul_args known; int newer[4]; } later = {.known = {.c = y, .a = x, .b = x, .m = 2, .k = 2, .n = 2, .batch = 1,
-        .a_stride = 2, .b_stride = 2, .c_stride = 2, .type = VB_F32}};
+    struct { vb_matmul_args known; int newer[4]; } later = {
+        .known = {.c = y, .a = x, .b = x, .m = 2, .k = 2, .n = 2, .batch = 1, .a_stride = 2, .b_stride = 2,
+                  .c_stride = 2, .type = VB_F32}};
     vb_matmul_args *args = &later.known;
     for (size_t size = 0; size < sizeof(size_t); size++) {
         args->size = size;
@@ -107,13 +111,17 @@ static void test_arguments(vb_stream *stream) {
     EXPECT(vb_matmul_batched(args, stream) == VB_OK);
     later.newer[3] = 1;
     EXPECT(vb_matmul_batched(args, stream) == VB_INVALID_ARGUMENT);
-    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2, .c_batch_stride = 4,
-                                      .a_stride = -3), stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2,
+                                      .c_batch_stride = 4, .a_stride = -3),
+                             stream) == VB_INVALID_ARGUMENT);
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "a_stride, a_batch_stride: negative") == 0);
-    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2, .c_batch_stride = 4),
-                             stream) == VB_OK && y[0] == 0 && y[7] == 0);
-    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 1, .k = 1, .n = 2, .batch = 2, .c = y, .a = x, .b = x, .c_stride = 2,
-                                      .a_stride = 1, .b_stride = 2), stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_matmul_batched(
+               &VB_ARGS(vb_matmul_args, .m = 2, .k = 0, .n = 2, .batch = 2, .c = y, .c_stride = 2, .c_batch_stride = 4),
+               stream) == VB_OK &&
+           y[0] == 0 && y[7] == 0);
+    EXPECT(vb_matmul_batched(&VB_ARGS(vb_matmul_args, .m = 1, .k = 1, .n = 2, .batch = 2, .c = y, .a = x, .b = x,
+                                      .c_stride = 2, .a_stride = 1, .b_stride = 2),
+                             stream) == VB_INVALID_ARGUMENT);
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "c_batch_stride: matrices of c overlap each other") == 0);
     EXPECT(vb_matmul(x, x, y, VB_F32, 2, 2, 2, stream) == VB_INVALID_ARGUMENT);
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "c: overlaps a") == 0);
@@ -147,7 +155,8 @@ int main(void) {
     vb_stream *stream;
     test_names();
     test_devices();
-    if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK || vb_stream_create(&stream, device) != VB_OK)
+    if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK ||
+        vb_stream_create(&stream, device) != VB_OK)
         return 1;
     test_null(device, stream);
     test_arguments(stream);

@@ -1,7 +1,8 @@
 /* linear.c: a quantized linear layer, softmax and top-k through libvibrant, on the CPU or, where the library was built
  * with it, on a CUDA device.
  *
- *   make lib && gcc -std=c11 -Icsrc examples/c/linear.c build/lib/libvibrant.a -lm -pthread -o build/linear && build/linear
+ *   make lib && gcc -std=c11 -Icsrc examples/c/linear.c build/lib/libvibrant.a -lm -pthread -o build/linear \
+ *     && build/linear
  *   build/linear cuda        # with libvibrant_cuda linked; otherwise it says that CUDA is not compiled in
  */
 #include <stdio.h>
@@ -21,7 +22,8 @@
 
 enum { ROWS = 8, COLS = 64, BEST = 3, BLOCKS = COLS / 32, BLOCK_BYTES = 34 };
 
-/* Writes row r of a Q8_0 matrix: every element is 0.5 * (r + 1). A block is a half-precision scale and 32 signed bytes. */
+/* Writes row r of a Q8_0 matrix: every element is 0.5 * (r + 1). A block is a half-precision scale and 32 signed
+ * bytes. */
 static void write_row(unsigned char *row, int r) {
     for (int b = 0; b < BLOCKS; b++, row += BLOCK_BYTES) {
         row[0] = 0x00; /* 0x3800 is 0.5 */

@@ -1,5 +1,5 @@
-/* ptx.c: kernels without nvcc: writes each kind of kernel as PTX, and where a driver and a GPU are, loads it through the
- * driver's API, runs it, compares with float64 and prints its speed.
+/* ptx.c: kernels without nvcc: writes each kind of kernel as PTX, and where a driver and a GPU are, loads it through
+ * the driver's API, runs it, compares with float64 and prints its speed.
  *
  *     cc -Icsrc examples/c/ptx.c build/lib/libvibrant.a -lm -ldl -pthread -o ptx && ./ptx
  */
@@ -12,7 +12,7 @@
 
 #include "vibrant.h"
 
-/* ---- the part of the driver's API that is used: types as cuda.h has them --------------------------------------------------- */
+/* ---- the part of the driver's API that is used: types as cuda.h has them ----------------------------------------- */
 
 typedef uint64_t address;
 static int (*cuInit)(unsigned), (*cuDeviceGet)(int *, int), (*cuDeviceGetAttribute)(int *, int, int);
@@ -21,8 +21,10 @@ static int (*cuMemAlloc)(address *, size_t), (*cuMemFree)(address);
 static int (*cuMemcpyHtoD)(address, const void *, size_t), (*cuMemcpyDtoH)(void *, address, size_t);
 static int (*cuModuleLoadData)(void **, const void *), (*cuModuleUnload)(void *);
 static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cuEventCreate)(void **, unsigned), (*cuEventRecord)(void *, void *), (*cuEventElapsedTime)(float *, void *, void *);
+static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+                             void **, void **);
+static int (*cuEventCreate)(void **, unsigned), (*cuEventRecord)(void *, void *),
+    (*cuEventElapsedTime)(float *, void *, void *);
 
 static int load_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -32,8 +34,9 @@ static int load_driver(void) {
         {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"}, {&cuCtxSetCurrent, "cuCtxSetCurrent"},
         {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
         {&cuMemcpyHtoD, "cuMemcpyHtoD_v2"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"}, {&cuModuleLoadData, "cuModuleLoadData"},
-        {&cuModuleUnload, "cuModuleUnload"}, {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-        {&cuEventCreate, "cuEventCreate"}, {&cuEventRecord, "cuEventRecord"}, {&cuEventElapsedTime, "cuEventElapsedTime"}};
+        {&cuModuleUnload, "cuModuleUnload"}, {&cuModuleGetFunction, "cuModuleGetFunction"},
+        {&cuLaunchKernel, "cuLaunchKernel"}, {&cuEventCreate, "cuEventCreate"}, {&cuEventRecord, "cuEventRecord"},
+        {&cuEventElapsedTime, "cuEventElapsedTime"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         void *f = dlsym(driver, all[i].name);
         if (!f) return 0;
@@ -48,7 +51,7 @@ static void must(int result, const char *what) {
     exit(1);
 }
 
-/* ---- operands and references ------------------------------------------------------------------------------------------------ */
+/* ---- operands and references ------------------------------------------------------------------------------------- */
 
 static uint32_t seed = 1;
 static float random_float(void) { /* about -1 to 1 */
@@ -104,7 +107,9 @@ static double reference(const problem *p, size_t i, double *size) {
         const size_t row = i / (size_t)k->n, col = i % (size_t)k->n, depth = (size_t)k->k, n = (size_t)k->n;
         float w[256];
         for (size_t j = 0; j < depth; j++) {
-            double x = k->kind == VB_PTX_GEMM_TENSOR_CORE ? float_of(((uint16_t *)p->in[0])[row * depth + j]) : a[row * depth + j], y;
+            double x = k->kind == VB_PTX_GEMM_TENSOR_CORE ? float_of(((uint16_t *)p->in[0])[row * depth + j])
+                                                          : a[row * depth + j],
+                   y;
             if (k->kind == VB_PTX_QUANTIZED_GEMM) {
                 if (j % 256 == 0) decode_q4k(w, (uint8_t *)p->in[1] + (col * depth + j) / 256 * 144);
                 y = w[j % 256];
@@ -130,7 +135,8 @@ static double reference(const problem *p, size_t i, double *size) {
         for (size_t j = 0; j < n && !k->rms; j++) mean += row[j] / (double)n;
         for (size_t j = 0; j < n; j++) sum += (row[j] - mean) * (row[j] - mean) / (double)n;
         *size = 1;
-        return (row[i % n] - mean) / sqrt(sum + k->epsilon) * (k->plain ? 1 : b[i % n]) + (k->plain || k->rms ? 0 : c[i % n]);
+        return (row[i % n] - mean) / sqrt(sum + k->epsilon) * (k->plain ? 1 : b[i % n]) +
+               (k->plain || k->rms ? 0 : c[i % n]);
     }
     case VB_PTX_ATTENTION: {
         const size_t n = (size_t)k->dim, seq = (size_t)k->seq, head = i / n / seq, row = i / n % seq;
@@ -139,11 +145,13 @@ static double reference(const problem *p, size_t i, double *size) {
         double *score = malloc(keys * sizeof *score);
         for (size_t j = 0; j < keys; j++) {
             score[j] = 0;
-            for (size_t d = 0; d < n; d++) score[j] += (double)a[(head * seq + row) * n + d] * b[(head * seq + j) * n + d];
+            for (size_t d = 0; d < n; d++)
+                score[j] += (double)a[(head * seq + row) * n + d] * b[(head * seq + j) * n + d];
             score[j] /= sqrt((double)n);
             most = fmax(most, score[j]);
         }
-        for (size_t j = 0; j < keys; j++) total += exp(score[j] - most), sum += exp(score[j] - most) * c[(head * seq + j) * n + i % n];
+        for (size_t j = 0; j < keys; j++)
+            total += exp(score[j] - most), sum += exp(score[j] - most) * c[(head * seq + j) * n + i % n];
         free(score);
         *size = 1;
         return sum / total;
@@ -163,7 +171,8 @@ static void fill(problem *p) {
         /* fallthrough */
     case VB_PTX_GEMM_NAIVE:
     case VB_PTX_GEMM_TILED:
-        p->in_bytes[0] = m * depth * (halves ? 2 : 4), p->in_bytes[1] = depth * n * (halves ? 2 : 4), p->out_count = m * n;
+        p->in_bytes[0] = m * depth * (halves ? 2 : 4), p->in_bytes[1] = depth * n * (halves ? 2 : 4),
+        p->out_count = m * n;
         p->flops = 2.0 * (double)m * (double)n * (double)depth;
         break;
     case VB_PTX_QUANTIZED_GEMM:
@@ -213,11 +222,16 @@ static double run(problem *p, const char *ptx, float *microseconds) {
     memset(result, 0xff, p->out_count * 4); /* NaN: what the kernel leaves out is seen */
     must(cuMemAlloc(&out, p->out_count * 4), "allocate");
     must(cuMemcpyHtoD(out, result, p->out_count * 4), "copy to the GPU");
-    uint32_t m = (uint32_t)k->m, n = (uint32_t)k->n, depth = (uint32_t)k->k, rows = (uint32_t)k->rows, dim = (uint32_t)k->dim;
+    uint32_t m = (uint32_t)k->m, n = (uint32_t)k->n, depth = (uint32_t)k->k, rows = (uint32_t)k->rows,
+             dim = (uint32_t)k->dim;
     uint32_t seq = (uint32_t)k->seq, heads = (uint32_t)k->heads;
     void *product[] = {&in[0], &in[1], &out, &m, &n, &depth}, *softmax[] = {&in[0], &out, &dim};
-    void *norm[] = {&in[0], &out, &in[1], &in[2], &dim, &rows}, *attention[] = {&in[0], &in[1], &in[2], &out, &seq, &dim, &heads};
-    void **parameters = k->kind == VB_PTX_SOFTMAX ? softmax : k->kind == VB_PTX_LAYER_NORM ? norm : k->kind == VB_PTX_ATTENTION ? attention : product;
+    void *norm[] = {&in[0], &out, &in[1], &in[2], &dim, &rows},
+         *attention[] = {&in[0], &in[1], &in[2], &out, &seq, &dim, &heads};
+    void **parameters = k->kind == VB_PTX_SOFTMAX      ? softmax
+                        : k->kind == VB_PTX_LAYER_NORM ? norm
+                        : k->kind == VB_PTX_ATTENTION  ? attention
+                                                       : product;
     vb_ptx_launch_size size;
     if (vb_ptx_launch(&size, k) != VB_OK) exit(1);
     must(cuEventCreate(&start, 0) || cuEventCreate(&end, 0), "make events");
@@ -225,7 +239,9 @@ static double run(problem *p, const char *ptx, float *microseconds) {
     for (int i = 0; i < 10; i++) {
         float ms;
         must(cuEventRecord(start, NULL), "record");
-        must(cuLaunchKernel(function, (unsigned)size.grid_x, (unsigned)size.grid_y, 1, (unsigned)size.threads, 1, 1, 0, NULL, parameters, NULL), "launch");
+        must(cuLaunchKernel(function, (unsigned)size.grid_x, (unsigned)size.grid_y, 1, (unsigned)size.threads, 1, 1, 0,
+                            NULL, parameters, NULL),
+             "launch");
         must(cuEventRecord(end, NULL), "record");
         must(cuCtxSynchronize(), "run");
         must(cuEventElapsedTime(&ms, start, end), "time");
@@ -279,7 +295,8 @@ int main(void) {
     void *context;
     if (load_driver() && cuInit(0) == 0 && cuDeviceGet(&device, 0) == 0) {
         gpu = 1;
-        must(cuDeviceGetAttribute(&major, 75, device) || cuDeviceGetAttribute(&minor, 76, device), "read the compute capability");
+        must(cuDeviceGetAttribute(&major, 75, device) || cuDeviceGetAttribute(&minor, 76, device),
+             "read the compute capability");
         must(cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context), "open the GPU");
     } else {
         puts("no driver or no GPU: the kernels are written, and not run");
@@ -299,9 +316,11 @@ int main(void) {
             fill(p);
             /* Sums of float32 in any order; halves are exact; exp2 and rsqrt to 2 ulp. */
             const double error = run(p, ptx, &us), tolerance = 2e-5;
-            printf("%-22s sm_%d  m %5lld n %5lld k %5lld rows %5lld dim %5lld  error %.1e  %9.1f us  %6.1f TFLOP/s  %6.0f GB/s%s\n",
-                   vb_ptx_name(k), k->target, (long long)k->m, (long long)k->n, (long long)k->k, (long long)(k->rows + k->seq),
-                   (long long)k->dim, error, us, p->flops / us / 1e6, p->bytes / us / 1e3, error <= tolerance ? "" : "  WRONG");
+            printf("%-22s sm_%d  m %5lld n %5lld k %5lld rows %5lld dim %5lld  error %.1e  %9.1f us  %6.1f TFLOP/s  "
+                   "%6.0f GB/s%s\n",
+                   vb_ptx_name(k), k->target, (long long)k->m, (long long)k->n, (long long)k->k,
+                   (long long)(k->rows + k->seq), (long long)k->dim, error, us, p->flops / us / 1e6,
+                   p->bytes / us / 1e3, error <= tolerance ? "" : "  WRONG");
             failed |= !(error <= tolerance);
             for (int j = 0; j < 3; j++) free(p->in[j]);
         } else {

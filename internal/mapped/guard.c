@@ -2,9 +2,10 @@
 
 /* guard.c: keeps a mapped file that somebody cuts short from ending the process.
  *
- * The handler of SIGBUS looks for the address among the mappings in its care. From the page that is gone to the end of that
- * mapping it puts pages of zeros, and the access is repeated. Any other SIGBUS goes to the handler that was there before: Go's,
- * which wants handlers to run on the alternate stack. mmap is no more than a system call, which a handler may make. */
+ * The handler of SIGBUS looks for the address among the mappings in its care. From the page that is gone to the end of
+ * that mapping it puts pages of zeros, and the access is repeated. Any other SIGBUS goes to the handler that was there
+ * before: Go's, which wants handlers to run on the alternate stack. mmap is no more than a system call, which a handler
+ * may make. */
 #include "guard.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ static int fill_with_zeros(uintptr_t address) {
         const uintptr_t end = atomic_load(&slots[i].end);
         if (address >= end || address < atomic_load(&slots[i].start)) continue;
         const uintptr_t page = address & ~(page_size - 1);
-        if (mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0) == MAP_FAILED) return 0;
+        if (mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0) == MAP_FAILED)
+            return 0;
         atomic_store(&slots[i].struck, 1);
         return 1;
     }

@@ -1,13 +1,13 @@
-/* formats.h: the packed layout of each weight format, by numbers. packed.cuh says what they mean for a tile's bytes. Plain C, for the
- * chooser and its test; kernels read the same numbers.
+/* formats.h: the packed layout of each weight format, by numbers. packed.cuh says what they mean for a tile's bytes.
+ * Plain C, for the chooser and its test; kernels read the same numbers.
  *
  *   bits     of a code
  *   zero     the code of the value 0, where no minimum is subtracted
  *   codes    what they are: numbers, or places in a table of signed bytes; those of 8 bits are signed
  *   scales   how a tile keeps what turns codes into values
  *
- * A format is added by a line here, its code() in quant.cuh, and, where its scales are of a new kind, by that in packed.cuh and in
- * the four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh.
+ * A format is added by a line here, its code() in quant.cuh, and, where its scales are of a new kind, by that in
+ * packed.cuh and in the four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh.
  */
 #ifndef VB_LINEAR_FORMATS_H
 #define VB_LINEAR_FORMATS_H
@@ -58,19 +58,22 @@ typedef struct vb_packed_format {
     int tile_bytes;
 } vb_packed_format;
 
-VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, vb_packed_codes codes, vb_packed_scales scales) {
+VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, vb_packed_codes codes,
+                                                            vb_packed_scales scales) {
     const bool small = scales == VB_SCALES_HALF || scales == VB_SCALES_BF16 || scales == VB_SCALES_HALF_MIN;
     const int depth = small ? 128 : 256;
     const int code_bytes = VB_PACKED_ROWS * depth * bits / 8;
     const int scale_bytes = VB_PACKED_ROWS * (small ? depth / VB_QK * 2 : 16);
     const int more_bytes = scales == VB_SCALES_K6 ? VB_PACKED_ROWS * 2 : scales == VB_SCALES_HALF_MIN ? scale_bytes : 0;
-    const vb_packed_format format = {bits, zero, codes, scales, depth, code_bytes, scale_bytes, more_bytes, code_bytes + scale_bytes + more_bytes};
+    const vb_packed_format format = {
+        bits, zero, codes, scales, depth, code_bytes, scale_bytes, more_bytes, code_bytes + scale_bytes + more_bytes};
     return format;
 }
 
 VB_CONSTANT_FN vb_packed_format vb_packed_format_of(vb_dtype type) {
     switch (type) {
-#define X(type, block, bits, zero, codes, scales) case type: return vb_packed_format_of_numbers(bits, zero, codes, scales);
+#define X(type, block, bits, zero, codes, scales) \
+    case type: return vb_packed_format_of_numbers(bits, zero, codes, scales);
         VB_PACKED_TYPES(X)
 #undef X
     default: break;
@@ -81,13 +84,17 @@ VB_CONSTANT_FN vb_packed_format vb_packed_format_of(vb_dtype type) {
 
 /* The sums of x that packed/n1_tile.cuh keeps for a lane's scales of a tile; all bytes of a tile's x. */
 VB_CONSTANT_FN int vb_n1_sum_bytes(const vb_packed_format f) {
-    return f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_HALF_MIN ? 8 : !f.zero ? 0 : f.scales == VB_SCALES_K6 ? 32 : 8;
+    if (f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_HALF_MIN) return 8;
+    return !f.zero ? 0 : f.scales == VB_SCALES_K6 ? 32 : 8;
 }
-VB_CONSTANT_FN int vb_n1_tile_bytes(const vb_packed_format f) { return 36 * (f.depth == 128 ? 8 : 16) + 4 * vb_n1_sum_bytes(f) + 16; }
+VB_CONSTANT_FN int vb_n1_tile_bytes(const vb_packed_format f) {
+    return 36 * (f.depth == 128 ? 8 : 16) + 4 * vb_n1_sum_bytes(f) + 16;
+}
 
 /* The same of packed/n4_tile.cuh. */
 VB_CONSTANT_FN int vb_n4_sum_bytes(const vb_packed_format f) {
-    return f.scales == VB_SCALES_K4 ? 8 : f.scales == VB_SCALES_K6 ? 16 : f.zero || f.scales == VB_SCALES_HALF_MIN ? 4 : 0;
+    if (f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_K6) return f.scales == VB_SCALES_K4 ? 8 : 16;
+    return f.zero || f.scales == VB_SCALES_HALF_MIN ? 4 : 0;
 }
 VB_CONSTANT_FN int vb_n4_tile_bytes(const vb_packed_format f) { return 8 * f.depth + 16 * vb_n4_sum_bytes(f) + 16; }
 

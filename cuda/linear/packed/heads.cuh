@@ -16,13 +16,14 @@ struct Heads {
     int seq = 1, kv_heads = 0, table_rows = 0, pairs = 0; // pairs of a head, all of which is rotated: 32 or 64
     bool neox = false, half_cache = false;                // the cache is F16, else F32
 
-    // A token's row of the tables and of the cache as [sequence][kv_heads][capacity][dim] at its first head, -1 where it has none. No
-    // cache of 2^31 rows fits in the memory of a GPU with these kernels.
+    // A token's row of the tables and of the cache as [sequence][kv_heads][capacity][dim] at its first head, -1 where
+    // it has none. No cache of 2^31 rows fits in the memory of a GPU with these kernels.
     VB_DEVICE int2 place(int token) const {
         const int b = seq == 1 ? token : token / seq, position = positions[token];
         const int sequence = sequences ? sequences[b] : b;
         const bool stored = position >= 0 && position < capacity;
-        return make_int2(position < table_rows ? larger(position, -1) : -1, stored ? (int)(sequence * kv_heads * capacity + position) : -1);
+        return make_int2(position < table_rows ? larger(position, -1) : -1,
+                         stored ? (int)(sequence * kv_heads * capacity + position) : -1);
     }
 };
 

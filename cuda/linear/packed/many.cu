@@ -1,14 +1,19 @@
-// many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with the RMS norm
-// before it and an addition or SwiGLU after it: all operations of a prompt.
+// many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with
+// the RMS norm before it and an addition or SwiGLU after it: all operations of a prompt.
 //
-// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is operand B: F16, each row
-// scaled by a power of two, converted once a call or left so by the kernel before (HalfRows). Rounding costs about 0.04 % of y.
+// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is
+// operand B: F16, each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
+// Rounding costs about 0.04 % of y.
 //
-//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its columns
-//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other. Splits and clusters share the columns
-//            of units that would leave multiprocessors idle: the last block to come adds the sums, or they meet in shared memory
-//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales the sums
-//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to exchange
+//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its
+//            columns
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other. Splits and
+//            clusters share the columns of units that would leave multiprocessors idle: the last block to come adds the
+//            sums, or they meet in shared memory
+//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales
+//            the sums
+//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to
+//            exchange
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 // What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
 
@@ -24,14 +29,15 @@ namespace {
 
 constexpr int stage_depth = 128;
 
-// ---- x --------------------------------------------------------------------------------------------------------------------
+// ---- x --------------------------------------------------------------------------------------------------------------
 
-// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of. One block a row. With NORM, of rms_norm(x): the row is
-// multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0 (half_flags of them, or null).
-// HELD fours of a row stay in registers, where HELD is small those of the norm as well, read before the kernel before has ended.
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of. One block a row. With
+// NORM, of rms_norm(x): the row is multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0
+// (half_flags of them, or null). HELD fours of a row stay in registers, where HELD is small those of the norm as well,
+// read before the kernel before has ended.
 template <bool NORM, int HELD>
-__global__ void __launch_bounds__(256)
-    convert_x_kernel(half *out, float *inverse, const float *x, const float *norm, float eps, int64_t cols, int64_t stride, unsigned *flags) {
+__global__ void __launch_bounds__(256) convert_x_kernel(half *out, float *inverse, const float *x, const float *norm,
+                                                        float eps, int64_t cols, int64_t stride, unsigned *flags) {
     __shared__ float2 parts[256 / 32];
     constexpr int step = 4 * 256;
     constexpr bool early = NORM && HELD <= 4;
@@ -56,7 +62,8 @@ __global__ void __launch_bounds__(256)
         if (NORM) squares += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
     };
     const auto compare = [&](const float4 &of) {
-        most = Max::combine(Max::combine(most, Max::combine(fabsf(of.x), fabsf(of.y))), Max::combine(fabsf(of.z), fabsf(of.w)));
+        most = Max::combine(Max::combine(most, Max::combine(fabsf(of.x), fabsf(of.y))),
+                            Max::combine(fabsf(of.z), fabsf(of.w)));
     };
 #pragma unroll
     for (int h = 0; h < HELD; h++)
@@ -85,7 +92,8 @@ __global__ void __launch_bounds__(256)
     const auto write = [&](const float4 &from, int64_t k) { write_halves(out + k / 16 * 16, from, scale); };
 #pragma unroll
     for (int h = 0; h < HELD; h++)
-        if (first + h * step < stride) write(first + h * step < cols ? v[h] : make_float4(0, 0, 0, 0), first + h * step);
+        if (first + h * step < stride)
+            write(first + h * step < cols ? v[h] : make_float4(0, 0, 0, 0), first + h * step);
     for (int64_t k = rest; k < stride; k += step) {
         float4 u = make_float4(0, 0, 0, 0);
         if (k < cols) u = read(k), weigh(u, k);
@@ -93,7 +101,7 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-// ---- before and after Hopper --------------------------------------------------------------------------------------------------
+// ---- before and after Hopper ----------------------------------------------------------------------------------------
 
 constexpr int mma_tokens = 64;
 
@@ -122,7 +130,8 @@ __global__ void __launch_bounds__(32 * unit_warps)
                 const int at = threadIdx.x + j * unit_threads, k8 = at / 256 * 4 + at % 4, token = at / 4 % mma_tokens;
                 const bool valid = token0 + token < product.n;
                 copy_async(shared_address(&stage[i & 1][(k8 * mma_tokens + token) * 8]),
-                           x + (valid ? token0 + token : 0) * cols + (k0 * stages_a_tile + i) * stage_depth + 8 * k8, valid);
+                           x + (valid ? token0 + token : 0) * cols + (k0 * stages_a_tile + i) * stage_depth + 8 * k8,
+                           valid);
             }
         copy_async_commit();
     };
@@ -157,14 +166,16 @@ __global__ void __launch_bounds__(32 * unit_warps)
     }
     group_sync();
     if (!add_splits<mma_tokens>(product, unit, c)) return;
-    if constexpr (SWIGLU) store_swiglu<mma_tokens>(product, c, inverse, reinterpret_cast<float *>(stage), tile_row, token0);
+    if constexpr (SWIGLU)
+        store_swiglu<mma_tokens>(product, c, inverse, reinterpret_cast<float *>(stage), tile_row, token0);
     else store_sums<mma_tokens>(product, c, inverse, tile_row, g, token0);
 #endif
 }
 
-// ---- launch -------------------------------------------------------------------------------------------------------------------
+// ---- launch ---------------------------------------------------------------------------------------------------------
 
-// x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums of splits.
+// x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums
+// of splits.
 struct ManyX {
     const half *x;
     float *inverse, *partial;
@@ -173,9 +184,10 @@ struct ManyX {
     float eps;
 };
 
-vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial, vb_stream *stream,
-                    unsigned *flags = nullptr) {
-    const int64_t stride = ceil_div<int64_t>(cols, unit_rows) * unit_rows; // whole tiles: those of small blocks have 128 columns
+vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial,
+                    vb_stream *stream, unsigned *flags = nullptr) {
+    // whole tiles: those of small blocks have 128 columns
+    const int64_t stride = ceil_div<int64_t>(cols, unit_rows) * unit_rows;
     const int64_t x_bytes = n * stride * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
     VB_TRY(workspace(&scratch, x_bytes + scale_bytes + partial, stream));
@@ -184,7 +196,8 @@ vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t
     *to = {converted, inverse, inverse + scale_bytes / 4, n, stride, {}, 0};
     const auto kernel = cols <= 4096 ? (extra.with_norm ? convert_x_kernel<true, 4> : convert_x_kernel<false, 4>)
                                      : (extra.with_norm ? convert_x_kernel<true, 12> : convert_x_kernel<false, 12>);
-    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols, stride, flags);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, converted, inverse, x, extra.norm, extra.eps, cols,
+                             stride, flags);
 }
 
 // The same for x that is in F16 already.
@@ -196,7 +209,8 @@ vb_status take_x(ManyX *to, const half *x, int64_t n, int64_t cols, int64_t part
 }
 
 // The same for rows that another product wrote.
-vb_status take_rows(ManyX *to, const HalfRows &rows, float eps, int64_t n, int64_t cols, int64_t partial, vb_stream *stream) {
+vb_status take_rows(ManyX *to, const HalfRows &rows, float eps, int64_t n, int64_t cols, int64_t partial,
+                    vb_stream *stream) {
     VB_TRY(take_x(to, rows.x, n, cols, partial, stream));
     to->rows = rows, to->eps = eps;
     return VB_OK;
@@ -209,24 +223,28 @@ HalfRows half_rows(float *memory, int64_t n, int64_t cols, unsigned *uneven, boo
     return {x, (uint8_t *)(sums + (squares ? cols / unit_rows * half_stride(n) : 0)), uneven, squares ? sums : nullptr};
 }
 HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
-    return cols % unit_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true) : HalfRows();
+    return cols % unit_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true)
+                                 : HalfRows();
 }
 
 Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = nullptr, bool rotated = false) {
     return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), cache, rotated};
 }
 
-// The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and this one needs
-// no sums of splits.
+// The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and
+// this one needs no sums of splits.
 template <class Block, bool SWIGLU>
 vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, bool beside) {
     using P = Packed<Block>;
-    static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP && LINEAR_SPLIT_UNITS * unit_groups == workspace_counters,
+    static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP &&
+                      LINEAR_SPLIT_UNITS * unit_groups == workspace_counters,
                   "what the chooser plans with");
     for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
-    product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial, product.arrived = counters(stream), product.n = x.n;
+    product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial,
+    product.arrived = counters(stream), product.n = x.n;
     product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = units.token_blocks, product.whole = units.whole;
-    product.splits = units.ksplit, product.units = (int)linear_unit_count(&units), product.cluster = units.cluster, product.pair = units.pair;
+    product.splits = units.ksplit, product.units = (int)linear_unit_count(&units), product.cluster = units.cluster,
+    product.pair = units.pair;
     product.beside = beside && units.ksplit == 1;
     if (units.kernel == LINEAR_PACKED_MANY)
         return launch_overlapped(stream, product.units, unit_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
@@ -236,7 +254,9 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
     const int cluster = units.pair * larger(units.cluster, 1), blocks = linear_unit_blocks(&units);
     product.same_tokens = units.ksplit == 1 && blocks / cluster % units.token_blocks == 0;
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, units.tokens / units.pair, stream));
-    const auto run = [&](int shared, auto kernel) { return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, product); };
+    const auto run = [&](int shared, auto kernel) {
+        return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, product);
+    };
     return units.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
            : units.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)
            : units.tokens == 176 ? run(WgmmaShape<176>::shared, wgmma_kernel<Block, 176, SWIGLU>)
@@ -247,7 +267,8 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
 }
 
 template <bool SWIGLU = false>
-vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const linear_units &units, vb_stream *stream, bool beside = false) {
+vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const linear_units &units, vb_stream *stream,
+                   bool beside = false) {
     switch (type) {
 #define X(type, Block, ...) case type: return multiply<Block, SWIGLU>(x, product, units, stream, beside);
         VB_PACKED_TYPES(X)
@@ -256,15 +277,18 @@ vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const 
     }
 }
 
-// Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and says whether.
+// Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and
+// says whether.
 void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, const linear_units &units) {
     if (!next.norm || !next.prepared || units.cluster == 0) return;
     product->to = normed_rows(next.normed, n, product->matrices[0].rows, flag), product->to_norm = next.norm;
     *next.prepared = product->to.x != nullptr;
 }
 
-// Gate and up as one product, to y of the first, or to `to` where it has memory; of x, or of `from` where it has memory.
-vb_status many_swiglu(const SwiGLUArgs &a, const HalfRows &to, const HalfRows &from, unsigned *flags, const linear_units &units, vb_stream *stream) {
+// Gate and up as one product, to y of the first, or to `to` where it has memory; of x, or of `from` where it has
+// memory.
+vb_status many_swiglu(const SwiGLUArgs &a, const HalfRows &to, const HalfRows &from, unsigned *flags,
+                      const linear_units &units, vb_stream *stream) {
     const int64_t partial = linear_partial_bytes(&units);
     ManyX input;
     if (from.x) VB_TRY(take_rows(&input, from, a.eps, a.n, a.gate.cols, partial, stream));
@@ -285,7 +309,8 @@ vb_status many_down(const vb_feed_forward_args &a, const HalfRows &h, const line
 
 } // namespace
 
-vb_status packed_many(const LinearArgs &a, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type, vb_stream *stream) {
+vb_status packed_many(const LinearArgs &a, const half *x, const LinearExtra &extra, const NextNorm &next, vb_dtype type,
+                      vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const vb_weight w = {a.w, type, VB_PACKED, a.rows, a.cols};
     for (int64_t first = 0; first < a.n; first += LINEAR_MOST_TOKENS) {
@@ -307,7 +332,8 @@ vb_status packed_many_swiglu(const SwiGLUArgs &a, const linear_units &units, vb_
     return many_swiglu(a, {}, {}, nullptr, units, stream);
 }
 
-vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_feed_forward_choice &c, vb_stream *stream) {
+vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_feed_forward_choice &c,
+                                   vb_stream *stream) {
     unsigned *const flags = first_half_flag(a.normed, a.n, a.gate.cols);
     const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, flags + gated_flag, false);
     const HalfRows x = a.prepared ? normed_rows(a.normed, a.n, a.gate.cols, attended_flag) : HalfRows();
@@ -315,7 +341,8 @@ vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_f
     return many_down(a, h, c.down, stream);
 }
 
-// Queries, keys and values, which the products rotate and write to the cache where c.placed, or leave in a.q, a.k_new and a.v_new.
+// Queries, keys and values, which the products rotate and write to the cache where c.placed, or leave in a.q, a.k_new
+// and a.v_new.
 vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     const int64_t n = a.batch * a.seq, cols = a.wq.cols;
     const bool same = a.wv.type == a.wq.type;
@@ -325,8 +352,8 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
     Product product = {{matrix(a.wq, a.q, a.bq, nullptr, true), matrix(a.wk, a.k_new, a.bk, a.k, true)}};
     Product values = {{matrix(a.wv, a.v_new, a.bv, a.v, false)}};
     if (c.placed)
-        product.heads = {a.cos, a.sin, a.positions, a.sequences, a.capacity, (int)a.seq, (int)a.kv_heads, (int)a.table_rows, (int)a.half,
-                         a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16};
+        product.heads = {a.cos, a.sin, a.positions, a.sequences, a.capacity, (int)a.seq, (int)a.kv_heads,
+                         (int)a.table_rows, (int)a.half, a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16};
     values.heads = product.heads;
     if (same) product.matrices[2] = values.matrices[0];
     const int64_t partial = larger(linear_partial_bytes(&c.qk_units), linear_partial_bytes(&c.v_units));

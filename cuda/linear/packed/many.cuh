@@ -1,12 +1,12 @@
 // many.cuh: operand A of the 16-bit tensor-core instructions, made in registers from packed weights.
 //
-// A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row. The
-// instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k will do
-// as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes the lane's
-// two registers as it is: no shuffles, no shared memory for weights.
+// A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row.
+// The instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k
+// will do as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes
+// the lane's two registers as it is: no shuffles, no shared memory for weights.
 //
-// Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay below
-// 1023, and what is smaller than 2^-20 loses digits, both far outside of trained weights.
+// Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay
+// below 1023, and what is smaller than 2^-20 loses digits, both far outside of trained weights.
 #ifndef VB_LINEAR_MANY_CUH
 #define VB_LINEAR_MANY_CUH
 
@@ -24,14 +24,16 @@ __host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 
 VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
 
-// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`: lanes exchange, so that each has four
-// halves in a row.
+// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`: lanes exchange, so
+// that each has four halves in a row.
 VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale, bool to_memory = true) {
     const int t = threadIdx.x % 4, odd = t & 1;
     const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
     const uint32_t high = as_word(__floats2half2_rn(from.z * scale, from.w * scale));
     const uint32_t other = __shfl_xor_sync(all_lanes, odd ? low : high, 1);
-    if (to_memory) *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) = odd ? make_uint2(other, high) : make_uint2(low, other);
+    if (to_memory)
+        *reinterpret_cast<uint2 *>(sixteen + position_of(4 * (t - odd) + 2 * odd)) =
+            odd ? make_uint2(other, high) : make_uint2(low, other);
 }
 
 VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
@@ -41,7 +43,8 @@ template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values];
-    uint32_t scales[2][P::small && !P::mins ? 2 : 4]; // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
+    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
+    uint32_t scales[2][P::small && !P::mins ? 2 : 4];
     __half2 d[2];                                     // k4: {d, -dmin}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
@@ -52,12 +55,17 @@ struct ManyTile {
             for (int i = 0; i < P::values; i++) v[0][i] ^= 0x80808080, v[1][i] ^= 0x80808080; // q + 128
         }
         if constexpr (P::powers) { // to halves: what these do not hold is far outside of trained weights
-            const auto halves = [](uint32_t two) { return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16))); };
+            const auto halves = [](uint32_t two) {
+                return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
+            };
             scales[0][0] = halves(w.scales[0].x), scales[0][1] = halves(w.scales[0].y);
             scales[1][0] = halves(w.scales[0].z), scales[1][1] = halves(w.scales[0].w);
         } else if constexpr (P::small) {
-            scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z, scales[1][1] = w.scales[0].w;
-            if constexpr (P::mins) scales[0][2] = w.scales[1].x, scales[0][3] = w.scales[1].y, scales[1][2] = w.scales[1].z, scales[1][3] = w.scales[1].w;
+            scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z,
+            scales[1][1] = w.scales[0].w;
+            if constexpr (P::mins)
+                scales[0][2] = w.scales[1].x, scales[0][3] = w.scales[1].y, scales[1][2] = w.scales[1].z,
+                scales[1][3] = w.scales[1].w;
         } else if constexpr (P::k4) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -82,7 +90,9 @@ struct ManyTile {
         if constexpr (P::small) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const auto of_group = [&](uint32_t two) { return __hmul2(as_half2(__byte_perm(two, 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit)); };
+                const auto of_group = [&](uint32_t two) {
+                    return __hmul2(as_half2(__byte_perm(two, 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit));
+                };
                 scale[r] = of_group(scales[r][i >> 2]);
                 if constexpr (P::mins) offset[r] = of_group(scales[r][2 + (i >> 2)]);
             }
@@ -90,8 +100,10 @@ struct ManyTile {
             const int s = i >> 1; // of 8
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const uint32_t bytes = __byte_perm(scales[r][s >> 2], scales[r][2 + (s >> 2)], 0x0400 + (s & 3) * 0x0101);
-                const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1024.0f)), d[r]);
+                const uint32_t bytes =
+                    __byte_perm(scales[r][s >> 2], scales[r][2 + (s >> 2)], 0x0400 + (s & 3) * 0x0101);
+                const __half2 both =
+                    __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1024.0f)), d[r]);
                 scale[r] = __low2half2(both), offset[r] = __high2half2(both);
             }
         } else {
@@ -110,7 +122,7 @@ struct ManyTile {
     }
 };
 
-// ---- the product, for all architectures -------------------------------------------------------------------------------------
+// ---- the product, for all architectures -----------------------------------------------------------------------------
 
 constexpr int unit_warps = 8, unit_threads = 32 * unit_warps; // that multiply, each 16 rows of W
 constexpr int unit_rows = packed_rows * unit_warps;              // of a unit
@@ -126,9 +138,9 @@ struct Matrix {
 };
 
 // Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
-// power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is not 0 where
-// one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it divides by, of each
-// unit_rows columns: `squares`[cols / unit_rows][half_stride(n)].
+// power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is
+// not 0 where one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it
+// divides by, of each unit_rows columns: `squares`[cols / unit_rows][half_stride(n)].
 struct HalfRows {
     half *x;
     uint8_t *exponents;
@@ -144,13 +156,14 @@ __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) /
 VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 141, 0); }
 VB_DEVICE float power_of_two(int exponent) { return __uint_as_float((unsigned)(127 + exponent) << 23); }
 
-// Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn: then each
-// warp with an odd number has the up projection of what the one before it has the gate of.
+// Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn:
+// then each warp with an odd number has the up projection of what the one before it has the gate of.
 struct Product {
     Matrix matrices[3];
     int tile_rows = 0;        // of all
     const float *add = nullptr;     // [n][rows] that are added to y of the first, or null; may be y
-    const float *inverse = nullptr; // [n], or null: then x is as it is, or divided by the root of its mean square + eps where `from` has squares
+    // [n], or null: then x is as it is, or divided by the root of its mean square + eps where `from` has squares
+    const float *inverse = nullptr;
     float eps = 0;
     HalfRows from = {};        // x, where another product wrote it
     HalfRows to = {};          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
@@ -158,10 +171,12 @@ struct Product {
     float *partial = nullptr;       // [split units][splits][TOKENS / 8][threads] of four sums
     unsigned *arrived = nullptr;    // a counter for each split unit, 0 between kernels
     int64_t n = 0;
-    int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0; // units: `whole` ones, then `splits` for each of the others
+    // units: `whole` ones, then `splits` for each of the others
+    int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0;
     bool same_tokens = false; // all units of a block are of the same rows of x
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
-    int cluster = 0; // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+    // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
+    int cluster = 0;
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
 
@@ -201,7 +216,8 @@ struct Unit {
     }
 };
 
-// Where the tiles begin that this warp multiplies in a unit; past the last rows of W any, for results that are not stored.
+// Where the tiles begin that this warp multiplies in a unit; past the last rows of W any, for results that are not
+// stored.
 template <class Block, bool SWIGLU>
 VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp) {
     int tile_row = smaller(unit.rows * unit_warps + warp, p.tile_rows - 1);
@@ -212,18 +228,23 @@ VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp
 // Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
 constexpr int group_threads = 128, unit_groups = unit_threads / group_threads;
 VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
-VB_DEVICE void group_sync() { asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory"); }
+VB_DEVICE void group_sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory");
+}
 
 // The largest exponent of a row of x.
 VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
     int most = 0;
-    for (int group = 0; group < cols / half_group; group++) most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
+    for (int group = 0; group < cols / half_group; group++)
+        most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
     return most;
 }
 
-// 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited for.
+// 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited
+// for.
 template <int TOKENS>
-VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread, int threads) {
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread,
+                            int threads) {
     const int parts = cols / unit_rows;
     for (int at = thread; at < TOKENS; at += threads) {
         const int64_t token = token0 + at;
@@ -251,12 +272,15 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
     __shared__ bool lasts[unit_groups];
     bool &last = lasts[group_of_thread()];
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
-    float4 *const sums = reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * unit_threads) + threadIdx.x;
+    float4 *const sums =
+        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * unit_threads) + threadIdx.x;
     const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * unit_threads; };
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++) __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
+    for (int j = 0; j < TOKENS / 8; j++)
+        __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();
-    if (threadIdx.x % group_threads == 0) { // releases what all threads have written, acquires what the other blocks have
+    // releases what all threads have written, acquires what the other blocks have
+    if (threadIdx.x % group_threads == 0) {
         unsigned before = 0;
 #if __CUDA_ARCH__ >= 700
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
@@ -287,7 +311,8 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
 
 // What one warp has: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
 template <int TOKENS>
-VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row, int64_t token0) {
+VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row,
+                          int64_t token0) {
     const int t = threadIdx.x % 4;
     const Matrix &m = r.find<false>(tile_row);
     const int64_t row0 = (int64_t)tile_row * packed_rows + row;
@@ -310,8 +335,8 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
     }
 }
 
-// silu(gate) * up of what two warps have, into the first half of c: each computes half of the tokens, the one with the up projection
-// the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
+// silu(gate) * up of what two warps have, into the first half of c: each computes half of the tokens, the one with the
+// up projection the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
 template <int TOKENS>
 VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, float *exchange, bool up) {
     constexpr int part = TOKENS / 4; // sums of half of the tokens
@@ -324,7 +349,8 @@ VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, floa
         const float2 scale = *reinterpret_cast<const float2 *>(inverse + (up ? TOKENS / 2 : 0) + 8 * j + 2 * t);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float other = exchange[((warp ^ 1) * part + 4 * j + e) * 32 + lane], own = up ? c[part + 4 * j + e] : c[4 * j + e];
+            const float other = exchange[((warp ^ 1) * part + 4 * j + e) * 32 + lane],
+                        own = up ? c[part + 4 * j + e] : c[4 * j + e];
             const float s = e & 1 ? scale.y : scale.x;
             c[4 * j + e] = swiglu((up ? other : own) * s, (up ? own : other) * s);
         }
@@ -332,7 +358,8 @@ VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, floa
 }
 
 template <int TOKENS>
-VB_DEVICE void store_swiglu(const Product &r, float (&c)[TOKENS / 2], const float *inverse, float *exchange, int tile_row, int64_t token0) {
+VB_DEVICE void store_swiglu(const Product &r, float (&c)[TOKENS / 2], const float *inverse, float *exchange,
+                            int tile_row, int64_t token0) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const bool up = tile_row & 1;
     const Matrix &m = r.find<true>(tile_row);

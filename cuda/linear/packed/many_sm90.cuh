@@ -1,12 +1,13 @@
 // many_sm90.cuh: the kernel of many.cu on Hopper.
 //
-// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a ring of stages of 64
-// or 128 columns. The operands of a stage are made while the instructions of the one before are at work. With SwiGLU a warp has eight rows
-// of gate and the same of up, so that a lane has both sums of a result. Three more warps read what scales the sums, and even x out where
-// it has exponents (HalfRows), which is hardly ever; with no more than 24 registers they spill.
+// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a
+// ring of stages of 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at
+// work. With SwiGLU a warp has eight rows of gate and the same of up, so that a lane has both sums of a result. Three
+// more warps read what scales the sums, and even x out where it has exponents (HalfRows), which is hardly ever; with no
+// more than 24 registers they spill.
 //
-// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh). Blocks may be in pairs, at
-// neighbouring rows of W, each of which fetches half of x for both.
+// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh). Blocks may
+// be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
 //
 //   shared   stages of 16 to 32 KiB, 200 KiB in all; 18 KiB for results
 // What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
@@ -27,9 +28,12 @@ template <int TOKENS>
 struct WgmmaShape {
     static constexpr int tokens = TOKENS;
     static constexpr int boxes = TOKENS > 128 ? 1 : 2, columns = boxes * sm90::tile_width; // of x in a stage
-    static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes, stages = (200 << 10) / stage_bytes;
-    static constexpr int registers = TOKENS == 256 ? 240 : TOKENS == 176 ? 232 : 216, helper_registers = 3 * 168 - 2 * registers;
-    static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes; // where they begin
+    static constexpr int box_bytes = TOKENS * sm90::row_bytes, stage_bytes = boxes * box_bytes,
+                         stages = (200 << 10) / stage_bytes;
+    static constexpr int registers = TOKENS == 256 ? 240 : TOKENS == 176 ? 232 : 216,
+                         helper_registers = 3 * 168 - 2 * registers;
+    // where they begin
+    static constexpr int staging = stages * stage_bytes, inverse = staging + unit_groups * staging_bytes;
     static constexpr int places = inverse + TOKENS * 4, barriers = places + TOKENS * 8;
     static constexpr int shared = barriers + (3 * stages + 2) * 8;
 };
@@ -60,8 +64,8 @@ VB_DEVICE void load_words(uint32_t *words, const uint8_t *tile, int lane) {
     }
 }
 
-// Row g + 8 * half of a tile of gate and the same of the tile of up, in the places of a tile's rows g and g + 8: so that the lane has
-// both sums that SwiGLU wants.
+// Row g + 8 * half of a tile of gate and the same of the tile of up, in the places of a tile's rows g and g + 8: so
+// that the lane has both sums that SwiGLU wants.
 template <class Block>
 VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_t up, int half, int lane) {
     using P = Packed<Block>;
@@ -69,7 +73,8 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const uint8_t *const tile = r ? gate + up : gate, *const scales = tile + P::code_bytes;
-        if constexpr (P::words % 4 == 0) load_words<Block, 0>(to.words + r * P::words, tile + half * (P::words / 4 * 512), lane);
+        if constexpr (P::words % 4 == 0)
+            load_words<Block, 0>(to.words + r * P::words, tile + half * (P::words / 4 * 512), lane);
         else if (half) load_words<Block, P::words>(to.words + r * P::words, tile, lane);
         else load_words<Block, 0>(to.words + r * P::words, tile, lane);
         if constexpr (P::small) {
@@ -97,10 +102,13 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     using P = Packed<Block>;
     using S = WgmmaShape<TOKENS>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages, *const even = empty + S::stages;
+    uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::stages,
+                    *const even = empty + S::stages;
     uint64_t *const inverse_known = even + S::stages, *const inverse_read = inverse_known + 1;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair, cluster = larger(pair, product.cluster);
-    const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster, step = gridDim.x / cluster;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair,
+              cluster = larger(pair, product.cluster);
+    const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster,
+              step = gridDim.x / cluster;
     constexpr int stages_a_tile = P::depth / S::columns;
 
     LaneTile<Block> next;
@@ -114,15 +122,18 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     const auto begin = [&](const Unit &unit) { // fetches the first tile of weights
         if constexpr (SWIGLU)
-            tile = product.matrices[0].w +
-                   ((int64_t)smaller(tile_row_of(unit), product.matrices[0].tile_rows - 1) * product.k_tiles + unit.k0) * P::tile_bytes;
+            tile =
+                product.matrices[0].w +
+                ((int64_t)smaller(tile_row_of(unit), product.matrices[0].tile_rows - 1) * product.k_tiles + unit.k0) *
+                    P::tile_bytes;
         else tile = first_tile<Block, false>(product, unit, warp);
         load();
     };
     if (warp < unit_warps) begin(Unit::of(product, first_unit, rank));
     if (lane == 0) {
         for (int s = warp; s < S::stages; s += wgmma_threads / 32)
-            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * unit_warps), sm90::barrier_init(even + s, helpers);
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * unit_warps),
+                sm90::barrier_init(even + s, helpers);
         if (warp == unit_warps) {
             sm90::prefetch_map(&x);
             sm90::barrier_init(inverse_known, helpers), sm90::barrier_init(inverse_read, unit_warps);
@@ -158,7 +169,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                         uint8_t *const to = shared + stage * S::stage_bytes + box * S::box_bytes;
                         const int column = k * S::columns + box * sm90::tile_width;
                         if (pair > 1)
-                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column, token + rank * (TOKENS / 2), 3);
+                            sm90::copy_box_multicast(to + rank * (S::box_bytes / 2), &x, full + stage, column,
+                                                     token + rank * (TOKENS / 2), 3);
                         else sm90::copy_box(to, &x, full + stage, column, token);
                     }
                 }
@@ -187,7 +199,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 }
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(full + stage, phase);
-                    even_out<S, helpers>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents, thread);
+                    even_out<S, helpers>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents,
+                                         thread);
                     sm90::shared_writes_fence();
                     sm90::barrier_arrive(even + stage);
                 }
@@ -218,7 +231,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
 #pragma unroll
             for (int part = 0; part < stages_a_tile; part++) {
                 multiply_stage<S>(
-                    c, a, work, part, sm90::describe(shared + stage * S::stage_bytes, 0), [&] { sm90::barrier_wait(ready + stage, phase); },
+                    c, a, work, part, sm90::describe(shared + stage * S::stage_bytes, 0),
+                    [&] { sm90::barrier_wait(ready + stage, phase); },
                     [&] {
                         if (part > 0 || k > unit.k0) release(before());
                     });

@@ -18,7 +18,8 @@ struct RowsOut {
     int rows, tile_rows;
     using Ahead = float;
 
-    VB_DEVICE const uint8_t *tiles(int item, int part) const { // the last item may have one part: its other is not stored
+    // the last item may have one part: its other is not stored
+    VB_DEVICE const uint8_t *tiles(int item, int part) const {
         return w + smaller(item * PARTS + part, tile_rows - 1) * row_bytes;
     }
     VB_DEVICE int row(int item, int lane) const { return item * PARTS * packed_rows + (PARTS == 1 ? lane % 16 : lane); }
@@ -46,22 +47,26 @@ template <class Block, int PARTS, bool NORM, int KSPLIT = 1>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = P::tiles_of(a.cols) * P::tile_bytes;
-    const N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS), items.stages, items.chunk, 0,
-                         false, (int)a.cols};
-    const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows, (int)tile_rows};
-    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes, n1_kernel<Block, PARTS, NORM, KSPLIT>, in, out);
+    const N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS),
+                        items.stages, items.chunk, 0, false, (int)a.cols};
+    const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows,
+                                      (int)tile_rows};
+    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
+                          n1_kernel<Block, PARTS, NORM, KSPLIT>, in, out);
 }
 
 template <class Block>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     if (extra.with_norm) return n1<Block, 2, true>(a, extra, items, stream);
     if (items.ksplit == 2) return n1<Block, 2, false, 2>(a, extra, items, stream);
-    return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream) : n1<Block, 1, false>(a, extra, items, stream);
+    return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream)
+                            : n1<Block, 1, false>(a, extra, items, stream);
 }
 
 } // namespace
 
-vb_status packed_n1(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {
+vb_status packed_n1(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                    vb_stream *stream) {
     switch (type) {
 #define X(type, Block, ...) case type: return n1<Block>(a, extra, items, stream);
         VB_PACKED_TYPES(X)

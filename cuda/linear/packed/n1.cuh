@@ -1,16 +1,17 @@
-// n1.cuh: 16 or 32 results at a time of W x for packed weights and one row of x, with the RMS norm before it and whatever follows it
-// (`Out`) in the same kernel: a token's. n1_tile.cuh tells the arithmetic of a tile.
+// n1.cuh: 16 or 32 results at a time of W x for packed weights and one row of x, with the RMS norm before it and
+// whatever follows it (`Out`) in the same kernel: a token's. n1_tile.cuh tells the arithmetic of a tile.
 //
-// An item is PARTS rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps of a block share an
-// item: warp w multiplies the tiles w, w + warps, ... of it, for which alone it quantizes x, so that no barrier precedes the products.
-// One barrier a chunk of items adds up the warps. Long rows are split between the KSPLIT blocks of a cluster, which send their sums to
-// the block that finishes an item. W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
+// An item is PARTS rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps of
+// a block share an item: warp w multiplies the tiles w, w + warps, ... of it, for which alone it quantizes x, so that
+// no barrier precedes the products. One barrier a chunk of items adds up the warps. Long rows are split between the
+// KSPLIT blocks of a cluster, which send their sums to the block that finishes an item. W (x * norm) is multiplied; 1 /
+// sqrt(mean x^2 + eps) is applied to the sums.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
 //   moves    the weights once; x once a block, from L2
-//   bound    memory bandwidth; below a few MB the way from the end of one kernel to the end of the next. So a block leaves room for
-//            one of the next kernel, which fills its rings before this one has ended
+//   bound    memory bandwidth; below a few MB the way from the end of one kernel to the end of the next. So a block
+//            leaves room for one of the next kernel, which fills its rings before this one has ended
 // What was measured and tried: docs/experiments/2026-11-22-packed-n1.md.
 #ifndef VB_LINEAR_N1_CUH
 #define VB_LINEAR_N1_CUH
@@ -28,8 +29,8 @@ struct N1Input {
     float eps;
     int tiles, items;  // of a row of tiles; of all blocks
     int stages, chunk; // of a warp's ring; items between two barriers
-    // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there, and a whole ring that is asked for first would
-    // hold x up for 3,000 cycles.
+    // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there, and a whole ring that is asked
+    // for first would hold x up for 3,000 cycles.
     int late;     // of the stages: those that are filled for the first time once x has been asked for
     bool patient; // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
     int cols;     // whole tiles but of small blocks
@@ -46,8 +47,8 @@ constexpr int n1_warps = LINEAR_WARPS; // at most
 //   fetch(&ahead, item, lane)       what does, before the warp reads x
 //   fetch_more(&ahead, item, lane)  after that: what needs the values of the first
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
-// Items index, index + count, ... are this block's, or its cluster's: each of KSPLIT blocks then multiplies a range of the
-// tiles of every row, and finishes every KSPLIT-th item.
+// Items index, index + count, ... are this block's, or its cluster's: each of KSPLIT blocks then multiplies a range of
+// the tiles of every row, and finishes every KSPLIT-th item.
 template <class Block, int PARTS, int KSPLIT = 1, class Out>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
@@ -92,10 +93,13 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     int filled = 0;
     auto fill = [&](int below) {
 #pragma unroll 1
-        for (; filled < below; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
+        for (; filled < below; filled++, advance())
+            ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     };
     if constexpr (Out::late) fill(stages - in.late);
-    else for (; filled < stages; filled++, advance()) ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
+    else
+        for (; filled < stages; filled++, advance())
+            ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     auto next = [&](N1Weights<Block> &weights) {
         weights.load(ring.wait(), lane);
         ring.refill(address(), ahead_item < in.items, lane);
@@ -127,9 +131,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         for (int t = 0; t < group; t++)
 #pragma unroll
             for (int i = 0; i < quads; i++)
-                v[t][i] = k + t * warps < tiles && (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
-                              ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
-                              : make_float4(0, 0, 0, 0);
+                v[t][i] =
+                    k + t * warps < tiles &&
+                            (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
+                        ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
+                        : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
     float4 norm[group][quads];
@@ -145,7 +151,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         load(v, in.x, k);
         if (k == warp) {
             if constexpr (Out::late) fill(stages);
-            if (!Out::late || !in.patient) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+            // not before x is on its way: the next kernel's weights would delay it
+            if (!Out::late || !in.patient) release_next_kernel();
         }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll

@@ -2,9 +2,9 @@
 // v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a token as one kernel (n1.cuh).
 //
 // An item is two rows of tiles of a head: those that rotate with each other (NEOX, rows i and i + half), or neighbours
-// (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights are
-// often of another type: half of the layers of a Q4_K_M file have theirs in Q6_K, and where the hidden size is no multiple
-// of 256 these types become Q5_0 and Q8_0. Other mixtures of types take two kernels.
+// (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights
+// are often of another type: half of the layers of a Q4_K_M file have theirs in Q6_K, and where the hidden size is no
+// multiple of 256 these types become Q5_0 and Q8_0. Other mixtures of types take two kernels.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -44,7 +44,9 @@ struct QKVOut {
         ahead->row = row;
         ahead->head = row / dim;
         ahead->place = row - ahead->head * dim;
-        ahead->pair = a.mode == VB_ROPE_INTERLEAVED ? ahead->place / 2 : ahead->place < half ? ahead->place : ahead->place - half;
+        ahead->pair = a.mode == VB_ROPE_INTERLEAVED ? ahead->place / 2
+                      : ahead->place < half         ? ahead->place
+                                                    : ahead->place - half;
         ahead->bias = bias ? bias[row] : 0.0f;
     }
     VB_DEVICE void fetch(Ahead *ahead, int, int) const {
@@ -75,7 +77,8 @@ struct QKVOut {
             return;
         }
         if (ahead.position < 0 || ahead.position >= a.capacity) return;
-        const int64_t at = ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
+        const int64_t at =
+            ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
         void *cache = values ? a.v : a.k;
         if (half_cache) static_cast<half *>(cache)[at] = from_float<half>(x);
         else static_cast<float *>(cache)[at] = x;
@@ -102,17 +105,21 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16, a.kv_type == VB_Q8_0};
+    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16,
+                    a.kv_type == VB_Q8_0};
     QKVOut second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
-    // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of them.
+    // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of
+    // them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
-    return launch_overlapped(stream, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), larger(one.shared_bytes, two.shared_bytes),
-                             n1_qkv_kernel<A, B>, in, first, second, one.blocks, v_items, two.stages, two.chunk);
+    return launch_overlapped(stream, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
+                             larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B>, in, first, second,
+                             one.blocks, v_items, two.stages, two.chunk);
 }
 
-vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
+vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,
+                 vb_stream *stream) {
     switch (type) {
 #define X(type, Block, ...) case type: return n1_qkv<Block, Block>(a, c, qk, v, stream);
         VB_PACKED_TYPES(X)

@@ -1,5 +1,5 @@
-// n1_swiglu.cu: out[rows] = silu(G h) * (U h) with h = rms_norm(x), one row of x, packed weights: norm_swiglu of a token
-// as one kernel (n1.cuh). An item is a row of tiles of the gate and the same of the up projection.
+// n1_swiglu.cu: out[rows] = silu(G h) * (U h) with h = rms_norm(x), one row of x, packed weights: norm_swiglu of a
+// token as one kernel (n1.cuh). An item is a row of tiles of the gate and the same of the up projection.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -36,13 +36,16 @@ template <class Block>
 vb_status n1_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     const int tiles = (int)P::tiles_of(a.gate.cols), count = ceil_div<int>((int)a.gate.rows, P::rows);
-    const SwiGLUOut out = {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, (int64_t)tiles * P::tile_bytes, (int)a.gate.rows};
+    const SwiGLUOut out = {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out,
+                           (int64_t)tiles * P::tile_bytes, (int)a.gate.rows};
     N1Input in = {a.x, a.norm, a.eps, tiles, count, items.stages, items.chunk, 0, false, (int)a.gate.cols};
     const int64_t weight_bytes = 2 * in.items * out.row_bytes;
     const int early = weight_bytes > 16 << 20 ? 4 : 1; // what n1.cuh says of late stages
-    in.patient = weight_bytes <= 32 << 20 && in.items > items.blocks; // a longer kernel leaves no room for the next one anyway
+    // a longer kernel leaves no room for the next one anyway
+    in.patient = weight_bytes <= 32 << 20 && in.items > items.blocks;
     if (capability(stream) >= 90) in.late = larger(0, items.stages - early); // others count groups of copies, in order
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n1_swiglu_kernel<Block>, in, out);
+    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n1_swiglu_kernel<Block>, in,
+                             out);
 }
 
 } // namespace

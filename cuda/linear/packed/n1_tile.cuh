@@ -1,13 +1,15 @@
 // n1_tile.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
 //
-// Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by integer
-// tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of `depth`
-// elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than 8 bits give.
+// Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by
+// integer tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of
+// `depth` elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than 8
+// bits give.
 //
-// A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low) of x
-// for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one accumulator,
-// and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of the scales, and the
-// four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an instruction read a common zero.
+// A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low)
+// of x for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one
+// accumulator, and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of
+// the scales, and the four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an
+// instruction read a common zero.
 #ifndef VB_LINEAR_N1_TILE_CUH
 #define VB_LINEAR_N1_TILE_CUH
 
@@ -19,7 +21,8 @@ namespace vb {
 // x of one tile, as bytes in shared memory:
 //   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
 //   zeros  what lanes read that have no part in an instruction
-//   sums   [t]: k4: the sums of x over the scales t and t + 4; mins: over the scale t; zero != 0: {-zero * high, -zero * low} of the scales t, t + 4..
+//   sums   [t]: k4: the sums of x over the scales t and t + 4; mins: over the scale t; zero != 0: {-zero * high, -zero
+//          * low} of the scales t, t + 4..
 //   scale  one float
 template <class Block>
 struct N1Tile {
@@ -147,16 +150,20 @@ struct N1Weights {
             for (int s = 0; s < 4; s++) {
                 const uint32_t *b = x.codes[s];
                 mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[0], b[1]);
-                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b[2], b[3]);
+                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b[2],
+                                   b[3]);
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
                 const uint32_t a = __byte_perm(k4[r].y, 0, 0x4440 | t), m = __byte_perm(k4[r].z, 0, 0x4440 | t);
                 const uint32_t l = __byte_perm(k4[r].w, 0, 0x4440 | t);
-                const int s0 = a & 63, s1 = (l & 15) | ((a >> 2) & 0x30), m0 = m & 63, m1 = (l >> 4) | ((m >> 2) & 0x30);
+                const int s0 = a & 63, s1 = (l & 15) | ((a >> 2) & 0x30), m0 = m & 63,
+                          m1 = (l >> 4) | ((m >> 2) & 0x30);
                 const int dot0 = c[0][2 * r] * 128 + c[0][2 * r + 1];
-                // c[1] counts sixteenths where the codes are nibbles. Of 32 codes of 31 and scales of 63 both dots make 2.04e9.
-                const int dot1 = P::bits == 4 ? c[1][2 * r] * 8 + (c[1][2 * r + 1] >> 4) : c[1][2 * r] * 128 + c[1][2 * r + 1];
+                // c[1] counts sixteenths where the codes are nibbles. Of 32 codes of 31 and scales of 63 both dots make
+                // 2.04e9.
+                const int dot1 =
+                    P::bits == 4 ? c[1][2 * r] * 8 + (c[1][2 * r + 1] >> 4) : c[1][2 * r] * 128 + c[1][2 * r + 1];
                 const float f = low_half(k4[r].x) * static_cast<float>(s0 * dot0 + s1 * dot1) -
                                 high_half(k4[r].x) * static_cast<float>(m0 * x.sums[0] + m1 * x.sums[1]);
                 sum[r] = fmaf(f, x.scale, sum[r]);
@@ -193,7 +200,8 @@ struct N1Weights {
                 sum[r] = fmaf(P::scale_of_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);
             if constexpr (P::mins)
 #pragma unroll
-                for (int r = 0; r < 2; r++) sum[r] = fmaf(half_bits(m[r]) * x.scale, static_cast<float>(x.sums[0]), sum[r]);
+                for (int r = 0; r < 2; r++)
+                    sum[r] = fmaf(half_bits(m[r]) * x.scale, static_cast<float>(x.sums[0]), sum[r]);
         }
     }
 };

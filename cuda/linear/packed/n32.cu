@@ -1,5 +1,5 @@
-// n32.cu: linear, norm_linear and linear_add of 5 to 32 rows of x, on Hopper of 5 to 16, W in the packed layout (n32.cuh), and the kernel
-// that prepares x for these and for norm_swiglu and norm_qkv.
+// n32.cu: linear, norm_linear and linear_add of 5 to 32 rows of x, on Hopper of 5 to 16, W in the packed layout
+// (n32.cuh), and the kernel that prepares x for these and for norm_swiglu and norm_qkv.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -13,21 +13,26 @@ namespace {
 constexpr int activation_warps = 4;
 template <int DEPTH>
 __global__ void __launch_bounds__(32 * activation_warps)
-    n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int cols, int tiles, int tokens) {
+    n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int cols, int tiles,
+                 int tokens) {
     release_next_kernel(); // its product fills rings of weights meanwhile; what it reads of others it waits for
-    const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / n, token = unit - tile * n;
+    const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / n,
+              token = unit - tile * n;
     constexpr int quads = DEPTH / 128;
     float4 v[quads], w[quads];
-    const bool exists = tile < tiles, inside = DEPTH == 256 || tile * DEPTH + 4 * lane < cols; // of small blocks the last tile may be a part
+    // of small blocks the last tile may be a part
+    const bool exists = tile < tiles, inside = DEPTH == 256 || tile * DEPTH + 4 * lane < cols;
     if (exists)
 #pragma unroll
         for (int i = 0; i < quads; i++)
-            w[i] = norm && inside ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane] : make_float4(1, 1, 1, 1);
+            w[i] = norm && inside ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane]
+                                  : make_float4(1, 1, 1, 1);
     wait_for_previous_kernel();
     if (!exists) return;
 #pragma unroll
     for (int i = 0; i < quads; i++)
-        v[i] = inside ? reinterpret_cast<const float4 *>(x + (int64_t)token * (DEPTH == 256 ? tiles * DEPTH : cols) + tile * DEPTH)[32 * i + lane]
+        v[i] = inside ? reinterpret_cast<const float4 *>(x + (int64_t)token * (DEPTH == 256 ? tiles * DEPTH : cols) +
+                                                         tile * DEPTH)[32 * i + lane]
                       : make_float4(0, 0, 0, 0);
     using X = N32Tile<DEPTH>;
     X::write(out + tile * (int64_t)(tokens * X::token_bytes), v, w, with_norm, lane, token, tokens);
@@ -45,8 +50,11 @@ vb_status n32(const LinearArgs &a, const LinearExtra &extra, const linear_items 
     const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, extra.norm, extra.with_norm, a.n, a.cols, P::depth, TOKENS, stream));
-    const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.cols), ceil_div(out.tile_rows, PARTS), items.stages, extra.with_norm, extra.eps, (int)a.cols};
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n32_kernel<Block, TOKENS, PARTS>, in, out);
+    const N32Input in = {
+        x,         (int)a.n,   (int)P::tiles_of(a.cols), ceil_div(out.tile_rows, PARTS), items.stages, extra.with_norm,
+        extra.eps, (int)a.cols};
+    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes,
+                             n32_kernel<Block, TOKENS, PARTS>, in, out);
 }
 
 } // namespace
@@ -56,18 +64,23 @@ vb_status n32_x(uint8_t **out, const float *x, const float *norm, bool with_norm
     const int tiles = (int)ceil_div<int64_t>(cols, depth);
     const bool deep = depth == 256;
     void *scratch;
-    VB_TRY(workspace(&scratch, (int64_t)tiles * tokens * (deep ? N32Tile<256>::token_bytes : N32Tile<128>::token_bytes), stream));
+    VB_TRY(workspace(&scratch, (int64_t)tiles * tokens * (deep ? N32Tile<256>::token_bytes : N32Tile<128>::token_bytes),
+                     stream));
     *out = (uint8_t *)scratch;
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n * tiles, activation_warps), 32 * activation_warps, 0,
-                             deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols, tiles, tokens);
+                             deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols,
+                             tiles, tokens);
 }
 
-vb_status packed_n32(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {
+vb_status packed_n32(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                     vb_stream *stream) {
     return with_tokens(items, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         switch (type) {
-#define X(type, Block, ...)                                                                                            \
-    case type: return items.parts == 2 ? n32<Block, most, 2>(a, extra, items, stream) : n32<Block, most, 1>(a, extra, items, stream);
+#define X(type, Block, ...) \
+    case type: \
+        return items.parts == 2 ? n32<Block, most, 2>(a, extra, items, stream) \
+                                : n32<Block, most, 1>(a, extra, items, stream);
             VB_PACKED_TYPES(X)
 #undef X
         default: return VB_UNSUPPORTED;

@@ -1,10 +1,12 @@
-// n32.cuh: 16 or 32 rows of W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others), packed weights, and
-// whatever follows it (`Out`) in the same kernel: a step of so many sequences. n32_tile.cuh tells the arithmetic of a tile.
+// n32.cuh: 16 or 32 rows of W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others), packed
+// weights, and whatever follows it (`Out`) in the same kernel: a step of so many sequences. n32_tile.cuh tells the
+// arithmetic of a tile.
 //
-// An item is PARTS rows of tiles, which share what is loaded of x. The warps of a block share an item and split the columns. Blocks stay
-// resident and stride over the items; each warp's ring of tiles is refilled across the one barrier that an item needs to add up the
-// warps, and is first filled before the previous kernel has ended. x comes as N32Tiles, which a small kernel before writes once for all
-// blocks; with an RMS norm it multiplies by the norm's weights only, and 1 / sqrt(mean x^2 + eps) is applied to the sums here.
+// An item is PARTS rows of tiles, which share what is loaded of x. The warps of a block share an item and split the
+// columns. Blocks stay resident and stride over the items; each warp's ring of tiles is refilled across the one barrier
+// that an item needs to add up the warps, and is first filled before the previous kernel has ended. x comes as
+// N32Tiles, which a small kernel before writes once for all blocks; with an RMS norm it multiplies by the norm's
+// weights only, and 1 / sqrt(mean x^2 + eps) is applied to the sums here.
 //
 //   grid     as many blocks as stay resident (or items, if fewer), up to 16 warps each
 //   shared   the rings, partial sums of each warp (of two items, unless they are many), 1 / rms of each row of x
@@ -32,7 +34,8 @@ struct N32Input {
 // The sums of each warp in the shared memory of a block, which linear_n32_shared adds up.
 template <int TOKENS, int PARTS>
 struct N32Memory {
-    static constexpr int stride = packed_rows + 4, size = PARTS * TOKENS * stride; // of a warp's sums [part][token][row]
+    // of a warp's sums [part][token][row]
+    static constexpr int stride = packed_rows + 4, size = PARTS * TOKENS * stride;
     static constexpr int buffers = TOKENS * PARTS <= 32 ? 2 : 1;
     static constexpr int most_warps = TOKENS * PARTS < 32 ? 16 : 8; // by registers
 };
@@ -42,7 +45,8 @@ struct N32Memory {
 //   Ahead                                what is fetched for a result while it is computed:
 //   fetch(&ahead, item, token, row)
 //   fetch_more(&ahead, item, token, row) what needs the values of the first
-//   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1 of the same
+//   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1
+//   of the same
 //                                        token, which may be n: not to be stored
 template <class Block, int TOKENS, int PARTS, class Out>
 VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int count) {
@@ -66,7 +70,9 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
             for (int p = 0; p < PARTS; p++) ahead_row[p] = out.tiles(ahead_item, p);
     };
     find_rows();
-    auto address = [&] { return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + ahead_tile * P::tile_bytes; };
+    auto address = [&] {
+        return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + ahead_tile * P::tile_bytes;
+    };
     auto advance = [&] {
         if (PARTS > 1 && (ahead_part ^= 1)) return;
         ahead_tile += warps;
@@ -79,7 +85,8 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
     if (in.norm && (int)threadIdx.x < in.n) {
         float square = 0;
         for (int k = 0; k < in.tiles; k++)
-            square += reinterpret_cast<const float *>(in.x + k * (int64_t)(TOKENS * X::token_bytes) + X::squares * TOKENS)[threadIdx.x];
+            square += reinterpret_cast<const float *>(in.x + k * (int64_t)(TOKENS * X::token_bytes) +
+                                                      X::squares * TOKENS)[threadIdx.x];
         factors[threadIdx.x] = rsqrtf(square / static_cast<float>(P::small ? in.cols : in.tiles * P::depth) + in.eps);
     }
 
@@ -107,8 +114,8 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
             for (int j = 0; j < TOKENS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    sums[warp * M::size + (p * TOKENS + 8 * j + 2 * (lane % 4) + (e & 1)) * M::stride + lane / 4 + 8 * (e >> 1)] =
-                        sum[p][j][e];
+                    sums[warp * M::size + (p * TOKENS + 8 * j + 2 * (lane % 4) + (e & 1)) * M::stride + lane / 4 +
+                         8 * (e >> 1)] = sum[p][j][e];
         __syncthreads();
         for (int t = token; t - lane / packed_rows < in.n; t += blockDim.x / packed_rows) {
             if (t != token && t < in.n) out.fetch(&ahead, item, t, row), out.fetch_more(&ahead, item, t, row);
@@ -116,7 +123,8 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
 #pragma unroll 4
             for (int w = 0; w < warps; w++)
 #pragma unroll
-                for (int p = 0; p < PARTS; p++) total[p] += sums[w * M::size + (p * TOKENS + smaller(t, TOKENS - 1)) * M::stride + row];
+                for (int p = 0; p < PARTS; p++)
+                    total[p] += sums[w * M::size + (p * TOKENS + smaller(t, TOKENS - 1)) * M::stride + row];
             if (in.norm)
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) total[p] *= factors[smaller(t, TOKENS - 1)];
@@ -138,11 +146,12 @@ VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int co
     if constexpr (TOKENS <= most) multiply_items<Block, TOKENS, PARTS>(in, out, index, count);
 }
 
-// ---- host side ----------------------------------------------------------------------------------------------------------
+// ---- host side ------------------------------------------------------------------------------------------------------
 
-// Writes n rows of x[n][cols], multiplied by norm[cols] if that is given, as N32Tiles of `tokens` rows into the stream's workspace (n32.cu).
-vb_status n32_x(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth, int tokens,
-                vb_stream *stream);
+// Writes n rows of x[n][cols], multiplied by norm[cols] if that is given, as N32Tiles of `tokens` rows into the
+// stream's workspace (n32.cu).
+vb_status n32_x(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth,
+                int tokens, vb_stream *stream);
 
 // Calls f(constant) with the rows of x that the chosen code is for.
 template <class F>

@@ -1,5 +1,6 @@
-// n32_qkv.cu: what attention reads of 5 to 32 tokens, on Hopper 5 to 16, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
-// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences after the kernel that prepares x (n32.cuh).
+// n32_qkv.cu: what attention reads of 5 to 32 tokens, on Hopper 5 to 16, q = rope(Wq h + bq) and, in the cache, k =
+// rope(Wk h + bk) and v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences after the
+// kernel that prepares x (n32.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -15,7 +16,8 @@ __global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1)
     n32_qkv_kernel(N32Input in, QKVRowsOut out, int first_blocks, int v_items, int v_stages, int64_t v_row_bytes) {
     out.values = (int)blockIdx.x >= first_blocks;
     if (out.values) in.items = v_items, in.stages = v_stages, out.row_bytes = v_row_bytes;
-    const int index = blockIdx.x - (out.values ? first_blocks : 0), count = out.values ? gridDim.x - first_blocks : first_blocks;
+    const int index = blockIdx.x - (out.values ? first_blocks : 0),
+              count = out.values ? gridDim.x - first_blocks : first_blocks;
     if (SameType<A, B>::value || !out.values) n32_product<A, TOKENS, 2>(in, out, index, count);
     else n32_product<B, TOKENS, 2>(in, out, index, count);
 }
@@ -30,15 +32,18 @@ vb_status n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stre
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, a.norm, true, out.n, a.wq.cols, P::depth, TOKENS, stream));
     const N32Input in = {x, out.n, tiles, out.q_items + kv_items, c.qk.stages, true, a.eps, (int)a.wq.cols};
-    return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps, larger(c.qk.shared_bytes, c.v.shared_bytes),
-                             n32_qkv_kernel<A, B, TOKENS>, in, out, c.qk.blocks, kv_items, c.v.stages, (int64_t)tiles * Packed<B>::tile_bytes);
+    return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps,
+                             larger(c.qk.shared_bytes, c.v.shared_bytes), n32_qkv_kernel<A, B, TOKENS>, in, out,
+                             c.qk.blocks, kv_items, c.v.stages, (int64_t)tiles * Packed<B>::tile_bytes);
 }
 
 } // namespace
 
 vb_status packed_n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     return with_tokens(c.qk, [&](auto tokens) {
-        return with_mixture(a, [&](auto qk, auto v) { return n32_qkv<decltype(qk), decltype(v), decltype(tokens)::value>(a, c, stream); });
+        return with_mixture(a, [&](auto qk, auto v) {
+            return n32_qkv<decltype(qk), decltype(v), decltype(tokens)::value>(a, c, stream);
+        });
     });
 }
 

@@ -1,9 +1,10 @@
 // n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of 17 to 32 sequences.
 //
-// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, and x is operand B, read by four warps at a
-// time. A step waits for memory and instructions: each warp has a ring of tiles of weights, filled before the kernel before has ended,
-// and two blocks fit on a multiprocessor. The warps take turns to fetch x of a tile, for one that does nothing else would leave each
-// thread 96 registers instead of 128. The blocks of a cluster share the columns of few rows of W.
+// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, and x is operand B, read by
+// four warps at a time. A step waits for memory and instructions: each warp has a ring of tiles of weights, filled
+// before the kernel before has ended, and two blocks fit on a multiprocessor. The warps take turns to fetch x of a
+// tile, for one that does nothing else would leave each thread 96 registers instead of 128. The blocks of a cluster
+// share the columns of few rows of W.
 //
 //   grid     a block for 128 rows of W, or a cluster; 8 warps of 16 rows each
 //   shared   24 or 48 KiB of x, then of sums; rings of 53 to 87 KiB
@@ -50,12 +51,14 @@ VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
         if (block < cluster) part[block] = sm90::load_remote(sm90::remote_address(at, block));
     float4 sum = part[0];
 #pragma unroll
-    for (int block = 1; block < 8; block++) sum.x += part[block].x, sum.y += part[block].y, sum.z += part[block].z, sum.w += part[block].w;
+    for (int block = 1; block < 8; block++)
+        sum.x += part[block].x, sum.y += part[block].y, sum.z += part[block].z, sum.w += part[block].w;
     return sum;
 }
 
 // Sums, bias and what is added: a warp writes 128 neighbours of a token.
-VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster, int rank) {
+VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
+                           int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int tile_row = unit.rows * unit_warps + lane / 4;
     if (tile_row >= p.tile_rows) return;
@@ -69,7 +72,8 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
 }
 
 // silu(gate) * up: a warp writes the 64 neighbours of two tokens. Even warps have gate, odd ones up.
-VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster, int rank) {
+VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
+                             int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, four = lane % 16;
     const int64_t row = (int64_t)unit.rows * half_group + 4 * four, cols = p.matrices[0].rows;
     const FourRows rows(p.matrices[0], row, nullptr);
@@ -77,11 +81,12 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
     for (int first = n32_tokens * rank / cluster + 2 * warp; first < end; first += 2 * unit_warps) {
         const int token = first + lane / 16;
         const bool exists = token < end && row < cols;
-        const float *const at = sums + smaller(token, n32_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
+        const float *const at =
+            sums + smaller(token, n32_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
         const float4 gate = sum_of_cluster(at, cluster), up = sum_of_cluster(at + packed_rows, cluster);
         const float scale = inverse[smaller(token, n32_tokens - 1)];
-        float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale), swiglu(gate.z * scale, up.z * scale),
-                    swiglu(gate.w * scale, up.w * scale)};
+        float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale),
+                    swiglu(gate.z * scale, up.z * scale), swiglu(gate.w * scale, up.w * scale)};
         if (!p.to.x) {
             if (exists) rows.store(y, token);
             continue;
@@ -120,7 +125,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
     for (int s = 0; s < S::stages; s++, tile += P::tile_bytes) ring.fetch(s, tile, s < count, lane);
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&x);
-        for (int s = 0; s < S::x_stages; s++) sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, unit_warps);
+        for (int s = 0; s < S::x_stages; s++)
+            sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, unit_warps);
         sm90::barrier_init_fence();
     }
     __syncthreads();
@@ -153,7 +159,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
             work.unpack(stored);
             const int stage = k % S::x_stages;
             // The descriptor's lower half, the same for all lanes: made once, in few registers.
-            const unsigned low = __shfl_sync(all_lanes, (unsigned)sm90::describe(shared + stage * S::stage_bytes, 0), 0);
+            const unsigned low =
+                __shfl_sync(all_lanes, (unsigned)sm90::describe(shared + stage * S::stage_bytes, 0), 0);
             const uint64_t operand = (uint64_t)(unsigned)(sm90::describe(shared, 0) >> 32) << 32 | low;
             multiply_stage<S>(
                 c, a, work, 0, operand, [&] { await(k); },
@@ -175,7 +182,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
         const int exponents[1] = {threadIdx.x < product.n ? row_exponent(product, threadIdx.x, cols) : 0};
         multiply([&](int k) {
             await_x(k);
-            even_out<S, unit_threads>(product, shared + k % S::x_stages * S::stage_bytes, (unit.k0 + k) * S::boxes, 0, exponents, threadIdx.x);
+            even_out<S, unit_threads>(product, shared + k % S::x_stages * S::stage_bytes, (unit.k0 + k) * S::boxes, 0,
+                                      exponents, threadIdx.x);
             sm90::shared_writes_fence();
             meet();
         });
@@ -201,8 +209,8 @@ template <class Block, bool SWIGLU>
 vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, vb_stream *stream) {
     CUtensorMap map;
     VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, n32_tokens, stream));
-    return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads, N32Sm90Shape<Block>::shared,
-                          n32_sm90_kernel<Block, SWIGLU>, map, product);
+    return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads,
+                          N32Sm90Shape<Block>::shared, n32_sm90_kernel<Block, SWIGLU>, map, product);
 }
 
 #else

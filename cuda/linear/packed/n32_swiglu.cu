@@ -1,5 +1,5 @@
-// n32_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 5 to 32 rows of x, on Hopper 5 to 16, packed weights: norm_swiglu
-// of a step of sequences after the kernel that prepares x (n32.cuh).
+// n32_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 5 to 32 rows of x, on Hopper 5 to 16, packed
+// weights: norm_swiglu of a step of sequences after the kernel that prepares x (n32.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -10,7 +10,8 @@ namespace vb {
 namespace {
 
 template <class Block, int TOKENS>
-__global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1) n32_swiglu_kernel(N32Input in, SwiGLURowsOut out) {
+__global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1)
+    n32_swiglu_kernel(N32Input in, SwiGLURowsOut out) {
     n32_product<Block, TOKENS, 2>(in, out, blockIdx.x, gridDim.x);
 }
 
@@ -19,9 +20,10 @@ vb_status n32_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *
     using P = Packed<Block>;
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, a.norm, true, a.n, a.gate.cols, P::depth, TOKENS, stream));
-    const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows), items.stages, true, a.eps, (int)a.gate.cols};
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n32_swiglu_kernel<Block, TOKENS>, in,
-                             swiglu_out<Block>(a));
+    const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows),
+                         items.stages, true, a.eps, (int)a.gate.cols};
+    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes,
+                             n32_swiglu_kernel<Block, TOKENS>, in, swiglu_out<Block>(a));
 }
 
 } // namespace

@@ -1,9 +1,9 @@
 // n32_tile.cuh: the product of one packed tile of weights with 8 to 32 rows of x, on 16-bit tensor cores.
 //
-// Operand A are the codes themselves. A code of up to 10 bits, put into the low bits of a 16-bit float, is the subnormal number
-// code * 2^-24, which tensor cores multiply exactly: so unpacking is masking, one instruction for two weights. The sums of
-// one scale's elements come out as float32, are multiplied by the scale and added to the result: exact but for the
-// rounding of x to 11 bits, whatever the range of the weights.
+// Operand A are the codes themselves. A code of up to 10 bits, put into the low bits of a 16-bit float, is the
+// subnormal number code * 2^-24, which tensor cores multiply exactly: so unpacking is masking, one instruction for two
+// weights. The sums of one scale's elements come out as float32, are multiplied by the scale and added to the result:
+// exact but for the rounding of x to 11 bits, whatever the range of the weights.
 //
 // Offsets: the value is scale * (code - zero), or scale * code - min. What is to be subtracted is a product too, of the
 // tile's scales (or mins) with the sums of x over their elements: one instruction a tile and eight rows of x.
@@ -15,10 +15,10 @@
 
 namespace vb {
 
-// x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column: everything in the order in which
-// lanes (g = token % 8, t) read it. Every type of this depth reads the same.
-//   values   [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16, each row
-//            of the tile scaled by a power of two so that nothing overflows
+// x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column: everything in the order in
+// which lanes (g = token % 8, t) read it. Every type of this depth reads the same.
+//   values   [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16,
+//            each row of the tile scaled by a power of two so that nothing overflows
 //   sums32   [tokens / 8][g][t]: 2^-6 times the sums over 32 elements, each as two F16 numbers, high and low:
 //            {high 0..3, low 0..3} by two where there are 4; high 0..7 by two, low where there are 8
 //   sums16   [tokens / 8][g][t]: where the depth is 256, the same over 16: high 0..7, 8..15 by two, low
@@ -32,8 +32,8 @@ struct N32Tile {
     static constexpr int squares = inverse + 4, token_bytes = squares + 4;
 
     // One warp writes row `token`; v are 4 elements of each 128 a lane, multiplied by norm if that is given.
-    static VB_DEVICE void write(uint8_t *out, float4 (&v)[DEPTH / 128], const float4 (&norm)[DEPTH / 128], bool with_norm, int lane,
-                                int token, int tokens) {
+    static VB_DEVICE void write(uint8_t *out, float4 (&v)[DEPTH / 128], const float4 (&norm)[DEPTH / 128],
+                                bool with_norm, int lane, int token, int tokens) {
         uint32_t most = 0;
         float square = 0;
 #pragma unroll
@@ -58,9 +58,10 @@ struct N32Tile {
 private:
     // The elements k..k+3, by all lanes of a warp together.
     static VB_DEVICE void write_four(uint8_t *out, float4 x, float scale, int k, int token, int tokens) {
-        const Vec<half, 4> v = {__float2half_rn(x.x * scale), __float2half_rn(x.z * scale), __float2half_rn(x.y * scale),
-                                __float2half_rn(x.w * scale)};
-        *reinterpret_cast<Vec<half, 4> *>(out + k / 32 * 64 * tokens + token * 64 + k / 4 % 4 * 16 + k / 16 % 2 * 8) = v;
+        const Vec<half, 4> v = {__float2half_rn(x.x * scale), __float2half_rn(x.z * scale),
+                                __float2half_rn(x.y * scale), __float2half_rn(x.w * scale)};
+        *reinterpret_cast<Vec<half, 4> *>(out + k / 32 * 64 * tokens + token * 64 + k / 4 % 4 * 16 + k / 16 % 2 * 8) =
+            v;
         float sum = (__half2float(v.at[0]) + __half2float(v.at[1])) + (__half2float(v.at[2]) + __half2float(v.at[3]));
         const auto put = [&](half *sums, int high_at, int low_at) {
             const float part = sum * 0.015625f;
@@ -87,10 +88,12 @@ constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
 template <class Block>
 struct N32Weights {
     using P = Packed<Block>;
-    static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero; // what is subtracted from the codes of operand A
+    // what is subtracted from the codes of operand A
+    static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero;
     LaneTile<Block> w;
     uint32_t v[2][P::nibbles || P::powers ? 1 : P::values];
-    uint32_t bytes[2][P::small ? 1 : 4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: + 128, in packed order
+    // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: + 128, in packed order
+    uint32_t bytes[2][P::small ? 1 : 4];
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
 
     // From a tile in shared memory, which may be overwritten afterwards.
@@ -119,7 +122,8 @@ struct N32Weights {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::nibbles) { // the upper nibbles are left in place: 16 times the code
-                const uint32_t word = w.words[r * P::words + i % P::words], mask = i < P::words ? 0x000f000f : 0x00f000f0;
+                const uint32_t word = w.words[r * P::words + i % P::words],
+                               mask = i < P::words ? 0x000f000f : 0x00f000f0;
                 a[r] = word & mask, a[2 + r] = (word >> 8) & mask;
             } else if constexpr (P::powers) { // values as they are, not as subnormal numbers
                 const uint32_t word = w.words[r * P::words + i % P::words];
@@ -158,9 +162,11 @@ struct N32Weights {
                 a[2 + r] = a[r];
             } else { // scales 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
                 const uint32_t even = t & 1 ? bytes[r][2] : bytes[r][0], odd = t & 1 ? bytes[r][3] : bytes[r][1];
-                const uint32_t both = __byte_perm(even, odd, t & 2 ? 0x7351 : 0x6240); // bytes of a[r], then of a[2 + r]
+                // bytes of a[r], then of a[2 + r]
+                const uint32_t both = __byte_perm(even, odd, t & 2 ? 0x7351 : 0x6240);
                 const __half2 bias = __float2half2_rn(1152.0f);
-                const uint32_t low = __byte_perm(both, 0x64646464, 0x4140), high = __byte_perm(both, 0x64646464, 0x4342);
+                const uint32_t low = __byte_perm(both, 0x64646464, 0x4140),
+                               high = __byte_perm(both, 0x64646464, 0x4342);
                 const __half2 x = __hsub2(*reinterpret_cast<const __half2 *>(&low), bias);
                 const __half2 y = __hsub2(*reinterpret_cast<const __half2 *>(&high), bias);
                 a[r] = *reinterpret_cast<const uint32_t *>(&x), a[2 + r] = *reinterpret_cast<const uint32_t *>(&y);
@@ -178,7 +184,8 @@ struct N32Weights {
 
 // sum[p][j] += the rows g, g + 8 of tile p by the tokens 8 j + 2 t, + 1.
 template <int TOKENS, int PARTS, class Block>
-VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Block> (&w)[PARTS], const uint8_t *x, int lane) {
+VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Block> (&w)[PARTS], const uint8_t *x,
+                        int lane) {
     using P = Packed<Block>;
     using X = N32Tile<P::depth>;
     const uint4 *values = reinterpret_cast<const uint4 *>(x) + lane;
@@ -213,15 +220,18 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
     uint32_t a[PARTS][4];
     float f[PARTS][2];
 #pragma unroll
-    for (int p = 0; p < PARTS; p++) w[p].subtrahend(a[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
+    for (int p = 0; p < PARTS; p++)
+        w[p].subtrahend(a[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) {
         constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
-        const uint32_t *from = reinterpret_cast<const uint32_t *>(x + (P::k6 ? X::sums16 : X::sums32) * TOKENS) + (32 * j + lane) * words;
+        const uint32_t *from =
+            reinterpret_cast<const uint32_t *>(x + (P::k6 ? X::sums16 : X::sums32) * TOKENS) + (32 * j + lane) * words;
         uint32_t in[words];
 #pragma unroll
         for (int i = 0; i < words; i++) in[i] = from[i];
-        const float2 inverse = *reinterpret_cast<const float2 *>(x + X::inverse * TOKENS + (8 * j + 2 * (lane & 3)) * 4);
+        const float2 inverse =
+            *reinterpret_cast<const float2 *>(x + X::inverse * TOKENS + (8 * j + 2 * (lane & 3)) * 4);
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
             float c[4] = {};
@@ -229,7 +239,8 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
             if constexpr (P::k6) mma_16x8x16(c, a[p], in[2], in[3], half());
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x, fmaf(f[p][e >> 1], c[e], tile[p][j][e]), sum[p][j][e]);
+                sum[p][j][e] =
+                    fmaf(e & 1 ? inverse.y : inverse.x, fmaf(f[p][e >> 1], c[e], tile[p][j][e]), sum[p][j][e]);
         }
     }
 }

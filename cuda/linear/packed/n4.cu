@@ -16,9 +16,10 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOu
 template <class Block, int PARTS, int KSPLIT>
 vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
-    const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols), ceil_div(out.tile_rows, PARTS),
-                        items.stages, items.chunk, items.rounds, (int)a.cols};
-    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes, n4_kernel<Block, PARTS, KSPLIT>, in, out);
+    const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
+                        ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
+    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
+                          n4_kernel<Block, PARTS, KSPLIT>, in, out);
 }
 
 template <class Block>
@@ -29,7 +30,8 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &
 
 } // namespace
 
-vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items, vb_stream *stream) {
+vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                    vb_stream *stream) {
     switch (type) {
 #define X(type, Block, ...) case type: return n4<Block>(a, extra, items, stream);
         VB_PACKED_TYPES(X)

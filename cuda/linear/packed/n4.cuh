@@ -1,9 +1,11 @@
-// n4.cuh: 16 or 32 rows of W at a time by 2 to 4 rows of x, packed weights, with the RMS norm before it and whatever follows it (`Out`)
-// in the same kernel: a step of so many sequences. n4_tile.cuh tells the arithmetic of a tile, n1.cuh the shape: warps share an item and
-// split its tiles, and each quantizes just those tiles of x, of all rows, that it multiplies. Of long rows the two blocks of a cluster
-// send their sums to the block that finishes the item: each two rows of x.
+// n4.cuh: 16 or 32 rows of W at a time by 2 to 4 rows of x, packed weights, with the RMS norm before it and whatever
+// follows it (`Out`) in the same kernel: a step of so many sequences. n4_tile.cuh tells the arithmetic of a tile,
+// n1.cuh the shape: warps share an item and split its tiles, and each quantizes just those tiles of x, of all rows,
+// that it multiplies. Of long rows the two blocks of a cluster send their sums to the block that finishes the item:
+// each two rows of x.
 //
-// Each piece of code stands here once, for instructions come from memory too: unrolled over four rows of x norm_qkv took twice as long.
+// Each piece of code stands here once, for instructions come from memory too: unrolled over four rows of x norm_qkv
+// took twice as long.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
@@ -44,10 +46,12 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
     const int rank = KSPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = in.n;
-    const int begin = in.tiles * rank / KSPLIT, tiles = in.tiles * (rank + 1) / KSPLIT - begin; // of a row, this block's
+    // of a row, this block's
+    const int begin = in.tiles * rank / KSPLIT, tiles = in.tiles * (rank + 1) / KSPLIT - begin;
     uint8_t *activations = shared + warps * stages * P::tile_bytes;
     float *partial = reinterpret_cast<float *>(activations + ceil_div(in.tiles, KSPLIT) * X::bytes);
-    float *squares = partial + 2 * in.chunk * warps * n * stride; // partial: [2][chunk][warps][n][stride]; [n4_warps][n4_rows]
+    // partial: [2][chunk][warps][n][stride]; [n4_warps][n4_rows]
+    float *squares = partial + 2 * in.chunk * warps * n * stride;
     uint64_t *barriers = reinterpret_cast<uint64_t *>(squares + n4_warps * n4_rows);
     uint64_t *mailboxes = barriers + warps * stages;                 // [rounds]
     float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][KSPLIT][2][16][PARTS]
@@ -77,7 +81,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     }
 
     // After the products a warp finishes the 16 rows of an item for two rows of x: those of item `of` of a chunk.
-    const int pairs = (n + 1) / 2, of = warp / pairs, pair = warp - of * pairs, row = lane % 16, token = 2 * pair + lane / 16;
+    const int pairs = (n + 1) / 2, of = warp / pairs, pair = warp - of * pairs, row = lane % 16,
+              token = 2 * pair + lane / 16;
     // In a cluster, these are sums of a part of the tiles, which block `pair` adds up: of its item `warp`, this warp.
     const int own_item = index + warp * count, own_token = KSPLIT > 1 ? 2 * rank + lane / 16 : token;
     const bool adds_own = KSPLIT > 1 && rank < pairs && own_item < in.items;
@@ -91,7 +96,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     if (lane < n4_rows) squares[warp * n4_rows + lane] = 0;
     __syncwarp();
 
-    // Of a tile of this block, whether this lane's columns exist: of small blocks, of 128 columns, the last tile may be a part.
+    // Of a tile of this block, whether this lane's columns exist: of small blocks, of 128 columns, the last tile may be
+    // a part.
     const auto exists = [&](int k) { return !P::small || (begin + k) * P::depth + 4 * lane < in.cols; };
     const int64_t row_stride = P::small ? in.cols : in.tiles * P::depth;
     float4 norm[quads]; // of a tile
@@ -113,13 +119,17 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
         if (first == index) wait_for_previous_kernel();
         if (finishes && own_token < n) out.fetch(&fetched, KSPLIT > 1 ? own_item : mine, own_token, row);
         if (first == index) {
-            // This warp's tiles of x, two rows at a time, of which the next two are on the way: 4 elements of each 128 a lane.
+            // This warp's tiles of x, two rows at a time, of which the next two are on the way: 4 elements of each 128
+            // a lane.
             float4 v[2][quads], next[2][quads];
             int next_tile = warp, next_token = 0;
             auto load = [&] {
                 if (next_tile >= tiles) return;
-                const float4 *from = reinterpret_cast<const float4 *>(in.x + next_token * row_stride + (begin + next_tile) * P::depth) + lane;
-                const int other = next_token + 1 < n ? (int)(row_stride / 4) : 0; // of an odd number the last row is its own pair
+                const float4 *from =
+                    reinterpret_cast<const float4 *>(in.x + next_token * row_stride + (begin + next_tile) * P::depth) +
+                    lane;
+                // of an odd number the last row is its own pair
+                const int other = next_token + 1 < n ? (int)(row_stride / 4) : 0;
 #pragma unroll
                 for (int i = 0; i < quads; i++) {
                     if (exists(next_tile)) next[0][i] = from[32 * i], next[1][i] = from[32 * i + other];
@@ -133,7 +143,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 #pragma unroll
                 for (int i = 0; i < quads; i++) v[0][i] = next[0][i], v[1][i] = next[1][i];
                 load();
-                if (k == warp && t == 0) release_next_kernel(); // not before x is on its way: the next kernel's weights would delay it
+                // not before x is on its way: the next kernel's weights would delay it
+                if (k == warp && t == 0) release_next_kernel();
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const int to = smaller(t + r, n - 1);
@@ -191,7 +202,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                     mean += squares[w * n4_rows + at];
                 }
             if (KSPLIT == 1 && in.with_norm) {
-                const float factor = rsqrtf(__fdividef(mean, static_cast<float>(P::small ? in.cols : tiles * P::depth)) + in.eps);
+                const float factor =
+                    rsqrtf(__fdividef(mean, static_cast<float>(P::small ? in.cols : tiles * P::depth)) + in.eps);
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) total[p] *= factor;
             }
@@ -199,7 +211,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                 out.store(fetched, mine, token, row, total);
             } else if (token < n) {
                 float *there = inbox + ((((nth + of) * KSPLIT + rank) * 2 + lane / 16) * 16 + row) * PARTS;
-                const unsigned address = cluster_address(there, pair), mailbox = cluster_address(mailboxes + nth + of, pair);
+                const unsigned address = cluster_address(there, pair),
+                               mailbox = cluster_address(mailboxes + nth + of, pair);
                 if constexpr (PARTS == 2) send2(address, mailbox, make_float2(total[0], total[1]));
                 else send(address, mailbox, total[0]);
             }

@@ -1,5 +1,5 @@
-// n4_qkv.cu: what attention reads of 2 to 4 tokens, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and v = Wv h + bv with
-// h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel (n4.cuh).
+// n4_qkv.cu: what attention reads of 2 to 4 tokens, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and v =
+// Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel (n4.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(32 * n4_warps, 2)
     n4_qkv_kernel(N4Input in, N4Input v, QKVRowsOut out, int first_blocks, int64_t v_row_bytes) {
     out.values = (int)blockIdx.x >= first_blocks;
     if (out.values) in = v, out.row_bytes = v_row_bytes;
-    const int index = blockIdx.x - (out.values ? first_blocks : 0), count = out.values ? gridDim.x - first_blocks : first_blocks;
+    const int index = blockIdx.x - (out.values ? first_blocks : 0),
+              count = out.values ? gridDim.x - first_blocks : first_blocks;
     if (SameType<A, B>::value || !out.values) n4_product<A, 2, 1>(in, out, index, count);
     else n4_product<B, 2, 1>(in, out, index, count);
 }
@@ -26,9 +27,11 @@ vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_strea
     const QKVRowsOut out = qkv_out<A>(a, c);
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), kv_items = out.head_items * (int)a.kv_heads;
     const auto input = [&](int count, const linear_items &items) {
-        return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds, (int)a.wq.cols};
+        return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds,
+                       (int)a.wq.cols};
     };
-    return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps, larger(c.qk.shared_bytes, c.v.shared_bytes), n4_qkv_kernel<A, B>,
+    return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps,
+                             larger(c.qk.shared_bytes, c.v.shared_bytes), n4_qkv_kernel<A, B>,
                              input(out.q_items + kv_items, c.qk), input(kv_items, c.v), out, c.qk.blocks,
                              (int64_t)tiles * Packed<B>::tile_bytes);
 }

@@ -1,5 +1,5 @@
-// n4_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 2 to 4 rows of x, packed weights: norm_swiglu of a step of
-// sequences as one kernel (n4.cuh).
+// n4_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 2 to 4 rows of x, packed weights: norm_swiglu of
+// a step of sequences as one kernel (n4.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -17,9 +17,11 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_swiglu_kernel(N4Input in,
 template <class Block>
 vb_status n4_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
-    const N4Input in = {a.x, a.norm, true, a.eps, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows), items.stages,
-                        items.chunk, items.rounds, (int)a.gate.cols};
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n4_swiglu_kernel<Block>, in, swiglu_out<Block>(a));
+    const N4Input in = {a.x, a.norm, true, a.eps, (int)a.n, (int)P::tiles_of(a.gate.cols),
+                        ceil_div<int>((int)a.gate.rows, P::rows), items.stages, items.chunk, items.rounds,
+                        (int)a.gate.cols};
+    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes, n4_swiglu_kernel<Block>, in,
+                             swiglu_out<Block>(a));
 }
 
 } // namespace

@@ -1,12 +1,13 @@
 // n4_tile.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
 //
-// The arithmetic is that of one row (n1_tile.cuh): operand A are the codes, operand B is x, quantized by tiles of `depth`
-// elements and rows to 15 bits, x = scale * (128 * high + low). Of B's eight columns 2c and 2c + 1 are the high and the low part of
-// row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of row t: each is multiplied by
-// its scale as an integer.
+// The arithmetic is that of one row (n1_tile.cuh): operand A are the codes, operand B is x, quantized by tiles of
+// `depth` elements and rows to 15 bits, x = scale * (128 * high + low). Of B's eight columns 2c and 2c + 1 are the high
+// and the low part of row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of
+// row t: each is multiplied by its scale as an integer.
 //
-// What is subtracted, min (K4) or zero * scale, or added (mins), times the sum of x over the scale's elements, is a product of 16-bit floats for
-// all rows at once, as in n32_tile.cuh; sums are two such numbers, which hold them exactly.
+// What is subtracted, min (K4) or zero * scale, or added (mins), times the sum of x over the scale's elements, is a
+// product of 16-bit floats for all rows at once, as in n32_tile.cuh; sums are two such numbers, which hold them
+// exactly.
 #ifndef VB_LINEAR_N4_TILE_CUH
 #define VB_LINEAR_N4_TILE_CUH
 
@@ -21,8 +22,9 @@ constexpr int n4_rows = LINEAR_N4; // rows of x
 // x of one tile in shared memory, in the order in which lanes (g, t) read it.
 //   codes  [64 elements][g][t]: four value words of row g / 2, high (g even) or low
 //   sums   [row][t]: 2^-6 times, as two F16 numbers each:
-//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; k6: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low ...} of those over
-//            16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing is subtracted
+//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; k6: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low
+//            ...} of those over 16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing is
+//            subtracted
 //   scale  [row] floats
 template <class Block>
 struct N4Tile {
@@ -30,7 +32,8 @@ struct N4Tile {
     static constexpr int codes = 2 * n4_rows * P::depth;
     static constexpr int lane_sums = vb_n4_sum_bytes(P::format); // bytes
     static constexpr int scale = codes + 4 * n4_rows * lane_sums, bytes = scale + 4 * n4_rows;
-    static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0, "what the chooser plans with; loads of 16 bytes");
+    static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0,
+                  "what the chooser plans with; loads of 16 bytes");
 
     // One warp quantizes a row, of which v are 4 elements of each 128 a lane.
     static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int row, int lane) {
@@ -87,7 +90,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
         } else if constexpr (P::k6) { // scales 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
             const uint4 s = tile.scales[r];
             bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
-            const uint32_t both = __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240) ^ 0x80808080;
+            const uint32_t both =
+                __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240) ^ 0x80808080;
             const __half2 bias = __float2half2_rn(1152.0f);
             const uint32_t low = __byte_perm(both, 0x64646464, 0x4140), high = __byte_perm(both, 0x64646464, 0x4342);
             const __half2 even = __hsub2(*reinterpret_cast<const __half2 *>(&low), bias);
@@ -136,7 +140,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             for (int i = 0; i < 2; i++) {
                 const int s = 2 * q + i;
                 int c[4] = {0, 0, 0, 0};
-                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i], b[2 * i + 1]);
+                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i],
+                                          b[2 * i + 1]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7
@@ -146,7 +151,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
                     } else {
                         const uint4 d = tile.scales[0];
                         const uint32_t two = r ? (s < 2 ? d.z : d.w) : (s < 2 ? d.x : d.y);
-                        const float unit = P::scale_of_bits(s & 1 ? two >> 16 : two & 0xffff) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
+                        const float unit =
+                            P::scale_of_bits(s & 1 ? two >> 16 : two & 0xffff) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
                         total[r] = fmaf(unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), total[r]);
                     }
                 }
@@ -158,7 +164,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     for (int r = 0; r < 2; r++) {
         if constexpr (!P::small) {
             if constexpr (nibbles) high[r][0] = 16 * high[r][0] + high[r][1], low[r][0] = 16 * low[r][0] + low[r][1];
-            const float unit = P::k4 ? low_half(tile.scales[P::small ? 0 : r].x) * (nibbles ? 0.0625f : 1.0f) : half_bits(tile.d[P::k6 ? r : 0]);
+            const float unit = P::k4 ? low_half(tile.scales[P::small ? 0 : r].x) * (nibbles ? 0.0625f : 1.0f)
+                                     : half_bits(tile.d[P::k6 ? r : 0]);
             total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
         }
         sum[r] = fmaf(scale, fmaf(factor[r], subtrahend[2 * r], total[r]), sum[r]);

@@ -14,7 +14,8 @@ namespace {
 // The scale of a block of 32 elements, in 16 bits.
 template <class Block>
 VB_DEVICE vb_half scale_bits(const Block &block) { return block.d; }
-VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block) { // the upper half of a float: 2^(e - 128), which has no other digits
+// the upper half of a float: 2^(e - 128), which has no other digits
+VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block) {
     float scale, offset;
     scale_of(block, 0, &scale, &offset);
     return (vb_half)(__float_as_uint(scale) >> 16);
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
                 const bool found = exists(row, VB_QK * j);
                 reinterpret_cast<vb_half *>(scales)[count * row + j] = found ? scale_bits(block(row, VB_QK * j)) : 0;
                 if constexpr (P::mins)
-                    reinterpret_cast<vb_half *>(scales + P::scale_bytes)[count * row + j] = found ? block(row, VB_QK * j).m : 0;
+                    reinterpret_cast<vb_half *>(scales + P::scale_bytes)[count * row + j] =
+                        found ? block(row, VB_QK * j).m : 0;
             }
         } else {
             const uint8_t *first = nullptr; // of the 16 bytes to keep: d, dmin and scales of K4, the scales of Q6_K
@@ -63,7 +65,8 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             }
             for (int j = 0; j < 16; j++)
                 scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? first[j] : 0;
-            if constexpr (P::k6) reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
+            if constexpr (P::k6)
+                reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
         }
     }
 }
@@ -72,8 +75,8 @@ template <class Block>
 vb_status pack(void *out, const vb_weight *w, vb_stream *stream) {
     using P = Packed<Block>;
     const int64_t tiles = ceil_div<int64_t>(w->rows, P::rows) * P::tiles_of(w->cols);
-    return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Block>, (uint8_t *)out, (const Block *)w->data,
-                             w->rows, w->cols);
+    return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Block>, (uint8_t *)out,
+                             (const Block *)w->data, w->rows, w->cols);
 }
 
 } // namespace

@@ -1,16 +1,18 @@
 // packed.cuh: the layout VB_PACKED of quantized weights on CUDA. formats.h has the numbers of each type.
 //
-// The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles; rows are padded to whole tiles with
-// zeros. A tile is what one warp multiplies by instructions of shape 16 x 8 x 32 (or x 16), whose operand A gives lane (g = lane / 4,
-// t = lane % 4) the rows g and g + 8. It holds, lane by lane, what that lane needs, to be read with contiguous 16-byte loads:
+// The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles; rows are padded to
+// whole tiles with zeros. A tile is what one warp multiplies by instructions of shape 16 x 8 x 32 (or x 16), whose
+// operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. It holds, lane by lane, what that lane needs,
+// to be read with contiguous 16-byte loads:
 //
-//   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words are squeezed into fewer
-//            stored words by bits that a byte has to spare: of 4 bits, words i and i + half, one a nibble; of 5 bits, eight in five, the
-//            last three spread over the upper three bits; of 6 bits, four in three, the last one spread over the upper two. A lane's
-//            words are those of row g, then those of row g + 8; words 4c..4c+3 of all lanes lie together, a last odd pair likewise.
-//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K6 its 16 scales as a 4 x 4 matrix transposed (scale 4 i + t
-//            is byte 4 t + i, so that a lane may need one word only), and after all rows the d; HALF and BF16 four a row, HALF_MIN four
-//            d a row and after all rows four m a row.
+//   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words are squeezed
+//            into fewer stored words by bits that a byte has to spare: of 4 bits, words i and i + half, one a nibble;
+//            of 5 bits, eight in five, the last three spread over the upper three bits; of 6 bits, four in three, the
+//            last one spread over the upper two. A lane's words are those of row g, then those of row g + 8; words
+//            4c..4c+3 of all lanes lie together, a last odd pair likewise.
+//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K6 its 16 scales as a 4 x 4 matrix
+//            transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the
+//            d; HALF and BF16 four a row, HALF_MIN four d a row and after all rows four m a row.
 #ifndef VB_LINEAR_PACKED_CUH
 #define VB_LINEAR_PACKED_CUH
 
@@ -48,11 +50,14 @@ struct Packed {
     static constexpr int words = values * bits / 8;  // stored words of one row, for one lane
     static constexpr int quads = 2 * words / 4;      // 16-byte loads of codes a lane;
     static constexpr bool pair = 2 * words % 4 != 0; // and an 8-byte one?
-    static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes, tile_bytes = format.tile_bytes;
+    static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes,
+                         tile_bytes = format.tile_bytes;
     static_assert(code_bytes == 2 * words * 4 * 32, "a tile's words");
 
     // The number that the scale of 32 elements stands for, in the low bits of a word.
-    static VB_DEVICE float scale_of_bits(uint32_t bits) { return powers ? __uint_as_float(bits << 16) : half_bits(bits & 0xffff); }
+    static VB_DEVICE float scale_of_bits(uint32_t bits) {
+        return powers ? __uint_as_float(bits << 16) : half_bits(bits & 0xffff);
+    }
 
     // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
     static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
@@ -73,7 +78,8 @@ struct Packed {
                 return (powers ? mxfp4_values(codes) : iq4nl_values(codes)).low ^ 0x80808080;
             };
 #pragma unroll
-            for (int i = 0; i < words; i++) v[i] = values_of(w[i] & 0x0f0f0f0f), v[i + words] = values_of((w[i] >> 4) & 0x0f0f0f0f);
+            for (int i = 0; i < words; i++)
+                v[i] = values_of(w[i] & 0x0f0f0f0f), v[i + words] = values_of((w[i] >> 4) & 0x0f0f0f0f);
         } else if constexpr (bits == 4) {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = (w[i] >> 4) & 0x0f0f0f0f;
@@ -124,7 +130,8 @@ struct Packed {
         }
     }
 
-    // The code of element k (0 .. depth - 1) of row r (0..15) of a tile, through the table: for reading single elements.
+    // The code of element k (0 .. depth - 1) of row r (0..15) of a tile, through the table: for reading single
+    // elements.
     static VB_DEVICE int code(const uint8_t *tile, int r, int k) {
         const int lane = (r & 7) * 4 + ((k >> 2) & 3), v = k >> 4;
         const uint8_t *byte = tile + (k & 3);
@@ -151,7 +158,9 @@ struct Packed {
         const uint8_t *p = tile + code_bytes;
         if constexpr (small) {
             *scale = scale_of_bits(reinterpret_cast<const vb_half *>(p)[r * (depth / VB_QK) + k / VB_QK]);
-            *offset = mins ? half_bits(reinterpret_cast<const vb_half *>(p + (mins ? scale_bytes : 0))[r * (depth / VB_QK) + k / VB_QK]) : -zero * *scale;
+            *offset = mins ? half_bits(reinterpret_cast<const vb_half *>(
+                                 p + (mins ? scale_bytes : 0))[r * (depth / VB_QK) + k / VB_QK])
+                           : -zero * *scale;
         } else if constexpr (k4) {
             const vb_half *d = reinterpret_cast<const vb_half *>(p + 16 * r);
             int s, m;
@@ -186,8 +195,8 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
     return v;
 }
 
-// vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of scales 0..3, 4..7, mins
-// 0..3, 4..7.
+// vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of
+// scales 0..3, 4..7, mins 0..3, 4..7.
 VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
     bytes[0] = s.y & 0x3f3f3f3f, bytes[1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
     bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
@@ -198,7 +207,8 @@ template <class Block>
 struct LaneTile {
     using P = Packed<Block>;
     uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
-    uint4 scales[P::small && !P::mins ? 1 : 2]; // 16 bytes of each row; small: four d of row g, four of row g + 8; what is added alike
+    // 16 bytes of each row; small: four d of row g, four of row g + 8; what is added alike
+    uint4 scales[P::small && !P::mins ? 1 : 2];
     uint32_t d[P::k6 ? 2 : 1];
 
     // From global memory (GLOBAL), or from a tile in shared memory.
@@ -242,7 +252,7 @@ struct LaneTile {
 VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
 VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
 
-// ---- x as bytes -----------------------------------------------------------------------------------------------------------
+// ---- x as bytes -----------------------------------------------------------------------------------------------------
 
 // x = scale * (128 * high + low), high in -127..127, low in -64..63: 15 bits, for one tile's depth of elements.
 struct Quantization {
@@ -264,8 +274,8 @@ VB_DEVICE uint32_t warp_most(uint32_t x) {
 #endif
 }
 
-// From the greatest magnitude of a warp's elements. A NaN among them makes the scale NaN; below 8e-31, where the inverse
-// could overflow, all is zero.
+// From the greatest magnitude of a warp's elements. A NaN among them makes the scale NaN; below 8e-31, where the
+// inverse could overflow, all is zero.
 template <int COUNT>
 VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
     uint32_t most = 0;
@@ -283,12 +293,14 @@ struct QuantizedWord {
 // Adding 1.5 * 2^23 leaves an integer in a float's low bits; 64 more, and bits 0..6 are low + 64 and bits 7..14 high.
 VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
     const float magic = 12582912.0f + 64.0f;
-    const uint32_t q[4] = {__float_as_uint(fmaf(v.x, inverse, magic)) << 1, __float_as_uint(fmaf(v.y, inverse, magic)) << 1,
-                           __float_as_uint(fmaf(v.z, inverse, magic)) << 1, __float_as_uint(fmaf(v.w, inverse, magic)) << 1};
+    const uint32_t q[4] = {
+        __float_as_uint(fmaf(v.x, inverse, magic)) << 1, __float_as_uint(fmaf(v.y, inverse, magic)) << 1,
+        __float_as_uint(fmaf(v.z, inverse, magic)) << 1, __float_as_uint(fmaf(v.w, inverse, magic)) << 1};
     const uint32_t first = __byte_perm(q[0], q[1], 0x4051), second = __byte_perm(q[2], q[3], 0x4051);
     QuantizedWord word;
     word.high = __byte_perm(first, second, 0x5410);
-    const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u; // of 7 bits, whose sign is extended to 8
+    // of 7 bits, whose sign is extended to 8
+    const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u;
     word.low = low | (low & 0x40404040u) << 1;
     word.high_sum = __dp4a(static_cast<int>(word.high), 0x01010101, 0);
     word.low_sum = __dp4a(static_cast<int>(word.low), 0x01010101, 0);
@@ -303,7 +315,7 @@ VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
     word.high_sum = (both - word.low_sum) >> 16;
 }
 
-// ---- x as F16 -------------------------------------------------------------------------------------------------------------
+// ---- x as F16 -------------------------------------------------------------------------------------------------------
 
 // The 2^e that brings a row's greatest magnitude to [2^13, 2^14), so that it fits F16; 1 for zero, Inf and NaN.
 VB_DEVICE float power_of_two_scale(float most) {
@@ -311,11 +323,11 @@ VB_DEVICE float power_of_two_scale(float most) {
     return __int_as_float((smaller(13 - (int(__float_as_uint(most) >> 23) - 127), 120) + 127) << 23);
 }
 
-// ---- results --------------------------------------------------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------------------------------
 
 VB_DEVICE float swiglu(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
 
-// ---- single elements ------------------------------------------------------------------------------------------------------
+// ---- single elements ------------------------------------------------------------------------------------------------
 
 // dequantize8 (quant.cuh) of the packed layout: elements k..k+7 of a row.
 template <class Block>

@@ -1,4 +1,5 @@
-// place_qkv.cu: what is left of norm_qkv where the products are in q, k_new and v_new: norms of heads, rope, and the cache.
+// place_qkv.cu: what is left of norm_qkv where the products are in q, k_new and v_new: norms of heads, rope, and the
+// cache.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -8,20 +9,26 @@ namespace {
 
 // Rotates x[n][heads][dim].
 vb_status rotate(float *x, int64_t heads, const vb_norm_qkv_args &a, vb_stream *stream) {
-    const vb_rope_args rope = {sizeof(vb_rope_args), x, x, a.cos, a.sin, a.positions, 1, a.batch * a.seq, heads, 1, a.dim, a.half, a.table_rows, VB_F32, a.mode};
+    const vb_rope_args rope = {sizeof(vb_rope_args), x, x, a.cos, a.sin, a.positions, 1, a.batch * a.seq, heads, 1,
+                               a.dim, a.half, a.table_rows, VB_F32, a.mode};
     return vb_cuda_rope(&rope, stream);
 }
 
-// What is left to do after the products of a prompt in one kernel: q is rotated in place, keys are rotated on their way to the cache,
-// values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of neighbours (interleaved).
+// What is left to do after the products of a prompt in one kernel: q is rotated in place, keys are rotated on their way
+// to the cache, values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of
+// neighbours (interleaved).
 //
-//   grid     256 threads a block, a part of a token's heads each; positions and tables are read before the products have ended
+//   grid     256 threads a block, a part of a token's heads each; positions and tables are read before the products
+//            have ended
 //   moves    q twice; k and v once in, once out
 template <class T, int PAIRS, bool NEOX>
 __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned items) {
-    const int half = (int)a.half, dim = (int)a.dim, heads = (int)a.heads, kv_heads = (int)a.kv_heads, groups = half / PAIRS;
+    const int half = (int)a.half, dim = (int)a.dim, heads = (int)a.heads, kv_heads = (int)a.kv_heads,
+              groups = half / PAIRS;
     const unsigned index = blockIdx.x * 256 + threadIdx.x, token = index / (unsigned)((heads + 2 * kv_heads) * groups);
-    const int i = (int)(index - token * ((heads + 2 * kv_heads) * groups)), head = i / groups, at = (i - head * groups) * PAIRS; // of all heads; the first pair
+    // of all heads; the first pair
+    const int i = (int)(index - token * ((heads + 2 * kv_heads) * groups)), head = i / groups,
+              at = (i - head * groups) * PAIRS;
     const bool exists = index < items, query = head < heads, value = head >= heads + kv_heads;
     int64_t sequence = 0, position = -1;
     using F = Vec<float, PAIRS>;
@@ -71,7 +78,8 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
 
 template <class T>
 vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const bool vectors = a.half % 4 == 0 && aligned16((const char *)a.k, (const char *)a.v) && aligned16(a.q, a.k_new, a.v_new, a.cos, a.sin);
+    const bool vectors = a.half % 4 == 0 && aligned16((const char *)a.k, (const char *)a.v) &&
+                         aligned16(a.q, a.k_new, a.v_new, a.cos, a.sin);
     const bool neox = a.mode == VB_ROPE_NEOX;
     const int64_t items = a.batch * a.seq * (a.heads + 2 * a.kv_heads) * (vectors ? a.half / 4 : a.half);
     const auto kernel = vectors ? (neox ? place_kernel<T, 4, true> : place_kernel<T, 4, false>)
@@ -81,7 +89,8 @@ vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
 
 // What was left in k_new and v_new, to the cache.
 vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences, a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
+    const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences,
+                                    a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
     return vb_cuda_kv_write(&write, stream);
 }
 
@@ -92,7 +101,8 @@ vb_status finish_qkv(const vb_norm_qkv_args &a, linear_qkv_rest rest, vb_stream 
     if (rest == LINEAR_QKV_WRITE) return store_keys_and_values(a, stream);
     const int64_t n = a.batch * a.seq;
     if (a.q_norm) VB_TRY(vb_cuda_rms_norm_batched(a.q, a.q, a.q_norm, VB_F32, n * a.heads, a.dim, a.eps, stream));
-    if (a.k_norm) VB_TRY(vb_cuda_rms_norm_batched(a.k_new, a.k_new, a.k_norm, VB_F32, n * a.kv_heads, a.dim, a.eps, stream));
+    if (a.k_norm)
+        VB_TRY(vb_cuda_rms_norm_batched(a.k_new, a.k_new, a.k_norm, VB_F32, n * a.kv_heads, a.dim, a.eps, stream));
     if (rest == LINEAR_QKV_PLACE) return a.kv_type == VB_F16 ? place<half>(a, stream) : place<float>(a, stream);
     VB_TRY(rotate(a.q, a.heads, a, stream));
     VB_TRY(rotate(a.k_new, a.kv_heads, a, stream));

@@ -1,7 +1,7 @@
-// qkv_out.cuh: what the kernels of 2 to 32 rows of x (n4_qkv.cu, n32_qkv.cu) do with their sums: rope, q, and keys and values to the
-// cache. Items are those of n1_qkv.cu: two rows of tiles of a head that rotate with each other (NEOX, rows i and i + half), or
-// neighbours (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights may
-// be of another type.
+// qkv_out.cuh: what the kernels of 2 to 32 rows of x (n4_qkv.cu, n32_qkv.cu) do with their sums: rope, q, and keys and
+// values to the cache. Items are those of n1_qkv.cu: two rows of tiles of a head that rotate with each other (NEOX,
+// rows i and i + half), or neighbours (interleaved pairs, and values, which are not rotated). The first blocks take q
+// and k, the others v, whose weights may be of another type.
 #ifndef VB_LINEAR_QKV_OUT_CUH
 #define VB_LINEAR_QKV_OUT_CUH
 
@@ -22,7 +22,8 @@ struct QKVRowsOut {
         float bias[2], cosine[2], sine[2]; // of each part
     };
     struct Place {
-        int head, first, step; // an item's head, of q or k or v; where its part 0 lies there, and how much further part 1
+        // an item's head, of q or k or v; where its part 0 lies there, and how much further part 1
+        int head, first, step;
     };
 
     VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
@@ -35,7 +36,8 @@ struct QKVRowsOut {
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
         const Place place = place_of(item);
-        return static_cast<const uint8_t *>(w) + (place.head * (int)a.dim + place.first + part * place.step) / packed_rows * row_bytes;
+        return static_cast<const uint8_t *>(w) +
+               (place.head * (int)a.dim + place.first + part * place.step) / packed_rows * row_bytes;
     }
     VB_DEVICE void fetch(Ahead *ahead, int item, int token, int row) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
@@ -44,7 +46,8 @@ struct QKVRowsOut {
         ahead->position = a.positions[token];
         ahead->sequence = a.sequences ? a.sequences[b] : b;
 #pragma unroll
-        for (int p = 0; p < 2; p++) ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
+        for (int p = 0; p < 2; p++)
+            ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int, int row) const {
         if (values || raw) return;
@@ -52,7 +55,8 @@ struct QKVRowsOut {
         const bool known = position >= 0 && position < a.table_rows;
 #pragma unroll
         for (int p = 0; p < 2; p++) {
-            const int64_t at = (int64_t)position * a.half + (a.mode == VB_ROPE_NEOX ? first : (first + p * packed_rows) / 2);
+            const int64_t at =
+                (int64_t)position * a.half + (a.mode == VB_ROPE_NEOX ? first : (first + p * packed_rows) / 2);
             ahead->cosine[p] = known ? a.cos[at] : __uint_as_float(0x7fffffffu); // NaN
             ahead->sine[p] = known ? a.sin[at] : __uint_as_float(0x7fffffffu);
         }
@@ -66,7 +70,8 @@ struct QKVRowsOut {
 #pragma unroll
             for (int p = 0; p < 2; p++) {
                 const bool second = interleaved ? row & 1 : p; // of its pair
-                x[p] = second ? other[p] * ahead.sine[p] + x[p] * ahead.cosine[p] : x[p] * ahead.cosine[p] - other[p] * ahead.sine[p];
+                x[p] = second ? other[p] * ahead.sine[p] + x[p] * ahead.cosine[p]
+                              : x[p] * ahead.cosine[p] - other[p] * ahead.sine[p];
             }
         }
         if (token >= n) return;
@@ -93,7 +98,8 @@ template <class Block>
 QKVRowsOut qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c) {
     using P = Packed<Block>;
     const int head_items = (int)(a.dim / (2 * packed_rows)), q_items = head_items * (int)a.heads;
-    return {a, P::tiles_of(a.wq.cols) * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items, (65535 + head_items) / head_items, false, c.raw};
+    return {a, P::tiles_of(a.wq.cols) * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items,
+            (65535 + head_items) / head_items, false, c.raw};
 }
 
 template <class A, class B>

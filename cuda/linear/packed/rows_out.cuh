@@ -1,4 +1,5 @@
-// rows_out.cuh: what the kernels of 2 to 32 rows of x (n4.cu, n32.cu) do with their sums: bias, addition, and the rows of y.
+// rows_out.cuh: what the kernels of 2 to 32 rows of x (n4.cu, n32.cu) do with their sums: bias, addition, and the rows
+// of y.
 #ifndef VB_LINEAR_ROWS_OUT_CUH
 #define VB_LINEAR_ROWS_OUT_CUH
 
@@ -18,7 +19,8 @@ struct RowsOut {
         float value[PARTS];
     };
     VB_DEVICE int row_of(int item, int part, int row) const { return (item * PARTS + part) * packed_rows + row; }
-    VB_DEVICE const uint8_t *tiles(int item, int part) const { // the last item may have one part: its other is not stored
+    // the last item may have one part: its other is not stored
+    VB_DEVICE const uint8_t *tiles(int item, int part) const {
         return w + smaller(item * PARTS + part, tile_rows - 1) * row_bytes;
     }
     VB_DEVICE void fetch(Ahead *ahead, int item, int token, int row) const {

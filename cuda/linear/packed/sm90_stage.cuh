@@ -10,18 +10,20 @@
 
 namespace vb {
 
-// Instructions whose operands are made together, while those before them are at work: the more the better, so all of a stage; but of a
-// tile there are two such batches at least, which take turns with the registers.
+// Instructions whose operands are made together, while those before them are at work: the more the better, so all of a
+// stage; but of a tile there are two such batches at least, which take turns with the registers.
 template <class S, class Block>
 constexpr int batch_of = smaller(S::columns / 16, Packed<Block>::depth / 32);
 
-// Adds the products of the stage at `operand` and its part of a tile of weights. Calls arrived() before it reads the stage, and
-// finished() when nothing reads the one before it any more.
+// Adds the products of the stage at `operand` and its part of a tile of weights. Calls arrived() before it reads the
+// stage, and finished() when nothing reads the one before it any more.
 template <class S, class Block, class Arrived, class Finished>
-VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4], const ManyTile<Block> &work, int part,
-                              uint64_t operand, const Arrived &arrived, const Finished &finished) {
+VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4],
+                              const ManyTile<Block> &work, int part, uint64_t operand, const Arrived &arrived,
+                              const Finished &finished) {
     constexpr int size = batch_of<S, Block>, batches = S::columns / 16 / size;
-    static_assert(Packed<Block>::depth / 16 / size % 2 == 0, "the last batch of a tile and the first of the next one have registers of their own");
+    static_assert(Packed<Block>::depth / 16 / size % 2 == 0,
+                  "the last batch of a tile and the first of the next one have registers of their own");
 #pragma unroll
     for (int b = 0; b < batches; b++) {
         const int batch = part * batches + b;
@@ -33,7 +35,8 @@ VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_
 #pragma unroll
         for (int j = 0; j < size; j++) { // 16 columns, 32 bytes each; a box has four of them
             const int at = b * size + j;
-            sm90::WgmmaRegisters<half, S::tokens, 0>::run(c, now[j], operand + (at / 4 * S::box_bytes + at % 4 * 32) / 16);
+            sm90::WgmmaRegisters<half, S::tokens, 0>::run(c, now[j],
+                                                          operand + (at / 4 * S::box_bytes + at % 4 * 32) / 16);
         }
         sm90::wgmma_commit();
         sm90::wgmma_wait<1>();
@@ -41,10 +44,11 @@ VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_
     }
 }
 
-// Multiplies rows of x in a stage, whose groups of columns from first_group on have exponents of their own, so that these are the
-// row's: that of row nth * THREADS + thread in exponents[nth].
+// Multiplies rows of x in a stage, whose groups of columns from first_group on have exponents of their own, so that
+// these are the row's: that of row nth * THREADS + thread in exponents[nth].
 template <class S, int THREADS, int ROWS>
-VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS], int thread) {
+VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS],
+                        int thread) {
     static_assert(half_group == sm90::tile_width, "a box has one group of columns");
 #pragma unroll
     for (int nth = 0; nth < ROWS; nth++) {
@@ -52,7 +56,8 @@ VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64
         if (row >= S::tokens || token0 + row >= p.n) break;
 #pragma unroll
         for (int box = 0; box < S::boxes; box++) {
-            const int exponent = p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
+            const int exponent =
+                p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
             if (exponent == 0) continue;
             const __half2 factor = splat(power_of_two(larger(exponent, -30)));
             uint4 *const at = reinterpret_cast<uint4 *>(stage + box * S::box_bytes + row * sm90::row_bytes);

@@ -1,5 +1,6 @@
 // sm90_store.cuh: how the results of many_sm90.cuh and n32_sm90.cu leave the registers: through shared memory, so
-// many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies (HalfRows).
+// many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies
+// (HalfRows).
 #ifndef VB_LINEAR_SM90_STORE_CUH
 #define VB_LINEAR_SM90_STORE_CUH
 
@@ -12,8 +13,8 @@ namespace vb {
 
 constexpr int both_groups = unit_groups + 1; // a barrier beside those of a group each
 
-// What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded to lie in
-// different banks.
+// What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded
+// to lie in different banks.
 constexpr int sums_at_once = 32, sums_width = 64 + 4;                           // of 64 rows, as floats
 constexpr int gated_at_once = 64, gated_width = 32 + 4, gated_bytes = 2 * 32 + 16; // of 32 rows, as floats or F16
 constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at_once * gated_width);
@@ -21,7 +22,8 @@ constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at
 #ifdef VB_SM90A
 
 // Four neighbours of a row of y from column `col` on, and with those of the other lanes 128, to p.to.
-VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col, int64_t token) {
+VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col,
+                          int64_t token) {
     const int lane = threadIdx.x % 32;
     const float4 v = {y.x * norm.x, y.y * norm.y, y.z * norm.z, y.w * norm.w};
     const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
@@ -37,17 +39,20 @@ VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, c
     if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
 }
 
-// Calls add(i, load) for i < COUNT of each block of a cluster in its order, where load(address, T()) reads what that block has in
-// shared memory: COUNT loads are on the way, as one after the other would be waited for.
+// Calls add(i, load) for i < COUNT of each block of a cluster in its order, where load(address, T()) reads what that
+// block has in shared memory: COUNT loads are on the way, as one after the other would be waited for.
 template <int COUNT, class F>
 VB_DEVICE void add_sums(const Product &p, const F &add) {
     if (p.cluster == 1) {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) add(i, [](const float *at, auto like) { return *reinterpret_cast<const decltype(like) *>(at); });
+        for (int i = 0; i < COUNT; i++)
+            add(i, [](const float *at, auto like) { return *reinterpret_cast<const decltype(like) *>(at); });
         return;
     }
     for (int block = 0; block < p.cluster; block++) {
-        const auto remote = [&](const float *at, auto like) { return sm90::load_remote(sm90::remote_address(at, block), like); };
+        const auto remote = [&](const float *at, auto like) {
+            return sm90::load_remote(sm90::remote_address(at, block), like);
+        };
 #pragma unroll
         for (int i = 0; i < COUNT; i++) add(i, remote);
     }
@@ -66,14 +71,15 @@ VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, i
         sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sum_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
 }
 
-// The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs of a head, which
-// it rotates, in two neighbours each of which begin at `first` and `second`.
+// The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs
+// of a head, which it rotates, in two neighbours each of which begin at `first` and `second`.
 template <int TOKENS>
 struct StoreHeads {
     static constexpr int together = tokens_together<TOKENS>;
     const Product &p;
     const int2 *const places;
-    const int lane = threadIdx.x % 32, lanes = p.heads.pairs / 2, nth = lane & (lanes - 1), head = lane / lanes * 2 * p.heads.pairs;
+    const int lane = threadIdx.x % 32, lanes = p.heads.pairs / 2, nth = lane & (lanes - 1),
+              head = lane / lanes * 2 * p.heads.pairs;
     const int first = head + (p.heads.neox ? 2 : 4) * nth, second = first + (p.heads.neox ? p.heads.pairs : 2);
     const int begin, end; // tokens of this warp, every eighth
     bool exists, rotated;
@@ -92,14 +98,16 @@ struct StoreHeads {
         const int64_t row = (int64_t)tile_row * packed_rows, token0 = (int64_t)unit.tokens * TOKENS;
         const int a = first - head, b = second - head;
         if (m.bias) bias[0] = {m.bias[row + a], m.bias[row + a + 1]}, bias[1] = {m.bias[row + b], m.bias[row + b + 1]};
-        rotated = m.rotated, rows = m.rows, y = m.y + token0 * rows + row + a, cache = m.cache, from = row * p.heads.capacity + a;
+        rotated = m.rotated, rows = m.rows, y = m.y + token0 * rows + row + a, cache = m.cache,
+        from = row * p.heads.capacity + a;
 #pragma unroll
         for (int i = 0; i < together; i++) fetch(i, begin + i * unit_warps);
     }
     VB_DEVICE int2 place(int token) const { return places[smaller(token, end - 1)]; }
     VB_DEVICE void fetch(int i, int token) {
         const int64_t at = (int64_t)larger(place(token).x, 0) * p.heads.pairs + 2 * nth;
-        cosine[i] = *reinterpret_cast<const float2 *>(p.heads.cos + at), sine[i] = *reinterpret_cast<const float2 *>(p.heads.sin + at);
+        cosine[i] = *reinterpret_cast<const float2 *>(p.heads.cos + at),
+        sine[i] = *reinterpret_cast<const float2 *>(p.heads.sin + at);
     }
     template <class T>
     static VB_DEVICE void write(T *to, int second, const float2 &u, const float2 &v) {
@@ -114,13 +122,15 @@ struct StoreHeads {
             const float nan = __uint_as_float(0x7fffffffu);
             const float2 c = {at.x < 0 ? nan : cosine[i].x, at.x < 0 ? nan : cosine[i].y}, s = sine[i];
             const float2 x = {u.x, neox ? u.y : v.x}, z = {neox ? v.x : u.y, v.y}; // of each pair
-            const float2 a = {x.x * c.x - z.x * s.x, x.y * c.y - z.y * s.y}, b = {x.x * s.x + z.x * c.x, x.y * s.y + z.y * c.y};
+            const float2 a = {x.x * c.x - z.x * s.x, x.y * c.y - z.y * s.y},
+                         b = {x.x * s.x + z.x * c.x, x.y * s.y + z.y * c.y};
             u = {a.x, neox ? a.y : b.x}, v = {neox ? b.x : a.y, b.y};
         }
         const int further = second - first;
         if (!cache) write(y + token * rows, further, u, v);
         else if (at.y < 0) return;
-        else if (p.heads.half_cache) write(static_cast<half *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
+        else if (p.heads.half_cache)
+            write(static_cast<half *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
         else write(static_cast<float *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
     }
     VB_DEVICE void run(const float *sums, const float *inverse) {
@@ -174,11 +184,12 @@ struct FourRows {
 
 // Four sums times a scale, bias, and what is added.
 VB_DEVICE float4 finish(const float4 &sum, float scale, const float4 &bias, const float4 &added) {
-    return {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y), fmaf(sum.z, scale, bias.z + added.z),
-            fmaf(sum.w, scale, bias.w + added.w)};
+    return {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y),
+            fmaf(sum.z, scale, bias.z + added.z), fmaf(sum.w, scale, bias.w + added.w)};
 }
 
-// The four neighbours that a lane finishes of the 128 rows of a unit that its warp has of a token; they lie in row tile_row of tiles of m.
+// The four neighbours that a lane finishes of the 128 rows of a unit that its warp has of a token; they lie in row
+// tile_row of tiles of m.
 struct FourResults {
     const Product &p;
     const Unit &unit;
@@ -188,7 +199,8 @@ struct FourResults {
     VB_DEVICE FourResults(const Product &p, const Unit &unit, const Matrix &m, int tile_row, int lane)
         : p(p), unit(unit), rows(m, (int64_t)tile_row * packed_rows + lane % 4 * 4, p.add),
           bias(m.bias ? rows.load(m.bias, 0) : float4()),
-          norm(p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row) : make_float4(1, 1, 1, 1)) {}
+          norm(p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row)
+                                   : make_float4(1, 1, 1, 1)) {}
 
     VB_DEVICE void store(const float4 &sum, float scale, const float4 &added, int64_t token) const {
         const float4 y = finish(sum, scale, bias, added);
@@ -197,11 +209,12 @@ struct FourResults {
     }
 };
 
-// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared memory, `sums`,
-// where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block has its share of the tokens.
+// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared
+// memory, `sums`, where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block
+// has its share of the tokens.
 template <int TOKENS>
-VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, const int2 *places,
-                          float *sums, int rank) {
+VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
+                          const int2 *places, float *sums, int rank) {
     sm90::group_sync(both_groups, unit_threads); // all have read what is in place of the sums
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
@@ -246,7 +259,8 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
 
 // Sums of a group: sixteen threads write the 64 neighbours of a token.
 template <int TOKENS>
-VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse, float *staging) {
+VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
+                                 float *staging) {
     constexpr int step = group_threads / 16, each = sums_at_once / step;
     const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32, fourth = thread % 16;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
@@ -270,7 +284,8 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
 #pragma unroll
         for (int i = 0; i < 2 * sums_at_once / 4; i++)
             if (2 * first / 4 + i < TOKENS / 2)
-                staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[first / 2 + i];
+                staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 +
+                        (i & 2) * 4] = c[first / 2 + i];
         group_sync();
 #pragma unroll
         for (int i = 0; i < each; i++) {
@@ -299,7 +314,8 @@ VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float
     const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
-    const FourRows rows(p.matrices[0], ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32 + thread % 8 * 4, nullptr);
+    const FourRows rows(p.matrices[0], ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32 + thread % 8 * 4,
+                        nullptr);
 #pragma unroll
     for (int first = 0; first < TOKENS; first += gated_at_once) {
         if (first >= tokens) break;
@@ -337,7 +353,8 @@ VB_DEVICE bool both_any(bool holds) {
 
 // The same to p.to, in F16: four threads write a token's 64 bytes. `largest` is shared by both groups.
 template <int TOKENS>
-VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], uint8_t *staging, unsigned (&largest)[TOKENS]) {
+VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], uint8_t *staging,
+                           unsigned (&largest)[TOKENS]) {
     const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = p.matrices[0].rows;
     const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
@@ -352,7 +369,8 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
         sm90::group_sync(both_groups, unit_threads);
 #pragma unroll
-        for (int i = 0; i < TOKENS / 4; i++) atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
+        for (int i = 0; i < TOKENS / 4; i++)
+            atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
         sm90::group_sync(both_groups, unit_threads);
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++) c[i / 2 * 4 + i % 2] *= power_of_two(-(int)exponent_of(token_of(i)));
@@ -368,10 +386,12 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
 #pragma unroll
         for (int j = 0; j < gated_at_once / 8; j += 4) {
             const auto pair = [&](int i) {
-                const int at = first / 8 + j + i < TOKENS / 8 ? first / 2 + 4 * (j + i) : 0; // past the last tokens anything
+                // past the last tokens anything
+                const int at = first / 8 + j + i < TOKENS / 8 ? first / 2 + 4 * (j + i) : 0;
                 return as_word(__floats2half2_rn(c[at], c[at + 1]));
             };
-            sm90::store_transposed(staging + (8 * j + lane) * gated_bytes + warp * 16, pair(0), pair(1), pair(2), pair(3));
+            sm90::store_transposed(staging + (8 * j + lane) * gated_bytes + warp * 16, pair(0), pair(1), pair(2),
+                                   pair(3));
         }
         group_sync();
 #pragma unroll
@@ -380,7 +400,8 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
             const uint4 *const from = reinterpret_cast<const uint4 *>(staging + at * gated_bytes + chunk / 2 * 32);
             const uint4 a = from[0], b = from[1]; // elements 0..7 and 8..15 of 16
             if (token < tokens)
-                *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) = chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
+                *reinterpret_cast<uint4 *>(to + token * cols + chunk * 8) =
+                    chunk % 2 ? make_uint4(a.y, a.w, b.y, b.w) : make_uint4(a.x, a.z, b.x, b.z);
         }
     }
 }

@@ -1,5 +1,5 @@
-// swiglu_out.cuh: what the kernels of 2 to 32 rows of x (n4_swiglu.cu, n32_swiglu.cu) do with their sums: silu(gate) * up. An item is a
-// row of tiles of the gate and the same of the up projection.
+// swiglu_out.cuh: what the kernels of 2 to 32 rows of x (n4_swiglu.cu, n32_swiglu.cu) do with their sums: silu(gate) *
+// up. An item is a row of tiles of the gate and the same of the up projection.
 #ifndef VB_LINEAR_SWIGLU_OUT_CUH
 #define VB_LINEAR_SWIGLU_OUT_CUH
 
@@ -27,7 +27,8 @@ struct SwiGLURowsOut {
 template <class Block>
 SwiGLURowsOut swiglu_out(const SwiGLUArgs &a) {
     using P = Packed<Block>;
-    return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, P::tiles_of(a.gate.cols) * P::tile_bytes, (int)a.n, (int)a.gate.rows};
+    return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, P::tiles_of(a.gate.cols) * P::tile_bytes,
+            (int)a.n, (int)a.gate.rows};
 }
 
 } // namespace vb

@@ -7,8 +7,9 @@
 
 namespace vb {
 
-// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later one
-// lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are LINEAR_RING_STAGES stages.
+// A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later
+// one lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are LINEAR_RING_STAGES
+// stages.
 template <int BYTES>
 struct TileRing {
     uint8_t *tiles;    // [stages][BYTES]
@@ -33,7 +34,8 @@ struct TileRing {
 #if __CUDA_ARCH__ >= 900
         if (lane == 0 && exists) {
             const unsigned barrier = shared_address(arrived + at);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES) : "memory");
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES)
+                         : "memory");
             asm volatile(
                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                     shared_address(tiles + at * BYTES)),

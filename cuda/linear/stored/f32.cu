@@ -1,5 +1,5 @@
-// f32.cu: y[n][rows] = x[n][cols] W^T + bias for F32 weights and several rows of x: as products of matrices, which have float32's
-// accuracy, and the kernel for GPUs and shapes without these.
+// f32.cu: y[n][rows] = x[n][cols] W^T + bias for F32 weights and several rows of x: as products of matrices, which have
+// float32's accuracy, and the kernel for GPUs and shapes without these.
 //
 //   grid     64 rows of W x 64 rows of x a block, 256 threads, 4 x 4 results a thread
 //   shared   two tiles of 64 x 16, transposed, 8.5 KiB
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int tile = 64, tile_depth = 16;
 
-__global__ void __launch_bounds__(256)
-    f32_tiles_kernel(float *y, const float *x, const float *w, const float *bias, int64_t n, int64_t rows, int64_t cols) {
+__global__ void __launch_bounds__(256) f32_tiles_kernel(float *y, const float *x, const float *w, const float *bias,
+                                                        int64_t n, int64_t rows, int64_t cols) {
     wait_for_previous_kernel();
     release_next_kernel();
     __shared__ __align__(16) float ws[tile_depth][tile + 4], xs[tile_depth][tile + 4];
@@ -62,7 +62,9 @@ __global__ void __launch_bounds__(256) add_bias_kernel(float *y, const float *bi
 }
 
 vb_matmul_args product_of(const LinearArgs &a) {
-    return {sizeof(vb_matmul_args), a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32, VB_PRECISION_FLOAT32};
+    return {
+        sizeof(vb_matmul_args), a.y, a.x, a.w, a.n, a.cols, a.rows, 1, a.cols, a.cols, a.rows, 0, 0, 0, 0, 1, VB_F32,
+        VB_PRECISION_FLOAT32};
 }
 
 } // namespace
@@ -82,9 +84,9 @@ vb_status f32_tiles(const LinearArgs &a, vb_stream *stream) {
     const int64_t most = 65535 * (int64_t)tile; // rows of x in one grid
     for (int64_t c = 0; c < a.n; c += most) {
         const int64_t n = smaller(most, a.n - c);
-        VB_TRY(launch_overlapped(stream, dim3((unsigned)ceil_div<int64_t>(a.rows, tile), (unsigned)ceil_div<int64_t>(n, tile)),
-                                 256, 0, f32_tiles_kernel, a.y + c * a.rows, a.x + c * a.cols, (const float *)a.w, a.bias,
-                                 n, a.rows, a.cols));
+        VB_TRY(launch_overlapped(
+            stream, dim3((unsigned)ceil_div<int64_t>(a.rows, tile), (unsigned)ceil_div<int64_t>(n, tile)), 256, 0,
+            f32_tiles_kernel, a.y + c * a.rows, a.x + c * a.cols, (const float *)a.w, a.bias, n, a.rows, a.cols));
     }
     return VB_OK;
 }

@@ -1,9 +1,9 @@
 // many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W as stored, on tensor cores of 16-bit floats.
 //
-// x is narrowed first, once a call, into the stream's workspace: to F16, each row scaled by a power of two so that nothing
-// overflows (or to BF16 for BF16 weights, whose range F16 lacks). Weights are dequantized on their way into shared memory.
-// Products are exact in the float32 accumulators, so the error is that of rounding x and W: 2^-12 relative each for F16
-// (about 0.03 % of y), 2^-9 for BF16 (about 0.25 %).
+// x is narrowed first, once a call, into the stream's workspace: to F16, each row scaled by a power of two so that
+// nothing overflows (or to BF16 for BF16 weights, whose range F16 lacks). Weights are dequantized on their way into
+// shared memory. Products are exact in the float32 accumulators, so the error is that of rounding x and W: 2^-12
+// relative each for F16 (about 0.03 % of y), 2^-9 for BF16 (about 0.25 %).
 //
 //   grid     128 rows of W x 64 rows of x a block; 8 warps of 32 x 32
 //   shared   two buffers of (128 + 64) x 32 elements, 30 KiB
@@ -15,7 +15,7 @@
 namespace vb {
 namespace {
 
-// ---- weights by eight -------------------------------------------------------------------------------------------------------
+// ---- weights by eight -----------------------------------------------------------------------------------------------
 
 // What the kernel reads weights through: eight of a row from k on, zeros beyond the matrix.
 template <class Block>
@@ -33,9 +33,10 @@ struct OddRows { // of a plain type, not starting at 16 bytes
     }
 };
 
-// ---- product --------------------------------------------------------------------------------------------------------------
+// ---- product --------------------------------------------------------------------------------------------------------
 
-constexpr int block_rows = 128, block_tokens = 64, block_depth = 32, block_stride = block_depth + 8; // no bank conflicts
+// no bank conflicts
+constexpr int block_rows = 128, block_tokens = 64, block_depth = 32, block_stride = block_depth + 8;
 
 template <class T, class Weights>
 __global__ void __launch_bounds__(256)

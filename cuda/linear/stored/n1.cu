@@ -3,7 +3,8 @@
 //   grid     8 warps a block, two rows of W a warp, of many rows of 16 bits four
 //   moves    rows * cols weights once; x comes from the L1 cache, which the weights do not enter
 //   bound    memory bandwidth: each lane has 8 loads of 16 bytes under way
-//   measured H200, cols x rows = 4096 x 14336 (4096 x 4096), in one run: BF16 30.6 us with four rows a warp, 32.7 with two, 34.9 with one
+//   measured H200, cols x rows = 4096 x 14336 (4096 x 4096), in one run: BF16 30.6 us with four rows a warp, 32.7 with
+//   two, 34.9 with one
 //            (11.9, 11.4, 13.0); F32 57.1 and 56.3; blocks of 4 warps the same within 0.3 us, or slower
 
 #include "linear/linear.cuh"
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(32 * warps)
         for (int i = 0; i < loads; i++)
 #pragma unroll
             for (int r = 0; r < rows_a_warp; r++)
-                if (k + i * 32 * V::size < cols) v[i][r] = load_once(reinterpret_cast<const V *>(row[r] + k + i * 32 * V::size));
+                if (k + i * 32 * V::size < cols)
+                    v[i][r] = load_once(reinterpret_cast<const V *>(row[r] + k + i * 32 * V::size));
 #pragma unroll
         for (int i = 0; i < loads; i++) {
             if (k + i * 32 * V::size >= cols) break;
@@ -62,8 +64,8 @@ vb_status stored_n1(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const auto run = [&](int rows_a_warp, auto kernel) {
-            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, warps * rows_a_warp), 32 * warps, 0, kernel, a.y, a.x,
-                                     (const T *)a.w, a.bias, a.rows, (int)a.cols);
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, warps * rows_a_warp), 32 * warps, 0,
+                                     kernel, a.y, a.x, (const T *)a.w, a.bias, a.rows, (int)a.cols);
         };
         if (sizeof(T) == 2 && a.rows >= 8192) return run(4, n1_kernel<T, 4, 2>);
         return run(2, n1_kernel<T, 2, 4>);

@@ -1,8 +1,9 @@
-// n32.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 32 rows of x and weights stored as F16 or BF16, on tensor cores before and after
-// Hopper, whose kernel is n64_sm90.cu. x is narrowed to the type of W first (narrow.cuh).
+// n32.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 32 rows of x and weights stored as F16 or BF16, on tensor cores
+// before and after Hopper, whose kernel is n64_sm90.cu. x is narrowed to the type of W first (narrow.cuh).
 //
-// Operand A comes straight from global memory: lane (g, t) loads 16 bytes, the elements 8 t .. 8 t + 7 of 32, which stand for the
-// positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long as x is read the same way.
+// Operand A comes straight from global memory: lane (g, t) loads 16 bytes, the elements 8 t .. 8 t + 7 of 32, which
+// stand for the positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long as
+// x is read the same way.
 //
 //   grid     16 rows of W a block, 8 warps that take 64 columns each in turn
 //   shared   8 x 16 x 8 * TILES partial sums
@@ -24,7 +25,8 @@ __global__ void __launch_bounds__(32 * warps, 2)
     __shared__ float partial[warps][16][columns];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int64_t row0 = (int64_t)blockIdx.x * 16;
-    const T *row[2] = {w + smaller(row0 + g, rows - 1) * cols + 8 * t, w + smaller(row0 + g + 8, rows - 1) * cols + 8 * t};
+    const T *row[2] = {w + smaller(row0 + g, rows - 1) * cols + 8 * t,
+                       w + smaller(row0 + g + 8, rows - 1) * cols + 8 * t};
     wait_for_previous_kernel();
     release_next_kernel();
     float c[TILES][4] = {};
@@ -67,8 +69,9 @@ template <class T>
 vb_status n32(const LinearArgs &a, vb_stream *stream) {
     NarrowRows<T> x;
     VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, 16), 32 * warps, 0, a.n <= 8 ? n32_kernel<T, 1> : n32_kernel<T, 4>, a.y,
-                             x.rows, x.inverse, (const T *)a.w, a.bias, (int)a.n, a.rows, a.cols);
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, 16), 32 * warps, 0,
+                             a.n <= 8 ? n32_kernel<T, 1> : n32_kernel<T, 4>, a.y, x.rows, x.inverse, (const T *)a.w,
+                             a.bias, (int)a.n, a.rows, a.cols);
 }
 
 } // namespace

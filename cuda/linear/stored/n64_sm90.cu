@@ -1,11 +1,13 @@
 // n64_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper.
 //
-// W is read once: it is the left factor of wgmma, whose 64 rows it fills, and x, rounded to W's type, the right one. One warp copies tiles
-// of W by TMA into a ring; two warpgroups multiply. Up to 32 rows of x, four warps narrow those of a step into its stage; more take too
-// much of L2's bandwidth in float32: narrow_kernel narrows them before. F16: where a row of a block's columns of x overflows or vanishes,
-// which shows as it is narrowed, the block starts anew with each row scaled by a power of two.
+// W is read once: it is the left factor of wgmma, whose 64 rows it fills, and x, rounded to W's type, the right one.
+// One warp copies tiles of W by TMA into a ring; two warpgroups multiply. Up to 32 rows of x, four warps narrow those
+// of a step into its stage; more take too much of L2's bandwidth in float32: narrow_kernel narrows them before. F16:
+// where a row of a block's columns of x overflows or vanishes, which shows as it is narrowed, the block starts anew
+// with each row scaled by a power of two.
 //
-//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums in the order of these
+//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums in the
+//            order of these
 //   block    two warpgroups that multiply, one that narrows, and the warp that copies
 //   shared   a ring of up to 8 stages of 64 columns, at most 208 KiB; then the sums
 //   moves    2 rows * cols bytes of W once; 4 n cols (2 where narrowed before) bytes of x from L2 for each tile of rows
@@ -26,8 +28,8 @@ constexpr int depth = 64, tile_rows = 128;
 constexpr int multipliers = 256, narrowers = 128, threads = multipliers + narrowers + 32;
 constexpr int most_splits = 8, narrow_threads = 256;
 
-// Blocks of a cluster. Half as many blocks as multiprocessors keep the memory busy; more of them read x and add sums more often.
-// Of splits 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
+// Blocks of a cluster. Half as many blocks as multiprocessors keep the memory busy; more of them read x and add sums
+// more often. Of splits 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
 int plan_splits(int64_t n, int64_t rows, int64_t cols, int multiprocessors) {
     const int64_t tiles = ceil_div<int64_t>(rows, tile_rows), steps = ceil_div<int64_t>(cols, depth);
     int splits = 1;
@@ -48,7 +50,8 @@ template <int TOKENS>
 struct Shape {
     static constexpr int w_bytes = tile_rows * sm90::row_bytes, stage_bytes = w_bytes + TOKENS * sm90::row_bytes;
     static constexpr int stages = smaller(8, (208 << 10) / stage_bytes), shared_bytes = stages * stage_bytes;
-    static constexpr int chunks = TOKENS * 8 / narrowers; // of eight elements of x that a narrowing thread has in a step
+    // of eight elements of x that a narrowing thread has in a step
+    static constexpr int chunks = TOKENS * 8 / narrowers;
     static constexpr int ahead = 8 / chunks;              // steps that it keeps in registers
     static constexpr int sum_stride = tile_rows + 4;
     static_assert(TOKENS * sum_stride * 4 <= shared_bytes, "the sums take the place of the ring");
@@ -86,9 +89,12 @@ VB_DEVICE Vec<T, 8> narrow(const EightFloats &x, float scale) {
 }
 
 // Whether rounding to F16 as it is would lose more of a row of this greatest magnitude than rounding does anyway.
-VB_DEVICE bool wants_scale(float most) { return (most > 65504.0f && most < 3.0e38f) || (most > 0.0f && most < 0.00390625f); }
+VB_DEVICE bool wants_scale(float most) {
+    return (most > 65504.0f && most < 3.0e38f) || (most > 0.0f && most < 0.00390625f);
+}
 
-// Adds what the blocks of the cluster left in their shared memory, [TOKENS][sum_stride], and writes this block's share of y.
+// Adds what the blocks of the cluster left in their shared memory, [TOKENS][sum_stride], and writes this block's share
+// of y.
 template <class S>
 VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned rank) {
     constexpr int fours = tile_rows / 4;
@@ -100,7 +106,8 @@ VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned ra
             const float4 part = sm90::load_remote(sm90::remote_address(sums + token * S::sum_stride + r, s));
             y.x += part.x, y.y += part.y, y.z += part.z, y.w += part.w;
         }
-        if (row < p.rows) *reinterpret_cast<float4 *>(p.y + (int64_t)token * p.rows + row) = y; // rows are a multiple of 4
+        // rows are a multiple of 4
+        if (row < p.rows) *reinterpret_cast<float4 *>(p.y + (int64_t)token * p.rows + row) = y;
     }
 }
 
@@ -136,7 +143,8 @@ __global__ void __launch_bounds__(threads, 1)
         if (of_w) sm90::copy_box(to, &map, &full[stage], step * depth, row0);
         if (of_x) sm90::copy_box(to + S::w_bytes, &x_map, &full[stage], step * depth, 0);
     };
-    // The kernel before is narrow_kernel, which waited for all others before it let this one begin, and writes no weights.
+    // The kernel before is narrow_kernel, which waited for all others before it let this one begin, and writes no
+    // weights.
     const int early = NARROWED ? smaller(S::stages, last - first) : 0;
     if (NARROWED && copies && lane == 0)
         for (int i = 0; i < early; i++) copy(first + i, i, true, false);
@@ -198,8 +206,8 @@ __global__ void __launch_bounds__(threads, 1)
                     char *const to = shared + stage * S::stage_bytes + S::w_bytes;
 #pragma unroll
                     for (int i = 0; i < S::chunks; i++) { // with the swizzle of 128 bytes
-                        *reinterpret_cast<Vec<T, 8> *>(to + (token + 16 * i) * sm90::row_bytes + (chunk ^ token % 8) * 16) =
-                            narrow<T>(ahead[a][i], scale[i]);
+                        *reinterpret_cast<Vec<T, 8> *>(to + (token + 16 * i) * sm90::row_bytes +
+                                                       (chunk ^ token % 8) * 16) = narrow<T>(ahead[a][i], scale[i]);
                         if (scaled) most[i] = Max::combine(most[i], greatest(ahead[a][i]));
                     }
                     sm90::shared_writes_fence();
@@ -226,7 +234,8 @@ __global__ void __launch_bounds__(threads, 1)
         return;
     }
 
-    if (NARROWED && Scaled<T>::value && threadIdx.x < TOKENS) inverse[threadIdx.x] = threadIdx.x < p.n ? p.inverse[threadIdx.x] : 1.0f;
+    if (NARROWED && Scaled<T>::value && threadIdx.x < TOKENS)
+        inverse[threadIdx.x] = threadIdx.x < p.n ? p.inverse[threadIdx.x] : 1.0f;
     float sum[TOKENS / 2];
     const int group = warp / 4;
     for (int pass = 0;; pass++) {
@@ -234,7 +243,8 @@ __global__ void __launch_bounds__(threads, 1)
         for (int step = first; step < last; step++, advance()) {
             char *const at = shared + stage * S::stage_bytes;
             sm90::barrier_wait(&full[stage], phase);
-            const uint64_t w = sm90::describe(at + group * 64 * sm90::row_bytes, 0), x = sm90::describe(at + S::w_bytes, 0);
+            const uint64_t w = sm90::describe(at + group * 64 * sm90::row_bytes, 0),
+                           x = sm90::describe(at + S::w_bytes, 0);
             sm90::wgmma_fence();
 #pragma unroll
             for (int k = 0; k < depth / 16; k++) // 16 columns are 32 bytes, two of the descriptor's units
@@ -248,7 +258,8 @@ __global__ void __launch_bounds__(threads, 1)
         if (previous >= 0 && lane == 0) sm90::barrier_arrive(&empty[previous]);
         if (!once_more(pass, false)) break;
     }
-    if (p.splits > 1 || NARROWED) sm90::group_sync(1, multipliers); // the sums take the place of stages that all have read
+    // the sums take the place of stages that all have read
+    if (p.splits > 1 || NARROWED) sm90::group_sync(1, multipliers);
 
     // sum[4 j + 2 h + e] is of row 64 group + 16 (warp % 4) + 8 h + lane / 4, of x's row 8 j + 2 (lane % 4) + e.
     float *const sums = reinterpret_cast<float *>(shared);
@@ -292,7 +303,8 @@ __global__ void __launch_bounds__(narrow_threads) narrow_kernel(T *out, float *i
     if (Scaled<T>::value) {
 #pragma unroll
         for (int i = 0; i < held; i++) most = Max::combine(most, greatest(eight[i]));
-        for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads) most = Max::combine(most, greatest(load(i)));
+        for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads)
+            most = Max::combine(most, greatest(load(i)));
         most = block_reduce<Max>(most, scratch);
         if (wants_scale(most)) scale = power_of_two_scale(most);
         if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
@@ -320,7 +332,8 @@ vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
         T *const x = (T *)(memory + 256); // after a.n scales
         p.inverse = (const float *)memory;
         VB_TRY(sm90::tensor_map(&x_map, x, type, a.cols, a.n, a.cols, TOKENS, stream));
-        VB_TRY(launch_overlapped(stream, (unsigned)a.n, narrow_threads, 0, narrow_kernel<T>, x, (float *)memory, a.x, p.cols));
+        VB_TRY(launch_overlapped(stream, (unsigned)a.n, narrow_threads, 0, narrow_kernel<T>, x, (float *)memory, a.x,
+                                 p.cols));
     } else {
         x_map = map;
     }

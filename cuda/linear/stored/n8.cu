@@ -1,7 +1,8 @@
-// n8.cu: y[n][rows] = x[n][cols] W^T + bias for any stored type and up to 8 rows of x at a time, in float32 arithmetic on dequantized
-// weights: what needs nothing of the GPU.
+// n8.cu: y[n][rows] = x[n][cols] W^T + bias for any stored type and up to 8 rows of x at a time, in float32 arithmetic
+// on dequantized weights: what needs nothing of the GPU.
 //
-//   grid     8 warps a block, two rows of W a warp: lane l multiplies the elements 8l..8l+7 of each 256 with BATCH rows of x
+//   grid     8 warps a block, two rows of W a warp: lane l multiplies the elements 8l..8l+7 of each 256 with BATCH rows
+//            of x
 //   moves    rows * cols weights once; x comes from L1 and L2
 //   bound    bytes for F32, F16 and BF16; the unpacking of codes for the quantized types
 

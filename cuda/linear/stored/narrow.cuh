@@ -17,7 +17,8 @@ VB_DEVICE float row_scale(float, bf16) { return 1.0f; }
 
 // out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale. One block a row.
 template <class T>
-__global__ void __launch_bounds__(256) narrow_kernel(T *out, float *inverse, const float *x, int64_t cols, int64_t stride) {
+__global__ void __launch_bounds__(256)
+    narrow_kernel(T *out, float *inverse, const float *x, int64_t cols, int64_t stride) {
     wait_for_previous_kernel();
     release_next_kernel();
     __shared__ float scratch[32];
