@@ -90,16 +90,28 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
-// Lets a kernel have that much dynamic shared memory. The most that was ever asked for stays allowed: threads that
-// launch one kernel with different sizes would otherwise undo each other's.
-static vb_status allow_shared(const void *kernel, int64_t bytes, vb_device *device) {
+// Sets what a kernel's launches need, once a kernel and device. The most dynamic shared memory that was ever asked for stays
+// allowed: threads that launch one kernel with different sizes would otherwise undo each other's. Kernels that overlap ask for
+// one split of L1 and shared memory: an SM changes its split only when it is idle, which keeps neighbours in a stream apart.
+static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapped, vb_device *device) {
+    struct Set {
+        int64_t bytes;
+        bool split;
+    };
     static std::mutex mutex;
-    static std::map<std::pair<const void *, int>, int64_t> allowed; // by kernel and index of the device
+    static std::map<std::pair<const void *, int>, Set> prepared; // by kernel and index of the device
     const std::lock_guard<std::mutex> lock(mutex);
-    int64_t &most = allowed[{kernel, device_of(device)->index}];
-    if (bytes <= most) return VB_OK;
-    VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), device));
-    most = bytes;
+    Set &set = prepared[{kernel, device_of(device)->index}];
+    if (bytes > set.bytes) {
+        VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), device));
+        set.bytes = bytes;
+    }
+    if (overlapped && !set.split) {
+        VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                            cudaSharedmemCarveoutMaxShared),
+                       device));
+        set.split = true;
+    }
     return VB_OK;
 }
 
@@ -108,7 +120,9 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
     VB_TRY(make_current(stream->device));
     // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have
     // 16 KiB at most.
-    if (shared_bytes > 32 << 10) VB_TRY(allow_shared(kernel, shared_bytes, stream->device));
+    const bool overlapped = flags & LAUNCH_OVERLAPPED && capability(stream) >= 90;
+    if (shared_bytes > 32 << 10 || overlapped)
+        VB_TRY(prepare_kernel(kernel, shared_bytes > 32 << 10 ? shared_bytes : 0, overlapped, stream->device));
     cudaStream_t handle = stream_of(stream)->handle;
 #if CUDART_VERSION >= 12030
     if (capability(stream) >= 90 && (cluster > 1 || flags != LAUNCH_PLAIN)) {
