@@ -31,7 +31,7 @@ CSRC    := $(wildcard csrc/*.c)
 COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
-.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-cgo test-cuda test-c \
+.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo test-cuda test-c \
         cuda-map sanitize bench demo-model demo-eval soak gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
 
 help: ## print this list
@@ -112,13 +112,19 @@ install: build lib ## install command, man pages, completion, headers, libraries
 
 # ---- test --------------------------------------------------------------------------------------------------------------
 
-test: need-go test-go $(if $(HAVE_CC),test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
-	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
+test: need-go test-go $(if $(HAVE_CC),test-library test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
+	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) a library found at run time$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
 
 # go vet checks more than go test does by itself.
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) test -vet=off ./...
+
+# Programs without cgo that find libvibrant.so. The race detector needs cgo: it watches the package that calls the library.
+test-library: need-go need-cc build/lib/libvibrant.so
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -skip '/^(go|fake)$$' \
+	  ./internal/backend/dynamic ./gpu/... ./tensor/... ./internal/language/engine/...
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -race ./internal/backend/dynamic
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them. The race
 # detector watches the fake GPU, whose streams are goroutines, and the CPU in C.

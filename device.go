@@ -72,6 +72,10 @@ func Devices() ([]DeviceInfo, error) {
 	return devices, nil
 }
 
+// CPULibrary says where the C kernels of this process are: "linked into this program", the path of the library that a build
+// without cgo found at run time, or why the CPU's kernels are those in Go.
+func CPULibrary() string { return gpu.CPULibrary() }
+
 // CUDALibrary says where the CUDA kernels of this process are: "linked into this program", the path of the
 // libvibrant_cuda.so that was found at run time, or each place that was looked at and why no library was taken there.
 func CUDALibrary() string { return gpu.CUDALibrary() }

@@ -4,6 +4,7 @@ go 1.24.0
 
 require (
 	github.com/creack/pty v1.1.24
+	github.com/ebitengine/purego v0.10.2
 	github.com/ergochat/readline v0.1.3
 	github.com/rivo/uniseg v0.4.7
 	github.com/spf13/cobra v1.10.2

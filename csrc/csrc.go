@@ -43,6 +43,9 @@ func Backend() kernel.Backend { return backend{C.VB_CPU, "c", "cpu"} }
 // are none, its devices are kernel.ErrNotCompiled, which says where they were looked for.
 func CUDA() kernel.Backend { return backend{C.VB_CUDA, "cuda", "cuda"} }
 
+// Library says where the C kernels of this process are.
+func Library() string { return "linked into this program" }
+
 // CUDALibrary says where the CUDA kernels of this process are, or why there are none.
 func CUDALibrary() string { return C.GoString(C.vb_cuda_library()) }
 
@@ -176,6 +179,9 @@ func (d *device) PackedSize(w kernel.Weight) (int64, error) {
 	err := check("packed size", C.weight_packed_size(&bytes, weight(w), d.p), d.p)
 	return int64(bytes), err
 }
+
+// ScratchBytes bounds what the kernels of a pass ask of the pool.
+func (d *device) ScratchBytes(p kernel.Pass) int64 { return d.info.ScratchBytes(p) }
 
 // Close gives the handle back; the library keeps the device until its last stream, event and graph is closed.
 func (d *device) Close() error {

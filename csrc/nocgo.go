@@ -1,21 +1,26 @@
 //go:build !cgo
 
-// Package csrc binds the C library of this folder in builds with cgo. This build has none.
+// Package csrc binds the C library of this folder. This build calls it where it is found at run time: see package dynamic.
 package csrc
 
 import (
-	"fmt"
-
+	"github.com/vibrant-ml/vibrant/internal/backend/dynamic"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// CUDALibrary says why this build has no CUDA kernels.
-func CUDALibrary() string { return "built without cgo, which finds and calls the library" }
+// Library says where the C kernels of this process are, or why there are none.
+func Library() string { return dynamic.Library() }
 
-// Backend returns nil: the CPU of this build is internal/backend/purego.
-func Backend() kernel.Backend { return nil }
+// CUDALibrary says where the CUDA kernels of this process are, or why there are none.
+func CUDALibrary() string { return dynamic.CUDALibrary() }
 
-// Emit says that the emitter is not in this build.
-func (PTX) Emit() (text, entry string, launch PTXLaunch, err error) {
-	return "", "", launch, fmt.Errorf("the emitter of PTX is written in C: %w: build with cgo", kernel.ErrNotCompiled)
+// Backend returns the CPU with C kernels; nil where no library was found, and the CPU is that of internal/backend/purego.
+func Backend() kernel.Backend { return dynamic.CPU() }
+
+// CUDA returns the GPUs; where no CUDA kernels were found, its devices are kernel.ErrNotCompiled.
+func CUDA() kernel.Backend { return dynamic.CUDA() }
+
+// EmitPTX returns a kernel's PTX, the name of its entry, and how it is launched; kernel.ErrNotCompiled where no library was found.
+func EmitPTX(p kernel.PTX) (text, entry string, launch kernel.PTXLaunch, err error) {
+	return dynamic.EmitPTX(p)
 }

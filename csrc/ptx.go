@@ -11,7 +11,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-func (p PTX) c() C.vb_ptx_kernel {
+func ptxKernel(p kernel.PTX) C.vb_ptx_kernel {
 	return C.vb_ptx_kernel{
 		kind: C.vb_ptx_kind(p.Kind), m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), rows: C.int64_t(p.Rows), dim: C.int64_t(p.Dim),
 		seq: C.int64_t(p.Seq), heads: C.int64_t(p.Heads), tile: C.int(p.Tile), target: C.int(p.Target), epsilon: C.float(p.Epsilon),
@@ -19,9 +19,9 @@ func (p PTX) c() C.vb_ptx_kernel {
 	}
 }
 
-// Emit returns the kernel's PTX, the name of its entry, and how it is launched.
-func (p PTX) Emit() (text, entry string, launch PTXLaunch, err error) {
-	k := p.c()
+// EmitPTX returns a kernel's PTX, the name of its entry, and how it is launched.
+func EmitPTX(p kernel.PTX) (text, entry string, launch kernel.PTXLaunch, err error) {
+	k := ptxKernel(p)
 	if why := C.vb_ptx_invalid(&k); why != nil {
 		return "", "", launch, fmt.Errorf("%s: %w", C.GoString(why), kernel.ErrInvalid)
 	}
@@ -34,5 +34,5 @@ func (p PTX) Emit() (text, entry string, launch PTXLaunch, err error) {
 	if err := check("ptx", C.vb_ptx_launch(&size, &k), nil); err != nil {
 		return "", "", launch, err
 	}
-	return C.GoString(out), C.GoString(C.vb_ptx_name(&k)), PTXLaunch{int(size.grid_x), int(size.grid_y), int(size.threads)}, nil
+	return C.GoString(out), C.GoString(C.vb_ptx_name(&k)), kernel.PTXLaunch{GridX: int(size.grid_x), GridY: int(size.grid_y), Threads: int(size.threads)}, nil
 }

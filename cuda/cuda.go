@@ -1,9 +1,7 @@
-//go:build cgo
-
 // Package cuda brings the CUDA kernels of this folder into a program.
 //
-// A program built with cgo finds them at run time, in a libvibrant_cuda.so (csrc/library.c says where it is looked for). One
-// built with -tags cuda has them linked in: scripts/compile-cuda-kernels.sh makes the static library first (make build-cuda
+// A program finds them at run time, in a libvibrant_cuda.so (csrc/library.c says where it is looked for; package dynamic where there
+// is no cgo). One built with cgo and -tags cuda has them linked in: scripts/compile-cuda-kernels.sh makes the static library first (make build-cuda
 // does both), and package csrc links it. The driver is looked for when the first device is asked for: either program also
 // runs on machines without a GPU.
 package cuda

@@ -13,7 +13,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
 )
 
-// cpuBackend is the one behind the name "cpu": C kernels where cgo is on. VIBRANT_CPU=go chooses pure Go in any build.
+// cpuBackend is the one behind the name "cpu": C kernels where cgo is on, or a library of them is found at run time. VIBRANT_CPU=go
+// chooses pure Go in any build.
 func cpuBackend() kernel.Backend {
 	if b := csrc.Backend(); b != nil && os.Getenv("VIBRANT_CPU") != "go" {
 		return b
@@ -23,6 +24,15 @@ func cpuBackend() kernel.Backend {
 
 // cudaBackend is the one behind the names "cuda" and "cuda:N".
 func cudaBackend() kernel.Backend { return cuda.Backend() }
+
+// CPULibrary says where the C kernels of this process are: "linked into this program", the path of the libvibrant.so (or
+// libvibrant_cuda.so) that a build without cgo found at run time, or why the CPU's kernels are those in Go.
+func CPULibrary() string {
+	if os.Getenv("VIBRANT_CPU") == "go" {
+		return "VIBRANT_CPU=go chooses the kernels in Go"
+	}
+	return csrc.Library()
+}
 
 // CUDALibrary says where the CUDA kernels of this process are: "linked into this program", the path of the
 // libvibrant_cuda.so that was found, or why there are none.

@@ -2,8 +2,8 @@
 // matrices (F32, F16 on tensor cores, Q4_K weights), softmax, norms and attention, for programs that load kernels through the
 // driver's API (cuModuleLoadData, cuLaunchKernel).
 //
-// The emitter is part of libvibrant (vb_ptx_emit in C; docs/ptx.md says how its kernels are written). Builds without cgo have
-// the types and none of the emitter: Emit returns gpu.ErrNotCompiled.
+// The emitter is part of libvibrant (vb_ptx_emit in C; docs/ptx.md says how its kernels are written). Builds without cgo
+// call it in a libvibrant.so found at run time; without one Emit returns gpu.ErrNotCompiled.
 //
 // Source: NVIDIA, "Parallel Thread Execution ISA", version 8.0.
 package ptx
@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // Kind is what a kernel computes. Matrices are row-major and without gaps; pointers are u64 and sizes u32 in the order given.
@@ -114,16 +115,16 @@ type Emitter struct {
 }
 
 // Emit writes a kernel. Errors: gpu.ErrInvalid for sizes or a target that it cannot have, by name; gpu.ErrNotCompiled in
-// builds without cgo.
+// builds without cgo that find no libvibrant.so.
 func (e Emitter) Emit(k Kernel) (Module, error) {
 	target, err := parseTarget(e.Target)
 	if err != nil {
 		return Module{}, err
 	}
-	text, entry, launch, err := csrc.PTX{
+	text, entry, launch, err := csrc.EmitPTX(kernel.PTX{
 		Kind: int(k.Kind), M: k.M, N: k.N, K: k.K, Rows: k.Rows, Dim: k.Dim, Seq: k.Seq, Heads: k.Heads, Tile: k.Tile, Target: target,
 		Epsilon: k.Epsilon, RMS: k.RMS, Plain: k.Plain, Causal: k.Causal,
-	}.Emit()
+	})
 	if err != nil {
 		return Module{}, fmt.Errorf("ptx: %s: %w", k.Kind, err)
 	}

@@ -32,6 +32,7 @@ func devicesCommand() *cobra.Command {
 				return err
 			}
 			if verbose {
+				fmt.Fprintf(cmd.ErrOrStderr(), "C kernels: %s\n", vibrant.CPULibrary())
 				fmt.Fprintf(cmd.ErrOrStderr(), "CUDA kernels: %s\n", vibrant.CUDALibrary())
 			}
 			if why := vibrant.NoGPU(); why != nil {
@@ -40,7 +41,7 @@ func devicesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "say on stderr which library of CUDA kernels is in use, or why none is")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "say on stderr which libraries of kernels are in use, or why none is")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return c
 }

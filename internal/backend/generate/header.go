@@ -13,6 +13,8 @@ type header struct {
 	structs map[string]*args
 	order   []*args
 	ops     []*op
+	version string // "0.1.0"
+	abi     int64
 }
 
 // enum is a C enumeration that becomes a Go type.
@@ -65,6 +67,7 @@ var (
 	memberPattern   = regexp.MustCompile(`(?s)(/\*.*?\*/)|([^;/]+);`)
 	operandPattern  = regexp.MustCompile(`(?s)^(const )?(\w+)\s+(\**)\s*(\w+)$`)
 	shortFor        = regexp.MustCompile(`Short for (vb_\w+) with`)
+	versionPattern  = regexp.MustCompile(`#define VB_VERSION_[A-Z]+ (\d+)\n`)
 	spaces          = regexp.MustCompile(`\s+`)
 )
 
@@ -81,7 +84,10 @@ func prose(comment string) string {
 
 // parse reads the header; what it does not understand is an error.
 func parse(text string) (*header, error) {
-	h := &header{structs: map[string]*args{}}
+	h := &header{structs: map[string]*args{}, abi: abi(text)}
+	for _, m := range versionPattern.FindAllStringSubmatch(text, -1) {
+		h.version = strings.TrimPrefix(h.version+"."+m[1], ".")
+	}
 	section, doc := "", ""
 	for {
 		text = strings.TrimLeft(text, " \t\n")

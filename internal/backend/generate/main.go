@@ -1,6 +1,6 @@
 // Command generate makes, from the declarations of csrc/vibrant.h, what would else repeat them: the lists of kernels in C,
-// the catalogue of package kernel, its binding in package csrc, and the memory table of the fake device; the types of data
-// too, and from csrc/codebooks.h the codebooks in Go.
+// the catalogue of package kernel, its bindings in packages csrc (cgo) and dynamic (no C compiler), and the memory table of the fake
+// device; the types of data too, and from csrc/codebooks.h the codebooks in Go.
 //
 // What it reads beside C is the comments' "Shapes", "Composed" and "Short for", whose form vibrant.h gives. `go generate
 // ./...` runs it; its test fails where a generated file is out of date.
@@ -44,7 +44,11 @@ func generate(path string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []file{{"csrc/operations.h", lists}}
+	calls, err := h.callsInC()
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{"csrc/operations.h", lists}, {"csrc/calls.c", calls}}
 	books, err := codebooks(filepath.Join(filepath.Dir(path), "codebooks.h"))
 	if err != nil {
 		return nil, err
@@ -58,6 +62,7 @@ func generate(path string) ([]file, error) {
 		{"tensor/types.go", h.public},
 		{"internal/backend/purego/codebooks.go", func() (string, error) { return books, nil }},
 		{"csrc/operations.go", h.binding},
+		{"internal/backend/dynamic/operations.go", h.callsInGo},
 		{"internal/backend/fake/operations.go", h.fake},
 	} {
 		source, err := part.make()

@@ -30,7 +30,8 @@ const rules = `
 internal/backend/kernel, internal/backend/generate, internal/check/testdata, internal/mapped, internal/language/demomodel <
 internal/language/gguf  < internal/mapped
 internal/backend/purego < internal/mapped
-csrc, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
+internal/backend/dynamic, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
+csrc                    < internal/backend/dynamic
 cuda                    < csrc
 gpu                     < csrc, cuda, internal/backend/purego
 ptx                     < csrc

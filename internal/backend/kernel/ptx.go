@@ -1,4 +1,4 @@
-package csrc
+package kernel
 
 // PTX are the parameters of a kernel that is written as PTX: see vb_ptx_kernel.
 type PTX struct {

@@ -1,14 +1,10 @@
-//go:build cgo
-
-package csrc
-
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+package kernel
 
 // ScratchBytes bounds what the CUDA kernels of a pass ask of workspace() in cuda/: x in 16 bits with a scale a row and the sums of
 // products in parts (linear/packed/many.cu); both operands of a product of F32 in two halves (gemm/matmul_3xf16_sm90.cu); the parts of
 // attention over shared keys (attention_decode.cuh); heads of a quantized cache in F16 (attention_prefill_q8.cu).
-func (d *device) ScratchBytes(p kernel.Pass) int64 {
-	if d.info.HostMemory {
+func (i Info) ScratchBytes(p Pass) int64 {
+	if i.HostMemory {
 		return 0
 	}
 	const (
@@ -18,10 +14,10 @@ func (d *device) ScratchBytes(p kernel.Pass) int64 {
 		converted = 32 << 20
 	)
 	rows, widest, dim := int64(p.Rows), int64(p.Widest), int64(p.HeadDim)
-	units := 2 * int64(d.info.Multiprocessors)
+	units := 2 * int64(i.Multiprocessors)
 	padded := (rows + 63) / 64 * 64
 	need := rows*widest*2 + padded*4 + min(units*tile*tile*4, 8*padded*widest*4)
-	if p.KVType == kernel.F32 { // and so are the weights
+	if p.KVType == F32 { // and so are the weights
 		need = max(need, 4*widest*(rows+widest))
 	}
 	need = max(need, (units+int64(p.Heads))*tileRows*dim*6)

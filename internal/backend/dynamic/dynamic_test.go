@@ -1,0 +1,234 @@
+//go:build linux && (amd64 || arm64) && !nodlopen
+
+package dynamic_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/internal/backend/dynamic"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/kerneltest"
+)
+
+// open opens the CPU of the library that VIBRANT_LIBRARY names; a library that is named and not taken is a failure.
+func open(t testing.TB, threads int) kernel.Device {
+	t.Helper()
+	if os.Getenv("VIBRANT_LIBRARY") == "" {
+		t.Skip("VIBRANT_LIBRARY names no library: make test-library builds and tests one")
+	}
+	b := dynamic.CPU()
+	if b == nil {
+		t.Fatal(dynamic.Library())
+	}
+	d, err := b.Open(0, kernel.Options{Threads: threads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// TestKernels holds the library to the suite of kernels; half a percent is what vibrant.h promises of products.
+func TestKernels(t *testing.T) {
+	d := open(t, 2)
+	if i := d.Info(); i.ID != "cpu" || i.Backend != "c" || !i.HostMemory || i.TotalMemory <= 0 || i.Multiprocessors != 2 || i.Features == "" {
+		t.Errorf("device: %+v", i)
+	}
+	kerneltest.Run(t, d, kerneltest.Tolerance{Linear: 5e-3})
+}
+
+// TestManyGoroutinesCall computes on 64 streams at once, with operands on Go's heap and while the collector runs.
+func TestManyGoroutinesCall(t *testing.T) {
+	d := open(t, 2)
+	var wg sync.WaitGroup
+	for g := range 64 {
+		s, err := d.NewStream(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer s.Close()
+			for round := range 100 {
+				n := 1 + (g*37+round*101)%1000
+				a, b := make([]float32, n), make([]float32, n)
+				for i := range a {
+					a[i] = float32(i % 100)
+				}
+				if err := s.MulScalar(unsafe.Pointer(&b[0]), unsafe.Pointer(&a[0]), float32(round), kernel.F32, n); err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range b {
+					if b[i] != float32(i%100*round) {
+						t.Errorf("stream %d, round %d: element %d is %v", g, round, i, b[i])
+						return
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// TestRefusedCallsNameTheRule holds errors to what those of cgo say.
+func TestRefusedCallsNameTheRule(t *testing.T) {
+	d := open(t, 1)
+	s, err := d.NewStream(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, 4)
+	p := unsafe.Pointer(&x[0])
+	if err := s.TopK(p, p, p, 1, 2, 3); !errors.Is(err, kernel.ErrInvalid) || !strings.Contains(err.Error(), "k: negative, or more than cols") {
+		t.Errorf("top_k of 3 of 2: %v", err)
+	}
+	if err := s.BeginCapture(); !errors.Is(err, kernel.ErrUnsupported) {
+		t.Errorf("capture on a CPU: %v", err)
+	}
+	s.Close()
+	if err := s.Add(p, p, p, kernel.F32, 4); !errors.Is(err, kernel.ErrInvalid) {
+		t.Errorf("add on a closed stream: %v", err)
+	}
+	for index, want := range map[int]error{1: kernel.ErrNoDevice, -1: kernel.ErrInvalid} {
+		if _, err := dynamic.CPU().Open(index, kernel.Options{}); !errors.Is(err, want) {
+			t.Errorf("open of %d: %v, want %v", index, err, want)
+		}
+	}
+}
+
+func TestPTXIsThatOfCgo(t *testing.T) {
+	open(t, 1)
+	for kind := range 7 {
+		p := kernel.PTX{Kind: kind, M: 64, N: 64, K: 256, Rows: 4, Dim: 64, Seq: 32, Heads: 2, Target: 80, Epsilon: 1e-5, Causal: true}
+		text, entry, launch, err := dynamic.EmitPTX(p)
+		if err != nil || !strings.Contains(text, entry) || launch.GridX < 1 {
+			t.Errorf("kind %d: %q, %+v, %v", kind, entry, launch, err)
+		}
+		if linked, _, _, err := csrc.EmitPTX(p); err != nil || linked != text {
+			t.Errorf("kind %d: not the text of cgo (%v)", kind, err)
+		}
+	}
+	if _, _, _, err := dynamic.EmitPTX(kernel.PTX{Kind: 6, M: 1, N: 1, K: 100}); !errors.Is(err, kernel.ErrInvalid) {
+		t.Errorf("Q4_K rows of 100: %v", err)
+	}
+}
+
+// compile makes a shared library of C text.
+func compile(t *testing.T, text string) string {
+	t.Helper()
+	source, library := filepath.Join(t.TempDir(), "library.c"), filepath.Join(t.TempDir(), "libvibrant.so")
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-I../../../csrc", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return library
+}
+
+// TestLibrariesThatAreNotTaken looks for a library in a process of its own for each, since a process looks once.
+func TestLibrariesThatAreNotTaken(t *testing.T) {
+	if os.Getenv("VIBRANT_TEST_LIBRARY") != "" {
+		_, err := dynamic.CUDA().Devices()
+		if !errors.Is(err, kernel.ErrNotCompiled) || dynamic.CPU() != nil {
+			t.Fatalf("devices: %v", err)
+		}
+		os.Stdout.WriteString(err.Error() + "\n")
+		return
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler (cc) makes libraries to refuse")
+	}
+	whole := compile(t, "int answer(void) { return 42; }")
+	data, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, data []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	foreign := bytes.Clone(data)
+	foreign[18] ^= 1 // e_machine
+	for _, c := range []struct{ name, library, want string }{
+		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it)"},
+		{"folder", t.TempDir(), "is no shared library of 64 bits"},
+		{"empty", file("empty.so", nil), "is no shared library of 64 bits"},
+		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits"},
+		{"cut short", file("short.so", data[:len(data)/2]), "is cut short"},
+		{"another processor", file("foreign.so", foreign), "is for another processor"},
+		{"another library", whole, "is no library of Vibrant"},
+		{"another version", compile(t, `const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},
+		{"another ABI", compile(t, `#include "vibrant.h"
+			const char *vb_version(void) { return VB_VERSION; } int64_t vb_call_abi(void) { return 1; }`), "has another ABI"},
+		{"no calls", compile(t, `#include "vibrant.h"
+			const char *vb_version(void) { return VB_VERSION; }`), "has another ABI"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run := exec.Command(os.Args[0], "-test.run=^TestLibrariesThatAreNotTaken$")
+			run.Env = append(os.Environ(), "VIBRANT_TEST_LIBRARY=1", "VIBRANT_LIBRARY="+c.library)
+			out, err := run.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), c.library+": ") || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v, %q; want %q", err, out, c.want)
+			}
+		})
+	}
+}
+
+// BenchmarkCall is the cost of a call that computes one element, beside that of cgo in builds with cgo.
+//
+//	VIBRANT_LIBRARY=$PWD/build/lib/libvibrant.so go test -run '^$' -bench Call ./internal/backend/dynamic
+func BenchmarkCall(b *testing.B) {
+	open(b, 1)
+	backends := map[string]kernel.Backend{"dynamic": dynamic.CPU()}
+	if csrc.Library() == "linked into this program" {
+		backends["cgo"] = csrc.Backend()
+	}
+	for name, backend := range backends {
+		d, err := backend.Open(0, kernel.Options{Threads: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer d.Close()
+		s, err := d.NewStream(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		x := make([]float32, 1)
+		p := unsafe.Pointer(&x[0])
+		b.Run(name+"/add", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Add(p, p, p, kernel.F32, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		args := &kernel.MatMulArgs{C: p, A: p, B: p, M: 1, K: 1, N: 1, Batch: 1, AStride: 1, BStride: 1, CStride: 1, Type: kernel.F32}
+		y, z := make([]float32, 1), make([]float32, 1)
+		args.A, args.B = unsafe.Pointer(&y[0]), unsafe.Pointer(&z[0])
+		b.Run(name+"/matmul", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.MatMul(args); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,995 @@
+// Code generated from csrc/vibrant.h by internal/backend/generate. DO NOT EDIT.
+
+//go:build linux && (amd64 || arm64) && !nodlopen
+
+package dynamic
+
+import (
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// What vb_version and vb_call_abi return of a library that these calls fit.
+const (
+	version = "0.1.0"
+	abi     = 5415061445690333741
+)
+
+type cMatMulArgs struct {
+	size         uintptr
+	c            kernel.Ptr
+	a            kernel.Ptr
+	b            kernel.Ptr
+	m            int64
+	k            int64
+	n            int64
+	batch        int64
+	aStride      int64
+	bStride      int64
+	cStride      int64
+	aBatchStride int64
+	bBatchStride int64
+	cBatchStride int64
+	aTransposed  int32
+	bTransposed  int32
+	t            int32
+	precision    int32
+}
+
+func asMatMulArgs(a *kernel.MatMulArgs) cMatMulArgs {
+	return cMatMulArgs{
+		size:         unsafe.Sizeof(cMatMulArgs{}),
+		c:            a.C,
+		a:            a.A,
+		b:            a.B,
+		m:            int64(a.M),
+		k:            int64(a.K),
+		n:            int64(a.N),
+		batch:        int64(a.Batch),
+		aStride:      int64(a.AStride),
+		bStride:      int64(a.BStride),
+		cStride:      int64(a.CStride),
+		aBatchStride: int64(a.ABatchStride),
+		bBatchStride: int64(a.BBatchStride),
+		cBatchStride: int64(a.CBatchStride),
+		aTransposed:  truth(a.ATransposed),
+		bTransposed:  truth(a.BTransposed),
+		t:            int32(a.Type),
+		precision:    int32(a.Precision),
+	}
+}
+
+type cRouteArgs struct {
+	size        uintptr
+	ids         kernel.Ptr
+	weights     kernel.Ptr
+	logits      kernel.Ptr
+	bias        kernel.Ptr
+	n           int64
+	experts     int64
+	k           int64
+	groups      int64
+	groupsUsed  int64
+	scale       float32
+	gating      int32
+	normalized  int32
+	groupByBest int32
+}
+
+func asRouteArgs(a *kernel.RouteArgs) cRouteArgs {
+	return cRouteArgs{
+		size:        unsafe.Sizeof(cRouteArgs{}),
+		ids:         a.IDs,
+		weights:     a.Weights,
+		logits:      a.Logits,
+		bias:        a.Bias,
+		n:           int64(a.N),
+		experts:     int64(a.Experts),
+		k:           int64(a.K),
+		groups:      int64(a.Groups),
+		groupsUsed:  int64(a.GroupsUsed),
+		scale:       float32(a.Scale),
+		gating:      int32(a.Gating),
+		normalized:  truth(a.Normalized),
+		groupByBest: truth(a.GroupByBest),
+	}
+}
+
+type cExpertLinearArgs struct {
+	size       uintptr
+	y          kernel.Ptr
+	x          kernel.Ptr
+	w          cWeight
+	bias       kernel.Ptr
+	ids        kernel.Ptr
+	n          int64
+	k          int64
+	experts    int64
+	xPerChoice int32
+}
+
+func asExpertLinearArgs(a *kernel.ExpertLinearArgs) cExpertLinearArgs {
+	return cExpertLinearArgs{
+		size:       unsafe.Sizeof(cExpertLinearArgs{}),
+		y:          a.Y,
+		x:          a.X,
+		w:          asWeight(a.W),
+		bias:       a.Bias,
+		ids:        a.IDs,
+		n:          int64(a.N),
+		k:          int64(a.K),
+		experts:    int64(a.Experts),
+		xPerChoice: truth(a.XPerChoice),
+	}
+}
+
+type cRoPEArgs struct {
+	size           uintptr
+	out            kernel.Ptr
+	in             kernel.Ptr
+	cos            kernel.Ptr
+	sin            kernel.Ptr
+	positions      kernel.Ptr
+	positionStride int64
+	batch          int64
+	heads          int64
+	seq            int64
+	dim            int64
+	half           int64
+	tableRows      int64
+	t              int32
+	mode           int32
+}
+
+func asRoPEArgs(a *kernel.RoPEArgs) cRoPEArgs {
+	return cRoPEArgs{
+		size:           unsafe.Sizeof(cRoPEArgs{}),
+		out:            a.Out,
+		in:             a.In,
+		cos:            a.Cos,
+		sin:            a.Sin,
+		positions:      a.Positions,
+		positionStride: int64(a.PositionStride),
+		batch:          int64(a.Batch),
+		heads:          int64(a.Heads),
+		seq:            int64(a.Seq),
+		dim:            int64(a.Dim),
+		half:           int64(a.Half),
+		tableRows:      int64(a.TableRows),
+		t:              int32(a.Type),
+		mode:           int32(a.Mode),
+	}
+}
+
+type cKVWriteArgs struct {
+	size      uintptr
+	k         kernel.Ptr
+	v         kernel.Ptr
+	kIn       kernel.Ptr
+	vIn       kernel.Ptr
+	positions kernel.Ptr
+	sequences kernel.Ptr
+	batch     int64
+	seq       int64
+	kvHeads   int64
+	dim       int64
+	capacity  int64
+	t         int32
+	valueDim  int64
+	ring      int32
+}
+
+func asKVWriteArgs(a *kernel.KVWriteArgs) cKVWriteArgs {
+	return cKVWriteArgs{
+		size:      unsafe.Sizeof(cKVWriteArgs{}),
+		k:         a.K,
+		v:         a.V,
+		kIn:       a.KIn,
+		vIn:       a.VIn,
+		positions: a.Positions,
+		sequences: a.Sequences,
+		batch:     int64(a.Batch),
+		seq:       int64(a.Seq),
+		kvHeads:   int64(a.KVHeads),
+		dim:       int64(a.Dim),
+		capacity:  int64(a.Capacity),
+		t:         int32(a.Type),
+		valueDim:  int64(a.ValueDim),
+		ring:      truth(a.Ring),
+	}
+}
+
+type cAttentionArgs struct {
+	size         uintptr
+	out          kernel.Ptr
+	q            kernel.Ptr
+	k            kernel.Ptr
+	v            kernel.Ptr
+	positions    kernel.Ptr
+	sequences    kernel.Ptr
+	batch        int64
+	seq          int64
+	heads        int64
+	kvHeads      int64
+	dim          int64
+	qBatchStride int64
+	qHeadStride  int64
+	qRowStride   int64
+	kvCapacity   int64
+	kvLen        int64
+	offset       int64
+	window       int64
+	scale        float32
+	causal       int32
+	t            int32
+	kvType       int32
+	settled      int32
+	valueDim     int64
+	chunk        int64
+	sinks        kernel.Ptr
+	softCap      float32
+	ring         int32
+}
+
+func asAttentionArgs(a *kernel.AttentionArgs) cAttentionArgs {
+	return cAttentionArgs{
+		size:         unsafe.Sizeof(cAttentionArgs{}),
+		out:          a.Out,
+		q:            a.Q,
+		k:            a.K,
+		v:            a.V,
+		positions:    a.Positions,
+		sequences:    a.Sequences,
+		batch:        int64(a.Batch),
+		seq:          int64(a.Seq),
+		heads:        int64(a.Heads),
+		kvHeads:      int64(a.KVHeads),
+		dim:          int64(a.Dim),
+		qBatchStride: int64(a.QBatchStride),
+		qHeadStride:  int64(a.QHeadStride),
+		qRowStride:   int64(a.QRowStride),
+		kvCapacity:   int64(a.KVCapacity),
+		kvLen:        int64(a.KVLen),
+		offset:       int64(a.Offset),
+		window:       int64(a.Window),
+		scale:        float32(a.Scale),
+		causal:       truth(a.Causal),
+		t:            int32(a.Type),
+		kvType:       int32(a.KVType),
+		settled:      truth(a.Settled),
+		valueDim:     int64(a.ValueDim),
+		chunk:        int64(a.Chunk),
+		sinks:        a.Sinks,
+		softCap:      float32(a.SoftCap),
+		ring:         truth(a.Ring),
+	}
+}
+
+type cCausalConvArgs struct {
+	size      uintptr
+	out       kernel.Ptr
+	state     kernel.Ptr
+	x         kernel.Ptr
+	weight    kernel.Ptr
+	sequences kernel.Ptr
+	batch     int64
+	seq       int64
+	channels  int64
+	taps      int64
+}
+
+func asCausalConvArgs(a *kernel.CausalConvArgs) cCausalConvArgs {
+	return cCausalConvArgs{
+		size:      unsafe.Sizeof(cCausalConvArgs{}),
+		out:       a.Out,
+		state:     a.State,
+		x:         a.X,
+		weight:    a.Weight,
+		sequences: a.Sequences,
+		batch:     int64(a.Batch),
+		seq:       int64(a.Seq),
+		channels:  int64(a.Channels),
+		taps:      int64(a.Taps),
+	}
+}
+
+type cGatedDeltaArgs struct {
+	size        uintptr
+	out         kernel.Ptr
+	state       kernel.Ptr
+	qkv         kernel.Ptr
+	alpha       kernel.Ptr
+	beta        kernel.Ptr
+	a           kernel.Ptr
+	dt          kernel.Ptr
+	sequences   kernel.Ptr
+	batch       int64
+	seq         int64
+	keyHeads    int64
+	valueHeads  int64
+	keyDim      int64
+	valueDim    int64
+	eps         float32
+	interleaved int32
+}
+
+func asGatedDeltaArgs(a *kernel.GatedDeltaArgs) cGatedDeltaArgs {
+	return cGatedDeltaArgs{
+		size:        unsafe.Sizeof(cGatedDeltaArgs{}),
+		out:         a.Out,
+		state:       a.State,
+		qkv:         a.QKV,
+		alpha:       a.Alpha,
+		beta:        a.Beta,
+		a:           a.A,
+		dt:          a.Dt,
+		sequences:   a.Sequences,
+		batch:       int64(a.Batch),
+		seq:         int64(a.Seq),
+		keyHeads:    int64(a.KeyHeads),
+		valueHeads:  int64(a.ValueHeads),
+		keyDim:      int64(a.KeyDim),
+		valueDim:    int64(a.ValueDim),
+		eps:         float32(a.Eps),
+		interleaved: truth(a.Interleaved),
+	}
+}
+
+type cFeedForwardArgs struct {
+	size         uintptr
+	sum          kernel.Ptr
+	x            kernel.Ptr
+	norm         kernel.Ptr
+	gate         cWeight
+	up           cWeight
+	down         cWeight
+	normed       kernel.Ptr
+	gated        kernel.Ptr
+	product      kernel.Ptr
+	n            int64
+	eps          float32
+	nextNorm     kernel.Ptr
+	nextPrepared kernel.Ptr
+	prepared     int32
+}
+
+func asFeedForwardArgs(a *kernel.FeedForwardArgs) cFeedForwardArgs {
+	return cFeedForwardArgs{
+		size:     unsafe.Sizeof(cFeedForwardArgs{}),
+		sum:      a.Sum,
+		x:        a.X,
+		norm:     a.Norm,
+		gate:     asWeight(a.Gate),
+		up:       asWeight(a.Up),
+		down:     asWeight(a.Down),
+		normed:   a.Normed,
+		gated:    a.Gated,
+		product:  a.Product,
+		n:        int64(a.N),
+		eps:      float32(a.Eps),
+		nextNorm: a.NextNorm,
+		prepared: truth(a.Prepared),
+	}
+}
+
+type cNormQKVArgs struct {
+	size      uintptr
+	q         kernel.Ptr
+	k         kernel.Ptr
+	v         kernel.Ptr
+	x         kernel.Ptr
+	norm      kernel.Ptr
+	wq        cWeight
+	wk        cWeight
+	wv        cWeight
+	bq        kernel.Ptr
+	bk        kernel.Ptr
+	bv        kernel.Ptr
+	qNorm     kernel.Ptr
+	kNorm     kernel.Ptr
+	cos       kernel.Ptr
+	sin       kernel.Ptr
+	positions kernel.Ptr
+	sequences kernel.Ptr
+	normed    kernel.Ptr
+	kNew      kernel.Ptr
+	vNew      kernel.Ptr
+	batch     int64
+	seq       int64
+	heads     int64
+	kvHeads   int64
+	dim       int64
+	half      int64
+	tableRows int64
+	capacity  int64
+	eps       float32
+	kvType    int32
+	mode      int32
+	prepared  int32
+	ring      int32
+}
+
+func asNormQKVArgs(a *kernel.NormQKVArgs) cNormQKVArgs {
+	return cNormQKVArgs{
+		size:      unsafe.Sizeof(cNormQKVArgs{}),
+		q:         a.Q,
+		k:         a.K,
+		v:         a.V,
+		x:         a.X,
+		norm:      a.Norm,
+		wq:        asWeight(a.WQ),
+		wk:        asWeight(a.WK),
+		wv:        asWeight(a.WV),
+		bq:        a.BQ,
+		bk:        a.BK,
+		bv:        a.BV,
+		qNorm:     a.QNorm,
+		kNorm:     a.KNorm,
+		cos:       a.Cos,
+		sin:       a.Sin,
+		positions: a.Positions,
+		sequences: a.Sequences,
+		normed:    a.Normed,
+		kNew:      a.KNew,
+		vNew:      a.VNew,
+		batch:     int64(a.Batch),
+		seq:       int64(a.Seq),
+		heads:     int64(a.Heads),
+		kvHeads:   int64(a.KVHeads),
+		dim:       int64(a.Dim),
+		half:      int64(a.Half),
+		tableRows: int64(a.TableRows),
+		capacity:  int64(a.Capacity),
+		eps:       float32(a.Eps),
+		kvType:    int32(a.KVType),
+		mode:      int32(a.Mode),
+		prepared:  truth(a.Prepared),
+		ring:      truth(a.Ring),
+	}
+}
+
+type addFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	b      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	f := &addFrame{out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("add", 0, kernel.Ptr(f))
+}
+
+type mulFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	b      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
+	f := &mulFrame{out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("mul", 1, kernel.Ptr(f))
+}
+
+type mulScalarFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	scalar float32
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
+	f := &mulScalarFrame{out: out, a: a, scalar: float32(scalar), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("mul_scalar", 2, kernel.Ptr(f))
+}
+
+type siLUFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	f := &siLUFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("silu", 3, kernel.Ptr(f))
+}
+
+type gELUFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
+	f := &gELUFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("gelu", 4, kernel.Ptr(f))
+}
+
+type gELUTanhFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
+	f := &gELUTanhFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("gelu_tanh", 5, kernel.Ptr(f))
+}
+
+type swiGLUFrame struct {
+	out    kernel.Ptr
+	gate   kernel.Ptr
+	up     kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
+	f := &swiGLUFrame{out: out, gate: gate, up: up, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("swiglu", 6, kernel.Ptr(f))
+}
+
+type gLUFrame struct {
+	out        kernel.Ptr
+	gate       kernel.Ptr
+	up         kernel.Ptr
+	activation int32
+	alpha      float32
+	limit      float32
+	t          int32
+	n          int64
+	stream     kernel.Ptr
+}
+
+func (s *stream) GLU(out, gate, up kernel.Ptr, activation kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
+	f := &gLUFrame{out: out, gate: gate, up: up, activation: int32(activation), alpha: float32(alpha), limit: float32(limit), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("glu", 7, kernel.Ptr(f))
+}
+
+type sigmoidFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
+	f := &sigmoidFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("sigmoid", 8, kernel.Ptr(f))
+}
+
+type softCapFrame struct {
+	out    kernel.Ptr
+	a      kernel.Ptr
+	cap    float32
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) SoftCap(out, a kernel.Ptr, cap float32, t kernel.DType, n int) error {
+	f := &softCapFrame{out: out, a: a, cap: float32(cap), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("soft_cap", 9, kernel.Ptr(f))
+}
+
+type copyFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	t      int32
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
+	f := &copyFrame{out: out, in: in, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("copy", 10, kernel.Ptr(f))
+}
+
+type convertFrame struct {
+	out     kernel.Ptr
+	outType int32
+	in      kernel.Ptr
+	inType  int32
+	n       int64
+	stream  kernel.Ptr
+}
+
+func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
+	f := &convertFrame{out: out, outType: int32(outType), in: in, inType: int32(inType), n: int64(n), stream: s.p}
+	return s.call("convert", 11, kernel.Ptr(f))
+}
+
+type incrementI32Frame struct {
+	x      kernel.Ptr
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
+	f := &incrementI32Frame{x: x, n: int64(n), stream: s.p}
+	return s.call("increment_i32", 12, kernel.Ptr(f))
+}
+
+type softmaxFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	t      int32
+	rows   int64
+	cols   int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
+	f := &softmaxFrame{out: out, in: in, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("softmax", 13, kernel.Ptr(f))
+}
+
+type rMSNormFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	weight kernel.Ptr
+	t      int32
+	rows   int64
+	cols   int64
+	eps    float32
+	stream kernel.Ptr
+}
+
+func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	f := &rMSNormFrame{out: out, in: in, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("rms_norm", 14, kernel.Ptr(f))
+}
+
+type layerNormFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	weight kernel.Ptr
+	bias   kernel.Ptr
+	t      int32
+	rows   int64
+	cols   int64
+	eps    float32
+	stream kernel.Ptr
+}
+
+func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	f := &layerNormFrame{out: out, in: in, weight: weight, bias: bias, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("layer_norm", 15, kernel.Ptr(f))
+}
+
+type addRMSNormFrame struct {
+	sum    kernel.Ptr
+	out    kernel.Ptr
+	a      kernel.Ptr
+	b      kernel.Ptr
+	weight kernel.Ptr
+	t      int32
+	rows   int64
+	cols   int64
+	eps    float32
+	stream kernel.Ptr
+}
+
+func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
+	f := &addRMSNormFrame{sum: sum, out: out, a: a, b: b, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("add_rms_norm", 16, kernel.Ptr(f))
+}
+
+type mulRowsFrame struct {
+	out     kernel.Ptr
+	a       kernel.Ptr
+	factors kernel.Ptr
+	t       int32
+	rows    int64
+	cols    int64
+	stream  kernel.Ptr
+}
+
+func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
+	f := &mulRowsFrame{out: out, a: a, factors: factors, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("mul_rows", 17, kernel.Ptr(f))
+}
+
+type copyColumnsFrame struct {
+	out      kernel.Ptr
+	outCols  int64
+	outFirst int64
+	in       kernel.Ptr
+	inCols   int64
+	inFirst  int64
+	t        int32
+	rows     int64
+	cols     int64
+	stream   kernel.Ptr
+}
+
+func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
+	f := &copyColumnsFrame{out: out, outCols: int64(outCols), outFirst: int64(outFirst), in: in, inCols: int64(inCols), inFirst: int64(inFirst), t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("copy_columns", 18, kernel.Ptr(f))
+}
+
+type argmaxFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	rows   int64
+	cols   int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
+	f := &argmaxFrame{out: out, in: in, rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("argmax", 19, kernel.Ptr(f))
+}
+
+type topKFrame struct {
+	values kernel.Ptr
+	ids    kernel.Ptr
+	in     kernel.Ptr
+	rows   int64
+	cols   int64
+	k      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
+	f := &topKFrame{values: values, ids: ids, in: in, rows: int64(rows), cols: int64(cols), k: int64(k), stream: s.p}
+	return s.call("top_k", 20, kernel.Ptr(f))
+}
+
+type matMulFrame struct {
+	args   cMatMulArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) MatMul(args *kernel.MatMulArgs) error {
+	f := &matMulFrame{args: asMatMulArgs(args), stream: s.p}
+	return s.call("matmul", 21, kernel.Ptr(f))
+}
+
+type matMulSingleRowFrame struct {
+	c      kernel.Ptr
+	a      kernel.Ptr
+	b      kernel.Ptr
+	t      int32
+	k      int64
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
+	f := &matMulSingleRowFrame{c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
+	return s.call("matmul_single_row", 22, kernel.Ptr(f))
+}
+
+type weightPackFrame struct {
+	out    kernel.Ptr
+	w      cWeight
+	stream kernel.Ptr
+}
+
+func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
+	f := &weightPackFrame{out: out, w: asWeight(w), stream: s.p}
+	return s.call("weight_pack", 23, kernel.Ptr(f))
+}
+
+type linearFrame struct {
+	y      kernel.Ptr
+	x      kernel.Ptr
+	w      cWeight
+	bias   kernel.Ptr
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
+	f := &linearFrame{y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
+	return s.call("linear", 24, kernel.Ptr(f))
+}
+
+type embeddingFrame struct {
+	out    kernel.Ptr
+	table  cWeight
+	ids    kernel.Ptr
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
+	f := &embeddingFrame{out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
+	return s.call("embedding", 25, kernel.Ptr(f))
+}
+
+type routeFrame struct {
+	args   cRouteArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Route(args *kernel.RouteArgs) error {
+	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
+	return s.call("route", 26, kernel.Ptr(f))
+}
+
+type expertLinearFrame struct {
+	args   cExpertLinearArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
+	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
+	return s.call("expert_linear", 27, kernel.Ptr(f))
+}
+
+type expertSumFrame struct {
+	out     kernel.Ptr
+	add     kernel.Ptr
+	y       kernel.Ptr
+	weights kernel.Ptr
+	n       int64
+	k       int64
+	cols    int64
+	stream  kernel.Ptr
+}
+
+func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
+	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
+	return s.call("expert_sum", 28, kernel.Ptr(f))
+}
+
+type roPEFrame struct {
+	args   cRoPEArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) RoPE(args *kernel.RoPEArgs) error {
+	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
+	return s.call("rope", 29, kernel.Ptr(f))
+}
+
+type kVWriteFrame struct {
+	args   cKVWriteArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
+	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
+	return s.call("kv_write", 30, kernel.Ptr(f))
+}
+
+type attentionFrame struct {
+	args   cAttentionArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Attention(args *kernel.AttentionArgs) error {
+	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
+	return s.call("attention", 31, kernel.Ptr(f))
+}
+
+type causalConvFrame struct {
+	args   cCausalConvArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
+	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
+	return s.call("causal_conv", 32, kernel.Ptr(f))
+}
+
+type gatedDeltaFrame struct {
+	args   cGatedDeltaArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
+	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
+	return s.call("gated_delta", 33, kernel.Ptr(f))
+}
+
+type normLinearFrame struct {
+	y      kernel.Ptr
+	x      kernel.Ptr
+	norm   kernel.Ptr
+	eps    float32
+	w      cWeight
+	bias   kernel.Ptr
+	normed kernel.Ptr
+	n      int64
+	stream kernel.Ptr
+}
+
+func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
+	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
+	return s.call("norm_linear", 34, kernel.Ptr(f))
+}
+
+type normSwiGLUFrame struct {
+	out     kernel.Ptr
+	x       kernel.Ptr
+	norm    kernel.Ptr
+	eps     float32
+	gate    cWeight
+	up      cWeight
+	normed  kernel.Ptr
+	product kernel.Ptr
+	n       int64
+	stream  kernel.Ptr
+}
+
+func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
+	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
+	return s.call("norm_swiglu", 35, kernel.Ptr(f))
+}
+
+type linearAddFrame struct {
+	sum     kernel.Ptr
+	a       kernel.Ptr
+	x       kernel.Ptr
+	w       cWeight
+	bias    kernel.Ptr
+	product kernel.Ptr
+	n       int64
+	stream  kernel.Ptr
+}
+
+func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
+	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
+	return s.call("linear_add", 36, kernel.Ptr(f))
+}
+
+type feedForwardFrame struct {
+	args         cFeedForwardArgs
+	nextPrepared int32
+	stream       kernel.Ptr
+}
+
+func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
+	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
+	err := s.call("feed_forward", 37, kernel.Ptr(f))
+	args.NextPrepared = f.nextPrepared != 0
+	return err
+}
+
+type normQKVFrame struct {
+	args   cNormQKVArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
+	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
+	return s.call("norm_qkv", 38, kernel.Ptr(f))
+}
+
+type attentionLinearAddFrame struct {
+	sum          kernel.Ptr
+	a            kernel.Ptr
+	attention    cAttentionArgs
+	w            cWeight
+	bias         kernel.Ptr
+	product      kernel.Ptr
+	nextNorm     kernel.Ptr
+	normed       kernel.Ptr
+	nextPrepared int32
+	stream       kernel.Ptr
+}
+
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
+	err = s.call("attention_linear_add", 39, kernel.Ptr(f))
+	return f.nextPrepared != 0, err
+}

@@ -1,0 +1,101 @@
+//go:build linux && (amd64 || arm64) && !nodlopen
+
+package dynamic
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+type stream struct{ p, device kernel.Ptr }
+
+func (s *stream) check(op string, result uintptr) error {
+	if int32(result) == statusInvalidArgument {
+		if rule := text(invoke(fnStreamInvalidArgument, uintptr(s.p))); rule != "" {
+			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
+		}
+	}
+	return check(op, result, s.device)
+}
+
+// call calls an operation by its number.
+func (s *stream) call(op string, operation int, frame kernel.Ptr) error {
+	return s.check(op, invoke(fnCall, uintptr(operation), uintptr(frame)))
+}
+
+// Values of vb_copy_kind.
+const (
+	hostToDevice   = 1
+	deviceToHost   = 2
+	deviceToDevice = 3
+)
+
+func (s *stream) copy(dst, src kernel.Ptr, bytes int64, kind uintptr) error {
+	return s.check("copy", invoke(fnMemcpy, uintptr(dst), uintptr(src), uintptr(bytes), kind, uintptr(s.p)))
+}
+
+func (s *stream) CopyToDevice(dst, src kernel.Ptr, bytes int64) error {
+	return s.copy(dst, src, bytes, hostToDevice)
+}
+
+func (s *stream) CopyToHost(dst, src kernel.Ptr, bytes int64) error {
+	return s.copy(dst, src, bytes, deviceToHost)
+}
+
+func (s *stream) CopyOnDevice(dst, src kernel.Ptr, bytes int64) error {
+	return s.copy(dst, src, bytes, deviceToDevice)
+}
+
+func (s *stream) Memset(dst kernel.Ptr, value byte, bytes int64) error {
+	return s.check("memset", invoke(fnMemset, uintptr(dst), uintptr(value), uintptr(bytes), uintptr(s.p)))
+}
+
+func (s *stream) Synchronize() error {
+	return s.check("synchronize", invoke(fnStreamSynchronize, uintptr(s.p)))
+}
+
+func (s *stream) LastKernel() string { return text(invoke(fnLastKernel, uintptr(s.p))) }
+
+func (s *stream) Record(e kernel.Event) error {
+	ev, ok := e.(*event)
+	if !ok {
+		return errForeign("event")
+	}
+	return s.check("record", invoke(fnEventRecord, uintptr(ev.p), uintptr(s.p)))
+}
+
+func (s *stream) Wait(e kernel.Event) error {
+	ev, ok := e.(*event)
+	if !ok {
+		return errForeign("event")
+	}
+	return s.check("wait", invoke(fnStreamWait, uintptr(s.p), uintptr(ev.p)))
+}
+
+func (s *stream) BeginCapture() error {
+	return s.check("begin capture", invoke(fnGraphBegin, uintptr(s.p)))
+}
+
+func (s *stream) EndCapture() (kernel.Graph, error) {
+	g := &graph{device: s.device}
+	if err := s.check("end capture", invoke(fnGraphEnd, uintptr(unsafe.Pointer(&g.p)), uintptr(s.p))); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (s *stream) Launch(g kernel.Graph) error {
+	gr, ok := g.(*graph)
+	if !ok {
+		return errForeign("graph")
+	}
+	return s.check("launch", invoke(fnGraphLaunch, uintptr(gr.p), uintptr(s.p)))
+}
+
+func (s *stream) Close() error {
+	invoke(fnStreamDestroy, uintptr(s.p))
+	s.p = nil
+	return nil
+}
