@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(threads, 1)
     using Ring = RingPosition<stages>;
     extern __shared__ char shared[];
     __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
+    __shared__ uint64_t exchanged; // completes once a tile: the sums of both consumers can be read
     __shared__ Job jobs[2];
     char *const q_tile =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
@@ -214,6 +215,7 @@ __global__ void __launch_bounds__(threads, 1)
             sm90::barrier_init(&job_full[s], 1);
             sm90::barrier_init(&job_empty[s], 4 * consumers);
         }
+        sm90::barrier_init(&exchanged, 128 * consumers);
         sm90::barrier_init_fence();
     }
     __syncthreads();
@@ -465,8 +467,8 @@ __global__ void __launch_bounds__(threads, 1)
             float total[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) total[h] = warp_reduce<Sum, 4>(sum[h]);
-            // Each gets the other's half of the columns that it writes. (The racecheck of compute-sanitizer 13.0 takes
-            // the loads for a race, though all 256 threads meet at the barrier before them.)
+            // Each gets the other's half of the columns that it writes. The next tile's sums are written after both
+            // have met for its queries. (An mbarrier: racecheck does not see the order that bar.sync gives here.)
             if constexpr (SHARED_ROWS) {
                 constexpr int part = DIMS / 4;
                 float4 *const exchange =
@@ -478,7 +480,8 @@ __global__ void __launch_bounds__(threads, 1)
                     *slot(consumer, i / 4) =
                         consumer ? make_float4(out[i], out[i + 1], out[i + 2], out[i + 3])
                                  : make_float4(out[part + i], out[part + i + 1], out[part + i + 2], out[part + i + 3]);
-                writers_sync();
+                sm90::barrier_arrive(&exchanged);
+                sm90::barrier_wait(&exchanged, job_at.count & 1);
                 const float4 stats = *slot(1 - consumer, part / 4);
                 float own[2], other[2], mine[part];
 #pragma unroll
