@@ -13,7 +13,6 @@
 // The product reads 4 (m k + k n) bytes at least, writes 4 m n. FLOPs 6 m n k, bound by the tensor cores.
 
 #include "gemm/gemm_sm90_kernel.cuh"
-#include "gemm/scaling.cuh"
 
 // An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column
 // of B was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts,
@@ -30,16 +29,13 @@ namespace {
 
 constexpr int split_threads = 256;
 constexpr int split_cluster = 8;
-constexpr int chunk = gemm_depth / 2; // of k: so many high parts, then as many low ones
+constexpr int chunk = product_chunk;
 
 #ifdef VB_SM90A
 
 // Where element i of k lies in an operand in two parts; its low part is `chunk` further on.
 VB_DEVICE int64_t place(int64_t i) { return i / chunk * 2 * chunk + i % chunk; }
 
-VB_DEVICE int shift_of(unsigned bits) { return bits >= infinity_bits ? gemm_not_finite : raise_of(bits); }
-// Of a row that is not finite the parts are not used.
-VB_DEVICE Raise raise_by(int shift) { return Raise(smaller(shift, 255)); }
 VB_DEVICE void split(const Raise &raise, float x, half &high, half &low) {
     high = raise.high(x);
     low = raise.low(x, high);
@@ -47,7 +43,7 @@ VB_DEVICE void split(const Raise &raise, float x, half &high, half &low) {
 
 // Row `row` of A[..][k]: out[row][2 * ceil(k / chunk) * chunk], padded with zeros. Up to `held` floats a thread stay in
 // registers between finding the maximum and splitting.
-VB_DEVICE void split_row(half *out, int *shift, const float *x, int64_t row, int k, unsigned *scratch) {
+VB_DEVICE void split_row(half *out, float2 *scale, const float *x, int64_t row, int k, unsigned *scratch) {
     constexpr int held = 8;
     const int padded = ceil_div(k, chunk) * chunk, thread = threadIdx.x;
     x += row * k;
@@ -66,9 +62,8 @@ VB_DEVICE void split_row(half *out, int *shift, const float *x, int64_t row, int
     if (thread % 32 == 0) scratch[thread / 32] = most;
     __syncthreads();
     most = __reduce_max_sync(all_lanes, scratch[thread % (split_threads / 32)]);
-    const int raised = shift_of(most);
-    if (thread == 0) shift[row] = raised;
-    const Raise raise = raise_by(raised);
+    if (thread == 0) scale[row] = scale_of(most);
+    const Raise raise(raise_of(most));
     const auto store = [&](int i, float4 v) {
         if (i >= padded) return;
         Vec<half, 4> high, low;
@@ -86,7 +81,7 @@ VB_DEVICE void split_row(half *out, int *shift, const float *x, int64_t row, int
 
 // Columns of strip `strip` of B[k][n], C of them a lane: out[2 * ceil(k / chunk) * chunk][stride], rows past k zeros.
 template <int C>
-VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t strip, int k, int n, int64_t stride,
+VB_DEVICE void split_columns(half *out, float2 *scale, const float *x, int64_t strip, int k, int n, int64_t stride,
                              unsigned *scratch) {
     constexpr int warps = split_threads / 32, unroll = 8;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -120,9 +115,8 @@ VB_DEVICE void split_columns(half *out, int *shift, const float *x, int64_t stri
         unsigned all = 0;
         for (int r = 0; r < split_cluster; r++)
             all = max(all, sm90::load_remote_word(sm90::remote_address(&scratch[c * 32 + lane], r)));
-        const int raised = shift_of(all);
-        raise[c] = raise_by(raised);
-        if (rank == 0 && warp == 0 && inside) shift[column + c] = raised;
+        raise[c] = Raise(raise_of(all));
+        if (rank == 0 && warp == 0 && inside) scale[column + c] = scale_of(all);
     }
     for (int row = first + warp; row < last; row += warps * unroll) {
         Columns v[unroll];
@@ -158,7 +152,7 @@ constexpr int64_t strip_bytes(int64_t k) {
 // The same of a strip of COLUMNS columns, four a thread, that is read once: each thread keeps its elements in shared
 // memory.
 template <int COLUMNS>
-VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t strip, int k, int n, int64_t stride,
+VB_DEVICE void split_kept_columns(half *out, float2 *scale, const float *x, int64_t strip, int k, int n, int64_t stride,
                                   unsigned *scratch) {
     constexpr int lanes = COLUMNS / 4, rows_at_once = split_threads / lanes; // lanes of a row
     extern __shared__ float4 kept[];
@@ -196,11 +190,11 @@ VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t
         all.x = max(all.x, __float_as_uint(of_block.x)), all.y = max(all.y, __float_as_uint(of_block.y));
         all.z = max(all.z, __float_as_uint(of_block.z)), all.w = max(all.w, __float_as_uint(of_block.w));
     }
-    const int raised[4] = {shift_of(all.x), shift_of(all.y), shift_of(all.z), shift_of(all.w)};
+    const unsigned largest[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-        raise[c] = raise_by(raised[c]);
-        if (rank == 0 && thread < lanes && inside) shift[column + c] = raised[c];
+        raise[c] = Raise(raise_of(largest[c]));
+        if (rank == 0 && thread < lanes && inside) scale[column + c] = scale_of(largest[c]);
     }
     if (inside)
         for (int row = first, i = thread; row < last; row += rows_at_once, i += split_threads) {
@@ -221,7 +215,7 @@ VB_DEVICE void split_kept_columns(half *out, int *shift, const float *x, int64_t
 
 // COLUMNS of a strip that is kept, or 0: of one that is read twice, C columns a lane.
 template <int C, int COLUMNS>
-__global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, int *a_shift, int *b_shift,
+__global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, float2 *a_scale, float2 *b_scale,
                                                               const float *a, const float *b, int m, int k, int n,
                                                               int64_t b_stride) {
 #ifdef VB_SM90A
@@ -234,11 +228,11 @@ __global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half 
                   strip = blockIdx.x / split_cluster;
     if constexpr (COLUMNS > 0) {
         if (blockIdx.x < column_blocks)
-            return split_kept_columns<COLUMNS>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
+            return split_kept_columns<COLUMNS>(b_out, b_scale, b, strip, k, n, b_stride, scratch);
     } else {
-        if (blockIdx.x < column_blocks) return split_columns<C>(b_out, b_shift, b, strip, k, n, b_stride, scratch);
+        if (blockIdx.x < column_blocks) return split_columns<C>(b_out, b_scale, b, strip, k, n, b_stride, scratch);
     }
-    if (blockIdx.x - column_blocks < m) split_row(a_out, a_shift, a, blockIdx.x - column_blocks, k, scratch);
+    if (blockIdx.x - column_blocks < m) split_row(a_out, a_scale, a, blockIdx.x - column_blocks, k, scratch);
 #endif
 }
 
@@ -253,15 +247,15 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t width = ceil_div<int64_t>(k, chunk) * 2 * chunk, stride = (n + 7) / 8 * 8;
     const int64_t a_bytes = align256(m * width * 2), b_bytes = align256(width * stride * 2);
     char *memory;
-    VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + (m + n) * 4, stream));
+    VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + (m + n) * (int64_t)sizeof(float2), stream));
     half *const a_split = (half *)memory, *const b_split = (half *)(memory + a_bytes);
-    int *const a_shift = (int *)(memory + a_bytes + b_bytes), *const b_shift = a_shift + m;
+    float2 *const a_scale = (float2 *)(memory + a_bytes + b_bytes), *const b_scale = a_scale + m;
 
     const auto split = [&](int columns, int64_t shared_bytes, auto kernel) {
         const int64_t blocks =
             ceil_div<int64_t>(n, columns) * split_cluster + ceil_div<int64_t>(m, split_cluster) * split_cluster;
         return launch_cluster(stream, split_cluster, (unsigned)blocks, split_threads, shared_bytes, kernel, a_split,
-                              b_split, a_shift, b_shift, a, b, (int)m, (int)k, (int)n, stride);
+                              b_split, a_scale, b_scale, a, b, (int)m, (int)k, (int)n, stride);
     };
     // Three blocks an SM hide each other's waiting; narrow strips write in shorter pieces.
     constexpr int64_t third = 72 << 10, half_of_shared = 112 << 10;
@@ -272,10 +266,11 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     else if (n % 2 != 0 || n <= 1024) VB_TRY(split(32, 0, split_kernel<1, 0>));
     else VB_TRY(split(64, 0, split_kernel<2, 0>));
 
-    const int steps = (int)(width / gemm_depth);
-    const GemmProblem<float> p = {(float *)x.c,    (int)m, (int)n,  (int)k,  steps, smaller(plan.ksplit, steps),
-                                  plan.group_rows, 0,      a_shift, b_shift, a,     b,
-                                  nullptr,         nullptr};
+    const int steps = (int)(width / product_depth);
+    GemmProblem<float> p = {};
+    p.c = (float *)x.c, p.m = (int)m, p.n = (int)n, p.k = (int)k;
+    p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
+    p.scaled = {a_scale, b_scale, a, b, k, 1, n, 1, (int)k};
     const auto run = [&](auto bm, auto bn, auto pair) {
         return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split,
                                                                                    stride, width, VB_F16, p, stream);

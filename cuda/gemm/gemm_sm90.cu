@@ -41,21 +41,10 @@ vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const GemmPlan plan = plan_gemm(x.m, x.k, x.n, multiprocessors(stream));
     const auto with = [&](auto t) {
         using T = decltype(t);
-        const int steps = (int)ceil_div<int64_t>(x.k, gemm_depth);
-        const GemmProblem<T> p = {static_cast<T *>(x.c),
-                                  (int)x.m,
-                                  (int)x.n,
-                                  (int)x.k,
-                                  steps,
-                                  smaller(plan.ksplit, steps),
-                                  plan.group_rows,
-                                  0,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr};
+        const int steps = (int)ceil_div<int64_t>(x.k, product_depth);
+        GemmProblem<T> p = {};
+        p.c = static_cast<T *>(x.c), p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
+        p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
         return x.b_transposed ? run_tile<T, false>(plan, x.a, x.b, x.type, p, stream)
                               : run_tile<T, true>(plan, x.a, x.b, x.type, p, stream);
     };

@@ -16,153 +16,29 @@
 #define VB_CUDA_GEMM_SM90_KERNEL_CUH
 
 #include "gemm/gemm_sm90.cuh"
+#include "gemm/sm90_product.cuh"
 
 #ifdef VB_WITH_SM90
 
-#include "arch/sm90.cuh"
-
-// Operands in two parts (C in float32): an element is the sum of two F16 numbers (see gemm_3xf16_sm90.cu). A chunk of
-// 32 high parts is followed by the 32 low parts, along k, so that a step of 64 holds both of 32 of k. Of the four
-// partial products the three that matter are summed, small ones first. The tensor core truncates where float32 rounds,
-// so its accumulator is added to one in registers after every step.
+// Where C is wider than the operands, these are scaled ones in two parts (sm90_product.cuh).
 
 namespace vb {
-
-constexpr int gemm_threads = 384;
-constexpr int gemm_depth = 64; // elements of k in a stage, as stored
-
-// Instead of a row's or column's exponent: it holds Inf or NaN. Sums with such a one are at least half of it.
-constexpr int gemm_not_finite = 1 << 16;
 
 template <class Out>
 struct GemmProblem {
     Out *c;
     int m, n, k;
-    int steps; // of gemm_depth stored elements
+    int steps; // stages along k
     int ksplit, group_rows;
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
-    // Operands in two parts only: by how many powers of two the rows of A and the columns of B were raised, and the
-    // operands.
-    const int *a_shift, *b_shift;
-    const float *a, *b;
+    ScaledOperands scaled; // operands in two parts only
     // Pairs that share k only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and
     // counters of those there.
     float *meeting;
     unsigned *arrived;
 };
 
-template <int BM, int BN>
-struct GemmStage {
-    static constexpr int a_bytes = BM * gemm_depth * 2, b_bytes = gemm_depth * BN * 2, bytes = a_bytes + b_bytes;
-    static constexpr int count = smaller(8, 224 * 1024 / bytes);
-    static constexpr int shared_bytes = count * bytes + sm90::swizzle_bytes;
-};
-
 #ifdef VB_SM90A
-
-// x * 2^exponent by two factors, since 2^exponent alone may not be a float. Sums of operands in two parts are 0 or at
-// least 2^-48, so that the first product is exact; exponents past what float32 holds give 0 all the same.
-VB_DEVICE float scale_by_power_of_two(float x, int exponent) {
-    exponent = larger(exponent, -252);
-    const int half = exponent >> 1;
-    return x * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
-}
-
-// One element in plain float32 arithmetic, for operands with Inf or NaN.
-template <class Out>
-VB_DEVICE float plain_element(const GemmProblem<Out> &p, int row, int column) {
-    float sum = 0;
-    for (int k = 0; k < p.k; k++) sum = fmaf(p.a[(int64_t)row * p.k + k], p.b[(int64_t)k * p.n + column], sum);
-    return sum;
-}
-
-template <class T>
-VB_DEVICE unsigned pack_two(float x, float y) {
-    const Vec<T, 2> two = {{from_float<T>(x), from_float<T>(y)}};
-    return *reinterpret_cast<const unsigned *>(&two);
-}
-
-// Writes a warp's 16 rows from (row, column) on of C, of 16-bit elements. The four threads of a quad hold 2 of every 8
-// columns each; they exchange them so that each writes 16 bytes.
-template <class Out, int N>
-VB_DEVICE void store_rows_16bit(const GemmProblem<Out> &p, const float (&sum)[N / 2], int row, int column) {
-    const int lane = threadIdx.x % 32, quad = lane % 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = row + lane / 4 + 8 * h;
-        Out *const c = p.c + (int64_t)r * p.n;
-#pragma unroll
-        for (int j = 0; j < N / 8; j += 4) {
-            unsigned w[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) w[i] = pack_two<Out>(sum[4 * (j + i) + 2 * h], sum[4 * (j + i) + 2 * h + 1]);
-            // A transposition of 4 x 4 words over the quad, in blocks of 1, then of 2.
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
-                if (quad & 1) w[i] = other;
-                else w[i + 1] = other;
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
-                if (quad & 2) w[i] = other;
-                else w[i + 2] = other;
-            }
-            const int at = column + 8 * (j + quad);
-            if (r < p.m && at < p.n) *reinterpret_cast<uint4 *>(c + at) = make_uint4(w[0], w[1], w[2], w[3]);
-        }
-    }
-}
-
-// The same for the sums of operands in two parts, whose scale is taken back.
-template <int N>
-VB_DEVICE void store_rows_scaled(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
-    const int lane = threadIdx.x % 32, quad = lane % 4;
-    const bool pairs = p.n % 2 == 0;
-    bool plain = false;
-    // Scales are read before any sum is written, so that the reads are under way together.
-    constexpr int some = 8;
-    int row_shift[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) row_shift[h] = row + lane / 4 + 8 * h < p.m ? p.a_shift[row + lane / 4 + 8 * h] : 0;
-#pragma unroll
-    for (int j0 = 0; j0 < N / 8; j0 += some) {
-        int2 column_shift[some];
-#pragma unroll
-        for (int u = 0; u < some; u++) {
-            const int at = column + 8 * (j0 + u) + 2 * quad;
-            column_shift[u] = make_int2(at < p.n ? p.b_shift[at] : 0, at + 1 < p.n ? p.b_shift[at + 1] : 0);
-        }
-#pragma unroll
-        for (int u = 0; u < some; u++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = row + lane / 4 + 8 * h, j = j0 + u, at = column + 8 * j + 2 * quad;
-                if (r >= p.m || at >= p.n) continue;
-                float *const c = p.c + (int64_t)r * p.n + at;
-                const bool second = at + 1 < p.n;
-                const int shift = row_shift[h] + column_shift[u].x,
-                          next = second ? row_shift[h] + column_shift[u].y : 0;
-                plain |= shift >= gemm_not_finite / 2 || next >= gemm_not_finite / 2;
-                const float x = scale_by_power_of_two(sum[4 * j + 2 * h], -shift);
-                const float y = scale_by_power_of_two(sum[4 * j + 2 * h + 1], -next);
-                if (pairs) {
-                    *reinterpret_cast<float2 *>(c) = make_float2(x, y);
-                } else {
-                    c[0] = x;
-                    if (second) c[1] = y;
-                }
-            }
-    }
-    if (!__any_sync(all_lanes, plain)) return;
-    __syncwarp();
-    for (int i = lane; i < 16 * N; i += 32) {
-        const int r = row + i / N, at = column + i % N;
-        if (r < p.m && at < p.n && p.a_shift[r] + p.b_shift[at] >= gemm_not_finite / 2)
-            p.c[(int64_t)r * p.n + at] = plain_element(p, r, at);
-    }
-}
 
 // Adds the partial sums that the blocks of the cluster left in their shared memory, float[BM][width], and writes this
 // block's share of C.
@@ -195,9 +71,9 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 if (TWO_PARTS && column + e < p.n) {
-                    const int shift = p.a_shift[row] + p.b_shift[column + e];
-                    x[u][e] = shift >= gemm_not_finite / 2 ? plain_element(p, row, column + e)
-                                                           : scale_by_power_of_two(x[u][e], -shift);
+                    const float2 of_row = p.scaled.a_scale[row], of_column = p.scaled.b_scale[column + e];
+                    x[u][e] = not_finite(of_row, of_column) ? plain_element(p.scaled, row, column + e)
+                                                            : scale_back(x[u][e], of_row, of_column);
                 }
                 out.at[e] = from_float<Out>(x[u][e]);
             }
@@ -246,11 +122,11 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
 // T is the type of the tiles, Out of C; where they differ, the operands are in two parts. B is stored [k][n] where
 // B_MN, else [n][k]. MEET: two pairs share the k of their tiles.
 template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET>
-__global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
-                                                                    const __grid_constant__ CUtensorMap b_map,
-                                                                    const GemmProblem<Out> p) {
+__global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
+                                                                       const __grid_constant__ CUtensorMap b_map,
+                                                                       const GemmProblem<Out> p) {
 #ifdef VB_SM90A
-    using Stage = GemmStage<BM, BN>;
+    using Stage = ProductStage<BM, BN>;
     constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T);
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
     constexpr int pair = PAIR ? 2 : 1;
@@ -279,10 +155,9 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.ksplit;
     const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.ksplit;
     const auto corner = [&](int tile, int &m0, int &n0) {
-        const int in_band = p.group_rows * tiles_n, first = tile / in_band * p.group_rows;
-        const int rows = smaller(p.group_rows, tiles_m - first);
-        m0 = ((first + tile % in_band % rows) * pair + (PAIR ? rank : 0)) * BM;
-        n0 = tile % in_band / rows * BN;
+        const int2 at = tile_in_bands(tile, tiles_m, tiles_n, p.group_rows);
+        m0 = (at.x * pair + (PAIR ? rank : 0)) * BM;
+        n0 = at.y * BN;
     };
 
     wait_for_previous_kernel();
@@ -291,24 +166,23 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     if (group == 0) {
         sm90::registers_shrink<40>();
         if (threadIdx.x == 0) {
-            int stage = 0;
-            unsigned phase = 1;
+            StageAt<Stage::count> at(1);
             for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
                 int m0, n0;
                 corner(tile, m0, n0);
                 for (int step = first_step; step < last_step; step++) {
-                    char *const a = ring + stage * Stage::bytes, *const b = a + Stage::a_bytes;
-                    uint64_t *const barrier = &full[stage];
-                    const int k = step * gemm_depth;
-                    sm90::barrier_wait(&empty[stage], phase);
+                    char *const a = ring + at.stage * Stage::bytes, *const b = a + Stage::a_bytes;
+                    uint64_t *const barrier = &full[at.stage];
+                    const int k = step * product_depth;
+                    sm90::barrier_wait(&empty[at.stage], at.phase);
                     sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
                     sm90::copy_box(a, &a_map, barrier, k, m0);
                     // Of a pair, each block copies half of every box of B, its rows cut in two.
                     if (B_MN) {
-                        constexpr int box = gemm_depth / pair;
+                        constexpr int box = product_depth / pair;
 #pragma unroll
                         for (int i = 0; i < BN / 64; i++) {
-                            char *const to = b + (i * gemm_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
+                            char *const to = b + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
                             if (PAIR) sm90::copy_box_multicast(to, &b_map, barrier, n0 + 64 * i, k + rank * box, 3);
                             else sm90::copy_box(to, &b_map, barrier, n0 + 64 * i, k);
                         }
@@ -319,7 +193,7 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                     } else {
                         sm90::copy_box(b, &b_map, barrier, k, n0);
                     }
-                    if (++stage == Stage::count) stage = 0, phase ^= 1;
+                    at.advance();
                 }
             }
         }
@@ -328,12 +202,8 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-        // In the descriptor's units of 16 bytes: from one 16 of k to the next, and from high to low parts.
-        constexpr int a_step = 2, b_step = B_MN ? 16 * sm90::row_bytes / 16 : 2;
-        constexpr int a_low = 2 * a_step, b_low = 2 * b_step;
         constexpr int a_offset = BM == 128 ? 64 * sm90::row_bytes : 0;
-        constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * gemm_depth * sm90::row_bytes : N * sm90::row_bytes;
-        using Product = sm90::Wgmma<T, N, B_MN>;
+        constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * product_depth * sm90::row_bytes : N * sm90::row_bytes;
         const auto release = [&](int stage) {
             if (PAIR) {
                 if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
@@ -341,56 +211,13 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                 sm90::barrier_arrive(&empty[stage]);
             }
         };
-        int stage = 0;
-        unsigned phase = 0;
+        StageAt<Stage::count> at(0);
         for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
             int m0, n0;
             corner(tile, m0, n0);
-            float sum[N / 2], total[TWO_PARTS ? N / 2 : 1];
-            if (TWO_PARTS) {
-#pragma unroll
-                for (int i = 0; i < (TWO_PARTS ? N / 2 : 1); i++) total[i] = 0;
-            }
-            int keep = 0, previous = -1;
-            for (int step = first_step; step < last_step; step++) {
-                char *const at = ring + stage * Stage::bytes;
-                sm90::barrier_wait(&full[stage], phase);
-                const uint64_t a = sm90::describe(at + consumer * a_offset, gemm_depth * sm90::row_bytes);
-                const uint64_t b =
-                    sm90::describe(at + Stage::a_bytes + consumer * b_offset, gemm_depth * sm90::row_bytes);
-                sm90::wgmma_fence();
-                if (TWO_PARTS) {
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        Product::run(sum, a + a_low + i * a_step, b + i * b_step, i);
-                        Product::run(sum, a + i * a_step, b + b_low + i * b_step, 1);
-                    }
-#pragma unroll
-                    for (int i = 0; i < 2; i++) Product::run(sum, a + i * a_step, b + i * b_step, 1);
-                } else {
-#pragma unroll
-                    for (int i = 0; i < gemm_depth / 16; i++) {
-                        Product::run(sum, a + i * a_step, b + i * b_step, keep);
-                        keep = 1;
-                    }
-                }
-                sm90::wgmma_commit();
-                if (TWO_PARTS) {
-                    sm90::wgmma_wait<0>();
-                    release(stage);
-#pragma unroll
-                    for (int i = 0; i < (TWO_PARTS ? N / 2 : 1); i++) total[i] += sum[i];
-                } else { // these products stay in flight while the next ones are awaited
-                    sm90::wgmma_wait<1>();
-                    if (previous >= 0) release(previous);
-                    previous = stage;
-                }
-                if (++stage == Stage::count) stage = 0, phase ^= 1;
-            }
-            if (!TWO_PARTS) {
-                sm90::wgmma_wait<0>();
-                release(previous);
-            }
+            float sum[N / 2];
+            multiply_stages<T, Stage, N, false, B_MN, TWO_PARTS>(sum, at, last_step - first_step, ring, full,
+                                                                 consumer * a_offset, consumer * b_offset, release);
 
             const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
             if (!PAIR && p.ksplit > 1) {
@@ -403,20 +230,18 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
                     for (int h = 0; h < 2; h++) {
                         const int i = 4 * j + 2 * h;
                         *reinterpret_cast<float2 *>(partial + (row + lane / 4 + 8 * h) * width + column + 8 * j +
-                                                    lane % 4 * 2) =
-                            TWO_PARTS ? make_float2(total[TWO_PARTS ? i : 0], total[TWO_PARTS ? i + 1 : 0])
-                                      : make_float2(sum[i], sum[i + 1]);
+                                                    lane % 4 * 2) = make_float2(sum[i], sum[i + 1]);
                     }
                 sm90::cluster_sync();
                 reduce_tile<BM, BN, TWO_PARTS>(p, partial, width, m0, n0, rank);
-            } else if constexpr (MEET) {
-                if (meet_other(p, sum, first_tile * 2 + rank, half_of_k))
-                    store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
-            } else if constexpr (TWO_PARTS) {
-                store_rows_scaled<N>(p, total, m0 + row, n0 + column);
-            } else {
-                store_rows_16bit<Out, N>(p, sum, m0 + row, n0 + column);
+                continue;
             }
+            if constexpr (MEET)
+                if (!meet_other(p, sum, first_tile * 2 + rank, half_of_k)) continue;
+            // 16-bit C is whole vectors, float32 C whole pairs where n is even.
+            const ProductOutput<Out> c = {p.c, p.n, p.m, p.n, p.n % 2 == 0};
+            if constexpr (TWO_PARTS) store_rows_scaled<N, 4>(c, p.scaled, sum, m0 + row, n0 + column);
+            else store_rows<Out, N, true>(c, sum, m0 + row, n0 + column);
         }
     }
     // A block's shared memory stays until no other block of the cluster reads it or arrives at its barriers.
@@ -428,13 +253,13 @@ __global__ __launch_bounds__(gemm_threads, 1) void gemm_sm90_kernel(const __grid
 template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
-    using Stage = GemmStage<BM, BN>;
+    using Stage = ProductStage<BM, BN>;
     constexpr int pair = PAIR ? 2 : 1;
     CUtensorMap a_map, b_map;
     p.a_rows = smaller(BM, ceil_div(p.m, 8) * 8);
     VB_TRY(sm90::tensor_map(&a_map, a, type, a_width, p.m, a_stride, p.a_rows, stream));
     if (B_MN)
-        VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, gemm_depth / pair, stream));
+        VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, product_depth / pair, stream));
     else
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
@@ -445,7 +270,7 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
         p.meeting = (float *)meeting, p.arrived = counters(stream);
     }
     const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
-    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), gemm_threads, Stage::shared_bytes,
+    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads, Stage::shared_bytes,
                           gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
 }
 

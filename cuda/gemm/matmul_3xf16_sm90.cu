@@ -31,15 +31,15 @@ namespace {
 
 constexpr int convert_threads = 256, convert_warps = convert_threads / 32;
 constexpr int convert_cluster = 8;
-constexpr int strip = 64;             // columns of a cluster
-constexpr int row_of_warp = 2048;     // the longest row that one warp keeps in registers
-constexpr int chunk = strided::depth / 2; // of k: so many high parts, then as many low ones
+constexpr int strip = 64;         // columns of a cluster
+constexpr int row_of_warp = 2048; // the longest row that one warp keeps in registers
+constexpr int chunk = product_chunk;
 
 // An operand and what it becomes.
 struct Conversion {
     const float *in;
     half *out;
-    float2 *scale; // [matrices][rows] where by_k, else [matrices][columns]: see strided::Problem
+    float2 *scale; // [matrices][rows] where by_k, else [matrices][columns]: see ScaledOperands
     int64_t stride, batch_stride, out_stride, out_batch_stride;
     int rows, columns, matrices; // as stored
     bool by_k, vectors;          // rows run along k, and are scaled; else columns
@@ -62,12 +62,6 @@ struct Conversion {
 
 #ifdef VB_SM90A
 
-// The factors that take a scale back.
-VB_DEVICE float2 scale_of(unsigned largest) {
-    if (largest >= infinity_bits) return make_float2(__int_as_float(0x7fffffff), 1.0f);
-    const int raised = raise_of(largest);
-    return make_float2(power_of_two(-(raised / 2)), power_of_two(-(raised - raised / 2)));
-}
 // Of two parts, k is padded with zeros to whole chunks.
 template <int PARTS>
 VB_DEVICE int padded(int k) {
@@ -287,16 +281,11 @@ vb_status matmul_xf16(const vb_matmul_args &x, int parts, vb_stream *stream) {
                           parts == 2 ? convert_kernel<2> : convert_kernel<1>, a, b));
 
     strided::Problem<float> p = {};
-    p.c = (float *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
-    p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
-    p.a_shared = a_shared, p.b_shared = b_shared;
-    p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch;
-    p.steps = (int)ceil_div<int64_t>(a.by_k ? a_scaled.columns : a_scaled.rows, strided::depth);
-    p.a_scale = a.scale, p.b_scale = b.scale;
-    p.a = a.in, p.b = b.in;
-    p.a_row = x.a_transposed ? 1 : x.a_stride, p.a_term = x.a_transposed ? x.a_stride : 1, p.a_batch = x.a_batch_stride;
-    p.b_term = x.b_transposed ? 1 : x.b_stride, p.b_column = x.b_transposed ? x.b_stride : 1,
-    p.b_batch = x.b_batch_stride;
+    strided::describe(p, x);
+    p.steps = (int)ceil_div<int64_t>(a.by_k ? a_scaled.columns : a_scaled.rows, product_depth);
+    p.scaled = {a.scale, b.scale, a.in, b.in, x.a_transposed ? 1 : x.a_stride, x.a_transposed ? x.a_stride : 1,
+                x.b_transposed ? 1 : x.b_stride, x.b_transposed ? x.b_stride : 1, p.k};
+    p.a_batch = x.a_batch_stride, p.b_batch = x.b_batch_stride;
     // The widest tiles that take no more time; narrow ones where these are too few to occupy the multiprocessors.
     const int64_t tiles = ceil_div<int64_t>(x.m, strided::tile_m) * ceil_div<int64_t>(x.n, 128) * x.batch;
     const int width = strided::wide_tiles(x, stream) ? 256 : 4 * tiles > 3 * multiprocessors(stream) ? 128 : 64;

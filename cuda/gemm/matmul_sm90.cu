@@ -15,11 +15,8 @@ template <class T>
 vb_status matmul_16bit(const vb_matmul_args &x, vb_stream *stream) {
     using namespace strided;
     Problem<T> p = {};
-    p.c = (T *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
-    p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
-    p.a_shared = x.a_batch_stride == 0, p.b_shared = x.b_batch_stride == 0;
-    p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch,
-    p.steps = (int)ceil_div<int64_t>(x.k, depth);
+    describe(p, x);
+    p.steps = (int)ceil_div<int64_t>(x.k, product_depth);
     const Operand a = {x.a,        x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k,
                        x.a_stride, x.a_batch_stride,           p.a_shared ? 1 : x.batch};
     const Operand b = {x.b,        x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n,

@@ -33,6 +33,22 @@ struct Raise {
     VB_DEVICE half low(float x, half high) const { return __float2half_rn(x * first * second - __half2float(high)); }
 };
 
+// The two factors that take a raise back; NaN where the largest is infinity or NaN. They are combined crosswise: where
+// these leave the range of float32 the result does so too.
+VB_DEVICE float2 scale_of(unsigned largest) {
+    if (largest >= infinity_bits) return make_float2(__int_as_float(0x7fffffff), 1.0f);
+    const int raised = raise_of(largest);
+    return make_float2(power_of_two(-(raised / 2)), power_of_two(-(raised - raised / 2)));
+}
+VB_DEVICE float scale_back(float sum, float2 row, float2 column) {
+    return sum * (row.x * column.x) * (row.y * column.y);
+}
+// Whether the row or the column holds Inf or NaN, so that its parts say nothing.
+VB_DEVICE bool not_finite(float2 row, float2 column) {
+    const float scale = row.x * column.x;
+    return scale != scale;
+}
+
 // Elements of a row of which `left` remain, zeros beyond it; `vectors` where those of four may be read together.
 VB_DEVICE float4 load_four(const float *from, int left, bool vectors) {
     if (vectors && left >= 4) return *reinterpret_cast<const float4 *>(from);
