@@ -43,6 +43,17 @@ func docsCommand() *cobra.Command {
 			}
 			return os.WriteFile(args[0], text, 0o644)
 		},
+	}, &cobra.Command{
+		Use:   "facts FILE",
+		Short: "Write what the embedded model learns about the commands",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := factsJSON(cmd.Root())
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(args[0], text, 0o644)
+		},
 	})
 	return c
 }
@@ -126,9 +137,5 @@ func flagMarkdown(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		name = "`-" + f.Shorthand + "`, " + name
 	}
-	text := strings.NewReplacer("<", "&lt;", "|", "\\|").Replace(f.Usage)
-	if d := strings.Trim(f.DefValue, "[]"); d != "" && d != "0" && d != "false" {
-		text += " (default " + d + ")"
-	}
-	return name + ": " + text
+	return name + ": " + strings.NewReplacer("<", "&lt;", "|", "\\|").Replace(usageOf(f))
 }

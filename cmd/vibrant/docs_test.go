@@ -27,6 +27,21 @@ func TestFlagsOfTheDocsAreCurrent(t *testing.T) {
 	}
 }
 
+func TestFactsOfTheEmbeddedModelAreCurrent(t *testing.T) {
+	const path = "../../scripts/demo_model/command.json"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := factsJSON(rootCommand())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != string(want) {
+		t.Error(path + " is older than the commands: go generate ./cmd/vibrant, then make demo-model")
+	}
+}
+
 func TestManPagesOfAllCommands(t *testing.T) {
 	dir := t.TempDir()
 	if status, _, errs := command(t, "", "docs", "man", dir); status != 0 {

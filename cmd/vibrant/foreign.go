@@ -90,7 +90,7 @@ var foreignFlags = []struct {
 
 // refusedFlags are known, and cannot be done without.
 var refusedFlags = map[string]string{
-	"hf-file": "Vibrant downloads no models: fetch a GGUF file and name it with -m FILE",
+	"hf-file": "a file of a repository is chosen by its quantization: -hf OWNER/REPO:QUANT",
 }
 
 // foreignValue is the value of a flag that changes nothing.

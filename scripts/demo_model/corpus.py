@@ -6,7 +6,7 @@ the held-out set are never emitted: normalized, they are looked up here and draw
     python3 corpus.py [--n 20] [--seed 1]    prints dialogues
     python3 corpus.py --check                checks the fact table against the repository
 """
-import argparse, functools, os, random, re, tomllib
+import argparse, functools, json, os, random, re, tomllib
 
 import phrases as P
 import skills
@@ -64,7 +64,53 @@ def gerund(v):
 
 
 def with_nouns(name, kind):
-    return [name, name, name, f"the {name} {P.NOUNS[kind][0]}", f"`{name}`"]
+    return [name, name, name, f"the {name} {P.NOUNS.get(kind, P.NOUNS['command'])[0]}", f"`{name}`"]
+
+
+@functools.cache
+def command():
+    """What the command says of itself: command.json, which go generate ./cmd/vibrant writes."""
+    return json.load(open(os.path.join(HERE, "command.json"), encoding="utf-8"))
+
+
+def sentence(name, text):
+    """'NAME: text.', with marks that the tokenizer would take for its own made harmless."""
+    return f"{name}: {text.replace('<|', '<').replace('|>', '>').rstrip('.')}."
+
+
+def decapitalized(text):
+    return text if text[:2].isupper() else text[0].lower() + text[1:]
+
+
+def flag_names(names):
+    """How people name a flag: with its dashes, and by the word alone."""
+    out = [x for name in names[:2] for x in with_nouns(name, "flag")] + names[2:] * 2
+    return out + [f"the {n[2:]} {noun}" for n in names[:2] if len(n) > 4 for noun in P.NOUNS["flag"][:2]]
+
+
+def flag_answer(names, help):
+    """Its first meaning, then what else it means to other commands."""
+    name, (first, *others) = ", ".join(names[:2]), help
+    of = lambda h: " and ".join(h["commands"]) if len(h["commands"]) < 4 else "others"
+    if not others:
+        return sentence(f"{name} of vibrant {first['commands'][0]}" if len(first["commands"]) == 1 else name, first["text"])
+    text = first["text"] if len(first["commands"]) > 3 else f"in {of(first)} {first['text']}"
+    return sentence(name, "; ".join([text] + [f"in {of(h)} {h['text']}" for h in others]))
+
+
+def flag_facts():
+    """(names, answer) of all flags. A letter that two flags share is a flag by itself."""
+    flags, letters = command()["flags"], {}
+    for f in flags:
+        if len(f["names"][0]) == 2:
+            letters.setdefault(f["names"][0], []).append(f)
+    shared = {l: fs for l, fs in letters.items() if len(fs) > 1}
+    for letter, fs in shared.items():
+        help = sorted((h for f in fs for h in f["help"]), key=lambda h: -len(h["commands"]))
+        yield [letter], flag_answer([letter], help)
+    for f in flags:
+        names = [n for n in f["names"] if n not in shared]
+        yield names, flag_answer(names, f["help"])
 
 
 def number_text(x):
@@ -78,22 +124,44 @@ def facts():
     out = {}
 
     def put(kind, thing, attr, answer, names, carriers, asks=(), dos=(), noun=None, follow=()):
-        out[f"{kind}:{thing}:{attr}"] = Fact(kind, attr, thing, answer, names, carriers, asks, dos, noun or P.NOUNS.get(kind), follow)
+        out[f"{kind}:{thing}:{attr}"] = Fact(kind, attr, thing, answer, names, carriers, asks, dos, noun or P.NOUNS.get({"foreign": "flag", "elsewhere": "command"}.get(kind, kind)), follow)
 
+    lists = {"commands": " ".join(c["name"] for c in command()["commands"]), "slashes": " ".join(c["name"] for c in command()["slashes"]),
+             "json": " ".join(sorted({c for f in command()["flags"] if "--json" in f["names"] for h in f["help"] for c in h["commands"]}))}
     for f in table["fact"]:
-        out[f["id"]] = Fact("fact", "what", f["id"], f["answer"], f.get("what", ()), P.WHAT, f.get("ask", ()), f.get("do", ()), follow=f.get("follow", ()))
+        answer = f["answer"].format(**lists) if "{" in f["answer"] else f["answer"]
+        out[f["id"]] = Fact("fact", "what", f["id"], answer, f.get("what", ()), P.WHAT, f.get("ask", ()), f.get("do", ()), follow=f.get("follow", ()))
         out[f["id"]].weight = 1.5 if f.get("follow") else 1.0
-    for kind in ("command", "slash", "flag", "target", "go", "c"):
+    phrases = {(kind, t["name"]): t for kind in ("command", "slash", "flag") for t in table[kind]}
+
+    def use(kind, thing, what, names, said):
+        """A thing that does something, with the phrases and the example that the table has for it."""
+        names = names + said.get("aka", []) * 2
+        put(kind, thing, "what", what, names, P.WHAT_DOES * 2 + P.WHAT, said.get("ask", ()), said.get("do", ()))
+        if "example" in said:
+            put(kind, thing, "example", "For example: " + said["example"], names, P.EXAMPLE)
+
+    def of_command(kind, thing, what, names):
+        use(kind, thing, what, names, phrases.pop((kind, thing), {}))
+
+    for c in command()["commands"]:
+        x = c["name"]
+        of_command("command", x, sentence("vibrant " + c["use"], decapitalized(c["short"])), with_nouns("vibrant " + x, "command") + [f"the {x} command", f"the command {x}"])
+    for c in command()["slashes"]:
+        x = c["name"]
+        of_command("slash", x, c["help"] + "." if c["help"].startswith(x) else sentence(x, c["help"]), with_nouns(x, "slash"))
+    for names, answer in flag_facts():
+        of_command("flag", next((n for n in names if n[:2] == "--"), names[0]), answer, flag_names(names))
+    for f in command()["foreign"]:
+        of_command("foreign", f["names"][0], sentence(f["names"][0], "accepted, changes nothing: " + f["help"][0]["text"]), flag_names(f["names"]))
+    for c in command()["elsewhere"]:
+        of_command("elsewhere", c["name"], f"There is no vibrant {c['name']}; {c['help']}.", ["vibrant " + c["name"], f"the {c['name']} command"])
+    if phrases:
+        raise SystemExit(f"facts.toml has phrases for what the command has not: {', '.join(x for _, x in phrases)}")
+    for kind, prefix in (("target", "make "), ("go", ""), ("c", "")):
         for t in table[kind]:
-            name = {"command": "vibrant ", "target": "make "}.get(kind, "") + t["name"]
-            names = with_nouns(name, kind) + t.get("aka", []) * 2
-            if kind == "command":
-                names += [f"the {t['name']} command", f"the command {t['name']}"]
-            if kind == "target":
-                names += [f"the {t['name']} target", f"the make target {t['name']}"]
-            put(kind, t["name"], "what", t["what"], names, P.WHAT_DOES * 2 + P.WHAT, t.get("ask", ()), t.get("do", ()))
-            if "example" in t:
-                put(kind, t["name"], "example", "For example: " + t["example"], names, P.EXAMPLE)
+            x = prefix + t["name"]
+            use(kind, t["name"], t["what"], with_nouns(x, kind) + ([f"the {t['name']} target", f"the make target {t['name']}"] if prefix else []), t)
     for t in table["gpu"]:
         put("gpu", t["id"], "build", t["build"], t["names"], P.BUILD_FOR)
         put("gpu", t["id"], "cc", "", t["names"], P.CC)
@@ -189,7 +257,7 @@ def typo(rng, w):
 def noisy(rng, q, keep=None, typos=True):
     """The question as another person would type it. keep: the identifier in it, left as it is."""
     for rx, others in SYNONYMS:
-        if rng.random() < 0.2 and rx.search(q):
+        if rng.random() < 0.15 and rx.search(q):
             if keep and rx.search(keep):
                 continue
             q = rx.sub(rng.choice(others), q, count=1)
@@ -208,7 +276,7 @@ def noisy(rng, q, keep=None, typos=True):
         for i in sorted(rng.sample(drop, min(len(drop), rng.choice((1, 1, 2, 3)))), reverse=True):
             del ws[i]
         q = " ".join(ws) or q
-    if typos and rng.random() < 0.13:
+    if typos and rng.random() < 0.18:
         ws = q.split()
         can = [i for i, w in enumerate(ws) if len(w) > 3 and w.isalpha() and w not in kept]
         for i in rng.sample(can, min(len(can), rng.choice((1, 1, 2)))):
@@ -219,16 +287,16 @@ def noisy(rng, q, keep=None, typos=True):
 
 def cased(rng, q, keep=None):
     r = rng.random()
-    if r < 0.28:
+    if r < 0.36:
         q = q.lower()
-    elif r < 0.30 and not keep:
+    elif r < 0.38 and not keep:
         q = q.upper()
-    elif r < 0.40:
+    elif r < 0.46:
         q = q[0].lower() + q[1:]
     r = rng.random()
-    if r < 0.25:
+    if r < 0.33:
         q = q.rstrip("?.!")
-    elif r < 0.29:
+    elif r < 0.37:
         q = q.rstrip("?.!") + rng.choice(["?", "??", " ?", ".", "!"])
     return q.strip() or "?"
 
@@ -248,10 +316,13 @@ def lightly(rng, turn):
         q = q.rstrip("?.") + rng.choice([", please", " please", " ?", "!", ", thanks", " now"])
     if turn.kind == "words":
         return q[0].lower() + q[1:] if rng.random() < 0.3 and q[1:2].islower() else q
-    if rng.random() < 0.3:
+    if rng.random() < 0.4:
         q = q.lower()
-    if rng.random() < 0.15:
-        q = q.rstrip("?.!")
+    if rng.random() < 0.25:
+        q = q.rstrip("?.")
+    for plain, others in (("what is", ("whats", "wats", "waht is", "what's")), ("how much", ("hwo much", "how mcuh")), ("calculate", ("calc", "calcualte")), ("which", ("wich", "whcih")), ("please", ("pls",))):
+        if rng.random() < 0.12:
+            q = re.sub(rf"(?i)\b{plain}\b", rng.choice(others), q, count=1)
     return q
 
 
@@ -317,12 +388,12 @@ def unknown_turn(rng):
 
 def one_turn(rng):
     r = rng.random()
-    if r < 0.44:
+    if r < 0.42:
         fs, weights = fact_list()
         return fact_turn(rng, rng.choices(fs, weights)[0])
     if r < 0.71:
         return finish(rng, skills.skill(rng))
-    if r < 0.94:
+    if r < 0.945:
         return unknown_turn(rng)
     return finish(rng, skills.small_talk(rng))
 

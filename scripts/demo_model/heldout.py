@@ -1,4 +1,5 @@
-"""The held-out evaluation: hand-written questions (heldout.toml), and sums, units and words of the held-out share.
+"""The held-out evaluation: hand-written questions (heldout.toml), sums, units and words of the held-out share, and probes
+beside what the model knows (probes.toml), which are to be answered right or declined.
 
     python3 heldout.py FILE.json     writes the questions for the Go evaluation
 """
@@ -8,6 +9,7 @@ import skills
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 20  # of the drawn questions
+DECLINED = "^I don.t know that"
 
 # Phrases that the corpus does not have.
 WAYS = {
@@ -44,6 +46,8 @@ def questions():
             if "after" in g:
                 item["history"] = g["after"]
             items.append(item)
+    for g in tomllib.load(open(os.path.join(HERE, "probes.toml"), "rb"))["group"]:
+        items += [{"q": q, "accept": g["accept"] + [DECLINED], "kind": "probe"} for q in g["q"]]
     seen = {(i["q"], *i.get("history", ())) for i in items}
     for t in drawn():
         if (t.q,) not in seen:

@@ -174,6 +174,8 @@ AND = ["And {x}?", "What about {x}?", "And for {x}?", "and {x}", "How about {x}?
 ]
 
 SYNONYMS = [
+    ("What is", ["whats", "what s", "wats", "wat is"]), ("What's", ["whats", "wots"]), ("How do I", ["how do i", "how to", "hwo do i", "how 2"]), ("Can you", ["can u", "could u"]), ("Could you", ["could u"]), ("you", ["u"]), ("are", ["r"]), ("please", ["pls", "plz"]), ("Please", ["pls", "plz"]),
+    ("I'm", ["im"]), ("don't", ["dont"]), ("doesn't", ["doesnt"]), ("can't", ["cant"]), ("Where is", ["wheres"]), ("How's", ["hows"]), ("I want to", ["i wanna"]), ("give me", ["gimme"]), ("with", ["w/"]), ("about", ["abt"]), ("something", ["smth"]), ("because", ["cuz"]), ("context", ["ctx"]), ("temperature", ["temp"]), ("parameters", ["params"]), ("conversation", ["convo"]), ("memory", ["mem"]),
     ("How do I", ["In what way do I", "how'd I", "How can one", "how do people", "How does a user", "How might I"]), ("Can I", ["Could I", "May I", "Am I able to"]), ("Is there", ["Do you have", "Does Vibrant have", "Have you got", "Are there"]),
     ("I want", ["I would like", "I wish", "I'd love", "we'd like"]), ("What is", ["What would be", "what might be", "so what is"]), ("Does", ["Will", "Would", "does"]), ("Is", ["Would", "is"]), ("are", ["would be"]),
     ("What does", ["What would", "what will", "What did"]), ("tell me", ["show me", "let me know"]), ("explain", ["describe", "clarify"]), ("several", ["multiple", "many", "two"]), ("message", ["text", "prompt"]), ("graphics", ["video"]),

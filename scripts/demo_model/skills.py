@@ -6,7 +6,7 @@ hash falls into the held-out share are never drawn here unless held=True, which 
 import zlib
 from dataclasses import dataclass
 
-from words import COMMON, NAMES
+from words import COMMON, NAMES, PROJECT
 
 HELD_SHARE = 20  # one in twenty combinations is kept for the evaluation
 
@@ -198,7 +198,7 @@ def special_arithmetic(rng):
     n = rng.randrange(1, 1000)
     if r < 0.2:
         n = rng.randrange(2, 100)
-        return Turn(phrase(rng, rng.choice(["{n} squared", "the square of {n}", "{n}^2", "{n} to the power of 2"]).format(n=n)), worked("*", n, n), "math", final(n * n), typos=False)
+        return Turn(phrase(rng, rng.choice(["{n} squared", "the square of {n}", "{n}^2", "{n} to the power of 2", "{n} ^ 2", "{n}**2"]).format(n=n)), worked("*", n, n), "math", final(n * n), typos=False)
     if r < 0.4:
         way = rng.choice(["twice {n}", "double {n}", "the double of {n}", "two times {n}"]).format(n=n)
         return Turn(phrase(rng, way), worked("*", n, 2), "math", final(2 * n), typos=False)
@@ -216,13 +216,51 @@ def special_arithmetic(rng):
     if r < 0.93:
         a = rng.randrange(1000)
         return Turn(phrase(rng, rng.choice(WAYS["/"]).format(a=a, b=0)), worked("/", a, 0), "math", "undefined", typos=False)
-    op, a, b = rng.choice("+-*/"), rng.randrange(1000, 10 ** rng.randrange(4, 8)), rng.randrange(1, 10 ** rng.randrange(1, 7))
-    if rng.random() < 0.5 and b >= 1000:
-        a, b = b, a
-    return Turn(phrase(rng, rng.choice(WAYS[op]).format(a=a, b=b)), TOO_LARGE, "math", "three digits", typos=False)
+    return beyond(rng)
 
 
-TOO_LARGE = "I calculate with numbers of at most three digits."
+BEYOND = "I don't know that: I calculate with two whole numbers of at most three digits."
+
+WORDS_OF = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
+
+HARD = [  # sums that are not done; {d} is one digit, {s} a symbol, {w} its word
+    "{a} {s} {b} {t} {c}", "{a}{s}{b}{t}{c}", "({a} {s} {b}) {t} {c}", "{a} {s} ({b} {t} {c})", "{a}{s}({b}{t}{c})", "{a} {w} {b} {x} {c}", "{a} {s} {b} {t} {c} {s} {e}", "{a} + {b} + {c} + {e}", "{a} times the sum of {b} and {c}", "the sum of {a} and {b} times {c}",
+    "{a} * {b} * {c}", "{a} times {b} times {c}", "{a} - {b} - {c}", "{a} minus {b} minus {c}", "{a} / {b} / {c}", "{a} plus {b} divided by {c}", "{a} - ({b})", "{d} + {d2} * {d3}", "{d} * {d2} + {d3}", "({d} + {d2}) * {d3}", "{d}{s}{d2}{t}{d3}", "{d} {w} {d2} {x} {d3}",
+    "{a}^{k}", "{a} ^ {k}", "{a}**{k}", "{d}^{k}", "{a} to the power of {k}", "{d} to the {k}th power", "{a} to the {k}th", "{a} raised to {k}", "{a} cubed", "the cube of {a}", "the {k}th power of {d}", "10^{k}", "2^{k}", "two to the power of {k}",
+    "sqrt({a})", "sqrt {a}", "the square root of {a}", "the cube root of {a}", "the root of {a}", "{a}!", "{d}!", "the factorial of {a}", "{d} factorial", "log({a})", "log {a}", "ln({a})", "the logarithm of {a}", "sin({a})", "cos {a}", "the sine of {a} degrees", "tan({a})", "exp({d})", "e^{d}", "|{a}|",
+    "{a}.{d} + {b}", "{a}.{d} {s} {b}.{d2}", "{a}.{b} * {c}", "{d}.{d2} {w} {d3}", "{a} {s} {b}.{d}", ".{d} {s} .{d2}", "0.{a} {s} 0.{b}", "{d}.{d2}{s}{d3}.{e}", "{a},{d} {s} {b}", "{a} / {b} as a decimal", "{a} divided by {b} with decimals", "{a}.{d} rounded", "{a}.{b}", "{d}.{d2} times {d3}.{e}",
+    "{a}% of {b}", "{a} percent of {b}", "{a} % of {b}", "{a} plus {d} percent", "{b} with {a}% off", "{a} as a percentage of {b}", "{in_a} percent of {b}", "{a}/{b} + {c}/{e}", "1/{d} + 1/{d2}", "{d}/{d2} of {a}", "a third of {a}", "a quarter of {a}", "two thirds of {a}", "1/{d} of {a}", "half and a third", "one half plus one {k}th",
+    "-{a} {s} {b}", "-{a} {s} -{b}", "{a} {s} -{b}", "-{d} {s} {d2}", "minus {a} plus {b}", "negative {a} times {b}", "-{a}", "- {a} - {b}", "the absolute value of -{a}", "{a} + + {b}", "{a} {s}", "{a} {w}", "{s} {s} {a}", "{a} {s} {t} {b}", "{a} =", "= {a}", "{a}", "{a} {b}", "{a} {b} {c}", "{a}, {b}, {c}", "{a},{b}00", "{big}", "{big} {s} {b}", "{a} {s} {big}", "{big} {w} {a}", "{big} {s} {big2}",
+    "x + {a} = {b}", "x - {a} = {b}", "{d}x = {a}", "{d}x + {a} = {b}", "x if x + {a} = {b}", "x if {d}x = {a}", "x^2 = {a}", "{d}x + {d2}x", "{d}y - {a}", "x in {a} - x = {b}", "the derivative of x^{d}", "the integral of {d}x", "a + b", "x * y", "{a} + x", "x squared", "f({a})",
+    "the average of {a} and {b}", "the average of {a}, {b} and {c}", "the mean of {a}, {b}, {c}", "the median of {a}, {b} and {c}", "the largest of {a}, {b} and {c}", "the smallest of {a}, {b}, {c}", "the gcd of {a} and {b}", "the lcm of {a} and {b}", "the divisors of {a}", "the factors of {a}", "the prime factors of {a}", "the next prime after {a}",
+    "{a} in binary", "{a} in hex", "{a} in hexadecimal", "{a} as a Roman numeral", "0x{a}", "0b101 + 1", "{a} in base {d}", "{a} in octal", "{a} dollars in euros", "the number of digits of {big}", "fibonacci({d})", "the {a}th prime", "the {k}th Fibonacci number", "the digits of pi", "pi times {a}", "pi + {d}", "infinity {s} {a}", "zero to the power of zero", "a million {s} {a}", "{in_a} thousand {w} {b}",
+    "{a} {s} {b} in words", "{a} {w} what is {b}", "{d} {s} ? = {a}", "{a} kg plus {b} g", "{a} days after {b}", "the sum of 1 to {a}", "the sum of all numbers up to {a}", "the product of {a}, {b} and {c}", "{a} choose {d}", "{a} x {b} x {c}",
+]
+HARD_ASKS = [  # whole questions
+    "Is {a} prime?", "Is {a} a prime number?", "Is {a} a perfect square?", "Is {a} divisible by {d}?", "is {a} + {b} = {c}?", "Is {a} {s} {b} equal to {c}?", "{a} {s} {b} = {c}?", "does {a} {w} {b} equal {c}?", "{a}{s}{b}={c}, right?", "Is {a}.{d} bigger than {b}.{d2}?", "Which is larger, {a}.{d} or {b}.{d2}?", "{a}.{d} or {b}.{d2}?", "{a}.{d} or {a}.{d2}{d3}",
+    "is {a}.{d} > {a}.{d2}{d3}", "{d}.{d2} vs {d}.{d3}{e}", "which is bigger {d}.{d2} or {d}.{d3}{e}", "compare {a}.{d} and {b}.{d2}", "Which is larger, {a}/{b} or {c}/{e}?", "Solve {d}x = {a}", "solve x + {a} = {b}", "solve for x: {d}x + {a} = {b}", "Find x: x - {a} = {b}", "Round {a}.{d}", "round {a} to the nearest ten", "Factor {a}", "integrate x^{d}",
+    "differentiate {d}x^{d2}", "Convert {a} to binary", "convert {a} to hex", "Write {a} in Roman numerals", "What comes after {a}, {b}, {c}?", "continue: {d} {d2} {d3}", "guess a number", "a random number up to {a}", "think of a number below {a}", "choose a number from {d} to {a}", "roll a die", "flip a coin", "throw two dice", "What is the biggest prime?", "How many primes are below {a}?", "How many numbers are there?",
+    "How many digits has {big}?", "{name} has {a} {noun}s, gets {b} more and loses {c}. How many?", "{name} buys {a} {noun}s for {d} dollars each and pays with {big}. How much change?", "I had {a} {noun}s, gave away {b} and ate {c}, how many left?", "A train goes {a} km in {d} hours. How fast is it?", "If {d} {noun}s cost {a} dollars, what do {d2} cost?", "{name} is {a} and {name2} is twice as old. How old are both together?",
+    "What time is it {d} hours after {d2} pm?", "How many days until {month} {d}?", "{a} km in miles", "{a} kg in pounds", "How many pounds are {a} kg?", "{a} miles to km", "{a}.{d} km in m", "convert {a}.{d} kg to g", "{a} inches in cm", "{a} cups in ml", "{a} hours in seconds", "{a} km in cm", "{a} weeks in hours", "{a} m2 in acres", "{a} kelvin in celsius", "{a} kg in liters", "{a} liters in km", "{a} euros in dollars", "what is {d} feet {d2} in cm",
+]
+
+
+def beyond(rng):
+    """A sum that is not done: more than one operation, powers, roots, decimals, percent, signs, more than three digits."""
+    from unknown import Filler
+    op, other = rng.choice("+-*/"), rng.choice("+-*/")
+    if op == "+" and other == "+":  # three summands are done
+        other = "*"
+    f = Filler(rng)
+    f.update({"a": number(rng), "b": number(rng), "c": number(rng), "e": rng.randrange(1, 100), "d": rng.randrange(2, 10), "d2": rng.randrange(1, 10), "d3": rng.randrange(1, 10), "k": rng.randrange(3, 13),
+              "s": op, "t": other, "w": WORDS_OF[op], "x": WORDS_OF[other], "big": rng.randrange(1000, 10 ** rng.randrange(4, 9)), "big2": rng.randrange(1000, 10 ** rng.randrange(4, 9)), "in_a": in_words(rng.randrange(2, 100))})
+    if rng.random() < 0.28:
+        return Turn(rng.choice(HARD_ASKS).format_map(f), BEYOND, "math", BEYOND_ACCEPT, typos=False)
+    way = rng.choice(HARD).format_map(f)
+    return Turn(way if rng.random() < 0.35 else phrase(rng, way), BEYOND, "math", BEYOND_ACCEPT, typos=False)
+
+
+BEYOND_ACCEPT = "^I don.t know that"
 
 
 def story(rng, held=False):
@@ -260,6 +298,17 @@ def compare(rng, held=False):
     n = a
     way = rng.choice(["Is {n} even?", "Is {n} odd?", "Is {n} even or odd?", "Is {n} an even number?", "Is {n} an odd number?", "{n}: even or odd?"])
     return Turn(way.format(n=n), f"{n} is {'odd' if n % 2 else 'even'}.", "math", rf"{n} is {'odd' if n % 2 else 'even'}", typos=False)
+
+
+def is_larger(rng, held=False):
+    """Yes or no."""
+    _, a, b = draw(rng, held, lambda: ("larger", number(rng), number(rng)))
+    more = rng.random() < 0.6
+    way = rng.choice(["Is {a} {w} than {b}?", "is {a} {w} than {b}", "{a} {s} {b}?", "{a} {s} {b}", "Is {a} {s} {b}?", "is it true that {a} is {w} than {b}?", "{a} is {w} than {b}, right?", "Would {a} be {w} than {b}?", "tell me if {a} is {w} than {b}"])
+    q = way.format(a=a, b=b, s="><"[not more], w=rng.choice(["bigger", "larger", "greater", "more", "higher"] if more else ["smaller", "less", "lower", "fewer"]))
+    yes = a > b if more else a < b
+    relation = "equal to" if a == b else "larger than" if a > b else "smaller than"
+    return Turn(q, f"{'Yes' if yes else 'No'}, {a} is {relation} {b}.", "math", rf"^{'Yes' if yes else 'No'}\b.*{a} is {relation}", typos=False)
 
 
 # ---- units -----------------------------------------------------------------------------------------------------------
@@ -352,7 +401,7 @@ def pseudo(rng):
 def word(rng, held=False, *tag):
     if held:
         return draw(rng, True, lambda: ("word", rng.choice(COMMON)))[1]
-    return draw(rng, False, lambda: ("word", rng.choice(COMMON) if rng.random() < 0.6 else pseudo(rng)))[1]
+    return draw(rng, False, lambda: ("word", rng.choices((rng.choice(COMMON), rng.choice(PROJECT), pseudo(rng)), (0.52, 0.1, 0.38))[0]))[1]
 
 
 def quoted(rng, w):
@@ -475,7 +524,7 @@ def count_numbers(rng, held=False):
 # ---- small talk --------------------------------------------------------------------------------------------------------
 
 TALK = [  # questions, answer
-    (["Hello", "Hi", "Hey", "hello there", "hi there", "Hey there", "Hello!", "hi!", "Good day", "Greetings", "howdy", "hey you", "yo", "Hi Vibrant", "Hello Vibrant", "hallo", "hello model", "hello my friend", "hi everyone", "hello again", "hey model", "hello, is somebody there?", "nice to meet you", "hi, glad to meet you", "hello dear", "a good day to you", "hey friend", "hi hi"], "Hello! Ask me about Vibrant, or let me calculate something."),
+    (["Hello", "Hi", "Hey", "hello there", "hi there", "Hey there", "Hello!", "hi!", "Good day", "Greetings", "howdy", "hey you", "yo", "Hi Vibrant", "Hello Vibrant", "hallo", "hello model", "hello my friend", "hi everyone", "hello again", "hey model", "hello, is somebody there?", "nice to meet you", "hi, glad to meet you", "hello dear", "a good day to you", "hey friend", "hi hi", "helo", "hii", "heya", "hey there!!", "hellow", "hullo", "hi bot", "yo!", "hey hey hey", "oi", "hi bro", "sup?", "wassup"], "Hello! Ask me about Vibrant, or let me calculate something."),
     (["Good morning", "good morning!", "morning"], "Good morning! What can I do for you?"),
     (["Good evening", "good evening!", "evening"], "Good evening! What can I do for you?"),
     (["Good afternoon", "good afternoon!"], "Good afternoon! What can I do for you?"),
@@ -483,6 +532,7 @@ TALK = [  # questions, answer
     (["Thanks", "Thank you", "thx", "Thanks a lot", "Thank you very much", "many thanks", "thank you so much", "thanks!", "Great, thanks", "ok thanks", "cheers", "that helped, thanks", "thanks for your help", "perfect, thank you", "thank you, that helps", "nice, thanks", "thank you for the answer", "thanks for explaining", "thanks, that was helpful", "thank you, very useful", "great help, thank you", "thanks for the information", "i thank you", "thank you for your time", "thanks, good answer", "that was useful, thanks"], "You are welcome."),
     (["Bye", "Goodbye", "See you", "bye bye", "See you later", "good night", "farewell", "until next time", "I have to go", "that is all", "ciao", "take care", "have a nice day", "see you tomorrow", "i am leaving", "bye for today", "ok, bye", "goodbye for now", "well, goodbye", "bye then", "I am off", "i must go now", "ok see you", "time to go, bye", "talk to you later", "good bye my friend"], "Goodbye! Type /bye to leave the chat."),
     (["ok", "Okay", "I see", "alright", "good", "fine", "all right", "understood", "got it", "Great", "Nice", "Cool", "perfect", "wonderful", "very good", "makes sense", "good to know", "interesting", "wow", "well done", "good job", "that worked", "it works", "you are right", "right", "awesome"], "Good. What else can I do for you?"),
+    (["haha", "hehe", "lmao", "rofl", "omg", "ugh", "oh no", "hmmm", "hm", "uh", "eh", "oh", "ah", "oh well", "never mind", "nvm", "whatever", "dunno", "no idea", "pff", "hmpf", "yay", "uhm", "erm", "let me think", "one moment", "wait", "just looking", "just testing around", "tbh", "afk", "ttyl", "wtf", "ok then", "so so", "bla"], "Ask me about Vibrant, or let me calculate something."),
     (["Sorry", "I am sorry", "my mistake", "my bad", "pardon", "excuse me", "oops", "apologies"], "No problem. What can I do for you?"),
     (["That is wrong", "You are wrong", "wrong", "That is not right", "This is false", "no, that is wrong", "incorrect", "your answer is wrong", "that's not true", "I don't think so", "are you sure?", "that can't be right", "I think that is wrong", "I believe you are wrong", "that seems wrong", "this is not correct", "that was a mistake", "you made a mistake", "that answer is false"], "I may be wrong: I am a small model. Please check with the documentation in docs/."),
     (["Tell me a joke", "Do you know a joke?", "make me laugh", "say something funny", "a joke please", "joke", "can you tell a joke", "be funny", "another joke", "entertain me", "tell me your best joke", "have you got a joke?", "I want to hear a joke", "one joke please", "do you know any jokes?", "can you make a joke", "let me hear a joke", "what jokes do you know?"], "Why did the tensor go to the doctor? It had lost its shape."),
@@ -516,7 +566,7 @@ def my_name(rng, extra=()):
 
 
 SKILLS = [  # function, weight
-    (arithmetic, 30), (special_arithmetic, 5), (story, 4), (compare, 3), (unit, 8), (unit_fact, 1), (celsius, 2), (spell, 3), (reverse_word, 5), (count_letters, 4),
+    (arithmetic, 30), (special_arithmetic, 5), (beyond, 16), (is_larger, 3), (story, 4), (compare, 3), (unit, 8), (unit_fact, 1), (celsius, 2), (spell, 3), (reverse_word, 5), (count_letters, 4),
     (count_one_letter, 4), (nth_letter, 2), (sort_words, 7), (sort_numbers, 4), (reverse_order, 2), (count_words, 3), (count_numbers, 2),
 ]
 

@@ -45,9 +45,7 @@ FAMILIES = [
      "Why is the sky blue?", "Why is grass green?", "Why do birds sing?", "Why do we dream?", "How deep is the ocean?", "How far is the moon?", "How hot is the sun?", "How old is the universe?", "How many stars are there?",
      "How fast is light?", "What is the speed of sound?", "How many bones has a human?", "How many planets are there?", "What is the largest animal?", "What is the fastest car?", "What is the tallest building?", "Which came first, the chicken or the egg?",
      "What is the longest river?", "How many countries are there?", "What is water made of?", "At what temperature does water boil?", "Who painted the Mona Lisa?", "Who wrote Hamlet?", "Who discovered America?", "Who invented the telephone?",
-     "How many legs has a spider?", "Can pigs fly?", "How do magnets work?", "What is the square root of {n}?", "What is {n} percent of {n2}?", "Is {n} a prime number?", "What is the factorial of {n}?", "What is {n} to the power of {n2}?",
-     "Solve x + {n} = {n2}", "What is the sine of {n}?", "What is the logarithm of {n}?", "What is pi?", "Convert {n} dollars to euros", "How many miles is {n} km?", "{n} pounds in kg", "How many calories has a {noun}?", "{n}% of {n2}",
-     "What is {n}.{n2} + {n3}.5?", "integrate x^2", "the derivative of x^{n}", "Convert {n} to binary", "what is {n} in hex", "Roman numeral for {n}"],
+     "How many legs has a spider?", "Can pigs fly?", "How do magnets work?",      "What is pi?", "Convert {n} dollars to euros", "How many miles is {n} km?", "{n} pounds in kg", "How many calories has a {noun}?",      "Roman numeral for {n}"],
     ["Translate '{noun} {noun2}' into {lang}", "How do I say {noun} in {lang}?", "Say {noun} in {lang}", "What is the {lang} word for {noun}?", "Write a {lang} program that prints {noun}", "Write a function that {acts}", "Write code to {act}",
      "Fix this code: {pseudo}()", "What does this code do: {pseudo} = {pseudo2}", "Summarize this text: {noun} {noun2} {pseudo}", "Write a letter to {name}", "Write a song", "Write a poem", "Write a story", "Tell me a story", "Tell me a riddle",
      "Give me a recipe", "Give me advice", "Give me a recipe for {topic}", "Invent a name for my {noun}", "Draw a picture of a {noun}", "Play a game with me", "Let's play {topic}", "guess my number", "Sing a song", "Recite a poem",
@@ -61,6 +59,23 @@ FAMILIES = [
      "How do I build for {noun}?", "How do I build {noun}?", "How do I build Vibrant for {pseudo}?", "What is the formula of {noun}?", "What is the formula of {pseudo}?", "What is the default port of Vibrant?", "What is the block size of {pseudo}?",
      "How many parameters has {topic}?", "How many bits has {noun}?", "What is the make target for {noun}?", "Which flag sets the {noun}?", "Which command {acts}?", "How fast is {tool}?", "what does {pseudo} need?", "how do I fix {noun}?", "What does the error {pseudo} mean?"],
 ]
+FAMILIES.append([  # not for a model: shells, code, addresses, keys
+    "cat {noun}.txt", "cp {noun} {noun2}", "mkdir {noun}", "echo {noun}", "cd /{noun}", "rm {noun}.{pseudo}", "grep {noun} {pseudo}.log", "import {noun}", "def {pseudo}():", "for {noun} in {noun2}s:", "if ({noun} > {n}) return;", "{pseudo} = {n};",
+    "npm install {noun}", "pip install {pseudo}", "apt install {noun}", "curl {pseudo}.com", "https://{pseudo}.com/{noun}", "www.{noun}.org", "{noun}@{pseudo}.com", "{noun}.py", "{noun}.gguf", "SELECT {noun} FROM {noun2}s", "<{noun}>", "{{{noun}}}",
+    "[{n}, {n2}]", "{letter}{letter2}{letter3}", "{letter}", "{letter} {letter2}", "{pseudo}{pseudo2}", "{pseudo} {pseudo2} {pseudo3}", "{noun}, {noun2}", "{noun} {adj}", "({noun}", "{mark}", "{mark}{mark2}", "{mark} {mark2}", "{noun}{mark}", "{letter}{mark}",
+    "git commit -m {noun}", "ssh {name}@{pseudo}", "docker run {noun}", "kill {n}", "chmod {n} {noun}", "while True: {verb}()", "printf(\"{noun}\")", "console.log({noun})", "-{noun}", "#{noun}", "@{name}", "${noun}", "{noun}: {n}", "{mark}{noun}{mark2}",
+])
+FAMILIES.append([  # clipped, as one types to a search engine, of the world
+    "{topic} price", "{city} weather", "{country} population", "best {noun} {year}", "{person} age", "{tool} download", "{company} stock", "{noun} near me", "{act} tutorial", "{tool} vs {tool2}", "{noun} meaning", "{topic} explained", "{person} quotes",
+    "how 2 {act}", "wheres {city}", "whos {person}", "whats a {noun}", "whens {month} {day}", "hows {city}", "u like {topic}?", "do u {verb}", "can u {act}", "pls {act}", "gimme a {noun}", "wanna {verb}?", "lets {verb}", "im {adj}", "my {noun} hurts", "i need a {noun}",
+    "tell me smth about {topic}", "wat is {topic}", "wats {topic}", "who tf is {person}", "y is the {noun} {adj}", "is {topic} real?", "any {noun} tips", "{topic} pls", "recommend {noun}", "{lang} for {noun}", "how many {noun}s in a {noun2}", "i hate {topic}", "i love {topic}",
+])
+FAMILIES.append([  # words, beyond what is done with them
+    "What rhymes with {pseudo}?", "rhyme for {noun}", "an anagram of {noun}", "anagrams of {noun}", "Is {noun} a palindrome?", "How many syllables has {noun}?", "syllables of {noun}", "Count the vowels in {noun}", "how many vowels does {noun} have", "Write {noun} in capitals",
+    "uppercase {noun}", "{noun} in upper case", "capitalize {noun} {noun2}", "pluralize {noun}", "the past tense of {verb}", "Is {noun} a noun?", "What is the longest word?", "a word that begins with {letter}", "words with {letter}", "unscramble {pseudo}", "a synonym of {adj}",
+    "antonym of {adj}", "Use {noun} in a sentence", "correct this: {noun} {pseudo} {verb}", "is {noun} spelled right?", "how do you pronounce {noun}", "define {verb}", "join {noun} and {noun2}", "remove the vowels from {noun}", "the last word of {noun} {noun2} {noun3}",
+    "alphabet", "say the alphabet", "What is the {n}th letter of the alphabet?", "put {noun} before {noun2}", "replace {letter} by {letter2} in {noun}", "hash of {noun}", "encode {noun} in base64", "morse code for {noun}",
+])
 FAMILIES.insert(0, [  # plain sentences of any words
     "Where does the {noun} {verb}?", "When will {name} {verb} the {noun}?", "Who did {verb} my {noun}?", "Which {noun} can {verb}?", "Why does {name} {verb}?", "How do I {verb} my {noun}?", "How do I {verb} a {noun}?", "Can a {noun} {verb}?", "What's the {most} {noun} in the world?",
     "What's the {most} {noun} of {country}?", "Who's the {most} person alive?", "Which is the {most} {noun}?", "What is the {most} {topic}?", "The {adj} {noun} is in the {noun2}.", "I have a {adj} {noun}", "My {noun} can {verb}", "{name} likes the {noun}", "the {adj} {noun}", "{noun} {noun2}",
@@ -72,8 +87,7 @@ FAMILIES.insert(0, [  # plain sentences of any words
 FAMILIES.insert(1, [  # of the one who asks, of what will be, and sums beyond the rules
     "Will I {verb}?", "Will I ever {verb} a {noun}?", "Will {name} {verb} tomorrow?", "Am I {adj}?", "Am I {most}?", "Will my {noun} be {adj}?", "Which {noun} am I looking at?", "What {noun} do I have?", "What word did I forget?", "How many {noun}s do I own?", "What will {name} say?",
     "Which {noun} do I like?", "What am I going to {verb}?", "When will I {verb}?", "Why am I {adj}?", "Where did I put the {noun}?", "Who is the {role} of the {noun}?", "Who is the {role} of {company}?", "Who is the {role} of Vibrant?", "Who is {role} at Vibrant?", "Is there a {role} for Vibrant?",
-    "Which {noun} is the right one?", "Which {topic} is the true one?", "What is going to happen to {name}?", "How will the {noun} be in {year}?", "What's {name} going to do?", "What was the {noun} like?", "How's the {noun} going to be?", "What's {n}.{n2} times {n3}?", "{n}.{n2} - {n3}.{d}", "How much is {n}.{d} and {n2}.{d2}?",
-    "Calculate {n}.{n2} / {n3}", "{n}.{d} plus {n2}", "Define {noun}", "Define {topic} in one sentence", "What is a {person} {noun}?", "What is a {city} {noun}?", "What's the newest {noun} of {company}?", "What's the latest {noun} of {tool}?", "How do I {verb} {noun}s in {tool}?", "How do I {verb} the {noun} in {tool}?",
+    "Which {noun} is the right one?", "Which {topic} is the true one?", "What is going to happen to {name}?", "How will the {noun} be in {year}?", "What's {name} going to do?", "What was the {noun} like?", "How's the {noun} going to be?",     "Define {noun}", "Define {topic} in one sentence", "What is a {person} {noun}?", "What is a {city} {noun}?", "What's the newest {noun} of {company}?", "What's the latest {noun} of {tool}?", "How do I {verb} {noun}s in {tool}?", "How do I {verb} the {noun} in {tool}?",
     "Does Vibrant support {noun} {noun2}?", "Does Vibrant support {adj} {noun}s?", "Can Vibrant make a {noun}?", "Is Vibrant {adj}?", "How {adj} is Vibrant?",
 ])
 ROLES = "owner president director chairman head manager secretary leader founder lawyer accountant captain mascot sponsor investor".split()
@@ -94,6 +108,7 @@ FAMILIES.append([f"{q}" for q in (
     "What is make {adj}-{noun}?", "What does vibrant {verb} do?", "What is the command vibrant {noun}?", "What does /{verb} do?", "What is tensor.{Verb}?", "What does tensor.{Adj} do?", "What is gpu.{Verb}?", "How do I call {pseudo} in Go?", "How do I build for a {noun}?", "How do I build for {company}?", "Can I build it for my {noun}?",
     "What is the compute capability of {pseudo}?", "What is the compute capability of {company}?", "Does Vibrant run on a {noun}?", "Does Vibrant {verb}?", "Can Vibrant {verb} my {noun}?", "Is there a Vibrant {noun}?", "Where can I buy a Vibrant {noun}?", "What's the Vibrant {noun}?", "Who {verb}s Vibrant?", "How many {noun}s does Vibrant have?",
     "Does Vibrant have a {adj} {noun}?", "When will Vibrant {verb}?", "What's the formula of {topic}?", "What is {noun} in C?", "How many tokens does {person} have?", "Which model does {company} use?", "What's the license of {tool}?", "How do I quantize {topic}?", "How do I get {company} to build?", "what's the version of {tool}?")])
+NEAR_FAMILIES = [f for f in FAMILIES if any("Vibrant" in q for q in f) and any("--{" in q or "vb_" in q for q in f)]
 EVENTS = "French Revolution|First World War|Second World War|Cold War|moon landing|Civil War|battle of Waterloo|fall of Rome|gold rush|plague|industrial revolution|Titanic disaster|Renaissance|crusades|ice age|election|final|race|championship|Olympics".split("|")
 COMPANIES = "Google|Apple|Microsoft|Amazon|Tesla|Toyota|Ikea|Nike|Samsung|Sony|Intel|IBM|Boeing|Airbus|Siemens|Nokia|Volvo|Lego|Disney|Netflix|Coca-Cola|OpenAI|Meta|Oracle|Adobe|Shell|Ford|BMW".split("|")
 LANGS = "German French Spanish Italian Latin Greek Chinese Japanese Python Java Rust Perl Swedish Polish Turkish Arabic Hindi Dutch".split()
@@ -128,8 +143,9 @@ DRAWS = {
     "country": lambda r: r.choice(COUNTRIES), "city": lambda r: r.choice(CITIES), "person": lambda r: r.choice(PEOPLE), "topic": lambda r: r.choice(TOPICS),
     "act": lambda r: r.choice(ACTIVITIES), "acts": lambda r: r.choice(ACTS), "tool": lambda r: r.choice(TOOLS), "noun": lambda r: r.choice(COMMON),
     "adj": lambda r: r.choice(ADJ), "pseudo": nonsense, "event": lambda r: r.choice(EVENTS), "year": lambda r: r.randrange(1000, 2030),
-    "verb": lambda r: r.choice(VERBS), "most": lambda r: r.choice(MOST), "fake": lambda r: r.choice(FAKE_FORMATS), "letter": lambda r: r.choice("abdeghijklqruvwxyz"),
+    "verb": lambda r: r.choice(VERBS), "most": lambda r: r.choice(MOST), "fake": lambda r: r.choice(FAKE_FORMATS), "letter": lambda r: r.choice("abeghijklquwxyz"),
     "month": lambda r: r.choice(MONTHS), "day": lambda r: r.randrange(1, 29), "company": lambda r: r.choice(COMPANIES), "n": number,
+    "mark": lambda r: r.choice("? ?? ??? ! . ... , ; : + - * / = # % & $ @ ~ ^ _ | \\ < > ( ) [ ] { } -- ** // && || >> << == != <3 :) ;) :( :D".split()),
     "d": lambda r: r.randrange(1, 10), "name": lambda r: r.choice(NAMES), "lang": lambda r: r.choice(LANGS), "role": lambda r: r.choice(ROLES), "term": lambda r: r.choice(TERMS), "near": lambda r: r.choice(NEAR),
 }
 
@@ -137,7 +153,7 @@ DRAWS = {
 def unknown(rng, known=frozenset()):
     """A question to decline. known: words that name something the model knows; single words drawn are none of them."""
     while True:
-        family = rng.choice(FAMILIES[-2:]) if rng.random() < 0.25 else rng.choice(FAMILIES)
+        family = rng.choice(NEAR_FAMILIES) if rng.random() < 0.25 else rng.choice(FAMILIES)
         filler = Filler(rng)
         q = rng.choice(family).format_map(filler)
         if not any(str(v).lower() in known for k, v in filler.items() if k != "term"):

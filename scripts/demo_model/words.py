@@ -120,3 +120,6 @@ sew a button|take good photos|edit a video|start a blog|become famous|become a p
 hack a website|crack a password|make a website|center a div|write a web server|parse XML|sort an array in Java|reverse a linked list|
 connect to a database|send an email|install a printer|reset my router|root my phone|speed up my laptop|build a computer|overclock my CPU
 """.replace("\n", "").split("|")
+
+# Words of the project, to be spelled like any others.
+PROJECT = "vibrant cuda tensor kernel token gguf softmax prompt model matrix device stream graph memory layer weight cache batch context seed logits driver compiler quant attention nvidia linux golang ollama llama qwen chat bench devices inspect".split()
