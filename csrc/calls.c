@@ -341,6 +341,15 @@ static vb_status call_embedding(struct embedding_frame *f) {
     return vb_embedding(f->out, &f->table, f->ids, f->n, f->stream);
 }
 
+struct fused_update_frame {
+    vb_fused_update_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_fused_update(struct fused_update_frame *f) {
+    return vb_fused_update(&f->args, f->stream);
+}
+
 struct route_frame {
     vb_route_args args;
     vb_stream *stream;
@@ -533,22 +542,23 @@ vb_status vb_call(int operation, void *frame) {
     case 23: return call_weight_pack(frame);
     case 24: return call_linear(frame);
     case 25: return call_embedding(frame);
-    case 26: return call_route(frame);
-    case 27: return call_expert_linear(frame);
-    case 28: return call_expert_sum(frame);
-    case 29: return call_rope(frame);
-    case 30: return call_kv_write(frame);
-    case 31: return call_attention(frame);
-    case 32: return call_causal_conv(frame);
-    case 33: return call_gated_delta(frame);
-    case 34: return call_norm_linear(frame);
-    case 35: return call_norm_swiglu(frame);
-    case 36: return call_linear_add(frame);
-    case 37: return call_feed_forward(frame);
-    case 38: return call_norm_qkv(frame);
-    case 39: return call_attention_linear_add(frame);
+    case 26: return call_fused_update(frame);
+    case 27: return call_route(frame);
+    case 28: return call_expert_linear(frame);
+    case 29: return call_expert_sum(frame);
+    case 30: return call_rope(frame);
+    case 31: return call_kv_write(frame);
+    case 32: return call_attention(frame);
+    case 33: return call_causal_conv(frame);
+    case 34: return call_gated_delta(frame);
+    case 35: return call_norm_linear(frame);
+    case 36: return call_norm_swiglu(frame);
+    case 37: return call_linear_add(frame);
+    case 38: return call_feed_forward(frame);
+    case 39: return call_norm_qkv(frame);
+    case 40: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(5415061445690333741); }
+int64_t vb_call_abi(void) { return INT64_C(8427292103882261425); }

@@ -12,6 +12,7 @@ static vb_status call_matmul_batched(vb_matmul_args args, vb_stream *stream) { r
 static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { return vb_weight_pack(out, &w, stream); }
 static vb_status call_linear(float *y, const float *x, vb_weight w, const float *bias, int64_t n, vb_stream *stream) { return vb_linear(y, x, &w, bias, n, stream); }
 static vb_status call_embedding(float *out, vb_weight table, const int32_t *ids, int64_t n, vb_stream *stream) { return vb_embedding(out, &table, ids, n, stream); }
+static vb_status call_fused_update(vb_fused_update_args args, vb_stream *stream) { return vb_fused_update(&args, stream); }
 static vb_status call_route(vb_route_args args, vb_stream *stream) { return vb_route(&args, stream); }
 static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *stream) { return vb_expert_linear(&args, stream); }
 static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
@@ -50,6 +51,28 @@ func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
 		b_transposed:   truth(a.BTransposed),
 		_type:          C.vb_dtype(a.Type),
 		precision:      C.vb_precision(a.Precision),
+	}
+}
+
+func cFusedUpdateArgs(a *kernel.FusedUpdateArgs) C.vb_fused_update_args {
+	return C.vb_fused_update_args{
+		size:         C.sizeof_vb_fused_update_args,
+		out:          a.Out,
+		add:          a.Add,
+		x:            a.X,
+		v:            a.V,
+		codes:        a.Codes,
+		u:            a.U,
+		m:            C.int64_t(a.M),
+		k:            C.int64_t(a.K),
+		n:            C.int64_t(a.N),
+		r:            C.int64_t(a.R),
+		codes_stride: C.int64_t(a.CodesStride),
+		scale:        C.float(a.Scale),
+		_type:        C.vb_dtype(a.Type),
+		weight_type:  C.vb_dtype(a.WeightType),
+		v_transposed: truth(a.VTransposed),
+		u_transposed: truth(a.UTransposed),
 	}
 }
 
@@ -358,6 +381,10 @@ func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
 	return s.check("embedding", C.call_embedding(f32(out), weight(table), i32(ids), C.int64_t(n), s.p))
+}
+
+func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
+	return s.check("fused_update", C.call_fused_update(cFusedUpdateArgs(args), s.p))
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {

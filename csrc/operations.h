@@ -28,6 +28,7 @@
     X(weight_pack) \
     X(linear) \
     X(embedding) \
+    X(fused_update) \
     X(route) \
     X(expert_linear) \
     X(expert_sum) \

@@ -362,6 +362,32 @@ vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, i
     return RUN(embedding, out, table, ids, n, stream);
 }
 
+/* ---- adapters ------------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_RANKS = 256 };
+
+/* r = 0 is an empty sum, not an empty result; k = 0 alike. */
+vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream) {
+    TAKE(vb_fused_update_args, a, args);
+    int64_t size, inner, v, u, codes;
+    REQUIRE(ELEMENTS(&size, a.m, a.n) && ELEMENTS(&inner, a.m, a.k), "m, k, n: negative, or a product of them is too large");
+    REQUIRE(ELEMENTS(&v, a.k, a.r) && ELEMENTS(&u, a.n, a.r), "r: negative, or too large beside k or n");
+    REQUIRE(a.codes_stride == 0 || a.codes_stride >= a.r, "codes_stride: rows of codes overlap");
+    REQUIRE(ELEMENTS(&codes, a.m, a.codes_stride), "codes_stride: too large");
+    if (size == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(is_float(a.type), FLOATS);
+    REQUIRE(a.weight_type == a.type || (a.type == VB_F32 && a.weight_type == VB_F16), "weight_type: not type, nor F16 beside F32");
+    REQUIRE(a.out, "out: null");
+    REQUIRE(inner == 0 || a.x, "x: null");
+    REQUIRE(v == 0 || a.v, "v: null");
+    REQUIRE(u == 0 || a.u, "u: null");
+    const int64_t element = vb_dtype_block_bytes(a.type);
+    const matrices out = {a.out, 1, 0, a.m, a.n, a.n, element}, x = {a.x, 1, 0, a.m, a.k, a.k, element};
+    REQUIRE(inner == 0 || !overlap(&out, &x), "out: overlaps x");
+    return a.r > MOST_RANKS ? VB_UNSUPPORTED : RUN(fused_update, &a, stream);
+}
+
 /* ---- mixtures of experts ----------------------------------------------------------------------------------------- */
 
 vb_status vb_route(const vb_route_args *args, vb_stream *stream) {

@@ -394,6 +394,29 @@ vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *b
  * VB_INVALID_ARGUMENT instead). Shapes: out [n][table->cols]; ids [n]. */
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
 
+/* ---- adapters --------------------------------------------------------------------------------------------------------------- */
+
+/* out = add + scale * ((x V) * codes) U^T: the update of a low-rank adapter (Hu et al. 2021, "LoRA"), whose codes may be made for each
+ * row; x V is kept in no memory of the device. Sums are float32; with 16-bit types (x V) * codes is rounded to them once. A code of 0
+ * leaves its rank out, and what that rank multiplies may stay unread: several adapters lie side by side along r, and a row's codes
+ * say which of them it has. With codes_stride 0 all rows share one row of codes. out may be add. r <= 256. */
+typedef struct vb_fused_update_args {
+    size_t size;
+    void *out;            /* [m][n] */
+    const void *add;      /* [m][n], or NULL for zeros */
+    const void *x;        /* [m][k] */
+    const void *v;        /* [k][r] of weight_type, or [r][k] of weight_type where v_transposed */
+    const void *codes;    /* [m : codes_stride][r], or NULL for ones */
+    const void *u;        /* [n][r] of weight_type, or [r][n] of weight_type where u_transposed */
+    int64_t m, k, n, r;
+    int64_t codes_stride;
+    float scale;
+    vb_dtype type;        /* of out, add, x and codes: F32, F16, BF16 */
+    vb_dtype weight_type; /* of v and u: the same, or F16 beside F32 */
+    int v_transposed, u_transposed;
+} vb_fused_update_args;
+vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream);
+
 /* ---- mixtures of experts --------------------------------------------------------------------------------------------
  *
  * A router chooses k of the experts for each of n tokens; choice j of token i has the index i * k + j (Shazeer et al.

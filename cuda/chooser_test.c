@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "adapter/choose_test.h"
 #include "attention/choose_test.h"
 #include "delta/choose_test.h"
 #include "gemm/choose_test.h"
@@ -46,6 +47,7 @@ int main(int argc, char **argv) {
         map_matmul();
         map_attention();
         map_linear();
+        map_adapter();
         map_moe();
         map_delta();
         return 0;
@@ -56,6 +58,7 @@ int main(int argc, char **argv) {
     test_matmul();
     test_attention();
     test_linear();
+    test_adapter();
     test_moe();
     test_delta();
     printf("choosers: %ld checks, %d failed\n", checks, failures);

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 5415061445690333741
+	abi     = 8427292103882261425
 )
 
 type cMatMulArgs struct {
@@ -57,6 +57,48 @@ func asMatMulArgs(a *kernel.MatMulArgs) cMatMulArgs {
 		bTransposed:  truth(a.BTransposed),
 		t:            int32(a.Type),
 		precision:    int32(a.Precision),
+	}
+}
+
+type cFusedUpdateArgs struct {
+	size        uintptr
+	out         kernel.Ptr
+	add         kernel.Ptr
+	x           kernel.Ptr
+	v           kernel.Ptr
+	codes       kernel.Ptr
+	u           kernel.Ptr
+	m           int64
+	k           int64
+	n           int64
+	r           int64
+	codesStride int64
+	scale       float32
+	t           int32
+	weightType  int32
+	vTransposed int32
+	uTransposed int32
+}
+
+func asFusedUpdateArgs(a *kernel.FusedUpdateArgs) cFusedUpdateArgs {
+	return cFusedUpdateArgs{
+		size:        unsafe.Sizeof(cFusedUpdateArgs{}),
+		out:         a.Out,
+		add:         a.Add,
+		x:           a.X,
+		v:           a.V,
+		codes:       a.Codes,
+		u:           a.U,
+		m:           int64(a.M),
+		k:           int64(a.K),
+		n:           int64(a.N),
+		r:           int64(a.R),
+		codesStride: int64(a.CodesStride),
+		scale:       float32(a.Scale),
+		t:           int32(a.Type),
+		weightType:  int32(a.WeightType),
+		vTransposed: truth(a.VTransposed),
+		uTransposed: truth(a.UTransposed),
 	}
 }
 
@@ -815,6 +857,16 @@ func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, 
 	return s.call("embedding", 25, kernel.Ptr(f))
 }
 
+type fusedUpdateFrame struct {
+	args   cFusedUpdateArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
+	f := &fusedUpdateFrame{args: asFusedUpdateArgs(args), stream: s.p}
+	return s.call("fused_update", 26, kernel.Ptr(f))
+}
+
 type routeFrame struct {
 	args   cRouteArgs
 	stream kernel.Ptr
@@ -822,7 +874,7 @@ type routeFrame struct {
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
 	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 26, kernel.Ptr(f))
+	return s.call("route", 27, kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
@@ -832,7 +884,7 @@ type expertLinearFrame struct {
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
 	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 27, kernel.Ptr(f))
+	return s.call("expert_linear", 28, kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
@@ -848,7 +900,7 @@ type expertSumFrame struct {
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
 	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 28, kernel.Ptr(f))
+	return s.call("expert_sum", 29, kernel.Ptr(f))
 }
 
 type roPEFrame struct {
@@ -858,7 +910,7 @@ type roPEFrame struct {
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 29, kernel.Ptr(f))
+	return s.call("rope", 30, kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
@@ -868,7 +920,7 @@ type kVWriteFrame struct {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 30, kernel.Ptr(f))
+	return s.call("kv_write", 31, kernel.Ptr(f))
 }
 
 type attentionFrame struct {
@@ -878,7 +930,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 31, kernel.Ptr(f))
+	return s.call("attention", 32, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -888,7 +940,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 32, kernel.Ptr(f))
+	return s.call("causal_conv", 33, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -898,7 +950,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 33, kernel.Ptr(f))
+	return s.call("gated_delta", 34, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -915,7 +967,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 34, kernel.Ptr(f))
+	return s.call("norm_linear", 35, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -933,7 +985,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 35, kernel.Ptr(f))
+	return s.call("norm_swiglu", 36, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -949,7 +1001,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 36, kernel.Ptr(f))
+	return s.call("linear_add", 37, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -960,7 +1012,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 37, kernel.Ptr(f))
+	err := s.call("feed_forward", 38, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -972,7 +1024,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 38, kernel.Ptr(f))
+	return s.call("norm_qkv", 39, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -990,6 +1042,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 39, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 40, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

@@ -24,6 +24,17 @@ func (o *op) placeMatMulArgs(a kernel.MatMulArgs) kernel.MatMulArgs {
 	return a
 }
 
+// placeFusedUpdateArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeFusedUpdateArgs(a kernel.FusedUpdateArgs) kernel.FusedUpdateArgs {
+	a.Out = o.at(a.Out, size(a.Type, a.M, a.N))
+	a.Add = o.optional(a.Add, size(a.Type, a.M, a.N))
+	a.X = o.at(a.X, size(a.Type, a.M, a.K))
+	a.V = o.at(a.V, size(a.WeightType, a.K, a.R))
+	a.Codes = o.optional(a.Codes, reach(a.Type, []int{a.CodesStride}, a.M, a.R))
+	a.U = o.at(a.U, size(a.WeightType, a.N, a.R))
+	return a
+}
+
 // placeRouteArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeRouteArgs(a kernel.RouteArgs) kernel.RouteArgs {
 	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
@@ -363,6 +374,12 @@ func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, 
 	table = o.weight(table)
 	ids = o.at(ids, size(kernel.I32, n))
 	return o.launch(func() error { return s.kernels.Embedding(out, table, ids, n) })
+}
+
+func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
+	o := s.op("FusedUpdate")
+	placedArgs := o.placeFusedUpdateArgs(*args)
+	return o.launch(func() error { return s.kernels.FusedUpdate(&placedArgs) })
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {

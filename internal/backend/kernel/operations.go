@@ -80,6 +80,26 @@ type MatMulArgs struct {
 	Precision    Precision
 }
 
+// FusedUpdateArgs is vb_fused_update_args.
+type FusedUpdateArgs struct {
+	Out         Ptr // [m][n]
+	Add         Ptr // [m][n], or NULL for zeros
+	X           Ptr // [m][k]
+	V           Ptr // [k][r] of weight_type, or [r][k] of weight_type where v_transposed
+	Codes       Ptr // [m : codes_stride][r], or NULL for ones
+	U           Ptr // [n][r] of weight_type, or [r][n] of weight_type where u_transposed
+	M           int
+	K           int
+	N           int
+	R           int
+	CodesStride int
+	Scale       float32
+	Type        DType // of out, add, x and codes: F32, F16, BF16
+	WeightType  DType // of v and u: the same, or F16 beside F32
+	VTransposed bool
+	UTransposed bool
+}
+
 // RouteArgs is vb_route_args.
 type RouteArgs struct {
 	IDs         Ptr // [n][k]
@@ -302,6 +322,10 @@ type Kernels interface {
 	WeightPack(out Ptr, w Weight) error
 	Linear(y, x Ptr, w Weight, bias Ptr, n int) error
 	Embedding(out Ptr, table Weight, ids Ptr, n int) error
+
+	// Adapters.
+
+	FusedUpdate(args *FusedUpdateArgs) error
 
 	// Mixtures of experts.
 

@@ -16,7 +16,7 @@ func (op *Op) Check(d *gpu.Device, c Case, seed uint64) (worst float64, err erro
 	in := op.Inputs(NewGenerator(seed), c)
 	want := op.Reference(copies(in), c)
 	variants := []variant{{}}
-	if op.InPlace {
+	if op.InPlace && in[0] != nil {
 		variants = append(variants, variant{inPlace: true})
 	}
 	if len(op.Packs) > 0 && c.Type.Quantized() {
