@@ -487,6 +487,15 @@ static vb_status call_feed_forward(struct feed_forward_frame *f) {
     return vb_feed_forward(&f->args, f->stream);
 }
 
+struct expert_feed_forward_frame {
+    vb_expert_feed_forward_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_expert_feed_forward(struct expert_feed_forward_frame *f) {
+    return vb_expert_feed_forward(&f->args, f->stream);
+}
+
 struct norm_qkv_frame {
     vb_norm_qkv_args args;
     vb_stream *stream;
@@ -555,10 +564,11 @@ vb_status vb_call(int operation, void *frame) {
     case 36: return call_norm_swiglu(frame);
     case 37: return call_linear_add(frame);
     case 38: return call_feed_forward(frame);
-    case 39: return call_norm_qkv(frame);
-    case 40: return call_attention_linear_add(frame);
+    case 39: return call_expert_feed_forward(frame);
+    case 40: return call_norm_qkv(frame);
+    case 41: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(8427292103882261425); }
+int64_t vb_call_abi(void) { return INT64_C(5706715607706758904); }

@@ -24,6 +24,7 @@ static vb_status call_norm_linear(float *y, const float *x, const float *norm, f
 static vb_status call_norm_swiglu(float *out, const float *x, const float *norm, float eps, vb_weight gate, vb_weight up, float *normed, float *product, int64_t n, vb_stream *stream) { return vb_norm_swiglu(out, x, norm, eps, &gate, &up, normed, product, n, stream); }
 static vb_status call_linear_add(float *sum, const float *a, const float *x, vb_weight w, const float *bias, float *product, int64_t n, vb_stream *stream) { return vb_linear_add(sum, a, x, &w, bias, product, n, stream); }
 static vb_status call_feed_forward(vb_feed_forward_args args, int *next_prepared, vb_stream *stream) { args.next_prepared = next_prepared; return vb_feed_forward(&args, stream); }
+static vb_status call_expert_feed_forward(vb_expert_feed_forward_args args, vb_stream *stream) { return vb_expert_feed_forward(&args, stream); }
 static vb_status call_norm_qkv(vb_norm_qkv_args args, vb_stream *stream) { return vb_norm_qkv(&args, stream); }
 static vb_status call_attention_linear_add(float *sum, const float *a, vb_attention_args attention, vb_weight w, const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, next_norm, normed, next_prepared, stream); }
 */
@@ -240,6 +241,32 @@ func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
 	}
 }
 
+func cExpertFeedForwardArgs(a *kernel.ExpertFeedForwardArgs) C.vb_expert_feed_forward_args {
+	return C.vb_expert_feed_forward_args{
+		size:       C.sizeof_vb_expert_feed_forward_args,
+		sum:        f32(a.Sum),
+		add:        f32(a.Add),
+		x:          f32(a.X),
+		gate:       weight(a.Gate),
+		up:         weight(a.Up),
+		down:       weight(a.Down),
+		gate_bias:  f32(a.GateBias),
+		up_bias:    f32(a.UpBias),
+		down_bias:  f32(a.DownBias),
+		ids:        i32(a.IDs),
+		weights:    f32(a.Weights),
+		gated:      f32(a.Gated),
+		product:    f32(a.Product),
+		chosen:     f32(a.Chosen),
+		n:          C.int64_t(a.N),
+		k:          C.int64_t(a.K),
+		experts:    C.int64_t(a.Experts),
+		activation: C.vb_activation(a.Activation),
+		alpha:      C.float(a.Alpha),
+		limit:      C.float(a.Limit),
+	}
+}
+
 func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
 	return C.vb_norm_qkv_args{
 		size:       C.sizeof_vb_norm_qkv_args,
@@ -436,6 +463,10 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	err := s.check("feed_forward", C.call_feed_forward(cFeedForwardArgs(args), &cNextPrepared, s.p))
 	args.NextPrepared = cNextPrepared != 0
 	return err
+}
+
+func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
+	return s.check("expert_feed_forward", C.call_expert_feed_forward(cExpertFeedForwardArgs(args), s.p))
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

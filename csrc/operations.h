@@ -44,6 +44,7 @@
     X(norm_swiglu) \
     X(linear_add) \
     X(feed_forward) \
+    X(expert_feed_forward) \
     X(norm_qkv) \
     X(attention_linear_add)
 

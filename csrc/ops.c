@@ -407,6 +407,9 @@ vb_status vb_route(const vb_route_args *args, vb_stream *stream) {
     return a.experts > 1024 ? VB_UNSUPPORTED : RUN(route, &a, stream);
 }
 
+/* Experts that are packed as one matrix begin at whole tiles of rows. */
+static bool whole_experts(const vb_weight *w) { return w->layout == VB_STORED || w->rows % 16 == 0; }
+
 vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
     TAKE(vb_expert_linear_args, a, args);
     int64_t size, weights, inner;
@@ -414,7 +417,7 @@ vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream)
     REQUIRE(ELEMENTS(&size, a.n, a.k, a.w.rows) && ELEMENTS(&inner, a.n, a.k, a.w.cols),
             "n, k: negative, or their product is too large");
     REQUIRE(ELEMENTS(&weights, a.experts, a.w.rows, a.w.cols), "experts: negative, or too large");
-    REQUIRE(a.w.layout == VB_STORED, "w.layout: not VB_STORED");
+    REQUIRE(whole_experts(&a.w), "w: packed, and its rows no multiple of 16");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(a.y && a.ids, "y, ids: null");
@@ -628,6 +631,37 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     const vb_status status =
         vb_norm_swiglu(a.gated, a.x, a.norm, a.eps, &a.gate, &a.up, a.normed, a.product, a.n, stream);
     return status == VB_OK ? vb_linear_add(a.sum, a.x, a.gated, &a.down, NULL, a.normed, a.n, stream) : status;
+}
+
+vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_stream *stream) {
+    TAKE(vb_expert_feed_forward_args, a, args);
+    int64_t size, inner, outer, weights;
+    REQUIRE_WEIGHT(&a.gate, "gate");
+    REQUIRE_WEIGHT(&a.up, "up");
+    REQUIRE_WEIGHT(&a.down, "down");
+    REQUIRE(a.gate.rows == a.up.rows && a.gate.cols == a.up.cols, "up: not of gate's shape");
+    REQUIRE(a.down.rows == a.gate.cols && a.down.cols == a.gate.rows, "down: not of gate's shape transposed");
+    REQUIRE(whole_experts(&a.gate) && whole_experts(&a.up) && whole_experts(&a.down), "gate, up, down: packed, and rows no multiple of 16");
+    REQUIRE(ELEMENTS(&size, a.n, a.gate.cols) && ELEMENTS(&inner, a.n, a.k, a.gate.rows) && ELEMENTS(&outer, a.n, a.k, a.gate.cols),
+            "n, k: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&weights, a.experts, a.gate.rows, a.gate.cols), "experts: negative, or too large");
+    REQUIRE(a.activation >= VB_SILU && a.activation <= VB_CLAMPED_SILU, "activation: none of vb_activation");
+    REQUIRE(a.activation != VB_CLAMPED_SILU || a.limit >= 0, "limit: negative, or no number");
+    if (size == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(a.sum && a.x, "sum, x: null");
+    REQUIRE(a.k == 0 || (a.ids && a.chosen), "ids, chosen: null");
+    REQUIRE(inner == 0 || (a.gated && a.product), "gated, product: null");
+    REQUIRE(weights == 0 || (a.gate.data && a.up.data && a.down.data), "gate, up, down: null data");
+    RUN_OR_COMPOSE(expert_feed_forward, &a, stream);
+    vb_expert_linear_args by = {sizeof by, a.gated, a.x, a.gate, a.gate_bias, a.ids, a.n, a.k, a.experts, 0};
+    vb_status status = vb_expert_linear(&by, stream);
+    by.y = a.product, by.w = a.up, by.bias = a.up_bias;
+    if (status == VB_OK) status = vb_expert_linear(&by, stream);
+    if (status == VB_OK) status = vb_glu(a.gated, a.gated, a.product, a.activation, a.alpha, a.limit, VB_F32, inner, stream);
+    by.y = a.chosen, by.x = a.gated, by.w = a.down, by.bias = a.down_bias, by.x_per_choice = 1;
+    if (status == VB_OK) status = vb_expert_linear(&by, stream);
+    return status == VB_OK ? vb_expert_sum(a.sum, a.add, a.chosen, a.weights, a.n, a.k, a.gate.cols, stream) : status;
 }
 
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,

@@ -447,10 +447,9 @@ typedef struct vb_route_args {
 } vb_route_args;
 vb_status vb_route(const vb_route_args *args, vb_stream *stream);
 
-/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with
- * x_per_choice its own. w is the first expert's matrix as stored, the others follow it without gaps; types and accuracy
- * as vb_linear. Only the chosen experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call
- * returns VB_INVALID_ARGUMENT instead). */
+/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with x_per_choice its own.
+ * w is the first expert's matrix as stored, the others follow it without gaps; or all packed as one matrix of experts * w.rows rows,
+ * where w.rows is a multiple of 16. Types and accuracy as vb_linear. Only the chosen experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns VB_INVALID_ARGUMENT instead). */
 typedef struct vb_expert_linear_args {
     size_t size;
     float *y;           /* [n][k][w.rows] */
@@ -648,6 +647,29 @@ typedef struct vb_feed_forward_args {
     int prepared;            /* by vb_attention_linear_add */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
+
+/* The block of a layer with experts: with f(e) = activation(x gate[e]^T + gate_bias[e], x up[e]^T + up_bias[e]),
+ *     sum = add + the sum over j of weights[j] * (f(ids[j]) down[ids[j]]^T + down_bias[ids[j]])
+ * for each of n tokens. gate and up are of one shape, down of that shape transposed; the experts' matrices lie as those of
+ * vb_expert_linear, whose rule for ids counts. sum may be add. Composed: vb_expert_linear, vb_glu, vb_expert_sum. */
+typedef struct vb_expert_feed_forward_args {
+    size_t size;
+    float *sum;               /* [n][gate.cols] */
+    const float *add;         /* [n][gate.cols], or NULL for none */
+    const float *x;           /* [n][gate.cols] */
+    vb_weight gate, up, down; /* of the first expert */
+    const float *gate_bias;   /* [experts][gate.rows], or NULL for none */
+    const float *up_bias;     /* [experts][gate.rows], or NULL for none */
+    const float *down_bias;   /* [experts][gate.cols], or NULL for none */
+    const int32_t *ids;       /* [n][k] */
+    const float *weights;     /* [n][k], or NULL for ones */
+    float *gated, *product;   /* [n][k][gate.rows] */
+    float *chosen;            /* [n][k][gate.cols] */
+    int64_t n, k, experts;
+    vb_activation activation;
+    float alpha, limit;       /* as vb_glu */
+} vb_expert_feed_forward_args;
+vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_stream *stream);
 
 /* What attention reads, for batch * seq = n tokens: with h = rms_norm(x, norm, eps), in [n][wq.cols],
  *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,

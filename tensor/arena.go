@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -39,14 +40,14 @@ func (a *Arena) New(dtype DType, shape ...int) (*Tensor, error) {
 	return a.cut(&Tensor{dtype: dtype, shape: append([]int(nil), shape...), n: n}, dtype.Bytes(n))
 }
 
-// NewPacked cuts off a matrix of weights in the form that its device reads fastest, for PackInto to fill; nil where the
-// device gains nothing from packing.
-func (a *Arena) NewPacked(dtype DType, rows, cols int) (*Tensor, error) {
-	bytes, err := PackedSize(a.stream.Device(), dtype, rows, cols)
+// NewPacked cuts off weights, (rows, cols) or (experts, rows, cols), in the form that their device reads fastest, for
+// PackInto to fill; nil where the device gains nothing from packing.
+func (a *Arena) NewPacked(dtype DType, shape ...int) (*Tensor, error) {
+	bytes, err := PackedSize(a.stream.Device(), dtype, shape...)
 	if err != nil || bytes == 0 {
 		return nil, err
 	}
-	return a.cut(&Tensor{dtype: dtype, shape: []int{rows, cols}, n: rows * cols, packed: true, packedBytes: bytes}, bytes)
+	return a.cut(&Tensor{dtype: dtype, shape: append([]int(nil), shape...), n: extent(shape), packed: true, packedBytes: bytes}, bytes)
 }
 
 func (a *Arena) cut(t *Tensor, bytes int64) (*Tensor, error) {
@@ -69,14 +70,19 @@ func (a *Arena) Free() {
 	}
 }
 
-// PackedSize returns the bytes of a matrix of weights in packed form, 0 where the device gains nothing from packing.
-func PackedSize(d *gpu.Device, dtype DType, rows, cols int) (int64, error) {
-	return packedSize(d, kernel.Weight{Type: dtype, Rows: rows, Cols: cols})
+// PackedSize returns the bytes of weights, (rows, cols) or (experts, rows, cols), in packed form; 0 where the device gains
+// nothing from packing.
+func PackedSize(d *gpu.Device, dtype DType, shape ...int) (int64, error) {
+	if !packable(shape) {
+		return 0, nil
+	}
+	last := len(shape) - 1
+	return packedSize(d, kernel.Weight{Type: dtype, Rows: extent(shape[:last]), Cols: shape[last]})
 }
 
 // PackInto fills dst, of Arena.NewPacked, with the weights of src as stored, on the same device.
 func PackInto(dst, src *Tensor) error {
-	if !dst.packed || src.packed || dst.dtype != src.dtype || len(src.shape) != 2 || dst.shape[0] != src.shape[0] || dst.shape[1] != src.shape[1] {
+	if !dst.packed || src.packed || dst.dtype != src.dtype || !slices.Equal(dst.shape, src.shape) {
 		return &ShapeError{"pack", fmt.Sprintf("%v %s into %v %s", src.dtype, shapeString(src.shape), dst.dtype, shapeString(dst.shape))}
 	}
 	return Try(func() {

@@ -9,9 +9,10 @@ import (
 // The fused operations, which internal/fused describes and lends to models.
 
 func init() {
-	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Written]{
+	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written]{
 		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto,
 		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV,
+		ExpertFeedForward: expertFeedForward,
 	})
 }
 
@@ -126,6 +127,42 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 		return s.FeedForward(&args)
 	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm)
 	return handOver(handed, s, dst, a.Normed, a.NextNorm)
+}
+
+func expertFeedForward(dst, add, x *Tensor, a fused.Experts[*Tensor, Activation]) {
+	const op = "expert feed forward"
+	n, k, _ := expertLinear(x, a.Gate, a.GateBias, a.IDs)
+	expertLinear(x, a.Up, a.UpBias, a.IDs)
+	experts, inner, cols := a.Gate.shape[0], a.Gate.shape[1], a.Gate.shape[2]
+	scratch(op, "result", dst, n, cols)
+	if add != nil {
+		scratch(op, "addend", add, n, cols)
+	}
+	scratch(op, "gated", a.Gated, n*k, inner)
+	scratch(op, "product", a.Product, n*k, inner)
+	scratch(op, "chosen", a.Chosen, n*k, cols)
+	if a.Up.shape[0] != experts || a.Up.shape[1] != inner || len(a.Down.shape) != 3 || a.Down.shape[0] != experts || a.Down.shape[1] != cols ||
+		a.Down.shape[2] != inner || a.Down.dtype == I32 {
+		misuse(op, "gate %s, up %s and down %s do not fit", shapeString(a.Gate.shape), shapeString(a.Up.shape), shapeString(a.Down.shape))
+	}
+	if a.DownBias != nil && (a.DownBias.dtype != F32 || a.DownBias.n != experts*cols) {
+		misuse(op, "down's bias %v %s: want F32 (%d,%d)", a.DownBias.dtype, shapeString(a.DownBias.shape), experts, cols)
+	}
+	if a.Weights != nil && (a.Weights.dtype != F32 || a.Weights.n != n*k) {
+		misuse(op, "weights %v %s: want F32 (%d,%d)", a.Weights.dtype, shapeString(a.Weights.shape), n, k)
+	}
+	s := dst.Stream()
+	for _, w := range []**Tensor{&a.Gate, &a.Up, &a.Down, &a.GateBias, &a.UpBias, &a.DownBias} {
+		*w = (*w).on(op, s)
+	}
+	f := a.Activation
+	args := kernel.ExpertFeedForwardArgs{N: n, K: k, Experts: experts, Activation: f.kind, Alpha: f.alpha, Limit: f.limit}
+	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
+		args.Sum, args.Gated, args.Product, args.Chosen, args.Add, args.X, args.IDs, args.Weights = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
+		args.Gate, args.Up, args.Down = a.Gate.expertWeight(p[8]), a.Up.expertWeight(p[9]), a.Down.expertWeight(p[10])
+		args.GateBias, args.UpBias, args.DownBias = p[11], p[12], p[13]
+		return s.ExpertFeedForward(&args)
+	}, dst, a.Gated, a.Product, a.Chosen, add, x, a.IDs, a.Weights, a.Gate, a.Up, a.Down, a.GateBias, a.UpBias, a.DownBias)
 }
 
 func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) fused.Handoff {

@@ -50,8 +50,10 @@ func checkLinear(x, w, bias *Tensor) {
 }
 
 // weight describes a matrix of weights at an address to the kernels.
+// Those of experts (experts, rows, cols) are one matrix of all rows.
 func (t *Tensor) weight(p kernel.Ptr) kernel.Weight {
-	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: t.shape[0], Cols: t.shape[1]}
+	last := len(t.shape) - 1
+	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: extent(t.shape[:last]), Cols: t.shape[last]}
 }
 
 // Embedding returns the rows of a table (rows, cols) of any type but I32 that ids (I32, any shape) name: F32 of shape
@@ -82,16 +84,16 @@ func checkEmbedding(table, ids *Tensor) {
 	}
 }
 
-// Pack rearranges a matrix of weights (rows, cols) into the form that its device reads fastest, in place of the stored
-// form; where the device gains nothing it does nothing. A packed tensor is for Linear and Embedding on its device only:
-// it has no views, conversions or copies. Views made before keep the stored form.
+// Pack rearranges a matrix of weights (rows, cols), or those of experts (experts, rows, cols), into the form that its device reads fastest, in place of the stored
+// form; where the device gains nothing it does nothing. A packed tensor is for Linear, Embedding and ExpertLinear on its
+// device only: it has no views, conversions or copies. Views made before keep the stored form.
 //
 // It must not run while other goroutines use the tensor.
 func (t *Tensor) Pack() error {
-	if len(t.shape) != 2 || t.dtype == I32 {
-		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) of weights"}
+	if len(t.shape) != 2 && len(t.shape) != 3 || t.dtype == I32 {
+		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}
 	}
-	if t.packed || t.n == 0 {
+	if t.packed || t.n == 0 || !packable(t.shape) {
 		return nil
 	}
 	if err := t.buffer.Err(); err != nil {
@@ -114,6 +116,22 @@ func (t *Tensor) Pack() error {
 	t.buffer.Free()
 	t.buffer, t.offset, t.packed, t.packedBytes = b, 0, true, bytes
 	return nil
+}
+
+// expertRows is what the rows of packed experts are a multiple of: vb_expert_linear.
+const expertRows = 16
+
+// packable reports whether weights of a shape may have a packed form: (rows, cols), or (experts, rows, cols) whose experts begin
+// where the packed form can.
+func packable(shape []int) bool { return len(shape) == 2 || shape[1]%expertRows == 0 }
+
+// extent returns the elements of a shape.
+func extent(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
 }
 
 // packedSize returns the bytes of a weight's packed form, 0 where the device has none or gains nothing from it.

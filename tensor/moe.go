@@ -64,7 +64,8 @@ func RouteInto(ids, weights, logits *Tensor, r Router) {
 
 // ExpertLinear multiplies rows with the experts chosen for them: w is (experts, rows, cols) of any type of weights, bias (experts,
 // rows) F32 or nil, ids (n, k) I32; x is F32 (n, cols), shared by a token's choices, or (n, k, cols). The result is (n, k, rows):
-// for choice i, x W[ids[i]]^T + bias[ids[i]], with the accuracy of Linear. Only the chosen experts are read.
+// for choice i, x W[ids[i]]^T + bias[ids[i]], with the accuracy of Linear. Only the chosen experts are read. Pack makes w one that a
+// GPU reads faster.
 //
 // An id of no expert gives a row of NaN on a GPU and an OpError on the CPU.
 func ExpertLinear(x, w, bias, ids *Tensor) *Tensor {
@@ -85,9 +86,14 @@ func ExpertLinearInto(dst, x, w, bias, ids *Tensor) {
 	w, bias = w.on(op, dst.Stream()), bias.on(op, dst.Stream())
 	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
 		args.Y, args.X, args.Bias, args.IDs = p[0], p[1], p[3], p[4]
-		args.W = kernel.Weight{Data: p[2], Type: w.dtype, Rows: w.shape[1], Cols: w.shape[2]}
+		args.W = w.expertWeight(p[2])
 		return s.ExpertLinear(&args)
 	}, dst, x, w, bias, ids)
+}
+
+// expertWeight describes the matrix of the first of the experts (experts, rows, cols) at an address.
+func (t *Tensor) expertWeight(p kernel.Ptr) kernel.Weight {
+	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: t.shape[1], Cols: t.shape[2]}
 }
 
 func expertLinear(x, w, bias, ids *Tensor) (n, k int, perChoice bool) {

@@ -13,8 +13,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Operations are the fused operations on tensors T, with options O of attention; W says what was written to a cache.
-type Operations[T, O, W any] struct {
+// Operations are the fused operations on tensors T, with options O of attention and activations A; W says what was written to a cache.
+type Operations[T, O, A, W any] struct {
 	// NormLinear writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
 	NormLinear func(dst, x, norm T, eps float32, w, bias, normed T)
 	// NormSwiGLU writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed
@@ -25,6 +25,9 @@ type Operations[T, O, W any] struct {
 	// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
 	// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
 	FeedForward func(dst, x T, a FFN[T]) Handoff
+	// ExpertFeedForward writes add + ExpertSum(ExpertLinear(GLU(ExpertLinear(x, a.Gate, ...), ExpertLinear(x, a.Up, ...)),
+	// a.Down, ...)) of the experts a.IDs by a.Weights to dst; add may be nil, or dst.
+	ExpertFeedForward func(dst, add, x T, a Experts[T, A])
 	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's
 	// first half. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's
 	// shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16 and w is
@@ -47,6 +50,17 @@ type FFN[T any] struct {
 	Handoff        Handoff // of the AttentionLinearAdd right before, or none
 	Normed         T       // scratch of x's shape
 	Gated, Product T       // scratch (rows of x, inner)
+}
+
+// Experts is what ExpertFeedForward computes with; what may be nil says so.
+type Experts[T, A any] struct {
+	Gate, Up, Down             T // weights (experts, inner, hidden) twice, (experts, hidden, inner)
+	GateBias, UpBias, DownBias T // (experts, inner) twice, (experts, hidden); nil for none
+	IDs, Weights               T // I32 and F32 (rows of x, k); nil weights for ones
+	Activation                 A
+
+	Gated, Product T // scratch (rows of x, k, inner)
+	Chosen         T // scratch (rows of x, k, hidden)
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.
@@ -103,7 +117,7 @@ func (h Handoff) Prepared() bool { return h.left.Stream != nil }
 var lent any
 
 // Lend is how package tensor gives its operations, once.
-func Lend[T, O, W any](o Operations[T, O, W]) { lent = &o }
+func Lend[T, O, A, W any](o Operations[T, O, A, W]) { lent = &o }
 
-// On returns the operations on the tensors of package tensor, its AttentionOptions and its Written.
-func On[T, O, W any]() *Operations[T, O, W] { return lent.(*Operations[T, O, W]) }
+// On returns the operations on the tensors of package tensor, its AttentionOptions, its Activation and its Written.
+func On[T, O, A, W any]() *Operations[T, O, A, W] { return lent.(*Operations[T, O, A, W]) }

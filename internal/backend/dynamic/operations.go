@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 8427292103882261425
+	abi     = 5706715607706758904
 )
 
 type cMatMulArgs struct {
@@ -412,6 +412,56 @@ func asFeedForwardArgs(a *kernel.FeedForwardArgs) cFeedForwardArgs {
 		eps:      float32(a.Eps),
 		nextNorm: a.NextNorm,
 		prepared: truth(a.Prepared),
+	}
+}
+
+type cExpertFeedForwardArgs struct {
+	size       uintptr
+	sum        kernel.Ptr
+	add        kernel.Ptr
+	x          kernel.Ptr
+	gate       cWeight
+	up         cWeight
+	down       cWeight
+	gateBias   kernel.Ptr
+	upBias     kernel.Ptr
+	downBias   kernel.Ptr
+	ids        kernel.Ptr
+	weights    kernel.Ptr
+	gated      kernel.Ptr
+	product    kernel.Ptr
+	chosen     kernel.Ptr
+	n          int64
+	k          int64
+	experts    int64
+	activation int32
+	alpha      float32
+	limit      float32
+}
+
+func asExpertFeedForwardArgs(a *kernel.ExpertFeedForwardArgs) cExpertFeedForwardArgs {
+	return cExpertFeedForwardArgs{
+		size:       unsafe.Sizeof(cExpertFeedForwardArgs{}),
+		sum:        a.Sum,
+		add:        a.Add,
+		x:          a.X,
+		gate:       asWeight(a.Gate),
+		up:         asWeight(a.Up),
+		down:       asWeight(a.Down),
+		gateBias:   a.GateBias,
+		upBias:     a.UpBias,
+		downBias:   a.DownBias,
+		ids:        a.IDs,
+		weights:    a.Weights,
+		gated:      a.Gated,
+		product:    a.Product,
+		chosen:     a.Chosen,
+		n:          int64(a.N),
+		k:          int64(a.K),
+		experts:    int64(a.Experts),
+		activation: int32(a.Activation),
+		alpha:      float32(a.Alpha),
+		limit:      float32(a.Limit),
 	}
 }
 
@@ -1017,6 +1067,16 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	return err
 }
 
+type expertFeedForwardFrame struct {
+	args   cExpertFeedForwardArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
+	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
+	return s.call("expert_feed_forward", 39, kernel.Ptr(f))
+}
+
 type normQKVFrame struct {
 	args   cNormQKVArgs
 	stream kernel.Ptr
@@ -1024,7 +1084,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 39, kernel.Ptr(f))
+	return s.call("norm_qkv", 40, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1042,6 +1102,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 40, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 41, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

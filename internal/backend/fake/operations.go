@@ -154,6 +154,25 @@ func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardAr
 	return a
 }
 
+// placeExpertFeedForwardArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeExpertFeedForwardArgs(a kernel.ExpertFeedForwardArgs) kernel.ExpertFeedForwardArgs {
+	a.Sum = o.at(a.Sum, size(kernel.F32, a.N, a.Gate.Cols))
+	a.Add = o.optional(a.Add, size(kernel.F32, a.N, a.Gate.Cols))
+	a.X = o.at(a.X, size(kernel.F32, a.N, a.Gate.Cols))
+	a.Gate = o.weight(a.Gate)
+	a.Up = o.weight(a.Up)
+	a.Down = o.weight(a.Down)
+	a.GateBias = o.optional(a.GateBias, size(kernel.F32, a.Experts, a.Gate.Rows))
+	a.UpBias = o.optional(a.UpBias, size(kernel.F32, a.Experts, a.Gate.Rows))
+	a.DownBias = o.optional(a.DownBias, size(kernel.F32, a.Experts, a.Gate.Cols))
+	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
+	a.Weights = o.optional(a.Weights, size(kernel.F32, a.N, a.K))
+	a.Gated = o.at(a.Gated, size(kernel.F32, a.N, a.K, a.Gate.Rows))
+	a.Product = o.at(a.Product, size(kernel.F32, a.N, a.K, a.Gate.Rows))
+	a.Chosen = o.at(a.Chosen, size(kernel.F32, a.N, a.K, a.Gate.Cols))
+	return a
+}
+
 // placeNormQKVArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeNormQKVArgs(a kernel.NormQKVArgs) kernel.NormQKVArgs {
 	a.Q = o.at(a.Q, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
@@ -472,6 +491,12 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	placedArgs := o.placeFeedForwardArgs(*args)
 	args.NextPrepared = false
 	return o.launch(func() error { return s.kernels.FeedForward(&placedArgs) })
+}
+
+func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
+	o := s.op("ExpertFeedForward")
+	placedArgs := o.placeExpertFeedForwardArgs(*args)
+	return o.launch(func() error { return s.kernels.ExpertFeedForward(&placedArgs) })
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

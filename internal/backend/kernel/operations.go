@@ -249,6 +249,30 @@ type FeedForwardArgs struct {
 	Prepared     bool // by vb_attention_linear_add
 }
 
+// ExpertFeedForwardArgs is vb_expert_feed_forward_args.
+type ExpertFeedForwardArgs struct {
+	Sum        Ptr    // [n][gate.cols]
+	Add        Ptr    // [n][gate.cols], or NULL for none
+	X          Ptr    // [n][gate.cols]
+	Gate       Weight // of the first expert
+	Up         Weight // of the first expert
+	Down       Weight // of the first expert
+	GateBias   Ptr    // [experts][gate.rows], or NULL for none
+	UpBias     Ptr    // [experts][gate.rows], or NULL for none
+	DownBias   Ptr    // [experts][gate.cols], or NULL for none
+	IDs        Ptr    // [n][k]
+	Weights    Ptr    // [n][k], or NULL for ones
+	Gated      Ptr    // [n][k][gate.rows]
+	Product    Ptr    // [n][k][gate.rows]
+	Chosen     Ptr    // [n][k][gate.cols]
+	N          int
+	K          int
+	Experts    int
+	Activation Activation
+	Alpha      float32 // as vb_glu
+	Limit      float32 // as vb_glu
+}
+
 // NormQKVArgs is vb_norm_qkv_args.
 type NormQKVArgs struct {
 	Q         Ptr // [batch][seq][heads][dim]
@@ -350,6 +374,7 @@ type Kernels interface {
 	NormSwiGLU(out, x, norm Ptr, eps float32, gate, up Weight, normed, product Ptr, n int) error
 	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
 	FeedForward(args *FeedForwardArgs) error
+	ExpertFeedForward(args *ExpertFeedForwardArgs) error
 	NormQKV(args *NormQKVArgs) error
 	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
 }

@@ -84,6 +84,42 @@ func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
 }
 
+func (s *stream) ExpertFeedForward(a *kernel.ExpertFeedForwardArgs) error {
+	const op = "expert_feed_forward"
+	switch {
+	case a.Gate.Rows != a.Up.Rows || a.Gate.Cols != a.Up.Cols || a.Down.Rows != a.Gate.Cols || a.Down.Cols != a.Gate.Rows:
+		return fmt.Errorf("%s: gate (%d,%d), up (%d,%d) and down (%d,%d) do not fit: %w", op, a.Gate.Rows, a.Gate.Cols, a.Up.Rows,
+			a.Up.Cols, a.Down.Rows, a.Down.Cols, kernel.ErrInvalid)
+	case a.Activation < kernel.ActivationSiLU || a.Activation > kernel.ActivationClampedSiLU:
+		return fmt.Errorf("%s: activation %d: %w", op, a.Activation, kernel.ErrInvalid)
+	}
+	inner, err := volume(op, a.N, a.K, a.Gate.Rows)
+	if err != nil {
+		return err
+	}
+	if size, err := volume(op, a.N, a.Gate.Cols); size == 0 || err != nil {
+		return err
+	}
+	if err := notNil(op, a.Sum, a.X); err != nil {
+		return err
+	}
+	by := kernel.ExpertLinearArgs{Y: a.Gated, X: a.X, W: a.Gate, Bias: a.GateBias, IDs: a.IDs, N: a.N, K: a.K, Experts: a.Experts}
+	return sequence(
+		func() error { return s.ExpertLinear(&by) },
+		func() error {
+			by.Y, by.W, by.Bias = a.Product, a.Up, a.UpBias
+			return s.ExpertLinear(&by)
+		},
+		func() error {
+			return s.GLU(a.Gated, a.Gated, a.Product, a.Activation, a.Alpha, a.Limit, kernel.F32, inner)
+		},
+		func() error {
+			by.Y, by.X, by.W, by.Bias, by.XPerChoice = a.Chosen, a.Gated, a.Down, a.DownBias, true
+			return s.ExpertLinear(&by)
+		},
+		func() error { return s.ExpertSum(a.Sum, a.Add, a.Chosen, a.Weights, a.N, a.K, a.Gate.Cols) })
+}
+
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	const op = "attention_linear_add"
 	q := attention

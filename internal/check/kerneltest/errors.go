@@ -55,6 +55,12 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.FeedForward(&a)
 	}
+	experts := func(edit func(*kernel.ExpertFeedForwardArgs)) error {
+		a := kernel.ExpertFeedForwardArgs{Sum: p, X: p, Gate: weight(f32, 2, 2), Up: weight(f32, 2, 2), Down: weight(f32, 2, 2), IDs: position,
+			Gated: p, Product: p, Chosen: p, N: 1, K: 1, Experts: 1}
+		edit(&a)
+		return s.ExpertFeedForward(&a)
+	}
 	for _, c := range []struct {
 		what string
 		err  error
@@ -123,6 +129,9 @@ func testErrors(h *harness) {
 		{"feed_forward null", feedForward(func(a *kernel.FeedForwardArgs) { a.X = nil })}, {"feed_forward null scratch", feedForward(func(a *kernel.FeedForwardArgs) { a.Gated = nil })},
 		{"feed_forward gate and up", feedForward(func(a *kernel.FeedForwardArgs) { a.Up.Rows = 3 })}, {"feed_forward down", feedForward(func(a *kernel.FeedForwardArgs) { a.Down.Cols = 3 })},
 		{"feed_forward negative", feedForward(func(a *kernel.FeedForwardArgs) { a.N = -1 })},
+		{"expert_feed_forward null", experts(func(a *kernel.ExpertFeedForwardArgs) { a.X = nil })}, {"expert_feed_forward null scratch", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Chosen = nil })},
+		{"expert_feed_forward gate and up", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Up.Rows = 3 })}, {"expert_feed_forward down", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Down.Cols = 3 })},
+		{"expert_feed_forward negative", experts(func(a *kernel.ExpertFeedForwardArgs) { a.K = -1 })}, {"expert_feed_forward activation", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Activation = 9 })},
 		{"norm_qkv null", qkv(func(a *kernel.NormQKVArgs) { a.V = nil })}, {"norm_qkv null positions", qkv(func(a *kernel.NormQKVArgs) { a.Positions = nil })},
 		{"norm_qkv shapes", qkv(func(a *kernel.NormQKVArgs) { a.WK.Rows = 3 })}, {"norm_qkv inner", qkv(func(a *kernel.NormQKVArgs) { a.WV.Cols = 3 })},
 		{"norm_qkv one norm", qkv(func(a *kernel.NormQKVArgs) { a.KNorm = p })}, {"norm_qkv wide", qkv(func(a *kernel.NormQKVArgs) { a.Half = 3 })},
@@ -144,7 +153,7 @@ func testErrors(h *harness) {
 		rope(func(a *kernel.RoPEArgs) { a.Seq, a.In = 0, nil }), kv(func(a *kernel.KVWriteArgs) { a.Batch, a.K = 0, nil }), attention(func(a *kernel.AttentionArgs) { a.Seq, a.Q = 0, nil }),
 		s.NormLinear(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0), s.LinearAdd(nil, nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 2}, nil, nil, 2),
 		s.NormSwiGLU(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0),
-		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
+		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), experts(func(a *kernel.ExpertFeedForwardArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Written]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written]()
 
 func fusedOps() []*Op {
 	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}

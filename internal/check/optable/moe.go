@@ -3,10 +3,13 @@ package optable
 import (
 	"math"
 
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-func expertOps() []*Op { return []*Op{routeOp(), expertLinearOp(), expertSumOp()} }
+func expertOps() []*Op {
+	return []*Op{routeOp(), expertLinearOp(), expertSumOp(), expertFeedForwardOp()}
+}
 
 // routeOp has {n, experts, k, groups, groups used}. Flags: "softmax", "chosen" or "sigmoid"; "normalized", "bias", "best" (a group's
 // score is its best), "ties" (logits of few values), "scaled".
@@ -123,6 +126,8 @@ func expertLinearOp() *Op {
 			Case{Label: "prompt", Type: t, Dims: []int{39, 4, 5, 256, 129}, Flags: "bias"},
 			Case{Label: "prompt", Type: t, Dims: []int{70, 2, 11, 512, 33}, Flags: "each"},
 			Case{Label: "one_expert", Type: t, Dims: []int{67, 1, 3, 256, 17}, Flags: "one"},
+			Case{Label: "whole_tiles", Type: t, Dims: []int{2, 3, 5, 512, 48}, Flags: "bias"}, // whose experts have a packed form
+			Case{Label: "whole_tiles", Type: t, Dims: []int{70, 2, 3, 768, 160}, Flags: "each_bias"},
 			Case{Label: "qwen3-30b-a3b_up", Type: t, Dims: []int{1, 8, 128, 2048, 768}, Bench: true, Large: true},
 			Case{Label: "qwen3-30b-a3b_down", Type: t, Dims: []int{1, 8, 128, 768, 2048}, Flags: "each", Bench: true, Large: true},
 			Case{Label: "qwen3-30b-a3b_prompt_up", Type: t, Dims: []int{512, 8, 128, 2048, 768}, Bench: true, Large: true})
@@ -131,7 +136,7 @@ func expertLinearOp() *Op {
 		}
 	}
 	return &Op{
-		Name: "ExpertLinear", Cases: cases,
+		Name: "ExpertLinear", Cases: cases, Packs: []int{1},
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, k, experts, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
 			if experts == 0 {
@@ -233,4 +238,122 @@ func expertSumOp() *Op {
 		},
 		FLOPs: func(c Case) int64 { return 2 * elements(c) },
 	}
+}
+
+// expertFeedForwardOp has {n, k, experts, cols, inner}; in place it adds to its own input. Flags: "bias", "clamped" (gpt-oss's
+// activation instead of SiLU), "one" (all choose one expert), "plain" (no weights, nothing added).
+func expertFeedForwardOp() *Op {
+	cases := each([]tensor.DType{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q8_0, tensor.MXFP4, tensor.Q4_0, tensor.Q5_0, tensor.Q4_1, tensor.Q5_1, tensor.IQ4_NL, tensor.F16},
+		Case{Label: "decode", Dims: []int{1, 4, 9, 256, 512}, Flags: "bias"}, Case{Label: "prompt", Dims: []int{37, 3, 5, 256, 256}, Flags: "bias"})
+	cases = append(cases, each([]tensor.DType{tensor.Q4_K, tensor.Q6_K, tensor.MXFP4},
+		Case{Label: "no_tokens", Dims: []int{0, 2, 3, 256, 256}}, Case{Label: "one", Dims: []int{1, 1, 1, 256, 256}},
+		Case{Label: "decode", Dims: []int{1, 3, 5, 768, 256}, Flags: "clamped_plain"}, Case{Label: "few", Dims: []int{3, 2, 16, 256, 512}, Flags: "one"},
+		Case{Label: "step", Dims: []int{7, 4, 11, 512, 256}, Flags: "clamped_bias"}, Case{Label: "prompt", Dims: []int{70, 2, 9, 256, 512}})...)
+	cases = append(cases,
+		Case{Label: "one_expert", Type: tensor.Q4_K, Dims: []int{67, 1, 3, 256, 512}, Flags: "one_clamped_bias"},
+		Case{Label: "parts_of_tiles", Type: tensor.MXFP4, Dims: []int{1, 4, 5, 960, 992}, Flags: "clamped_bias"},
+		Case{Label: "parts_of_tiles", Type: tensor.MXFP4, Dims: []int{17, 2, 3, 960, 992}, Flags: "clamped_bias"},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8, 16, 256, 1024}}) // more items than a large GPU has blocks
+	for _, n := range []int{1, 2, 8, 16, 32, 64, 512} {
+		cases = append(cases,
+			Case{Label: "qwen3-30b-a3b", Type: tensor.Q4_K, Dims: []int{n, 8, 128, 2048, 768}, Bench: true, Large: true},
+			Case{Label: "qwen3-30b-a3b", Type: tensor.Q6_K, Dims: []int{n, 8, 128, 2048, 768}, Bench: true, Large: true},
+			Case{Label: "gpt-oss-20b", Type: tensor.MXFP4, Dims: []int{n, 4, 32, 2880, 2880}, Flags: "clamped_bias", Bench: true, Large: true})
+	}
+	activation := func(c Case) tensor.Activation {
+		if hasFlag(c, "clamped") {
+			return tensor.ActivationClampedSiLU(1.702, 7)
+		}
+		return tensor.ActivationSiLU
+	}
+	return &Op{
+		Name: "ExpertFeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, k, experts, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			weights := func(rows, cols int) *Array {
+				w := g.Weight(c.Type, experts*rows, cols)
+				w.Shape = []int{experts, rows, cols}
+				return w
+			}
+			in := []*Array{g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, cols), weights(inner, cols), weights(inner, cols), weights(cols, inner),
+				nil, nil, nil, g.Ints(experts, n, k), g.Normal(tensor.F32, n, k), g.Normal(tensor.F32, n*k, inner), g.Normal(tensor.F32, n*k, inner), g.Normal(tensor.F32, n*k, cols)}
+			if hasFlag(c, "bias") {
+				in[5], in[6], in[7] = g.Normal(tensor.F32, experts, inner), g.Normal(tensor.F32, experts, inner), g.Normal(tensor.F32, experts, cols)
+			}
+			if hasFlag(c, "one") {
+				in[8] = g.Ints(1, n, k)
+			}
+			if hasFlag(c, "plain") {
+				in[9] = nil
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[3]}}} },
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			add := in[0]
+			if hasFlag(c, "plain") {
+				add = nil
+			}
+			fusedOperations.ExpertFeedForward(out[0], add, in[1], fused.Experts[*tensor.Tensor, tensor.Activation]{
+				Gate: in[2], Up: in[3], Down: in[4], GateBias: in[5], UpBias: in[6], DownBias: in[7], IDs: in[8], Weights: in[9],
+				Activation: activation(c), Gated: in[10], Product: in[11], Chosen: in[12],
+			})
+		},
+		Reference: expertFeedForwardReference,
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{RMS: 0.008, Why: "the contract of vb_linear for three factors, in a row; slopes of activations are at most 1.1"}
+		},
+		Bytes: func(c Case) int64 { // each expert once
+			n, k, experts, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			return c.Type.Bytes(3*min(n*k, experts)*inner*cols) + 4*int64(n*cols*3)
+		},
+		FLOPs: func(c Case) int64 { return 6 * int64(c.Dims[0]*c.Dims[1]*c.Dims[3]*c.Dims[4]) },
+	}
+}
+
+// expertFeedForwardReference judges each element by what independent errors of its terms add up to.
+func expertFeedForwardReference(in []*Array, c Case) []Want {
+	k, cols, inner := c.Dims[1], c.Dims[3], c.Dims[4]
+	// product adds a row of a matrix times x and its bias, and the squares of the terms.
+	product := func(w, bias *Array, row int, x []float64) (sum, squares float64) {
+		for j, v := range x {
+			p := v * w.Values[row*len(x)+j]
+			sum, squares = sum+p, squares+p*p
+		}
+		if bias != nil {
+			sum += bias.Values[row]
+		}
+		return sum, squares
+	}
+	out := Want{make([]float64, c.Dims[0]*cols), make([]float64, c.Dims[0]*cols)}
+	if !hasFlag(c, "plain") {
+		copy(out.Values, in[0].Values)
+	}
+	gated := make([]float64, inner)
+	for choice, id := range in[8].Values {
+		token, e, weight := choice/k, int(id), 1.0
+		if in[9] != nil {
+			weight = in[9].Values[choice]
+		}
+		x := in[1].Values[token*cols:][:cols]
+		for r := range inner {
+			gate, _ := product(in[2], in[5], e*inner+r, x)
+			up, _ := product(in[3], in[6], e*inner+r, x)
+			if hasFlag(c, "clamped") {
+				gate, up = math.Min(gate, 7), math.Max(-7, math.Min(up, 7))+1
+				gated[r] = gate / (1 + math.Exp(-1.702*gate)) * up
+			} else {
+				gated[r] = gate / (1 + math.Exp(-gate)) * up
+			}
+		}
+		for r := range cols {
+			sum, squares := product(in[4], in[7], e*cols+r, gated)
+			out.Values[token*cols+r] += weight * sum
+			out.Scale[token*cols+r] += weight * weight * squares
+		}
+	}
+	for i, v := range out.Scale {
+		out.Scale[i] = math.Sqrt(v)
+	}
+	return []Want{out}
 }

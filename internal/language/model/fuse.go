@@ -56,7 +56,7 @@ func by[T op](m *matcher, v *value, uses int) (o T, ok bool) {
 // rewrite tries the widest patterns first. Each is anchored at its last operation, in whose place the fused one comes.
 func (m *matcher) rewrite(block []op) []op {
 	for _, match := range []func(op, []op) (op, []op){
-		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.normLinear,
+		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normLinear,
 	} {
 		var out []op
 		gone := map[op]bool{}
@@ -185,6 +185,32 @@ func (m *matcher) expertSumAdd(o op, _ []op) (op, []op) {
 		}
 	}
 	return nil, nil
+}
+
+// expertFeedForward matches the sum of experts that are gated units, perhaps with what is added to it.
+func (m *matcher) expertFeedForward(o op, _ []op) (op, []op) {
+	sum, ok := o.(*expertSumOp)
+	if !ok {
+		return nil, nil
+	}
+	down, ok := by[*expertLinearOp](m, sum.y, 1)
+	if !ok {
+		return nil, nil
+	}
+	glu, ok := by[*gluOp](m, down.x, 1)
+	if !ok {
+		return nil, nil
+	}
+	gate, ok1 := by[*expertLinearOp](m, glu.gate, 1)
+	up, ok2 := by[*expertLinearOp](m, glu.up, 1)
+	if !ok1 || !ok2 || gate.x != up.x || gate.ids != up.ids || gate.ids != down.ids || gate.x.cols != gate.weight.cols ||
+		gate.weight.rows != up.weight.rows || down.weight.rows != gate.weight.cols {
+		return nil, nil
+	}
+	return &expertFeedForwardOp{
+		out: sum.out, add: sum.add, x: gate.x, ids: gate.ids, weights: sum.weights, gated: glu.out, product: up.out, chosen: down.out,
+		gate: gate, up: up, down: down, activation: glu.activation,
+	}, []op{gate, up, glu, down}
 }
 
 // normLinear matches linear(norm(x)).

@@ -9,7 +9,7 @@ import (
 // The fused operations of a graph. The values within a pattern, which nothing else reads, are their scratch memory.
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Written]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written]()
 
 type normQKVOp struct {
 	fresh
@@ -74,6 +74,47 @@ func (o *feedForwardOp) run(p *pass) {
 	p.handoff = fusedOperations.FeedForward(p.rows(o.out), p.rows(o.x), fused.FFN[*tensor.Tensor]{
 		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps,
 		NextNorm: o.nextNorm.get(), Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
+	})
+}
+
+type expertFeedForwardOp struct {
+	out, add, x, ids, weights *value // add and weights: nil for none
+	gated, product, chosen    *value
+	gate, up, down            *expertLinearOp // whose weights these are
+	activation                tensor.Activation
+}
+
+func (o *expertFeedForwardOp) reads() []*value {
+	all := []*value{o.x, o.ids}
+	for _, v := range []*value{o.add, o.weights} {
+		if v != nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+func (o *expertFeedForwardOp) writes() []*value {
+	return []*value{o.out, o.gated, o.product, o.chosen}
+}
+func (o *expertFeedForwardOp) overwrites() []*value {
+	if o.add == nil {
+		return nil
+	}
+	return []*value{o.add}
+}
+func (o *expertFeedForwardOp) run(p *pass) {
+	var weights, add *tensor.Tensor
+	if o.weights != nil {
+		weights = p.rows(o.weights)
+	}
+	if o.add != nil {
+		add = p.rows(o.add)
+	}
+	fusedOperations.ExpertFeedForward(p.rows(o.out), add, p.rows(o.x), fused.Experts[*tensor.Tensor, tensor.Activation]{
+		Gate: o.gate.weight.tensor, Up: o.up.weight.tensor, Down: o.down.weight.tensor,
+		GateBias: o.gate.bias.get(), UpBias: o.up.bias.get(), DownBias: o.down.bias.get(),
+		IDs: p.rows(o.ids), Weights: weights, Activation: o.activation,
+		Gated: p.rows(o.gated), Product: p.rows(o.product), Chosen: p.rows(o.chosen),
 	})
 }
 

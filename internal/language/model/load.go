@@ -129,10 +129,10 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 			if t != kernel.F32 {
 				p.staging = max(p.staging, w.size)
 			}
-		case w.experts > 0: // products with chosen experts read them as stored
+		case w.experts > 0 && !w.chosen: // small
 			w.inFile = usable
 		default:
-			packed, err := tensor.PackedSize(d, t, w.rows, w.cols)
+			packed, err := tensor.PackedSize(d, t, w.shape()...)
 			if err != nil {
 				return nil, err
 			}
@@ -241,7 +241,7 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 	var rearrange func(dst, src *tensor.Tensor) error
 	switch {
 	case w.packed:
-		t, err = m.memory.NewPacked(stored, w.rows, w.cols)
+		t, err = m.memory.NewPacked(stored, shape...)
 		rearrange = tensor.PackInto
 	case w.rows == 0 && stored != tensor.F32:
 		t, err = m.memory.New(tensor.F32, shape...)

@@ -73,12 +73,12 @@ func (m *mixture) tensors(c *Config, l *layer, bias need) []spec {
 		matrix("ffn_gate_inp.weight", m.experts, c.Hidden, required, &l.router),
 		vector("ffn_gate_inp.bias", m.experts, bias, &l.routerBias),
 		vector("exp_probs_b.bias", m.experts, optional, &l.choiceBias),
-		matrix("ffn_gate_exps.weight", m.width, c.Hidden, required, &l.expertGate).each(m.experts),
-		vector("ffn_gate_exps.bias", m.width, bias, &l.expertGateBias).each(m.experts),
-		matrix("ffn_up_exps.weight", m.width, c.Hidden, required, &l.expertUp).each(m.experts),
-		vector("ffn_up_exps.bias", m.width, bias, &l.expertUpBias).each(m.experts),
-		matrix("ffn_down_exps.weight", c.Hidden, m.width, required, &l.expertDown).each(m.experts),
-		vector("ffn_down_exps.bias", c.Hidden, bias, &l.expertDownBias).each(m.experts),
+		matrix("ffn_gate_exps.weight", m.width, c.Hidden, required, &l.expertGate).choice(m.experts),
+		vector("ffn_gate_exps.bias", m.width, bias, &l.expertGateBias).choice(m.experts),
+		matrix("ffn_up_exps.weight", m.width, c.Hidden, required, &l.expertUp).choice(m.experts),
+		vector("ffn_up_exps.bias", m.width, bias, &l.expertUpBias).choice(m.experts),
+		matrix("ffn_down_exps.weight", c.Hidden, m.width, required, &l.expertDown).choice(m.experts),
+		vector("ffn_down_exps.bias", c.Hidden, bias, &l.expertDownBias).choice(m.experts),
 	}
 }
 

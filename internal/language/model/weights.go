@@ -70,7 +70,8 @@ type spec struct {
 	field      **weight
 	// Of a part of a tensor: its first row (or element), and how many the file's tensor has; 0 for all.
 	first, of int
-	experts   int // how many matrices or vectors of this shape lie one after another; 0 for one
+	experts   int  // how many matrices or vectors of this shape lie one after another; 0 for one
+	chosen    bool // and a token has some of them only
 }
 
 type need int
@@ -95,10 +96,16 @@ func (s spec) part(first, of int) spec {
 	return s
 }
 
-// each says that the tensor holds one for each expert.
+// each says that the tensor holds so many, of which a token has all.
 func (s spec) each(experts int) spec {
 	s.experts = experts
 	return s
+}
+
+// choice says that the tensor holds one for each expert, of which a token has some.
+func (s spec) choice(experts int) spec {
+	s.chosen = true
+	return s.each(experts)
 }
 
 // shape returns the shape of the tensor: (experts, rows, cols) of those that there are. Vectors lie flat.
