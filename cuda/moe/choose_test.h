@@ -25,4 +25,27 @@ static void test_moe(void) {
                 }
     CHECK(choose_expert_sum(1, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 127) == MOE_SUM_ELEMENTS &&
           choose_expert_sum(0, 2048) == MOE_SUM_ELEMENTS, "expert_sum");
+
+    const vb_dtype packed[] = {VB_Q4_K, VB_Q6_K, VB_Q8_0, VB_MXFP4};
+    for (int t = 0; t < 5; t++)
+        for (int e = 0; e < 4; e++)
+            for (int w = 0; w < 4; w++)
+                for (int g = 0; g < gpu_count; g++) {
+                    const vb_gpu gpu = gpus[g];
+                    vb_expert_feed_forward_args a = {0};
+                    a.n = tokens[t], a.k = experts[e] < 8 ? 1 : 8, a.experts = experts[e];
+                    a.gate.type = a.up.type = a.down.type = packed[w];
+                    a.gate.rows = a.up.rows = a.down.cols = 768, a.gate.cols = a.up.cols = a.down.rows = 2048;
+                    CHECK(choose_expert_feed_forward(&a, true, &gpu).kernel == MOE_COMPOSED, "stored experts");
+                    a.gate.layout = a.up.layout = a.down.layout = VB_PACKED;
+                    const moe_choice c = choose_expert_feed_forward(&a, true, &gpu);
+                    CHECK(c.kernel == (a.n * a.k <= 16 || a.n * a.k < a.experts ? MOE_EXPERT_N1 : MOE_EXPERT_MANY) || gpu.shared_bytes < 99 << 10,
+                          "%ld choices of %ld experts on %d: %s", (long)(a.n * a.k), (long)a.experts, gpu.capability, moe_kernel_info(c.kernel).name);
+                    CHECK(c.kernel != MOE_EXPERT_N1 || (c.gate_up.shared_bytes <= gpu.shared_bytes && c.down.shared_bytes <= gpu.shared_bytes),
+                          "shared memory on %d", gpu.capability);
+                    CHECK(choose_expert_feed_forward(&a, false, &gpu).kernel == MOE_COMPOSED, "unaligned rows");
+                    vb_expert_linear_args l = {0};
+                    l.w = a.gate, l.n = a.n, l.k = a.k, l.experts = a.experts;
+                    CHECK(choose_expert_linear(&l, &gpu) == MOE_EXPERT_MANY, "packed expert_linear");
+                }
 }

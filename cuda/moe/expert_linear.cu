@@ -12,7 +12,7 @@
 
 #include "arch/tensor_core.cuh"
 #include "linear/stored/narrow.cuh"
-#include "moe/choose.h"
+#include "moe/moe.cuh"
 
 namespace vb {
 namespace {
@@ -43,9 +43,7 @@ VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert
     return (const Block *)a.w.data + (expert * a.w.rows + row) * (a.w.cols / BlockSize<Block>::value);
 }
 
-VB_DEVICE float not_a_number() { return __uint_as_float(0x7fc00000u); }
-
-// ---- rows -----------------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------------------------------
 
 constexpr int rows_warps = 8, rows_a_warp = 2;
 
@@ -98,56 +96,7 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     return VB_OK;
 }
 
-// ---- tiles: the order -----------------------------------------------------------------------------------------------
-
-// no bank conflicts
-constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, most_experts = MOE_MOST_EXPERTS,
-              tile_depth = 32, tile_stride = tile_depth + 8;
-
-// Up to tile_choices sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no tile.
-struct ExpertTile {
-    int expert, first, count;
-};
-
-constexpr int sort_threads = 1024;
-
-// One block: order[] = the choices by expert (a counting sort), tiles[] = their tiles. ids of no expert come last.
-__global__ void __launch_bounds__(sort_threads)
-    sort_choices_kernel(int *order, ExpertTile *tiles, int tile_slots, const int32_t *ids, int choices, int experts) {
-    __shared__ int count[most_experts + 1], next[most_experts + 1]; // choices of an expert; the place of its next one
-    __shared__ int tiles_made;
-    wait_for_previous_kernel();
-    release_next_kernel();
-    const int t = threadIdx.x;
-    const auto bucket = [&](int i) { return ids[i] < 0 || ids[i] >= experts ? experts : ids[i]; };
-    for (int e = t; e <= experts; e += sort_threads) count[e] = 0;
-    __syncthreads();
-    for (int i = t; i < choices; i += sort_threads) atomicAdd(count + bucket(i), 1);
-    __syncthreads();
-    if (t < 32) { // sums of what is before each expert, 32 at a time
-        int places = 0, made = 0;
-        for (int e0 = 0; e0 <= experts; e0 += 32) {
-            const int e = e0 + t, mine = e <= experts ? count[e] : 0, mine_tiles = ceil_div(mine, tile_choices);
-            int end = mine, tile_end = mine_tiles;
-#pragma unroll
-            for (int offset = 1; offset < 32; offset *= 2) {
-                const int other = __shfl_up_sync(all_lanes, end, offset),
-                          other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
-                if (t >= offset) end += other, tile_end += other_tiles;
-            }
-            if (e <= experts) next[e] = places + end - mine;
-            for (int i = 0; i < mine_tiles; i++)
-                tiles[made + tile_end - mine_tiles + i] = {e, places + end - mine + i * tile_choices,
-                                                           smaller(tile_choices, mine - i * tile_choices)};
-            places += __shfl_sync(all_lanes, end, 31), made += __shfl_sync(all_lanes, tile_end, 31);
-        }
-        if (t == 0) tiles_made = made;
-    }
-    __syncthreads();
-    for (int i = tiles_made + t; i < tile_slots; i += sort_threads) tiles[i] = {0, 0, 0};
-    // equal experts in any order
-    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i;
-}
+constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
 
 // ---- tiles: rows of x -----------------------------------------------------------------------------------------------
 
@@ -255,19 +204,15 @@ vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
     if (row_tiles > INT32_MAX) return VB_UNSUPPORTED;
     const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
     void *memory;
-    VB_TRY(workspace(&memory,
-                     x_bytes + choices * (int64_t)(sizeof(float) + sizeof(int)) + slots * (int64_t)sizeof(ExpertTile),
-                     stream));
+    VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)sizeof(float) + sorted_choices_bytes(choices, a.experts), stream));
     T *const x = (T *)memory;
     float *const inverse = (float *)((char *)memory + x_bytes);
-    int *const order = (int *)(inverse + choices);
-    ExpertTile *const tiles = (ExpertTile *)(order + choices);
-    VB_TRY(launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, order, tiles, (int)slots, a.ids,
-                             (int)choices, (int)a.experts));
-    VB_TRY(launch_overlapped(stream, (unsigned)choices, 256, 0, gather_kernel<T>, x, inverse, order, a, stride));
+    SortedChoices sorted;
+    VB_TRY(sort_choices(&sorted, inverse + choices, a.ids, choices, a.experts, stream));
+    VB_TRY(launch_overlapped(stream, (unsigned)choices, 256, 0, gather_kernel<T>, x, inverse, sorted.order, a, stride));
     const bool aligned = a.w.cols % 8 == 0 && aligned16((const char *)a.w.data);
-    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>,
-                             a, x, inverse, order, tiles, stride, aligned);
+    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>, a, x, inverse,
+                             sorted.order, sorted.tiles, stride, aligned);
 }
 
 // The 16-bit numbers that tensor cores multiply; the chooser keeps F32 weights from them.
@@ -294,8 +239,9 @@ extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb
     const vb_expert_linear_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
     const moe_kernel kernel = choose_expert_linear(&a, &gpu);
-    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts,
-           a.w.rows, a.w.cols);
+    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts, a.w.rows, a.w.cols);
+    if (kernel == MOE_NONE) return VB_UNSUPPORTED;
+    if (kernel == MOE_EXPERT_MANY) return expert_linear_many(a, stream);
     switch (a.w.type) {
 #define X(type, Block) case type: return expert_linear<Block>(a, kernel, stream);
         VB_WEIGHT_TYPES(X)

@@ -1,30 +1,7 @@
 // glu.cu: out[i] = activation(gate[i], up[i]), the gated linear units of vb_activation (map.cuh has the kernel and its
 // bounds).
 
-#include "rows/map.cuh"
-
-namespace vb {
-namespace {
-
-// f(gate) * up for an activation f of one value.
-template <class F>
-struct GluOp {
-    VB_DEVICE float operator()(float gate, float up) const { return F()(gate, 0.0f) * up; }
-};
-struct ReluSquaredGluOp {
-    VB_DEVICE float operator()(float gate, float up) const { return (gate < 0.0f ? 0.0f : gate * gate) * up; }
-};
-// Comparisons that NaN fails keep it, where fminf would drop it.
-struct ClampedSiluGluOp {
-    float alpha, limit;
-    VB_DEVICE float operator()(float gate, float up) const {
-        const float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low;
-        return (u + 1.0f) * __fdividef(g, 1.0f + expf(-alpha * g));
-    }
-};
-
-} // namespace
-} // namespace vb
+#include "rows/glu.cuh"
 
 using namespace vb;
 

@@ -10,7 +10,7 @@ namespace {
 
 template <bool NORM, int PARTS>
 struct RowsOut {
-    static constexpr bool norm = NORM, late = false;
+    static constexpr bool norm = NORM, late = false, joined = false;
     const uint8_t *w;
     float *y;
     const float *bias, *add; // or null; add may be y

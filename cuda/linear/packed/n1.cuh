@@ -41,7 +41,10 @@ constexpr int n1_warps = LINEAR_WARPS; // at most
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
 //   late                            whether in.late stages are filled behind x, and in.patient is heard
-//   tiles(item, part)               where that row of tiles begins
+//   joined                          whether a row is those of several matrices side by side, each in whole tiles
+//   tiles(item, part)               where that row of tiles begins; where joined:
+//   tile(item, tile)                where that tile lies, of one part
+//   read(in, tile, k, inside)       elements k.. of that tile of x; zeros where not inside
 //   Ahead                           what is fetched for an item while it is computed, by one warp:
 //   prepare(&ahead, item, lane)     what depends on no other kernel
 //   fetch(&ahead, item, lane)       what does, before the warp reads x
@@ -52,7 +55,8 @@ constexpr int n1_warps = LINEAR_WARPS; // at most
 template <class Block, int PARTS, int KSPLIT = 1, class Out>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
-    static_assert(KSPLIT == 1 || !Out::norm, "each block sees a part of x only");
+    static_assert(KSPLIT == 1 || (!Out::norm && !Out::joined), "each block sees a part of x only");
+    static_assert(PARTS == 1 || !Out::joined, "tiles have no part");
     using P = Packed<Block>;
     using V = N1Tile<Block>;
     constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
@@ -76,13 +80,16 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     int ahead_item = index, ahead_tile = warp, ahead_part = 0;
     const uint8_t *ahead_row[PARTS] = {};
     auto find_rows = [&] {
-        if (ahead_item < in.items)
+        if constexpr (!Out::joined) {
+            if (ahead_item >= in.items) return;
 #pragma unroll
             for (int p = 0; p < PARTS; p++) ahead_row[p] = out.tiles(ahead_item, p) + (begin + warp) * P::tile_bytes;
+        }
     };
     find_rows();
     auto address = [&] {
-        return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + (ahead_tile - warp) * P::tile_bytes;
+        if constexpr (Out::joined) return out.tile(ahead_item, ahead_tile);
+        else return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + (ahead_tile - warp) * P::tile_bytes;
     };
     auto advance = [&] {
         if (PARTS > 1 && (ahead_part ^= 1)) return;
@@ -131,11 +138,10 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         for (int t = 0; t < group; t++)
 #pragma unroll
             for (int i = 0; i < quads; i++)
-                v[t][i] =
-                    k + t * warps < tiles &&
-                            (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
-                        ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
-                        : make_float4(0, 0, 0, 0);
+                if constexpr (Out::joined) v[t][i] = out.read(in, k + t * warps, 128 * i + 4 * lane, k + t * warps < tiles);
+                else v[t][i] = k + t * warps < tiles && (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
+                              ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
+                              : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
     float4 norm[group][quads];

@@ -14,7 +14,7 @@ namespace vb {
 namespace {
 
 struct QKVOut {
-    static constexpr bool norm = true, late = false;
+    static constexpr bool norm = true, late = false, joined = false;
     vb_norm_qkv_args a;
     int64_t row_bytes;        // of a row of tiles
     int head_items, q_items;  // items of a head; of all heads of q, which come first

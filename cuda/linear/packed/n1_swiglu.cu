@@ -9,7 +9,7 @@ namespace vb {
 namespace {
 
 struct SwiGLUOut {
-    static constexpr bool norm = true, late = true;
+    static constexpr bool norm = true, late = true, joined = false;
     const uint8_t *gate, *up;
     float *out;
     int64_t row_bytes; // of a row of tiles

@@ -1,0 +1,231 @@
+// expert_many.cu: products of many tokens with packed experts: choices are sorted by expert (expert_sort.cu), and each expert multiplied
+// with the rows of x of its choices on 16-bit tensor cores, as linear/packed/many.cu does. expert_feed_forward has gate, up and the
+// activation in one product; expert_sum.cu adds up what the down projections give.
+//
+//   unit     128 rows of W (64 of the gate and 64 of up, a warp's 16 of each in turn) x 64 sorted choices of one expert
+//   grid     (units of an expert, tiles of choices): as many tiles as there may be; blocks of those that are not end at once
+//   threads  8 warps of 16 rows of W each
+//   shared   33 KiB of x in F16, then of sums
+//   moves    the weights of the chosen experts once for each 64 of their choices; rows of x from L2
+//   bound    the dequantization (about 550 instructions a tile and warp)
+//
+// Nothing waits for the host, so that a captured graph holds it.
+
+#include "moe/moe.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/many.cuh"
+#include "rows/glu.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int tile_choices = MOE_TILE_CHOICES, stage_depth = 128;
+
+// ---- x --------------------------------------------------------------------------------------------------------------------
+
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of; inverse[n] undoes each row's scale and
+// that of the weights. One block a row; stride is a multiple of 128, so that warps are whole.
+__global__ void __launch_bounds__(128) halve_kernel(half *out, float *inverse, const float *x, int64_t cols, int64_t stride, bool aligned) {
+    __shared__ float scratch[32];
+    wait_for_previous_kernel();
+    release_next_kernel();
+    x += blockIdx.x * cols, out += blockIdx.x * stride;
+    const auto read = [&](int64_t k) {
+        float4 v = make_float4(0, 0, 0, 0);
+        if (aligned && k < cols) v = *reinterpret_cast<const float4 *>(x + k); // cols is a multiple of 4
+        else if (k < cols) v = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
+        return v;
+    };
+    float most = 0;
+    for (int64_t k = 4 * threadIdx.x; k < cols; k += 4 * 128) {
+        const float4 v = read(k);
+        most = Max::combine(most, Max::combine(Max::combine(fabsf(v.x), fabsf(v.y)), Max::combine(fabsf(v.z), fabsf(v.w))));
+    }
+    most = block_reduce<Max>(most, scratch);
+    const float scale = power_of_two_scale(most);
+    if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / (scale * half_unit);
+    for (int64_t k = 4 * threadIdx.x; k < stride; k += 4 * 128) write_halves(out + k / 16 * 16, read(k), scale);
+}
+
+// Rows as the product reads them.
+struct Halves {
+    half *x;
+    float *inverse;
+    int64_t n, stride;
+};
+inline int64_t halves_stride(int64_t cols) { return ceil_div<int64_t>(cols, 256) * 256; } // whole tiles of any type
+inline int64_t halves_bytes(int64_t n, int64_t cols) { return n * (halves_stride(cols) * (int64_t)sizeof(half) + 16); }
+
+vb_status halve(Halves *to, void *memory, const float *x, int64_t n, int64_t cols, vb_stream *stream) {
+    *to = {(half *)memory, (float *)((half *)memory + n * halves_stride(cols)), n, halves_stride(cols)};
+    return launch_overlapped(stream, (unsigned)n, 128, 0, halve_kernel, to->x, to->inverse, x, cols, to->stride, aligned16(x));
+}
+
+// ---- the product ----------------------------------------------------------------------------------------------------------
+
+struct ExpertProduct {
+    Halves x;
+    int share;              // choices with one row of x
+    const uint8_t *w, *up;  // of the first expert; up: null, or the results are activation(w x, up x)
+    const float *w_bias, *up_bias; // [experts][rows], or null
+    float *y;               // [choices][rows]
+    SortedChoices sorted;
+    int rows, tile_rows, k_tiles; // of an expert
+    int experts;
+    AnyGlu activation;
+};
+
+constexpr int sum_stride = unit_rows + 4; // of a choice's sums in shared memory: no bank conflicts
+
+template <class Block>
+__global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_constant__ ExpertProduct p) {
+#ifdef VB_HAS_MMA
+    using P = Packed<Block>;
+    constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads, stages_a_tile = P::depth / stage_depth;
+    constexpr int shared_bytes = larger(2 * stage_halves * (int)sizeof(half), tile_choices * sum_stride * (int)sizeof(float));
+    __shared__ __align__(16) uint8_t shared[shared_bytes];
+    __shared__ int place[tile_choices];     // the choices of the tile
+    __shared__ float inverse[tile_choices]; // of their rows of x
+    half *const stage = reinterpret_cast<half *>(shared); // [2][k / 8][choice][k % 8]
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const ExpertTile tile = p.sorted.tiles[blockIdx.y];
+    if (tile.count == 0) return;
+    const bool gated = p.up != nullptr;
+    const int unit = gated ? unit_rows / 2 : unit_rows, row0 = (int)blockIdx.x * unit; // results of a unit
+    if (threadIdx.x < tile_choices) {
+        const int choice = p.sorted.order[tile.first + smaller<int>(threadIdx.x, tile.count - 1)];
+        place[threadIdx.x] = choice;
+        inverse[threadIdx.x] = p.x.inverse[choice / p.share];
+    }
+    __syncthreads();
+    if (tile.expert >= p.experts) {
+        for (int i = threadIdx.x; i < tile.count * unit; i += unit_threads)
+            if (row0 + i % unit < p.rows) p.y[(int64_t)place[i / unit] * p.rows + row0 + i % unit] = not_a_number();
+        return;
+    }
+    const int tile_row = smaller(row0 / packed_rows + (gated ? warp / 2 : warp), p.tile_rows - 1);
+    const uint8_t *w = (gated && warp % 2 ? p.up : p.w) + ((int64_t)tile.expert * p.tile_rows + tile_row) * p.k_tiles * P::tile_bytes;
+    const int count = p.k_tiles * stages_a_tile, own = threadIdx.x / 4 % tile_choices; // the choice whose x this thread fetches
+    const half *const x = p.x.x + (int64_t)(place[own] / p.share) * p.x.stride;
+    const bool exists = own < tile.count;
+    const auto fetch = [&](int i) {
+        if (i < count)
+#pragma unroll
+            for (int j = 0; j < chunks; j++) {
+                const int k8 = (threadIdx.x + j * unit_threads) / 256 * 4 + threadIdx.x % 4;
+                copy_async(shared_address(stage + (i & 1) * stage_halves + (k8 * tile_choices + own) * 8), x + i * stage_depth + 8 * k8, exists);
+            }
+        copy_async_commit();
+    };
+    float c[tile_choices / 2] = {};
+    LaneTile<Block> next;
+    next.template load<true>(w, lane);
+    fetch(0);
+    int i = 0;
+    for (int k = 0; k < p.k_tiles; k++) {
+        ManyTile<Block> work;
+        work.unpack(next);
+        w += P::tile_bytes;
+        if (k + 1 < p.k_tiles) next.template load<true>(w, lane);
+#pragma unroll
+        for (int part = 0; part < stages_a_tile; part++, i++) {
+            fetch(i + 1);
+            copy_async_wait<1>();
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                uint32_t a[4];
+                work.fragment(a, part * 8 + j);
+                const half *b = stage + (i & 1) * stage_halves + j * 16 * tile_choices + g * 8 + 2 * t;
+#pragma unroll
+                for (int q = 0; q < tile_choices / 8; q++)
+                    mma_16x8x16(c + 4 * q, a, *reinterpret_cast<const uint32_t *>(b + q * 64),
+                                *reinterpret_cast<const uint32_t *>(b + q * 64 + 8 * tile_choices), half());
+            }
+            __syncthreads();
+        }
+    }
+    copy_async_wait<0>();
+    float *const sums = reinterpret_cast<float *>(shared); // [choice][row of the unit]
+#pragma unroll
+    for (int q = 0; q < tile_choices / 2; q++) {
+        const int choice = q / 4 * 8 + 2 * t + (q & 1);
+        sums[choice * sum_stride + warp * packed_rows + g + (q & 2) * 4] = c[q] * inverse[choice];
+    }
+    __syncthreads();
+    for (int choice = warp; choice < tile.count; choice += unit_warps) {
+        const float *const from = sums + choice * sum_stride;
+        float *const y = p.y + (int64_t)place[choice] * p.rows + row0;
+        const int64_t bias = (int64_t)tile.expert * p.rows + row0;
+        if (gated) {
+#pragma unroll
+            for (int r = lane; r < unit_rows / 2; r += 32) {
+                const int at = r / packed_rows * 2 * packed_rows + r % packed_rows;
+                if (row0 + r < p.rows)
+                    y[r] = p.activation(from[at] + (p.w_bias ? p.w_bias[bias + r] : 0.0f), from[at + packed_rows] + (p.up_bias ? p.up_bias[bias + r] : 0.0f));
+            }
+        } else {
+#pragma unroll
+            for (int r = lane; r < unit_rows; r += 32)
+                if (row0 + r < p.rows) y[r] = from[r] + (p.w_bias ? p.w_bias[bias + r] : 0.0f);
+        }
+    }
+#endif
+}
+
+template <class Block>
+vb_status expert_product(ExpertProduct p, int64_t cols, int64_t slots, vb_stream *stream) {
+    p.k_tiles = (int)Packed<Block>::tiles_of(cols);
+    const int unit = p.up ? unit_rows / 2 : unit_rows;
+    return launch_overlapped(stream, dim3((unsigned)ceil_div(p.rows, unit), (unsigned)slots), unit_threads, 0, expert_many_kernel<Block>, p);
+}
+
+vb_status expert_product(vb_dtype type, const ExpertProduct &p, int64_t cols, int64_t slots, vb_stream *stream) {
+    switch (type) {
+#define X(type, Block, ...) case type: return expert_product<Block>(p, cols, slots, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace
+
+vb_status expert_linear_many(const vb_expert_linear_args &a, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, rows_of_x = a.x_per_choice ? choices : a.n;
+    const int64_t x_bytes = halves_bytes(rows_of_x, a.w.cols);
+    void *memory;
+    VB_TRY(workspace(&memory, x_bytes + sorted_choices_bytes(choices, a.experts), stream));
+    ExpertProduct p = {};
+    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes, a.ids, choices, a.experts, stream));
+    VB_TRY(halve(&p.x, memory, a.x, rows_of_x, a.w.cols, stream));
+    p.share = a.x_per_choice ? 1 : (int)a.k;
+    p.w = (const uint8_t *)a.w.data, p.w_bias = a.bias, p.y = a.y;
+    p.rows = (int)a.w.rows, p.tile_rows = (int)linear_tile_rows(a.w.rows), p.experts = (int)a.experts;
+    return expert_product(a.w.type, p, a.w.cols, moe_tile_slots(choices, a.experts), stream);
+}
+
+vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &a, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, slots = moe_tile_slots(choices, a.experts);
+    const int64_t x_bytes = halves_bytes(a.n, a.gate.cols), gated_bytes = halves_bytes(choices, a.down.cols);
+    void *memory;
+    VB_TRY(workspace(&memory, x_bytes + gated_bytes + sorted_choices_bytes(choices, a.experts), stream));
+    ExpertProduct p = {};
+    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes + gated_bytes, a.ids, choices, a.experts, stream));
+    VB_TRY(halve(&p.x, memory, a.x, a.n, a.gate.cols, stream));
+    p.share = (int)a.k, p.experts = (int)a.experts, p.activation = {a.activation, a.alpha, a.limit};
+    p.w = (const uint8_t *)a.gate.data, p.up = (const uint8_t *)a.up.data, p.w_bias = a.gate_bias, p.up_bias = a.up_bias, p.y = a.gated;
+    p.rows = (int)a.gate.rows, p.tile_rows = (int)linear_tile_rows(a.gate.rows);
+    VB_TRY(expert_product(a.gate.type, p, a.gate.cols, slots, stream));
+    VB_TRY(halve(&p.x, (char *)memory + x_bytes, a.gated, choices, a.down.cols, stream));
+    p.share = 1;
+    p.w = (const uint8_t *)a.down.data, p.up = nullptr, p.w_bias = a.down_bias, p.y = a.chosen;
+    p.rows = (int)a.down.rows, p.tile_rows = (int)linear_tile_rows(a.down.rows);
+    VB_TRY(expert_product(a.down.type, p, a.down.cols, slots, stream));
+    return vb_cuda_expert_sum(a.sum, a.add, a.chosen, a.weights, a.n, a.k, a.down.rows, stream);
+}
+
+} // namespace vb
+#endif

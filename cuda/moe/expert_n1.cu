@@ -1,0 +1,175 @@
+// expert_n1.cu: expert_feed_forward of few tokens, packed weights, as two kernels (linear/packed/n1.cuh): what experts cost a token.
+//
+//   gate, up   gated[j] = activation(x Gate[e]^T, x Up[e]^T) for a token's choices j, e = ids[j]. An item is a row of tiles of both
+//   down       sum = add + [w[0] Down[ids[0]], ...] [gated[0]; gated[1]; ...]: the down projections of a token's choices side by side are
+//              one matrix, and an item is a row of its tiles, so that the sum over choices costs nothing
+//
+//   grid     n1.cuh's blocks for each token
+//   moves    the weights of the chosen experts, once for each choice
+//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights are on their way before that
+
+#include "moe/moe.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/n1.cuh"
+#include "rows/glu.cuh"
+
+namespace vb {
+namespace {
+
+// A token's experts, one a lane.
+struct Chosen {
+    const int32_t *ids;   // [n][k]
+    const float *weights; // [n][k], or null for ones
+    int k, experts;
+    int id;       // of the expert whose number is the lane's, in 0..experts-1
+    float weight; // of this expert; NaN for an id of none
+    VB_DEVICE void read(int64_t token, int lane) {
+        const int64_t at = token * k + lane;
+        const int given = lane < k ? ids[at] : 0;
+        const bool known = given >= 0 && given < experts;
+        id = known ? given : 0;
+        weight = !known ? not_a_number() : weights && lane < k ? weights[at] : 1.0f;
+    }
+    VB_DEVICE int id_of(int choice) const { return __shfl_sync(all_lanes, id, choice); }
+    VB_DEVICE float weight_of(int choice) const { return __shfl_sync(all_lanes, weight, choice); }
+};
+
+struct GateUpOut {
+    static constexpr bool norm = false, late = false, joined = false;
+    Chosen chosen;
+    const uint8_t *gate, *up;
+    const float *gate_bias, *up_bias; // [experts][rows], or null
+    float *out;                       // [n][k][rows]
+    int64_t row_bytes;                // of a row of tiles
+    int rows, tile_rows;              // of an expert
+    AnyGlu activation;
+    struct Ahead {
+        float bias; // of the gate in the lower lanes, of the up projection in the upper ones
+    };
+
+    VB_DEVICE const uint8_t *tiles(int item, int part) const {
+        const int choice = item / tile_rows;
+        return (part ? up : gate) + ((int64_t)chosen.id_of(choice) * tile_rows + (item - choice * tile_rows)) * row_bytes;
+    }
+    VB_DEVICE void prepare(Ahead *, int, int) const {}
+    VB_DEVICE void fetch(Ahead *, int, int) const {}
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int lane) const {
+        const int choice = item / tile_rows;
+        const int64_t expert = chosen.id_of(choice);
+        const float *const bias = lane < 16 ? gate_bias : up_bias;
+        ahead->bias = bias ? bias[expert * rows + (item - choice * tile_rows) * packed_rows + lane % 16] : 0.0f;
+    }
+    VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
+        const float own = sum + ahead.bias, other = __shfl_xor_sync(all_lanes, own, 16);
+        const int choice = item / tile_rows;
+        if (lane < 16) out[(int64_t)choice * rows + (item - choice * tile_rows) * packed_rows + lane] = activation(own, other);
+    }
+};
+
+struct DownOut {
+    static constexpr bool norm = false, late = false, joined = true;
+    Chosen chosen;
+    const uint8_t *w;
+    const float *bias; // [experts][rows], or null
+    const float *add;  // [n][rows], or null; may be out
+    float *out;        // [n][rows]
+    int rows, tile_rows;          // of an expert
+    int cols, row_tiles;          // of an expert
+    uint32_t inverse_row_tiles;   // 2^32 / row_tiles, rounded up
+    int tile_bytes, depth;
+    using Ahead = float;
+
+    VB_DEVICE int choice_of(int tile) const { return row_tiles == 1 ? tile : (int)__umulhi((unsigned)tile, inverse_row_tiles); }
+    VB_DEVICE const uint8_t *tile(int item, int tile) const {
+        const int choice = choice_of(tile);
+        return w + (((int64_t)chosen.id_of(choice) * tile_rows + item) * row_tiles + (tile - choice * row_tiles)) * tile_bytes;
+    }
+    VB_DEVICE float4 read(const N1Input &in, int tile, int k, bool inside) const {
+        const int choice = choice_of(tile), column = (tile - choice * row_tiles) * depth + k;
+        const float weight = chosen.weight_of(choice);
+        float4 v = make_float4(0, 0, 0, 0);
+        if (inside && column < cols) {
+            v = *reinterpret_cast<const float4 *>(in.x + (int64_t)choice * cols + column);
+            v.x *= weight, v.y *= weight, v.z *= weight, v.w *= weight;
+        }
+        return v;
+    }
+    VB_DEVICE void prepare(Ahead *, int, int) const {}
+    VB_DEVICE void fetch(Ahead *, int, int) const {}
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int lane) const {
+        const int row = item * packed_rows + lane % 16;
+        float sum = add ? add[row] : 0.0f;
+        if (bias)
+            for (int choice = 0; choice < chosen.k; choice++) {
+                const int64_t expert = chosen.id_of(choice);
+                const float weight = chosen.weight_of(choice);
+                sum = fmaf(weight, bias[expert * rows + row], sum);
+            }
+        *ahead = sum;
+    }
+    VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
+        if (lane < 16) out[item * packed_rows + lane] = sum + ahead;
+    }
+};
+
+template <class Block>
+__global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Input in, GateUpOut out) {
+    wait_for_previous_kernel(); // which has chosen the experts
+    const int64_t token = blockIdx.y;
+    out.chosen.read(token, threadIdx.x % 32);
+    in.x += token * in.cols;
+    out.out += token * out.chosen.k * out.rows;
+    n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x);
+}
+
+template <class Block>
+__global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
+    wait_for_previous_kernel();
+    const int64_t token = blockIdx.y;
+    out.chosen.read(token, threadIdx.x % 32);
+    in.x += token * out.chosen.k * out.cols, out.out += token * out.rows;
+    if (out.add) out.add += token * out.rows;
+    n1_product<Block, 1>(in, out, blockIdx.x, gridDim.x);
+}
+
+template <class Block>
+vb_status gate_up(const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
+    using P = Packed<Block>;
+    const int tiles = (int)P::tiles_of(a.gate.cols), tile_rows = (int)linear_tile_rows(a.gate.rows);
+    const N1Input in = {a.x, nullptr, 0, tiles, (int)a.k * tile_rows, items.stages, items.chunk, 0, false, (int)a.gate.cols};
+    const GateUpOut out = {{a.ids, nullptr, (int)a.k, (int)a.experts, 0, 0}, (const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.gate_bias,
+                           a.up_bias, a.gated, (int64_t)tiles * P::tile_bytes, (int)a.gate.rows, tile_rows, {a.activation, a.alpha, a.limit}};
+    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes, expert_gate_up_kernel<Block>,
+                             in, out);
+}
+
+template <class Block>
+vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
+    using P = Packed<Block>;
+    const int tiles = (int)P::tiles_of(a.down.cols), tile_rows = (int)linear_tile_rows(a.down.rows);
+    const N1Input in = {a.gated, nullptr, 0, (int)a.k * tiles, tile_rows, items.stages, items.chunk, 0, false, (int)a.down.cols};
+    const DownOut out = {{a.ids, a.weights, (int)a.k, (int)a.experts, 0, 0}, (const uint8_t *)a.down.data, a.down_bias, a.add, a.sum, (int)a.down.rows,
+                         tile_rows, (int)a.down.cols, tiles, (uint32_t)(((uint64_t)1 << 32) / tiles + 1), P::tile_bytes, P::depth};
+    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes, expert_down_kernel<Block>, in,
+                             out);
+}
+
+template <bool DOWN>
+vb_status product(vb_dtype type, const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
+    switch (type) {
+#define X(type, Block, ...) case type: return DOWN ? down<Block>(a, items, stream) : gate_up<Block>(a, items, stream);
+        VB_PACKED_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
+}
+
+} // namespace
+
+vb_status expert_feed_forward_n1(const vb_expert_feed_forward_args &a, const moe_choice &choice, vb_stream *stream) {
+    VB_TRY(product<false>(a.gate.type, a, choice.gate_up, stream));
+    return product<true>(a.down.type, a, choice.down, stream);
+}
+
+} // namespace vb
+#endif
