@@ -48,7 +48,7 @@ func (m *Model) Info() Info {
 	info := Info{
 		Name: m.name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
-		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheBytes(1, 1024, m.kvType) / 1024,
+		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheTokenBytes(m.kvType),
 		Memory: m.memory(), LoadTime: m.loadTime,
 		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
 	}

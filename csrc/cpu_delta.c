@@ -7,13 +7,27 @@
 
 #include "cpu.h"
 
-static bool negative(const int32_t *sequences, int64_t batch) {
-    for (int64_t b = 0; sequences && b < batch; b++)
-        if (sequences[b] < 0) return true;
+/* Says whether a sequence, or its first position, is negative. */
+static bool negative(const int32_t *sequences, const int32_t *positions, int64_t batch, int64_t seq) {
+    for (int64_t b = 0; b < batch; b++)
+        if ((sequences && sequences[b] < 0) || (positions && positions[b * seq] < 0)) return true;
     return false;
 }
 
-/* ---- causal_conv ------------------------------------------------------------------------------------------------- */
+/* Where the state of batch entry b is read and written, as indices of states. */
+typedef struct state_place {
+    int64_t from, to;
+    bool zero; /* nothing was computed yet */
+} state_place;
+
+static state_place place_of(const int32_t *sequences, const int32_t *positions, int64_t slots, int64_t seq, int64_t b) {
+    const int64_t sequence = sequences ? sequences[b] : b, n = slots ? slots : 1;
+    if (!positions) return (state_place){sequence * n, sequence * n, false};
+    const int64_t position = positions[b * seq];
+    return (state_place){sequence * n + position % n, sequence * n + (position + seq) % n, position == 0};
+}
+
+/* ---- causal_conv --------------------------------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 64, MOST_TAPS = 8 }; /* of an item */
 
@@ -40,11 +54,12 @@ static void conv_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_causal_conv_args *a = job->args;
     const int64_t kept = a->taps - 1, channels = a->channels;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS,
-                      n = vb_min(CHANNELS, channels - first);
-        float *state = a->state + (a->sequences ? a->sequences[b] : b) * kept * channels + first;
-        float before[MOST_TAPS][CHANNELS];
-        for (int64_t j = 0; j < kept; j++) memcpy(before[j], state + j * channels, (size_t)n * 4);
+        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS, n = vb_min(CHANNELS, channels - first);
+        const state_place place = place_of(a->sequences, a->positions, a->slots, a->seq, b);
+        const float *const from = a->state + place.from * kept * channels + first;
+        float *const state = a->state + place.to * kept * channels + first;
+        float before[MOST_TAPS][CHANNELS] = {{0}};
+        for (int64_t j = 0; j < kept && !place.zero; j++) memcpy(before[j], from + j * channels, (size_t)n * 4);
         const float *x = a->x + b * a->seq * channels + first;
         for (int64_t s = 0; s < a->seq; s++) {
             const float *rows[MOST_TAPS];
@@ -61,7 +76,7 @@ static void conv_range(void *context, int worker, int64_t begin, int64_t end) {
 }
 
 vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
-    if (negative(args->sequences, args->batch)) return VB_INVALID_ARGUMENT;
+    if (negative(args->sequences, args->positions, args->batch, args->seq)) return VB_INVALID_ARGUMENT;
     conv_job job = {args, vb_cpu_device_of(stream)->simd, (args->channels + CHANNELS - 1) / CHANNELS};
     vb_cpu_parallel(stream, args->batch * job.pieces, vb_cpu_grain(args->seq * args->taps * CHANNELS), conv_range,
                     &job);
@@ -72,16 +87,16 @@ vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream)
 
 enum { VALUES = 64, MOST_KEY_DIM = 256 }; /* values that are computed together */
 
-/* One token: values 0..n-1 of a state whose rows are `stride` apart. */
-VB_INLINE void delta_body(float *out, float *state, int64_t stride, const float *q, const float *k, const float *v,
+/* One token: values 0..n-1 of a state, read at `from`, whose rows are `stride` apart. */
+VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v,
                           float decay, float beta, int64_t key_dim, int64_t n) {
     float delta[VALUES] = {0}, sums[VALUES] = {0};
     for (int64_t i = 0; i < key_dim; i++)
-        for (int64_t d = 0; d < n; d++) delta[d] += k[i] * state[i * stride + d];
+        for (int64_t d = 0; d < n; d++) delta[d] += k[i] * from[i * stride + d];
     for (int64_t d = 0; d < n; d++) delta[d] = beta * (v[d] - decay * delta[d]);
     for (int64_t i = 0; i < key_dim; i++)
         for (int64_t d = 0; d < n; d++) {
-            const float s = decay * state[i * stride + d] + k[i] * delta[d];
+            const float s = decay * from[i * stride + d] + k[i] * delta[d];
             state[i * stride + d] = s;
             sums[d] += q[i] * s;
         }
@@ -89,9 +104,9 @@ VB_INLINE void delta_body(float *out, float *state, int64_t stride, const float 
 }
 
 VB_TWINS(delta,
-         (float *out, float *state, int64_t stride, const float *q, const float *k, const float *v, float decay,
+         (float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v, float decay,
           float beta, int64_t key_dim, int64_t n),
-         (out, state, stride, q, k, v, decay, beta, key_dim, n));
+         (out, state, from, stride, q, k, v, decay, beta, key_dim, n));
 
 /* out = in * scale / sqrt(sum of squares + eps) */
 static void normalize(float *out, const float *in, int64_t n, float eps, double scale) {
@@ -115,7 +130,10 @@ static void delta_range(void *context, int worker, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; item++) {
         const int64_t b = item / a->value_heads, head = item % a->value_heads;
         const int64_t key_head = a->interleaved ? head % a->key_heads : head / (a->value_heads / a->key_heads);
-        float *state = a->state + ((a->sequences ? a->sequences[b] : b) * a->value_heads + head) * dk * dv;
+        const state_place place = place_of(a->sequences, a->positions, a->slots, a->seq, b);
+        const float *from = a->state + (place.from * a->value_heads + head) * dk * dv;
+        float *state = a->state + (place.to * a->value_heads + head) * dk * dv;
+        if (place.zero) from = memset(state, 0, (size_t)(dk * dv) * 4);
         for (int64_t token = b * a->seq; token < (b + 1) * a->seq; token++) {
             const float *row = a->qkv + token * width, *v = row + 2 * keys + head * dv;
             const double x = (double)a->alpha[token * a->value_heads + head] + a->dt[head],
@@ -126,13 +144,14 @@ static void delta_range(void *context, int worker, int64_t begin, int64_t end) {
             normalize(k, row + keys + key_head * dk, dk, a->eps, 1);
             float *out = a->out + (token * a->value_heads + head) * dv;
             for (int64_t d = 0; d < dv; d += VALUES)
-                delta[job->simd](out + d, state + d, dv, q, k, v + d, decay, beta, dk, vb_min(VALUES, dv - d));
+                delta[job->simd](out + d, state + d, from + d, dv, q, k, v + d, decay, beta, dk, vb_min(VALUES, dv - d));
+            from = state;
         }
     }
 }
 
 vb_status vb_cpu_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
-    if (negative(args->sequences, args->batch)) return VB_INVALID_ARGUMENT;
+    if (negative(args->sequences, args->positions, args->batch, args->seq)) return VB_INVALID_ARGUMENT;
     delta_job job = {args, vb_cpu_device_of(stream)->simd};
     const int64_t work = args->seq * args->key_dim * args->value_dim;
     vb_cpu_parallel(stream, args->batch * args->value_heads, vb_cpu_grain(work), delta_range, &job);

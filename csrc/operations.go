@@ -197,6 +197,8 @@ func cCausalConvArgs(a *kernel.CausalConvArgs) C.vb_causal_conv_args {
 		seq:       C.int64_t(a.Seq),
 		channels:  C.int64_t(a.Channels),
 		taps:      C.int64_t(a.Taps),
+		positions: i32(a.Positions),
+		slots:     C.int64_t(a.Slots),
 	}
 }
 
@@ -219,6 +221,8 @@ func cGatedDeltaArgs(a *kernel.GatedDeltaArgs) C.vb_gated_delta_args {
 		value_dim:   C.int64_t(a.ValueDim),
 		eps:         C.float(a.Eps),
 		interleaved: truth(a.Interleaved),
+		positions:   i32(a.Positions),
+		slots:       C.int64_t(a.Slots),
 	}
 }
 

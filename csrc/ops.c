@@ -531,6 +531,8 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream) {
 
 /* ---- recurrences ------------------------------------------------------------------------------------------------- */
 
+#define SLOTS_FIT(a) ((a).slots >= 0 && (a).slots <= INT32_MAX && ((a).slots <= 1 || (a).positions))
+
 vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     TAKE(vb_causal_conv_args, a, args);
     int64_t size, inner;
@@ -538,6 +540,7 @@ vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&size, a.batch, a.seq, a.channels),
             "batch, seq, channels: negative, or their product is too large");
     REQUIRE(ELEMENTS(&inner, a.batch, a.taps, a.channels), "taps: too large");
+    REQUIRE(SLOTS_FIT(a), "slots: negative, too large, or more than 1 without positions");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(a.out && a.x && a.weight, "out, x, weight: null");
@@ -556,6 +559,7 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&state, a.batch, a.value_heads, a.key_dim, a.value_dim) &&
                 ELEMENTS(&work, a.batch, a.seq, a.value_heads),
             "value_heads, value_dim: too large");
+    REQUIRE(SLOTS_FIT(a), "slots: negative, too large, or more than 1 without positions");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(keys > 0 && a.value_heads % a.key_heads == 0, "value_heads: no multiple of key_heads, or no keys");

@@ -562,17 +562,25 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
 /* ---- recurrences ------------------------------------------------------------------------------------------------- */
 
-/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1
- * rows of the sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these
- * rows. taps <= 8. */
+/* A recurrence carries on the state of each sequence. Without positions it does so in place. With positions a sequence has `slots`
+ * states, of which the state before position p lies in slot p modulo slots; before position 0 it is zero, whatever lies there. A call
+ * reads the state before the first position of its row and writes that after the last, positions following each other: with two slots
+ * a token that was computed for nothing is undone by computing another at its position. Sequences with a negative first position
+ * are skipped (VB_INVALID_ARGUMENT on the CPU). */
+
+/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1 rows of the
+ * sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these rows. taps <= 8. */
 typedef struct vb_causal_conv_args {
     size_t size;
     float *out;               /* [batch][seq][channels] */
-    float *state;             /* [batch][taps - 1][channels], or at least [taps - 1][channels] where sequences */
+    float *state;             /* [batch][slots ?: 1][taps - 1][channels], or at least [slots ?: 1][taps - 1][channels] where
+                               * sequences */
     const float *x;           /* [batch][seq][channels] */
     const float *weight;      /* [channels][taps] */
     const int32_t *sequences; /* [batch], or NULL for 0, 1, ...; no sequence twice */
     int64_t batch, seq, channels, taps;
+    const int32_t *positions; /* [batch][seq], or NULL for none */
+    int64_t slots;            /* of a sequence; 0 stands for 1, other numbers take positions */
 } vb_causal_conv_args;
 vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream);
 
@@ -586,8 +594,8 @@ vb_status vb_causal_conv(const vb_causal_conv_args *args, vb_stream *stream);
 typedef struct vb_gated_delta_args {
     size_t size;
     float *out;                /* [batch][seq][value_heads][value_dim] */
-    float *state;              /* [batch][value_heads][key_dim][value_dim],
-                                * or at least [value_heads][key_dim][value_dim] where sequences */
+    float *state;              /* [batch][slots ?: 1][value_heads][key_dim][value_dim], or at least
+                                * [slots ?: 1][value_heads][key_dim][value_dim] where sequences */
     const float *qkv;          /* [batch][seq][2 * key_heads * key_dim + value_heads * value_dim] */
     const float *alpha, *beta; /* [batch][seq][value_heads] */
     const float *a, *dt;       /* [value_heads] */
@@ -595,6 +603,8 @@ typedef struct vb_gated_delta_args {
     int64_t batch, seq, key_heads, value_heads, key_dim, value_dim;
     float eps;
     int interleaved;
+    const int32_t *positions;  /* [batch][seq], or NULL for none */
+    int64_t slots;             /* of a sequence; 0 stands for 1, other numbers take positions */
 } vb_gated_delta_args;
 vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream);
 

@@ -8,6 +8,7 @@
 // Runs read the state that another kernel then renews.
 
 #include "delta/choose.h"
+#include "delta/state.cuh"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -15,9 +16,10 @@ namespace {
 
 constexpr int threads = 256, run = DELTA_RUN, most_taps = 8;
 
-// Row i of a sequence, of which those before its first are the state's.
+// Row i of a sequence, of which those before its first are the state's, NULL for zeros.
 VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const float *x, int64_t i) {
-    return i < 0 ? state[(i + a.taps - 1) * a.channels] : x[i * a.channels];
+    if (i >= 0) return x[i * a.channels];
+    return state ? state[(i + a.taps - 1) * a.channels] : 0.0f;
 }
 
 __global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_args a) {
@@ -26,7 +28,9 @@ __global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_arg
     const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, first = (int64_t)blockIdx.y * run, b = blockIdx.z;
     if (c >= a.channels) return;
     const int taps = (int)a.taps;
-    const float *const state = a.state + (a.sequences ? a.sequences[b] : b) * (taps - 1) * a.channels + c;
+    const state_place place = place_of(a, b);
+    if (place.skip) return;
+    const float *const state = place.zero ? nullptr : a.state + place.from * (taps - 1) * a.channels + c;
     const float *const x = a.x + b * a.seq * a.channels + c;
     // Taps at the end of 8, so that indices are constants: those before have weight 0.
     float weight[most_taps], rows[most_taps];
@@ -55,10 +59,14 @@ __global__ void __launch_bounds__(threads) renew_state_kernel(vb_causal_conv_arg
     release_next_kernel();
     const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, b = blockIdx.y;
     if (c >= a.channels) return;
-    float *const state = a.state + (a.sequences ? a.sequences[b] : b) * (a.taps - 1) * a.channels + c;
+    const state_place place = place_of(a, b);
+    if (place.skip) return;
+    const int64_t size = (a.taps - 1) * a.channels;
+    const float *const from = place.zero ? nullptr : a.state + place.from * size + c;
+    float *const state = a.state + place.to * size + c;
     const float *const x = a.x + b * a.seq * a.channels + c;
     for (int64_t j = 0; j < a.taps - 1; j++) // reads ahead of what it writes
-        state[j * a.channels] = row_at(a, state, x, a.seq + j - (a.taps - 1));
+        state[j * a.channels] = row_at(a, from, x, a.seq + j - (a.taps - 1));
 }
 
 } // namespace

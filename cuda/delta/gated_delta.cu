@@ -6,6 +6,7 @@
 //   moves    the states once each way, qkv once a block; bound by the latency of one token after the other
 
 #include "delta/choose.h"
+#include "delta/state.cuh"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -26,12 +27,14 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
     const int64_t dv = a.value_dim, b = blockIdx.y, d = (int64_t)blockIdx.z * columns + threadIdx.x / parts;
     const bool valid = d < dv;
     const int key_head = a.interleaved ? head % key_heads : head / (heads / key_heads);
-    const int64_t keys = a.key_heads * a.key_dim, width = 2 * keys + a.value_heads * dv,
-                  sequence = a.sequences ? a.sequences[b] : b;
-    float *const column = a.state + (sequence * heads + head) * dk * dv + d;
+    const int64_t keys = a.key_heads * a.key_dim, width = 2 * keys + a.value_heads * dv;
+    const state_place place = place_of(a, b);
+    if (place.skip) return;
+    const float *const from = a.state + (place.from * heads + head) * dk * dv + d;
+    float *const to = a.state + (place.to * heads + head) * dk * dv + d;
     float state[PER];
 #pragma unroll
-    for (int j = 0; j < PER; j++) state[j] = valid && part + parts * j < dk ? column[(part + parts * j) * dv] : 0.0f;
+    for (int j = 0; j < PER; j++) state[j] = valid && !place.zero && part + parts * j < dk ? from[(part + parts * j) * dv] : 0.0f;
     const float rate = a.a[head], shift = a.dt[head];
     for (int64_t token = b * a.seq; token < (b + 1) * a.seq; token++) {
         const float *const row = a.qkv + token * width;
@@ -67,7 +70,7 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
     }
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (valid && part + parts * j < dk) column[(part + parts * j) * dv] = state[j];
+        if (valid && part + parts * j < dk) to[(part + parts * j) * dv] = state[j];
 }
 
 } // namespace

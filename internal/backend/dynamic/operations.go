@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 5706715607706758904
+	abi     = 7038508621229642022
 )
 
 type cMatMulArgs struct {
@@ -319,6 +319,8 @@ type cCausalConvArgs struct {
 	seq       int64
 	channels  int64
 	taps      int64
+	positions kernel.Ptr
+	slots     int64
 }
 
 func asCausalConvArgs(a *kernel.CausalConvArgs) cCausalConvArgs {
@@ -333,6 +335,8 @@ func asCausalConvArgs(a *kernel.CausalConvArgs) cCausalConvArgs {
 		seq:       int64(a.Seq),
 		channels:  int64(a.Channels),
 		taps:      int64(a.Taps),
+		positions: a.Positions,
+		slots:     int64(a.Slots),
 	}
 }
 
@@ -354,6 +358,8 @@ type cGatedDeltaArgs struct {
 	valueDim    int64
 	eps         float32
 	interleaved int32
+	positions   kernel.Ptr
+	slots       int64
 }
 
 func asGatedDeltaArgs(a *kernel.GatedDeltaArgs) cGatedDeltaArgs {
@@ -375,6 +381,8 @@ func asGatedDeltaArgs(a *kernel.GatedDeltaArgs) cGatedDeltaArgs {
 		valueDim:    int64(a.ValueDim),
 		eps:         float32(a.Eps),
 		interleaved: truth(a.Interleaved),
+		positions:   a.Positions,
+		slots:       int64(a.Slots),
 	}
 }
 

@@ -111,13 +111,14 @@ func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
 func (o *op) placeCausalConvArgs(a kernel.CausalConvArgs) kernel.CausalConvArgs {
 	a.Out = o.at(a.Out, size(kernel.F32, a.Batch, a.Seq, a.Channels))
 	if a.Sequences != nil {
-		a.State = o.at(a.State, size(kernel.F32, a.Taps-1, a.Channels))
+		a.State = o.at(a.State, size(kernel.F32, cmp.Or(a.Slots, 1), a.Taps-1, a.Channels))
 	} else {
-		a.State = o.at(a.State, size(kernel.F32, a.Batch, a.Taps-1, a.Channels))
+		a.State = o.at(a.State, size(kernel.F32, a.Batch, cmp.Or(a.Slots, 1), a.Taps-1, a.Channels))
 	}
 	a.X = o.at(a.X, size(kernel.F32, a.Batch, a.Seq, a.Channels))
 	a.Weight = o.at(a.Weight, size(kernel.F32, a.Channels, a.Taps))
 	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	a.Positions = o.optional(a.Positions, size(kernel.I32, a.Batch, a.Seq))
 	return a
 }
 
@@ -125,9 +126,9 @@ func (o *op) placeCausalConvArgs(a kernel.CausalConvArgs) kernel.CausalConvArgs 
 func (o *op) placeGatedDeltaArgs(a kernel.GatedDeltaArgs) kernel.GatedDeltaArgs {
 	a.Out = o.at(a.Out, size(kernel.F32, a.Batch, a.Seq, a.ValueHeads, a.ValueDim))
 	if a.Sequences != nil {
-		a.State = o.at(a.State, size(kernel.F32, a.ValueHeads, a.KeyDim, a.ValueDim))
+		a.State = o.at(a.State, size(kernel.F32, cmp.Or(a.Slots, 1), a.ValueHeads, a.KeyDim, a.ValueDim))
 	} else {
-		a.State = o.at(a.State, size(kernel.F32, a.Batch, a.ValueHeads, a.KeyDim, a.ValueDim))
+		a.State = o.at(a.State, size(kernel.F32, a.Batch, cmp.Or(a.Slots, 1), a.ValueHeads, a.KeyDim, a.ValueDim))
 	}
 	a.QKV = o.at(a.QKV, size(kernel.F32, a.Batch, a.Seq, 2*a.KeyHeads*a.KeyDim+a.ValueHeads*a.ValueDim))
 	a.Alpha = o.at(a.Alpha, size(kernel.F32, a.Batch, a.Seq, a.ValueHeads))
@@ -135,6 +136,7 @@ func (o *op) placeGatedDeltaArgs(a kernel.GatedDeltaArgs) kernel.GatedDeltaArgs 
 	a.A = o.at(a.A, size(kernel.F32, a.ValueHeads))
 	a.Dt = o.at(a.Dt, size(kernel.F32, a.ValueHeads))
 	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	a.Positions = o.optional(a.Positions, size(kernel.I32, a.Batch, a.Seq))
 	return a
 }
 

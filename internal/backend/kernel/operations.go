@@ -201,7 +201,7 @@ type AttentionArgs struct {
 // CausalConvArgs is vb_causal_conv_args.
 type CausalConvArgs struct {
 	Out       Ptr // [batch][seq][channels]
-	State     Ptr // [batch][taps - 1][channels], or at least [taps - 1][channels] where sequences
+	State     Ptr // [batch][slots ?: 1][taps - 1][channels], or at least [slots ?: 1][taps - 1][channels] where sequences
 	X         Ptr // [batch][seq][channels]
 	Weight    Ptr // [channels][taps]
 	Sequences Ptr // [batch], or NULL for 0, 1, ...; no sequence twice
@@ -209,12 +209,14 @@ type CausalConvArgs struct {
 	Seq       int
 	Channels  int
 	Taps      int
+	Positions Ptr // [batch][seq], or NULL for none
+	Slots     int // of a sequence; 0 stands for 1, other numbers take positions
 }
 
 // GatedDeltaArgs is vb_gated_delta_args.
 type GatedDeltaArgs struct {
 	Out         Ptr // [batch][seq][value_heads][value_dim]
-	State       Ptr // [batch][value_heads][key_dim][value_dim], or at least [value_heads][key_dim][value_dim] where sequences
+	State       Ptr // [batch][slots ?: 1][value_heads][key_dim][value_dim], or at least [slots ?: 1][value_heads][key_dim][value_dim] where sequences
 	QKV         Ptr // [batch][seq][2 * key_heads * key_dim + value_heads * value_dim]
 	Alpha       Ptr // [batch][seq][value_heads]
 	Beta        Ptr // [batch][seq][value_heads]
@@ -229,6 +231,8 @@ type GatedDeltaArgs struct {
 	ValueDim    int
 	Eps         float32
 	Interleaved bool
+	Positions   Ptr // [batch][seq], or NULL for none
+	Slots       int // of a sequence; 0 stands for 1, other numbers take positions
 }
 
 // FeedForwardArgs is vb_feed_forward_args.

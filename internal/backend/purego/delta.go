@@ -31,7 +31,7 @@ func (s *stream) CausalConv(a *kernel.CausalConvArgs) error {
 			return err
 		}
 	}
-	sequence, err := sequenceOf(op, a.Sequences, a.Batch)
+	place, err := statesOf(op, a.Sequences, a.Positions, a.Batch, a.Seq, a.Slots)
 	if err != nil {
 		return err
 	}
@@ -41,11 +41,15 @@ func (s *stream) CausalConv(a *kernel.CausalConvArgs) error {
 		for i := lo; i < hi; i++ {
 			b, c := i/a.Channels, i%a.Channels
 			w := weight[c*a.Taps:][:a.Taps]
-			at := func(j int) *float32 {
-				return &slice[float32](a.State, (sequence(b)+1)*kept*a.Channels)[(sequence(b)*kept+j)*a.Channels+c]
+			from, to, zero := place(b)
+			at := func(state, j int) *float32 {
+				return &slice[float32](a.State, (state+1)*kept*a.Channels)[(state*kept+j)*a.Channels+c]
 			}
 			for j := range kept {
-				u[j] = *at(j)
+				u[j] = 0
+				if !zero {
+					u[j] = *at(from, j)
+				}
 			}
 			for t := range a.Seq {
 				u[kept+t] = x[(b*a.Seq+t)*a.Channels+c]
@@ -56,7 +60,7 @@ func (s *stream) CausalConv(a *kernel.CausalConvArgs) error {
 				out[(b*a.Seq+t)*a.Channels+c] = float32(sum / (1 + math.Exp(-sum)))
 			}
 			for j := range kept {
-				*at(j) = u[a.Seq+j]
+				*at(to, j) = u[a.Seq+j]
 			}
 		}
 	})
@@ -85,7 +89,7 @@ func (s *stream) GatedDelta(a *kernel.GatedDeltaArgs) error {
 	if err := notNil(op, a.Out, a.State, a.QKV, a.Alpha, a.Beta, a.A, a.Dt); err != nil {
 		return err
 	}
-	sequence, err := sequenceOf(op, a.Sequences, a.Batch)
+	place, err := statesOf(op, a.Sequences, a.Positions, a.Batch, a.Seq, a.Slots)
 	if err != nil {
 		return err
 	}
@@ -102,10 +106,16 @@ func (s *stream) GatedDelta(a *kernel.GatedDeltaArgs) error {
 			if a.Interleaved {
 				keyHead = head % a.KeyHeads
 			}
-			at := sequence(b)*heads + head
-			carried := slice[float32](a.State, (at+1)*dk*dv)[at*dk*dv:]
-			for i, v := range carried {
-				state[i] = float64(v)
+			from, to, zero := place(b)
+			at := func(place int) []float32 {
+				i := (place*heads + head) * dk * dv
+				return slice[float32](a.State, i+dk*dv)[i:]
+			}
+			clear(state)
+			if !zero {
+				for i, v := range at(from) {
+					state[i] = float64(v)
+				}
 			}
 			for token := b * a.Seq; token < (b+1)*a.Seq; token++ {
 				row := qkv[token*width:][:width]
@@ -132,12 +142,35 @@ func (s *stream) GatedDelta(a *kernel.GatedDeltaArgs) error {
 					out[(token*heads+head)*dv+d] = float32(sum / math.Sqrt(float64(dk)))
 				}
 			}
+			carried := at(to)
 			for i, v := range state {
 				carried[i] = float32(v)
 			}
 		}
 	})
 	return nil
+}
+
+// statesOf returns where the state of a batch entry is read and written, as indices of states, and whether it is zero.
+func statesOf(op string, sequences, positions kernel.Ptr, batch, seq, slots int) (func(b int) (from, to int, zero bool), error) {
+	if slots < 0 || slots > 1 && positions == nil {
+		return nil, fmt.Errorf("%s: %d slots: %w", op, slots, kernel.ErrInvalid)
+	}
+	slots = max(slots, 1)
+	sequence, err := sequenceOf(op, sequences, batch)
+	if err != nil || positions == nil {
+		return func(b int) (int, int, bool) { return sequence(b) * slots, sequence(b) * slots, false }, err
+	}
+	first := slice[int32](positions, batch*seq)
+	for b := range batch {
+		if first[b*seq] < 0 {
+			return nil, fmt.Errorf("%s: position %d: %w", op, first[b*seq], kernel.ErrInvalid)
+		}
+	}
+	return func(b int) (int, int, bool) {
+		p := int(first[b*seq])
+		return sequence(b)*slots + p%slots, sequence(b)*slots + (p+seq)%slots, p == 0
+	}, nil
 }
 
 // softplus is ln(1 + exp(x)).

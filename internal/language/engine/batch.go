@@ -28,6 +28,7 @@ type Batch struct {
 	stepPlaces *tensor.Tensor // one element a row, in the order of active: which place of the cache it is
 	current    bool           // the rows' tensors are what active says; else they are written before the next step
 	ahead      bool           // and the next step, which feeds them, is on the device already
+	lost       bool           // the states of recurrent sequences
 }
 
 // Sequence is a member of a Batch.
@@ -133,8 +134,12 @@ func (s *Sequence) Leave() {
 // tokens of this one, as Session.Next explains.
 func (b *Batch) Step() error {
 	if len(b.active) > 0 {
-		if err := b.advance(); err != nil {
-			b.current, b.ahead = false, false
+		err := b.restore()
+		if err == nil {
+			err = b.advance()
+		}
+		if err != nil {
+			b.current, b.ahead, b.lost = false, false, b.model.Recurrent()
 			return err
 		}
 	}
@@ -142,6 +147,20 @@ func (b *Batch) Step() error {
 		b.active, b.joined = append(b.active, b.joined...), nil
 		b.current = false
 	}
+	return nil
+}
+
+// restore computes the states of recurrent models anew after a step that failed: two steps may have changed them.
+func (b *Batch) restore() error {
+	for _, s := range b.active {
+		if !b.lost {
+			break
+		}
+		if _, err := b.prompt(context.Background(), s.tokens, 0, s.place, nil, func(int) {}); err != nil {
+			return err
+		}
+	}
+	b.lost = false
 	return nil
 }
 

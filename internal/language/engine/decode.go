@@ -65,7 +65,7 @@ func (s *Session) choice(key stepKey, c Chooser) (int32, error) {
 		s.chosen = key.candidates
 	}
 	if key.candidates == 1 && s.lookAhead && s.Room() > 0 {
-		if err := s.enqueue(key, func() error { return s.step(key) }); err != nil {
+		if err := s.advance(key); err != nil {
 			return 0, err
 		}
 		s.ahead = true
@@ -116,7 +116,18 @@ func (s *Session) feed(id int32, key stepKey) error {
 		}
 	}
 	s.results.Drop()
-	return s.enqueue(key, func() error { return s.step(key) })
+	return s.advance(key)
+}
+
+// advance enqueues the step of the token after those of the session.
+func (s *Session) advance(key stepKey) error {
+	at := len(s.tokens)
+	s.past.begin(at, at+1)
+	if err := s.enqueue(key, func() error { return s.step(key) }); err != nil {
+		return err
+	}
+	s.past.end(at + 1)
+	return nil
 }
 
 // step enqueues one token: everything that changes from one to the next is read from device memory.

@@ -29,8 +29,9 @@ type runner struct {
 	stream  *gpu.Stream
 	cache   *model.Cache
 	work    *model.Workspace
-	context int // tokens a sequence
-	chunk   int // tokens of a prompt a pass
+	past    past // of a session's sequence
+	context int  // tokens a sequence
+	chunk   int  // tokens of a prompt a pass
 
 	ids, positions *tensor.Tensor // [chunk] of a prompt
 	sequence       *tensor.Tensor // [1]: where in the cache it goes
@@ -64,13 +65,23 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		return err
 	}
 	r.results = tensor.NewReadback(r.stream)
-	if r.cache, err = m.NewCache(r.stream, sequences, o.Context, o.KVType); err != nil {
+	if r.cache, err = m.NewCache(r.stream, cacheOptions(&m.Config, sequences, o)); err != nil {
 		return err
 	}
+	r.past = newPast(m, r.cache)
 	if r.work, err = m.NewWorkspace(r.stream, max(r.chunk, rows), logitRows); err != nil {
 		return err
 	}
 	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepIDs: rows, &r.stepPositions: rows})
+}
+
+// cacheOptions says what a cache is for. Sequences of a batch never go back, so that they need no checkpoints.
+func cacheOptions(c *model.Config, sequences int, o Options) model.CacheOptions {
+	cache := model.CacheOptions{Sequences: sequences, Capacity: o.Context, Type: o.KVType, Rows: min(o.Chunk, o.Context)}
+	if sequences == 1 && c.Recurrent() {
+		cache.Checkpoints = checkpoints
+	}
+	return cache
 }
 
 // ints allocates vectors of I32.
@@ -121,6 +132,13 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 			return nil, err
 		}
 		hi := min(len(ids), lo+r.chunk)
+		if r.model.Recurrent() && r.cache.Checkpoints > 0 && lo < len(ids)-tail {
+			hi = min(hi, len(ids)-tail)
+		}
+		if err := r.past.save(lo); err != nil {
+			return nil, err
+		}
+		r.past.begin(lo, hi)
 		var hidden *tensor.Tensor
 		if hidden, err = r.pass(ctx, ids[lo:hi], lo); err == nil && each != nil {
 			err = each(hidden, lo, hi-lo)
@@ -138,6 +156,7 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		if err != nil {
 			return nil, err
 		}
+		r.past.end(hi)
 		done(hi)
 		lo = hi
 	}

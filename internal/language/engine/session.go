@@ -65,7 +65,7 @@ func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace i
 		o.Chunk = defaultChunk(d)
 	}
 	rows := min(o.Chunk, o.Context)
-	return c.CacheBytes(1, o.Context, o.KVType), c.WorkspaceBytes(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
+	return c.CacheBytes(cacheOptions(c, 1, o)), c.WorkspaceBytes(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
 		d.ScratchBytes(c.Pass(rows, o.Context, o.KVType))
 }
 
@@ -90,6 +90,7 @@ func (s *Session) Room() int { return s.context - len(s.tokens) }
 
 // Reset forgets all tokens.
 func (s *Session) Reset() {
+	s.past.forgetAfter(0)
 	s.tokens = s.tokens[:0]
 	s.forget()
 }
@@ -103,13 +104,17 @@ func (s *Session) forget() {
 // Prefill makes the cache hold exactly these ids and computes the logits after the last one. What the cache holds of them
 // from the start on is not computed again, but for the last. When ctx ends it stops promptly, between chunks or (on a
 // CPU) layers, and keeps what was computed.
-func (s *Session) Prefill(ctx context.Context, ids []int32) error { return s.prefill(ctx, ids, nil) }
+//
+// Recurrent models, and those whose layers see a window of the newest tokens, can go back to some positions alone: then what lies
+// between the nearest of these and the first token that differs is computed again.
+func (s *Session) Prefill(ctx context.Context, ids []int32) error {
+	return s.prefill(ctx, ids, len(ids), nil)
+}
 
 // Logits is Prefill that also hands the logits after each id from index `from` on to fn, in order. The slice is valid
 // during the call only. Nothing that the cache holds beyond `from` is reused.
 func (s *Session) Logits(ctx context.Context, ids []int32, from int, fn func(i int, logits []float32) error) error {
-	s.tokens = s.tokens[:min(len(s.tokens), max(from, 0))]
-	return s.prefill(ctx, ids, func(hidden *tensor.Tensor, first, n int) error {
+	return s.prefill(ctx, ids, max(from, 0), func(hidden *tensor.Tensor, first, n int) error {
 		for lo := max(0, from-first); lo < n; {
 			hi := min(n, lo+s.work.LogitRows)
 			var block *tensor.Tensor
@@ -132,14 +137,19 @@ func (s *Session) Logits(ctx context.Context, ids []int32, from int, fn func(i i
 	})
 }
 
-func (s *Session) prefill(ctx context.Context, ids []int32, each func(hidden *tensor.Tensor, first, n int) error) error {
+// prefill is Prefill that computes the ids from index `from` on in any case.
+func (s *Session) prefill(ctx context.Context, ids []int32, from int, each func(hidden *tensor.Tensor, first, n int) error) error {
 	if err := s.check(ids); err != nil {
 		return err
 	}
 	start := time.Now()
-	reused := min(commonPrefix(s.tokens, ids), len(ids)-1) // the logits after the last id are not kept
+	// The logits after the last id are not kept.
+	reused, err := s.past.back(min(commonPrefix(s.tokens, ids), len(ids)-1, from))
 	s.tokens = s.tokens[:reused]
 	s.forget()
+	if err != nil {
+		return err
+	}
 	logits, err := s.prompt(ctx, ids, reused, 0, each, func(n int) {
 		s.stats.PrefillTokens += n - len(s.tokens)
 		s.tokens = append(s.tokens, ids[len(s.tokens):n]...)

@@ -112,7 +112,7 @@ func TestBatchedStepsEqualSingle(t *testing.T) {
 		}
 
 		s := d.Stream()
-		cache, err := m.NewCache(s, len(prompts), 96, tensor.F32)
+		cache, err := m.NewCache(s, model.CacheOptions{Sequences: len(prompts), Capacity: 96, Type: tensor.F32})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,8 +29,10 @@ type Config struct {
 
 	latent      *latent  // attention of compressed keys, nil for none
 	mixture     *mixture // of experts, nil for none
-	mixtureStep int      // every so many layers have experts, where not all have (Llama 4)
-	drafts      int      // layers after the last one that draft tokens; they are not used
+	delta       *deltaNet
+	mixtureStep int    // every so many layers have experts, where not all have (Llama 4)
+	drafts      int    // layers after the last one that draft tokens; they are not used
+	recurrent   []bool // which layers carry on a state instead of keys and values; nil for none
 
 	localRoPE *RoPE // of the layers with a window, where it differs
 	queryRoPE *RoPE // of queries, where it differs
@@ -97,7 +99,7 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	c.Context = r.size("context_length", maxContext)
 	c.Hidden = r.size("embedding_length", maxWidth)
 	c.Layers = r.size("block_count", maxLayers)
-	c.FeedForward = r.perLayer("feed_forward_length", 0, maxWidth)
+	c.FeedForward = r.perLayer("feed_forward_length", r.sizeOr("expert_feed_forward_length", 0, maxWidth), maxWidth)
 	c.Heads = r.perLayer("attention.head_count", 0, maxWidth)
 	c.KVHeads = r.perLayer("attention.head_count_kv", c.Heads, maxWidth)
 	epsilon := "attention.layer_norm_rms_epsilon"
@@ -292,23 +294,27 @@ func (r *reader) scale(key string, def float32) float32 {
 
 // windows reads which layers see a window alone: a list, or where the file has none what the architecture says.
 func (r *reader) windows(c *Config, slides func(layer int) bool) {
-	const key = "attention.sliding_window_pattern"
 	c.sliding = make([]bool, c.Layers)
 	for i := range c.sliding {
 		c.sliding[i] = slides(i)
 	}
+	r.perLayerBools("attention.sliding_window_pattern", c.sliding)
+}
+
+// perLayerBools reads a list of one element a layer, and leaves values as they are where the file has none.
+func (r *reader) perLayerBools(key string, values []bool) {
 	if !r.f.Has(r.key(key)) {
 		return
 	}
 	list, err := r.f.Bools(r.prefix + key)
-	if err == nil && len(list) < c.Layers {
-		err = fmt.Errorf("key %q has %d elements for %d layers", r.prefix+key, len(list), c.Layers)
+	if err == nil && len(list) < len(values) {
+		err = fmt.Errorf("key %q has %d elements for %d layers", r.prefix+key, len(list), len(values))
 	}
 	if err != nil {
 		r.fail(err)
 		return
 	}
-	copy(c.sliding, list)
+	copy(values, list)
 }
 
 // unscaledRoPE returns the rotation of layers with a window: by a base of its own, and without scaling.

@@ -17,7 +17,7 @@ type Batch struct {
 	Check func() error
 }
 
-// Forward computes the layers for a batch, writes its keys and values to the cache, and returns the residual stream
+// Forward computes the layers for a batch, writes its keys, values and states to the cache, and returns the residual stream
 // [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is
 // enqueued on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package
 // tensor's do.
@@ -71,7 +71,7 @@ func (p *pass) heads(v *value, dim int) *tensor.Tensor {
 	return p.views.get(view{slot: v.slot, dim: dim})
 }
 
-// sequences returns a value as [Count][Seq][heads][dim].
+// sequences returns a value as [Count][Seq][heads][dim], with dim 0 as [Count][Seq][cols].
 func (p *pass) sequences(v *value, dim int) *tensor.Tensor {
 	return p.views.get(view{slot: v.slot, dim: dim, sequences: true})
 }

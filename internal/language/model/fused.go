@@ -24,11 +24,11 @@ type normQKVOp struct {
 func (o *normQKVOp) reads() []*value  { return []*value{o.x} }
 func (o *normQKVOp) writes() []*value { return []*value{o.q, o.normed, o.kNew, o.vNew} }
 func (o *normQKVOp) run(p *pass) {
-	t := p.model.tables[o.tables]
-	p.written = fusedOperations.NormQKV(p.sequences(o.q, o.dim), p.cache.K[o.layer], p.cache.V[o.layer], p.rows(o.x), fused.QKV[*tensor.Tensor]{
+	t, cache := p.model.tables[o.tables], p.cache.layers[o.layer]
+	p.written = fusedOperations.NormQKV(p.sequences(o.q, o.dim), cache.k, cache.v, p.rows(o.x), fused.QKV[*tensor.Tensor]{
 		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor,
 		QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(), QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
-		Positions: p.batch.Positions, Sequences: p.batch.Sequences,
+		Positions: p.batch.Positions, Sequences: p.batch.Sequences, Ring: cache.ring,
 		Handoff: p.handoff, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
 	})
 }
@@ -51,12 +51,13 @@ func (o *attentionLinearAddOp) writes() []*value {
 }
 func (o *attentionLinearAddOp) overwrites() []*value { return []*value{o.x} }
 func (o *attentionLinearAddOp) run(p *pass) {
+	cache := p.cache.layers[o.layer]
 	var normed *tensor.Tensor
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
 	p.handoff = fusedOperations.AttentionLinearAdd(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
-		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p), o.weight.tensor, o.bias.get(),
+		cache.k, cache.v, o.options(p), o.weight.tensor, o.bias.get(),
 		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
 }
 

@@ -13,7 +13,8 @@ type graph struct {
 	config *Config
 	blocks [][]op       // the embedding, each layer, and from the last layer's result to the logits
 	ropes  []*RoPE      // whose tables the operations read
-	caches []cacheShape // by layer
+	caches []cacheShape // of the layers with attention
+	states int          // layers with a recurrent state
 	hidden *value       // the residual stream after the last layer
 	logits *value
 	slots  []slot
@@ -36,12 +37,6 @@ type op interface {
 	// overwrites lists the operands in whose place the result may lie.
 	overwrites() []*value
 	run(p *pass)
-}
-
-// cacheShape is what one layer keeps of a token.
-type cacheShape struct {
-	heads, dim int
-	latent     bool // keys alone
 }
 
 // record returns the graph of a model.
@@ -147,7 +142,7 @@ func (g *graph) ropeHeads(x *value, r *RoPE, dim int) *value {
 // there.
 func (g *graph) attention(q, k, v *value, a attentionShape) *value {
 	dim, layer := g.config.HeadDim, len(g.caches)
-	g.caches = append(g.caches, cacheShape{heads: k.cols / dim, dim: dim})
+	g.caches = append(g.caches, cacheShape{heads: k.cols / dim, dim: dim, window: a.newest()})
 	g.emit(&cacheOp{k: k, v: v, layer: layer, dim: dim})
 	return g.emit(&attentionOp{out: newValue(q.cols), q: q, layer: layer, dim: dim, valueDim: dim, attentionShape: a})
 }
@@ -161,6 +156,14 @@ type attentionShape struct {
 	sinks   *weight // scores of no key, one a head; nil for none
 }
 
+// newest returns how many of the newest keys hold all that a query sees; 0 for all.
+func (a attentionShape) newest() int {
+	if a.window == 0 || a.chunk > 0 && a.chunk < a.window {
+		return a.chunk
+	}
+	return a.window
+}
+
 // add returns a + b.
 func (g *graph) add(a, b *value) *value { return g.emit(&addOp{out: newValue(a.cols), a: a, b: b}) }
 
@@ -168,6 +171,9 @@ func (g *graph) add(a, b *value) *value { return g.emit(&addOp{out: newValue(a.c
 func (g *graph) swiglu(h *value, l *layer) *value {
 	return g.linear(g.glu(tensor.ActivationSiLU, g.linear(h, l.gate, nil), g.linear(h, l.up, nil)), l.down, nil)
 }
+
+// mul returns a * b, element by element.
+func (g *graph) mul(a, b *value) *value { return g.emit(&mulOp{out: newValue(a.cols), a: a, b: b}) }
 
 // scale returns x * by; x itself where by is 1.
 func (g *graph) scale(x *value, by float32) *value {

@@ -1,84 +1,10 @@
 package model
 
 import (
-	"fmt"
-
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
-
-// Cache holds keys and values: for each layer [Sequences][KV heads][room for Capacity][head size]. V is nil where
-// values are a part of the keys.
-type Cache struct {
-	K, V                []*tensor.Tensor
-	Sequences, Capacity int
-	memory              *tensor.Arena
-}
-
-// CheckCacheType says why keys and values cannot be kept in t: blocks of a quantized type lie along a head.
-func (c *Config) CheckCacheType(t tensor.DType) error {
-	if t.Quantized() && c.HeadDim%t.BlockSize() != 0 {
-		return fmt.Errorf("a cache of %v needs heads of a multiple of %d, this model's have %d", t, t.BlockSize(), c.HeadDim)
-	}
-	return nil
-}
-
-// cacheRoom returns for how many tokens a cache has room: kernels copy quantized keys by 16 bytes, of which eight of
-// them, whatever their size, are a multiple.
-func cacheRoom(capacity int, t tensor.DType) int {
-	if t.Quantized() {
-		return (capacity + 7) / 8 * 8
-	}
-	return capacity
-}
-
-// NewCache allocates a cache in the order of a stream; its contents are undefined until they are written.
-func (m *Model) NewCache(s *gpu.Stream, sequences, capacity int, t tensor.DType) (*Cache, error) {
-	if err := m.CheckCacheType(t); err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
-	memory, err := tensor.NewArena(s, m.CacheBytes(sequences, capacity, t))
-	if err != nil {
-		return nil, err
-	}
-	c := &Cache{Sequences: sequences, Capacity: capacity, memory: memory}
-	for _, shape := range m.graph.caches {
-		for i, list := range []*[]*tensor.Tensor{&c.K, &c.V} {
-			if i == 1 && shape.latent {
-				*list = append(*list, nil)
-				continue
-			}
-			x, err := memory.New(t, sequences, shape.heads, cacheRoom(capacity, t), shape.dim)
-			if err != nil {
-				c.Free()
-				return nil, err
-			}
-			*list = append(*list, x)
-		}
-	}
-	return c, nil
-}
-
-// Free gives the memory back. Freeing nil or twice is harmless.
-func (c *Cache) Free() {
-	if c != nil {
-		c.memory.Free()
-	}
-}
-
-// CacheBytes returns the size of a cache.
-func (c *Config) CacheBytes(sequences, capacity int, t tensor.DType) int64 {
-	var sum int64
-	for _, shape := range c.graph.caches {
-		bytes := tensor.Aligned(int64(sequences) * t.Bytes(shape.heads*cacheRoom(capacity, t)*shape.dim))
-		if !shape.latent {
-			bytes *= 2
-		}
-		sum += bytes
-	}
-	return sum
-}
 
 // Workspace holds the values of one pass. Its memory is allocated once, so that captured graphs find it again.
 type Workspace struct {
@@ -138,7 +64,7 @@ func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
 // Pass describes passes of up to that many rows over a cache, for gpu.Device.ScratchBytes.
 func (c *Config) Pass(rows, context int, kv tensor.DType) kernel.Pass {
 	return kernel.Pass{
-		Rows: rows, Widest: max(c.Hidden, c.Heads*c.HeadDim, c.FeedForward), Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+		Rows: rows, Widest: max(c.Hidden, c.Heads*c.HeadDim, c.FeedForward, c.delta.inner()), Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
 		Context: context, KVType: kv,
 	}
 }
@@ -157,7 +83,8 @@ type views struct {
 	tensors    map[view]*tensor.Tensor
 }
 
-// view is a slot in a shape: [tokens][cols], with dim [tokens][heads][dim], with sequences [count][seq][heads][dim].
+// view is a slot in a shape: [tokens][cols], with dim [tokens][heads][dim], with sequences [count][seq][cols], with both
+// [count][seq][heads][dim].
 type view struct {
 	slot, dim int
 	sequences bool
@@ -183,6 +110,8 @@ func (v *views) get(key view) *tensor.Tensor {
 	n := v.count * v.seq
 	t = v.work.slots[key.slot].Slice(0, n)
 	switch {
+	case key.sequences && key.dim == 0:
+		t = t.Reshape(v.count, v.seq, t.Dim(1))
 	case key.sequences:
 		t = t.Reshape(v.count, v.seq, t.Dim(1)/key.dim, key.dim)
 	case key.dim > 0:

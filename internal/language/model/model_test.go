@@ -131,6 +131,50 @@ func TestOutputIsTiedWhereTheFileHasNone(t *testing.T) {
 	}
 }
 
+// TestDraftLayersTakeNoMemory adds a draft layer, as Qwen3.5 files have one, to a model with a delta net.
+func TestDraftLayersTakeNoMemory(t *testing.T) {
+	plain, err := gguf.Open(filepath.Join(testdata.Path(t, "models"), "tiny-qwen35.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	var w gguf.Writer
+	for _, key := range plain.Keys() {
+		if v, _ := plain.Value(key); key != "qwen35.block_count" {
+			w.Set(key, v.Any())
+		}
+	}
+	w.Set("qwen35.block_count", uint32(9))
+	w.Set("qwen35.nextn_predict_layers", uint32(1))
+	for _, x := range plain.Tensors() {
+		data, err := plain.Data(&x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.AddTensor(x.Name, x.Type, x.Dims, data)
+	}
+	w.AddTensor("blk.8.nextn.eh_proj.weight", gguf.F32, []int{64, 32}, f32(64*32))
+	drafting, err := gguf.FromBytes(testmodel.Bytes(&w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bytes []int64
+	for _, f := range []*gguf.File{plain, drafting} {
+		c, err := ReadConfig(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := c.ModelBytes(f, gpu.CPU(), 128)
+		if err != nil || c.Layers != 8 {
+			t.Fatalf("%d layers, %v", c.Layers, err)
+		}
+		bytes = append(bytes, n)
+	}
+	if bytes[0] != bytes[1] {
+		t.Errorf("%d bytes with a draft layer, %d without", bytes[1], bytes[0])
+	}
+}
+
 func TestLoadStopsWhenCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -280,11 +324,12 @@ func checkMemory(t *testing.T, d *gpu.Device, f *gguf.File) {
 		t.Errorf("predicted %d, %v, said to be %d", predicted, err, m.Bytes())
 	}
 	step("model", predicted)
-	c, err := m.NewCache(d.Stream(), 3, 100, kernel.F16)
+	options := CacheOptions{Sequences: 3, Capacity: 100, Type: kernel.F16, Rows: 17, Checkpoints: 2}
+	c, err := m.NewCache(d.Stream(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	step("cache", m.CacheBytes(3, 100, kernel.F16))
+	step("cache", m.CacheBytes(options))
 	w, err := m.NewWorkspace(d.Stream(), 17, 5)
 	if err != nil {
 		t.Fatal(err)

@@ -105,8 +105,11 @@ func (o *cacheOp) run(p *pass) {
 	if o.v != nil {
 		v = p.sequences(o.v, o.dim)
 	}
-	p.written = tensor.KVWrite(p.cache.K[o.layer], p.cache.V[o.layer], p.sequences(o.k, o.dim), v,
-		p.batch.Positions, p.batch.Sequences)
+	write, cache := tensor.KVWrite, p.cache.layers[o.layer]
+	if cache.ring {
+		write = tensor.KVWriteRing
+	}
+	p.written = write(cache.k, cache.v, p.sequences(o.k, o.dim), v, p.batch.Positions, p.batch.Sequences)
 }
 
 type attentionOp struct {
@@ -119,16 +122,20 @@ type attentionOp struct {
 func (o *attentionOp) reads() []*value  { return []*value{o.q} }
 func (o *attentionOp) writes() []*value { return []*value{o.out} }
 func (o *attentionOp) run(p *pass) {
-	tensor.AttentionInto(p.sequences(o.out, o.valueDim), p.sequences(o.q, o.dim),
-		p.cache.K[o.layer], p.cache.V[o.layer], o.options(p))
+	cache := p.cache.layers[o.layer]
+	tensor.AttentionInto(p.sequences(o.out, o.valueDim), p.sequences(o.q, o.dim), cache.k, cache.v, o.options(p))
 }
 
 func (o *attentionOp) options(p *pass) tensor.AttentionOptions {
-	return tensor.AttentionOptions{
+	options := tensor.AttentionOptions{
 		Causal: true, Positions: p.batch.Positions, Sequences: p.batch.Sequences, KVLen: p.batch.KVLen,
 		Window: o.window, Chunk: o.chunk, Scale: o.scale, SoftCap: o.softCap, Sinks: o.sinks.get(), Written: p.written,
-		ValueDim: o.valueDim,
+		ValueDim: o.valueDim, Ring: p.cache.layers[o.layer].ring,
 	}
+	if options.Ring {
+		options.Window = o.newest()
+	}
+	return options
 }
 
 type addOp struct{ out, a, b *value }
@@ -137,6 +144,13 @@ func (o *addOp) reads() []*value      { return []*value{o.a, o.b} }
 func (o *addOp) writes() []*value     { return []*value{o.out} }
 func (o *addOp) overwrites() []*value { return []*value{o.a, o.b} }
 func (o *addOp) run(p *pass)          { tensor.AddInto(p.rows(o.out), p.rows(o.a), p.rows(o.b)) }
+
+type mulOp struct{ out, a, b *value }
+
+func (o *mulOp) reads() []*value      { return []*value{o.a, o.b} }
+func (o *mulOp) writes() []*value     { return []*value{o.out} }
+func (o *mulOp) overwrites() []*value { return []*value{o.a, o.b} }
+func (o *mulOp) run(p *pass)          { tensor.MulInto(p.rows(o.out), p.rows(o.a), p.rows(o.b)) }
 
 type scaleOp struct {
 	out, x *value

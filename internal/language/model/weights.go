@@ -41,6 +41,9 @@ type layer struct {
 	queryDown      *weight // of latent attention: compresses queries
 	keyUp, valueUp *weight // of latent attention, one matrix a head: queries into the compressed space, and values out of it
 
+	qkv, outputGate, conv        *weight // of a delta net
+	alpha, beta, rate, timeShift *weight
+
 	router, routerBias, choiceBias               *weight
 	expertGate, expertUp, expertDown             *weight // matrices of all experts
 	expertGateBias, expertUpBias, expertDownBias *weight
@@ -70,8 +73,9 @@ type spec struct {
 	field      **weight
 	// Of a part of a tensor: its first row (or element), and how many the file's tensor has; 0 for all.
 	first, of int
-	experts   int  // how many matrices or vectors of this shape lie one after another; 0 for one
-	chosen    bool // and a token has some of them only
+	// How many matrices or vectors of this shape lie one after another, of experts, heads or channels; 0 for one.
+	experts int
+	chosen  bool // and a token has some of them only
 }
 
 type need int
@@ -96,7 +100,7 @@ func (s spec) part(first, of int) spec {
 	return s
 }
 
-// each says that the tensor holds so many, of which a token has all.
+// each says that the tensor holds one for each expert, head or channel, of which a token has all.
 func (s spec) each(experts int) spec {
 	s.experts = experts
 	return s

@@ -1,0 +1,196 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// StateSlots is how many recurrent states a cache holds of each sequence: that before a position lies in slot position
+// mod StateSlots, so that the newest token may be computed anew.
+const StateSlots = 2
+
+// CacheOptions says what a cache has room for.
+type CacheOptions struct {
+	Sequences, Capacity int          // so many sequences of so many tokens
+	Type                tensor.DType // of keys and values
+	Rows                int          // tokens of one sequence that a pass computes at most; 0 for Capacity
+	Checkpoints         int          // recurrent states that are kept besides those of the sequences
+}
+
+// Cache holds what tokens leave to those after them. Of layers with attention these are keys and values: [Sequences][KV
+// heads][room for Capacity][head size], where layers with a window may hold a ring of the newest alone. Of recurrent
+// layers it is a state, which every token changes.
+type Cache struct {
+	CacheOptions
+	layers []layerCache // of the layers with attention
+	states []layerState // of the recurrent layers
+	memory *tensor.Arena
+}
+
+type layerCache struct {
+	k, v *tensor.Tensor // v is nil where values are a part of the keys
+	ring bool
+}
+
+// layerState is [states][...] F32, first those of the sequences, StateSlots of each, then checkpoints. live sees the
+// former as [Sequences][StateSlots][...].
+type layerState struct {
+	conv, delta         *tensor.Tensor
+	liveConv, liveDelta *tensor.Tensor
+}
+
+// cacheShape is what one layer with attention keeps of a token.
+type cacheShape struct {
+	heads, dim int
+	latent     bool // keys alone
+	window     int  // of the newest keys, which are all that is seen; 0 for all
+}
+
+// CheckCacheType says why keys and values cannot be kept in t: blocks of a quantized type lie along a head.
+func (c *Config) CheckCacheType(t tensor.DType) error {
+	if t.Quantized() && c.HeadDim%t.BlockSize() != 0 {
+		return fmt.Errorf("a cache of %v needs heads of a multiple of %d, this model's have %d", t, t.BlockSize(), c.HeadDim)
+	}
+	return nil
+}
+
+// room returns for how many tokens a layer's cache has room, and whether they are the newest alone. Kernels copy
+// quantized keys by 16 bytes, of which eight of them, whatever their size, are a multiple. A pass needs the window
+// before its first token and its own tokens; a ring that spares less than half is not worth its slower kernels.
+func (s cacheShape) room(o CacheOptions) (tokens int, ring bool) {
+	if s.window > 0 && o.Rows > 0 {
+		if n := (s.window + o.Rows - 1 + 7) / 8 * 8; n <= o.Capacity/2 {
+			return n, true
+		}
+	}
+	if o.Type.Quantized() {
+		return (o.Capacity + 7) / 8 * 8, false
+	}
+	return o.Capacity, false
+}
+
+// NewCache allocates a cache in the order of a stream; its contents are undefined until they are written.
+func (m *Model) NewCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
+	if err := m.CheckCacheType(o.Type); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	c := &Cache{CacheOptions: o}
+	if c.memory, err = tensor.NewArena(s, m.CacheBytes(o)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.Free()
+		}
+	}()
+	for _, shape := range m.graph.caches {
+		n, ring := shape.room(o)
+		l := layerCache{ring: ring}
+		if l.k, err = c.memory.New(o.Type, o.Sequences, shape.heads, n, shape.dim); err != nil {
+			return nil, err
+		}
+		if !shape.latent {
+			if l.v, err = c.memory.New(o.Type, o.Sequences, shape.heads, n, shape.dim); err != nil {
+				return nil, err
+			}
+		}
+		c.layers = append(c.layers, l)
+	}
+	live := o.Sequences * StateSlots
+	for range m.graph.states {
+		d := m.delta
+		var l layerState
+		if l.conv, err = c.memory.New(tensor.F32, live+o.Checkpoints, d.taps-1, d.channels()); err != nil {
+			return nil, err
+		}
+		if l.delta, err = c.memory.New(tensor.F32, live+o.Checkpoints, d.heads, d.keyDim, d.valueDim); err != nil {
+			return nil, err
+		}
+		l.liveConv = l.conv.Slice(0, live).Reshape(o.Sequences, StateSlots, d.taps-1, d.channels())
+		l.liveDelta = l.delta.Slice(0, live).Reshape(o.Sequences, StateSlots, d.heads, d.keyDim, d.valueDim)
+		c.states = append(c.states, l)
+	}
+	return c, nil
+}
+
+// Free gives the memory back. Freeing nil or twice is harmless.
+func (c *Cache) Free() {
+	if c != nil {
+		c.memory.Free()
+	}
+}
+
+// CacheBytes returns the size of a cache.
+func (c *Config) CacheBytes(o CacheOptions) int64 {
+	var sum int64
+	for _, shape := range c.graph.caches {
+		n, _ := shape.room(o)
+		bytes := tensor.Aligned(int64(o.Sequences) * o.Type.Bytes(shape.heads*n*shape.dim))
+		if !shape.latent {
+			bytes *= 2
+		}
+		sum += bytes
+	}
+	if d := c.delta; d != nil {
+		states := int64(o.Sequences*StateSlots + o.Checkpoints)
+		conv, delta := int64((d.taps-1)*d.channels()), int64(d.heads*d.keyDim*d.valueDim)
+		sum += int64(c.graph.states) * (tensor.Aligned(4*states*conv) + tensor.Aligned(4*states*delta))
+	}
+	return sum
+}
+
+// CacheTokenBytes returns what a token takes in a cache that is not bounded by windows.
+func (c *Config) CacheTokenBytes(t tensor.DType) int64 {
+	var sum int64
+	for _, shape := range c.graph.caches {
+		bytes := t.Bytes(shape.heads * shape.dim)
+		if !shape.latent {
+			bytes *= 2
+		}
+		sum += bytes
+	}
+	return sum
+}
+
+// Recurrent says whether the model has states that tokens change, so that a position can only be gone back to where
+// its state is kept.
+func (c *Config) Recurrent() bool { return c.graph.states > 0 }
+
+// Held returns how far before the newest position written a cache can go back to by its keys and values alone: rings
+// have overwritten those that a query further back would see. -1 stands for any position.
+func (m *Model) Held(c *Cache) int {
+	held := -1
+	for i, shape := range m.graph.caches {
+		if c.layers[i].ring {
+			if n := c.layers[i].k.Dim(2) - (shape.window - 1); held < 0 || n < held {
+				held = n
+			}
+		}
+	}
+	return held
+}
+
+// SaveState enqueues a copy of the recurrent state before a position of sequence 0 to a checkpoint, LoadState one back.
+func (c *Cache) SaveState(position, checkpoint int) error {
+	return c.copyState(position, checkpoint, true)
+}
+
+func (c *Cache) LoadState(position, checkpoint int) error {
+	return c.copyState(position, checkpoint, false)
+}
+
+func (c *Cache) copyState(position, checkpoint int, save bool) error {
+	from, to := position%StateSlots, c.Sequences*StateSlots+checkpoint
+	if !save {
+		from, to = to, from
+	}
+	return tensor.Try(func() {
+		for _, l := range c.states {
+			for _, t := range []*tensor.Tensor{l.conv, l.delta} {
+				tensor.CopyInto(t.Slice(to, to+1), t.Slice(from, from+1))
+			}
+		}
+	})
+}
