@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo test-cuda test-c \
-        cuda-map sanitize bench demo-model demo-eval soak gpu-bundle install fmt lint debug profile clean need-go need-cc need-nvcc
+        cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug profile clean need-go need-cc need-nvcc
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
@@ -110,9 +110,18 @@ install: build lib ## install command, man pages, completion, headers, libraries
 	if test -f build/lib/libvibrant_cuda.so; then install -m 755 build/lib/libvibrant_cuda.so "$(DESTDIR)$(PREFIX)/lib/"; fi
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/vibrant.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vibrant.pc"
 
+dist: need-go ## make reproducible archives for Linux in build/dist (DIST_ARCH="amd64 arm64", DIST_CUDA="none" or roots of toolkits)
+	@scripts/make-dist.sh
+
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
+deb: dist ## make Debian packages in build/dist as well (fetches nfpm)
+	@for arch in $(or $(DIST_ARCH),amd64 arm64); do \
+	  DIST_ARCH=$$arch DIST_VERSION=$(VERSION) $(GO) run $(NFPM) package --config scripts/nfpm.yaml --packager deb --target build/dist || exit 1; done
+	@cd build/dist && sha256sum -- *.tar.gz *.json *.deb install.sh >SHA256SUMS
+
 # ---- test --------------------------------------------------------------------------------------------------------------
 
-test: need-go test-go $(if $(HAVE_CC),test-library test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
+test: need-go test-go $(if $(HAVE_CC),test-library test-dist test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
 	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) a library found at run time$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
 
 # go vet checks more than go test does by itself.
@@ -125,6 +134,12 @@ test-library: need-go need-cc build/lib/libvibrant.so
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -skip '/^(go|fake)$$' \
 	  ./internal/backend/dynamic ./gpu/... ./tensor/... ./internal/language/engine/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -race ./internal/backend/dynamic
+	$(GO) test -vet=off -count 1 ./internal/check/downstream
+
+# The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
+test-dist: need-go need-cc
+	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA=none scripts/make-dist.sh
+	@scripts/test-install.sh build/dist
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them. The race
 # detector watches the fake GPU, whose streams are goroutines, and the CPU in C.
@@ -225,4 +240,4 @@ profile: need-go need-cc need-nvcc ## build with line information for Nsight Com
 	CGO_ENABLED=1 $(GO) build -tags cuda -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
 
 clean: ## remove what was built (an installed toolkit stays)
-	rm -rf bin build/csrc build/sanitize build/declared build/lib build/cuda build/examples build/gpu-bundle
+	rm -rf bin build/dist* build/vibrant-* build/csrc build/sanitize build/declared build/lib build/cuda build/examples build/gpu-bundle

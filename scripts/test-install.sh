@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# test-install.sh DIST: holds scripts/install.sh to what it says, with the archives of a folder.
+set -euo pipefail
+dist=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset VIBRANT_LIBRARY
+
+refused() { # WHAT TEXT ARGUMENT...
+    local what=$1 text=$2
+    shift 2
+    if "$dist/install.sh" "$@" >"$work/out" 2>&1 || ! grep -q -- "$text" "$work/out"; then
+        echo "test-install: $what: want a refusal that says \"$text\":" >&2
+        cat "$work/out" >&2
+        exit 1
+    fi
+}
+
+"$dist/install.sh" --prefix "$work/a b" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+grep -q "C kernels: $work/a b/lib/libvibrant.so" "$work/out" || { echo "test-install: the command does not find its library:" >&2; cat "$work/out" >&2; exit 1; }
+"$work/a b/bin/vibrant" version >/dev/null
+mv "$work/a b/lib" "$work/a b/moved"
+"$work/a b/bin/vibrant" devices -v 2>&1 | grep -q "C kernels: no libvibrant.so" || { echo "test-install: no reason without a library" >&2; exit 1; }
+
+refused "no folder" "SHA256SUMS cannot be read" --prefix "$work/none" "$work/nothing"
+refused "no source" "SOURCE" --prefix "$work/none"
+mkdir "$work/changed"
+cp "$dist"/* "$work/changed/"
+printf x >>"$(ls "$work"/changed/*.tar.gz | head -n 1)"
+refused "a changed archive" "is not the file whose checksum" --prefix "$work/none" "$work/changed"
+sed -i '/tar.gz/d' "$work/changed/SHA256SUMS"
+refused "no archive" "names no archive" --prefix "$work/none" "$work/changed"
+[ ! -e "$work/none" ] || { echo "test-install: a refusal left files" >&2; exit 1; }
+touch "$work/file"
+refused "no folder to write" "cannot be written" --prefix "$work/file/x" "$dist"
+echo "test-install: installed, and refused what is not whole"
