@@ -80,8 +80,6 @@ for folder in bin lib include share; do
     mkdir -p "$prefix/$folder"
     cp -RP "$tree/$folder/." "$prefix/$folder/"
 done
-mkdir -p "$prefix/share/doc/vibrant"
-cp "$tree/sbom.spdx.json" "$prefix/share/doc/vibrant/"
 
 echo "installed ${name%.tar.gz} in $prefix"
 "$prefix/bin/vibrant" devices -v || fail "$prefix/bin/vibrant does not run here: it needs glibc; run: CGO_ENABLED=0 go install -tags nodlopen github.com/vibrant-ml/vibrant/cmd/vibrant@latest"

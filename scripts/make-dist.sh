@@ -4,8 +4,7 @@
 #     bin/vibrant                    the command, built without cgo: it finds the libraries below and runs without them too
 #     lib/libvibrant.so.0, .a        C kernels, where a compiler for the processor is
 #     lib/vibrant/cudaN/*.so         CUDA kernels of toolkit N; lib/vibrant/libvibrant_cuda.so is a link to one of them
-#     include, lib/pkgconfig, share  header, pkg-config, man pages, completion, licences
-#     sbom.spdx.json                 what the command is made of (SPDX 2.3)
+#     include, lib/pkgconfig, share  header, pkg-config, man pages, completion, licences, and what the command is made of (SPDX 2.3)
 #
 # The same source and compilers make the same bytes. Environment:
 #     DIST_ARCH   processors (default "amd64 arm64")
@@ -112,8 +111,8 @@ for arch in ${DIST_ARCH:-amd64 arm64}; do
     build/dist-tools/vibrant completion bash >"$tree/share/bash-completion/completions/vibrant"
     build/dist-tools/vibrant completion zsh >"$tree/share/zsh/site-functions/_vibrant"
     build/dist-tools/vibrant completion fish >"$tree/share/fish/vendor_completions.d/vibrant.fish"
-    build/dist-tools/sbom --version "$version" --toolkits "$toolkits" "$tree/bin/vibrant" >"$tree/sbom.spdx.json"
-    cp "$tree/sbom.spdx.json" "$out/$name.spdx.json"
+    build/dist-tools/sbom --version "$version" --toolkits "$toolkits" "$tree/bin/vibrant" >"$tree/share/doc/vibrant/sbom.spdx.json"
+    cp "$tree/share/doc/vibrant/sbom.spdx.json" "$out/$name.spdx.json"
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -C build -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
 done
 cp scripts/install.sh "$out/"
