@@ -571,4 +571,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(7038508621229642022); }
+int64_t vb_call_abi(void) { return INT64_C(8875450095060564874); }

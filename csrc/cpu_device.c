@@ -310,6 +310,11 @@ vb_status vb_cpu_graph_launch(vb_graph *graph, vb_stream *stream) {
     return VB_UNSUPPORTED;
 }
 
+vb_status vb_cpu_graph_prepare(vb_graph *graph) {
+    (void)graph;
+    return VB_UNSUPPORTED;
+}
+
 void vb_cpu_graph_destroy(vb_graph *graph) { (void)graph; }
 
 /* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches: it has no kernels of

@@ -234,6 +234,8 @@ func (g *graph) Update(newer kernel.Graph) error {
 	return check("graph update", C.vb_graph_update(g.p, n.p), g.device)
 }
 
+func (g *graph) Prepare() error { return check("graph prepare", C.vb_graph_prepare(g.p), g.device) }
+
 func (g *graph) Close() error {
 	C.vb_graph_destroy(g.p)
 	g.p = nil

@@ -139,7 +139,7 @@ void vb_event_destroy(vb_event *event) {
     if (event) event->device->backend->event_destroy(event);
 }
 
-/* Events and graphs work with streams of the device that made them only. */
+/* Events are recorded on, and graphs work with, streams of the device that made them only. */
 
 vb_status vb_event_record(vb_event *event, vb_stream *stream) {
     CHECK(event && stream && event->device == stream->device);
@@ -162,7 +162,7 @@ vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) 
 }
 
 vb_status vb_stream_wait(vb_stream *stream, vb_event *event) {
-    CHECK(stream && event && stream->device == event->device);
+    CHECK(stream && event && stream->device->backend == event->device->backend);
     return stream->device->backend->stream_wait(stream, event);
 }
 
@@ -188,6 +188,49 @@ vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream) {
     return graph->device->backend->graph_launch(graph, stream);
 }
 
+vb_status vb_graph_prepare(vb_graph *graph) {
+    CHECK(graph);
+    return graph->device->backend->graph_prepare(graph);
+}
+
 void vb_graph_destroy(vb_graph *graph) {
     if (graph) graph->device->backend->graph_destroy(graph);
+}
+
+vb_status vb_communicator_create(vb_communicator **communicator, vb_stream *const *streams, int ranks) {
+    CHECK(communicator);
+    *communicator = NULL;
+    CHECK(streams && ranks >= 1 && ranks <= VB_MAX_RANKS);
+    for (int i = 0; i < ranks; i++) {
+        CHECK(streams[i] && streams[i]->device->backend == streams[0]->device->backend);
+        for (int j = 0; j < i; j++) CHECK(streams[i] != streams[j]);
+    }
+    return streams[0]->device->backend->communicator_create(communicator, streams, ranks);
+}
+
+void vb_communicator_destroy(vb_communicator *communicator) {
+    if (communicator) communicator->backend->communicator_destroy(communicator);
+}
+
+vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+                        vb_communicator *communicator) {
+    CHECK(communicator && n >= 0);
+    if (n == 0) return VB_OK;
+    CHECK(n <= INT64_MAX / 8 && out && in);
+    for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && in[i] && (!add || add[i]));
+    return communicator->backend->all_reduce(out, in, add, n, communicator);
+}
+
+vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
+                        vb_communicator *communicator) {
+    CHECK(communicator && rows >= 0 && cols);
+    int64_t total = 0, count;
+    for (int i = 0; i < communicator->ranks; i++) {
+        CHECK(cols[i] >= 0 && !__builtin_add_overflow(total, cols[i], &total));
+    }
+    CHECK(!__builtin_mul_overflow(rows, total, &count) && count <= INT64_MAX / 8);
+    if (count == 0) return VB_OK;
+    CHECK(out && in);
+    for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && (in[i] || cols[i] == 0));
+    return communicator->backend->all_gather(out, in, rows, cols, communicator);
 }

@@ -18,7 +18,8 @@
     X(alloc) X(free) X(alloc_host) X(free_host) X(weight_packed_size) \
     X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(memcpy) X(memset) \
     X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) \
-    X(stream_wait) X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_destroy)
+    X(stream_wait) X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_prepare) \
+    X(graph_destroy) X(communicator_create) X(communicator_destroy) X(all_reduce) X(all_gather)
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +50,11 @@ struct vb_event {
 };
 struct vb_graph {
     vb_device *device;
+};
+struct vb_communicator {
+    const vb_backend *backend;
+    int ranks;
+    vb_stream *streams[VB_MAX_RANKS];
 };
 
 #define X(op) VB_TYPEOF(vb_##op) vb_cpu_##op, vb_cuda_##op;

@@ -218,7 +218,8 @@ const char *vb_last_kernel(const vb_stream *stream);
 
 typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
 
-/* Copies bytes in stream order. Host memory must stay valid until the stream has passed the copy. */
+/* Copies bytes in stream order. Host memory must stay valid until the stream has passed the copy. VB_DEVICE_TO_DEVICE also
+ * copies between two GPUs, in the order of a stream of either: vb_stream_wait orders the other's streams. */
 vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream);
 
 /* Sets bytes in stream order. */
@@ -230,6 +231,7 @@ vb_status vb_event_record(vb_event *event, vb_stream *stream);
 vb_status vb_event_synchronize(vb_event *event);
 vb_status vb_event_done(int *done, vb_event *event); /* *done = 1 once everything before the record has finished */
 vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end);
+/* Later work of the stream waits for the event, which may be another device's of the same kind. */
 vb_status vb_stream_wait(vb_stream *stream, vb_event *event);
 
 /* Between begin and end, work on the stream is recorded instead of run; the graph then replays it, reading the same
@@ -239,7 +241,42 @@ vb_status vb_graph_begin(vb_stream *stream);
 vb_status vb_graph_end(vb_graph **graph, vb_stream *stream);
 vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer);
 vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream);
+/* Does now what the first launch of the graph would have to do before it can run. Graphs that wait for each other
+ * (vb_communicator) are all prepared before one of them is launched: preparing may wait for the device. */
+vb_status vb_graph_prepare(vb_graph *graph);
 void vb_graph_destroy(vb_graph *graph);
+
+/* ---- several devices ---------------------------------------------------------------------------------------------
+ *
+ * A communicator combines what streams of several devices of one kind compute: rank r is streams[r]. A collective is one
+ * call for all ranks: it enqueues each rank's part on its stream, and arrays of pointers have one of each rank. Every
+ * rank gets the same bits. GPUs exchange through each other's memory, over NVLink or PCIe, by kernels that may be
+ * captured: each rank's stream in a graph of its own. No rank's part ends before all have begun, which gives three rules:
+ *   - Every graph that holds a collective is launched as often as those of the other ranks, after vb_graph_prepare of all.
+ *   - Where several communicators share devices, one thread at a time enqueues collectives or launches such graphs, so
+ *     that each device has them in the same order.
+ *   - Between the launches of one collective's graphs nothing is called that may wait for a device (vb_free).
+ * A rank that waits for 30 seconds ends its device with VB_DEVICE_LOST. */
+
+#define VB_MAX_RANKS 8
+typedef struct vb_communicator vb_communicator;
+
+/* Makes a communicator of 1 to VB_MAX_RANKS streams, no stream twice, which must outlive it. On GPUs each pair of devices
+ * gets access to each other's memory, and each rank some 20 MiB of its own. Likely errors: VB_UNSUPPORTED where two of the
+ * GPUs have no access to each other's memory, VB_OUT_OF_MEMORY. The streams must not be capturing. */
+vb_status vb_communicator_create(vb_communicator **communicator, vb_stream *const *streams, int ranks);
+/* Waits for the work of the ranks. */
+void vb_communicator_destroy(vb_communicator *communicator);
+
+/* out[r][i] = in[0][i] + in[1][i] + ..., in the order of ranks, + add[r][i]. add may be NULL for none, out[r] be in[r] or
+ * add[r]. out[r], in[r], add[r]: [n]. */
+vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+                        vb_communicator *communicator);
+
+/* Each row of out[r] is the rows of in[0], in[1], ... one after another. out[r]: [rows][sum of cols]; in[r]:
+ * [rows][cols[r]]. With cols of 0 but for one rank this is a broadcast of that rank's memory. Not in place. */
+vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
+                        vb_communicator *communicator);
 
 /* ---- element-wise; in place allowed; types F32, F16, BF16 -------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "attention/choose_test.h"
 #include "delta/choose_test.h"
 #include "gemm/choose_test.h"
+#include "collective/choose_test.h"
 #include "moe/choose_test.h"
 #include "rows/choose_test.h"
 #include "linear/choose_test.h"
@@ -49,6 +50,7 @@ int main(int argc, char **argv) {
         map_linear();
         map_adapter();
         map_moe();
+        map_collective();
         map_delta();
         return 0;
     }
@@ -60,6 +62,7 @@ int main(int argc, char **argv) {
     test_linear();
     test_adapter();
     test_moe();
+    test_collective();
     test_delta();
     printf("choosers: %ld checks, %d failed\n", checks, failures);
     return failures > 0;

@@ -21,6 +21,8 @@ type Stream struct {
 	closed  atomic.Bool
 	capture atomic.Pointer[capture]
 
+	joined []*Communicator // whose streams this one is among; they end before it
+
 	own map[kernel.Ptr]*block // memory of the backend's stream itself: counters and scratch
 
 	// enqueued counts the work given to the stream, finished is its value at the newest synchronization.
@@ -116,9 +118,21 @@ func (s *Stream) Record(e *Event) error {
 	return s.mark(e, s.kernel.Record)
 }
 
-// Wait makes work enqueued from here on wait for the event, without waiting itself. An event that was never recorded is
-// done.
+// Wait makes work enqueued from here on wait for the event, without waiting itself. The event may be of another device of the
+// same backend. An event that was never recorded is done.
 func (s *Stream) Wait(e *Event) error {
+	if e.dev != s.dev && e.dev.info.Backend == s.dev.info.Backend {
+		if !e.dev.stay() {
+			return e.dev.usable()
+		}
+		defer e.dev.life.RUnlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.usable(); err != nil {
+			return err
+		}
+		return s.dev.check(e.use(e.dev, s.kernel.Wait))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mark(e, s.kernel.Wait)
@@ -195,6 +209,13 @@ func (s *Stream) Close() error {
 
 // shut ends the stream, whatever state the device is in.
 func (s *Stream) shut() error {
+	s.mu.Lock()
+	joined := s.joined
+	s.joined = nil
+	s.mu.Unlock()
+	for _, c := range joined {
+		c.Close()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {

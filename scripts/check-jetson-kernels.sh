@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles the kernels for Jetson boards whose GPUs toolkit 13 no longer knows (sm_53: Nano, TX1; sm_72: Xavier) with
 # NVRTC 12.6 from pinned PyPI wheels, without a GPU and without an old toolkit: so that the sources stay compilable there.
-# Each file below cuda/ but runtime.cu goes through, in C++14; common.cuh says how launchers take part. What is compiled is
+# Each file below cuda/ but those of runtime/ goes through, in C++14; common.cuh says how launchers take part. What is compiled is
 # not kept, and so not optimized either, which would take twenty times as long.
 #
 #     scripts/check-jetson-kernels.sh [FILE.cu ...]
@@ -69,7 +69,7 @@ def compile(path, arch):
     return result
 
 
-paths = sys.argv[1:] or sorted(set(glob.glob("cuda/**/*.cu", recursive=True)) - {"cuda/runtime/runtime.cu"})
+paths = sys.argv[1:] or sorted(set(glob.glob("cuda/**/*.cu", recursive=True)) - set(glob.glob("cuda/runtime/*.cu")))
 jobs = [(path, arch) for path in paths for arch in (53, 72)]
 failed = False
 with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -153,7 +153,7 @@ func (t *Tensor) duplicate(s *gpu.Stream) (*Tensor, error) {
 	return c, nil
 }
 
-// transferChunk bounds the host memory that a copy between two GPUs passes through.
+// transferChunk bounds the host memory that a copy between GPUs of two backends passes through.
 const transferChunk = 16 << 20
 
 // transfer copies src to dst, which has as many bytes, on whatever devices they are.
@@ -176,6 +176,9 @@ func transfer(dst, src *Tensor) error {
 			return err
 		}
 		return src.buffer.CopyToHostAt(unsafe.Slice((*byte)(dst.ptr()), bytes), src.offset)
+	}
+	if dst.Device().Info().Backend == src.Device().Info().Backend {
+		return dst.buffer.CopyFromBuffer(dst.offset, src.buffer, src.offset, bytes)
 	}
 	chunk := make([]byte, min(bytes, transferChunk))
 	for at := int64(0); at < bytes; at += int64(len(chunk)) {

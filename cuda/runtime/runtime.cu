@@ -369,7 +369,7 @@ vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind 
     VB_TRY(make_current(stream->device));
     const cudaMemcpyKind direction = kind == VB_HOST_TO_DEVICE   ? cudaMemcpyHostToDevice
                                      : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
-                                                                 : cudaMemcpyDeviceToDevice;
+                                                                 : cudaMemcpyDefault; // finds out which devices
     return VB_CUDA(cudaMemcpyAsync(out, in, (size_t)bytes, direction, stream_of(stream)->handle), stream->device);
 }
 
@@ -490,6 +490,14 @@ vb_status vb_cuda_graph_launch(vb_graph *graph, vb_stream *stream) {
     VB_TRY(make_current(g->device));
     VB_TRY(instantiate(g));
     return VB_CUDA(cudaGraphLaunch(g->executable, stream_of(stream)->handle), g->device);
+}
+
+vb_status vb_cuda_graph_prepare(vb_graph *graph) {
+    Graph *g = static_cast<Graph *>(graph);
+    VB_TRY(make_current(g->device));
+    VB_TRY(instantiate(g));
+    VB_TRY(VB_CUDA(cudaGraphUpload(g->executable, nullptr), g->device));
+    return VB_CUDA(cudaStreamSynchronize(nullptr), g->device);
 }
 
 void vb_cuda_graph_destroy(vb_graph *graph) {

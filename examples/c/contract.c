@@ -43,6 +43,31 @@ static void test_devices(void) {
     EXPECT((cuda == VB_NOT_COMPILED || cuda == VB_NO_DEVICE) && !device);
 }
 
+static void test_communicators(vb_device *device) {
+    vb_stream *streams[2] = {NULL, NULL};
+    vb_communicator *c = (vb_communicator *)device;
+    EXPECT(vb_stream_create(&streams[0], device) == VB_OK);
+    EXPECT(vb_communicator_create(&c, streams, 2) == VB_INVALID_ARGUMENT && !c); /* a stream is NULL */
+    EXPECT(vb_stream_create(&streams[1], device) == VB_OK);
+    EXPECT(vb_communicator_create(&c, (vb_stream *[]){streams[0], streams[0]}, 2) == VB_INVALID_ARGUMENT && !c);
+    EXPECT(vb_communicator_create(&c, streams, 0) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_communicator_create(NULL, streams, 2) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_communicator_create(&c, streams, 2) == VB_OK);
+    float a[] = {1, 2, 3}, b[] = {10, 20, 30}, more[] = {100, 200, 300}, joined[2][6];
+    float *const both[] = {a, b};
+    EXPECT(vb_all_reduce(both, (const float *const *)both, (const float *[]){more, more}, 3, c) == VB_OK);
+    EXPECT(a[0] == 111 && a[2] == 333 && b[0] == 111 && b[2] == 333);
+    EXPECT(vb_all_reduce(both, NULL, NULL, 3, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_all_reduce(NULL, NULL, NULL, 0, c) == VB_OK);
+    EXPECT(vb_all_gather((float *[]){joined[0], joined[1]}, (const float *[]){a, b}, 1, (int64_t[]){1, 3}, c) == VB_OK);
+    EXPECT(joined[0][0] == a[0] && joined[1][1] == b[0] && joined[1][3] == b[2]);
+    EXPECT(vb_all_gather(NULL, NULL, 1, (int64_t[]){1, -1}, c) == VB_INVALID_ARGUMENT);
+    vb_communicator_destroy(c);
+    vb_communicator_destroy(NULL);
+    vb_stream_destroy(streams[0]);
+    vb_stream_destroy(streams[1]);
+}
+
 static void test_null(vb_device *device, vb_stream *stream) {
     void *memory = device;
     float ms;
@@ -68,7 +93,7 @@ static void test_null(vb_device *device, vb_stream *stream) {
     EXPECT(vb_event_elapsed(&ms, event, event) == VB_OK && ms == 0);
     vb_event_destroy(event);
     EXPECT(vb_graph_begin(stream) == VB_UNSUPPORTED && vb_graph_end(&graph, stream) == VB_UNSUPPORTED && !graph);
-    EXPECT(vb_graph_launch(NULL, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_graph_launch(NULL, stream) == VB_INVALID_ARGUMENT && vb_graph_prepare(NULL) == VB_INVALID_ARGUMENT);
     EXPECT(vb_device_driver_error(NULL) == 0 && vb_device_get_info(NULL, device) == VB_INVALID_ARGUMENT);
     EXPECT(vb_device_memory(&bytes, NULL, device) == VB_INVALID_ARGUMENT);
 
@@ -158,6 +183,7 @@ int main(void) {
     if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK ||
         vb_stream_create(&stream, device) != VB_OK)
         return 1;
+    test_communicators(device);
     test_null(device, stream);
     test_arguments(stream);
     test_fork(device, stream);

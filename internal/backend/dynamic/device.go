@@ -236,6 +236,10 @@ func (g *graph) Update(newer kernel.Graph) error {
 	return check("graph update", invoke(fnGraphUpdate, uintptr(g.p), uintptr(n.p)), g.device)
 }
 
+func (g *graph) Prepare() error {
+	return check("graph prepare", invoke(fnGraphPrepare, uintptr(g.p)), g.device)
+}
+
 func (g *graph) Close() error {
 	invoke(fnGraphDestroy, uintptr(g.p))
 	g.p = nil

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 7038508621229642022
+	abi     = 8875450095060564874
 )
 
 type cMatMulArgs struct {

@@ -23,6 +23,7 @@ type Config struct {
 	Memory   int64         // bytes of each; 0 means 256 MiB
 	Delay    time.Duration // before each piece of work, so that what does not wait comes too early
 	NoGraphs bool
+	NoPeers  bool     // its devices cannot reach each other's memory
 	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"
 }
@@ -52,11 +53,14 @@ func New(c Config) *Backend {
 	}
 	b := &Backend{}
 	for i := range max(1, c.Devices) {
-		g := &GPU{config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<(bits.UintSize*3/4)}
+		g := &GPU{config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<addressBits}
 		for call := range g.failIn {
 			g.failIn[call] = -1
 		}
 		b.gpus = append(b.gpus, g)
+	}
+	for _, g := range b.gpus {
+		g.peers = b.gpus
 	}
 	return b
 }
@@ -91,10 +95,19 @@ func (b *Backend) Open(index int, _ kernel.Options) (kernel.Device, error) {
 // base keeps device addresses out of the range of every 64-bit host: reading one faults.
 const base = ^uintptr(0)>>8 + 1
 
+// addressBits is how many bits tell the addresses of one GPU apart; those above them are its index.
+const addressBits = bits.UintSize * 3 / 4
+
+// owns reports whether an address is of this GPU, allocated or not.
+func (g *GPU) owns(p kernel.Ptr) bool {
+	return p != nil && uintptr(p) >= base && (uintptr(p)-base)>>addressBits == uintptr(g.index)
+}
+
 // GPU is one piece of fake hardware.
 type GPU struct {
 	config Config
 	index  int
+	peers  []*GPU // all of the backend, itself among them
 
 	mu       sync.Mutex
 	next     uintptr            // address of the next allocation: none is used twice

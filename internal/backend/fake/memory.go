@@ -54,6 +54,23 @@ func (o *op) at(p kernel.Ptr, bytes int64) kernel.Ptr {
 	return b.at(p)
 }
 
+// anywhere is at for an operand that may lie on another GPU of the backend, as those of copies may.
+func (o *op) anywhere(p kernel.Ptr, bytes int64) kernel.Ptr {
+	for _, g := range o.stream.peers {
+		if g != o.stream.GPU && g.owns(p) && o.err == nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			b, err := g.find(o.name, p, bytes)
+			if err != nil {
+				o.err = err
+				return nil
+			}
+			return b.at(p)
+		}
+	}
+	return o.at(p, bytes)
+}
+
 // optional is at for an operand that may be left out.
 func (o *op) optional(p kernel.Ptr, bytes int64) kernel.Ptr {
 	if p == nil {

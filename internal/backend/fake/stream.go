@@ -170,10 +170,10 @@ func (s *stream) refuseCapture(op string) error {
 func (s *stream) copy(op string, dst, src kernel.Ptr, bytes int64, dstOnDevice, srcOnDevice bool) error {
 	o := s.op(op)
 	if dstOnDevice {
-		dst = o.at(dst, bytes)
+		dst = o.anywhere(dst, bytes)
 	}
 	if srcOnDevice {
-		src = o.at(src, bytes)
+		src = o.anywhere(src, bytes)
 	}
 	return o.enqueue(Copy, func() error {
 		copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
@@ -357,5 +357,7 @@ func (g *graph) Update(newer kernel.Graph) error {
 	g.steps = n.steps
 	return nil
 }
+
+func (g *graph) Prepare() error { return nil }
 
 func (g *graph) Close() error { return nil }

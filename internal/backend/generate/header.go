@@ -52,7 +52,7 @@ type field struct {
 }
 
 // Sections of the header whose functions are operations of no device alone, and so no part of the catalogue.
-var runtimeSections = []string{"status", "data types", "devices, memory, order"}
+var runtimeSections = []string{"status", "data types", "devices, memory, order", "several devices"}
 
 var (
 	commentPattern  = regexp.MustCompile(`(?s)^/\*.*?\*/`)

@@ -71,6 +71,22 @@ type Device interface {
 	NewEvent() (Event, error)
 	PackedSize(w Weight) (int64, error) // 0: packing gains nothing here
 	ScratchBytes(p Pass) int64          // the most that a stream's scratch memory grows to by such passes
+	// NewCommunicator joins streams of devices of this backend, one a rank; ErrUnsupported where two of them cannot reach each
+	// other's memory. The streams outlive it.
+	NewCommunicator(streams []Stream) (Communicator, error)
+	Close() error
+}
+
+// MaxRanks is the most streams of a communicator, as csrc/vibrant.h has it.
+const MaxRanks = 8
+
+// Communicator combines what the streams of several devices compute, as csrc/vibrant.h says. One goroutine at a time uses it, and
+// all its streams with it. Slices have an address for each rank.
+type Communicator interface {
+	// AllReduce computes out[r] = in[0] + in[1] + ... + add[r] of n elements of F32; add nil is none.
+	AllReduce(out, in, add []Ptr, n int) error
+	// AllGather makes each row of out[r] of the rows of in[0], in[1], ..., which have cols[0], cols[1], ... elements of F32.
+	AllGather(out, in []Ptr, rows int, cols []int) error
 	Close() error
 }
 
@@ -126,6 +142,7 @@ type Event interface {
 // Graph is recorded work.
 type Graph interface {
 	Update(newer Graph) error
+	Prepare() error // does what the first launch would have to do before it can run
 	Close() error
 }
 

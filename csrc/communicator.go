@@ -1,0 +1,98 @@
+//go:build cgo
+
+package csrc
+
+/*
+#include "vibrant.h"
+
+// Arrays of addresses go by value, as structs do.
+typedef struct addresses { void *at[VB_MAX_RANKS]; } addresses;
+
+static vb_status communicator_create(vb_communicator **c, addresses streams, int ranks) {
+    return vb_communicator_create(c, (vb_stream *const *)streams.at, ranks);
+}
+static vb_status all_reduce(addresses out, addresses in, addresses add, int adds, int64_t n, vb_communicator *c) {
+    const float *const *more = adds ? (const float *const *)add.at : NULL;
+    return vb_all_reduce((float *const *)out.at, (const float *const *)in.at, more, n, c);
+}
+static vb_status all_gather(addresses out, addresses in, int64_t rows, const int64_t *cols, vb_communicator *c) {
+    return vb_all_gather((float *const *)out.at, (const float *const *)in.at, rows, cols, c);
+}
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// communicator joins streams; its errors say the driver's number of the first rank's device that has one.
+type communicator struct {
+	p       *C.vb_communicator
+	streams []*stream
+}
+
+func (d *device) NewCommunicator(streams []kernel.Stream) (kernel.Communicator, error) {
+	if len(streams) > kernel.MaxRanks {
+		return nil, fmt.Errorf("communicator of %d streams, %d at most: %w", len(streams), kernel.MaxRanks, kernel.ErrInvalid)
+	}
+	c := &communicator{}
+	var addresses C.addresses
+	for i, k := range streams {
+		s, ok := k.(*stream)
+		if !ok {
+			return nil, errForeign("stream")
+		}
+		c.streams = append(c.streams, s)
+		addresses.at[i] = unsafe.Pointer(s.p)
+	}
+	err := c.check("communicator", C.communicator_create(&c.p, addresses, C.int(len(streams))))
+	if errors.Is(err, kernel.ErrUnsupported) {
+		return nil, fmt.Errorf("two of the GPUs cannot reach each other's memory (no peer access): %w", kernel.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *communicator) check(op string, status C.vb_status) error {
+	if status == C.VB_OK {
+		return nil
+	}
+	for _, s := range c.streams {
+		if C.vb_device_driver_error(s.device) != 0 {
+			return s.check(op, status)
+		}
+	}
+	return check(op, status, c.streams[0].device)
+}
+
+func addressesOf(pointers []kernel.Ptr) (a C.addresses) {
+	for i, p := range pointers {
+		a.at[i] = p
+	}
+	return a
+}
+
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+	adds := truth(add != nil)
+	return c.check("all reduce", C.all_reduce(addressesOf(out), addressesOf(in), addressesOf(add), adds, C.int64_t(n), c.p))
+}
+
+func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
+	var each [kernel.MaxRanks]C.int64_t
+	for i, n := range cols {
+		each[i] = C.int64_t(n)
+	}
+	return c.check("all gather", C.all_gather(addressesOf(out), addressesOf(in), C.int64_t(rows), &each[0], c.p))
+}
+
+func (c *communicator) Close() error {
+	C.vb_communicator_destroy(c.p)
+	c.p = nil
+	return nil
+}

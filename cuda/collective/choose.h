@@ -1,0 +1,26 @@
+/* choose.h: which kernel runs for a collective. Pure functions; plain C. cuda/README.md has the map, choose_test.h the
+ * test. */
+#ifndef VB_COLLECTIVE_CHOOSE_H
+#define VB_COLLECTIVE_CHOOSE_H
+
+#include "runtime/chooser.h"
+
+#define COLLECTIVE_KERNELS(X)                                                                                          \
+    X(COLLECTIVE_REDUCE_SMALL, "all_reduce_small", "collective/exchange.cu", "all_reduce of up to 512 KiB a rank")     \
+    X(COLLECTIVE_REDUCE_LARGE, "all_reduce_large", "collective/exchange.cu", "all_reduce of more, in chunks")          \
+    X(COLLECTIVE_GATHER_SMALL, "all_gather_small", "collective/exchange.cu", "all_gather of up to 512 KiB a rank")     \
+    X(COLLECTIVE_GATHER_LARGE, "all_gather_large", "collective/exchange.cu", "all_gather of more, in chunks")
+VB_KERNEL_FAMILY(collective, COLLECTIVE, COLLECTIVE_KERNELS)
+
+/* Floats of a rank that a mailbox of flagged words holds. */
+enum { COLLECTIVE_SMALL = 1 << 17 };
+
+/* `most` is the floats of the rank that has most. */
+static inline collective_kernel choose_all_reduce(int64_t most) {
+    return most <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
+}
+static inline collective_kernel choose_all_gather(int64_t most) {
+    return most <= COLLECTIVE_SMALL ? COLLECTIVE_GATHER_SMALL : COLLECTIVE_GATHER_LARGE;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* choose_test.h: the test of collective/choose.h, a part of cuda/chooser_test.c. */
+#include "chooser_test.h"
+#include "collective/choose.h"
+
+MAP_FAMILY("Collectives (`collective/choose.h`)", collective, COLLECTIVE)
+
+static void test_collective(void) {
+    CHECK(choose_all_reduce(COLLECTIVE_SMALL) == COLLECTIVE_REDUCE_SMALL, "all_reduce that fits the mailbox");
+    CHECK(choose_all_reduce(COLLECTIVE_SMALL + 1) == COLLECTIVE_REDUCE_LARGE, "all_reduce that does not");
+    CHECK(choose_all_gather(COLLECTIVE_SMALL) == COLLECTIVE_GATHER_SMALL, "all_gather that fits the mailbox");
+    CHECK(choose_all_gather(COLLECTIVE_SMALL + 1) == COLLECTIVE_GATHER_LARGE, "all_gather that does not");
+}

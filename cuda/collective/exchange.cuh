@@ -1,0 +1,57 @@
+// exchange.cuh: how ranks on several GPUs exchange floats through each other's memory.
+//
+// Each rank has a mailbox that all ranks may write (peer access), and reads its own alone. Two ways lead through it:
+//   small  words of 4 bytes travel beside a flag of 4, in stores of 16 bytes whose halves of 8 arrive whole. The reader
+//          polls the data itself: a message costs one crossing and no fence (NCCL's LL protocol). Two letters take
+//          turns: a rank in exchange e got words of e - 1 from each other rank, whose kernel e - 2 had ended before.
+//   large  a block writes a chunk, fences, and raises a flag; the same block of the reader waits for it. Four chunks
+//          take turns, since a block writes chunk c + 1 before it has read c.
+// Flags count exchanges in device memory, so that a captured graph may be replayed. Ranks enqueue the same exchanges.
+#ifndef VB_COLLECTIVE_EXCHANGE_CUH
+#define VB_COLLECTIVE_EXCHANGE_CUH
+
+#include "collective/choose.h"
+#include "runtime/common.cuh"
+
+// Parameters that are read in place, also by an index: else each thread copies them to its stack.
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700) || (!defined(__CUDACC_RTC__) && CUDART_VERSION < 11070)
+#define VB_IN_PLACE const
+#else
+#define VB_IN_PLACE const __grid_constant__
+#endif
+
+namespace vb {
+
+constexpr int exchange_blocks = 64, exchange_threads = 512;
+constexpr int small_letters = 2, large_letters = 4;
+constexpr int chunk_floats = 8192; // of a block: 64 of them fill a crossing of NVLink for longer than a flag takes
+
+// The layout of a mailbox, in bytes. Counters are the owner's, all else is written by other ranks.
+constexpr int64_t mail_counters = 2 * exchange_blocks * (int64_t)sizeof(unsigned); // of small exchanges, then of chunks
+constexpr int64_t mail_flags = exchange_blocks * VB_MAX_RANKS * (int64_t)sizeof(unsigned);
+constexpr int64_t mail_small = COLLECTIVE_SMALL / 2 * (int64_t)sizeof(uint4); // of a letter of a rank
+constexpr int64_t mail_large = (int64_t)exchange_blocks * chunk_floats * (int64_t)sizeof(float);
+inline int64_t mail_bytes(int ranks) {
+    return mail_counters + mail_flags + ranks * (small_letters * mail_small + large_letters * mail_large);
+}
+
+// What a kernel of one rank knows.
+struct Mail {
+    int rank, ranks;
+    char *box[VB_MAX_RANKS]; // of each rank, as this device reaches it
+};
+
+// Floats of each rank: of all_reduce the same, of all_gather cols[r] of each row, `first` floats into the row of the
+// result.
+struct Parts {
+    int64_t count[VB_MAX_RANKS];
+    int64_t cols[VB_MAX_RANKS], first[VB_MAX_RANKS];
+    int64_t most, row; // floats of the rank that has most, and of a row of the result
+};
+
+// A rank's part of a collective, on its stream.
+vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, const Mail &mail, vb_stream *stream);
+vb_status exchange_rows(float *out, const float *in, const Parts &parts, const Mail &mail, vb_stream *stream);
+
+} // namespace vb
+#endif

@@ -1,0 +1,103 @@
+// communicator.cu: communicators of GPUs of one process: peer access, mailboxes, and one call for all ranks.
+
+#include "collective/exchange.cuh"
+
+#include <new>
+
+namespace vb {
+
+struct Communicator : vb_communicator {
+    Mail mail[VB_MAX_RANKS]; // of each rank
+};
+
+// Lets `device` reach the memory of `peer`.
+static vb_status enable_access(vb_device *device, vb_device *peer) {
+    const int from = device_of(device)->index, to = device_of(peer)->index;
+    if (from == to) return VB_OK;
+    int possible = 0;
+    VB_TRY(status_of(cudaDeviceCanAccessPeer(&possible, from, to), device));
+    if (!possible) return VB_UNSUPPORTED;
+    VB_TRY(make_current(device));
+    const cudaError_t error = cudaDeviceEnablePeerAccess(to, 0);
+    if (error != cudaErrorPeerAccessAlreadyEnabled) return status_of(error, device);
+    cudaGetLastError();
+    return VB_OK;
+}
+
+// Gives a rank its mailbox, of zeros.
+static vb_status make_mailbox(char **box, vb_stream *stream, int ranks) {
+    VB_TRY(make_current(stream->device));
+    VB_TRY(status_of(cudaMalloc((void **)box, (size_t)mail_bytes(ranks)), stream->device));
+    VB_TRY(status_of(cudaMemsetAsync(*box, 0, (size_t)mail_bytes(ranks), stream_of(stream)->handle), stream->device));
+    return status_of(cudaStreamSynchronize(stream_of(stream)->handle), stream->device);
+}
+
+static vb_status connect(Communicator *c) {
+    for (int r = 0; r < c->ranks; r++)
+        for (int other = 0; other < c->ranks; other++)
+            VB_TRY(enable_access(c->streams[r]->device, c->streams[other]->device));
+    char *boxes[VB_MAX_RANKS] = {};
+    vb_status status = VB_OK;
+    for (int r = 0; r < c->ranks && status == VB_OK; r++) status = make_mailbox(&boxes[r], c->streams[r], c->ranks);
+    for (int r = 0; r < c->ranks; r++) {
+        c->mail[r] = Mail{r, c->ranks, {}};
+        for (int other = 0; other < c->ranks; other++) c->mail[r].box[other] = boxes[other];
+    }
+    return status;
+}
+
+} // namespace vb
+
+using namespace vb;
+
+extern "C" {
+
+void vb_cuda_communicator_destroy(vb_communicator *communicator) {
+    Communicator *c = static_cast<Communicator *>(communicator);
+    for (int r = 0; r < c->ranks; r++) // a mailbox is written by the others' work
+        if (make_current(c->streams[r]->device) == VB_OK) cudaStreamSynchronize(stream_of(c->streams[r])->handle);
+    for (int r = 0; r < c->ranks; r++)
+        if (c->mail[r].box[r] && make_current(c->streams[r]->device) == VB_OK) cudaFree(c->mail[r].box[r]);
+    cudaGetLastError();
+    delete c;
+}
+
+vb_status vb_cuda_communicator_create(vb_communicator **out, vb_stream *const *streams, int ranks) {
+    Communicator *c = new (std::nothrow) Communicator();
+    if (!c) return VB_OUT_OF_MEMORY;
+    c->backend = &vb_cuda_backend;
+    c->ranks = ranks;
+    for (int r = 0; r < ranks; r++) c->streams[r] = streams[r];
+    const vb_status status = connect(c);
+    if (status != VB_OK) {
+        vb_cuda_communicator_destroy(c);
+        return status;
+    }
+    *out = c;
+    return VB_OK;
+}
+
+vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+                             vb_communicator *communicator) {
+    Communicator *c = static_cast<Communicator *>(communicator);
+    for (int r = 0; r < c->ranks; r++)
+        VB_TRY(exchange_sum(out[r], in[r], add ? add[r] : nullptr, n, c->mail[r], c->streams[r]));
+    return VB_OK;
+}
+
+vb_status vb_cuda_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
+                             vb_communicator *communicator) {
+    Communicator *c = static_cast<Communicator *>(communicator);
+    Parts parts = {};
+    for (int r = 0; r < c->ranks; r++) {
+        parts.cols[r] = cols[r];
+        parts.count[r] = rows * cols[r];
+        parts.first[r] = parts.row;
+        parts.row += cols[r];
+        parts.most = larger(parts.most, parts.count[r]);
+    }
+    for (int r = 0; r < c->ranks; r++) VB_TRY(exchange_rows(out[r], in[r], parts, c->mail[r], c->streams[r]));
+    return VB_OK;
+}
+
+} // extern "C"

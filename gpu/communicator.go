@@ -1,0 +1,245 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// Communicator joins streams of several devices, one a rank, so that they compute together: collectives (tensor.AllReduceInto,
+// tensor.AllGatherInto) enqueue a part on each stream, and every rank gets the same bits. A communicator of one stream is that
+// stream alone, so that a program has one path. GPUs exchange through each other's memory, over NVLink or PCIe.
+//
+// No rank's part ends before all have begun. So what a communicator enqueues on its streams comes there in one order for all
+// communicators of the process, and a Graphs launches on all its devices. A rank that waits for 30 seconds loses its device.
+type Communicator struct {
+	streams []*Stream
+	kernel  kernel.Communicator // nil for one stream, and after Close; every stream's lock guards it
+	closed  bool
+}
+
+// collective is held while something that makes devices wait for each other is given to all of them: another order on another
+// device would have them wait for ever.
+var collective sync.Mutex
+
+// NewCommunicator joins streams, each of a device of its own in the order of ranks. (Two streams of one device may be joined too,
+// which is for tests: their kernels must find room side by side.) The caller closes it, before its streams.
+//
+// Errors: ErrInvalid for no stream, more than eight, one twice, or devices of several kinds; ErrUnsupported where two GPUs cannot
+// reach each other's memory; ErrOutOfMemory.
+func NewCommunicator(streams ...*Stream) (*Communicator, error) {
+	if len(streams) < 1 || len(streams) > kernel.MaxRanks {
+		return nil, fmt.Errorf("gpu: communicator of %d streams: %w: want 1 to %d", len(streams), ErrInvalid, kernel.MaxRanks)
+	}
+	seen := map[*Stream]bool{}
+	for _, s := range streams {
+		if seen[s] {
+			return nil, fmt.Errorf("gpu: communicator with a stream of %s twice: %w", s.dev, ErrInvalid)
+		}
+		seen[s] = true
+		if s.dev.info.Backend != streams[0].dev.info.Backend {
+			return nil, fmt.Errorf("gpu: communicator of %s and %s: %w: devices of several kinds", streams[0].dev, s.dev, ErrInvalid)
+		}
+	}
+	c := &Communicator{streams: append([]*Stream(nil), streams...)}
+	if len(streams) == 1 {
+		return c, nil
+	}
+	err := c.locked(func() (err error) {
+		kernels := make([]kernel.Stream, len(streams))
+		for i, s := range streams {
+			kernels[i] = s.kernel
+		}
+		if c.kernel, err = streams[0].dev.kernel.NewCommunicator(kernels); err != nil {
+			return fmt.Errorf("gpu: communicator of %v: %w", c, err)
+		}
+		for _, s := range streams {
+			s.joined = append(s.joined, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// String lists the devices: "cuda:0, cuda:1".
+func (c *Communicator) String() string {
+	text := ""
+	for i, s := range c.streams {
+		if i > 0 {
+			text += ", "
+		}
+		text += s.dev.String()
+	}
+	return text
+}
+
+// Ranks returns how many streams are joined.
+func (c *Communicator) Ranks() int { return len(c.streams) }
+
+// Stream returns that of a rank.
+func (c *Communicator) Stream(rank int) *Stream { return c.streams[rank] }
+
+// locked calls f while nobody else enqueues on any of the streams, nor a collective anywhere.
+func (c *Communicator) locked(f func() error) error {
+	collective.Lock()
+	defer collective.Unlock()
+	for _, s := range c.streams {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.usable(); err != nil {
+			return err
+		}
+	}
+	if c.closed {
+		return fmt.Errorf("gpu: communicator of %v: %w", c, ErrClosed)
+	}
+	return c.check(f())
+}
+
+// check notes that devices are lost: where one is, the others wait for it in vain.
+func (c *Communicator) check(err error) error {
+	if errors.Is(err, ErrDeviceLost) {
+		for _, s := range c.streams {
+			s.dev.check(err)
+		}
+	}
+	return err
+}
+
+// Do enqueues a collective of more than one rank: f runs with the locks of all streams held and must not keep its argument, nor
+// call anything of this package. It is the one door to the collectives, for package tensor.
+func (c *Communicator) Do(f func(kernel.Communicator) error) error {
+	return c.locked(func() error {
+		for _, s := range c.streams {
+			s.enqueued.Add(1)
+		}
+		return f(c.kernel)
+	})
+}
+
+// Synchronize waits for all work enqueued so far on each stream, and returns the first error.
+func (c *Communicator) Synchronize() error {
+	var first error
+	for _, s := range c.streams {
+		if err := s.Synchronize(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Close waits for the work of all ranks and gives the communicator's memory back. The streams stay open. Closing nil or twice is
+// harmless.
+func (c *Communicator) Close() error {
+	if c == nil {
+		return nil
+	}
+	collective.Lock()
+	defer collective.Unlock()
+	for _, s := range c.streams {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	c.closed = true
+	k := c.kernel
+	c.kernel = nil
+	if k == nil {
+		return nil
+	}
+	return k.Close()
+}
+
+// Graphs is recorded work of the streams of a communicator: a graph of each, which are launched together.
+type Graphs struct {
+	communicator *Communicator
+	graphs       []*Graph
+}
+
+// Capture records what f enqueues on the streams, as Stream.Capture does for one.
+func (c *Communicator) Capture(f func() error) (*Graphs, error) {
+	g := &Graphs{communicator: c}
+	capture := f
+	if !c.streams[0].dev.info.HostMemory { // what a CPU replays is f itself, once for all ranks
+		for _, s := range c.streams[1:] {
+			inner := capture
+			capture = func() error {
+				one, err := s.Capture(inner)
+				if err == nil && one.replay != nil {
+					err = fmt.Errorf("gpu: graphs of %s: %w", s.dev, ErrUnsupported)
+				}
+				if one != nil {
+					g.graphs = append(g.graphs, one)
+				}
+				return err
+			}
+		}
+	}
+	first, err := c.streams[0].Capture(capture)
+	if first != nil {
+		g.graphs = append(g.graphs, first)
+	}
+	if err == nil && len(c.streams) > 1 {
+		err = g.prepare()
+	}
+	if err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// prepare does what the first launch would do, which may wait for a device that has begun to wait for another.
+func (g *Graphs) prepare() error {
+	return g.communicator.locked(func() error {
+		for _, one := range g.graphs {
+			if one.kernel == nil {
+				continue
+			}
+			if err := one.kernel.Prepare(); err != nil {
+				return fmt.Errorf("gpu: prepare a graph of %s: %w", one.stream.dev, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Launch enqueues the work of all graphs.
+func (g *Graphs) Launch() error {
+	defer runtime.KeepAlive(g)
+	if len(g.graphs) == 1 {
+		return g.graphs[0].Launch()
+	}
+	for _, one := range g.graphs {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		if one.closed {
+			return fmt.Errorf("gpu: launch: graph: %w", ErrClosed)
+		}
+	}
+	return g.communicator.locked(func() error {
+		for _, one := range g.graphs {
+			one.stream.enqueued.Add(1)
+			if err := one.stream.kernel.Launch(one.kernel); err != nil {
+				return fmt.Errorf("gpu: launch on %s: %w", one.stream.dev, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Close gives the graphs back. A launch under way still finishes. Closing twice is harmless.
+func (g *Graphs) Close() error {
+	var first error
+	for _, one := range g.graphs {
+		if err := one.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

@@ -1,0 +1,82 @@
+//go:build linux && (amd64 || arm64) && !nodlopen
+
+package dynamic
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// communicator joins streams; its errors say the driver's number of the first rank's device that has one.
+type communicator struct {
+	p       kernel.Ptr
+	streams []*stream
+}
+
+// addresses are those of each rank's memory, as C takes them.
+type addresses [kernel.MaxRanks]kernel.Ptr
+
+func addressesOf(pointers []kernel.Ptr) *addresses {
+	a := &addresses{}
+	copy(a[:], pointers)
+	return a
+}
+
+func (d *device) NewCommunicator(streams []kernel.Stream) (kernel.Communicator, error) {
+	if len(streams) > kernel.MaxRanks {
+		return nil, fmt.Errorf("communicator of %d streams, %d at most: %w", len(streams), kernel.MaxRanks, kernel.ErrInvalid)
+	}
+	c, all := &communicator{}, &addresses{}
+	for i, k := range streams {
+		s, ok := k.(*stream)
+		if !ok {
+			return nil, errForeign("stream")
+		}
+		c.streams = append(c.streams, s)
+		all[i] = s.p
+	}
+	err := c.check("communicator", invoke(fnCommunicatorCreate, uintptr(unsafe.Pointer(&c.p)), uintptr(unsafe.Pointer(all)), uintptr(len(streams))))
+	if errors.Is(err, kernel.ErrUnsupported) {
+		return nil, fmt.Errorf("two of the GPUs cannot reach each other's memory (no peer access): %w", kernel.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *communicator) check(op string, status uintptr) error {
+	for _, s := range c.streams {
+		if int32(invoke(fnDeviceDriverError, uintptr(s.device))) != 0 {
+			return s.check(op, status)
+		}
+	}
+	return check(op, status, c.streams[0].device)
+}
+
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+	o, i, adds := addressesOf(out), addressesOf(in), (*addresses)(nil)
+	if add != nil {
+		adds = addressesOf(add)
+	}
+	return c.check("all reduce", invoke(fnAllReduce, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(adds)),
+		uintptr(n), uintptr(c.p)))
+}
+
+func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
+	o, i, each := addressesOf(out), addressesOf(in), &[kernel.MaxRanks]int64{}
+	for r, n := range cols {
+		each[r] = int64(n)
+	}
+	return c.check("all gather", invoke(fnAllGather, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(rows),
+		uintptr(unsafe.Pointer(each)), uintptr(c.p)))
+}
+
+func (c *communicator) Close() error {
+	invoke(fnCommunicatorDestroy, uintptr(c.p))
+	c.p = nil
+	return nil
+}

@@ -1,0 +1,140 @@
+package fake
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// communicator joins streams of fake GPUs as kernels join those of real ones: each rank's part is work of its stream, which
+// does not end before all have begun, and may be captured.
+type communicator struct {
+	streams []*stream
+	kernels kernel.Communicator // on host addresses
+}
+
+// patience is how long a rank waits for the others before it loses its device.
+const patience = 30 * time.Second
+
+func (d *device) NewCommunicator(streams []kernel.Stream) (kernel.Communicator, error) {
+	c := &communicator{}
+	for _, k := range streams {
+		s, ok := k.(handing)
+		if !ok {
+			return nil, fmt.Errorf("fake: stream of another backend: %w", kernel.ErrInvalid)
+		}
+		if s.config.NoPeers && s.GPU != d.GPU {
+			return nil, fmt.Errorf("fake: fake:%d cannot reach the memory of fake:%d (no peer access): %w", d.index, s.index, kernel.ErrUnsupported)
+		}
+		c.streams = append(c.streams, s.stream)
+	}
+	var err error
+	c.kernels, err = d.cpu.NewCommunicator(make([]kernel.Stream, len(streams)))
+	return c, err
+}
+
+// meeting is where the ranks of one collective come together, again and again where it was captured.
+type meeting struct {
+	gpus []*GPU // of the ranks
+
+	mu      sync.Mutex
+	arrived int
+	round   *round
+}
+
+type round struct {
+	done chan struct{} // closed when all have come, and the last one has computed
+	err  error
+}
+
+func newMeeting(streams []*stream) *meeting {
+	m := &meeting{round: &round{done: make(chan struct{})}}
+	for _, s := range streams {
+		m.gpus = append(m.gpus, s.GPU)
+	}
+	return m
+}
+
+// join waits for all ranks; the last one computes for them. A rank that will not come costs the waiting one its device.
+func (m *meeting) join(rank int, compute func() error) error {
+	m.mu.Lock()
+	r := m.round
+	if m.arrived++; m.arrived == len(m.gpus) {
+		m.arrived, m.round = 0, &round{done: make(chan struct{})}
+		r.err = compute()
+		close(r.done)
+	}
+	m.mu.Unlock()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for start := time.Now(); ; {
+		select {
+		case <-r.done:
+			return r.err
+		case <-poll.C:
+		}
+		lost := time.Since(start) > patience
+		for _, g := range m.gpus {
+			g.mu.Lock()
+			lost = lost || g.lost != nil
+			g.mu.Unlock()
+		}
+		if lost {
+			g := m.gpus[rank]
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.lose("a rank waited in vain")
+			return g.lost
+		}
+	}
+}
+
+// collective enqueues each rank's part. operands makes the host addresses of one rank's operands.
+func (c *communicator) collective(name string, operands func(o *op, rank int), compute func() error) error {
+	m := newMeeting(c.streams)
+	all := make([]*op, len(c.streams))
+	for r, s := range c.streams {
+		all[r] = s.op(name)
+		operands(all[r], r)
+		if all[r].err != nil {
+			return all[r].err
+		}
+	}
+	for r, o := range all {
+		if err := o.enqueue(Launch, func() error { return m.join(r, compute) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+	ranks := len(c.streams)
+	outs, ins := make([]kernel.Ptr, ranks), make([]kernel.Ptr, ranks)
+	var adds []kernel.Ptr
+	if add != nil {
+		adds = make([]kernel.Ptr, ranks)
+	}
+	bytes := kernel.F32.Bytes(n)
+	return c.collective("AllReduce", func(o *op, r int) {
+		outs[r], ins[r] = o.at(out[r], bytes), o.at(in[r], bytes)
+		if add != nil {
+			adds[r] = o.at(add[r], bytes)
+		}
+	}, func() error { return c.kernels.AllReduce(outs, ins, adds, n) })
+}
+
+func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
+	ranks, total := len(c.streams), 0
+	for _, n := range cols {
+		total += n
+	}
+	outs, ins := make([]kernel.Ptr, ranks), make([]kernel.Ptr, ranks)
+	return c.collective("AllGather", func(o *op, r int) {
+		outs[r], ins[r] = o.at(out[r], kernel.F32.Bytes(rows*total)), o.at(in[r], kernel.F32.Bytes(rows*cols[r]))
+	}, func() error { return c.kernels.AllGather(outs, ins, rows, cols) })
+}
+
+func (c *communicator) Close() error { return nil }

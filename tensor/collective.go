@@ -1,0 +1,113 @@
+package tensor
+
+import (
+	"runtime"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
+
+// AllReduceInto computes out[r] = in[0] + in[1] + ... + add[r], in the order of ranks, for each rank r of a communicator: tensors of
+// F32 and one length, those of a rank on its stream. add may be nil; out[r] may be in[r] or add[r]. Every rank gets the same bits of
+// the sum. It may be captured (gpu.Communicator.Capture).
+func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
+	const op = "all reduce"
+	all := [][]*Tensor{out, in}
+	if add != nil {
+		all = append(all, add)
+	}
+	n := checkRanks(op, c, all...)
+	if c.Ranks() == 1 {
+		if add != nil {
+			AddInto(out[0], in[0], add[0])
+		} else if out[0] != in[0] {
+			CopyInto(out[0], in[0])
+		}
+		return
+	}
+	collective(op, c, func(k kernel.Communicator) error {
+		var adds []kernel.Ptr
+		if add != nil {
+			adds = pointersOf(add)
+		}
+		return k.AllReduce(pointersOf(out), pointersOf(in), adds, n)
+	}, all...)
+}
+
+// AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those of a rank lie
+// on its stream. out must not be among in. It may be captured (gpu.Communicator.Capture).
+func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
+	const op = "all gather"
+	checkRanks(op, c, out)
+	rows, total := out[0].rows(), 0
+	cols := make([]int, len(in))
+	for r, t := range in {
+		if t.dtype != F32 || t.rows() != rows {
+			misuse(op, "%v %s of rank %d, want F32 of %d rows", t.dtype, shapeString(t.shape), r, rows)
+		}
+		if r < c.Ranks() && t.Stream() != c.Stream(r) {
+			misuse(op, "operand of rank %d is on a stream of %s", r, t.Device())
+		}
+		cols[r] = t.cols()
+		total += cols[r]
+	}
+	if len(in) != c.Ranks() || total != out[0].cols() {
+		misuse(op, "%d parts of %d columns into %s of %d ranks", len(in), total, shapeString(out[0].shape), c.Ranks())
+	}
+	if c.Ranks() == 1 {
+		CopyInto(out[0], in[0])
+		return
+	}
+	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(out), pointersOf(in), rows, cols) }, out, in)
+}
+
+// checkRanks panics unless each list has a tensor of F32 for each rank, on its stream, all of one length, which it returns.
+func checkRanks(op string, c *gpu.Communicator, lists ...[]*Tensor) int {
+	n := -1
+	for _, list := range lists {
+		if len(list) != c.Ranks() {
+			misuse(op, "operands of %d ranks, want %d", len(list), c.Ranks())
+		}
+		for r, t := range list {
+			if n < 0 {
+				n = t.n
+			}
+			if t.dtype != F32 || t.n != n || t.Stream() != c.Stream(r) {
+				misuse(op, "%v %s of rank %d on %s, want F32 of %d elements on the stream of %s", t.dtype, shapeString(t.shape), r,
+					t.Device(), n, c.Stream(r).Device())
+			}
+		}
+	}
+	return n
+}
+
+// pointersOf returns the addresses of a rank's operands.
+func pointersOf(tensors []*Tensor) []kernel.Ptr {
+	p := make([]kernel.Ptr, len(tensors))
+	for i, t := range tensors {
+		p[i] = t.ptr()
+	}
+	return p
+}
+
+// collective enqueues a collective on the streams of all ranks.
+func collective(op string, c *gpu.Communicator, f func(kernel.Communicator) error, lists ...[]*Tensor) {
+	err := c.Do(func(k kernel.Communicator) error {
+		for _, list := range lists {
+			for _, t := range list {
+				if err := t.buffer.Err(); err != nil {
+					return err
+				}
+			}
+		}
+		return f(k)
+	})
+	runtime.KeepAlive(lists)
+	if err != nil {
+		var operands []*Tensor
+		for _, list := range lists {
+			operands = append(operands, list...)
+		}
+		fail(op, err, operands...)
+	}
+}

@@ -1,0 +1,351 @@
+package tensor_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// openRanks opens a stream on each of so many devices; where there are fewer, devices serve several ranks.
+func openRanks(t testing.TB, b kernel.Backend, ranks int) *gpu.Communicator {
+	t.Helper()
+	infos, err := b.Devices()
+	if err != nil || len(infos) == 0 {
+		t.Skipf("no devices: %v", err)
+	}
+	var streams []*gpu.Stream
+	for r := range ranks {
+		d, err := gpu.OpenBackend(b, r%len(infos))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		streams = append(streams, d.Stream())
+	}
+	c, err := gpu.NewCommunicator(streams...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// eachRanks runs a test with ranks on every backend that there is.
+func eachRanks(t *testing.T, ranks int, f func(t *testing.T, c *gpu.Communicator)) {
+	for _, b := range append(backends(), fake.New(fake.Config{Devices: ranks, Memory: 1 << 30, Delay: 20 * time.Microsecond})) {
+		if b.Name() == "fake" {
+			if infos, _ := b.Devices(); len(infos) != ranks {
+				continue
+			}
+		}
+		t.Run(b.Name(), func(t *testing.T) { f(t, openRanks(t, b, ranks)) })
+	}
+}
+
+func randomRanks(t testing.TB, c *gpu.Communicator, seed uint64, shape func(rank int) []int) (tensors []*tensor.Tensor, values [][]float32) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for rank := range c.Ranks() {
+		x, err := tensor.New(c.Stream(rank), tensor.F32, shape(rank)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := make([]float32, x.Len())
+		for i := range v {
+			v[i] = float32(r.NormFloat64())
+		}
+		if err := x.WriteFloat32s(v); err != nil {
+			t.Fatal(err)
+		}
+		tensors, values = append(tensors, x), append(values, v)
+	}
+	return tensors, values
+}
+
+// sizes are those of awkward ends, of a token of a model, and on both sides of where the kernels change.
+var collectiveSizes = []int{1, 2, 3, 127, 2048, 4096, 8191, 20481, 1 << 17, 1<<17 + 1, 3<<18 + 5}
+
+// The sum is exact in the order of ranks: each rank adds the same float32 numbers in the same order as this test.
+func TestAllReduceSumsInTheOrderOfRanksOnEveryRank(t *testing.T) {
+	for _, ranks := range []int{2, 3} {
+		eachRanks(t, ranks, func(t *testing.T, c *gpu.Communicator) {
+			for i, n := range collectiveSizes {
+				whole := func(int) []int { return []int{n} }
+				in, values := randomRanks(t, c, uint64(i), whole)
+				add, more := randomRanks(t, c, uint64(i)+100, whole)
+				out, _ := randomRanks(t, c, 0, whole)
+				for _, test := range []struct {
+					name     string
+					out, add []*tensor.Tensor
+				}{{"plain", out, nil}, {"add", out, add}, {"in place", in, add}} {
+					tensor.AllReduceInto(c, test.out, in, test.add)
+					for r := range ranks {
+						got := test.out[r].Float32s()
+						for j := range got {
+							want := values[0][j]
+							for _, v := range values[1:] {
+								want += v[j]
+							}
+							if test.add != nil {
+								want += more[r][j]
+							}
+							if math.Float32bits(got[j]) != math.Float32bits(want) {
+								t.Fatalf("%d ranks, %d elements, %s: rank %d has %g at %d, want %g", ranks, n, test.name, r, got[j], j, want)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestAllGatherPutsRowsSideBySide(t *testing.T) {
+	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+		for i, rows := range []int{1, 3, 64} {
+			for _, cols := range [][]int{{1, 1, 1}, {5, 127, 3}, {0, 896, 0}, {4096, 4095, 4097}} {
+				in, values := randomRanks(t, c, uint64(i), func(r int) []int { return []int{rows, cols[r]} })
+				total := cols[0] + cols[1] + cols[2]
+				out, _ := randomRanks(t, c, 1, func(int) []int { return []int{rows, total} })
+				tensor.AllGatherInto(c, out, in)
+				for r := range c.Ranks() {
+					got := out[r].Float32s()
+					for row := range rows {
+						at := row * total
+						for from, n := range cols {
+							for j := range n {
+								if want := values[from][row*n+j]; got[at] != want {
+									t.Fatalf("%v of %d rows: rank %d has %g in row %d from rank %d, want %g", cols, rows, r, got[at], row, from, want)
+								}
+								at++
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// A replay exchanges what memory holds then, however often, and plain collectives and other sizes may come between.
+func TestACapturedAllReduceIsReplayed(t *testing.T) {
+	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
+		const n = 4096
+		shape := func(int) []int { return []int{n} }
+		x, _ := randomRanks(t, c, 1, shape)
+		y, _ := randomRanks(t, c, 2, shape)
+		tensor.AllReduceInto(c, y, x, nil) // loads the kernels
+		graphs, err := c.Capture(func() error {
+			return tensor.Try(func() {
+				for range 3 {
+					tensor.AllReduceInto(c, x, x, nil)
+				}
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer graphs.Close()
+		for replay := range 40 {
+			for r := range 2 {
+				v := make([]float32, n)
+				for i := range v {
+					v[i] = float32(replay + r*i)
+				}
+				if err := x[r].WriteFloat32s(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := graphs.Launch(); err != nil {
+				t.Fatal(err)
+			}
+			if replay%3 == 0 {
+				tensor.AllReduceInto(c, y, y, nil)
+				tensor.MulScalarInto(y[0], y[0], 0.5) // so that they stay finite
+				tensor.MulScalarInto(y[1], y[1], 0.5)
+			}
+			for r := range 2 {
+				for i, got := range x[r].Float32s() {
+					if want := float32(4 * (2*replay + i)); got != want {
+						t.Fatalf("replay %d: rank %d has %g at %d, want %g", replay, r, got, i, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Of two communicators over the same devices neither waits for the other, whoever enqueues when.
+func TestCommunicatorsShareDevices(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2, Delay: 50 * time.Microsecond})
+	first := openRanks(t, b, 2)
+	var streams []*gpu.Stream
+	for r := range 2 {
+		s, err := first.Stream(r).Device().NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	second, err := gpu.NewCommunicator(streams...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 2)
+	for i, c := range []*gpu.Communicator{first, second} {
+		x, _ := randomRanks(t, c, uint64(i), func(int) []int { return []int{100} })
+		go func() {
+			done <- errors.Join(tensor.Try(func() {
+				for range 50 {
+					tensor.AllReduceInto(c, x, x, nil)
+				}
+			}), c.Synchronize())
+		}()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWhatACommunicatorRefuses(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2})
+	c := openRanks(t, b, 2)
+	x, _ := randomRanks(t, c, 1, func(r int) []int { return []int{4 + r} })
+	var shape *tensor.ShapeError
+	for name, f := range map[string]func(){
+		"lengths that differ": func() { tensor.AllReduceInto(c, x, x, nil) },
+		"too few ranks":       func() { tensor.AllReduceInto(c, x[:1], x[:1], nil) },
+		"another's stream":    func() { tensor.AllReduceInto(c, []*tensor.Tensor{x[0], x[0]}, []*tensor.Tensor{x[0], x[0]}, nil) },
+		"columns":             func() { tensor.AllGatherInto(c, x, x) },
+	} {
+		if err := tensor.Try(f); !errors.As(err, &shape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := c.Stream(0)
+	for _, streams := range [][]*gpu.Stream{{}, {s, s}, {s, gpu.CPU().Stream()}} {
+		if _, err := gpu.NewCommunicator(streams...); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("%d streams: %v", len(streams), err)
+		}
+	}
+	apart := fake.New(fake.Config{Devices: 2, NoPeers: true})
+	var streams []*gpu.Stream
+	for r := range 2 {
+		d, err := gpu.OpenBackend(apart, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		streams = append(streams, d.Stream())
+	}
+	if _, err := gpu.NewCommunicator(streams...); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("without peer access: %v", err)
+	}
+	y, _ := randomRanks(t, c, 1, func(int) []int { return []int{4} })
+	c.Close()
+	c.Close()
+	if err := tensor.Try(func() { tensor.AllReduceInto(c, y, y, nil) }); !errors.Is(err, gpu.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// A device that fails ends what the others wait for with an error.
+func TestALostDeviceEndsTheOthers(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2, Delay: time.Millisecond})
+	c := openRanks(t, b, 2)
+	x, _ := randomRanks(t, c, 1, func(int) []int { return []int{4} })
+	if err := c.Synchronize(); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		tensor.AllReduceInto(c, x, x, nil)
+	}
+	b.GPU(1).Poison()
+	if err := c.Synchronize(); !errors.Is(err, gpu.ErrDeviceLost) {
+		t.Errorf("after the other device was lost: %v", err)
+	}
+}
+
+// A copy between GPUs waits for what is under way on the one, and the one's later work waits for the copy.
+func TestCopiesBetweenGPUsFollowBothStreams(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2, Delay: 200 * time.Microsecond})
+	c := openRanks(t, b, 2)
+	x, _ := randomRanks(t, c, 1, func(int) []int { return []int{1000} })
+	for i := range 5 {
+		for range 3 {
+			tensor.MulScalarInto(x[0], x[0], 0)
+		}
+		if err := x[0].WriteFloat32s(ramp(1000)); err != nil {
+			t.Fatal(err)
+		}
+		tensor.MulScalarInto(x[0], x[0], float32(i))
+		y, err := x[0].ToStream(c.Stream(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensor.MulScalarInto(x[0], x[0], 0) // after the copy
+		for j, got := range y.Float32s() {
+			if want := float32(i * (j + 1)); got != want {
+				t.Fatalf("copy %d has %g at %d, want %g", i, got, j, want)
+			}
+		}
+		y.Free()
+	}
+}
+
+// BenchmarkAllReduce has the time of one of 200 all-reduces in a graph, between two GPUs (or two streams of the only one).
+func BenchmarkAllReduce(b *testing.B) {
+	for _, backend := range backends() {
+		if backend.Name() != "cuda" {
+			continue
+		}
+		c := openRanks(b, backend, 2)
+		for _, kib := range []int{8, 16, 32, 64, 256, 512, 1024, 16 << 10, 64 << 10} {
+			b.Run(fmt.Sprintf("%s/%dKiB", c, kib), func(b *testing.B) {
+				const inner = 200
+				x, _ := randomRanks(b, c, 1, func(int) []int { return []int{kib << 8} })
+				for r := range x {
+					x[r].Zero() // sums stay finite
+				}
+				graphs, err := c.Capture(func() error {
+					return tensor.Try(func() {
+						for range inner {
+							tensor.AllReduceInto(c, x, x, nil)
+						}
+					})
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer graphs.Close()
+				launch := func(n int) {
+					for range n {
+						if err := graphs.Launch(); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if err := c.Synchronize(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				launch(2)
+				b.ResetTimer()
+				launch(b.N)
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/inner, "us/all-reduce")
+				for r := range x {
+					x[r].Free()
+				}
+			})
+		}
+	}
+}
