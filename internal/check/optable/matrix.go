@@ -66,7 +66,8 @@ func matMulOp() *Op {
 		Tolerance: func(c Case) Tolerance {
 			// A float32 sum of k terms in blocks or pairs is off by about sqrt(k) units of the sum of their sizes at
 			// worst in practice, and k in theory; the bound below is the first with a margin of 4.
-			return Tolerance{Rel: 4*math.Sqrt(float64(c.Dims[1])+1)*0x1p-24 + epsilon(c.Type), Why: "float32 sums in any order, relative to the sum of the terms' sizes"}
+			return Tolerance{Rel: 4*math.Sqrt(float64(c.Dims[1])+1)*0x1p-24 + epsilon(c.Type), Abs: underflow(c.Type),
+				Why: "float32 sums in any order, relative to the sum of the terms' sizes"}
 		},
 		FLOPs: func(c Case) int64 { return 2 * elements(c) },
 	}
@@ -155,9 +156,9 @@ func matMulWithOp() *Op {
 		Tolerance: func(c Case) Tolerance {
 			rel := 4*math.Sqrt(float64(c.Dims[2])+1)*0x1p-24 + epsilon(c.Type)
 			if has(c, "tf32") {
-				return Tolerance{Rel: rel + 2*0x1p-11, Why: "both operands rounded to 11 significant bits, float32 sums"}
+				return Tolerance{Rel: rel + 2*0x1p-11, Abs: underflow(c.Type), Why: "both operands rounded to 11 significant bits, float32 sums"}
 			}
-			return Tolerance{Rel: rel, Why: "as MatMul"}
+			return Tolerance{Rel: rel, Abs: underflow(c.Type), Why: "as MatMul"}
 		},
 		FLOPs: func(c Case) int64 { return 2 * elements(c) },
 	}

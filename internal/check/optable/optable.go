@@ -106,6 +106,15 @@ func epsilon(t tensor.DType) float64 {
 	return 0x1p-24
 }
 
+// underflow is half the smallest subnormal of a type: rounding may take this from a value, however small the value is. Drawn
+// values are of the order of 1, where F32 and BF16 do not get near theirs; a product of two of them does in F16.
+func underflow(t tensor.DType) float64 {
+	if t == tensor.F16 {
+		return 0x1p-25
+	}
+	return 0
+}
+
 var floats = []tensor.DType{tensor.F32, tensor.F16, tensor.BF16}
 
 // each makes the cases of all types.

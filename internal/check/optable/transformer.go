@@ -97,7 +97,7 @@ func ropeOp() *Op {
 			return []Want{{out, scale}}
 		},
 		Tolerance: func(c Case) Tolerance {
-			return Tolerance{Rel: 0x1p-22 + epsilon(c.Type), Why: "two products and a sum in float32"}
+			return Tolerance{Rel: 0x1p-22 + epsilon(c.Type), Abs: underflow(c.Type), Why: "two products and a sum in float32"}
 		},
 		FLOPs: func(c Case) int64 { return 3 * int64(product(c.Dims[:4])) },
 	}
