@@ -172,6 +172,10 @@ type Model struct {
 	template   *chat.Template
 	life       lifetime
 
+	fingerprintOnce sync.Once
+	fingerprint     string // of the file, "" before it is asked for
+	fingerprintErr  error
+
 	mu    sync.Mutex
 	owned map[io.Closer]struct{} // open sessions and batches of the engine
 }
@@ -288,6 +292,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	}
 	m.loadTime = time.Since(start)
 	if !m.device.Info().HostMemory {
+		m.fingerprint, m.fingerprintErr = fingerprint(f)
 		f.Close() // the weights are on the GPU; what is kept of the file was copied
 	}
 	return m, nil

@@ -38,16 +38,15 @@ func chatCommand() *cobra.Command {
 			if err := chat.begin(&g, &conversation); err != nil {
 				return err
 			}
-			defer chat.close()
 			if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
 				lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()), historyPath())
 				if err != nil {
-					return err
+					return chat.end(err)
 				}
 				defer lines.close()
-				return chat.interactive(lines)
+				return chat.end(chat.interactive(lines))
 			}
-			return chat.piped(commands)
+			return chat.end(chat.piped(commands))
 		},
 	}
 	m.add(c)
@@ -103,7 +102,25 @@ func (c *chat) begin(g *generationFlags, f *conversationFlags) error {
 	if f.system != "" || saved == nil {
 		saved = &savedConversation{System: f.system, Messages: saved.messages()}
 	}
-	return c.open(generation, full, saved)
+	if err := c.open(generation, full, saved); err != nil {
+		return err
+	}
+	if f.file != "" {
+		if err := c.loadCache(f.file); err != nil {
+			c.close()
+			return err
+		}
+	}
+	return nil
+}
+
+// end writes the cache of --session, which costs too much to be written after each answer, and closes all.
+func (c *chat) end(err error) error {
+	if c.file != "" && c.session != nil && err == nil && c.session.Stats().ContextUsed > 0 {
+		err = c.saveCache(c.file)
+	}
+	c.close()
+	return err
 }
 
 // open opens the model as the flags say, and a session that goes on with a conversation.

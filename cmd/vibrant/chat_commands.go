@@ -50,6 +50,9 @@ func (c *chat) command(ctx context.Context, line string) (leave bool, err error)
 		return false, c.copy()
 	case "/save":
 		if err = c.save(rest); err == nil {
+			err = c.saveCache(rest)
+		}
+		if err == nil {
 			fmt.Fprintf(out, "The conversation is in %s.\n", oneLine(rest))
 		}
 		return false, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,8 @@ import (
 	"github.com/vibrant-ml/vibrant"
 )
 
-// savedConversation is a file of /save and --session: its messages, from which the session computes its cache again.
+// savedConversation is a file of /save and --session: its messages. Beside it, in cacheFile, is the session's cache, without which it
+// computes them again.
 type savedConversation struct {
 	Model    string            `json:"model"`
 	System   string            `json:"system,omitempty"`
@@ -68,6 +70,57 @@ func (c *chat) save(path string) (err error) {
 	return e.Encode(savedConversation{Model: c.model.Info().Name, System: c.session.System(), Messages: nonNilMessages(c.session.History())})
 }
 
+// cacheFile is where the cache of a saved conversation lies.
+func cacheFile(path string) string { return path + ".cache" }
+
+// saveCache writes the session's cache whole or not at all, for its user alone. A conversation that is no regular file has none.
+func (c *chat) saveCache(path string) (err error) {
+	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	out, err := createOutput(cacheFile(path), io.Discard, c.flags.model)
+	if err != nil {
+		return err
+	}
+	defer func() { err = out.finish(err) }()
+	if err := out.private(); err != nil {
+		return err
+	}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	if err := c.session.WriteCache(buffered); err != nil {
+		return err
+	}
+	return buffered.Flush()
+}
+
+// loadCache has the session go on with the cache of a saved conversation. A cache that does not fit costs the time of computing the
+// conversation again, and a line that says so.
+func (c *chat) loadCache(path string) error {
+	name := cacheFile(path)
+	st, err := os.Stat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !st.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(name)
+	}
+	if err == nil {
+		defer f.Close()
+		err = c.session.ReadCache(bufio.NewReaderSize(f, 1<<20))
+	}
+	if errors.Is(err, vibrant.ErrClosed) || errors.Is(err, vibrant.ErrBusy) {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintf(c.cmd.ErrOrStderr(), "vibrant: note: the conversation is computed again: %s: %s\n", oneLine(name), errorLine(err))
+	}
+	return nil
+}
+
 func nonNilMessages(m []vibrant.Message) []vibrant.Message {
 	if m == nil {
 		return []vibrant.Message{}
@@ -88,7 +141,10 @@ func (c *chat) load(path string) error {
 		return err
 	}
 	c.session.SetSystem(saved.System)
-	return c.session.SetHistory(saved.Messages)
+	if err := c.session.SetHistory(saved.Messages); err != nil {
+		return err
+	}
+	return c.loadCache(path)
 }
 
 // takeBack removes the newest question and its answer, and returns the question.

@@ -144,6 +144,28 @@ func TestSessionsAreKeptInAFile(t *testing.T) {
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
+	// The cache goes on where the model is the same. A cache of another cache type is passed over, with a line.
+	if st, err := os.Stat(cacheFile(file)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	again := func(more ...string) string {
+		t.Helper()
+		status, _, errs := command(t, "three\n", append([]string{"chat", "-m", m, "--device", "cpu", "--temp", "0", "--session", file, "-v"}, more...)...)
+		if status != 0 {
+			t.Fatalf("exit %d, %s", status, errs)
+		}
+		return errs
+	}
+	if errs := again(); strings.Contains(errs, "(0 reused)") || strings.Contains(errs, "computed again") {
+		t.Errorf("with the cache: %q", errs)
+	}
+	if errs := again("--kv-type", "f16"); !strings.Contains(errs, "(0 reused)") || !strings.Contains(errs, "computed again") || !strings.Contains(errs, "cache of type \"f32\"") {
+		t.Errorf("with a cache of another type: %q", errs)
+	}
+	os.WriteFile(cacheFile(file), []byte("nonsense"), 0o600)
+	if errs := again(); !strings.Contains(errs, "(0 reused)") || !strings.Contains(errs, "computed again") {
+		t.Errorf("with a damaged cache: %q", errs)
+	}
 	os.WriteFile(file, []byte("{"), 0o600)
 	if status, _, errs := command(t, "x\n", "chat", "-m", m, "--device", "cpu", "--session", file); status != 1 || !strings.Contains(errs, "no saved conversation") {
 		t.Errorf("exit %d, %q", status, errs)

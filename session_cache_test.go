@@ -1,0 +1,148 @@
+package vibrant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+)
+
+// talk sends a message and returns the answer.
+func talk(t *testing.T, s *Session, text string) string {
+	t.Helper()
+	var out strings.Builder
+	for token, err := range s.Send(context.Background(), text) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString(token.Text)
+	}
+	return out.String()
+}
+
+func greedySession(t *testing.T, m *Model) *Session {
+	t.Helper()
+	g := DefaultGeneration()
+	g.Temperature, g.MaxTokens = 0, 24
+	s, err := m.NewSession(WithGeneration(g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestACacheGoesOnInAnotherSession holds the answers of a session that read the cache of another to those of the other.
+func TestACacheGoesOnInAnotherSession(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		for _, kv := range []KVType{KVF32, KVF16, KVQ8} {
+			m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(256), WithKVType(kv))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			first := greedySession(t, m)
+			talk(t, first, "What is Vibrant?")
+			var written bytes.Buffer
+			if err := first.WriteCache(&written); err != nil {
+				t.Fatal(err)
+			}
+			used := first.Stats().ContextUsed
+			history := first.History()
+			want := talk(t, first, "What is its license?")
+
+			second := greedySession(t, m)
+			if err := second.SetHistory(history); err != nil {
+				t.Fatal(err)
+			}
+			if err := second.ReadCache(bytes.NewReader(written.Bytes())); err != nil {
+				t.Fatal(err)
+			}
+			if got := talk(t, second, "What is its license?"); got != want {
+				t.Errorf("%s: %q with the cache, %q before", kv, got, want)
+			}
+			if reused := second.Stats().ReusedTokens; reused < used-1 {
+				t.Errorf("%s: %d of %d tokens were used again", kv, reused, used)
+			}
+			t.Logf("%s: %d tokens in %d bytes", kv, used, written.Len())
+		}
+	})
+}
+
+// TestACacheThatDoesNotFitIsRefused reads caches of others, and damaged ones. The session then holds nothing, and answers as ever.
+func TestACacheThatDoesNotFitIsRefused(t *testing.T) {
+	open := func(data []byte, options ...Option) *Model {
+		m, err := OpenBytes(context.Background(), data, append([]Option{WithDevice("cpu"), WithContext(128), WithKVType(KVF16)}, options...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	written := func(m *Model) []byte {
+		s := greedySession(t, m)
+		talk(t, s, "Hello")
+		var b bytes.Buffer
+		if err := s.WriteCache(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	m := open(demomodel.GGUF())
+	good := written(m)
+	want := talk(t, greedySession(t, m), "Hello")
+
+	damaged := func(at int) []byte {
+		b := bytes.Clone(good)
+		b[at] ^= 1
+		return b
+	}
+	changed := bytes.Clone(demomodel.GGUF())
+	changed[len(changed)-1] ^= 1 // a weight
+	for name, data := range map[string][]byte{
+		"empty": nil, "mark": damaged(0), "length": damaged(10), "header": damaged(20), "an id": damaged(len(cacheMark) + 4 + 400),
+		"a value": damaged(len(good) / 2), "checksum": damaged(len(good) - 1), "cut": good[:len(good)/2], "without checksum": good[:len(good)-32],
+		"another model": written(open(testmodel.Reciter("▁one", "▁two"))), "a weight differs": written(open(changed)),
+		"another type": written(open(demomodel.GGUF(), WithKVType(KVQ8))), "a longer context": longCache(t, open(demomodel.GGUF(), WithContext(256))),
+	} {
+		s := greedySession(t, m)
+		if err := s.ReadCache(bytes.NewReader(data)); !errors.Is(err, ErrCacheMismatch) {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+		if n := s.Stats().ContextUsed; n != 0 {
+			t.Errorf("%s: the session holds %d tokens", name, n)
+		}
+		if got := talk(t, s, "Hello"); got != want {
+			t.Errorf("%s: then %q, want %q", name, got, want)
+		}
+	}
+	s := greedySession(t, m)
+	s.Close()
+	if err := s.WriteCache(&bytes.Buffer{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if err := s.ReadCache(bytes.NewReader(good)); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// longCache is a cache of more tokens than a context of 128 has.
+func longCache(t *testing.T, m *Model) []byte {
+	t.Helper()
+	s := greedySession(t, m)
+	if err := s.Prefill(context.Background(), slices.Repeat([]int32{1}, 200)); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := s.WriteCache(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
