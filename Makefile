@@ -186,6 +186,10 @@ sanitize: need-cc ## run the C examples, which test odd arguments too, under Add
 	@for f in $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c)); do \
 	  for simd in plain avx2 avx512; do echo "$$f ($$simd)" && VIBRANT_SIMD=$$simd $$f || exit 1; done; done
 
+# go run ./internal/check/soak -h lists what shortens it.
+soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
+	$(GO) run ./internal/check/soak $(ARGS)
+
 # Links every tagged test; runs them where a GPU is.
 test-cuda: need-go need-cc lib-cuda
 	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
