@@ -254,7 +254,8 @@ struct copy_columns_frame {
 };
 
 static vb_status call_copy_columns(struct copy_columns_frame *f) {
-    return vb_copy_columns(f->out, f->out_cols, f->out_first, f->in, f->in_cols, f->in_first, f->type, f->rows, f->cols, f->stream);
+    return vb_copy_columns(f->out, f->out_cols, f->out_first, f->in, f->in_cols, f->in_first, f->type, f->rows, f->cols,
+                           f->stream);
 }
 
 struct argmax_frame {
@@ -519,7 +520,8 @@ struct attention_linear_add_frame {
 };
 
 static vb_status call_attention_linear_add(struct attention_linear_add_frame *f) {
-    return vb_attention_linear_add(f->sum, f->a, &f->attention, &f->w, f->bias, f->product, f->next_norm, f->normed, &f->next_prepared, f->stream);
+    return vb_attention_linear_add(f->sum, f->a, &f->attention, &f->w, f->bias, f->product, f->next_norm, f->normed,
+                                   &f->next_prepared, f->stream);
 }
 
 vb_status vb_call(int operation, void *frame) {

@@ -807,13 +807,14 @@ vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel);
 vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel);
 void vb_ptx_free(char *ptx);
 
-/* ---- calls by number ------------------------------------------------------------------------------------------------------
+/* ---- calls by number ------------------------------------------------------------------------------------------------
  *
- * For bindings that call C without a compiler of C, where each kind of operand would go to a register of its own kind. */
+ * For bindings that call C without a compiler of C, where each kind of operand would go to a register of its own
+ * kind. */
 
-/* Calls an operation with its operands in a struct, as csrc/calls.c (generated from this header) numbers and declares them: those of
- * the declaration above in its order, structs by value, then what the operation sets, then the stream. VB_INVALID_ARGUMENT for a
- * number without an operation. */
+/* Calls an operation with its operands in a struct, as csrc/calls.c (generated from this header) numbers and declares
+ * them: those of the declaration above in its order, structs by value, then what the operation sets, then the stream.
+ * VB_INVALID_ARGUMENT for a number without an operation. */
 vb_status vb_call(int operation, void *frame);
 
 /* A number that changes with every declaration of this header: a binding that knows another one must not call. */

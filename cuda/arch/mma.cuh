@@ -70,6 +70,35 @@ VB_DEVICE unsigned pack<bf16>(float low, float high) {
 #endif
 }
 
+// Lane t of a quad gets word t of all four, those of lane i at i: a transposition of 4 x 4 words, in blocks of 1, then
+// of 2.
+VB_DEVICE void transpose_quad(unsigned (&w)[4]) {
+    const int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
+        if (quad & 1) w[i] = other;
+        else w[i + 1] = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
+        if (quad & 2) w[i] = other;
+        else w[i + 2] = other;
+    }
+}
+
+// Eight elements, aligned to 16 bytes, as four registers of two 16-bit ones.
+template <class To, class T>
+VB_DEVICE uint4 pack_eight(const T *x) {
+    return *reinterpret_cast<const uint4 *>(x);
+}
+template <class To>
+VB_DEVICE uint4 pack_eight(const float *x) {
+    const float4 a = reinterpret_cast<const float4 *>(x)[0], b = reinterpret_cast<const float4 *>(x)[1];
+    return make_uint4(pack<To>(a.x, a.y), pack<To>(a.z, a.w), pack<To>(b.x, b.y), pack<To>(b.z, b.w));
+}
+
 // The byte offset of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a
 // row: permuted so that the 8 rows of a matrix lie in different banks.
 VB_DEVICE int swizzled(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ (row & 7))) * 16; }

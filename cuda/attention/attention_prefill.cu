@@ -21,17 +21,6 @@ constexpr int warps = 4;
 constexpr int threads = warps * 32;
 constexpr int rows_per_tile = warps * 16;
 
-// Eight query elements as four registers of two 16-bit ones.
-template <class TKV, class TQ>
-VB_DEVICE uint4 query8(const TQ *x) {
-    return *reinterpret_cast<const uint4 *>(x);
-}
-template <class TKV>
-VB_DEVICE uint4 query8(const float *x) {
-    const float4 a = reinterpret_cast<const float4 *>(x)[0], b = reinterpret_cast<const float4 *>(x)[1];
-    return make_uint4(pack<TKV>(a.x, a.y), pack<TKV>(a.z, a.w), pack<TKV>(b.x, b.y), pack<TKV>(b.z, b.w));
-}
-
 template <class TQ, class TKV, int DIMS, int KEYS>
 __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     attention_prefill_kernel(AttentionShape a, unsigned heads) {
@@ -76,7 +65,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         const int row = item / chunks, chunk = item % chunks;
         shared[swizzled(row, chunk, chunks) / 16] =
             row < rows && chunk * 8 < dim
-                ? query8<TKV>((const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8)
+                ? pack_eight<TKV>((const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8)
                 : make_uint4(0, 0, 0, 0);
     }
     // Rows g and g + 8 of the warp.

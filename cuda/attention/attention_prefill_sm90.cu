@@ -98,17 +98,6 @@ VB_DEVICE KeyRange keys_of_tokens(const AttentionShape &a, unsigned b, unsigned 
     return {smaller(lo, hi), hi};
 }
 
-// Eight query elements as four registers of two 16-bit ones.
-template <class TKV, class TQ>
-VB_DEVICE uint4 query8(const TQ *x) {
-    return *reinterpret_cast<const uint4 *>(x);
-}
-template <class TKV>
-VB_DEVICE uint4 query8(const float *x) {
-    const float4 a = reinterpret_cast<const float4 *>(x)[0], b = reinterpret_cast<const float4 *>(x)[1];
-    return make_uint4(pack<TKV>(a.x, a.y), pack<TKV>(a.z, a.w), pack<TKV>(b.x, b.y), pack<TKV>(b.z, b.w));
-}
-
 // Writes a row of which this thread holds out[4 * j + {0, 1}] of columns 8 * j + 2 * quad + {0, 1}; all lanes of the
 // quad call. Neighbours exchange, so that each lane writes 16 bytes.
 template <int DIMS>
@@ -152,7 +141,7 @@ VB_DEVICE void store_row(Operand *target, const float (&out)[DIMS / 2], int h, f
                                                              : make_uint4(own[0], other[0], own[1], other[1]);
     }
 }
-// 16-bit: the quad transposes 4 x 4 words, in blocks of 1, then of 2, so that each lane writes 16 bytes.
+// 16-bit: the quad transposes its words, so that each lane writes 16 bytes.
 template <int DIMS, class TQ>
 VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float norm, int dim, bool valid) {
     const int quad = threadIdx.x % 4;
@@ -162,18 +151,7 @@ VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float 
 #pragma unroll
         for (int i = 0; i < 4; i++)
             w[i] = pack<TQ>(out[4 * (j + i) + 2 * h] * norm, out[4 * (j + i) + 2 * h + 1] * norm);
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
-            if (quad & 1) w[i] = other;
-            else w[i + 1] = other;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
-            if (quad & 2) w[i] = other;
-            else w[i + 2] = other;
-        }
+        transpose_quad(w);
         const int at = 8 * (j + quad);
         if (valid && at < dim) *reinterpret_cast<uint4 *>(target + at) = make_uint4(w[0], w[1], w[2], w[3]);
     }
@@ -295,10 +273,8 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int i = 0; i < copies; i++) {
                 const int item = i * writers + writer, row = item / chunks, d = item % chunks * 8;
-                query[i] =
-                    row < rows && d < dim
-                        ? query8<TKV>((const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d)
-                        : make_uint4(0, 0, 0, 0);
+                const TQ *const from = (const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d;
+                query[i] = row < rows && d < dim ? pack_eight<TKV>(from) : make_uint4(0, 0, 0, 0);
             }
             KeyRange seen[2]; // of rows g and g + 8 of the warp
 #pragma unroll

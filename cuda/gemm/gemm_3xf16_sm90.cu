@@ -215,9 +215,9 @@ VB_DEVICE void split_kept_columns(half *out, float2 *scale, const float *x, int6
 
 // COLUMNS of a strip that is kept, or 0: of one that is read twice, C columns a lane.
 template <int C, int COLUMNS>
-__global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, float2 *a_scale, float2 *b_scale,
-                                                              const float *a, const float *b, int m, int k, int n,
-                                                              int64_t b_stride) {
+__global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, float2 *a_scale,
+                                                              float2 *b_scale, const float *a, const float *b, int m,
+                                                              int k, int n, int64_t b_stride) {
 #ifdef VB_SM90A
     __shared__ __align__(16) unsigned scratch[32 * C];
     if (threadIdx.x < 32 * C) scratch[threadIdx.x] = 0;

@@ -270,8 +270,8 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
         p.meeting = (float *)meeting, p.arrived = counters(stream);
     }
     const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
-    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads, Stage::shared_bytes,
-                          gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
+    return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
+                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
 }
 
 } // namespace vb

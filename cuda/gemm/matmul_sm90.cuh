@@ -94,14 +94,16 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
                     if (A_MN) {
 #pragma unroll
                         for (int i = 0; i < tile_m / 64; i++)
-                            sm90::copy_box(a + i * product_depth * sm90::row_bytes, &a_map, barrier, m0 + 64 * i, k, za);
+                            sm90::copy_box(a + i * product_depth * sm90::row_bytes, &a_map, barrier, m0 + 64 * i, k,
+                                           za);
                     } else {
                         sm90::copy_box(a, &a_map, barrier, k, m0, za);
                     }
                     if (B_MN) {
 #pragma unroll
                         for (int i = 0; i < BN / 64; i++)
-                            sm90::copy_box(b + i * product_depth * sm90::row_bytes, &b_map, barrier, n0 + 64 * i, k, zb);
+                            sm90::copy_box(b + i * product_depth * sm90::row_bytes, &b_map, barrier, n0 + 64 * i, k,
+                                           zb);
                     } else {
                         sm90::copy_box(b, &b_map, barrier, k, n0, zb);
                     }

@@ -3,7 +3,7 @@
 #ifndef VB_CUDA_SCALING_CUH
 #define VB_CUDA_SCALING_CUH
 
-#include "runtime/common.cuh"
+#include "runtime/power_of_two.cuh"
 
 namespace vb {
 
@@ -20,8 +20,6 @@ VB_DEVICE int raise_of(unsigned bits) {
     if (bits == 0 || bits >= infinity_bits) return 0;
     return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
 }
-// 2^exponent for -126..127.
-VB_DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
 // x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a
 // float.

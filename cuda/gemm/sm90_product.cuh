@@ -9,6 +9,7 @@
 #ifndef VB_CUDA_SM90_PRODUCT_CUH
 #define VB_CUDA_SM90_PRODUCT_CUH
 
+#include "arch/mma.cuh"
 #include "arch/sm90.cuh"
 #include "gemm/scaling.cuh"
 
@@ -140,19 +141,7 @@ VB_DEVICE void store_rows(const ProductOutput<Out> &p, const float (&sum)[N / 2]
                     {from_float<Out>(sum[4 * (j + i) + 2 * h]), from_float<Out>(sum[4 * (j + i) + 2 * h + 1])}};
                 w[i] = *reinterpret_cast<const unsigned *>(&two);
             }
-            // A transposition of 4 x 4 words over the quad, in blocks of 1, then of 2.
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                const unsigned other = __shfl_xor_sync(all_lanes, quad & 1 ? w[i] : w[i + 1], 1);
-                if (quad & 1) w[i] = other;
-                else w[i + 1] = other;
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const unsigned other = __shfl_xor_sync(all_lanes, quad & 2 ? w[i] : w[i + 2], 2);
-                if (quad & 2) w[i] = other;
-                else w[i + 2] = other;
-            }
+            transpose_quad(w);
             const int at = column + 8 * (j + quad);
             if (r >= p.m || at >= p.n) continue;
             if (VECTORS || (p.vectors && at + 8 <= p.n)) {

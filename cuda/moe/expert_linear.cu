@@ -12,31 +12,11 @@
 
 #include "arch/tensor_core.cuh"
 #include "linear/stored/narrow.cuh"
+#include "linear/stored/read8.cuh"
 #include "moe/moe.cuh"
 
 namespace vb {
 namespace {
-
-// Eight elements of a stored row from k on, zeros beyond it. Rows of plain types may begin anywhere.
-template <class Block>
-VB_DEVICE void read8(float out[8], const Block *row, int64_t k, int64_t, bool) {
-    dequantize8(out, row, k);
-}
-template <class T>
-VB_DEVICE void read8_plain(float out[8], const T *row, int64_t k, int64_t cols, bool aligned) {
-    if (aligned) dequantize8(out, row, k);
-    else
-        for (int i = 0; i < 8; i++) out[i] = k + i < cols ? to_float(row[k + i]) : 0.0f;
-}
-VB_DEVICE void read8(float out[8], const float *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
-VB_DEVICE void read8(float out[8], const half *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
-VB_DEVICE void read8(float out[8], const bf16 *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
 
 template <class Block>
 VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert, int64_t row) {

@@ -90,9 +90,10 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
-// Sets what a kernel's launches need, once a kernel and device. The most dynamic shared memory that was ever asked for stays
-// allowed: threads that launch one kernel with different sizes would otherwise undo each other's. Kernels that overlap ask for
-// one split of L1 and shared memory: an SM changes its split only when it is idle, which keeps neighbours in a stream apart.
+// Sets what a kernel's launches need, once a kernel and device. The most dynamic shared memory that was ever asked for
+// stays allowed: threads that launch one kernel with different sizes would otherwise undo each other's. Kernels that
+// overlap ask for one split of L1 and shared memory: an SM changes its split only when it is idle, which keeps
+// neighbours in a stream apart.
 static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapped, vb_device *device) {
     struct Set {
         int64_t bytes;

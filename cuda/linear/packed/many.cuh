@@ -154,7 +154,6 @@ __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) /
 
 // The exponent of what is largest in a group, from its bits: what is divided by 2 to that power is below half_limit.
 VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 141, 0); }
-VB_DEVICE float power_of_two(int exponent) { return __uint_as_float((unsigned)(127 + exponent) << 23); }
 
 // Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn:
 // then each warp with an odd number has the up projection of what the one before it has the gate of.

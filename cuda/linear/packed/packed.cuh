@@ -18,6 +18,7 @@
 
 #include "linear/packed/formats.h"
 #include "linear/quant.cuh"
+#include "runtime/power_of_two.cuh"
 
 namespace vb {
 
@@ -313,14 +314,6 @@ VB_DEVICE void add_sums(QuantizedWord &word, int lanes) {
     for (int o = 1; o < lanes; o <<= 1) both += __shfl_xor_sync(all_lanes, both, o);
     word.low_sum = static_cast<short>(both);
     word.high_sum = (both - word.low_sum) >> 16;
-}
-
-// ---- x as F16 -------------------------------------------------------------------------------------------------------
-
-// The 2^e that brings a row's greatest magnitude to [2^13, 2^14), so that it fits F16; 1 for zero, Inf and NaN.
-VB_DEVICE float power_of_two_scale(float most) {
-    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
-    return __int_as_float((smaller(13 - (int(__float_as_uint(most) >> 23) - 127), 120) + 127) << 23);
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------

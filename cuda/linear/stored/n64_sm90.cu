@@ -17,6 +17,7 @@
 #include "linear/linear.cuh"
 
 #include "arch/sm90.cuh"
+#include "runtime/power_of_two.cuh"
 
 namespace vb {
 
@@ -59,12 +60,6 @@ struct Shape {
 
 #ifdef VB_SM90A
 
-// 2^e that brings a row's greatest magnitude to [2^13, 2^14); 1 for zero, Inf and NaN.
-VB_DEVICE float power_of_two_scale(float most) {
-    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
-    const int exponent = int(__float_as_uint(most) >> 23) - 127; // below -126 for a subnormal number: clamped
-    return __int_as_float((smaller(larger(13 - exponent, -126), 126) + 127) << 23);
-}
 template <class T>
 struct Scaled {
     static constexpr bool value = false;

@@ -7,30 +7,10 @@
 //   bound    bytes for F32, F16 and BF16; the unpacking of codes for the quantized types
 
 #include "linear/linear.cuh"
+#include "linear/stored/read8.cuh"
 
 namespace vb {
 namespace {
-
-template <class Block>
-VB_DEVICE void read8(float out[8], const Block *row, int64_t k, int64_t, bool) {
-    dequantize8(out, row, k);
-}
-// Plain types may have rows of any length: those that do not start at 16 bytes are read one by one.
-template <class T>
-VB_DEVICE void read8_plain(float out[8], const T *row, int64_t k, int64_t cols, bool aligned) {
-    if (aligned) dequantize8(out, row, k);
-    else
-        for (int i = 0; i < 8; i++) out[i] = k + i < cols ? to_float(row[k + i]) : 0.0f;
-}
-VB_DEVICE void read8(float out[8], const float *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
-VB_DEVICE void read8(float out[8], const half *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
-VB_DEVICE void read8(float out[8], const bf16 *row, int64_t k, int64_t cols, bool aligned) {
-    read8_plain(out, row, k, cols, aligned);
-}
 
 constexpr int warps = 8, rows_a_warp = 2;
 

@@ -3,16 +3,13 @@
 #define VB_LINEAR_NARROW_CUH
 
 #include "linear/linear.cuh"
+#include "runtime/power_of_two.cuh"
 
 namespace vb {
 namespace {
 
-// 2^e that brings a row's greatest magnitude to [2^13, 2^14); 1 for zero, Inf and NaN.
-VB_DEVICE float row_scale(float most, half) {
-    if (!(most > 0.0f) || !(most < 3.0e38f)) return 1.0f;
-    const int exponent = int(__float_as_uint(most) >> 23) - 127; // below -126 for a subnormal number: clamped
-    return __int_as_float((smaller(larger(13 - exponent, -126), 127) + 127) << 23);
-}
+// What rows are multiplied by before they are rounded to F16, or to BF16, which has float32's range.
+VB_DEVICE float row_scale(float most, half) { return power_of_two_scale(most); }
 VB_DEVICE float row_scale(float, bf16) { return 1.0f; }
 
 // out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale. One block a row.
