@@ -75,7 +75,8 @@ func (a *answer) take(id int32, room int) (Token, error) {
 			name, _ := a.vocab.TokenText(id)
 			a.kinds.Control(name)
 		}
-		token.Text, token.Kind, _ = a.kinds.Take()
+		text, kind, _ := a.kinds.Take()
+		token.Text, token.Kind = text, Kind(kind)
 	}
 	switch {
 	case a.stop.stopped:
@@ -111,7 +112,7 @@ func (a *answer) rest() []Token {
 		if !ok {
 			return tokens
 		}
-		tokens = append(tokens, Token{ID: -1, Text: text, Kind: kind})
+		tokens = append(tokens, Token{ID: -1, Text: text, Kind: Kind(kind)})
 	}
 }
 

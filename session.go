@@ -22,15 +22,15 @@ type Token struct {
 
 // Kind says what a piece of an answer is. The texts of all kinds together are the answer as the model wrote it, without
 // control tokens.
-type Kind = chat.Kind
+type Kind string
 
 // The kinds, by the markers that the model's vocabulary or chat template has, such as <think> and <tool_call>, and by the
 // channels of gpt-oss. A KindToolCall is in the model's own spelling, mostly JSON; of gpt-oss "to=NAME " and arguments.
 const (
-	KindText     = chat.KindText
-	KindThinking = chat.KindThinking
-	KindToolCall = chat.KindToolCall
-	KindMarker   = chat.KindMarker // what delimits the others
+	KindText     = Kind(chat.KindText)
+	KindThinking = Kind(chat.KindThinking)
+	KindToolCall = Kind(chat.KindToolCall)
+	KindMarker   = Kind(chat.KindMarker) // what delimits the others
 )
 
 // Message is one turn of a conversation.

@@ -219,7 +219,7 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 		misuse(op, "%s: positions are missing", shapeString(x.shape))
 	}
 	heads3 := q.Reshape(n, heads, dim)
-	rope := ropeArgs(heads3, heads3, a.Cos, a.Sin, a.Positions, a.Mode)
+	rope := ropeArgs(heads3, heads3, a.Cos, a.Sin, a.Positions, RoPEMode(a.Mode))
 	checkPlaces(op, k, a.Positions, a.Sequences, batch, seq)
 	scratch(op, "normed", a.Normed, n, x.cols())
 	scratch(op, "new keys", a.KNew, n, kvHeads*dim)

@@ -8,17 +8,17 @@ import (
 
 // Precision says what a product of F32 matrices may do to be fast; the 16-bit types are multiplied exactly and summed in
 // float32 anyway.
-type Precision = kernel.Precision
+type Precision int
 
 const (
 	// PrecisionFloat32, the default, has float32 accuracy by whatever is fastest: also tensor cores on split operands, where
 	// the errors are no larger than those of multiplying and adding in float32.
-	PrecisionFloat32 = kernel.PrecisionFloat32
+	PrecisionFloat32 = Precision(kernel.PrecisionFloat32)
 	// PrecisionIEEE multiplies and adds in float32 (IEEE 754) and nothing else.
-	PrecisionIEEE = kernel.PrecisionIEEE
+	PrecisionIEEE = Precision(kernel.PrecisionIEEE)
 	// PrecisionTF32 permits rounding operands to the 11 significant bits of TF32. A device that gains nothing from it computes
 	// in float32.
-	PrecisionTF32 = kernel.PrecisionTF32
+	PrecisionTF32 = Precision(kernel.PrecisionTF32)
 )
 
 // MatMulOptions are what MatMulWith does besides A B.
@@ -90,7 +90,7 @@ func matMulArgs(a, b *Tensor, o MatMulOptions) (args kernel.MatMulArgs, shape []
 	case o.Precision < PrecisionFloat32 || o.Precision > PrecisionTF32:
 		misuse("matmul", "%s x %s: unknown precision %d", shapeString(a.shape), shapeString(b.shape), o.Precision)
 	}
-	args = kernel.MatMulArgs{Batch: 1, ATransposed: o.TransA, BTransposed: o.TransB, Type: a.dtype, Precision: o.Precision,
+	args = kernel.MatMulArgs{Batch: 1, ATransposed: o.TransA, BTransposed: o.TransB, Type: a.dtype, Precision: kernel.Precision(o.Precision),
 		AStride: a.cols(), BStride: b.cols()}
 	var inner int
 	if rows {

@@ -176,7 +176,7 @@ func (p *productTest) depth(s *gpu.Stream, k int, prefix []float32, sizes [][2]i
 				for _, stride := range []int{0, 264, 259} {
 					for _, precision := range precisions {
 						args := kernel.MatMulArgs{M: size[0], K: k, N: size[1], Batch: 1, ATransposed: layout&1 != 0, BTransposed: layout&2 != 0,
-							AStride: stride, BStride: stride, CStride: stride, Type: dtype, Precision: precision}
+							AStride: stride, BStride: stride, CStride: stride, Type: dtype, Precision: kernel.Precision(precision)}
 						if err := p.product(s, args, want); err != nil {
 							return fmt.Errorf("%v %dx%dx%d, a transposed %v, b transposed %v, stride %d, precision %d: %w",
 								dtype, size[0], k, size[1], args.ATransposed, args.BTransposed, stride, precision, err)

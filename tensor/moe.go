@@ -3,13 +3,13 @@ package tensor
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // Gating says how a router scores experts.
-type Gating = kernel.Gating
+type Gating int
 
 // The gatings.
 const (
-	GatingSoftmax       = kernel.GatingSoftmax       // softmax over all experts (Qwen, DeepSeek-V2)
-	GatingSoftmaxChosen = kernel.GatingSoftmaxChosen // softmax over the chosen alone (gpt-oss, Granite)
-	GatingSigmoid       = kernel.GatingSigmoid       // 1 / (1 + exp(-logit)) (DeepSeek-V3, GLM 4.5, Llama 4)
+	GatingSoftmax       = Gating(kernel.GatingSoftmax)       // softmax over all experts (Qwen, DeepSeek-V2)
+	GatingSoftmaxChosen = Gating(kernel.GatingSoftmaxChosen) // softmax over the chosen alone (gpt-oss, Granite)
+	GatingSigmoid       = Gating(kernel.GatingSigmoid)       // 1 / (1 + exp(-logit)) (DeepSeek-V3, GLM 4.5, Llama 4)
 )
 
 // Router says how Route chooses.
@@ -54,7 +54,7 @@ func RouteInto(ids, weights, logits *Tensor, r Router) {
 	if r.Scale == 0 {
 		r.Scale = 1
 	}
-	args := kernel.RouteArgs{N: n, Experts: experts, K: k, Groups: r.Groups, GroupsUsed: r.GroupsUsed, Scale: r.Scale, Gating: r.Gating,
+	args := kernel.RouteArgs{N: n, Experts: experts, K: k, Groups: r.Groups, GroupsUsed: r.GroupsUsed, Scale: r.Scale, Gating: kernel.Gating(r.Gating),
 		Normalized: r.Normalized, GroupByBest: r.GroupByBest}
 	exec(op, ids.Stream(), 2, func(s kernel.Stream, p pointers) error {
 		args.IDs, args.Weights, args.Logits, args.Bias = p[0], p[1], p[2], p[3]

@@ -52,7 +52,7 @@ func queriesOfParts(t *testing.T, d *gpu.Device, size [5]int, mode tensor.RoPEMo
 	qkv := fused.QKV[*tensor.Tensor]{
 		Norm: vector(cols), Q: weight(tensor.Q4_K, heads*dim), K: weight(tensor.Q4_K, kvHeads*dim), V: weight(values, kvHeads*dim),
 		QBias: vector(heads * dim), KBias: vector(kvHeads * dim), VBias: vector(kvHeads * dim),
-		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: mode, Eps: 1e-6,
+		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: kernel.RoPEMode(mode), Eps: 1e-6,
 		Sequences: p.on(optable.List(place), 1),
 	}
 	before := [2]*optable.Array{g.Normal(cache, sequences, kvHeads, n, dim), g.Normal(cache, sequences, kvHeads, n, dim)}

@@ -146,7 +146,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	}
 	qkv := fused.QKV[*tensor.Tensor]{
 		Norm: next, Q: weight(tensor.Q4_K, heads*dim, cols), K: weight(tensor.Q4_K, kvHeads*dim, cols), V: weight(values, kvHeads*dim, cols),
-		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: tensor.RoPENeoX, Eps: eps,
+		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: kernel.RoPENeoX, Eps: eps,
 		Positions: p.on(optable.List(positions...), n), KNew: p.scratch(kvHeads * dim), VNew: p.scratch(kvHeads * dim),
 	}
 	run := func(hand bool) [3][]float32 {

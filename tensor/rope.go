@@ -3,12 +3,12 @@ package tensor
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // RoPEMode says which elements of a head form a rotated pair.
-type RoPEMode = kernel.RoPEMode
+type RoPEMode int
 
 // The modes of RoPE.
 const (
-	RoPEInterleaved = kernel.RoPEInterleaved // (2i, 2i+1), as GGUF files of architecture llama are permuted for
-	RoPENeoX        = kernel.RoPENeoX        // (i, i + half): GPT-NeoX, Qwen
+	RoPEInterleaved = RoPEMode(kernel.RoPEInterleaved) // (2i, 2i+1), as GGUF files of architecture llama are permuted for
+	RoPENeoX        = RoPEMode(kernel.RoPENeoX)        // (i, i + half): GPT-NeoX, Qwen
 )
 
 // RoPE returns x with rotary position embedding (Su et al. 2021). x is (batch, heads, seq, dim), or (tokens, heads, dim)
@@ -36,7 +36,7 @@ func RoPEInto(dst, x, cos, sin, positions *Tensor, mode RoPEMode) {
 
 func ropeArgs(dst, x, cos, sin, positions *Tensor, mode RoPEMode) kernel.RoPEArgs {
 	elementwise("rope", dst, x)
-	a := kernel.RoPEArgs{Type: x.dtype, Mode: mode}
+	a := kernel.RoPEArgs{Type: x.dtype, Mode: kernel.RoPEMode(mode)}
 	switch len(x.shape) {
 	case 4:
 		a.Batch, a.Heads, a.Seq, a.Dim = x.shape[0], x.shape[1], x.shape[2], x.shape[3]

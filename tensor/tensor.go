@@ -24,12 +24,13 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 // DType is an element type, by ggml's type id. Quantized types come in blocks of elements along the last dimension.
-type DType = kernel.DType
+type DType = dtype.Type
 
 // Tensor is a row-major, contiguous array on a device. Its shape and type never change. Several goroutines may read a
 // tensor; writing one, as Into does, is for one at a time.

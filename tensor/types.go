@@ -2,37 +2,37 @@
 
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import "github.com/vibrant-ml/vibrant/dtype"
 
 // The element types.
 const (
-	F32     = kernel.F32
-	F16     = kernel.F16
-	Q4_0    = kernel.Q4_0
-	Q4_1    = kernel.Q4_1
-	Q5_0    = kernel.Q5_0
-	Q5_1    = kernel.Q5_1
-	Q8_0    = kernel.Q8_0
-	Q2_K    = kernel.Q2_K
-	Q3_K    = kernel.Q3_K
-	Q4_K    = kernel.Q4_K
-	Q5_K    = kernel.Q5_K
-	Q6_K    = kernel.Q6_K
-	IQ2_XXS = kernel.IQ2_XXS
-	IQ2_XS  = kernel.IQ2_XS
-	IQ3_XXS = kernel.IQ3_XXS
-	IQ1_S   = kernel.IQ1_S
-	IQ4_NL  = kernel.IQ4_NL
-	IQ3_S   = kernel.IQ3_S
-	IQ2_S   = kernel.IQ2_S
-	IQ4_XS  = kernel.IQ4_XS
-	I32     = kernel.I32
-	IQ1_M   = kernel.IQ1_M
-	BF16    = kernel.BF16
-	TQ1_0   = kernel.TQ1_0
-	TQ2_0   = kernel.TQ2_0
-	MXFP4   = kernel.MXFP4
-	NVFP4   = kernel.NVFP4
-	Q1_0    = kernel.Q1_0
-	Q2_0    = kernel.Q2_0
+	F32     = dtype.F32
+	F16     = dtype.F16
+	Q4_0    = dtype.Q4_0
+	Q4_1    = dtype.Q4_1
+	Q5_0    = dtype.Q5_0
+	Q5_1    = dtype.Q5_1
+	Q8_0    = dtype.Q8_0
+	Q2_K    = dtype.Q2_K
+	Q3_K    = dtype.Q3_K
+	Q4_K    = dtype.Q4_K
+	Q5_K    = dtype.Q5_K
+	Q6_K    = dtype.Q6_K
+	IQ2_XXS = dtype.IQ2_XXS
+	IQ2_XS  = dtype.IQ2_XS
+	IQ3_XXS = dtype.IQ3_XXS
+	IQ1_S   = dtype.IQ1_S
+	IQ4_NL  = dtype.IQ4_NL
+	IQ3_S   = dtype.IQ3_S
+	IQ2_S   = dtype.IQ2_S
+	IQ4_XS  = dtype.IQ4_XS
+	I32     = dtype.I32
+	IQ1_M   = dtype.IQ1_M
+	BF16    = dtype.BF16
+	TQ1_0   = dtype.TQ1_0
+	TQ2_0   = dtype.TQ2_0
+	MXFP4   = dtype.MXFP4
+	NVFP4   = dtype.NVFP4
+	Q1_0    = dtype.Q1_0
+	Q2_0    = dtype.Q2_0
 )

@@ -55,14 +55,30 @@ func (h *header) callsInC() (string, error) {
 			}
 		}
 		fmt.Fprintf(&b, "struct %s_frame {\n    %s;\n    vb_stream *stream;\n};\n\n", o.name, strings.Join(fields, ";\n    "))
-		fmt.Fprintf(&b, "static vb_status call_%s(struct %s_frame *f) {\n%s    return vb_%s(%s, f->stream);\n}\n\n",
-			o.name, o.name, prepare, o.name, strings.Join(values, ", "))
+		fmt.Fprintf(&b, "static vb_status call_%s(struct %s_frame *f) {\n%s%s\n}\n\n", o.name, o.name, prepare,
+			callOf("    return vb_"+o.name+"(", append(values, "f->stream")))
 		fmt.Fprintf(&cases, "    case %d: return call_%s(frame);\n", i, o.name)
 	}
 	b.WriteString("vb_status vb_call(int operation, void *frame) {\n    if (!frame) return VB_INVALID_ARGUMENT;\n    switch (operation) {\n" +
 		cases.String() + "    }\n    return VB_INVALID_ARGUMENT;\n}\n")
 	fmt.Fprintf(&b, "\nint64_t vb_call_abi(void) { return INT64_C(%d); }\n", h.abi)
 	return b.String(), nil
+}
+
+// callOf returns a call in C, in lines of at most 120 columns that are aligned behind its parenthesis.
+func callOf(start string, arguments []string) string {
+	text, width := start, len(start)
+	for i, a := range arguments {
+		a += ", "
+		if i == len(arguments)-1 {
+			a = strings.TrimSuffix(a, ", ") + ");"
+		}
+		if width+len(strings.TrimRight(a, " ")) > 120 {
+			text, width = strings.TrimRight(text, " ")+"\n"+strings.Repeat(" ", len(start)), len(start)
+		}
+		text, width = text+a, width+len(a)
+	}
+	return text
 }
 
 // callsInGo returns internal/backend/dynamic/operations.go.

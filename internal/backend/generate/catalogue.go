@@ -84,22 +84,22 @@ func (h *header) dtypes(f func(name, number, elements, bytes string)) error {
 
 var blockPattern = regexp.MustCompile(`^(\d+) elements? in (\d+) bytes$`)
 
-// types returns internal/backend/kernel/types.go.
+// types returns dtype/types.go.
 func (h *header) types() (string, error) {
 	var constants, table strings.Builder
 	err := h.dtypes(func(name, number, elements, bytes string) {
-		fmt.Fprintf(&constants, "\t%s DType = %s\n", name, number)
+		fmt.Fprintf(&constants, "\t%s Type = %s\n", name, number)
 		fmt.Fprintf(&table, "\t{%s, %q, %s, %s},\n", name, name, elements, bytes)
 	})
-	return goNotice + "package kernel\n\n// The types that every backend computes on.\nconst (\n" + constants.String() +
-		")\n\nvar dtypes = []dtypeInfo{\n" + table.String() + "}\n", err
+	return goNotice + "package dtype\n\n// The types that every backend computes on.\nconst (\n" + constants.String() +
+		")\n\nvar table = []row{\n" + table.String() + "}\n", err
 }
 
-// public returns tensor/types.go.
-func (h *header) public() (string, error) {
+// typesOf returns the types under the names of another package: internal/backend/kernel/types.go and tensor/types.go.
+func (h *header) typesOf(name string) (string, error) {
 	var b strings.Builder
-	b.WriteString(goNotice + "package tensor\n\nimport \"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n\n// The element types.\nconst (\n")
-	err := h.dtypes(func(name, _, _, _ string) { fmt.Fprintf(&b, "\t%s = kernel.%s\n", name, name) })
+	b.WriteString(goNotice + "package " + name + "\n\nimport \"github.com/vibrant-ml/vibrant/dtype\"\n\n// The element types.\nconst (\n")
+	err := h.dtypes(func(name, _, _, _ string) { fmt.Fprintf(&b, "\t%s = dtype.%s\n", name, name) })
 	b.WriteString(")\n")
 	return b.String(), err
 }

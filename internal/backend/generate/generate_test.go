@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
@@ -30,7 +30,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 
 // Files hold more types than kernels compute on; those of both have one size.
 func TestTypesAreThoseOfFiles(t *testing.T) {
-	for _, d := range kernel.DTypes() {
+	for _, d := range dtype.All() {
 		if f := gguf.Type(d); f.String() != d.String() || f.BlockSize() != d.BlockSize() || f.TypeSize() != d.BlockBytes() {
 			t.Errorf("%v: %d elements in %d bytes; in files %v: %d in %d", d, d.BlockSize(), d.BlockBytes(), f, f.BlockSize(), f.TypeSize())
 		}

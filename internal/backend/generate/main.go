@@ -58,8 +58,9 @@ func generate(path string) ([]file, error) {
 		make func() (string, error)
 	}{
 		{"internal/backend/kernel/operations.go", h.catalogue},
-		{"internal/backend/kernel/types.go", h.types},
-		{"tensor/types.go", h.public},
+		{"dtype/types.go", h.types},
+		{"internal/backend/kernel/types.go", func() (string, error) { return h.typesOf("kernel") }},
+		{"tensor/types.go", func() (string, error) { return h.typesOf("tensor") }},
 		{"internal/backend/purego/codebooks.go", func() (string, error) { return books, nil }},
 		{"csrc/operations.go", h.binding},
 		{"internal/backend/dynamic/operations.go", h.callsInGo},

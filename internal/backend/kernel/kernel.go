@@ -10,7 +10,12 @@ package kernel
 import (
 	"errors"
 	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/dtype"
 )
+
+// DType is an element type.
+type DType = dtype.Type
 
 // Ptr is an address in a device's memory. For a CPU it is ordinary host memory.
 type Ptr = unsafe.Pointer

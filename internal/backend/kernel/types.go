@@ -2,67 +2,37 @@
 
 package kernel
 
-// The types that every backend computes on.
-const (
-	F32     DType = 0
-	F16     DType = 1
-	Q4_0    DType = 2
-	Q4_1    DType = 3
-	Q5_0    DType = 6
-	Q5_1    DType = 7
-	Q8_0    DType = 8
-	Q2_K    DType = 10
-	Q3_K    DType = 11
-	Q4_K    DType = 12
-	Q5_K    DType = 13
-	Q6_K    DType = 14
-	IQ2_XXS DType = 16
-	IQ2_XS  DType = 17
-	IQ3_XXS DType = 18
-	IQ1_S   DType = 19
-	IQ4_NL  DType = 20
-	IQ3_S   DType = 21
-	IQ2_S   DType = 22
-	IQ4_XS  DType = 23
-	I32     DType = 26
-	IQ1_M   DType = 29
-	BF16    DType = 30
-	TQ1_0   DType = 34
-	TQ2_0   DType = 35
-	MXFP4   DType = 39
-	NVFP4   DType = 40
-	Q1_0    DType = 41
-	Q2_0    DType = 42
-)
+import "github.com/vibrant-ml/vibrant/dtype"
 
-var dtypes = []dtypeInfo{
-	{F32, "F32", 1, 4},
-	{F16, "F16", 1, 2},
-	{Q4_0, "Q4_0", 32, 18},
-	{Q4_1, "Q4_1", 32, 20},
-	{Q5_0, "Q5_0", 32, 22},
-	{Q5_1, "Q5_1", 32, 24},
-	{Q8_0, "Q8_0", 32, 34},
-	{Q2_K, "Q2_K", 256, 84},
-	{Q3_K, "Q3_K", 256, 110},
-	{Q4_K, "Q4_K", 256, 144},
-	{Q5_K, "Q5_K", 256, 176},
-	{Q6_K, "Q6_K", 256, 210},
-	{IQ2_XXS, "IQ2_XXS", 256, 66},
-	{IQ2_XS, "IQ2_XS", 256, 74},
-	{IQ3_XXS, "IQ3_XXS", 256, 98},
-	{IQ1_S, "IQ1_S", 256, 50},
-	{IQ4_NL, "IQ4_NL", 32, 18},
-	{IQ3_S, "IQ3_S", 256, 110},
-	{IQ2_S, "IQ2_S", 256, 82},
-	{IQ4_XS, "IQ4_XS", 256, 136},
-	{I32, "I32", 1, 4},
-	{IQ1_M, "IQ1_M", 256, 56},
-	{BF16, "BF16", 1, 2},
-	{TQ1_0, "TQ1_0", 256, 54},
-	{TQ2_0, "TQ2_0", 256, 66},
-	{MXFP4, "MXFP4", 32, 17},
-	{NVFP4, "NVFP4", 64, 36},
-	{Q1_0, "Q1_0", 128, 18},
-	{Q2_0, "Q2_0", 64, 18},
-}
+// The element types.
+const (
+	F32     = dtype.F32
+	F16     = dtype.F16
+	Q4_0    = dtype.Q4_0
+	Q4_1    = dtype.Q4_1
+	Q5_0    = dtype.Q5_0
+	Q5_1    = dtype.Q5_1
+	Q8_0    = dtype.Q8_0
+	Q2_K    = dtype.Q2_K
+	Q3_K    = dtype.Q3_K
+	Q4_K    = dtype.Q4_K
+	Q5_K    = dtype.Q5_K
+	Q6_K    = dtype.Q6_K
+	IQ2_XXS = dtype.IQ2_XXS
+	IQ2_XS  = dtype.IQ2_XS
+	IQ3_XXS = dtype.IQ3_XXS
+	IQ1_S   = dtype.IQ1_S
+	IQ4_NL  = dtype.IQ4_NL
+	IQ3_S   = dtype.IQ3_S
+	IQ2_S   = dtype.IQ2_S
+	IQ4_XS  = dtype.IQ4_XS
+	I32     = dtype.I32
+	IQ1_M   = dtype.IQ1_M
+	BF16    = dtype.BF16
+	TQ1_0   = dtype.TQ1_0
+	TQ2_0   = dtype.TQ2_0
+	MXFP4   = dtype.MXFP4
+	NVFP4   = dtype.NVFP4
+	Q1_0    = dtype.Q1_0
+	Q2_0    = dtype.Q2_0
+)

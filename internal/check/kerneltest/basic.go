@@ -4,6 +4,7 @@ import (
 	"math"
 	"sort"
 
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
@@ -60,7 +61,7 @@ func testElementwise(h *harness) {
 }
 
 func testCopy(h *harness) {
-	for _, t := range kernel.DTypes() {
+	for _, t := range dtype.All() {
 		for _, n := range []int{0, t.BlockSize(), 3 * t.BlockSize()} {
 			raw := make([]byte, t.Bytes(n))
 			for i := range raw {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 )
@@ -22,7 +23,7 @@ func file(t testing.TB, name string) []byte {
 
 // quantTypes are the block types of the catalogue.
 func quantTypes() (types []kernel.DType) {
-	for _, t := range kernel.DTypes() {
+	for _, t := range dtype.All() {
 		if t.Quantized() {
 			types = append(types, t)
 		}

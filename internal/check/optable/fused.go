@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -373,7 +374,7 @@ func normQKVOp() *Op {
 			}
 			fusedOperations.NormQKV(out[2], out[0], out[1], in[2], fused.QKV[*tensor.Tensor]{
 				Norm: in[3], Q: in[4], K: in[5], V: in[6], QBias: in[7], KBias: in[8], VBias: in[9], QNorm: in[10], KNorm: in[11],
-				Cos: in[12], Sin: in[13], Mode: mode, Eps: normEps, Positions: in[14], Sequences: in[15],
+				Cos: in[12], Sin: in[13], Mode: kernel.RoPEMode(mode), Eps: normEps, Positions: in[14], Sequences: in[15],
 				Normed: in[16], KNew: in[17], VNew: in[18],
 			})
 		},

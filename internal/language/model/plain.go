@@ -83,7 +83,7 @@ func (o *ropeOp) writes() []*value     { return []*value{o.out} }
 func (o *ropeOp) overwrites() []*value { return []*value{o.x} }
 func (o *ropeOp) run(p *pass) {
 	t := p.model.tables[o.tables]
-	tensor.RoPEInto(p.heads(o.out, o.dim), p.heads(o.x, o.dim), t.cos, t.sin, p.batch.Positions, o.mode)
+	tensor.RoPEInto(p.heads(o.out, o.dim), p.heads(o.x, o.dim), t.cos, t.sin, p.batch.Positions, tensor.RoPEMode(o.mode))
 }
 
 // cacheOp stores keys and values at the tokens' positions; without values where those are a part of the keys.
