@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measure whole models, ours beside a peer, on the same GGUF files in one run.
 
-    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--out docs/benchmarks] NAME=FILE.gguf ...
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--suite moe] [--out docs/benchmarks] NAME=FILE.gguf ...
 
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
-Prints one table and replaces the measured cases in decode.jsonl and prefill.jsonl (cpu.jsonl on the CPU) below --out.
+Prints one table and replaces the measured cases in decode.jsonl and prefill.jsonl (cpu.jsonl on the CPU) below --out, with
+--suite in that one. make_synthetic_gguf.py writes files of mixtures of experts: suite moe.
 Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
 """
 import argparse, json, os, statistics, subprocess, sys
@@ -20,6 +21,7 @@ ap.add_argument("-p", default="512", help="prompt tokens, for example 512,2048")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
 ap.add_argument("-d", default="", help="also decode after so many tokens in the cache, for example 8192,32768")
 ap.add_argument("-t", type=int, default=os.cpu_count(), help="threads on the CPU")
+ap.add_argument("--suite", help="the suite of all figures, such as moe")
 ap.add_argument("--out", default="docs/benchmarks")
 A = ap.parse_args()
 
@@ -74,14 +76,14 @@ for spec in A.models:
         value = statistics.median(f["ours"] for f in mine)
         theirs = statistics.median(p[i] for _, p in rounds) if A.peer else None
         roofline = statistics.median(f["roofline"] for f in mine) if mine[0]["roofline"] is not None else None
-        case = f"{name} {test}" if A.device == "cpu" or A.n != 128 else name + suffix
-        found[suite].append({"suite": "cpu" if A.device == "cpu" else suite, "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
+        case = f"{name} {test}" if A.device == "cpu" or A.suite or A.n != 128 else name + suffix
+        found[suite].append({"suite": A.suite or ("cpu" if A.device == "cpu" else suite), "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
-                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''} --rounds {A.rounds} --peer llama-bench"})
+                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} --peer llama-bench"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
         print(f"{name:24} {test:14} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
-if A.device == "cpu":
-    save("cpu", found["prefill"] + found["decode"])
+if A.suite or A.device == "cpu":
+    save(A.suite or "cpu", found["prefill"] + found["decode"])
 else:
     for suite, lines in found.items():
         save(suite, lines)

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Write a GGUF file with the shapes and the types of a published model, and random weights of a realistic scale.
+
+    make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N]
+
+For measuring speed and memory, and for comparing engines on one file, where the weights cannot be had: 18 GB in half a
+minute. A tensor repeats a stretch of a few thousand random blocks. The vocabulary is `no_vocab`. Needs Python alone.
+"""
+import argparse, math, random, struct
+
+MODELS = {
+    # Yang et al. 2025, "Qwen3 Technical Report"; the types of llama.cpp's Q4_K_M
+    "qwen3-30b-a3b": dict(arch="qwen3moe", hidden=2048, layers=48, heads=32, kv_heads=4, dim=128, vocab=151936, base=1e6, eps=1e-6,
+                          experts=128, used=8, width=768, context=40960, types="q4_k_m"),
+    # OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card"; experts in MXFP4, the others in Q8_0
+    "gpt-oss-20b": dict(arch="gpt-oss", hidden=2880, layers=24, heads=64, kv_heads=8, dim=64, vocab=201088, base=150000.0, eps=1e-5,
+                        experts=32, used=4, width=2880, context=131072, window=128, types="mxfp4"),
+    # small ones of the same kinds, to see that a file opens
+    "tiny-qwen3moe": dict(arch="qwen3moe", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=1e6, eps=1e-6,
+                          experts=8, used=2, width=256, context=4096, types="q4_k_m"),
+    "tiny-gpt-oss": dict(arch="gpt-oss", hidden=288, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=150000.0, eps=1e-5,
+                         experts=4, used=2, width=288, context=4096, window=128, types="mxfp4"),
+}
+STD = 0.02       # of weights
+STRETCH = 8192   # different blocks of a type
+F32, Q8_0, Q4_K, Q6_K, MXFP4, ONES = 0, 8, 12, 14, 39, -1
+BLOCK = {F32: (1, 4), ONES: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}  # elements, bytes
+
+
+def block(kind):
+    """A random block, of zero mean and standard deviation STD."""
+    scale = (0.5 + random.random()) * STD
+    half = lambda x: struct.pack("<e", x)
+    if kind == Q8_0:  # d q, q of 8 bits: 74 d
+        return half(scale / 74) + random.randbytes(32)
+    if kind == Q4_K:  # d s q - m of the same mean: 257 d
+        return half(scale / 257) + half(7.5 * scale / 257) + random.randbytes(140)
+    if kind == Q6_K:  # d s (q - 32), s of 8 bits: 74 * 18.5 d
+        return random.randbytes(208) + half(scale / (74 * 18.5))
+    if kind == MXFP4:  # 2^e f, f of 0 to 6 with a sign: 3.1 * 2^e
+        return bytes([round(math.log2(scale / 3.1)) + 127]) + random.randbytes(16)
+    return struct.pack("<f", 1.0 if kind == ONES else random.gauss(0, STD))
+
+
+def tensors(m):
+    """name, dimensions with the contiguous one first, type"""
+    k = m["types"] == "q4_k_m"
+    plain, better, expert, expert_better = (Q4_K, Q6_K, Q4_K, Q6_K) if k else (Q8_0, Q8_0, MXFP4, MXFP4)
+    hidden, q, kv, experts, width = m["hidden"], m["heads"] * m["dim"], m["kv_heads"] * m["dim"], m["experts"], m["width"]
+    yield "token_embd.weight", (hidden, m["vocab"]), plain
+    for i in range(m["layers"]):
+        p, n = f"blk.{i}.", m["layers"]
+        more = i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2  # these layers of a Q4_K_M file have more bits
+        yield p + "attn_norm.weight", (hidden,), ONES
+        yield p + "attn_q.weight", (hidden, q), plain
+        yield p + "attn_k.weight", (hidden, kv), plain
+        yield p + "attn_v.weight", (hidden, kv), better if more else plain
+        yield p + "attn_output.weight", (q, hidden), plain
+        if m["arch"] == "qwen3moe":
+            yield p + "attn_q_norm.weight", (m["dim"],), ONES
+            yield p + "attn_k_norm.weight", (m["dim"],), ONES
+            yield p + "ffn_norm.weight", (hidden,), ONES
+        else:
+            for name, size in ("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv), ("attn_output.bias", hidden), ("attn_sinks.weight", m["heads"]):
+                yield p + name, (size,), F32
+            yield p + "post_attention_norm.weight", (hidden,), ONES
+            yield p + "ffn_gate_inp.bias", (experts,), F32
+            for name, size in ("gate", width), ("up", width), ("down", hidden):
+                yield p + f"ffn_{name}_exps.bias", (size, experts), F32
+        yield p + "ffn_gate_inp.weight", (hidden, experts), F32
+        yield p + "ffn_gate_exps.weight", (hidden, width, experts), expert
+        yield p + "ffn_up_exps.weight", (hidden, width, experts), expert
+        yield p + "ffn_down_exps.weight", (width, hidden, experts), expert_better if more else expert
+    yield "output_norm.weight", (hidden,), ONES
+    yield "output.weight", (hidden, m["vocab"]), better
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def pair(key, value):
+    kind, data = (8, text(value)) if isinstance(value, str) else (4, struct.pack("<I", value)) if isinstance(value, int) else (6, struct.pack("<f", value))
+    return text(key) + struct.pack("<I", kind) + data
+
+
+def metadata(name, m):
+    a = m["arch"] + "."
+    pairs = {"general.architecture": m["arch"], "general.name": "synthetic " + name, "general.quantization_version": 2, "general.alignment": 32,
+             a + "context_length": m["context"], a + "embedding_length": m["hidden"], a + "block_count": m["layers"], a + "vocab_size": m["vocab"],
+             a + "feed_forward_length": m["width"], a + "attention.head_count": m["heads"], a + "attention.head_count_kv": m["kv_heads"],
+             a + "attention.key_length": m["dim"], a + "attention.value_length": m["dim"], a + "rope.dimension_count": m["dim"],
+             a + "attention.layer_norm_rms_epsilon": m["eps"], a + "rope.freq_base": m["base"], a + "expert_count": m["experts"],
+             a + "expert_used_count": m["used"], a + "expert_feed_forward_length": m["width"], "tokenizer.ggml.model": "no_vocab"}
+    if "window" in m:
+        pairs.update({a + "attention.sliding_window": m["window"], a + "rope.scaling.type": "yarn", a + "rope.scaling.factor": 32.0,
+                      a + "rope.scaling.original_context_length": 4096})
+    return pairs
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("model", choices=MODELS)
+    ap.add_argument("file")
+    ap.add_argument("--layers", type=int)
+    ap.add_argument("--experts", type=int)
+    a = ap.parse_args()
+    m = dict(MODELS[a.model])
+    m["layers"], m["experts"] = a.layers or m["layers"], a.experts or m["experts"]
+    random.seed(1)
+    pairs, infos, offset, sizes = metadata(a.model, m), b"", 0, []
+    for name, dims, kind in tensors(m):
+        elements, size = BLOCK[kind]
+        if dims[0] % elements:
+            raise SystemExit(f"make_synthetic_gguf: {name}: rows of {dims[0]} are no whole blocks")
+        infos += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, max(kind, 0), offset)
+        sizes.append((kind, math.prod(dims) // elements * size))
+        offset += -(-sizes[-1][1] // 32) * 32
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), len(pairs)) + b"".join(pair(*p) for p in pairs.items()) + infos
+    stretches = {kind: b"".join(block(kind) for _ in range(STRETCH)) * 4 for kind in {kind for kind, _ in sizes}}
+    with open(a.file, "wb") as f:
+        f.write(head + bytes(-len(head) % 32))
+        for kind, size in sizes:
+            stretch = memoryview(stretches[kind])
+            for at in range(0, size, len(stretch)):
+                f.write(stretch[:min(len(stretch), size - at)])
+            f.write(bytes(-size % 32))
+    print(f"{a.file}: {offset / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
