@@ -122,6 +122,33 @@ func (c *Cache) Free() {
 	}
 }
 
+// Kept calls f with all that the first n tokens of sequence 0 have left, in an order that depends on the model alone: of
+// layers with attention the keys and values of each head, then the recurrent states. A ring's are those that it still has.
+func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
+	for _, l := range c.layers {
+		for _, t := range []*tensor.Tensor{l.k, l.v} {
+			if t == nil { // values are a part of the keys
+				continue
+			}
+			heads, room, dim := t.Dim(1), t.Dim(2), t.Dim(3)
+			rows := t.Reshape(t.Dim(0)*heads*room, dim)
+			for head := range heads {
+				if err := f(rows.Slice(head*room, head*room+min(n, room))); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, l := range c.states {
+		for _, t := range []*tensor.Tensor{l.conv, l.delta} {
+			if err := f(t.Slice(0, StateSlots)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // CacheBytes returns the size of a cache.
 func (c *Config) CacheBytes(o CacheOptions) int64 {
 	var sum int64
