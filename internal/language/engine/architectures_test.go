@@ -7,10 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -153,6 +157,86 @@ func TestQuantizedModelsMatchTransformers(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestScalesOfMatricesAreApplied divides the matrices of golden models by powers of two, exactly, and puts these beside them, as
+// files in NVFP4 have them: one number for a matrix, or one for each expert.
+func TestScalesOfMatricesAreApplied(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, name := range []string{"tiny-qwen2", "tiny-qwen3", "tiny-qwen3moe", "tiny-qwen2moe", "tiny-deepseek2-v3"} {
+			for _, fuse := range []string{"off", "on"} {
+				t.Setenv("VIBRANT_FUSE", fuse)
+				golden := readGolden(t, dir, name)
+				whole, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer whole.Close()
+				f, err := gguf.FromBytes(withScales(t, whole))
+				if err != nil {
+					t.Fatal(err)
+				}
+				m, err := model.Load(t.Context(), f, d, model.Options{Context: 128})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(m.Close)
+				s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16})
+				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= f32Tolerance) {
+					t.Errorf("%s, fused %s: logits differ by %g", name, fuse, w)
+				}
+			}
+		}
+	})
+}
+
+// withScales takes a power of two out of each matrix of a layer, and adds a tensor with it and one that counts for nothing here.
+func withScales(t *testing.T, f *gguf.File) []byte {
+	t.Helper()
+	var w gguf.Writer
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		w.Set(key, v.Any())
+	}
+	one := func(values ...float32) []byte {
+		b, err := binary.Append(nil, binary.LittleEndian, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for i, x := range f.Tensors() {
+		data, err := f.Data(&x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stem, isMatrix := strings.CutSuffix(x.Name, ".weight")
+		if !isMatrix || len(x.Dims) < 2 || stem == "token_embd" {
+			w.AddTensor(x.Name, x.Type, x.Dims, data)
+			continue
+		}
+		parts := 1
+		if len(x.Dims) == 3 && strings.HasSuffix(stem, "_exps") {
+			parts = x.Dims[2]
+		}
+		values := make([]float32, len(data)/4)
+		if _, err := binary.Decode(data, binary.LittleEndian, values); err != nil {
+			t.Fatal(err)
+		}
+		var scales []float32
+		for part := range parts {
+			scale := float32(math.Ldexp(1, (i+part)%5-2))
+			scales = append(scales, scale)
+			for j := range len(values) / parts {
+				values[part*(len(values)/parts)+j] /= scale
+			}
+		}
+		w.AddTensor(x.Name, x.Type, x.Dims, one(values...))
+		w.AddTensor(stem+".scale", gguf.F32, []int{parts}, one(scales...))
+		w.AddTensor(stem+".input_scale", gguf.F32, []int{1}, one(3))
+	}
+	return testmodel.Bytes(&w)
 }
 
 // TestRandomModelsInBatches generates by every architecture beside sequences of other lengths.

@@ -170,7 +170,9 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.weights = c.bind(f)
+	if c.weights, err = c.bind(f); err != nil {
+		return nil, err
+	}
 	c.graph = c.record(c.weights, fused)
 	return c, nil
 }

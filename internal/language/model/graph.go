@@ -117,6 +117,9 @@ func (g *graph) layerNorm(x *value, w, bias *weight) *value {
 
 // linear returns x w^T + bias; bias may be nil.
 func (g *graph) linear(x *value, w, bias *weight) *value {
+	if w.scale != 0 { // of x, as the bias has none
+		x = g.scale(x, w.scale)
+	}
 	return g.emit(&linearOp{out: newValue(w.rows), x: x, weight: w, bias: bias})
 }
 

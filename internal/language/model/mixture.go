@@ -138,7 +138,15 @@ func (g *graph) route(logits *value, m *mixture, bias *weight) (ids, weights *va
 // expertLinear returns x w[id]^T + bias[id] for each id of a token: [tokens][ids][rows]. x has a row a token, or one an
 // id.
 func (g *graph) expertLinear(x *value, w, bias *weight, ids *value) *value {
-	return g.emit(&expertLinearOp{out: newValue(ids.cols * w.rows), x: x, ids: ids, weight: w, bias: bias})
+	if w.scale != 0 { // of x, as the bias has none
+		x = g.scale(x, w.scale)
+	}
+	y := g.emit(&expertLinearOp{out: newValue(ids.cols * w.rows), x: x, ids: ids, weight: w, bias: bias})
+	if w.scales == nil {
+		return y
+	}
+	factors := g.emit(&chosenOp{out: newValue(ids.cols), ids: ids, of: w.scales})
+	return g.emit(&mulRowsOp{out: newValue(y.cols), x: y, factors: factors})
 }
 
 // expertSum returns the sum of a token's rows of y by their weights; nil weights are ones.
@@ -149,7 +157,7 @@ func (g *graph) expertSum(y, weights *value) *value {
 // sigmoid returns 1 / (1 + exp(-x)).
 func (g *graph) sigmoid(x *value) *value { return g.emit(&sigmoidOp{out: newValue(x.cols), x: x}) }
 
-// mulRows returns each row of x times its factor.
+// mulRows returns each run of x times its factor, of which there are as many as factors has columns.
 func (g *graph) mulRows(x, factors *value) *value {
 	return g.emit(&mulRowsOp{out: newValue(x.cols), x: x, factors: factors})
 }
@@ -231,4 +239,21 @@ type mulRowsOp struct{ out, x, factors *value }
 func (o *mulRowsOp) reads() []*value      { return []*value{o.x, o.factors} }
 func (o *mulRowsOp) writes() []*value     { return []*value{o.out} }
 func (o *mulRowsOp) overwrites() []*value { return []*value{o.x} }
-func (o *mulRowsOp) run(p *pass)          { tensor.MulRowsInto(p.rows(o.out), p.rows(o.x), p.rows(o.factors)) }
+func (o *mulRowsOp) run(p *pass) {
+	dim := o.x.cols / o.factors.cols
+	tensor.MulRowsInto(p.heads(o.out, dim), p.heads(o.x, dim), p.rows(o.factors))
+}
+
+// chosenOp looks up a number of each chosen expert.
+type chosenOp struct {
+	fresh
+	out, ids *value
+	of       *weight // one number an expert
+}
+
+func (o *chosenOp) reads() []*value  { return []*value{o.ids} }
+func (o *chosenOp) writes() []*value { return []*value{o.out} }
+func (o *chosenOp) run(p *pass) {
+	ids := p.rows(o.ids)
+	tensor.EmbeddingInto(p.rows(o.out).Reshape(ids.Len(), 1), o.of.tensor.Reshape(o.of.cols, 1), ids.Reshape(ids.Len()))
+}

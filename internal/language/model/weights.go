@@ -16,6 +16,7 @@ import (
 type weights struct {
 	all    []*weight // in the order of computation
 	layers []layer
+	scales []string // names of the tensors that weight.scale was read from
 
 	embedding, positions       *weight
 	outputNorm, outputNormBias *weight
@@ -55,6 +56,8 @@ type layer struct {
 type weight struct {
 	spec
 	tensor *tensor.Tensor
+	scale  float32 // of products, from a tensor beside it as files in NVFP4 have them; 0 for none
+	scales *weight // of products with each expert; nil for none
 }
 
 // get returns the tensor, nil for a weight that the model lacks.
@@ -154,14 +157,18 @@ func (s spec) span(t kernel.DType) (offset, bytes int64) {
 
 // bind makes the weights of a model, without their data: those that it must have, and those of the others that the file
 // has.
-func (c *Config) bind(f *gguf.File) *weights {
+func (c *Config) bind(f *gguf.File) (*weights, error) {
 	w := &weights{layers: make([]layer, c.Layers)}
+	var failed error
 	bind := func(prefix string, specs []spec) {
 		for _, s := range specs {
 			s.name = prefix + s.name
 			if s.need == required || s.need == optional && f.HasTensor(s.name) {
 				*s.field = &weight{spec: s}
 				w.all = append(w.all, *s.field)
+				if err := w.bindScale(f, *s.field); err != nil && failed == nil {
+					failed = err
+				}
 			}
 		}
 	}
@@ -172,7 +179,44 @@ func (c *Config) bind(f *gguf.File) *weights {
 	if w.output == nil {
 		w.output = w.embedding
 	}
-	return w
+	return w, failed
+}
+
+// bindScale finds what products with a matrix are multiplied by: one number, or one for each expert.
+func (w *weights) bindScale(f *gguf.File, m *weight) error {
+	stem, ok := strings.CutSuffix(m.name, ".weight")
+	if !ok || m.rows == 0 || stem == "token_embd" {
+		return nil
+	}
+	t, err := f.Tensor(stem + ".scale")
+	if errors.Is(err, gguf.ErrNoTensor) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n := max(m.experts, 1)
+	if t.Type != gguf.F32 || len(t.Dims) != 1 || t.Dims[0] != 1 && t.Dims[0] != n {
+		return fmt.Errorf("tensor %s is %s %v, want F32 [%d]", t.Name, t.Type, t.Dims, n)
+	}
+	if t.Dims[0] > 1 {
+		if f.HasTensor(stem + ".bias") {
+			return fmt.Errorf("tensors %s and %s.bias: numbers for each expert beside a bias are not supported", t.Name, stem)
+		}
+		m.scales = &weight{spec: vector(t.Name, n, required, nil)}
+		w.all = append(w.all, m.scales)
+		return nil
+	}
+	data, err := f.Data(t)
+	if err != nil {
+		return err
+	}
+	m.scale = float32s(data)[0]
+	if m.scale == 0 || m.scale-m.scale != 0 {
+		return fmt.Errorf("tensor %s is %v, want a number other than 0", t.Name, m.scale)
+	}
+	w.scales = append(w.scales, t.Name)
+	return nil
 }
 
 // Supported says why the model of a file cannot be computed, nil where it can.
@@ -216,7 +260,12 @@ func (c *Config) ignored(name string) bool {
 	if n, _ := fmt.Sscanf(name, "blk.%d.", &layer); n == 1 && layer >= c.Layers && layer < c.Layers+c.drafts {
 		return true
 	}
-	return slices.Contains(c.RoPE.tensors, name) || strings.HasSuffix(name, "attn_rot_embd.weight") ||
+	if stem, ok := strings.CutSuffix(name, ".input_scale"); ok && slices.ContainsFunc(c.weights.all, func(w *weight) bool {
+		return w.name == stem+".weight"
+	}) {
+		return true // of activations in 4 bits, which are not rounded here
+	}
+	return slices.Contains(c.RoPE.tensors, name) || slices.Contains(c.weights.scales, name) || strings.HasSuffix(name, "attn_rot_embd.weight") ||
 		strings.HasSuffix(name, "rotary_emb.inv_freq") || strings.HasSuffix(name, "rope_freqs.weight")
 }
 
