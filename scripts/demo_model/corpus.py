@@ -132,7 +132,7 @@ def facts():
         answer = f["answer"].format(**lists) if "{" in f["answer"] else f["answer"]
         out[f["id"]] = Fact("fact", "what", f["id"], answer, f.get("what", ()), P.WHAT, f.get("ask", ()), f.get("do", ()), follow=f.get("follow", ()))
         out[f["id"]].weight = 1.5 if f.get("follow") else 1.0
-    phrases = {(kind, t["name"]): t for kind in ("command", "slash", "flag") for t in table[kind]}
+    phrases = {(kind, t["name"]): t for kind in ("command", "slash", "flag", "elsewhere") for t in table[kind]}
 
     def use(kind, thing, what, names, said):
         """A thing that does something, with the phrases and the example that the table has for it."""
@@ -270,7 +270,9 @@ def noisy(rng, q, keep=None, typos=True):
     elif r < 0.25:
         q = rng.choice(P.OPENINGS) + q.rstrip("?.") + rng.choice(P.ENDINGS)
     kept = set(keep.split()) if keep else ()
-    if rng.random() < 0.12:
+    if rng.random() < 0.07:
+        q = clipped(q, kept)
+    elif rng.random() < 0.12:
         ws = q.split()
         drop = [i for i, w in enumerate(ws) if w.lower() in P.FILLERS and w not in kept]
         for i in sorted(rng.sample(drop, min(len(drop), rng.choice((1, 1, 2, 3)))), reverse=True):
@@ -283,6 +285,12 @@ def noisy(rng, q, keep=None, typos=True):
             ws[i] = typo(rng, ws[i])
         q = " ".join(ws)
     return cased(rng, q, keep)
+
+
+def clipped(q, kept):
+    """The words that carry the question, as one types them into a search."""
+    ws = [w for w in q.split() if w in kept or w.lower().strip("?.,") not in P.CLIPPED]
+    return " ".join(ws) if len(ws) > 1 else q
 
 
 def cased(rng, q, keep=None):
@@ -388,10 +396,10 @@ def unknown_turn(rng):
 
 def one_turn(rng):
     r = rng.random()
-    if r < 0.42:
+    if r < 0.38:
         fs, weights = fact_list()
         return fact_turn(rng, rng.choices(fs, weights)[0])
-    if r < 0.71:
+    if r < 0.66:
         return finish(rng, skills.skill(rng))
     if r < 0.945:
         return unknown_turn(rng)

@@ -207,4 +207,6 @@ ENDINGS = [", please", " please", ", thanks", " thanks", "?", "!", "??", " ...",
 ]
 FILLERS = "the a an of to is do does for i me my in with on can you please it that this are".split()
 
+CLIPPED = set(FILLERS) | set("how what which where when there would could should want need tell show know have be am was so and its your about any some get way know will what's how's let's explain give".split())
+
 SYSTEMS = ["You are a helpful assistant.", "Answer briefly.", "You are Vibrant's assistant.", "Be kind.", "You are an expert of GPUs.", "Answer in one sentence.", "You are a calculator.", "Be precise.", "You help people to use Vibrant."]

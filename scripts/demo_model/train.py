@@ -111,7 +111,7 @@ def score(model, tok, items, say=log):
     for item, (right, _) in zip(items, results):
         kinds.setdefault(item["kind"], []).append(right)
         if item.get("part") == 2:
-            kinds.setdefault("part 2 unknown" if item["kind"] == "unknown" else "part 2 known", []).append(right)
+            kinds.setdefault("part 2 " + (item["kind"] if item["kind"] in ("unknown", "probe") else "known"), []).append(right)
     known = [r for k, rs in kinds.items() if "unknown" not in k and k not in ("part 2 known", "probe") for r in rs]
     table = {k: (sum(rs), len(rs)) for k, rs in sorted(kinds.items())}
     table["all known"] = (sum(known), len(known))
@@ -235,7 +235,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--steps", type=int, default=6500)
+    ap.add_argument("--steps", type=int, default=9000)
     ap.add_argument("--minutes", type=float, default=0, help="instead of --steps: as many as fit, by the speed of the first ones")
     ap.add_argument("--batch", type=int, default=65536, help="tokens a step")
     ap.add_argument("--lr", type=float, default=0.004, help="of the matrices (Muon)")
