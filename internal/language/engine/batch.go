@@ -39,6 +39,9 @@ type Sequence struct {
 	tokens  []int32 // whose keys and values the cache holds
 	newest  int32   // chosen, and fed by the next step
 	banned  bool    // from choosing what Ban has set
+
+	active []model.ActiveAdapter
+	stacks stackSet // of these
 }
 
 // NewBatch opens a batch of up to that many sequences of o.Context tokens each. Its memory is allocated here and given
@@ -74,8 +77,9 @@ func (b *Batch) Ban(ids []int32) error {
 }
 
 // Join computes a prompt in a free place of the cache and chooses its first token, which the next Step makes the Newest. The other
-// sequences wait meanwhile. A nil Chooser takes the likeliest. Likely errors: ErrBatchFull, ErrContextFull, the error of ctx.
-func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool) (*Sequence, error) {
+// sequences wait meanwhile. A nil Chooser takes the likeliest. The sequence has the active adapters, whatever others have. Likely
+// errors: ErrBatchFull, ErrContextFull, the error of ctx.
+func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool, active ...model.ActiveAdapter) (*Sequence, error) {
 	place := slices.Index(b.places, false)
 	if place < 0 {
 		return nil, fmt.Errorf("%w: it has %d sequences", ErrBatchFull, len(b.places))
@@ -83,11 +87,16 @@ func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool) (
 	if err := b.check(ids); err != nil {
 		return nil, err
 	}
+	b.current, b.ahead = false, false // what is ahead of the host may be in a workspace that goes
+	if err := b.activate(active); err != nil {
+		return nil, err
+	}
 	logits, err := b.prompt(ctx, ids, 0, place, nil, func(int) {})
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{batch: b, chooser: c, place: place, tokens: slices.Clone(ids), banned: banned && b.ban.mask != nil}
+	s := &Sequence{batch: b, chooser: c, place: place, tokens: slices.Clone(ids), banned: banned && b.ban.mask != nil,
+		active: slices.Clone(active), stacks: b.adapters.prompt}
 	key := stepKey{rows: 1}
 	if s.banned {
 		key.banned = 1
@@ -172,6 +181,7 @@ func (b *Batch) advance() error {
 			return fmt.Errorf("%w: a sequence has %d tokens", ErrContextFull, len(s.tokens))
 		}
 		longest = max(longest, len(s.tokens)+1)
+		key.stacks |= s.stacks
 		if s.banned {
 			key.banned |= 1 << i
 		}
@@ -222,6 +232,13 @@ func (b *Batch) prepare(key stepKey) error {
 				return err
 			}
 		}
+		active := make([][]model.ActiveAdapter, n)
+		for i, s := range b.active {
+			active[i] = s.active
+		}
+		if err := b.adapters.writeSteps(key.stacks, active); err != nil {
+			return err
+		}
 	}
 	return b.prepareChoice(key.candidates)
 }
@@ -233,6 +250,7 @@ func (b *Batch) step(key stepKey) error {
 		positions := b.stepPositions.Slice(0, n)
 		hidden, _ := b.model.Forward(b.work, b.cache, model.Batch{
 			Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: b.context,
+			Adapters: b.adapters.ofStep(key),
 		})
 		b.choose(b.model.Logits(b.work, hidden, 0, n), key)
 		tensor.IncrementI32(positions)

@@ -135,7 +135,7 @@ func (r *runner) choices(key stepKey, chooser func(row int) Chooser) ([]int32, e
 	n, k := key.rows, key.candidates
 	next := make([]int32, n)
 	if k == 0 {
-		rows, err := r.read(r.work.Logits(n))
+		rows, err := r.read(r.work.Logits(n, key.stacks != 0))
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -41,7 +42,7 @@ func (s *Session) Next(c Chooser) (int32, error) {
 
 // key names the step after which c chooses.
 func (s *Session) key(c Chooser) stepKey {
-	key := stepKey{rows: 1, candidates: s.candidates(c)}
+	key := stepKey{rows: 1, candidates: s.candidates(c), stacks: s.adapters.prompt}
 	if s.ban.mask != nil {
 		key.banned = 1
 	}
@@ -135,10 +136,32 @@ func (s *Session) step(key stepKey) error {
 	return tensor.Try(func() {
 		hidden, _ := s.model.Forward(s.work, s.cache, model.Batch{
 			Count: 1, Seq: 1, IDs: s.stepIDs, Positions: s.stepPositions, KVLen: s.context,
+			Adapters: s.adapters.ofStep(key),
 		})
 		s.choose(s.model.Logits(s.work, hidden, 0, 1), key)
 		tensor.IncrementI32(s.stepPositions)
 	})
+}
+
+// SetAdapters sets the adapters that tokens have from the next Prefill on, in place of those before; none is the model as it is.
+// Keys and values of other adapters are forgotten; after an
+// error no adapter is active. Steps of adapters that were loaded together are captured once for all.
+func (s *Session) SetAdapters(active []model.ActiveAdapter) error {
+	if slices.Equal(active, s.active) {
+		return nil
+	}
+	s.Reset()
+	s.active = nil
+	err := s.activate(active)
+	if err == nil {
+		err = s.adapters.writeSteps(s.adapters.prompt, [][]model.ActiveAdapter{active})
+	}
+	if err != nil {
+		s.adapters.prompt = 0
+		return err
+	}
+	s.active = slices.Clone(active)
+	return nil
 }
 
 // Ban sets the ids that are never chosen from the next Prefill on.

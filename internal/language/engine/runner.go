@@ -44,6 +44,7 @@ type runner struct {
 	stepIDs, stepPositions *tensor.Tensor
 	topValues, topIDs      *tensor.Tensor // [rows][k] for the choice that the steps were captured for
 	ban                    ban
+	adapters               adapters
 	// lookAhead says that a step is worth enqueuing before the host has seen the token that it feeds: the device has it
 	// already, and works on while the host decodes text. On a CPU there is nothing to win: a call returns when its work is
 	// done.
@@ -97,6 +98,7 @@ func (r *runner) ints(lengths map[**tensor.Tensor]int) (err error) {
 // close gives everything back.
 func (r *runner) close() error {
 	r.steps.drop(all)
+	r.adapters.free()
 	r.results.Close()
 	r.cache.Free()
 	r.work.Free()
@@ -170,7 +172,10 @@ func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tens
 	for i := range positions {
 		positions[i] = int32(first + i)
 	}
-	b := model.Batch{Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n}
+	b := model.Batch{
+		Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n,
+		Adapters: r.adapters.ofPrompt(),
+	}
 	if err := b.IDs.WriteInt32s(ids); err != nil {
 		return nil, err
 	}
@@ -196,11 +201,13 @@ func (r *runner) read(logits *tensor.Tensor) ([]float32, error) {
 }
 
 // stepKey says what a captured step computes: for how many sequences, how many of the likeliest tokens it finds after the logits
-// (1: the next token; 0: none, the host reads all logits), and for which rows it bans tokens. The sequences' lengths are no part of it: kernels find them
-// on the device, so that a conversation of any length replays one graph.
+// (1: the next token; 0: none, the host reads all logits), for which rows it bans tokens, and from which stacks it reads adapters.
+// The sequences' lengths and which adapters they have are no part of it: kernels find them on the device, so that a conversation
+// of any length replays one graph, and so do turns with one adapter and another of its stack.
 type stepKey struct {
 	rows, candidates int
 	banned           rowSet
+	stacks           stackSet
 }
 
 // steps holds captured steps by what they compute.

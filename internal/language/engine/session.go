@@ -21,6 +21,7 @@ type Options struct {
 	KVType    tensor.DType // of the cache: F16, F32 or Q8_0
 	Chunk     int          // tokens of a prompt computed at once, 0 for 2048 on Hopper GPUs, else 512
 	LogitRows int          // rows of logits computed at once by Session.Logits, 0 for 1
+	Adapters  bool         // SessionBytes: adapters will be active
 
 	Progress func(done, total int) // called after each chunk of a session's prompt; may be nil
 }
@@ -29,6 +30,7 @@ type Options struct {
 type Session struct {
 	runner
 	tokens []int32 // whose keys and values the cache holds
+	active []model.ActiveAdapter
 
 	logits   *tensor.Tensor        // [1][Vocab] after the newest pass, in the workspace
 	chosen   int                   // candidates that were computed from the logits and are on their way to the host, or noChoice
@@ -65,7 +67,11 @@ func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace i
 		o.Chunk = defaultChunk(d)
 	}
 	rows := min(o.Chunk, o.Context)
-	return c.CacheBytes(cacheOptions(c, 1, o)), c.WorkspaceBytes(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
+	values := c.WorkspaceBytes
+	if o.Adapters {
+		values = c.AdaptedWorkspaceBytes
+	}
+	return c.CacheBytes(cacheOptions(c, 1, o)), values(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
 		d.ScratchBytes(c.Pass(rows, o.Context, o.KVType))
 }
 

@@ -43,6 +43,7 @@ type Config struct {
 
 	weights *weights
 	graph   *graph
+	adapted *graph // the same with the updates of adapters, and so with fewer fused operations
 }
 
 // window returns how many keys a query of a layer sees, 0 for all.
@@ -173,7 +174,7 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	if c.weights, err = c.bind(f); err != nil {
 		return nil, err
 	}
-	c.graph = c.record(c.weights, fused)
+	c.graph, c.adapted = c.record(c.weights, fused, false), c.record(c.weights, fused, true)
 	return c, nil
 }
 

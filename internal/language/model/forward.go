@@ -1,6 +1,9 @@
 package model
 
 import (
+	"fmt"
+
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -13,6 +16,7 @@ type Batch struct {
 	Positions  *tensor.Tensor // [Count*Seq], of each token in its sequence
 	Sequences  *tensor.Tensor // [Count], where in the cache each sequence lies; nil for 0..Count-1
 	KVLen      int            // a bound of all positions + 1
+	Adapters   []ActiveStack  // nil for none; else the workspace is of NewAdaptedWorkspace
 	// Check, where it is set, is asked between layers whether to go on: on a CPU one pass may take seconds.
 	Check func() error
 }
@@ -22,8 +26,16 @@ type Batch struct {
 // enqueued on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package
 // tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
-	p := &pass{model: m, cache: c, batch: b, views: w.viewsOf(b.Count, b.Seq)}
-	blocks := m.graph.blocks
+	w.newest, w.adapters = w.plain, b.Adapters
+	if len(b.Adapters) > 0 {
+		if w.adapted == nil {
+			return nil, fmt.Errorf("model: a pass with adapters in a workspace for none: %w", gpu.ErrInvalid)
+		}
+		w.newest = w.adapted
+	}
+	g := w.newest.graph
+	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
+	blocks := g.blocks
 	for i, block := range blocks[:len(blocks)-1] {
 		if b.Check != nil && i > 0 {
 			if err := b.Check(); err != nil {
@@ -34,33 +46,43 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 			o.run(p)
 		}
 	}
-	return p.rows(m.graph.hidden), nil
+	return p.rows(g.hidden), nil
 }
 
 // Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They
 // lie in the workspace until its next use.
 func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tensor {
-	p := &pass{model: m, views: w.viewsOf(1, hi-lo), hidden: x.Slice(lo, hi)}
-	for _, o := range m.graph.blocks[len(m.graph.blocks)-1] {
+	g := w.newest.graph
+	p := &pass{model: m, graph: g, views: w.newest.viewsOf(1, hi-lo), hidden: x.Slice(lo, hi)}
+	for _, a := range w.adapters {
+		if a.Codes.Dim(0) > 1 {
+			a.Codes = a.Codes.Slice(lo, hi)
+		}
+		p.adapters = append(p.adapters, a)
+	}
+	for _, o := range g.blocks[len(g.blocks)-1] {
 		o.run(p)
 	}
-	return p.rows(m.graph.logits)
+	return p.rows(g.logits)
 }
 
 // pass is one run of a graph.
 type pass struct {
 	model   *Model
+	graph   *graph
 	cache   *Cache
 	batch   Batch
 	views   *views
 	hidden  *tensor.Tensor // of the rows whose logits are asked for, nil before the last layer's end
 	handoff fused.Handoff  // of the newest operation that gives one
 	written tensor.Written // by the newest operation that writes keys and values
+
+	adapters []ActiveStack // with a row of codes for each row, or one for all
 }
 
 // rows returns a value as [tokens][cols].
 func (p *pass) rows(v *value) *tensor.Tensor {
-	if p.hidden != nil && v == p.model.graph.hidden {
+	if p.hidden != nil && v == p.graph.hidden {
 		return p.hidden
 	}
 	return p.views.get(view{slot: v.slot})

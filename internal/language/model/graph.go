@@ -39,10 +39,13 @@ type op interface {
 	run(p *pass)
 }
 
-// record returns the graph of a model.
-func (c *Config) record(w *weights, fused bool) *graph {
+// record returns the graph of a model; adapted, with the updates of adapters.
+func (c *Config) record(w *weights, fused, adapted bool) *graph {
 	g := &graph{config: c, blocks: make([][]op, 1)}
 	c.arch.forward(g, c, w)
+	if adapted {
+		g.adapt()
+	}
 	if fused {
 		g.fuse()
 	}

@@ -9,53 +9,104 @@ import (
 // Workspace holds the values of one pass. Its memory is allocated once, so that captured graphs find it again.
 type Workspace struct {
 	LogitRows int
-	slots     []*tensor.Tensor // of the graph: [rows of a pass][cols], or [LogitRows][cols]
-	logits    *tensor.Tensor   // one of them
-	one       *views           // of one token, which steps of generation come back for
-	newest    *views           // of the newest pass of another shape
+	plain     *slots
+	adapted   *slots // nil where the workspace is for passes without adapters
+	newest    *slots // of the newest pass
+	adapters  []ActiveStack
 	memory    *tensor.Arena
 }
 
-// NewWorkspace allocates for passes of up to that many rows.
+// slots is the workspace as one graph sees it.
+type slots struct {
+	graph   *graph
+	tensors []*tensor.Tensor // [rows of a pass][cols], or [LogitRows][cols]
+	one     *views           // of one token, which steps of generation come back for
+	newest  *views           // of the newest pass of another shape
+}
+
+// NewWorkspace allocates for passes of up to that many rows, without adapters.
 func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
 	memory, err := tensor.NewArena(s, m.WorkspaceBytes(rows, logitRows))
 	if err != nil {
 		return nil, err
 	}
 	w := &Workspace{LogitRows: logitRows, memory: memory}
-	for _, s := range m.graph.slots {
+	if w.plain, err = m.graph.slotsIn(memory, rows, logitRows); err != nil {
+		w.Free()
+		return nil, err
+	}
+	w.newest = w.plain
+	return w, nil
+}
+
+// NewAdaptedWorkspace allocates for passes with and without adapters, which take the same memory in turns.
+func (m *Model) NewAdaptedWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
+	memory, err := tensor.NewArena(s, m.AdaptedWorkspaceBytes(rows, logitRows))
+	if err != nil {
+		return nil, err
+	}
+	w := &Workspace{LogitRows: logitRows, memory: memory}
+	if w.plain, err = m.graph.slotsIn(memory, rows, logitRows); err == nil {
+		memory.Reset()
+		w.adapted, err = m.adapted.slotsIn(memory, rows, logitRows)
+	}
+	if err != nil {
+		w.Free()
+		return nil, err
+	}
+	w.newest = w.plain
+	return w, nil
+}
+
+// slotsIn cuts the slots of a graph from memory. What counts comes first, so that graphs in the same memory share it.
+func (g *graph) slotsIn(memory *tensor.Arena, rows, logitRows int) (*slots, error) {
+	all := &slots{graph: g}
+	for _, s := range g.slots {
 		dtype := tensor.F32
 		if s.ints {
 			dtype = tensor.I32
 		}
 		t, err := memory.New(dtype, s.rows(rows, logitRows), s.cols)
 		if err != nil {
-			w.Free()
 			return nil, err
 		}
-		w.slots = append(w.slots, t)
+		all.tensors = append(all.tensors, t)
 	}
-	w.logits = w.slots[m.graph.logits.slot]
-	if v := m.graph.counting; v != nil {
+	if v := g.counting; v != nil {
 		numbers := make([]int32, rows*v.cols)
 		for i := range numbers {
 			numbers[i] = int32(i % v.cols)
 		}
-		if err := w.slots[v.slot].WriteInt32s(numbers); err != nil {
-			w.Free()
+		if err := all.tensors[v.slot].WriteInt32s(numbers); err != nil {
 			return nil, err
 		}
 	}
-	return w, nil
+	return all, nil
 }
 
-// Logits returns the logits [rows][Vocab] that the newest call of Model.Logits has put there.
-func (w *Workspace) Logits(rows int) *tensor.Tensor { return w.logits.Slice(0, rows) }
+// Adapted reports whether the workspace is for passes with adapters too.
+func (w *Workspace) Adapted() bool { return w.adapted != nil }
 
-// WorkspaceBytes returns the size of a workspace.
-func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
+// Logits returns the logits [rows][Vocab] that the newest pass, with adapters or without, has put there.
+func (w *Workspace) Logits(rows int, adapted bool) *tensor.Tensor {
+	s := w.plain
+	if adapted {
+		s = w.adapted
+	}
+	return s.tensors[s.graph.logits.slot].Slice(0, rows)
+}
+
+// WorkspaceBytes returns the size of a workspace for passes without adapters.
+func (c *Config) WorkspaceBytes(rows, logitRows int) int64 { return c.graph.bytes(rows, logitRows) }
+
+// AdaptedWorkspaceBytes returns the size of a workspace for passes with adapters and without.
+func (c *Config) AdaptedWorkspaceBytes(rows, logitRows int) int64 {
+	return max(c.graph.bytes(rows, logitRows), c.adapted.bytes(rows, logitRows))
+}
+
+func (g *graph) bytes(rows, logitRows int) int64 {
 	var sum int64
-	for _, s := range c.graph.slots {
+	for _, s := range g.slots {
 		sum += tensor.Aligned(4 * int64(s.rows(rows, logitRows)) * int64(s.cols))
 	}
 	return sum
@@ -78,7 +129,7 @@ func (w *Workspace) Free() {
 
 // views holds the tensors that passes of one shape see the slots as.
 type views struct {
-	work       *Workspace
+	slots      []*tensor.Tensor
 	count, seq int
 	tensors    map[view]*tensor.Tensor
 }
@@ -91,13 +142,13 @@ type view struct {
 }
 
 // viewsOf returns the views of passes of a shape.
-func (w *Workspace) viewsOf(count, seq int) *views {
-	place := &w.newest
+func (s *slots) viewsOf(count, seq int) *views {
+	place := &s.newest
 	if count*seq == 1 {
-		place = &w.one
+		place = &s.one
 	}
 	if v := *place; v == nil || v.count != count || v.seq != seq {
-		*place = &views{work: w, count: count, seq: seq, tensors: map[view]*tensor.Tensor{}}
+		*place = &views{slots: s.tensors, count: count, seq: seq, tensors: map[view]*tensor.Tensor{}}
 	}
 	return *place
 }
@@ -108,7 +159,7 @@ func (v *views) get(key view) *tensor.Tensor {
 		return t
 	}
 	n := v.count * v.seq
-	t = v.work.slots[key.slot].Slice(0, n)
+	t = v.slots[key.slot].Slice(0, n)
 	switch {
 	case key.sequences && key.dim == 0:
 		t = t.Reshape(v.count, v.seq, t.Dim(1))

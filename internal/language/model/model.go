@@ -6,6 +6,7 @@ package model
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
@@ -25,12 +26,23 @@ type Model struct {
 	bytes   int64            // of all weights
 
 	memoryBytes int64 // with the RoPE tables
+
+	stacks struct { // of adapters
+		sync.Mutex
+		loaded []*AdapterStack
+	}
 }
 
 type ropeTables struct{ cos, sin *tensor.Tensor } // [context][Dim/2]
 
-// Close gives the weights back. No session may be using them. Closing twice is harmless.
+// Close gives the weights and all adapters back. No session may be using them. Closing twice is harmless.
 func (m *Model) Close() {
+	m.stacks.Lock()
+	for _, s := range m.stacks.loaded {
+		s.memory.Free()
+	}
+	m.stacks.loaded = nil
+	m.stacks.Unlock()
 	m.memory.Free()
 	for _, t := range m.mapped {
 		t.Free()

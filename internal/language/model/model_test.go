@@ -294,6 +294,7 @@ func TestGraphsOfEveryArchitecture(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkPlaces(t, c.graph)
+				checkPlaces(t, c.adapted)
 				checkMemory(t, d, f)
 			})
 		}
@@ -338,6 +339,12 @@ func checkMemory(t *testing.T, d *gpu.Device, f *gguf.File) {
 		t.Fatal(err)
 	}
 	step("workspace", m.WorkspaceBytes(17, 5))
+	w.Free()
+	step("no workspace", -m.WorkspaceBytes(17, 5))
+	if w, err = m.NewAdaptedWorkspace(d.Stream(), 17, 5); err != nil {
+		t.Fatal(err)
+	}
+	step("workspace for adapters", m.AdaptedWorkspaceBytes(17, 5))
 	w.Free()
 	c.Free()
 	m.Close()

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// lora is an adapter of random matrices: a [ranks][cols] and b [rows][ranks] of each tensor.
+type lora struct {
+	kind  string // "lora" where empty
+	ranks int
+	alpha float32
+	a, b  map[string][]float32
+}
+
+// matrices are the shapes of a layer's.
+func matrices(s testmodel.Shape) map[string][2]int {
+	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	return map[string][2]int{
+		"attn_q": {q, s.Hidden}, "attn_k": {kv, s.Hidden}, "attn_v": {kv, s.Hidden}, "attn_output": {s.Hidden, q},
+		"ffn_gate": {s.FeedForward, s.Hidden}, "ffn_up": {s.FeedForward, s.Hidden}, "ffn_down": {s.Hidden, s.FeedForward},
+	}
+}
+
+func newLoRA(seed uint64, s testmodel.Shape, ranks int, names ...string) *lora {
+	r := rand.New(rand.NewPCG(seed, 7))
+	random := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = float32(r.NormFloat64() / 4)
+		}
+		return v
+	}
+	l := &lora{ranks: ranks, alpha: 1.5 * float32(ranks), a: map[string][]float32{}, b: map[string][]float32{}}
+	add := func(name string, rows, cols int) { l.a[name], l.b[name] = random(ranks*cols), random(rows*ranks) }
+	for layer := range s.Layers {
+		for _, name := range names {
+			shape := matrices(s)[name]
+			add(fmt.Sprintf("blk.%d.%s.weight", layer, name), shape[0], shape[1])
+		}
+	}
+	add("output.weight", s.Vocab, s.Hidden)
+	return l
+}
+
+var allMatrices = []string{"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
+
+// write writes the adapter as llama.cpp's converter does, after edit has changed it.
+func (l *lora) write(t testing.TB, architecture string, edit func(w *gguf.Writer)) string {
+	t.Helper()
+	w := &gguf.Writer{}
+	w.Set("general.type", "adapter")
+	w.Set("general.architecture", architecture)
+	w.Set("adapter.type", cmp.Or(l.kind, "lora"))
+	w.Set("adapter.lora.alpha", l.alpha)
+	raw := func(v []float32) []byte {
+		var b bytes.Buffer
+		binary.Write(&b, binary.LittleEndian, v)
+		return b.Bytes()
+	}
+	for name, a := range l.a {
+		w.AddTensor(name+".lora_a", gguf.F32, []int{len(a) / l.ranks, l.ranks}, raw(a))
+		w.AddTensor(name+".lora_b", gguf.F32, []int{l.ranks, len(l.b[name]) / l.ranks}, raw(l.b[name]))
+	}
+	if edit != nil {
+		edit(w)
+	}
+	path := filepath.Join(t.TempDir(), "adapter.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// merged returns a model of random F32 weights with adapters merged into them.
+func merged(t testing.TB, d *gpu.Device, s testmodel.Shape, scales []float32, adapters ...*lora) *model.Model {
+	t.Helper()
+	values := map[string][]float32{}
+	r := rand.New(rand.NewPCG(3, 4))
+	w := testmodel.Writer(s, func(name string, row, col int) float32 {
+		x := float32(r.NormFloat64() / 4)
+		for i, l := range adapters {
+			if a, ok := l.a[name]; ok {
+				cols, sum := len(a)/l.ranks, 0.0
+				for k := range l.ranks {
+					sum += float64(l.b[name][row*l.ranks+k]) * float64(a[k*cols+col])
+				}
+				x += float32(float64(scales[i]) * float64(l.alpha) / float64(l.ranks) * sum)
+			}
+		}
+		values[name] = append(values[name], x)
+		return x
+	})
+	w.Set("tokenizer.ggml.model", "no_vocab")
+	f, err := gguf.FromBytes(testmodel.Bytes(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Load(context.Background(), f, d, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func load(t testing.TB, m *model.Model, paths ...string) []*model.Adapter {
+	t.Helper()
+	s, err := m.LoadAdapters(context.Background(), paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Adapters
+}
+
+// closeTo fails where logits differ by more than a thousandth of the largest.
+func closeTo(t *testing.T, what string, got, want [][]float32) {
+	t.Helper()
+	largest := 0.0
+	for _, row := range want {
+		for _, x := range row {
+			largest = max(largest, float64(max(x, -x)))
+		}
+	}
+	if w := worst(got, want); !(w <= 1e-3*largest) {
+		t.Errorf("%s: logits of up to %g differ by %g", what, largest, w)
+	}
+}
+
+func TestAdaptersEqualMergedWeights(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, architecture := range []string{"llama", "qwen2", "qwen3"} {
+			shape := testmodel.Tiny
+			shape.Architecture = architecture
+			one, two := newLoRA(1, shape, 4, allMatrices...), newLoRA(2, shape, 11, "attn_q", "ffn_down")
+			m := merged(t, d, shape, nil)
+			loaded := load(t, m, one.write(t, architecture, nil), two.write(t, architecture, nil))
+			ids := randomIDs(5, 70, m.Vocab)
+			s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, Chunk: 33, LogitRows: 16})
+			for _, c := range []struct {
+				name   string
+				active []model.ActiveAdapter
+				scales []float32
+				of     []*lora
+			}{
+				{"all matrices", []model.ActiveAdapter{{Adapter: loaded[0], Scale: 1}}, []float32{1}, []*lora{one}},
+				{"some matrices", []model.ActiveAdapter{{Adapter: loaded[1], Scale: 0.5}}, []float32{0.5}, []*lora{two}},
+				{"both", []model.ActiveAdapter{{Adapter: loaded[0], Scale: -0.5}, {Adapter: loaded[1], Scale: 2}}, []float32{-0.5, 2}, []*lora{one, two}},
+				{"none", nil, nil, nil},
+			} {
+				if err := s.SetAdapters(c.active); err != nil {
+					t.Fatal(err)
+				}
+				reference := merged(t, d, shape, c.scales, c.of...)
+				want := allLogits(t, newSession(t, reference, Options{Context: 128, KVType: tensor.F32, LogitRows: 128}), ids)
+				closeTo(t, architecture+", "+c.name, allLogits(t, s, ids), want)
+				steps := greedy(t, newSession(t, reference, Options{Context: 128, KVType: tensor.F32}), ids[:9], 20)
+				if got := greedy(t, s, ids[:9], 20); !slices.Equal(got, steps) {
+					t.Errorf("%s, %s: %v, with merged weights %v", architecture, c.name, got, steps)
+				}
+			}
+		}
+	})
+}
+
+func TestSwitchingAdaptersCapturesNothingAnew(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		m := merged(t, d, testmodel.Tiny, nil)
+		loaded := load(t, m, newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil), newLoRA(2, testmodel.Tiny, 8, "attn_v").write(t, "llama", nil))
+		s := newSession(t, m, Options{Context: 128, KVType: tensor.F32})
+		answers := map[string]bool{}
+		var captured *gpu.Graph
+		for turn, active := range [][]model.ActiveAdapter{{{Adapter: loaded[0], Scale: 1}}, {{Adapter: loaded[1], Scale: 1}}, {{Adapter: loaded[0], Scale: 3}, {Adapter: loaded[1], Scale: 1}}} {
+			if err := s.SetAdapters(active); err != nil {
+				t.Fatal(err)
+			}
+			answers[fmt.Sprint(greedy(t, s, randomIDs(3, 5, m.Vocab), 30))] = true
+			if len(s.steps) != 1 {
+				t.Fatalf("turn %d: %d kinds of steps", turn, len(s.steps))
+			}
+			for _, g := range s.steps {
+				if captured != nil && g != captured {
+					t.Errorf("turn %d: captured anew", turn)
+				}
+				captured = g
+			}
+		}
+		if len(answers) != 3 {
+			t.Errorf("%d different answers of 3 adapters", len(answers))
+		}
+	})
+}
+
+func TestBatchWithAnAdapterForEachSequence(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		m := merged(t, d, testmodel.Tiny, nil)
+		loaded := load(t, m, newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil), newLoRA(2, testmodel.Tiny, 6, allMatrices...).write(t, "llama", nil))
+		alone := load(t, m, newLoRA(3, testmodel.Tiny, 2, "attn_k").write(t, "llama", nil)) // in another stack
+		choices := [][]model.ActiveAdapter{{{Adapter: loaded[0], Scale: 1}}, nil, {{Adapter: loaded[1], Scale: 1}}, {{Adapter: alone[0], Scale: 4}, {Adapter: loaded[0], Scale: 0.5}}}
+		b, err := NewBatch(m, len(choices), Options{Context: 64, KVType: tensor.F32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		var joined []*Sequence
+		got := make([][]int32, len(choices))
+		step := func() {
+			if err := b.Step(); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range joined {
+				got[i] = append(got[i], s.Newest())
+			}
+		}
+		for i, active := range choices {
+			s, err := b.Join(context.Background(), randomIDs(uint64(i), 4+i, m.Vocab), nil, false, active...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			joined = append(joined, s)
+			step()
+			step()
+		}
+		for range 20 {
+			step()
+		}
+		for i, active := range choices {
+			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
+			if err := s.SetAdapters(active); err != nil {
+				t.Fatal(err)
+			}
+			if want := greedy(t, s, randomIDs(uint64(i), 4+i, m.Vocab), len(got[i])); !slices.Equal(got[i], want) {
+				t.Errorf("sequence %d: %v, alone %v", i, got[i], want)
+			}
+		}
+	})
+}
+
+func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
+	d := gpu.CPU()
+	m := merged(t, d, testmodel.Tiny, nil)
+	other := testmodel.Tiny
+	other.Hidden = 40
+	one := func() *lora { return newLoRA(1, testmodel.Tiny, 4, "attn_q") }
+	tensorOf := func(name string, dims ...int) func(*gguf.Writer) {
+		return func(w *gguf.Writer) { w.AddTensor(name, gguf.F32, dims, make([]byte, 4*dims[0]*dims[1])) }
+	}
+	for _, c := range []struct {
+		name  string
+		path  string
+		wants []string
+	}{
+		{"architecture", one().write(t, "qwen2", nil), []string{`"qwen2"`, `"llama"`}},
+		{"kind", (&lora{kind: "control_vector"}).write(t, "llama", nil), []string{"adapter.type", "control_vector"}},
+		{"shape", newLoRA(1, other, 4, "attn_q").write(t, "llama", nil), []string{"attn_q.weight.lora_a", "attn_q.weight.lora_b", "40 columns", "32"}},
+		{"half", one().write(t, "llama", tensorOf("blk.0.attn_k.weight.lora_a", 32, 4)), []string{"blk.0.attn_k.weight.lora_a", "no B"}},
+		{"ranks", one().write(t, "llama", func(w *gguf.Writer) {
+			tensorOf("blk.0.attn_k.weight.lora_a", 32, 4)(w)
+			tensorOf("blk.0.attn_k.weight.lora_b", 5, 16)(w)
+		}), []string{"blk.0.attn_k.weight.lora_a has 4 ranks", "lora_b 5"}},
+		{"layer", one().write(t, "llama", func(w *gguf.Writer) {
+			tensorOf("blk.7.attn_k.weight.lora_a", 32, 4)(w)
+			tensorOf("blk.7.attn_k.weight.lora_b", 4, 16)(w)
+		}), []string{"blk.7.attn_k.weight"}},
+		{"norm", one().write(t, "llama", func(w *gguf.Writer) {
+			tensorOf("token_embd.weight.lora_a", 32, 4)(w)
+			tensorOf("token_embd.weight.lora_b", 4, 64)(w)
+		}), []string{"token_embd.weight"}},
+		{"other tensors", one().write(t, "llama", tensorOf("blk.0.attn_k.weight", 32, 16)), []string{"blk.0.attn_k.weight", "neither"}},
+		{"ranks of all", newLoRA(1, testmodel.Tiny, 257, "attn_q").write(t, "llama", nil), []string{"257 ranks", "256"}},
+	} {
+		_, err := m.LoadAdapters(context.Background(), []string{c.path})
+		if !errors.Is(err, model.ErrAdapter) {
+			t.Errorf("%s: %v, want ErrAdapter", c.name, err)
+			continue
+		}
+		for _, want := range c.wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q in it", c.name, err, want)
+			}
+		}
+	}
+	if _, err := m.LoadAdapters(context.Background(), []string{filepath.Join(t.TempDir(), "none.gguf")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	stranger := load(t, merged(t, d, testmodel.Tiny, nil), one().write(t, "llama", nil))
+	if err := newSession(t, m, Options{Context: 16, KVType: tensor.F32}).SetAdapters([]model.ActiveAdapter{{Adapter: stranger[0], Scale: 1}}); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("an adapter of another model: %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// adapterFile is what a file or a folder says of an adapter.
+type adapterFile struct {
+	path         string
+	architecture string // "" where it does not say
+	alpha        float64
+	rootScaled   bool // the scale is alpha / sqrt(ranks) (Kalajdzievski 2023, "rsLoRA")
+	pairs        map[string]*pair
+	close        func() error
+}
+
+// pair is the two matrices of a change: a [ranks][cols of the weight], b [rows of the weight][ranks].
+type pair struct{ a, b *matrixHalf }
+
+// matrixHalf is one of them. Its rows are its outer dimension.
+type matrixHalf struct {
+	name       string
+	rows, cols int
+	half       bool // all its values are F16
+	values     func() ([]float32, error)
+}
+
+// ranks returns the most that a matrix's change has.
+func (f *adapterFile) ranks() (most int) {
+	for _, p := range f.pairs {
+		most = max(most, p.a.rows)
+	}
+	return most
+}
+
+// scale returns the factor of B A for so many ranks.
+func (f *adapterFile) scale(ranks int) float32 {
+	switch {
+	case f.alpha == 0: // as llama.cpp has it
+		return 1
+	case f.rootScaled:
+		return float32(f.alpha / math.Sqrt(float64(ranks)))
+	}
+	return float32(f.alpha / float64(ranks))
+}
+
+func (p *pair) check() error {
+	switch {
+	case p.a == nil:
+		return fmt.Errorf("tensor %s has no A beside it", p.b.name)
+	case p.b == nil:
+		return fmt.Errorf("tensor %s has no B beside it", p.a.name)
+	case p.a.rows != p.b.cols:
+		return fmt.Errorf("tensor %s has %d ranks and %s %d", p.a.name, p.a.rows, p.b.name, p.b.cols)
+	case p.a.rows < 1 || p.a.rows > mostRanks:
+		return fmt.Errorf("tensor %s has %d ranks, want 1 to %d", p.a.name, p.a.rows, mostRanks)
+	}
+	return nil
+}
+
+// closeAll closes what readAdapters has opened.
+func closeAll(files []*adapterFile) {
+	for _, f := range files {
+		f.close()
+	}
+}
+
+// readAdapters reads the heads of adapters. The caller closes those that it returns, also with an error.
+func (c *Config) readAdapters(paths []string) (files []*adapterFile, err error) {
+	if len(paths) == 0 {
+		return nil, errors.New("model: no adapter to load")
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return files, err
+		}
+		read := readGGUFAdapter
+		if info.IsDir() {
+			read = c.readPEFTAdapter
+		}
+		f, err := read(path)
+		if err != nil {
+			return files, fmt.Errorf("%s: %w", path, err)
+		}
+		f.path = path
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// readGGUFAdapter reads the head of what llama.cpp's convert_lora_to_gguf.py writes.
+func readGGUFAdapter(path string) (_ *adapterFile, err error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	for _, want := range [][2]string{{"general.type", "adapter"}, {"adapter.type", "lora"}} {
+		got, err := f.StringOr(want[0], "")
+		if err != nil {
+			return nil, err
+		}
+		if got != want[1] {
+			return nil, fmt.Errorf("%w: key %q is %q, want %q", ErrAdapter, want[0], got, want[1])
+		}
+	}
+	a := &adapterFile{pairs: map[string]*pair{}, close: f.Close}
+	if a.architecture, err = f.String("general.architecture"); err != nil {
+		return nil, err
+	}
+	if a.alpha, err = f.FloatOr("adapter.lora.alpha", 0); err != nil {
+		return nil, err
+	}
+	if math.IsNaN(a.alpha) || math.IsInf(a.alpha, 0) {
+		return nil, fmt.Errorf("%w: key %q is %v", ErrAdapter, "adapter.lora.alpha", a.alpha)
+	}
+	for i := range f.Tensors() {
+		t := &f.Tensors()[i]
+		name, isA := strings.CutSuffix(t.Name, ".lora_a")
+		isB := false
+		if !isA {
+			name, isB = strings.CutSuffix(t.Name, ".lora_b")
+		}
+		if !isA && !isB {
+			return nil, fmt.Errorf("%w: tensor %s is neither .lora_a nor .lora_b of one", ErrAdapter, t.Name)
+		}
+		d := kernel.DType(t.Type)
+		if len(t.Dims) != 2 || !d.Known() || d == kernel.I32 {
+			return nil, fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
+		}
+		half := &matrixHalf{name: t.Name, rows: t.Dims[1], cols: t.Dims[0], half: d == kernel.F16}
+		half.values = func() ([]float32, error) { return ggufValues(f, t) }
+		if a.pairs[name] == nil {
+			a.pairs[name] = &pair{}
+		}
+		if isA {
+			a.pairs[name].a = half
+		} else {
+			a.pairs[name].b = half
+		}
+	}
+	return a, nil
+}
+
+// ggufValues returns a tensor's values.
+func ggufValues(f *gguf.File, t *gguf.Tensor) ([]float32, error) {
+	data := make([]byte, t.Bytes)
+	if err := f.ReadTensor(t, data, 0); err != nil {
+		return nil, err
+	}
+	return float32Values(kernel.DType(t.Type), data, t.Dims[1], t.Dims[0])
+}
+
+// float32Values decodes a matrix of any type.
+func float32Values(d tensor.DType, data []byte, rows, cols int) (values []float32, err error) {
+	stored, err := tensor.NewTensorOnDevice(gpu.CPU(), d, rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	defer stored.Free()
+	if err := stored.WriteBytes(data); err != nil {
+		return nil, err
+	}
+	values = make([]float32, rows*cols)
+	e := tensor.Try(func() {
+		exact := stored
+		if d != tensor.F32 {
+			exact = tensor.Convert(stored, tensor.F32)
+			defer exact.Free()
+		}
+		err = exact.ReadFloat32s(values)
+	})
+	return values, errors.Join(e, err)
+}

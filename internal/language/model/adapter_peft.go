@@ -1,0 +1,180 @@
+package model
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// peftConfig is adapter_config.json of Hugging Face's PEFT.
+type peftConfig struct {
+	Type         string         `json:"peft_type"`
+	Alpha        float64        `json:"lora_alpha"`
+	RootScaled   bool           `json:"use_rslora"`
+	DoRA         bool           `json:"use_dora"`
+	FanInFanOut  bool           `json:"fan_in_fan_out"`
+	Bias         string         `json:"bias"`
+	AlphaPattern map[string]any `json:"alpha_pattern"`
+}
+
+// peftModules are the matrices of a layer by their names in transformers.
+var peftModules = map[string]string{
+	"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+	"self_attn.qkv_proj": "attn_qkv", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+	"mlp.gate_up_proj": "ffn_up",
+}
+
+var peftLayer = regexp.MustCompile(`^base_model\.model\.model\.layers\.(\d+)\.(.+)$`)
+
+// mostHeader bounds the head of a safetensors file, as its own library does.
+const mostHeader = 100_000_000
+
+// readPEFTAdapter reads the head of a folder with adapter_config.json and adapter_model.safetensors.
+func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, "adapter_config.json"))
+	if err != nil {
+		return nil, err
+	}
+	var p peftConfig
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("adapter_config.json: %w", err)
+	}
+	for _, bad := range []struct {
+		is   bool
+		what string
+	}{
+		{p.Type != "LORA", fmt.Sprintf("peft_type is %q, want LORA", p.Type)}, {p.DoRA, "use_dora is not supported"},
+		{p.FanInFanOut, "fan_in_fan_out is not supported"}, {p.Bias != "" && p.Bias != "none", fmt.Sprintf("bias is %q, want none", p.Bias)},
+		{len(p.AlphaPattern) > 0, "alpha_pattern is not supported"}, {math.IsNaN(p.Alpha) || math.IsInf(p.Alpha, 0), "lora_alpha is no number"},
+	} {
+		if bad.is {
+			return nil, fmt.Errorf("%w: adapter_config.json: %s", ErrAdapter, bad.what)
+		}
+	}
+	file, err := os.Open(filepath.Join(folder, "adapter_model.safetensors"))
+	if err != nil {
+		return nil, err
+	}
+	a := &adapterFile{alpha: p.Alpha, rootScaled: p.RootScaled, pairs: map[string]*pair{}, close: file.Close}
+	if err := c.readSafetensors(a, file); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("adapter_model.safetensors: %w", err)
+	}
+	return a, nil
+}
+
+type safetensor struct {
+	Type    string   `json:"dtype"`
+	Shape   []int    `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// readSafetensors reads which matrices a file holds (github.com/huggingface/safetensors, "Format").
+func (c *Config) readSafetensors(a *adapterFile, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	var length [8]byte
+	if _, err := file.ReadAt(length[:], 0); err != nil {
+		return err
+	}
+	size := binary.LittleEndian.Uint64(length[:])
+	if size > mostHeader || int64(size) > info.Size()-8 {
+		return fmt.Errorf("%w: a header of %d bytes in a file of %d", ErrAdapter, size, info.Size())
+	}
+	header := make([]byte, size)
+	if _, err := file.ReadAt(header, 8); err != nil {
+		return err
+	}
+	var tensors map[string]json.RawMessage
+	if err := json.Unmarshal(header, &tensors); err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	start := 8 + int64(size)
+	for name, raw := range tensors {
+		if name == "__metadata__" {
+			continue
+		}
+		var t safetensor
+		if err := json.Unmarshal(raw, &t); err != nil {
+			return fmt.Errorf("tensor %s: %w", name, err)
+		}
+		module, isA := strings.CutSuffix(name, ".lora_A.weight")
+		isB := false
+		if !isA {
+			module, isB = strings.CutSuffix(name, ".lora_B.weight")
+		}
+		weight := ggufName(module)
+		d, known := map[string]tensor.DType{"F32": tensor.F32, "F16": tensor.F16, "BF16": tensor.BF16}[t.Type]
+		switch {
+		case !isA && !isB || weight == "":
+			return fmt.Errorf("%w: tensor %s is no lora_A or lora_B of a matrix that is known", ErrAdapter, name)
+		case !known || len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 || t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
+			return fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, name, t.Type, t.Shape)
+		case t.Offsets[0] < 0 || t.Offsets[1]-t.Offsets[0] != d.Bytes(t.Shape[0]*t.Shape[1]) || t.Offsets[1] > info.Size()-start:
+			return fmt.Errorf("%w: tensor %s of shape %v lies at bytes %v of %d", ErrAdapter, name, t.Shape, t.Offsets, info.Size()-start)
+		}
+		half := &matrixHalf{name: name, rows: t.Shape[0], cols: t.Shape[1], half: d == tensor.F16}
+		half.values = func() ([]float32, error) {
+			data := make([]byte, t.Offsets[1]-t.Offsets[0])
+			if _, err := file.ReadAt(data, start+t.Offsets[0]); err != nil {
+				return nil, err
+			}
+			values, err := float32Values(d, data, half.rows, half.cols)
+			if err == nil && isB {
+				values = c.permuted(weight, values, half)
+			}
+			return values, err
+		}
+		if a.pairs[weight] == nil {
+			a.pairs[weight] = &pair{}
+		}
+		if isA {
+			a.pairs[weight].a = half
+		} else {
+			a.pairs[weight].b = half
+		}
+	}
+	return nil
+}
+
+// ggufName returns the tensor of a module's weight, "" for one that is not known.
+func ggufName(module string) string {
+	if module == "base_model.model.lm_head" {
+		return "output.weight"
+	}
+	m := peftLayer.FindStringSubmatch(module)
+	if m == nil || peftModules[m[2]] == "" {
+		return ""
+	}
+	return "blk." + m[1] + "." + peftModules[m[2]] + ".weight"
+}
+
+// permutedArchitectures are those whose converter orders the rows of queries and keys anew.
+var permutedArchitectures = []string{"llama", "granite", "smollm3", "mistral3"}
+
+// permuted orders the rows of a B for queries and keys as the converter of these architectures does those of the weights: element
+// i and i + half of each head become neighbours, for interleaved rotation.
+func (c *Config) permuted(weight string, values []float32, b *matrixHalf) []float32 {
+	query, key := strings.HasSuffix(weight, ".attn_q.weight"), strings.HasSuffix(weight, ".attn_k.weight")
+	if !slices.Contains(permutedArchitectures, c.Architecture) || !query && !key || b.rows%c.HeadDim != 0 {
+		return values
+	}
+	out := make([]float32, len(values))
+	half := c.HeadDim / 2
+	for row := range b.rows {
+		head, i := row/c.HeadDim, row%c.HeadDim
+		to := head*c.HeadDim + i%half*2 + i/half
+		copy(out[to*b.cols:(to+1)*b.cols], values[row*b.cols:(row+1)*b.cols])
+	}
+	return out
+}

@@ -1,0 +1,76 @@
+package model
+
+import "github.com/vibrant-ml/vibrant/tensor"
+
+// adapt puts the updates of adapters behind every product with a matrix. Where a product is added to something at once, the
+// update comes behind the sum, so that product and sum can still be one operation.
+func (g *graph) adapt() {
+	uses, reader := map[*value]int{}, map[*value]op{}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			for _, v := range o.reads() {
+				uses[v]++
+				reader[v] = o
+			}
+		}
+	}
+	behind := map[*addOp]*updateOp{}
+	for i, block := range g.blocks {
+		var all []op
+		for _, o := range block {
+			all = append(all, o)
+			switch o := o.(type) {
+			case *addOp:
+				if u := behind[o]; u != nil {
+					all = append(all, u)
+				}
+			case *linearOp:
+				u := &updateOp{x: o.x, weight: o.weight}
+				if add, ok := reader[o.out].(*addOp); ok && uses[o.out] == 1 && behind[add] == nil {
+					u.out, u.sum = add.out, newValue(add.out.cols)
+					add.out, behind[add] = u.sum, u
+					continue
+				}
+				u.out, u.sum = o.out, newValue(o.out.cols)
+				o.out = u.sum
+				all = append(all, u)
+			}
+		}
+		g.blocks[i] = all
+	}
+}
+
+// adaptable returns the matrices that adapters can change.
+func (g *graph) adaptable() map[*weight]bool {
+	all := map[*weight]bool{}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			if u, ok := o.(*updateOp); ok && u.weight != g.config.weights.embedding {
+				all[u.weight] = true
+			}
+		}
+	}
+	return all
+}
+
+// updateOp adds what the active adapters make of x to its product with a weight.
+type updateOp struct {
+	out, sum, x *value
+	weight      *weight
+}
+
+func (o *updateOp) reads() []*value      { return []*value{o.sum, o.x} }
+func (o *updateOp) writes() []*value     { return []*value{o.out} }
+func (o *updateOp) overwrites() []*value { return []*value{o.sum} }
+func (o *updateOp) run(p *pass) {
+	out, sum := p.rows(o.out), p.rows(o.sum)
+	for _, a := range p.adapters {
+		if c, ok := a.Stack.changes[o.weight]; ok {
+			tensor.FusedUpdateInto(out, sum, p.rows(o.x), tensor.Update{V: c.v, VTransposed: true, U: c.u, Codes: a.Codes})
+			sum = out
+		}
+	}
+	if sum != out { // no adapter changes this weight, and the sum could not stay where it was
+		tensor.CopyInto(out, sum)
+	}
+}
