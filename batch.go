@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 )
 
 // MaxBatch is the most answers that a Batch generates together.
@@ -44,6 +45,8 @@ type Batch struct {
 	life    lifetime
 	busy    atomic.Bool
 	answers []*Answer
+
+	adapters []model.ActiveAdapter // of answers that join
 }
 
 // Answer is one of the answers of a Batch. It may be read between the calls on its batch, also after it is complete.
@@ -67,7 +70,12 @@ func (m *Model) NewBatch(answers int) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Batch{model: m, engine: e}
+	active, err := activeIn(m, m.adapters)
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	b := &Batch{model: m, engine: e, adapters: active}
 	b.life.release = m.own(e)
 	return b, nil
 }
@@ -109,7 +117,7 @@ func (b *Batch) Join(ctx context.Context, ids []int32, g Generation) (*Answer, e
 	}
 	a := &Answer{batch: b, state: newAnswer(b.model, g, ids)}
 	var err error
-	if a.sequence, err = b.engine.Join(ctx, ids, a.state.chooser, banned != nil); err != nil {
+	if a.sequence, err = b.engine.Join(ctx, ids, a.state.chooser, banned != nil, b.adapters...); err != nil {
 		if errors.Is(err, engine.ErrBatchFull) {
 			return nil, wrapped{ErrBatchFull, err.Error()}
 		}

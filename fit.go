@@ -81,13 +81,17 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 		return nil, err
 	}
 	weights -= shape.TableBytes(p.Context)
+	adapters, err := shape.AdapterBytes(adapterPaths(c.adapters))
+	if err != nil {
+		return nil, err
+	}
 	need := func(context int) Memory {
-		return sessionMemory(shape, d, weights+shape.TableBytes(context), context, c.chunk, p.kvType)
+		return sessionMemory(shape, d, weights+shape.TableBytes(context), adapters, context, c.chunk, p.kvType)
 	}
 	// While it is loaded, the largest weight is there twice, but no session yet.
 	most := func(context int) int64 {
 		m := need(context)
-		return m.Weights + max(m.Cache+m.Workspace, loading)
+		return m.Weights + m.Adapters + max(m.Cache+m.Workspace, loading)
 	}
 	p.Memory = need(p.Context)
 	p.Fits = most(p.Context) <= p.Limit
@@ -106,15 +110,15 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	return p, nil
 }
 
-// sessionMemory returns what a model and one session take.
-func sessionMemory(shape *model.Config, d *gpu.Device, weights int64, context, chunk int, kv tensor.DType) Memory {
-	cache, workspace := engine.SessionBytes(shape, d, engine.Options{Context: context, Chunk: chunk, KVType: kv})
-	return Memory{Weights: weights, Cache: cache, Workspace: workspace}
+// sessionMemory returns what a model and one session take, where there are adapters with these active.
+func sessionMemory(shape *model.Config, d *gpu.Device, weights, adapters int64, context, chunk int, kv tensor.DType) Memory {
+	cache, workspace := engine.SessionBytes(shape, d, engine.Options{Context: context, Chunk: chunk, KVType: kv, Adapters: adapters > 0})
+	return Memory{Weights: weights, Adapters: adapters, Cache: cache, Workspace: workspace}
 }
 
 // memory returns what the model and one session take, as PredictFit foretells it.
 func (m *Model) memory() Memory {
-	return sessionMemory(&m.model.Config, m.device, m.model.Bytes(), m.config.context, m.config.chunk, m.kvType)
+	return sessionMemory(&m.model.Config, m.device, m.model.Bytes(), m.model.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
 }
 
 // allF32 reports whether all matrices are F32: then a cache in F16 would be the least exact part.
@@ -134,7 +138,7 @@ func (p *Fit) err() error {
 	}
 	m := p.Memory
 	text := fmt.Sprintf("%v on %s: weights %.2f GB, cache %.2f GB (context %d), workspace %.2f GB make %.2f GB of %.2f GB",
-		ErrDoesNotFit, p.Device, gb(m.Weights), gb(m.Cache), p.Context, gb(m.Workspace), gb(m.Total()), gb(p.Limit))
+		ErrDoesNotFit, p.Device, gb(m.Weights+m.Adapters), gb(m.Cache), p.Context, gb(m.Workspace), gb(m.Total()), gb(p.Limit))
 	if p.LargestContext > 0 {
 		text += fmt.Sprintf("; a context of %d (--ctx %d) would fit", p.LargestContext, p.LargestContext)
 	}

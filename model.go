@@ -33,13 +33,14 @@ type Info struct {
 
 // Memory counts bytes by kind.
 type Memory struct {
-	Weights   int64 `json:"weights"` // on a CPU they are the mapped file
-	Cache     int64 `json:"cache"`   // keys and values
+	Weights   int64 `json:"weights"`            // on a CPU they are the mapped file
+	Adapters  int64 `json:"adapters,omitempty"` // that were loaded
+	Cache     int64 `json:"cache"`              // keys and values
 	Workspace int64 `json:"workspace"`
 }
 
 // Total returns the sum.
-func (m Memory) Total() int64 { return m.Weights + m.Cache + m.Workspace }
+func (m Memory) Total() int64 { return m.Weights + m.Adapters + m.Cache + m.Workspace }
 
 // Info returns what the model is and where it runs.
 func (m *Model) Info() Info {
@@ -114,6 +115,9 @@ func (m *Model) withEngine(context, logitRows int, f func(*engine.Session) error
 		return err
 	}
 	defer s.Close()
+	if err := m.startAdapters(s); err != nil {
+		return err
+	}
 	return f(s)
 }
 

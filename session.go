@@ -74,6 +74,8 @@ type Session struct {
 	system  string
 	history []Message
 
+	adapters []ActiveAdapter
+
 	contextFull ContextFull           // "" for ContextStop
 	dropped     int                   // messages that left with the newest Send
 	progress    func(done, total int) // of WithPromptProgress
@@ -116,7 +118,11 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.engine = e
+	if err := m.startAdapters(e); err != nil {
+		e.Close()
+		return nil, err
+	}
+	s.engine, s.adapters = e, m.Adapters()
 	s.life.release = m.own(e)
 	return s, nil
 }

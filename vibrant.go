@@ -86,6 +86,7 @@ type config struct {
 	kvType         KVType
 	progress       func(Progress)
 	preTokenizer   string
+	adapters       []adapterChoice
 }
 
 // Option adjusts Open.
@@ -150,6 +151,9 @@ func newConfig(options []Option) (config, error) {
 	if c.memoryFraction == 0 {
 		c.memoryFraction = 0.8
 	}
+	if err := checkAdapters(c.adapters); err != nil {
+		return c, err
+	}
 	return c, nil
 }
 
@@ -170,6 +174,7 @@ type Model struct {
 	freeBefore int64      // bytes that the device had free when it was opened
 	tokenizer  *Tokenizer // nil: the file has none
 	template   *chat.Template
+	adapters   []ActiveAdapter // of WithAdapter
 	life       lifetime
 
 	fingerprintOnce sync.Once
@@ -289,6 +294,15 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	m.model, err = model.Load(ctx, f, m.device, load)
 	if err != nil {
 		return nil, err
+	}
+	if paths := adapterPaths(c.adapters); len(paths) > 0 {
+		loaded, err := m.LoadAdapters(ctx, paths...)
+		if err != nil {
+			return nil, err
+		}
+		for i, a := range loaded {
+			m.adapters = append(m.adapters, a.At(c.adapters[i].scale))
+		}
 	}
 	m.loadTime = time.Since(start)
 	if !m.device.Info().HostMemory {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type modelFlags struct {
 	preTokenizer   string
 	enough         int // tokens that the command will not exceed, where it knows
 	hub            string
+	lora           []string
 
 	notes    []string // about flags of other programs that mean nothing here
 	noLayers bool     // none on a GPU: llama.cpp's way to choose the CPU
@@ -41,6 +43,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, q8_0 (about half the memory of f16), or auto (f32 for models in F32, else f16)")
 	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
+	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
 	m.addForeign(f)
 	complete(c, "device", func() []string {
 		names := []string{"auto", "cpu", "cuda"}
@@ -131,9 +134,33 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 	if m.noLayers && device == "auto" {
 		device = "cpu"
 	}
-	return []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
+	options := []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
 		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction),
-		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough)}, nil
+		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough)}
+	for _, text := range m.lora {
+		path, scale, err := parseAdapter(text)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, vibrant.WithAdapter(path, scale))
+	}
+	return options, nil
+}
+
+// parseAdapter reads FILE[:SCALE]. What follows the last colon is a scale if it is a number.
+func parseAdapter(text string) (path string, scale float32, err error) {
+	if text == "" {
+		return "", 0, usagef("--lora: the path is empty")
+	}
+	if i := strings.LastIndexByte(text, ':'); i > 0 {
+		if x, err := strconv.ParseFloat(text[i+1:], 32); err == nil {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return "", 0, usagef("--lora %s: the scale is no number", text)
+			}
+			return text[:i], float32(x), nil
+		}
+	}
+	return text, 1, nil
 }
 
 // open loads the model, with progress where stderr is a terminal.

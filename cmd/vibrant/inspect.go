@@ -62,6 +62,9 @@ func printFit(w io.Writer, f *vibrant.Fit) error {
 	fmt.Fprintf(t, "device\t%s\n", f.Device)
 	fmt.Fprintf(t, "context\t%d tokens, cache in %s\n", f.Context, f.KVType)
 	fmt.Fprintf(t, "weights\t%s\n", byteSize(f.Memory.Weights))
+	if f.Memory.Adapters > 0 {
+		fmt.Fprintf(t, "adapters\t%s\n", byteSize(f.Memory.Adapters))
+	}
 	fmt.Fprintf(t, "cache\t%s\n", byteSize(f.Memory.Cache))
 	fmt.Fprintf(t, "workspace\t%s\n", byteSize(f.Memory.Workspace))
 	fmt.Fprintf(t, "total\t%s of %s\n", byteSize(f.Memory.Total()), byteSize(f.Limit))

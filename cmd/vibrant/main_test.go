@@ -353,3 +353,21 @@ func TestErrorsOfLongNamesStayShort(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestLoRAOfTheCommandLineAnswers(t *testing.T) {
+	m, adapter := reciter(t), write(t, "adapter.gguf", testmodel.ReciterAdapter(5))
+	for _, c := range []struct{ lora, want string }{{adapter, " Hello I.\n"}, {adapter + ":1.5", " Hello I.\n"}, {adapter + ":0", " Hello, I recite.\n"}} {
+		if status, out, errs := command(t, "", "ask", "-m", m, "--device", "cpu", "--lora", c.lora, "Hi"); status != 0 || out != c.want {
+			t.Errorf("--lora %s: status %d, %q, %s", c.lora, status, out, errs)
+		}
+	}
+	if status, _, errs := command(t, "", "ask", "-m", m, "--device", "cpu", "--lora", m, "Hi"); status == 0 || !strings.Contains(errs, "general.type") {
+		t.Errorf("a model as an adapter: status %d, %s", status, errs)
+	}
+	if status, _, errs := command(t, "", "ask", "-m", m, "--lora", adapter+":inf", "Hi"); status != 2 || !strings.Contains(errs, "--lora") {
+		t.Errorf("an infinite scale: status %d, %s", status, errs)
+	}
+	if _, out, _ := command(t, "", "inspect", "--fit", "--device", "cpu", m, "--lora", adapter); !strings.Contains(out, "adapters") {
+		t.Errorf("%s", out)
+	}
+}

@@ -136,6 +136,38 @@ func Reciter(words ...string) []byte {
 	return Bytes(w)
 }
 
+// ReciterAdapter returns a low-rank adapter with which a Reciter of so many words leaves out each word after an even one: one
+// rank for each that it skips.
+func ReciterAdapter(words int) []byte {
+	const first = 3 + 256
+	n := first + words
+	hidden := (n + 7) / 8 * 8
+	var skipped []int // the words before those that are left out
+	for i := 0; i+2 < words; i += 2 {
+		skipped = append(skipped, first+i)
+	}
+	a, b := make([]float32, len(skipped)*hidden), make([]float32, n*len(skipped))
+	for rank, id := range skipped {
+		a[rank*hidden+id] = 1
+		b[(id+1)*len(skipped)+rank], b[(id+2)*len(skipped)+rank] = -2, 2
+	}
+	w := &gguf.Writer{}
+	w.Set("general.type", "adapter")
+	w.Set("general.architecture", "llama")
+	w.Set("adapter.type", "lora")
+	w.Set("adapter.lora.alpha", float32(len(skipped)))
+	for half, values := range map[string][]float32{"a": a, "b": b} {
+		dims := []int{hidden, len(skipped)}
+		if half == "b" {
+			dims = []int{len(skipped), n}
+		}
+		var data bytes.Buffer
+		binary.Write(&data, binary.LittleEndian, values)
+		w.AddTensor("output.weight.lora_"+half, gguf.F32, dims, data.Bytes())
+	}
+	return Bytes(w)
+}
+
 // Retype returns a copy of a file in which change has replaced types and data of tensors; the metadata stays.
 func Retype(f *gguf.File, change func(t *gguf.Tensor, data []byte) (gguf.Type, []byte)) []byte {
 	w := &gguf.Writer{}
