@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -177,6 +178,87 @@ func TestAdaptersEqualMergedWeights(t *testing.T) {
 			}
 		}
 	})
+}
+
+// writePEFT writes the adapter as PEFT saves it: rows of queries and keys in transformers' order.
+func (l *lora) writePEFT(t testing.TB, headDim int, permuted bool) string {
+	t.Helper()
+	folder := t.TempDir()
+	config := fmt.Sprintf(`{"peft_type": "LORA", "r": %d, "lora_alpha": %g, "bias": "none", "rank_pattern": {}}`, l.ranks, l.alpha)
+	if err := os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	modules := map[string]string{"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+		"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+	header, data := map[string]any{"__metadata__": map[string]string{"format": "pt"}}, []byte(nil)
+	add := func(name string, rows, cols int, values []float32) {
+		start := len(data)
+		data, _ = binary.Append(data, binary.LittleEndian, values)
+		header[name] = map[string]any{"dtype": "F32", "shape": []int{rows, cols}, "data_offsets": []int{start, len(data)}}
+	}
+	for name, a := range l.a {
+		module := "base_model.model.lm_head"
+		b := l.b[name]
+		if parts := strings.Split(name, "."); parts[0] == "blk" {
+			module = "base_model.model.model.layers." + parts[1] + "." + modules[parts[2]]
+			if permuted && (parts[2] == "attn_q" || parts[2] == "attn_k") {
+				b = make([]float32, len(b))
+				for row := range len(b) / l.ranks {
+					i := row % headDim
+					from := row - i + i%(headDim/2)*2 + i/(headDim/2)
+					copy(b[row*l.ranks:], l.b[name][from*l.ranks:(from+1)*l.ranks])
+				}
+			}
+		}
+		add(module+".lora_A.weight", l.ranks, len(a)/l.ranks, a)
+		add(module+".lora_B.weight", len(b)/l.ranks, l.ranks, b)
+	}
+	head, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)
+	if err := os.WriteFile(filepath.Join(folder, "adapter_model.safetensors"), append(file, data...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
+	for _, architecture := range []string{"llama", "qwen2"} {
+		shape := testmodel.Tiny
+		shape.Architecture = architecture
+		l := newLoRA(1, shape, 4, allMatrices...)
+		m := merged(t, gpu.CPU(), shape, nil)
+		var rows [2][][]float32
+		for i, path := range []string{l.write(t, architecture, nil), l.writePEFT(t, shape.HeadDim, architecture == "llama")} {
+			s := newSession(t, m, Options{Context: 32, KVType: tensor.F32, LogitRows: 32})
+			if err := s.SetAdapters([]model.ActiveAdapter{{Adapter: load(t, m, path)[0], Scale: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			rows[i] = allLogits(t, s, randomIDs(1, 20, m.Vocab))
+		}
+		if w := worst(rows[1], rows[0]); w != 0 {
+			t.Errorf("%s: logits differ by %g", architecture, w)
+		}
+	}
+	m := merged(t, gpu.CPU(), testmodel.Tiny, nil)
+	for what, spoil := range map[string]func(folder string) error{
+		"use_dora": func(folder string) error {
+			return os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(`{"peft_type": "LORA", "use_dora": true}`), 0o600)
+		},
+		"header": func(folder string) error {
+			return os.WriteFile(filepath.Join(folder, "adapter_model.safetensors"), bytes.Repeat([]byte{1}, 20), 0o600)
+		},
+	} {
+		folder := newLoRA(1, testmodel.Tiny, 4, "attn_q").writePEFT(t, testmodel.Tiny.HeadDim, true)
+		if err := spoil(folder); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.LoadAdapters(context.Background(), []string{folder}); !errors.Is(err, model.ErrAdapter) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 func TestSwitchingAdaptersCapturesNothingAnew(t *testing.T) {
