@@ -1,11 +1,12 @@
-/* cpu_adapter.c: the update of a low-rank adapter: out = add + scale * ((x V) * codes) U^T. A worker takes a few rows at a
- * time, for which it reads V and U once; their product with V stays on its stack. */
+/* cpu_adapter.c: the update of a low-rank adapter: out = add + scale * ((x V) * codes) U^T. A worker takes a few rows
+ * at a time, for which it reads V and U once; their product with V stays on its stack. */
 #include "cpu.h"
 
 enum { RANKS = 256, ROWS = 4, PIECE = 512 };
 
 /* sums[r] += the products of a and row r of b, which begin `stride` apart, over n elements. */
-VB_INLINE void dots_body(float *sums, int64_t sums_apart, const float *rows, int64_t apart, int64_t count, const float *b, int64_t n) {
+VB_INLINE void dots_body(float *sums, int64_t sums_apart, const float *rows, int64_t apart, int64_t count,
+                         const float *b, int64_t n) {
     for (int64_t r = 0; r < count; r++) {
         const float *a = rows + r * apart;
         float lanes[16] = {0}, rest = 0;
@@ -18,7 +19,8 @@ VB_INLINE void dots_body(float *sums, int64_t sums_apart, const float *rows, int
     }
 }
 
-VB_TWINS(dots, (float *sums, int64_t sums_apart, const float *rows, int64_t apart, int64_t count, const float *b, int64_t n),
+VB_TWINS(dots,
+         (float *sums, int64_t sums_apart, const float *rows, int64_t apart, int64_t count, const float *b, int64_t n),
          (sums, sums_apart, rows, apart, count, b, n));
 
 VB_INLINE void add_scaled_body(float *out, const float *y, float factor, int64_t n) {
@@ -45,7 +47,8 @@ static void project(float *h, const float *x, int64_t rows, int64_t first, int64
     float buffer[PIECE];
     if (a->v_transposed) {
         for (int64_t r = 0; r < a->r; r++)
-            dots[j->simd](h + r, RANKS, x, PIECE, rows, floats(buffer, a->v, a->weight_type, r * a->k + first, n, j->simd), n);
+            dots[j->simd](h + r, RANKS, x, PIECE, rows,
+                          floats(buffer, a->v, a->weight_type, r * a->k + first, n, j->simd), n);
         return;
     }
     for (int64_t c = 0; c < n; c++) {
@@ -60,7 +63,8 @@ static void expand(float *y, const float *h, int64_t rows, int64_t first, int64_
     float buffer[PIECE];
     if (!a->u_transposed) {
         for (int64_t c = 0; c < n; c++)
-            dots[j->simd](y + c, PIECE, h, RANKS, rows, floats(buffer, a->u, a->weight_type, (first + c) * a->r, a->r, j->simd), a->r);
+            dots[j->simd](y + c, PIECE, h, RANKS, rows,
+                          floats(buffer, a->u, a->weight_type, (first + c) * a->r, a->r, j->simd), a->r);
         return;
     }
     for (int64_t r = 0; r < a->r; r++) {
@@ -83,7 +87,8 @@ static void update_range(void *context, int worker, int64_t begin, int64_t end) 
             project(h, piece, rows, first, n, j);
         }
         for (int64_t row = 0; row < rows; row++) {
-            const float *code = a->codes ? floats(codes, a->codes, a->type, (top + row) * a->codes_stride, a->r, j->simd) : NULL;
+            const float *code =
+                a->codes ? floats(codes, a->codes, a->type, (top + row) * a->codes_stride, a->r, j->simd) : NULL;
             for (int64_t r = 0; r < a->r; r++) { /* whatever x V is where a code is 0 */
                 const float factor = code ? code[r] : 1.0f;
                 h[row * RANKS + r] = factor == 0 ? 0 : h[row * RANKS + r] * factor * a->scale;
@@ -93,13 +98,15 @@ static void update_range(void *context, int worker, int64_t begin, int64_t end) 
             const int64_t n = vb_min(PIECE, a->n - first);
             for (int64_t row = 0; row < rows; row++) {
                 if (a->add)
-                    vb_cpu_load(piece + row * PIECE, vb_at(a->add, a->type, (top + row) * a->n + first), a->type, n, j->simd);
+                    vb_cpu_load(piece + row * PIECE, vb_at(a->add, a->type, (top + row) * a->n + first), a->type, n,
+                                j->simd);
                 else
                     memset(piece + row * PIECE, 0, (size_t)n * sizeof *piece);
             }
             expand(piece, h, rows, first, n, j);
             for (int64_t row = 0; row < rows; row++)
-                vb_cpu_store((void *)vb_at(a->out, a->type, (top + row) * a->n + first), piece + row * PIECE, a->type, n, j->simd);
+                vb_cpu_store((void *)vb_at(a->out, a->type, (top + row) * a->n + first), piece + row * PIECE, a->type,
+                             n, j->simd);
         }
     }
 }

@@ -27,7 +27,7 @@ static state_place place_of(const int32_t *sequences, const int32_t *positions, 
     return (state_place){sequence * n + position % n, sequence * n + (position + seq) % n, position == 0};
 }
 
-/* ---- causal_conv --------------------------------------------------------------------------------------------------------- */
+/* ---- causal_conv ------------------------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 64, MOST_TAPS = 8 }; /* of an item */
 
@@ -54,7 +54,8 @@ static void conv_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_causal_conv_args *a = job->args;
     const int64_t kept = a->taps - 1, channels = a->channels;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS, n = vb_min(CHANNELS, channels - first);
+        const int64_t b = item / job->pieces, first = item % job->pieces * CHANNELS,
+                      n = vb_min(CHANNELS, channels - first);
         const state_place place = place_of(a->sequences, a->positions, a->slots, a->seq, b);
         const float *const from = a->state + place.from * kept * channels + first;
         float *const state = a->state + place.to * kept * channels + first;
@@ -88,8 +89,8 @@ vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream)
 enum { VALUES = 64, MOST_KEY_DIM = 256 }; /* values that are computed together */
 
 /* One token: values 0..n-1 of a state, read at `from`, whose rows are `stride` apart. */
-VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v,
-                          float decay, float beta, int64_t key_dim, int64_t n) {
+VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t stride, const float *q, const float *k,
+                          const float *v, float decay, float beta, int64_t key_dim, int64_t n) {
     float delta[VALUES] = {0}, sums[VALUES] = {0};
     for (int64_t i = 0; i < key_dim; i++)
         for (int64_t d = 0; d < n; d++) delta[d] += k[i] * from[i * stride + d];
@@ -104,8 +105,8 @@ VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t s
 }
 
 VB_TWINS(delta,
-         (float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v, float decay,
-          float beta, int64_t key_dim, int64_t n),
+         (float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v,
+          float decay, float beta, int64_t key_dim, int64_t n),
          (out, state, from, stride, q, k, v, decay, beta, key_dim, n));
 
 /* out = in * scale / sqrt(sum of squares + eps) */
@@ -144,7 +145,8 @@ static void delta_range(void *context, int worker, int64_t begin, int64_t end) {
             normalize(k, row + keys + key_head * dk, dk, a->eps, 1);
             float *out = a->out + (token * a->value_heads + head) * dv;
             for (int64_t d = 0; d < dv; d += VALUES)
-                delta[job->simd](out + d, state + d, from + d, dv, q, k, v + d, decay, beta, dk, vb_min(VALUES, dv - d));
+                delta[job->simd](out + d, state + d, from + d, dv, q, k, v + d, decay, beta, dk,
+                                 vb_min(VALUES, dv - d));
             from = state;
         }
     }

@@ -362,7 +362,7 @@ vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, i
     return RUN(embedding, out, table, ids, n, stream);
 }
 
-/* ---- adapters ------------------------------------------------------------------------------------------------------------ */
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
 
 enum { MOST_RANKS = 256 };
 
@@ -370,14 +370,16 @@ enum { MOST_RANKS = 256 };
 vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream) {
     TAKE(vb_fused_update_args, a, args);
     int64_t size, inner, v, u, codes;
-    REQUIRE(ELEMENTS(&size, a.m, a.n) && ELEMENTS(&inner, a.m, a.k), "m, k, n: negative, or a product of them is too large");
+    REQUIRE(ELEMENTS(&size, a.m, a.n) && ELEMENTS(&inner, a.m, a.k),
+            "m, k, n: negative, or a product of them is too large");
     REQUIRE(ELEMENTS(&v, a.k, a.r) && ELEMENTS(&u, a.n, a.r), "r: negative, or too large beside k or n");
     REQUIRE(a.codes_stride == 0 || a.codes_stride >= a.r, "codes_stride: rows of codes overlap");
     REQUIRE(ELEMENTS(&codes, a.m, a.codes_stride), "codes_stride: too large");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(is_float(a.type), FLOATS);
-    REQUIRE(a.weight_type == a.type || (a.type == VB_F32 && a.weight_type == VB_F16), "weight_type: not type, nor F16 beside F32");
+    REQUIRE(a.weight_type == a.type || (a.type == VB_F32 && a.weight_type == VB_F16),
+            "weight_type: not type, nor F16 beside F32");
     REQUIRE(a.out, "out: null");
     REQUIRE(inner == 0 || a.x, "x: null");
     REQUIRE(v == 0 || a.v, "v: null");
@@ -645,8 +647,10 @@ vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_str
     REQUIRE_WEIGHT(&a.down, "down");
     REQUIRE(a.gate.rows == a.up.rows && a.gate.cols == a.up.cols, "up: not of gate's shape");
     REQUIRE(a.down.rows == a.gate.cols && a.down.cols == a.gate.rows, "down: not of gate's shape transposed");
-    REQUIRE(whole_experts(&a.gate) && whole_experts(&a.up) && whole_experts(&a.down), "gate, up, down: packed, and rows no multiple of 16");
-    REQUIRE(ELEMENTS(&size, a.n, a.gate.cols) && ELEMENTS(&inner, a.n, a.k, a.gate.rows) && ELEMENTS(&outer, a.n, a.k, a.gate.cols),
+    REQUIRE(whole_experts(&a.gate) && whole_experts(&a.up) && whole_experts(&a.down),
+            "gate, up, down: packed, and rows no multiple of 16");
+    REQUIRE(ELEMENTS(&size, a.n, a.gate.cols) && ELEMENTS(&inner, a.n, a.k, a.gate.rows) &&
+                ELEMENTS(&outer, a.n, a.k, a.gate.cols),
             "n, k: negative, or their product is too large");
     REQUIRE(ELEMENTS(&weights, a.experts, a.gate.rows, a.gate.cols), "experts: negative, or too large");
     REQUIRE(a.activation >= VB_SILU && a.activation <= VB_CLAMPED_SILU, "activation: none of vb_activation");
@@ -662,7 +666,8 @@ vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_str
     vb_status status = vb_expert_linear(&by, stream);
     by.y = a.product, by.w = a.up, by.bias = a.up_bias;
     if (status == VB_OK) status = vb_expert_linear(&by, stream);
-    if (status == VB_OK) status = vb_glu(a.gated, a.gated, a.product, a.activation, a.alpha, a.limit, VB_F32, inner, stream);
+    if (status == VB_OK)
+        status = vb_glu(a.gated, a.gated, a.product, a.activation, a.alpha, a.limit, VB_F32, inner, stream);
     by.y = a.chosen, by.x = a.gated, by.w = a.down, by.bias = a.down_bias, by.x_per_choice = 1;
     if (status == VB_OK) status = vb_expert_linear(&by, stream);
     return status == VB_OK ? vb_expert_sum(a.sum, a.add, a.chosen, a.weights, a.n, a.k, a.gate.cols, stream) : status;

@@ -218,8 +218,8 @@ const char *vb_last_kernel(const vb_stream *stream);
 
 typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
 
-/* Copies bytes in stream order. Host memory must stay valid until the stream has passed the copy. VB_DEVICE_TO_DEVICE also
- * copies between two GPUs, in the order of a stream of either: vb_stream_wait orders the other's streams. */
+/* Copies bytes in stream order. Host memory must stay valid until the stream has passed the copy. VB_DEVICE_TO_DEVICE
+ * also copies between two GPUs, in the order of a stream of either: vb_stream_wait orders the other's streams. */
 vb_status vb_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream);
 
 /* Sets bytes in stream order. */
@@ -248,11 +248,13 @@ void vb_graph_destroy(vb_graph *graph);
 
 /* ---- several devices ---------------------------------------------------------------------------------------------
  *
- * A communicator combines what streams of several devices of one kind compute: rank r is streams[r]. A collective is one
- * call for all ranks: it enqueues each rank's part on its stream, and arrays of pointers have one of each rank. Every
- * rank gets the same bits. GPUs exchange through each other's memory, over NVLink or PCIe, by kernels that may be
- * captured: each rank's stream in a graph of its own. No rank's part ends before all have begun, which gives three rules:
- *   - Every graph that holds a collective is launched as often as those of the other ranks, after vb_graph_prepare of all.
+ * A communicator combines what streams of several devices of one kind compute: rank r is streams[r]. A collective is
+ * one call for all ranks: it enqueues each rank's part on its stream, and arrays of pointers have one of each rank.
+ * Every rank gets the same bits. GPUs exchange through each other's memory, over NVLink or PCIe, by kernels that may be
+ * captured: each rank's stream in a graph of its own. No rank's part ends before all have begun, which gives three
+ * rules:
+ *   - Every graph that holds a collective is launched as often as those of the other ranks, after vb_graph_prepare of
+ *     all.
  *   - Where several communicators share devices, one thread at a time enqueues collectives or launches such graphs, so
  *     that each device has them in the same order.
  *   - Between the launches of one collective's graphs nothing is called that may wait for a device (vb_free).
@@ -261,15 +263,15 @@ void vb_graph_destroy(vb_graph *graph);
 #define VB_MAX_RANKS 8
 typedef struct vb_communicator vb_communicator;
 
-/* Makes a communicator of 1 to VB_MAX_RANKS streams, no stream twice, which must outlive it. On GPUs each pair of devices
- * gets access to each other's memory, and each rank some 20 MiB of its own. Likely errors: VB_UNSUPPORTED where two of the
- * GPUs have no access to each other's memory, VB_OUT_OF_MEMORY. The streams must not be capturing. */
+/* Makes a communicator of 1 to VB_MAX_RANKS streams, no stream twice, which must outlive it. On GPUs each pair of
+ * devices gets access to each other's memory, and each rank some 20 MiB of its own. Likely errors: VB_UNSUPPORTED where
+ * two of the GPUs have no access to each other's memory, VB_OUT_OF_MEMORY. The streams must not be capturing. */
 vb_status vb_communicator_create(vb_communicator **communicator, vb_stream *const *streams, int ranks);
 /* Waits for the work of the ranks. */
 void vb_communicator_destroy(vb_communicator *communicator);
 
-/* out[r][i] = in[0][i] + in[1][i] + ..., in the order of ranks, + add[r][i]. add may be NULL for none, out[r] be in[r] or
- * add[r]. out[r], in[r], add[r]: [n]. */
+/* out[r][i] = in[0][i] + in[1][i] + ..., in the order of ranks, + add[r][i]. add may be NULL for none, out[r] be in[r]
+ * or add[r]. out[r], in[r], add[r]: [n]. */
 vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
                         vb_communicator *communicator);
 
@@ -431,12 +433,13 @@ vb_status vb_linear(float *y, const float *x, const vb_weight *w, const float *b
  * VB_INVALID_ARGUMENT instead). Shapes: out [n][table->cols]; ids [n]. */
 vb_status vb_embedding(float *out, const vb_weight *table, const int32_t *ids, int64_t n, vb_stream *stream);
 
-/* ---- adapters --------------------------------------------------------------------------------------------------------------- */
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
 
-/* out = add + scale * ((x V) * codes) U^T: the update of a low-rank adapter (Hu et al. 2021, "LoRA"), whose codes may be made for each
- * row; x V is kept in no memory of the device. Sums are float32; with 16-bit types (x V) * codes is rounded to them once. A code of 0
- * leaves its rank out, and what that rank multiplies may stay unread: several adapters lie side by side along r, and a row's codes
- * say which of them it has. With codes_stride 0 all rows share one row of codes. out may be add. r <= 256. */
+/* out = add + scale * ((x V) * codes) U^T: the update of a low-rank adapter (Hu et al. 2021, "LoRA"), whose codes may
+ * be made for each row; x V is kept in no memory of the device. Sums are float32; with 16-bit types (x V) * codes is
+ * rounded to them once. A code of 0 leaves its rank out, and what that rank multiplies may stay unread: several
+ * adapters lie side by side along r, and a row's codes say which of them it has. With codes_stride 0 all rows share one
+ * row of codes. out may be add. r <= 256. */
 typedef struct vb_fused_update_args {
     size_t size;
     void *out;            /* [m][n] */
@@ -484,9 +487,11 @@ typedef struct vb_route_args {
 } vb_route_args;
 vb_status vb_route(const vb_route_args *args, vb_stream *stream);
 
-/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with x_per_choice its own.
- * w is the first expert's matrix as stored, the others follow it without gaps; or all packed as one matrix of experts * w.rows rows,
- * where w.rows is a multiple of 16. Types and accuracy as vb_linear. Only the chosen experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns VB_INVALID_ARGUMENT instead). */
+/* y[i] = x[i] W[ids[i]]^T + bias[ids[i]] for the n * k choices i. A choice's row of x is its token's, or with
+ * x_per_choice its own. w is the first expert's matrix as stored, the others follow it without gaps; or all packed as
+ * one matrix of experts * w.rows rows, where w.rows is a multiple of 16. Types and accuracy as vb_linear. Only the
+ * chosen experts are read. An id outside 0..experts-1 gives a row of NaN (on the CPU the call returns
+ * VB_INVALID_ARGUMENT instead). */
 typedef struct vb_expert_linear_args {
     size_t size;
     float *y;           /* [n][k][w.rows] */
@@ -599,18 +604,19 @@ vb_status vb_attention(const vb_attention_args *args, vb_stream *stream);
 
 /* ---- recurrences ------------------------------------------------------------------------------------------------- */
 
-/* A recurrence carries on the state of each sequence. Without positions it does so in place. With positions a sequence has `slots`
- * states, of which the state before position p lies in slot p modulo slots; before position 0 it is zero, whatever lies there. A call
- * reads the state before the first position of its row and writes that after the last, positions following each other: with two slots
- * a token that was computed for nothing is undone by computing another at its position. Sequences with a negative first position
- * are skipped (VB_INVALID_ARGUMENT on the CPU). */
+/* A recurrence carries on the state of each sequence. Without positions it does so in place. With positions a sequence
+ * has `slots` states, of which the state before position p lies in slot p modulo slots; before position 0 it is zero,
+ * whatever lies there. A call reads the state before the first position of its row and writes that after the last,
+ * positions following each other: with two slots a token that was computed for nothing is undone by computing another
+ * at its position. Sequences with a negative first position are skipped (VB_INVALID_ARGUMENT on the CPU). */
 
-/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1 rows of the
- * sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these rows. taps <= 8. */
+/* out = silu(convolution): out[b][s][c] = silu(sum over j < taps of weight[c][j] * u[s + j]), where u are the taps - 1
+ * rows of the sequence's state, then its rows of x, all of channel c. The state then holds the newest taps - 1 of these
+ * rows. taps <= 8. */
 typedef struct vb_causal_conv_args {
     size_t size;
     float *out;               /* [batch][seq][channels] */
-    float *state;             /* [batch][slots ?: 1][taps - 1][channels], or at least [slots ?: 1][taps - 1][channels] where
+    float *state; /* [batch][slots ?: 1][taps - 1][channels], or at least [slots ?: 1][taps - 1][channels] where
                                * sequences */
     const float *x;           /* [batch][seq][channels] */
     const float *weight;      /* [channels][taps] */
@@ -697,8 +703,8 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
 /* The block of a layer with experts: with f(e) = activation(x gate[e]^T + gate_bias[e], x up[e]^T + up_bias[e]),
  *     sum = add + the sum over j of weights[j] * (f(ids[j]) down[ids[j]]^T + down_bias[ids[j]])
- * for each of n tokens. gate and up are of one shape, down of that shape transposed; the experts' matrices lie as those of
- * vb_expert_linear, whose rule for ids counts. sum may be add. Composed: vb_expert_linear, vb_glu, vb_expert_sum. */
+ * for each of n tokens. gate and up are of one shape, down of that shape transposed; the experts' matrices lie as those
+ * of vb_expert_linear, whose rule for ids counts. sum may be add. Composed: vb_expert_linear, vb_glu, vb_expert_sum. */
 typedef struct vb_expert_feed_forward_args {
     size_t size;
     float *sum;               /* [n][gate.cols] */

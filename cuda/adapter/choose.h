@@ -1,16 +1,18 @@
-/* choose.h: which kernel runs for an adapter's update, and in what pieces. Pure functions; plain C. cuda/README.md has the map,
- * choose_test.h the test. */
+/* choose.h: which kernel runs for an adapter's update, and in what pieces. Pure functions; plain C. cuda/README.md has
+ * the map, choose_test.h the test. */
 #ifndef VB_ADAPTER_CHOOSE_H
 #define VB_ADAPTER_CHOOSE_H
 
 #include "runtime/chooser.h"
 
-#define ADAPTER_KERNELS(X)                                                                                             \
-    X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh",                                                 \
-      "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n")      \
-    X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh", "tensor cores (8.0); a warp has rows of its own: many rows and ranks") \
-    X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu",                                                  \
-      "GPUs before 8.0, odd ranks, rows of x that are no whole vectors of 16 bytes, rows of out of no whole 8 elements")
+#define ADAPTER_KERNELS(X) \
+    X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh", \
+      "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n") \
+    X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh", \
+      "tensor cores (8.0); a warp has rows of its own: many rows and ranks") \
+    X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu", \
+      "GPUs before 8.0, odd ranks, rows of x that are no whole vectors of 16 bytes, rows of out of no whole 8 " \
+      "elements")
 VB_KERNEL_FAMILY(adapter, ADAPTER, ADAPTER_KERNELS)
 
 enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };
@@ -24,14 +26,15 @@ typedef struct adapter_plan {
     int64_t row_blocks, column_blocks;
 } adapter_plan;
 
-/* Sums of row_tiles * rank_tiles tiles are 4 registers each; more than 8 tiles take blocks of 4 warps, whose sums fit shared memory. */
+/* Sums of row_tiles * rank_tiles tiles are 4 registers each; more than 8 tiles take blocks of 4 warps, whose sums fit
+ * shared memory. */
 static inline int adapter_warps(int row_tiles, int rank_tiles) { return row_tiles * rank_tiles <= 8 ? 8 : 4; }
 
 static inline bool adapter_tiles_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
     const int64_t vector = a->type == VB_F32 ? 4 : 8;
-    return gpu->capability >= 80 && a->k % vector == 0 && a->n % 8 == 0 && a->r % 2 == 0 && a->k > 0 && a->r > 0 && a->m < INT32_MAX / 2 &&
-           a->k < INT32_MAX / 2 && a->n < INT32_MAX / 2 &&
-           vb_aligned16(a->out) && vb_aligned16(a->add) && vb_aligned16(a->x) && vb_aligned16(a->v) && vb_aligned16(a->u) &&
+    return gpu->capability >= 80 && a->k % vector == 0 && a->n % 8 == 0 && a->r % 2 == 0 && a->k > 0 && a->r > 0 &&
+           a->m < INT32_MAX / 2 && a->k < INT32_MAX / 2 && a->n < INT32_MAX / 2 && vb_aligned16(a->out) &&
+           vb_aligned16(a->add) && vb_aligned16(a->x) && vb_aligned16(a->v) && vb_aligned16(a->u) &&
            vb_aligned16(a->codes) && (a->codes_stride % 2 == 0);
 }
 
@@ -43,7 +46,8 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     const int64_t sms = gpu->multiprocessors;
     if (!adapter_tiles_can(a, gpu)) {
         p.row_blocks = vb_ceil_div(a->m, 4);
-        p.column_blocks = p.row_blocks < sms ? adapter_at_most(vb_ceil_div(a->n, 256), vb_ceil_div(sms, p.row_blocks)) : 1;
+        p.column_blocks =
+            p.row_blocks < sms ? adapter_at_most(vb_ceil_div(a->n, 256), vb_ceil_div(sms, p.row_blocks)) : 1;
         if (p.row_blocks > INT32_MAX) p.kernel = ADAPTER_NONE;
         return p;
     }
@@ -56,7 +60,8 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
         return p;
     }
     p.kernel = ADAPTER_SPLIT;
-    const int registers = a->type == VB_F32 ? 4 : 8; /* for sums of so many tiles, beside what F32 operands are split into */
+    /* for sums of so many tiles, beside what F32 operands are split into */
+    const int registers = a->type == VB_F32 ? 4 : 8;
     const int most_row_tiles = p.rank_tiles <= 2 ? registers / 2 : p.rank_tiles == 4 ? registers / 4 : 1;
     while (p.row_tiles < most_row_tiles && vb_ceil_div(a->m, 32 * p.row_tiles) >= 3 * sms / 2) p.row_tiles *= 2;
     p.warps = adapter_warps(p.row_tiles, p.rank_tiles);

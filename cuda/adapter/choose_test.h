@@ -5,8 +5,19 @@
 MAP_FAMILY("Adapters (`adapter/choose.h`)", adapter, ADAPTER)
 
 static vb_fused_update_args update_of(vb_dtype type, int64_t m, int64_t k, int64_t n, int64_t r) {
-    const vb_fused_update_args a = {.out = ALIGNED, .add = ALIGNED, .x = ALIGNED, .v = ALIGNED, .codes = ALIGNED, .u = ALIGNED,
-                                    .m = m, .k = k, .n = n, .r = r, .codes_stride = r, .type = type, .weight_type = type};
+    const vb_fused_update_args a = {.out = ALIGNED,
+                                    .add = ALIGNED,
+                                    .x = ALIGNED,
+                                    .v = ALIGNED,
+                                    .codes = ALIGNED,
+                                    .u = ALIGNED,
+                                    .m = m,
+                                    .k = k,
+                                    .n = n,
+                                    .r = r,
+                                    .codes_stride = r,
+                                    .type = type,
+                                    .weight_type = type};
     return a;
 }
 
@@ -15,30 +26,38 @@ static void test_adapter(void) {
     for (int i = 0; i < 20000; i++) {
         const vb_gpu gpu = gpus[any_of(gpu_count)];
         vb_fused_update_args a = update_of(types[any_of(3)], any_size(20), any_size(14), any_size(14), 1 + any_of(256));
-        if (any_of(2)) a.k = vb_ceil_div(a.k, 8) * 8, a.n = vb_ceil_div(a.n, 8) * 8, a.r = vb_ceil_div(a.r, 2) * 2, a.codes_stride = a.r;
+        if (any_of(2))
+            a.k = vb_ceil_div(a.k, 8) * 8, a.n = vb_ceil_div(a.n, 8) * 8, a.r = vb_ceil_div(a.r, 2) * 2,
+            a.codes_stride = a.r;
         const adapter_plan p = choose_fused_update(&a, &gpu);
         const int64_t rows = p.kernel == ADAPTER_ANY ? 4 : 16 * p.row_tiles * (p.kernel == ADAPTER_ROWS ? p.warps : 1);
         CHECK(p.kernel != ADAPTER_NONE, "%ld x %ld x %ld, %ld ranks", (long)a.m, (long)a.k, (long)a.n, (long)a.r);
         CHECK(p.row_blocks * rows >= a.m && (p.row_blocks - 1) * rows < a.m, "%ld rows by %ld", (long)a.m, (long)rows);
-        CHECK(p.column_blocks >= 1 && p.column_blocks <= 65535 && p.row_blocks * p.cluster <= INT32_MAX, "grid of %ld x %ld",
-              (long)p.row_blocks, (long)p.column_blocks);
+        CHECK(p.column_blocks >= 1 && p.column_blocks <= 65535 && p.row_blocks * p.cluster <= INT32_MAX,
+              "grid of %ld x %ld", (long)p.row_blocks, (long)p.column_blocks);
         if (p.kernel == ADAPTER_ANY) continue;
         const int64_t width = 8 * p.rank_tiles + 8;
         CHECK(gpu.capability >= 80 && a.r % 2 == 0 && a.n % 8 == 0, "tiles on %d", gpu.capability);
-        CHECK(8 * p.rank_tiles >= a.r && p.rank_tiles <= ADAPTER_MOST_TILES, "%d tiles of %ld ranks", p.rank_tiles, (long)a.r);
+        CHECK(8 * p.rank_tiles >= a.r && p.rank_tiles <= ADAPTER_MOST_TILES, "%d tiles of %ld ranks", p.rank_tiles,
+              (long)a.r);
         CHECK(p.warps == adapter_warps(p.row_tiles, p.rank_tiles), "%d warps", p.warps);
-        CHECK(4 * p.warps * 16 * p.row_tiles * width <= gpu.shared_bytes, "%d warps of %d x %d tiles", p.warps, p.row_tiles, p.rank_tiles);
+        CHECK(4 * p.warps * 16 * p.row_tiles * width <= gpu.shared_bytes, "%d warps of %d x %d tiles", p.warps,
+              p.row_tiles, p.rank_tiles);
         CHECK(p.cluster == 1 || (gpu.capability >= 90 && gpu.capability < 120), "clusters on %d", gpu.capability);
-        CHECK(p.kernel == ADAPTER_SPLIT || p.cluster * p.row_tiles == 1, "rows of their own in a cluster of %d", p.cluster);
-        CHECK(p.row_tiles == 1 || p.row_tiles * p.rank_tiles <= (a.type == VB_F32 ? 4 : 8), "%d x %d tiles", p.row_tiles, p.rank_tiles);
+        CHECK(p.kernel == ADAPTER_SPLIT || p.cluster * p.row_tiles == 1, "rows of their own in a cluster of %d",
+              p.cluster);
+        CHECK(p.row_tiles == 1 || p.row_tiles * p.rank_tiles <= (a.type == VB_F32 ? 4 : 8), "%d x %d tiles",
+              p.row_tiles, p.rank_tiles);
     }
     const vb_gpu h200 = {90, 132, 227 << 10, true};
     vb_fused_update_args a = update_of(VB_F16, 16384, 4096, 4096, 16);
     adapter_plan p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 4 && p.cluster == 1, "16384 rows: %d tiles, cluster of %d", p.row_tiles, p.cluster);
+    CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 4 && p.cluster == 1, "16384 rows: %d tiles, cluster of %d",
+          p.row_tiles, p.cluster);
     a.m = 1;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 1 && p.cluster == 8, "1 row: %d tiles, cluster of %d", p.row_tiles, p.cluster);
+    CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 1 && p.cluster == 8, "1 row: %d tiles, cluster of %d",
+          p.row_tiles, p.cluster);
     a.m = 16384, a.r = 256, a.codes_stride = 256;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_ROWS && p.rank_tiles == 32, "256 ranks: %s", adapter_kernel_info(p.kernel).name);

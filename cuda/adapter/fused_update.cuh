@@ -1,8 +1,9 @@
-// fused_update.cuh: out = add + scale * ((x V) * codes) U^T on tensor cores, for x of F16, BF16 or F32 (vb_fused_update_args).
+// fused_update.cuh: out = add + scale * ((x V) * codes) U^T on tensor cores, for x of F16, BF16 or F32
+// (vb_fused_update_args).
 //
 //   grid     (blocks of rows * cluster, shares of the columns); ROWS tiles of 16 rows a block (split) or a warp (rows)
-//   block    8 warps, or 4 where ROWS * RANKS > 8. split: each has every so many'th step of k, then of 32 columns; the sums of
-//            a cluster's warps meet in shared memory. rows: each has rows of its own, and nothing is shared
+//   block    8 warps, or 4 where ROWS * RANKS > 8. split: each has every so many'th step of k, then of 32 columns; the
+//            sums of a cluster's warps meet in shared memory. rows: each has rows of its own, and nothing is shared
 //   shared   split: the sums of each warp, [16 ROWS][8 RANKS + 8] floats
 //   moves    x, out and add once; V and U once for each block of rows, mostly from L2; x V stays in registers
 //   flops    2 m r (k + n); x of F32 as two TF32 parts, and V and U where they are F32
@@ -34,14 +35,16 @@ struct UpdateProblem {
     bool look; // at the codes first, for ranks that no row has
 };
 
-VB_DEVICE unsigned load_word(const void *at, bool valid) { return valid ? __ldg(static_cast<const unsigned *>(at)) : 0u; }
+VB_DEVICE unsigned load_word(const void *at, bool valid) {
+    return valid ? __ldg(static_cast<const unsigned *>(at)) : 0u;
+}
 VB_DEVICE uint4 load_words(const void *at, bool valid) {
     return valid ? __ldg(static_cast<const uint4 *>(at)) : make_uint4(0, 0, 0, 0);
 }
 
-// ---- 16-bit operands -------------------------------------------------------------------------------------------------
-// m16n8k16. A step is 32 of k. Lane (g, c) holds x[g][8c..8c+7]: word 2s + h is what product s takes for its half h, so that
-// product's element 8h + 2c + e is k = 8c + 4s + 2h + e.
+// ---- 16-bit operands ------------------------------------------------------------------------------------------------
+// m16n8k16. A step is 32 of k. Lane (g, c) holds x[g][8c..8c+7]: word 2s + h is what product s takes for its half h, so
+// that product's element 8h + 2c + e is k = 8c + 4s + 2h + e.
 
 template <class T, class W>
 struct Fragments {
@@ -109,9 +112,10 @@ struct Fragments {
     static VB_DEVICE void expand(float (&sum)[4], const H &h, const U &u) { mma<T>(sum, h.at, u.at[0], u.at[1]); }
 };
 
-// ---- F32 operands ----------------------------------------------------------------------------------------------------
-// m16n8k8 of TF32, of which x is two parts, and so are V and U where they are F32: three products, summed from the smallest.
-// A step is 16 of k: lane (g, c) holds x[g][4c..4c+3], and product s takes elements 2s and 2s + 1 for its k = c and c + 4.
+// ---- F32 operands ---------------------------------------------------------------------------------------------------
+// m16n8k8 of TF32, of which x is two parts, and so are V and U where they are F32: three products, summed from the
+// smallest. A step is 16 of k: lane (g, c) holds x[g][4c..4c+3], and product s takes elements 2s and 2s + 1 for its k =
+// c and c + 4.
 
 VB_DEVICE unsigned to_tf32(float x) {
     unsigned bits = 0;
@@ -194,7 +198,8 @@ struct Fragments<float, W> {
     static VB_DEVICE U load_u(const UpdateProblem<float, W> &p, int n0, int which, int rank0, int g, int c) {
         const int rank = rank0 + 2 * c, n = n0 + g / 2 * 8 + 2 * which + g % 2;
         if (rank >= p.r || n >= p.n) return {};
-        if (p.u_transposed) return {{to_float(p.u[(int64_t)rank * p.n + n]), to_float(p.u[(int64_t)(rank + 1) * p.n + n])}};
+        if (p.u_transposed)
+            return {{to_float(p.u[(int64_t)rank * p.n + n]), to_float(p.u[(int64_t)(rank + 1) * p.n + n])}};
         const Vec<W, 2> two = *reinterpret_cast<const Vec<W, 2> *>(p.u + (int64_t)n * p.r + rank);
         return {{to_float(two.at[0]), to_float(two.at[1])}};
     }
@@ -203,7 +208,7 @@ struct Fragments<float, W> {
     }
 };
 
-// ---- the kernel ------------------------------------------------------------------------------------------------------
+// ---- the kernel -----------------------------------------------------------------------------------------------------
 
 // Which tiles of 8 ranks have a code that is not 0 in any of these rows: a bit each. Every lane gets the result.
 template <class T, class W>
@@ -410,7 +415,8 @@ vb_status launch_update_tiles(const vb_fused_update_args &a, const adapter_plan 
     p.codes_stride = a.codes_stride, p.scale = a.scale;
     p.v_transposed = a.v_transposed, p.u_transposed = a.u_transposed;
     p.rows = rows, p.look = a.codes && a.type == VB_F32 && RANKS > 1;
-    return launch_cluster(stream, plan.cluster, dim3((unsigned)(plan.row_blocks * plan.cluster), (unsigned)plan.column_blocks), 32 * warps,
+    return launch_cluster(stream, plan.cluster,
+                          dim3((unsigned)(plan.row_blocks * plan.cluster), (unsigned)plan.column_blocks), 32 * warps,
                           rows ? 0 : warps * 16 * ROWS * width * 4, fused_update_tiles<T, W, ROWS, RANKS>, p);
 }
 

@@ -2,8 +2,8 @@
 // (vb_fused_update_args).
 //
 //   grid     (4 rows a block, shares of the columns); a share computes x V again
-//   block    256 threads. x V: a warp a rank where V is transposed, else threads side by side along the ranks, of which groups
-//            share k; then a thread a column
+//   block    256 threads. x V: a warp a rank where V is transposed, else threads side by side along the ranks, of which
+//            groups share k; then a thread a column
 //   shared   the products of 4 rows with V, and the parts of them that groups of threads have: 8 KiB
 //   moves    x, out and add once; V and U once for each block of 4 rows, from L2
 //   bound    float32 multiplications and L2
@@ -100,10 +100,13 @@ extern "C" vb_status vb_cuda_fused_update(const vb_fused_update_args *args, vb_s
     const adapter_plan plan = choose_fused_update(&a, &gpu_of(stream));
     if (plan.kernel == ADAPTER_NONE) return VB_UNSUPPORTED;
     chosen(stream, adapter_kernel_info(plan.kernel), "fused_update", a.type, "m k n r", a.m, a.k, a.n, a.r);
-    if (plan.kernel != ADAPTER_ANY) return a.type == VB_F32 ? fused_update_f32(a, plan, stream) : fused_update_half(a, plan, stream);
+    if (plan.kernel != ADAPTER_ANY)
+        return a.type == VB_F32 ? fused_update_f32(a, plan, stream) : fused_update_half(a, plan, stream);
     switch (a.type) {
     case VB_F16: return launch_any<half, half>(a, plan, stream);
     case VB_BF16: return launch_any<bf16, bf16>(a, plan, stream);
-    default: return a.weight_type == VB_F32 ? launch_any<float, float>(a, plan, stream) : launch_any<float, half>(a, plan, stream);
+    default:
+        return a.weight_type == VB_F32 ? launch_any<float, float>(a, plan, stream)
+                                       : launch_any<float, half>(a, plan, stream);
     }
 }

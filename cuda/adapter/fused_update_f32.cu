@@ -6,7 +6,8 @@
 namespace vb {
 
 vb_status fused_update_f32(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
-    return a.weight_type == VB_F32 ? update_tiles<float, float>(a, plan, stream) : update_tiles<float, half>(a, plan, stream);
+    return a.weight_type == VB_F32 ? update_tiles<float, float>(a, plan, stream)
+                                   : update_tiles<float, half>(a, plan, stream);
 }
 
 } // namespace vb

@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
     float *const to = a.state + (place.to * heads + head) * dk * dv + d;
     float state[PER];
 #pragma unroll
-    for (int j = 0; j < PER; j++) state[j] = valid && !place.zero && part + parts * j < dk ? from[(part + parts * j) * dv] : 0.0f;
+    for (int j = 0; j < PER; j++)
+        state[j] = valid && !place.zero && part + parts * j < dk ? from[(part + parts * j) * dv] : 0.0f;
     const float rate = a.a[head], shift = a.dt[head];
     for (int64_t token = b * a.seq; token < (b + 1) * a.seq; token++) {
         const float *const row = a.qkv + token * width;

@@ -17,7 +17,8 @@ VB_DEVICE state_place place_of(const Args &a, int64_t b) {
     const int64_t sequence = a.sequences ? a.sequences[b] : b, slots = a.slots ? a.slots : 1;
     if (!a.positions) return {sequence * slots, sequence * slots, false, false};
     const int position = a.positions[b * a.seq];
-    return {sequence * slots + position % slots, sequence * slots + (position + a.seq) % slots, position == 0, position < 0};
+    return {sequence * slots + position % slots, sequence * slots + (position + a.seq) % slots, position == 0,
+            position < 0};
 }
 
 } // namespace vb

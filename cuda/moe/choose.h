@@ -5,16 +5,18 @@
 
 #include "linear/choose.h"
 
-#define MOE_KERNELS(X)                                                                                                 \
-    X(MOE_ROUTE, "route", "moe/route.cu", "route: a warp a token")                                                     \
-    X(MOE_EXPERT_ROWS, "expert_rows", "moe/expert_linear.cu",                                                          \
-      "expert_linear: stored, fewer than two choices an expert (decode), F32 weights, GPUs before 7.5 (BF16: 8.0)")    \
-    X(MOE_EXPERT_TILES, "expert_tiles", "moe/expert_linear.cu", "expert_linear: stored, choices sorted by expert, tensor cores") \
-    X(MOE_EXPERT_N1, "expert_n1", "moe/expert_n1.cu", "expert_feed_forward: packed, fewer choices than experts, or 16")  \
-    X(MOE_EXPERT_MANY, "expert_many", "moe/expert_many.cu",                                                             \
-      "expert_feed_forward: packed, more choices, sorted by expert; expert_linear: packed")                              \
-    X(MOE_COMPOSED, "composed", "../csrc/ops.c", "expert_feed_forward as the operations of its formula")               \
-    X(MOE_SUM_VECTORS, "expert_sum_vectors", "moe/expert_sum.cu", "expert_sum, rows of whole vectors of 16 bytes")     \
+#define MOE_KERNELS(X) \
+    X(MOE_ROUTE, "route", "moe/route.cu", "route: a warp a token") \
+    X(MOE_EXPERT_ROWS, "expert_rows", "moe/expert_linear.cu", \
+      "expert_linear: stored, fewer than two choices an expert (decode), F32 weights, GPUs before 7.5 (BF16: 8.0)") \
+    X(MOE_EXPERT_TILES, "expert_tiles", "moe/expert_linear.cu", \
+      "expert_linear: stored, choices sorted by expert, tensor cores") \
+    X(MOE_EXPERT_N1, "expert_n1", "moe/expert_n1.cu", \
+      "expert_feed_forward: packed, fewer choices than experts, or 16") \
+    X(MOE_EXPERT_MANY, "expert_many", "moe/expert_many.cu", \
+      "expert_feed_forward: packed, more choices, sorted by expert; expert_linear: packed") \
+    X(MOE_COMPOSED, "composed", "../csrc/ops.c", "expert_feed_forward as the operations of its formula") \
+    X(MOE_SUM_VECTORS, "expert_sum_vectors", "moe/expert_sum.cu", "expert_sum, rows of whole vectors of 16 bytes") \
     X(MOE_SUM_ELEMENTS, "expert_sum_elements", "moe/expert_sum.cu", "expert_sum of any other row")
 VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 
@@ -41,20 +43,23 @@ static inline moe_kernel choose_expert_linear(const vb_expert_linear_args *a, co
     return many && tensor_cores && fits ? MOE_EXPERT_TILES : MOE_EXPERT_ROWS;
 }
 
-/* How the experts of a token are cut into items: rows of tiles of gate and up; rows of tiles of all down projections side by side. */
+/* How the experts of a token are cut into items: rows of tiles of gate and up; rows of tiles of all down projections
+ * side by side. */
 typedef struct moe_choice {
     moe_kernel kernel;
     linear_items gate_up, down; /* of expert_n1, for each token */
 } moe_choice;
 
 /* `aligned`: x, gated, and what is added, to 16 bytes. */
-static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward_args *a, bool aligned, const vb_gpu *gpu) {
+static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward_args *a, bool aligned,
+                                                    const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     moe_choice c = {MOE_COMPOSED, no_items, no_items};
     const int64_t choices = a->n * a->k, rows = a->gate.rows, cols = a->gate.cols;
     const vb_packed_format f = vb_packed_format_of(a->gate.type), down = vb_packed_format_of(a->down.type);
-    if (a->gate.layout != VB_PACKED || a->up.layout != VB_PACKED || a->down.layout != VB_PACKED || a->up.type != a->gate.type || !aligned ||
-        choices == 0 || rows == 0 || a->experts == 0 || !moe_sorts(choices, a->experts) || rows > 1 << 24 || cols > 1 << 24)
+    if (a->gate.layout != VB_PACKED || a->up.layout != VB_PACKED || a->down.layout != VB_PACKED ||
+        a->up.type != a->gate.type || !aligned || choices == 0 || rows == 0 || a->experts == 0 ||
+        !moe_sorts(choices, a->experts) || rows > 1 << 24 || cols > 1 << 24)
         return c;
     const bool few = choices <= 16 || choices < a->experts;
     if (few && a->k <= 32 && a->n <= 65535) { /* a lane knows one of a token's experts */

@@ -39,9 +39,12 @@ static void test_moe(void) {
                     CHECK(choose_expert_feed_forward(&a, true, &gpu).kernel == MOE_COMPOSED, "stored experts");
                     a.gate.layout = a.up.layout = a.down.layout = VB_PACKED;
                     const moe_choice c = choose_expert_feed_forward(&a, true, &gpu);
-                    CHECK(c.kernel == (a.n * a.k <= 16 || a.n * a.k < a.experts ? MOE_EXPERT_N1 : MOE_EXPERT_MANY) || gpu.shared_bytes < 99 << 10,
-                          "%ld choices of %ld experts on %d: %s", (long)(a.n * a.k), (long)a.experts, gpu.capability, moe_kernel_info(c.kernel).name);
-                    CHECK(c.kernel != MOE_EXPERT_N1 || (c.gate_up.shared_bytes <= gpu.shared_bytes && c.down.shared_bytes <= gpu.shared_bytes),
+                    CHECK(c.kernel == (a.n * a.k <= 16 || a.n * a.k < a.experts ? MOE_EXPERT_N1 : MOE_EXPERT_MANY) ||
+                              gpu.shared_bytes < 99 << 10,
+                          "%ld choices of %ld experts on %d: %s", (long)(a.n * a.k), (long)a.experts, gpu.capability,
+                          moe_kernel_info(c.kernel).name);
+                    CHECK(c.kernel != MOE_EXPERT_N1 ||
+                              (c.gate_up.shared_bytes <= gpu.shared_bytes && c.down.shared_bytes <= gpu.shared_bytes),
                           "shared memory on %d", gpu.capability);
                     CHECK(choose_expert_feed_forward(&a, false, &gpu).kernel == MOE_COMPOSED, "unaligned rows");
                     vb_expert_linear_args l = {0};

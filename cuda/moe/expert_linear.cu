@@ -23,7 +23,7 @@ VB_DEVICE const Block *expert_row(const vb_expert_linear_args &a, int64_t expert
     return (const Block *)a.w.data + (expert * a.w.rows + row) * (a.w.cols / BlockSize<Block>::value);
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
 constexpr int rows_warps = 8, rows_a_warp = 2;
 
@@ -76,7 +76,8 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     return VB_OK;
 }
 
-constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, tile_depth = 32, tile_stride = tile_depth + 8; // no bank conflicts
+// no bank conflicts
+constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, tile_depth = 32, tile_stride = tile_depth + 8;
 
 // ---- tiles: rows of x -----------------------------------------------------------------------------------------------
 
@@ -184,15 +185,16 @@ vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
     if (row_tiles > INT32_MAX) return VB_UNSUPPORTED;
     const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
     void *memory;
-    VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)sizeof(float) + sorted_choices_bytes(choices, a.experts), stream));
+    VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)sizeof(float) + sorted_choices_bytes(choices, a.experts),
+                     stream));
     T *const x = (T *)memory;
     float *const inverse = (float *)((char *)memory + x_bytes);
     SortedChoices sorted;
     VB_TRY(sort_choices(&sorted, inverse + choices, a.ids, choices, a.experts, stream));
     VB_TRY(launch_overlapped(stream, (unsigned)choices, 256, 0, gather_kernel<T>, x, inverse, sorted.order, a, stride));
     const bool aligned = a.w.cols % 8 == 0 && aligned16((const char *)a.w.data);
-    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>, a, x, inverse,
-                             sorted.order, sorted.tiles, stride, aligned);
+    return launch_overlapped(stream, dim3((unsigned)row_tiles, (unsigned)slots), 256, 0, expert_tiles_kernel<T, Block>,
+                             a, x, inverse, sorted.order, sorted.tiles, stride, aligned);
 }
 
 // The 16-bit numbers that tensor cores multiply; the chooser keeps F32 weights from them.
@@ -219,7 +221,8 @@ extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb
     const vb_expert_linear_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
     const moe_kernel kernel = choose_expert_linear(&a, &gpu);
-    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts, a.w.rows, a.w.cols);
+    chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts,
+           a.w.rows, a.w.cols);
     if (kernel == MOE_NONE) return VB_UNSUPPORTED;
     if (kernel == MOE_EXPERT_MANY) return expert_linear_many(a, stream);
     switch (a.w.type) {

@@ -1,9 +1,11 @@
-// expert_many.cu: products of many tokens with packed experts: choices are sorted by expert (expert_sort.cu), and each expert multiplied
-// with the rows of x of its choices on 16-bit tensor cores, as linear/packed/many.cu does. expert_feed_forward has gate, up and the
-// activation in one product; expert_sum.cu adds up what the down projections give.
+// expert_many.cu: products of many tokens with packed experts: choices are sorted by expert (expert_sort.cu), and each
+// expert multiplied with the rows of x of its choices on 16-bit tensor cores, as linear/packed/many.cu does.
+// expert_feed_forward has gate, up and the activation in one product; expert_sum.cu adds up what the down projections
+// give.
 //
 //   unit     128 rows of W (64 of the gate and 64 of up, a warp's 16 of each in turn) x 64 sorted choices of one expert
-//   grid     (units of an expert, tiles of choices): as many tiles as there may be; blocks of those that are not end at once
+//   grid     (units of an expert, tiles of choices): as many tiles as there may be; blocks of those that are not end at
+//            once
 //   threads  8 warps of 16 rows of W each
 //   shared   33 KiB of x in F16, then of sums
 //   moves    the weights of the chosen experts once for each 64 of their choices; rows of x from L2
@@ -21,11 +23,12 @@ namespace {
 
 constexpr int tile_choices = MOE_TILE_CHOICES, stage_depth = 128;
 
-// ---- x --------------------------------------------------------------------------------------------------------------------
+// ---- x --------------------------------------------------------------------------------------------------------------
 
-// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of; inverse[n] undoes each row's scale and
-// that of the weights. One block a row; stride is a multiple of 128, so that warps are whole.
-__global__ void __launch_bounds__(128) halve_kernel(half *out, float *inverse, const float *x, int64_t cols, int64_t stride, bool aligned) {
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of; inverse[n] undoes each
+// row's scale and that of the weights. One block a row; stride is a multiple of 128, so that warps are whole.
+__global__ void __launch_bounds__(128)
+    halve_kernel(half *out, float *inverse, const float *x, int64_t cols, int64_t stride, bool aligned) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -39,7 +42,8 @@ __global__ void __launch_bounds__(128) halve_kernel(half *out, float *inverse, c
     float most = 0;
     for (int64_t k = 4 * threadIdx.x; k < cols; k += 4 * 128) {
         const float4 v = read(k);
-        most = Max::combine(most, Max::combine(Max::combine(fabsf(v.x), fabsf(v.y)), Max::combine(fabsf(v.z), fabsf(v.w))));
+        most = Max::combine(most,
+                            Max::combine(Max::combine(fabsf(v.x), fabsf(v.y)), Max::combine(fabsf(v.z), fabsf(v.w))));
     }
     most = block_reduce<Max>(most, scratch);
     const float scale = power_of_two_scale(most);
@@ -58,10 +62,11 @@ inline int64_t halves_bytes(int64_t n, int64_t cols) { return n * (halves_stride
 
 vb_status halve(Halves *to, void *memory, const float *x, int64_t n, int64_t cols, vb_stream *stream) {
     *to = {(half *)memory, (float *)((half *)memory + n * halves_stride(cols)), n, halves_stride(cols)};
-    return launch_overlapped(stream, (unsigned)n, 128, 0, halve_kernel, to->x, to->inverse, x, cols, to->stride, aligned16(x));
+    return launch_overlapped(stream, (unsigned)n, 128, 0, halve_kernel, to->x, to->inverse, x, cols, to->stride,
+                             aligned16(x));
 }
 
-// ---- the product ----------------------------------------------------------------------------------------------------------
+// ---- the product ----------------------------------------------------------------------------------------------------
 
 struct ExpertProduct {
     Halves x;
@@ -81,8 +86,10 @@ template <class Block>
 __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_constant__ ExpertProduct p) {
 #ifdef VB_HAS_MMA
     using P = Packed<Block>;
-    constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads, stages_a_tile = P::depth / stage_depth;
-    constexpr int shared_bytes = larger(2 * stage_halves * (int)sizeof(half), tile_choices * sum_stride * (int)sizeof(float));
+    constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads,
+                  stages_a_tile = P::depth / stage_depth;
+    constexpr int shared_bytes =
+        larger(2 * stage_halves * (int)sizeof(half), tile_choices * sum_stride * (int)sizeof(float));
     __shared__ __align__(16) uint8_t shared[shared_bytes];
     __shared__ int place[tile_choices];     // the choices of the tile
     __shared__ float inverse[tile_choices]; // of their rows of x
@@ -106,8 +113,10 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
         return;
     }
     const int tile_row = smaller(row0 / packed_rows + (gated ? warp / 2 : warp), p.tile_rows - 1);
-    const uint8_t *w = (gated && warp % 2 ? p.up : p.w) + ((int64_t)tile.expert * p.tile_rows + tile_row) * p.k_tiles * P::tile_bytes;
-    const int count = p.k_tiles * stages_a_tile, own = threadIdx.x / 4 % tile_choices; // the choice whose x this thread fetches
+    const uint8_t *w =
+        (gated && warp % 2 ? p.up : p.w) + ((int64_t)tile.expert * p.tile_rows + tile_row) * p.k_tiles * P::tile_bytes;
+    // the choice whose x this thread fetches
+    const int count = p.k_tiles * stages_a_tile, own = threadIdx.x / 4 % tile_choices;
     const half *const x = p.x.x + (int64_t)(place[own] / p.share) * p.x.stride;
     const bool exists = own < tile.count;
     const auto fetch = [&](int i) {
@@ -115,7 +124,8 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
 #pragma unroll
             for (int j = 0; j < chunks; j++) {
                 const int k8 = (threadIdx.x + j * unit_threads) / 256 * 4 + threadIdx.x % 4;
-                copy_async(shared_address(stage + (i & 1) * stage_halves + (k8 * tile_choices + own) * 8), x + i * stage_depth + 8 * k8, exists);
+                copy_async(shared_address(stage + (i & 1) * stage_halves + (k8 * tile_choices + own) * 8),
+                           x + i * stage_depth + 8 * k8, exists);
             }
         copy_async_commit();
     };
@@ -164,7 +174,8 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
             for (int r = lane; r < unit_rows / 2; r += 32) {
                 const int at = r / packed_rows * 2 * packed_rows + r % packed_rows;
                 if (row0 + r < p.rows)
-                    y[r] = p.activation(from[at] + (p.w_bias ? p.w_bias[bias + r] : 0.0f), from[at + packed_rows] + (p.up_bias ? p.up_bias[bias + r] : 0.0f));
+                    y[r] = p.activation(from[at] + (p.w_bias ? p.w_bias[bias + r] : 0.0f),
+                                        from[at + packed_rows] + (p.up_bias ? p.up_bias[bias + r] : 0.0f));
             }
         } else {
 #pragma unroll
@@ -179,7 +190,8 @@ template <class Block>
 vb_status expert_product(ExpertProduct p, int64_t cols, int64_t slots, vb_stream *stream) {
     p.k_tiles = (int)Packed<Block>::tiles_of(cols);
     const int unit = p.up ? unit_rows / 2 : unit_rows;
-    return launch_overlapped(stream, dim3((unsigned)ceil_div(p.rows, unit), (unsigned)slots), unit_threads, 0, expert_many_kernel<Block>, p);
+    return launch_overlapped(stream, dim3((unsigned)ceil_div(p.rows, unit), (unsigned)slots), unit_threads, 0,
+                             expert_many_kernel<Block>, p);
 }
 
 vb_status expert_product(vb_dtype type, const ExpertProduct &p, int64_t cols, int64_t slots, vb_stream *stream) {
@@ -216,7 +228,8 @@ vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &a, vb_stre
     VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes + gated_bytes, a.ids, choices, a.experts, stream));
     VB_TRY(halve(&p.x, memory, a.x, a.n, a.gate.cols, stream));
     p.share = (int)a.k, p.experts = (int)a.experts, p.activation = {a.activation, a.alpha, a.limit};
-    p.w = (const uint8_t *)a.gate.data, p.up = (const uint8_t *)a.up.data, p.w_bias = a.gate_bias, p.up_bias = a.up_bias, p.y = a.gated;
+    p.w = (const uint8_t *)a.gate.data, p.up = (const uint8_t *)a.up.data, p.w_bias = a.gate_bias,
+    p.up_bias = a.up_bias, p.y = a.gated;
     p.rows = (int)a.gate.rows, p.tile_rows = (int)linear_tile_rows(a.gate.rows);
     VB_TRY(expert_product(a.gate.type, p, a.gate.cols, slots, stream));
     VB_TRY(halve(&p.x, (char *)memory + x_bytes, a.gated, choices, a.down.cols, stream));

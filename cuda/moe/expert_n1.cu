@@ -1,12 +1,16 @@
-// expert_n1.cu: expert_feed_forward of few tokens, packed weights, as two kernels (linear/packed/n1.cuh): what experts cost a token.
+// expert_n1.cu: expert_feed_forward of few tokens, packed weights, as two kernels (linear/packed/n1.cuh): what experts
+// cost a token.
 //
-//   gate, up   gated[j] = activation(x Gate[e]^T, x Up[e]^T) for a token's choices j, e = ids[j]. An item is a row of tiles of both
-//   down       sum = add + [w[0] Down[ids[0]], ...] [gated[0]; gated[1]; ...]: the down projections of a token's choices side by side are
-//              one matrix, and an item is a row of its tiles, so that the sum over choices costs nothing
+//   gate, up   gated[j] = activation(x Gate[e]^T, x Up[e]^T) for a token's choices j, e = ids[j]. An item is a row of
+//              tiles of both
+//   down       sum = add + [w[0] Down[ids[0]], ...] [gated[0]; gated[1]; ...]: the down projections of a token's
+//              choices side by side are one matrix, and an item is a row of its tiles, so that the sum over choices
+//              costs nothing
 //
 //   grid     n1.cuh's blocks for each token
 //   moves    the weights of the chosen experts, once for each choice
-//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights are on their way before that
+//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights are on their way
+//            before that
 
 #include "moe/moe.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -49,7 +53,8 @@ struct GateUpOut {
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const int choice = item / tile_rows;
-        return (part ? up : gate) + ((int64_t)chosen.id_of(choice) * tile_rows + (item - choice * tile_rows)) * row_bytes;
+        return (part ? up : gate) +
+               ((int64_t)chosen.id_of(choice) * tile_rows + (item - choice * tile_rows)) * row_bytes;
     }
     VB_DEVICE void prepare(Ahead *, int, int) const {}
     VB_DEVICE void fetch(Ahead *, int, int) const {}
@@ -62,7 +67,8 @@ struct GateUpOut {
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const float own = sum + ahead.bias, other = __shfl_xor_sync(all_lanes, own, 16);
         const int choice = item / tile_rows;
-        if (lane < 16) out[(int64_t)choice * rows + (item - choice * tile_rows) * packed_rows + lane] = activation(own, other);
+        if (lane < 16)
+            out[(int64_t)choice * rows + (item - choice * tile_rows) * packed_rows + lane] = activation(own, other);
     }
 };
 
@@ -79,10 +85,13 @@ struct DownOut {
     int tile_bytes, depth;
     using Ahead = float;
 
-    VB_DEVICE int choice_of(int tile) const { return row_tiles == 1 ? tile : (int)__umulhi((unsigned)tile, inverse_row_tiles); }
+    VB_DEVICE int choice_of(int tile) const {
+        return row_tiles == 1 ? tile : (int)__umulhi((unsigned)tile, inverse_row_tiles);
+    }
     VB_DEVICE const uint8_t *tile(int item, int tile) const {
         const int choice = choice_of(tile);
-        return w + (((int64_t)chosen.id_of(choice) * tile_rows + item) * row_tiles + (tile - choice * row_tiles)) * tile_bytes;
+        return w + (((int64_t)chosen.id_of(choice) * tile_rows + item) * row_tiles + (tile - choice * row_tiles)) *
+                       tile_bytes;
     }
     VB_DEVICE float4 read(const N1Input &in, int tile, int k, bool inside) const {
         const int choice = choice_of(tile), column = (tile - choice * row_tiles) * depth + k;
@@ -136,22 +145,42 @@ template <class Block>
 vb_status gate_up(const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     const int tiles = (int)P::tiles_of(a.gate.cols), tile_rows = (int)linear_tile_rows(a.gate.rows);
-    const N1Input in = {a.x, nullptr, 0, tiles, (int)a.k * tile_rows, items.stages, items.chunk, 0, false, (int)a.gate.cols};
-    const GateUpOut out = {{a.ids, nullptr, (int)a.k, (int)a.experts, 0, 0}, (const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.gate_bias,
-                           a.up_bias, a.gated, (int64_t)tiles * P::tile_bytes, (int)a.gate.rows, tile_rows, {a.activation, a.alpha, a.limit}};
-    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes, expert_gate_up_kernel<Block>,
-                             in, out);
+    const N1Input in = {a.x,          nullptr,     0, tiles, (int)a.k * tile_rows,
+                        items.stages, items.chunk, 0, false, (int)a.gate.cols};
+    const GateUpOut out = {{a.ids, nullptr, (int)a.k, (int)a.experts, 0, 0},
+                           (const uint8_t *)a.gate.data,
+                           (const uint8_t *)a.up.data,
+                           a.gate_bias,
+                           a.up_bias,
+                           a.gated,
+                           (int64_t)tiles * P::tile_bytes,
+                           (int)a.gate.rows,
+                           tile_rows,
+                           {a.activation, a.alpha, a.limit}};
+    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes,
+                             expert_gate_up_kernel<Block>, in, out);
 }
 
 template <class Block>
 vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     const int tiles = (int)P::tiles_of(a.down.cols), tile_rows = (int)linear_tile_rows(a.down.rows);
-    const N1Input in = {a.gated, nullptr, 0, (int)a.k * tiles, tile_rows, items.stages, items.chunk, 0, false, (int)a.down.cols};
-    const DownOut out = {{a.ids, a.weights, (int)a.k, (int)a.experts, 0, 0}, (const uint8_t *)a.down.data, a.down_bias, a.add, a.sum, (int)a.down.rows,
-                         tile_rows, (int)a.down.cols, tiles, (uint32_t)(((uint64_t)1 << 32) / tiles + 1), P::tile_bytes, P::depth};
-    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes, expert_down_kernel<Block>, in,
-                             out);
+    const N1Input in = {a.gated,     nullptr, 0,     (int)a.k * tiles, tile_rows, items.stages,
+                        items.chunk, 0,       false, (int)a.down.cols};
+    const DownOut out = {{a.ids, a.weights, (int)a.k, (int)a.experts, 0, 0},
+                         (const uint8_t *)a.down.data,
+                         a.down_bias,
+                         a.add,
+                         a.sum,
+                         (int)a.down.rows,
+                         tile_rows,
+                         (int)a.down.cols,
+                         tiles,
+                         (uint32_t)(((uint64_t)1 << 32) / tiles + 1),
+                         P::tile_bytes,
+                         P::depth};
+    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes,
+                             expert_down_kernel<Block>, in, out);
 }
 
 template <bool DOWN>

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(sort_threads)
             int end = mine, tile_end = mine_tiles;
 #pragma unroll
             for (int offset = 1; offset < 32; offset *= 2) {
-                const int other = __shfl_up_sync(all_lanes, end, offset), other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
+                const int other = __shfl_up_sync(all_lanes, end, offset),
+                          other_tiles = __shfl_up_sync(all_lanes, tile_end, offset);
                 if (t >= offset) end += other, tile_end += other_tiles;
             }
             if (e <= experts) next[e] = places + end - mine;
@@ -44,15 +45,18 @@ __global__ void __launch_bounds__(sort_threads)
     }
     __syncthreads();
     for (int i = tiles_made + t; i < tile_slots; i += sort_threads) tiles[i] = {0, 0, 0};
-    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i; // equal experts in any order
+    // equal experts in any order
+    for (int i = t; i < choices; i += sort_threads) order[atomicAdd(next + bucket(i), 1)] = i;
 }
 
 } // namespace
 
-vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts, vb_stream *stream) {
+vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts,
+                       vb_stream *stream) {
     const int64_t slots = moe_tile_slots(choices, experts);
     to->order = (int *)memory, to->tiles = (ExpertTile *)(to->order + choices);
-    return launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, to->order, to->tiles, (int)slots, ids, (int)choices, (int)experts);
+    return launch_overlapped(stream, 1, sort_threads, 0, sort_choices_kernel, to->order, to->tiles, (int)slots, ids,
+                             (int)choices, (int)experts);
 }
 
 } // namespace vb

@@ -7,7 +7,8 @@
 
 namespace vb {
 
-// Up to MOE_TILE_CHOICES sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no tile.
+// Up to MOE_TILE_CHOICES sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no
+// tile.
 struct ExpertTile {
     int expert, first, count;
 };
@@ -21,7 +22,8 @@ inline int64_t sorted_choices_bytes(int64_t choices, int64_t experts) {
     return choices * (int64_t)sizeof(int) + moe_tile_slots(choices, experts) * (int64_t)sizeof(ExpertTile);
 }
 // In memory of so many bytes, in one kernel.
-vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts, vb_stream *stream);
+vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts,
+                       vb_stream *stream);
 
 // Packed experts (expert_n1.cu, expert_many.cu); what the chooser has checked.
 vb_status expert_feed_forward_n1(const vb_expert_feed_forward_args &args, const moe_choice &choice, vb_stream *stream);

@@ -89,7 +89,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     find_rows();
     auto address = [&] {
         if constexpr (Out::joined) return out.tile(ahead_item, ahead_tile);
-        else return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) + (ahead_tile - warp) * P::tile_bytes;
+        else
+            return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) +
+                   (ahead_tile - warp) * P::tile_bytes;
     };
     auto advance = [&] {
         if (PARTS > 1 && (ahead_part ^= 1)) return;
@@ -138,10 +140,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         for (int t = 0; t < group; t++)
 #pragma unroll
             for (int i = 0; i < quads; i++)
-                if constexpr (Out::joined) v[t][i] = out.read(in, k + t * warps, 128 * i + 4 * lane, k + t * warps < tiles);
-                else v[t][i] = k + t * warps < tiles && (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
-                              ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
-                              : make_float4(0, 0, 0, 0);
+                if constexpr (Out::joined)
+                    v[t][i] = out.read(in, k + t * warps, 128 * i + 4 * lane, k + t * warps < tiles);
+                else
+                    v[t][i] =
+                        k + t * warps < tiles &&
+                                (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
+                            ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
+                            : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
     float4 norm[group][quads];
