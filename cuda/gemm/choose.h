@@ -20,6 +20,8 @@
     X(MATMUL_1XF16_SM90, "matmul_1xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32 with TF32 permitted, large, 9.0")      \
     X(MATMUL_PADDED_SM90, "matmul_padded_sm90", "gemm/matmul_padded.cu",                                               \
       "16 bits of any other strides, copied to whole vectors for matmul_sm90, 9.0")                                    \
+    X(MATMUL_KSPLIT, "matmul_ksplit", "gemm/matmul_ksplit.cu",                                                         \
+      "16 bits of any strides, few tiles or small ones, 8.0: blocks share k")                                          \
     X(MATMUL_MMA, "matmul_mma", "gemm/matmul_mma.cu", "16 bits, any layout of whole vectors, 8.0")                     \
     X(MATMUL_PADDED_MMA, "matmul_padded_mma", "gemm/matmul_padded.cu",                                                 \
       "16 bits of any other strides, copied to whole vectors for matmul_mma, 8.0")                                     \
@@ -144,6 +146,51 @@ static inline int matmul_sm90_fits(const vb_matmul_args *x) {
            x->b_batch_stride < most_stride;
 }
 
+/* ---- blocks that share k ---------------------------------------------------------------------------------------- */
+
+enum { MATMUL_KSPLIT_SIDE = 64, MATMUL_KSPLIT_DEPTH = 32, MATMUL_MOST_PARTS = 64, MATMUL_MOST_SHARED_TILES = 4096 };
+
+/* So many blocks share the k of each of `tiles` tiles that `places` are taken; one step of a block takes as long as
+ * adding three parts does. */
+static inline int matmul_parts(int64_t tiles, int64_t steps, int64_t places) {
+    int64_t parts = tiles == 0 || tiles > MATMUL_MOST_SHARED_TILES ? 1 : places / tiles;
+    if (parts > MATMUL_MOST_PARTS) parts = MATMUL_MOST_PARTS;
+    while (parts > 1 && (parts > steps / 4 || parts * parts > 3 * steps)) parts--;
+    return parts <= 1 ? 1 : (int)vb_ceil_div(steps, vb_ceil_div(steps, parts));
+}
+static inline int64_t matmul_ksplit_tiles(const vb_matmul_args *x) {
+    return vb_ceil_div(x->m, MATMUL_KSPLIT_SIDE) * vb_ceil_div(x->n, MATMUL_KSPLIT_SIDE) * x->batch;
+}
+static inline int matmul_ksplit(const vb_matmul_args *x, int multiprocessors) {
+    return matmul_parts(matmul_ksplit_tiles(x), vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), 4 * multiprocessors);
+}
+/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them, as
+ * an H200 has them (docs/experiments/2026-11-22-shapes.md). */
+static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int parts = matmul_ksplit(x, gpu->multiprocessors);
+    const double blocks = (double)matmul_ksplit_tiles(x) * parts, places = 4.0 * gpu->multiprocessors,
+                 rounds = blocks <= places ? 1 : blocks / places,
+                 steps = (double)vb_ceil_div(vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), parts);
+    return 2 + rounds * (1.5 + 0.7 * steps) + (parts > 1 ? 0.08 * parts : 0);
+}
+static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double tiles = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch,
+                 rounds = tiles <= gpu->multiprocessors ? 1 : tiles / gpu->multiprocessors,
+                 steps = (double)vb_ceil_div(x->k, 64);
+    const int whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    double time = 2 + rounds * ((whole_c ? 1.5 : 12) + 0.3 * steps);
+    if (!matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride))
+        time += 2.5 + 6e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
+    if (!matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride))
+        time += 2.5 + 6e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
+    return time;
+}
+static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
+           vb_tiles_fit(x->m, MATMUL_KSPLIT_SIDE, x->n, MATMUL_KSPLIT_SIDE) &&
+           (x->k == 0 || matmul_ksplit_time(x, gpu) < matmul_vectors_time(x, gpu));
+}
+
 /* Whether operands repay copies with rows of whole vectors: tensor cores then take what fp32 units would. */
 static inline int matmul_padded_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
@@ -164,6 +211,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
         }
         if (f32 && room && gemm_3xf16_suits(x)) return GEMM_3XF16_SM90;
     }
+    if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
     if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;
     if (!room || !matmul_xf16_suits(x)) return MATMUL_NONE;
@@ -186,8 +234,9 @@ static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu 
     }
     if (!vb_tiles_fit(x->m, 64, x->n, 64)) return MATMUL_NONE;
     if (!ampere || f32) return MATMUL_SIMT;
+    if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (matmul_operand_vectors(x)) return MATMUL_MMA;
-    return room && matmul_padded_suits(x) ? MATMUL_PADDED_MMA : MATMUL_SIMT;
+    return room && matmul_padded_suits(x) ? MATMUL_PADDED_MMA : MATMUL_KSPLIT;
 }
 
 #endif

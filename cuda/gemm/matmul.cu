@@ -17,6 +17,7 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     case MATMUL_3XF16_SM90: return matmul_3xf16_sm90(x, stream);
     case MATMUL_1XF16_SM90: return matmul_1xf16_sm90(x, stream);
 #endif
+    case MATMUL_KSPLIT: return matmul_ksplit(x, stream);
     case MATMUL_MMA: return matmul_mma(x, stream);
     case MATMUL_PADDED_MMA: return matmul_padded(x, matmul_mma, stream);
     case MATMUL_TF32: return matmul_tf32(x, stream);

@@ -82,10 +82,66 @@ VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) 
 #endif
 }
 
+// ---- blocks that share the k of a tile ------------------------------------------------------------------------------
+
+// Where the sums of such blocks go: float4s [tile][part][so many a thread][thread].
+struct KParts {
+    int count; // of a tile
+    float4 *sums;
+    unsigned *counters; // one a tile
+};
+
+// Memory for `tiles` tiles of so many float4s in `count` parts. Without room for it the parts stay together.
+inline vb_status plan_k_parts(KParts *parts, int count, int64_t tiles, int64_t vectors, vb_stream *stream) {
+    *parts = {count, nullptr, counters(stream)};
+    if (count == 1) return VB_OK;
+    const vb_status status =
+        workspace((void **)&parts->sums, tiles * count * vectors * (int64_t)sizeof(float4), stream);
+    if (status == VB_OUT_OF_MEMORY) parts->count = 1;
+    return status == VB_OUT_OF_MEMORY ? VB_OK : status;
+}
+
+// Narrows the product of a matrix to this block's part of k, whole steps of `depth`.
+template <bool A_T, bool B_T, class T>
+VB_DEVICE void select_part(MatMulProblem<T> &p, const KParts &parts, int depth) {
+    if (parts.count == 1) return;
+    const int64_t each = ceil_div<int64_t>(ceil_div<int64_t>(p.k, depth), parts.count) * depth,
+                  first = blockIdx.z * each;
+    p.a += A_T ? first * p.a_stride : first;
+    p.b += B_T ? first : first * p.b_stride;
+    p.k = larger<int64_t>(0, smaller(each, p.k - first));
+}
+
+// True in the block that is to write its tile, whose `sum` is then that of all parts, added in their order. inside(i):
+// whether vector i of this thread lies in the matrix. `flag` is shared memory; the whole block calls it.
+template <int COUNT, class F>
+VB_DEVICE bool sum_parts(float4 (&sum)[COUNT], const KParts &parts, F inside, unsigned *flag) {
+    if (parts.count == 1) return true;
+    const unsigned tile = blockIdx.y * gridDim.x + blockIdx.x;
+    float4 *const sums = parts.sums + (int64_t)tile * parts.count * COUNT * blockDim.x + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if (inside(i)) __stcg(sums + (blockIdx.z * COUNT + i) * blockDim.x, sum[i]);
+    if (!last_arriver(parts.counters + tile, (unsigned)parts.count, flag)) return false;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if (!inside(i)) continue;
+        float4 all = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+        for (int part = 0; part < parts.count; part++) {
+            const float4 one = __ldcg(sums + (part * COUNT + i) * blockDim.x);
+            all.x += one.x, all.y += one.y, all.z += one.z, all.w += one.w;
+        }
+        sum[i] = all;
+    }
+    return true;
+}
+
 // ---- kernels: each takes the products for which choose.h names it --------------------------------------------------
 
 vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias,
                         vb_stream *stream); // adds bias[n] to each row, unless null
+vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
 // By a kernel for whole vectors.
 vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *),

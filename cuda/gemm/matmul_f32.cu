@@ -1,6 +1,7 @@
 // matmul_f32.cu: C = A B in float32 on the fp32 units, any layout, strides and sizes.
 //
-//   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices)
+//   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k: of up to 64 x 64
+//            outputs)
 //   block    a warp has 4 TM x 8 TN outputs, a thread TM x TN of them in pieces of 4 x 4
 //   shared   three stages of A [16][BM + 4] and B [16][BN + 4], copied asynchronously: 74 KiB for 256 x 128. An operand
 //            whose rows run along k is turned by copying single words; the padding then keeps 8 of k and 4 rows in
@@ -92,12 +93,14 @@ struct TileCopy {
 };
 
 template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM, bool A_T, bool B_T>
-__global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_kernel(MatMulProblem<float> p) {
+__global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM)
+    matmul_f32_kernel(MatMulProblem<float> p, KParts parts) {
 #if __CUDA_ARCH__ >= 800
     constexpr int threads = BM * BN / (TM * TN), warps_n = BN / (8 * TN);
     extern __shared__ float4 shared[];
     float *const tiles = reinterpret_cast<float *>(shared);
     p.select();
+    if (BM <= 64) select_part<A_T, B_T>(p, parts, depth);
     wait_for_previous_kernel();
     release_next_kernel();
     const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_
     copy_async_wait<stages - 2>();
     __syncthreads();
     load(0, 0);
-    float sum[TM][TN] = {};
+    __align__(16) float sum[TM][TN] = {};
     int stage = 0;
     for (int64_t k0 = 0; k0 < p.k; k0 += depth) {
 #pragma unroll
@@ -154,6 +157,14 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM) matmul_f32_
 #pragma unroll
                 for (int j = 0; j < TN; j++) sum[i][j] += x[d % 2][i] * y[d % 2][j];
         }
+    }
+    if (BM <= 64) {
+        __shared__ unsigned flag;
+        const auto inside = [&](int i) {
+            const int r = i / (TN / 4), j = i % (TN / 4) * 4;
+            return m0 + row + r / 4 * 16 + r % 4 < p.m && n0 + col + j * 8 < p.n;
+        };
+        if (!sum_parts(*(float4(*)[TM * TN / 4])sum, parts, inside, &flag)) return;
     }
 #pragma unroll
     for (int i = 0; i < TM; i++) {
@@ -221,12 +232,18 @@ vb_status turn_smaller(vb_matmul_args &x, vb_stream *stream) {
 }
 
 template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM>
-vb_status launch_f32(const vb_matmul_args &x, vb_stream *stream) {
+vb_status launch_f32(const vb_matmul_args &x, bool shared_k, vb_stream *stream) {
+    const int64_t tiles = ceil_div<int64_t>(x.m, BM) * ceil_div<int64_t>(x.n, BN) * x.batch;
+    KParts parts;
+    const int count =
+        BM <= 64 && shared_k ? matmul_parts(tiles, ceil_div<int64_t>(x.k, depth), 3 * multiprocessors(stream)) : 1;
+    VB_TRY(plan_k_parts(&parts, count, tiles, BM * BN / 4, stream));
     return with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
+            grid.z = (unsigned)parts.count;
             return launch_overlapped(
                 stream, grid, BM * BN / (TM * TN), stages * stage_floats<BM, BN>() * 4,
-                matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p);
+                matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p, parts);
         });
     });
 }
@@ -236,18 +253,22 @@ vb_status launch_f32(const vb_matmul_args &x, vb_stream *stream) {
 // The largest tile of which there are about as many as multiprocessors, and that the matrix fills by more than half.
 vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
     vb_matmul_args x = args;
+    bool shared_k = true; // sums of parts lie where a turned operand would
     if (!x.a_transposed && x.b_transposed && smaller(x.m, x.n) >= 128 && larger(x.m, x.n) >= 1536) {
         const vb_status status = turn_smaller(x, stream);
         if (status != VB_OK && status != VB_UNSUPPORTED) return status;
+        shared_k = status != VB_OK;
     }
     const auto tiles = [&](int64_t size_m, int64_t size_n) {
         return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch;
     };
     const int64_t enough = multiprocessors(stream) * 7 / 8;
-    if (x.m > 128 && x.n > 64 && tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, stream);
-    if (x.m > 64 && x.n > 64 && tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, stream);
-    if (x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, stream);
-    return launch_f32<32, 64, 4, 4, 3>(x, stream);
+    // With a small k, blocks that begin and end together are what takes time: several a multiprocessor.
+    if (x.k <= 64 && x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, shared_k, stream);
+    if (x.m > 128 && x.n > 64 && tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, shared_k, stream);
+    if (x.m > 64 && x.n > 64 && tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, shared_k, stream);
+    if (x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, shared_k, stream);
+    return launch_f32<32, 64, 4, 4, 3>(x, shared_k, stream);
 }
 
 } // namespace vb
