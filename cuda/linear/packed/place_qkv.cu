@@ -90,7 +90,7 @@ vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
 // What was left in k_new and v_new, to the cache.
 vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
     const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences,
-                                    a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type};
+                                    a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type, 0, 0};
     return vb_cuda_kv_write(&write, stream);
 }
 

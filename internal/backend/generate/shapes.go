@@ -51,11 +51,11 @@ func parseShapes(doc string) (map[string]*memory, error) {
 	for _, part := range strings.Split(clause[1], "; ") {
 		m := subject.FindStringSubmatch(part)
 		if m == nil {
-			return nil, fmt.Errorf("Shapes: %q does not read NAME, NAME [size][size]", part)
+			return nil, fmt.Errorf("shapes: %q does not read NAME, NAME [size][size]", part)
 		}
 		memory, err := parseMemory(m[2])
 		if err != nil {
-			return nil, fmt.Errorf("Shapes: %w", err)
+			return nil, fmt.Errorf("shapes: %w", err)
 		}
 		for _, name := range strings.Split(m[1], ", ") {
 			all[name] = memory

@@ -277,7 +277,7 @@ func TestWriterRefusesWhatReadersWould(t *testing.T) {
 		set  func(w *Writer)
 		want string
 	}{
-		"int":            {func(w *Writer) { w.Set("k", 1) }, "Go type int has no GGUF type"},
+		"int":            {func(w *Writer) { w.Set("k", 1) }, "no GGUF type for Go type int"},
 		"nil":            {func(w *Writer) { w.Set("k", nil) }, "nil"},
 		"deep":           {func(w *Writer) { w.Set("k", [][][][][]int8{}) }, "nested"},
 		"twice":          {func(w *Writer) { w.Set("k", true); w.Set("k", true) }, "twice"},

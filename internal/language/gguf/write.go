@@ -212,7 +212,7 @@ func typeOf(t reflect.Type, depth int) (ValueType, error) {
 		_, err := typeOf(t.Elem(), depth+1)
 		return TypeArray, err
 	}
-	return 0, fmt.Errorf("Go type %s has no GGUF type", t)
+	return 0, fmt.Errorf("no GGUF type for Go type %s", t)
 }
 
 func appendValue(b []byte, v reflect.Value) []byte {
