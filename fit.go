@@ -61,6 +61,8 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	switch {
 	case c.kvType == KVF32 || c.kvType == KVAuto && allF32(f):
 		p.kvType = tensor.F32
+	case c.kvType == KVBF16:
+		p.kvType = tensor.BF16
 	case c.kvType == KVQ8:
 		p.kvType = tensor.Q8_0
 	}

@@ -66,6 +66,8 @@ func kvName(t tensor.DType) KVType {
 	switch t {
 	case tensor.F32:
 		return KVF32
+	case tensor.BF16:
+		return KVBF16
 	case tensor.Q8_0:
 		return KVQ8
 	}

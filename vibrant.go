@@ -62,18 +62,20 @@ const (
 	KVAuto KVType = "auto" // F32 for models whose matrices all are F32, else F16
 	KVF16  KVType = "f16"
 	KVF32  KVType = "f32"
+	// KVBF16 takes the memory of F16, and has the range of F32 with 8 bits of precision.
+	KVBF16 KVType = "bf16"
 	// KVQ8 takes a little more than half the memory of F16, so that longer texts fit: blocks of Q8_0, 32 values of a head share a
 	// scale. Heads must have a multiple of 32 elements.
 	KVQ8 KVType = "q8_0"
 )
 
-// ParseKVType reads "auto", "f16", "f32" or "q8_0".
+// ParseKVType reads "auto", "f16", "f32", "bf16" or "q8_0".
 func ParseKVType(s string) (KVType, error) {
 	switch t := KVType(s); t {
-	case KVAuto, KVF16, KVF32, KVQ8:
+	case KVAuto, KVF16, KVF32, KVBF16, KVQ8:
 		return t, nil
 	}
-	return "", fmt.Errorf("unknown cache type %q: want auto, f16, f32 or q8_0", s)
+	return "", fmt.Errorf("unknown cache type %q: want auto, f16, f32, bf16 or q8_0", s)
 }
 
 type config struct {

@@ -480,7 +480,6 @@ vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     REQUIRE(!a.v == !a.v_in, "v, v_in: one without the other");
     REQUIRE(!a.ring || a.seq <= a.capacity, "seq: more rows than the ring has slots");
     REQUIRE(a.positions, "positions: null");
-    if (a.type == VB_BF16) return VB_UNSUPPORTED;
     return RUN(kv_write, &a, stream);
 }
 
@@ -741,8 +740,7 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     REQUIRE(a.half == 0 || (a.cos && a.sin), "cos, sin: null");
     REQUIRE(a.wq.cols == 0 || (a.x && a.normed), "x, normed: null");
     REQUIRE(a.wq.cols == 0 || (a.wq.data && a.wk.data && a.wv.data), "wq, wk, wv: null data");
-    if (a.kv_type == VB_BF16) return VB_UNSUPPORTED;
-    if (!a.ring) RUN_OR_COMPOSE(norm_qkv, &a, stream);
+    if (!a.ring && a.kv_type != VB_BF16) RUN_OR_COMPOSE(norm_qkv, &a, stream);
     vb_status status = vb_rms_norm_batched(a.normed, a.x, a.norm, VB_F32, n, a.wq.cols, a.eps, stream);
     if (status == VB_OK) status = vb_linear(a.q, a.normed, &a.wq, a.bq, n, stream);
     if (status == VB_OK) status = vb_linear(a.k_new, a.normed, &a.wk, a.bk, n, stream);

@@ -533,7 +533,7 @@ typedef struct vb_rope_args {
 } vb_rope_args;
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
 
-/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16 or Q8_0 (then dim is a multiple
+/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16, BF16 or Q8_0 (then dim is a multiple
  * of its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
  * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
  * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU).
@@ -551,7 +551,7 @@ typedef struct vb_kv_write_args {
     const int32_t *positions; /* [batch][seq] */
     const int32_t *sequences; /* [batch], or NULL for 0, 1, ... */
     int64_t batch, seq, kv_heads, dim, capacity;
-    vb_dtype type;     /* of the cache: F32, F16, Q8_0 */
+    vb_dtype type;     /* of the cache: F32, F16, BF16, Q8_0 */
     int64_t value_dim; /* of rows of v and v_in; 0 stands for dim */
     int ring;
 } vb_kv_write_args;
@@ -749,7 +749,7 @@ typedef struct vb_norm_qkv_args {
     float *k_new, *v_new;          /* [batch][seq][kv_heads][dim] */
     int64_t batch, seq, heads, kv_heads, dim, half, table_rows, capacity;
     float eps;
-    vb_dtype kv_type; /* of the cache: F32, F16, Q8_0 */
+    vb_dtype kv_type; /* of the cache: F32, F16, BF16, Q8_0 */
     vb_rope_mode mode;
     int prepared;     /* by vb_feed_forward */
     int ring;         /* of the cache, as in vb_kv_write_args */

@@ -14,10 +14,10 @@ const maxHeadDim = 576
 
 // isCache reports whether t can hold the keys and values of heads of dim.
 func isCache(t DType, dim int) bool {
-	return t == F32 || t == F16 || t == Q8_0 && dim%t.BlockSize() == 0
+	return t == F32 || t == F16 || t == BF16 || t == Q8_0 && dim%t.BlockSize() == 0
 }
 
-// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16 or,
+// KVWrite stores keys and values in a cache. The caches k and v are (sequences, kv heads, capacity, dim), F32, F16, BF16 or,
 // where dim is a multiple of 32, Q8_0; kIn and vIn are F32 (batch, seq, kv heads, dim), or (seq, kv heads, dim) for one
 // sequence. positions is I32 of batch * seq; sequences, I32 of batch, names the caches' leading index of each batch
 // entry, nil for 0, 1, ...
@@ -58,7 +58,7 @@ func kvWrite(k, v, kIn, vIn, positions, sequences *Tensor, ring bool) Written {
 	checkCaches(op, k, v)
 	batch, seq, heads, dim, ok := tokenMajor(kIn)
 	if !ok || kIn.dtype != F32 || heads != k.shape[1] || dim != k.shape[3] || !isCache(k.dtype, dim) {
-		misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and a cache of F32, F16 or Q8_0 with whole blocks", kIn.dtype,
+		misuse(op, "%v %s into %v %s: want F32 (batch,seq,%d,%d), and a cache of F32, F16, BF16 or Q8_0 with whole blocks", kIn.dtype,
 			shapeString(kIn.shape), k.dtype, shapeString(k.shape), k.shape[1], k.shape[3])
 	}
 	valueDim := dim
@@ -113,8 +113,8 @@ type AttentionOptions struct {
 
 // Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads,
 // dim) for one sequence; the result has its shape and type, with v's head size for dim. k and v are caches (sequences,
-// kv heads, capacity, dim), of which groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16
-// or Q8_0, or F16 or BF16 with caches alike. Heads have at most 576 elements.
+// kv heads, capacity, dim), of which groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16,
+// BF16 or Q8_0, or F16 or BF16 with caches alike. Heads have at most 576 elements.
 func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	shape := q.Shape()
 	if len(shape) > 0 {

@@ -40,7 +40,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.IntVarP(&m.context, "ctx", "c", 0, "tokens of context (0: the model's own, at most 4096)")
 	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (0: one a core)")
 	f.IntVarP(&m.batch, "batch", "b", 0, "prompt tokens computed at once (0: 2048 on Hopper GPUs, else 512)")
-	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, q8_0 (about half the memory of f16), or auto (f32 for models in F32, else f16)")
+	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, bf16, q8_0 (about half the memory of f16), or auto (f32 for models in F32, else f16)")
 	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
@@ -53,7 +53,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 		}
 		return names
 	})
-	complete(c, "kv-type", func() []string { return []string{"auto", "f16", "f32", "q8_0"} })
+	complete(c, "kv-type", func() []string { return []string{"auto", "f16", "f32", "bf16", "q8_0"} })
 }
 
 // complete has shells complete the values of a flag.

@@ -161,7 +161,7 @@ type KVWriteArgs struct {
 	KVHeads   int
 	Dim       int
 	Capacity  int
-	Type      DType // of the cache: F32, F16, Q8_0
+	Type      DType // of the cache: F32, F16, BF16, Q8_0
 	ValueDim  int   // of rows of v and v_in; 0 stands for dim
 	Ring      bool
 }
@@ -308,7 +308,7 @@ type NormQKVArgs struct {
 	TableRows int
 	Capacity  int
 	Eps       float32
-	KVType    DType // of the cache: F32, F16, Q8_0
+	KVType    DType // of the cache: F32, F16, BF16, Q8_0
 	Mode      RoPEMode
 	Prepared  bool // by vb_feed_forward
 	Ring      bool // of the cache, as in vb_kv_write_args

@@ -80,9 +80,6 @@ func (s *stream) KVWrite(a *kernel.KVWriteArgs) error {
 	if err := cacheType(op, a.Type, a.Dim); err != nil {
 		return err
 	}
-	if a.Type == kernel.BF16 {
-		return fmt.Errorf("%s: cache of %v: %w", op, a.Type, kernel.ErrUnsupported)
-	}
 	n, err := volume(op, a.Batch, a.Seq, a.KVHeads, a.Dim)
 	if n == 0 {
 		return err

@@ -13,7 +13,7 @@ func hasFlag(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_"
 // attentionVariantsOp has {batch, seq, heads, kv heads, dim, value dim, capacity, offset, window, chunk}, causal. Type is the cache's.
 // Flags: "softcap", "sinks", "ring", "latent" (values are the first elements of the keys), "positions" (uneven ones).
 func attentionVariantsOp() *Op {
-	cases := each([]tensor.DType{tensor.F32, tensor.F16, tensor.Q8_0},
+	cases := each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0},
 		Case{Label: "one", Dims: []int{1, 1, 1, 1, 32, 32, 1, 0, 0, 0}, Flags: "sinks"},
 		Case{Label: "gemma2", Dims: []int{1, 33, 4, 2, 64, 64, 127, 5, 0, 0}, Flags: "softcap"},
 		Case{Label: "gemma2_decode", Dims: []int{3, 1, 8, 4, 256, 256, 301, 290, 0, 0}, Flags: "softcap_positions"},
@@ -146,7 +146,7 @@ func kvWriteVariantsOp() *Op {
 	cache := func(c Case, dim int) []int { return []int{c.Dims[0], c.Dims[2], c.Dims[5], dim} }
 	return &Op{
 		Name: "KVWriteVariants", InOut: 2,
-		Cases: each([]tensor.DType{tensor.F32, tensor.F16, tensor.Q8_0},
+		Cases: each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0},
 			Case{Label: "one", Dims: []int{1, 1, 1, 32, 32, 1, 7}, Flags: "ring"},
 			Case{Label: "wraps", Dims: []int{2, 9, 3, 64, 64, 31, 120}, Flags: "ring"},
 			Case{Label: "whole_ring", Dims: []int{1, 31, 2, 32, 96, 31, 7}, Flags: "ring"},
@@ -211,7 +211,7 @@ func kvWriteVariantsOp() *Op {
 			case tensor.Q8_0:
 				return Tolerance{Rel: 0.5/127 + 0x1p-11, Why: "as KVWrite"}
 			}
-			return Tolerance{Rel: 0x1p-11, Abs: 0x1p-25, Why: "rounded to F16 once"}
+			return Tolerance{Rel: epsilon(c.Type), Abs: 0x1p-25, Why: "rounded to the cache's 16 bits once"}
 		},
 	}
 }

@@ -108,7 +108,7 @@ func kvWriteOp() *Op {
 	cache := func(c Case) []int { return []int{c.Dims[5], c.Dims[2], c.Dims[4], c.Dims[3]} }
 	return &Op{
 		Name: "KVWrite", InOut: 2,
-		Cases: append(each([]tensor.DType{tensor.F32, tensor.F16},
+		Cases: append(each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16},
 			Case{Label: "empty", Dims: []int{1, 0, 2, 8, 5, 1}}, Case{Label: "one", Dims: []int{1, 1, 1, 1, 1, 1}},
 			Case{Label: "odd", Dims: []int{2, 3, 3, 7, 127, 3}, Flags: "sequences"}, Case{Label: "prefill", Dims: []int{1, 33, 2, 64, 255, 2}},
 			Case{Label: "qwen2.5-3b_decode", Dims: []int{1, 1, 2, 128, 4096, 1}, Bench: true},
@@ -188,7 +188,7 @@ func kvWriteOp() *Op {
 			if c.Type == tensor.Q8_0 {
 				return Tolerance{Rel: 0.5/127 + 0x1p-11, Why: "rounded to a 127th of the block's greatest value, itself rounded to F16"}
 			}
-			return Tolerance{Rel: 0x1p-11, Abs: 0x1p-25, Why: "rounded to F16 once"}
+			return Tolerance{Rel: epsilon(c.Type), Abs: 0x1p-25, Why: "rounded to the cache's 16 bits once"}
 		},
 		Bytes: func(c Case) int64 {
 			n := product(c.Dims[:4])
@@ -202,8 +202,8 @@ func kvWriteOp() *Op {
 // "headmajor", "half" for queries of the cache's type instead of F32.
 func attentionOp() *Op {
 	f16 := []tensor.DType{tensor.F16}
-	both := []tensor.DType{tensor.F32, tensor.F16}
-	cases := each(both,
+	plain := []tensor.DType{tensor.F32, tensor.F16, tensor.BF16}
+	cases := each(plain,
 		Case{Label: "no_queries", Dims: []int{1, 0, 2, 1, 8, 5, 0, 0, 0}, Flags: "full"},
 		Case{Label: "one", Dims: []int{1, 1, 1, 1, 1, 1, 0, 0, 0}, Flags: "causal"},
 		Case{Label: "prefill", Dims: []int{1, 33, 4, 2, 64, 128, 0, 0, 0}, Flags: "causal"},

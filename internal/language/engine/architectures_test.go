@@ -25,9 +25,9 @@ var randomModels = []struct {
 	context int     // of the sessions, 0 for 128
 	f32     float64 // greatest difference of logits, 0 for f32Tolerance
 	f16     float64 // with keys and values in F16, 0 for 2e-2: their 11 bits show in the third decimal of logits around 1 to 10
-	q8      float64 // with keys and values in Q8_0, 0 for 0.4: it rounds normal values by 0.6 %, thirty times as much as F16
+	q8      float64 // with keys and values in Q8_0 or BF16, 0 for 0.4: they round normal values by 0.6 and 0.2 %, thirty and ten times as much as F16
 }{
-	{file: "tiny-deepseek2-v2"},
+	{file: "tiny-deepseek2-v2", q8: 1}, // as tiny-gpt-oss
 	{file: "tiny-deepseek2-v3"},
 	{file: "tiny-gemma2"},
 	{file: "tiny-gemma3"},
@@ -119,6 +119,10 @@ func TestRandomModelsMatchTransformers(t *testing.T) {
 				s := newSession(t, m, Options{Context: tokens, KVType: tensor.F16})
 				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.f16, 2e-2)) {
 					t.Errorf("cache in F16: logits differ by %g", w)
+				}
+				s = newSession(t, m, Options{Context: tokens, KVType: tensor.BF16})
+				if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= or(c.q8, 0.4)) {
+					t.Errorf("cache in BF16: logits differ by %g", w)
 				}
 				if m.CheckCacheType(tensor.Q8_0) != nil {
 					return

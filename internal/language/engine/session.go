@@ -18,7 +18,7 @@ import (
 // Options of a session.
 type Options struct {
 	Context   int          // tokens that the cache holds
-	KVType    tensor.DType // of the cache: F16, F32 or Q8_0
+	KVType    tensor.DType // of the cache: F16, F32, BF16 or Q8_0
 	Chunk     int          // tokens of a prompt computed at once, 0 for 2048 on Hopper GPUs, else 512
 	LogitRows int          // rows of logits computed at once by Session.Logits, 0 for 1
 	Adapters  bool         // SessionBytes: adapters will be active
