@@ -31,8 +31,9 @@ CSRC    := $(wildcard csrc/*.c)
 COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
-.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo test-cuda test-c \
-        cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug profile clean need-go need-cc need-nvcc
+.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
+        test-cuda test-c cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
+        profile clean need-go need-cc need-nvcc test-real
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
@@ -147,6 +148,10 @@ test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
+
+test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
+	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }
+	CGO_ENABLED=$(if $(HAVE_CC),1,0) $(GO) test -count=1 -v -run 'TestReal' ./internal/language/engine
 
 test-c: need-cc sanitize
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/libvibrant.so
