@@ -95,6 +95,11 @@ VB_DEVICE float sink_of(const AttentionShape &a, unsigned kv_head, unsigned i) {
     return a.sinks ? a.sinks[kv_head * a.group + i - token_of(a, i) * a.group] * log2_e : __uint_as_float(0xff800000u);
 }
 
+// A row's sum of exponentials relative to `max`, with that of its sink. No key: infinite, so that outputs of zeros stay.
+VB_DEVICE float total_of(const AttentionShape &a, unsigned kv_head, unsigned i, float max, float sum) {
+    return a.sinks ? sum + exp2_fast(sink_of(a, kv_head, i) - max) : sum;
+}
+
 // The union of the keys of packed rows [first, end), the same in every thread. `shared` holds two ints; whole block.
 VB_DEVICE KeyRange keys_of_tile(const AttentionShape &a, unsigned b, unsigned first, unsigned end, int *shared) {
     const unsigned last = (end - 1) / a.group;

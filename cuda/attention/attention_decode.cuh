@@ -285,7 +285,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
 #endif
         if (clusters == 1 || plan->meeting) parts = 0;
         // Sequences and a window's first key are read from memory that the kernel before may be writing.
-        plan->foretold = !shape.sequences && shape.window == 0 && (shape.seq == 1 || !shape.positions);
+        plan->foretold =
+            !shape.sequences && shape.window == 0 && shape.chunk == 0 && (shape.seq == 1 || !shape.positions);
     }
     if (parts > 0) {
         void *memory;

@@ -168,6 +168,17 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) out[i][t][0] = out[i][t][1] = out[i][t][2] = out[i][t][3] = 0.0f;
         }
+        // One warp of all: a sink is a key whose value is zero. The chooser sends more tokens than one elsewhere.
+        if (a.sinks && part.first == first_unit(all)) {
+            const float *const sinks = a.sinks + part.kv_head * a.group + part.first_row + 2 * c;
+#pragma unroll
+            for (int t = 0; t < NT; t++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    if (8 * t + 2 * c + e < part.rows) max[t][e] = sinks[8 * t + e] * log2_e;
+                    sum[t][e] = g == 0 ? 1.0f : 0.0f;
+                }
+        }
         for (int base = part.first; base < part.end; base += part.stride) {
             copy_async_wait<slots - 1>();
             __syncwarp();

@@ -175,10 +175,11 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float total = warp_reduce<Sum, 4>(sum[h]);
-        const float norm = total > 0.0f ? 1.0f / total : total; // no key: zeros; NaN stays
+        const float part = warp_reduce<Sum, 4>(sum[h]);
         const int row = warp * 16 + g + 8 * h;
         if (row >= rows) continue;
+        const float total = total_of(a, kv_head, first_row + row, max[h], part);
+        const float norm = total > 0.0f ? 1.0f / total : total; // no key: zeros; NaN stays
         TQ *const target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row);
 #pragma unroll
         for (int i = 0; i < DIMS / 8; i++) {

@@ -440,6 +440,10 @@ __global__ void __launch_bounds__(threads, 1)
             const auto valid = [&](int h) { return warp * 16 + g + 8 * h < rows; };
             // no key: zeros; NaN stays
             const auto norm_of = [](float total) { return total > 0.0f ? 1.0f / total : total; };
+            const auto with_sink_of = [&](int h, float max, float total) {
+                const int row = warp * 16 + g + 8 * h;
+                return row < rows ? total_of(a, place.kv_head, first_row + row, max, total) : total;
+            };
             float total[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) total[h] = warp_reduce<Sum, 4>(sum[h]);
@@ -465,7 +469,7 @@ __global__ void __launch_bounds__(threads, 1)
                     const float their_max = h ? stats.y : stats.x, greatest = Max::combine(max[h], their_max);
                     const float from = greatest == minus_infinity ? 0.0f : greatest;
                     own[h] = exp2_fast(max[h] - from), other[h] = exp2_fast(their_max - from);
-                    total[h] = total[h] * own[h] + (h ? stats.w : stats.z) * other[h];
+                    total[h] = with_sink_of(h, greatest, total[h] * own[h] + (h ? stats.w : stats.z) * other[h]);
                 }
 #pragma unroll
                 for (int i = 0; i < part; i += 4) {
@@ -482,7 +486,8 @@ __global__ void __launch_bounds__(threads, 1)
                     store_row<DIMS / 2>(target(h) + column, mine, h, norm_of(total[h]), dim - column, valid(h));
             } else {
 #pragma unroll
-                for (int h = 0; h < 2; h++) store_row<DIMS>(target(h), out, h, norm_of(total[h]), dim, valid(h));
+                for (int h = 0; h < 2; h++)
+                    store_row<DIMS>(target(h), out, h, norm_of(with_sink_of(h, max[h], total[h])), dim, valid(h));
             }
         }
     }

@@ -17,7 +17,7 @@
       "more rows over Q8_0, converted before, 9.0")                                                                    \
     X(ATTENTION_PREFILL_Q8, "attention_prefill_q8", "attention/attention_prefill_q8.cu", "the same, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
-      "anything in float32: F32 caches, heads that are no multiple of 8, caps, sinks, chunks, rings, GPUs before 8.0")
+      "anything in float32: F32 caches, heads that are no multiple of 8, caps, rings, GPUs before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 /* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */
@@ -67,8 +67,7 @@ static inline int attention_fits_counters(const vb_attention_args *a) {
 
 /* Whether scores, keys and values are what every kernel knows; attention_simt knows the rest of vb_attention_args. */
 static inline int attention_is_plain(const vb_attention_args *a) {
-    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256 && !a->chunk && !a->sinks &&
-           !(a->soft_cap > 0) && !a->ring;
+    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256 && !(a->soft_cap > 0) && !a->ring;
 }
 
 /* Whether rows of q and out are whole vectors of 16 bytes, of which tensor cores multiply 16-bit numbers and those of
@@ -82,7 +81,7 @@ static inline int attention_suits_tensor_cores(const vb_attention_args *a, const
 static inline int attention_decode_suits(const vb_attention_args *a) {
     const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16,
                   heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
-    if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
+    if (rows > ATTENTION_DECODE_MOST_ROWS || (a->sinks && a->seq > 1)) return 0;
     /* Copies of Q8_0 want a head's keys to begin at a multiple of 16 bytes. */
     if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0)))
         return 0;

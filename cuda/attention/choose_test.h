@@ -29,6 +29,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     switch (kernel) {
     case ATTENTION_DECODE:
     case ATTENTION_DECODE_Q8:
+        CHECK_IT(!a->sinks || a->seq == 1);
         CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS && q8 == (kernel == ATTENTION_DECODE_Q8));
         CHECK_IT(decode_bytes(q8, a->dim, rows, gpu->capability) <= gpu->shared_bytes);
         CHECK_IT(!q8 || a->kv_capacity * (a->dim / 32) * 34 % 16 == 0);
