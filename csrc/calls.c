@@ -351,6 +351,58 @@ static vb_status call_fused_update(struct fused_update_frame *f) {
     return vb_fused_update(&f->args, f->stream);
 }
 
+struct norm_quantize_frame {
+    vb_norm_quantize_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_norm_quantize(struct norm_quantize_frame *f) {
+    return vb_norm_quantize(&f->args, f->stream);
+}
+
+struct dequantize_rows_frame {
+    float *out;
+    const void *codes;
+    const float *scales;
+    int64_t rows;
+    int64_t cols;
+    vb_stream *stream;
+};
+
+static vb_status call_dequantize_rows(struct dequantize_rows_frame *f) {
+    return vb_dequantize_rows(f->out, f->codes, f->scales, f->rows, f->cols, f->stream);
+}
+
+struct w2a8_gemv_frame {
+    vb_w2a8_gemv_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_w2a8_gemv(struct w2a8_gemv_frame *f) {
+    return vb_w2a8_gemv(&f->args, f->stream);
+}
+
+struct tmac_lut_frame {
+    float *lut;
+    const float *activations;
+    int64_t k;
+    int64_t n;
+    vb_stream *stream;
+};
+
+static vb_status call_tmac_lut(struct tmac_lut_frame *f) {
+    return vb_tmac_lut(f->lut, f->activations, f->k, f->n, f->stream);
+}
+
+struct tmac_matmul_frame {
+    vb_tmac_matmul_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_tmac_matmul(struct tmac_matmul_frame *f) {
+    return vb_tmac_matmul(&f->args, f->stream);
+}
+
 struct route_frame {
     vb_route_args args;
     vb_stream *stream;
@@ -554,23 +606,28 @@ vb_status vb_call(int operation, void *frame) {
     case 24: return call_linear(frame);
     case 25: return call_embedding(frame);
     case 26: return call_fused_update(frame);
-    case 27: return call_route(frame);
-    case 28: return call_expert_linear(frame);
-    case 29: return call_expert_sum(frame);
-    case 30: return call_rope(frame);
-    case 31: return call_kv_write(frame);
-    case 32: return call_attention(frame);
-    case 33: return call_causal_conv(frame);
-    case 34: return call_gated_delta(frame);
-    case 35: return call_norm_linear(frame);
-    case 36: return call_norm_swiglu(frame);
-    case 37: return call_linear_add(frame);
-    case 38: return call_feed_forward(frame);
-    case 39: return call_expert_feed_forward(frame);
-    case 40: return call_norm_qkv(frame);
-    case 41: return call_attention_linear_add(frame);
+    case 27: return call_norm_quantize(frame);
+    case 28: return call_dequantize_rows(frame);
+    case 29: return call_w2a8_gemv(frame);
+    case 30: return call_tmac_lut(frame);
+    case 31: return call_tmac_matmul(frame);
+    case 32: return call_route(frame);
+    case 33: return call_expert_linear(frame);
+    case 34: return call_expert_sum(frame);
+    case 35: return call_rope(frame);
+    case 36: return call_kv_write(frame);
+    case 37: return call_attention(frame);
+    case 38: return call_causal_conv(frame);
+    case 39: return call_gated_delta(frame);
+    case 40: return call_norm_linear(frame);
+    case 41: return call_norm_swiglu(frame);
+    case 42: return call_linear_add(frame);
+    case 43: return call_feed_forward(frame);
+    case 44: return call_expert_feed_forward(frame);
+    case 45: return call_norm_qkv(frame);
+    case 46: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(8875450095060564874); }
+int64_t vb_call_abi(void) { return INT64_C(8021261349893164209); }

@@ -64,12 +64,16 @@ static inline bool take(void *copy, size_t size, const void *args) {
     REQUIRE(args, #args ": null"); \
     REQUIRE(take(&name, sizeof name, args), #args "->size: not sizeof(" #type ")")
 
+/* Calls the device's kernel. A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
+#define RUN(op, ...) (stream->invalid_argument = NULL, stream->device->backend->op(__VA_ARGS__))
+
 /* The shape, type and layout of a weight make sense; its data is not looked at. `name` is a literal. */
 #define REQUIRE_WEIGHT(w, name) \
     do { \
         int64_t count_; \
         REQUIRE(w, name ": null"); \
-        REQUIRE((w)->type != VB_I32 && vb_dtype_block_size((w)->type) > 0, name "->type: none of a weight"); \
+        REQUIRE((w)->type != VB_I8 && (w)->type != VB_I32 && vb_dtype_block_size((w)->type) > 0, \
+                name "->type: none of a weight"); \
         REQUIRE((w)->layout == VB_STORED || (w)->layout == VB_PACKED, \
                 name "->layout: neither VB_STORED nor VB_PACKED"); \
         REQUIRE(ELEMENTS(&count_, (w)->rows, (w)->cols), \

@@ -289,6 +289,9 @@ VB_INLINE void blocks_body(float *y, const void *in, vb_dtype type, int64_t n) {
         BLOCKS(VB_Q1_0, q1_0, 128);
         BLOCKS(VB_Q2_0, q2_0, 64);
         BLOCKS(VB_NVFP4, nvfp4, 64);
+    case VB_I8:
+        for (int64_t i = 0; i < n; i++) y[i] = (float)((const int8_t *)in)[i];
+        break;
     case VB_I32:
         for (int64_t i = 0; i < n; i++) y[i] = (float)((const int32_t *)in)[i];
         break;

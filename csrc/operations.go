@@ -13,6 +13,9 @@ static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { r
 static vb_status call_linear(float *y, const float *x, vb_weight w, const float *bias, int64_t n, vb_stream *stream) { return vb_linear(y, x, &w, bias, n, stream); }
 static vb_status call_embedding(float *out, vb_weight table, const int32_t *ids, int64_t n, vb_stream *stream) { return vb_embedding(out, &table, ids, n, stream); }
 static vb_status call_fused_update(vb_fused_update_args args, vb_stream *stream) { return vb_fused_update(&args, stream); }
+static vb_status call_norm_quantize(vb_norm_quantize_args args, vb_stream *stream) { return vb_norm_quantize(&args, stream); }
+static vb_status call_w2a8_gemv(vb_w2a8_gemv_args args, vb_stream *stream) { return vb_w2a8_gemv(&args, stream); }
+static vb_status call_tmac_matmul(vb_tmac_matmul_args args, vb_stream *stream) { return vb_tmac_matmul(&args, stream); }
 static vb_status call_route(vb_route_args args, vb_stream *stream) { return vb_route(&args, stream); }
 static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *stream) { return vb_expert_linear(&args, stream); }
 static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
@@ -74,6 +77,68 @@ func cFusedUpdateArgs(a *kernel.FusedUpdateArgs) C.vb_fused_update_args {
 		weight_type:  C.vb_dtype(a.WeightType),
 		v_transposed: truth(a.VTransposed),
 		u_transposed: truth(a.UTransposed),
+	}
+}
+
+func cNormQuantizeArgs(a *kernel.NormQuantizeArgs) C.vb_norm_quantize_args {
+	return C.vb_norm_quantize_args{
+		size:       C.sizeof_vb_norm_quantize_args,
+		codes:      a.Codes,
+		scales:     f32(a.Scales),
+		in:         f32(a.In),
+		up:         f32(a.Up),
+		norm:       f32(a.Norm),
+		rows:       C.int64_t(a.Rows),
+		cols:       C.int64_t(a.Cols),
+		activation: C.vb_activation(a.Activation),
+		eps:        C.float(a.Eps),
+		normed:     truth(a.Normed),
+	}
+}
+
+func cW2A8GEMVArgs(a *kernel.W2A8GEMVArgs) C.vb_w2a8_gemv_args {
+	return C.vb_w2a8_gemv_args{
+		size:              C.sizeof_vb_w2a8_gemv_args,
+		out:               a.Out,
+		weights:           a.Weights,
+		activations:       a.Activations,
+		activation_scales: f32(a.ActivationScales),
+		weight_scales:     f32(a.WeightScales),
+		segment_ends:      i32(a.SegmentEnds),
+		bias:              f32(a.Bias),
+		add:               f32(a.Add),
+		m:                 C.int64_t(a.M),
+		n:                 C.int64_t(a.N),
+		k:                 C.int64_t(a.K),
+		segments:          C.int64_t(a.Segments),
+		row_bytes:         C.int64_t(a.RowBytes),
+		layout:            C.vb_int2_layout(a.Layout),
+		out_type:          C.vb_dtype(a.OutType),
+		settled:           truth(a.Settled),
+		threads:           C.int64_t(a.Threads),
+		lanes:             C.int64_t(a.Lanes),
+		tile:              C.int64_t(a.Tile),
+		persistent:        truth(a.Persistent),
+		without_dp4a:      truth(a.WithoutDP4A),
+		narrow:            truth(a.Narrow),
+	}
+}
+
+func cTMACMatMulArgs(a *kernel.TMACMatMulArgs) C.vb_tmac_matmul_args {
+	return C.vb_tmac_matmul_args{
+		size:        C.sizeof_vb_tmac_matmul_args,
+		out:         f32(a.Out),
+		weights:     a.Weights,
+		activations: f32(a.Activations),
+		lut:         f32(a.LUT),
+		scales:      f32(a.Scales),
+		norm:        f32(a.Norm),
+		m:           C.int64_t(a.M),
+		n:           C.int64_t(a.N),
+		k:           C.int64_t(a.K),
+		groups:      C.int64_t(a.Groups),
+		eps:         C.float(a.Eps),
+		normed:      truth(a.Normed),
 	}
 }
 
@@ -416,6 +481,26 @@ func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, 
 
 func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
 	return s.check("fused_update", C.call_fused_update(cFusedUpdateArgs(args), s.p))
+}
+
+func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
+	return s.check("norm_quantize", C.call_norm_quantize(cNormQuantizeArgs(args), s.p))
+}
+
+func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
+	return s.check("dequantize_rows", C.vb_dequantize_rows(f32(out), codes, f32(scales), C.int64_t(rows), C.int64_t(cols), s.p))
+}
+
+func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
+	return s.check("w2a8_gemv", C.call_w2a8_gemv(cW2A8GEMVArgs(args), s.p))
+}
+
+func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
+	return s.check("tmac_lut", C.vb_tmac_lut(f32(lut), f32(activations), C.int64_t(k), C.int64_t(n), s.p))
+}
+
+func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
+	return s.check("tmac_matmul", C.call_tmac_matmul(cTMACMatMulArgs(args), s.p))
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {

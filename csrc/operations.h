@@ -29,6 +29,11 @@
     X(linear) \
     X(embedding) \
     X(fused_update) \
+    X(norm_quantize) \
+    X(dequantize_rows) \
+    X(w2a8_gemv) \
+    X(tmac_lut) \
+    X(tmac_matmul) \
     X(route) \
     X(expert_linear) \
     X(expert_sum) \
@@ -70,6 +75,7 @@
     X(IQ3_S, 256, 110) \
     X(IQ2_S, 256, 82) \
     X(IQ4_XS, 256, 136) \
+    X(I8, 1, 1) \
     X(I32, 1, 4) \
     X(IQ1_M, 256, 56) \
     X(BF16, 1, 2) \

@@ -2,9 +2,6 @@
  * is called. The order of the checks: sizes, an empty call is done, types, pointers. */
 #include "checks.h"
 
-/* A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
-#define RUN(op, ...) (stream->invalid_argument = NULL, stream->device->backend->op(__VA_ARGS__))
-
 /* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these
  * arguments. */
 #define RUN_OR_COMPOSE(op, ...) \

@@ -110,6 +110,7 @@ typedef enum vb_dtype {
     VB_IQ3_S = 21,   /* 256 elements in 110 bytes */
     VB_IQ2_S = 22,   /* 256 elements in 82 bytes */
     VB_IQ4_XS = 23,  /* 256 elements in 136 bytes */
+    VB_I8 = 24,      /* 1 element in 1 bytes */
     VB_I32 = 26,     /* 1 element in 4 bytes */
     VB_IQ1_M = 29,   /* 256 elements in 56 bytes */
     VB_BF16 = 30,    /* 1 element in 2 bytes */
@@ -424,7 +425,7 @@ vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *d
  * Shapes: out [vb_weight_packed_size] bytes. */
 vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream);
 
-/* y = x W^T + bias; W of any type of vb_dtype but I32.
+/* y = x W^T + bias; W of any type of vb_dtype but I8 and I32.
  * Shapes: y [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for none.
  * F32 weights are multiplied in float32. For the others a device may round x to int8 blocks or to 16-bit floats: the
  * relative error of y stays under 0.5 % (RMS) of exact arithmetic on the dequantized weights. */
@@ -456,6 +457,113 @@ typedef struct vb_fused_update_args {
     int v_transposed, u_transposed;
 } vb_fused_update_args;
 vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream);
+
+/* ---- ternary weights ------------------------------------------------------------------------------------------------
+ *
+ * Weights of -1, 0 and 1 (Ma et al. 2024, "The Era of 1-bit LLMs"), two bits each: the code c stands for c - 1. The
+ * code 3 is refused where weights are encoded; kernels compute it as 2. docs/ternary.md draws the layouts. */
+
+typedef enum vb_int2_layout {
+    /* Element k of a row in byte k / 4, at bit 2 (k % 4); rows of (k + 3) / 4 bytes. */
+    VB_INT2_ROWS = 0,
+    /* Rows of whole pieces of 16 bytes, whose words of 32 bits hold 16 elements: element e of a word at bit
+     * 8 (e % 4) + 2 (e / 4). Of eight neighbouring pieces (n at a row's end), word w of piece i holds the elements from
+     * 16 (i + 8 w) on (16 (i + n w)), counted from the first of these pieces. What follows the last element is 0. */
+    VB_INT2_INTERLEAVED = 1,
+    /* Tiles of 16 rows and 32 elements of code weight + 2, as Microsoft's BitNet stores them for its GPU kernel: for
+     * vb_int2_convert alone. Rows are a multiple of 16, elements of 32. */
+    VB_INT2_MICROSOFT = 2
+} vb_int2_layout;
+
+/* Bytes of a row of k elements: a matrix of n rows has n times so many. 0 where the layout has no such row. */
+int64_t vb_int2_row_bytes(vb_int2_layout layout, int64_t k);
+
+/* Encodes values[n][k] of -1, 0, 1 into out, on the host. VB_INVALID_ARGUMENT for any other value, and where the
+ * layout has no such matrix. */
+vb_status vb_int2_encode(void *out, vb_int2_layout layout, const int8_t *values, int64_t n, int64_t k);
+
+/* Writes a matrix of one layout in another one, on the host, not in place; out is the same bytes again after there
+ * and back. VB_INVALID_ARGUMENT where a code stands for none of -1, 0, 1, and where a layout has no such matrix. */
+vb_status vb_int2_convert(void *out, vb_int2_layout out_layout, const void *in, vb_int2_layout in_layout, int64_t n,
+                          int64_t k);
+
+/* Rounds rows of h = in, or of a gated unit h = activation(in, up), perhaps normed, to int8 as BitNet's code does:
+ *     h = h / sqrt(mean(h^2) + eps) * norm   where normed
+ *     scales[r] = 127 / max(|h|, 1e-5);  codes = h * scales[r] to the nearest (ties to even), within -128..127
+ * A row that holds NaN has a NaN scale and undefined codes. */
+typedef struct vb_norm_quantize_args {
+    size_t size;
+    void *codes;         /* [rows][cols] of VB_I8 */
+    float *scales;       /* [rows] */
+    const float *in;     /* [rows][cols] */
+    const float *up;     /* [rows][cols], or NULL for none */
+    const float *norm;   /* [cols], or NULL for ones */
+    int64_t rows, cols;
+    vb_activation activation; /* with up: VB_SILU, VB_RELU_SQUARED */
+    float eps;
+    int normed;
+} vb_norm_quantize_args;
+vb_status vb_norm_quantize(const vb_norm_quantize_args *args, vb_stream *stream);
+
+/* out[r][c] = codes[r][c] / scales[r]: what the codes stand for. Shapes: out [rows][cols]; codes [rows][cols] of
+ * VB_I8; scales [rows]. */
+vb_status vb_dequantize_rows(float *out, const void *codes, const float *scales, int64_t rows, int64_t cols,
+                             vb_stream *stream);
+
+/* Products of m rows of int8 activations with n rows of two-bit weights: sums of k products in int32, exact (k at
+ * most 2^22, so that none overflows). With out_type I32 out is the sums, and there are no scales, bias and add. Else
+ *     out[i][r] = sum / activation_scales[i] * weight_scales[segment of r] + bias[r] + add[i][r]
+ * Segment j are the rows from segment_ends[j - 1] (0 for the first) to segment_ends[j]; without segment_ends it is
+ * r * segments / n, equal segments as in Microsoft's kernel: 1 is a scale for all rows, n one for each. k is a multiple
+ * of 4. */
+typedef struct vb_w2a8_gemv_args {
+    size_t size;
+    void *out;                      /* [m][n] of out_type */
+    const void *weights;            /* [n][row_bytes] of VB_I8 */
+    const void *activations;        /* [m][k] of VB_I8 */
+    const float *activation_scales; /* [m], or NULL for ones */
+    const float *weight_scales;     /* [segments], or NULL for ones */
+    const int32_t *segment_ends;    /* [segments], or NULL for equal segments */
+    const float *bias;              /* [n], or NULL for none */
+    const float *add;               /* [m][n], or NULL for none; may be out */
+    int64_t m, n, k, segments;
+    int64_t row_bytes;              /* vb_int2_row_bytes of the layout and k */
+    vb_int2_layout layout;
+    vb_dtype out_type;              /* I32, F32, F16, BF16 */
+    int settled;                    /* the op before does not write weights, which may be read while it still runs */
+    /* How CUDA goes about it for m <= 4; 0 lets the library choose. The result is the same. */
+    int64_t threads;                /* of a block: 64, 128, 256 */
+    int64_t lanes;                  /* that share the elements of a row: 8, 16, 32 */
+    int64_t tile;                   /* rows that a thread has at a time: 1, 2 */
+    int persistent;                 /* as many blocks as the GPU holds, for several tiles each, not one a tile */
+    int without_dp4a;               /* multiply byte by byte */
+    int narrow;                     /* read weights by 4 bytes instead of 16 */
+} vb_w2a8_gemv_args;
+vb_status vb_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream);
+
+/* The table of each four elements of a column: lut[j][g][byte] is the sum over i < 4 of activations[4 g + i][j] times
+ * the weight of the code in bits 2 i of the byte (VB_INT2_ROWS); elements from k on count as 0.
+ * Shapes: lut [n][(k + 3) / 4][256]; activations [k][n]. */
+vb_status vb_tmac_lut(float *lut, const float *activations, int64_t k, int64_t n, vb_stream *stream);
+
+/* out = (W * scales) h by looking up sums of four products (Wei et al. 2024, "T-MAC"): W[m][k] in VB_INT2_ROWS, h =
+ * activations, or where normed each column divided by sqrt(mean of squares + eps), times norm. The elements of a row
+ * lie in `groups` equal groups, of a multiple of 4 elements each unless it is one, with a scale each. With lut, a
+ * table of vb_tmac_lut, activations are not read and normed is 0. Without it a device may round h by runs of 32
+ * elements: within 0.5 % (RMS), as vb_linear. */
+typedef struct vb_tmac_matmul_args {
+    size_t size;
+    float *out;               /* [m][n] */
+    const void *weights;      /* [m][(k + 3) / 4] of VB_I8 */
+    const float *activations; /* [k][n], or NULL for lut */
+    const float *lut;         /* [n][(k + 3) / 4][256], or NULL for activations */
+    const float *scales;      /* [m][groups], or NULL for ones */
+    const float *norm;        /* [k], or NULL for ones */
+    int64_t m, n, k, groups;
+    float eps;
+    int normed;
+} vb_tmac_matmul_args;
+vb_status vb_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream);
 
 /* ---- mixtures of experts --------------------------------------------------------------------------------------------
  *

@@ -16,6 +16,7 @@
 #include "moe/choose_test.h"
 #include "rows/choose_test.h"
 #include "linear/choose_test.h"
+#include "ternary/choose_test.h"
 
 const vb_gpu gpus[] = {
     {53, 1, 48 << 10, false},     {72, 8, 96 << 10, false},    {75, 68, 64 << 10, false},  {80, 108, 163 << 10, false},
@@ -52,6 +53,7 @@ int main(int argc, char **argv) {
         map_moe();
         map_collective();
         map_delta();
+        map_ternary();
         return 0;
     }
     for (int i = 0; i < gpu_count; i++)
@@ -64,6 +66,7 @@ int main(int argc, char **argv) {
     test_moe();
     test_collective();
     test_delta();
+    test_ternary();
     printf("choosers: %ld checks, %d failed\n", checks, failures);
     return failures > 0;
 }

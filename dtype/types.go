@@ -24,6 +24,7 @@ const (
 	IQ3_S   Type = 21
 	IQ2_S   Type = 22
 	IQ4_XS  Type = 23
+	I8      Type = 24
 	I32     Type = 26
 	IQ1_M   Type = 29
 	BF16    Type = 30
@@ -56,6 +57,7 @@ var table = []row{
 	{IQ3_S, "IQ3_S", 256, 110},
 	{IQ2_S, "IQ2_S", 256, 82},
 	{IQ4_XS, "IQ4_XS", 256, 136},
+	{I8, "I8", 1, 1},
 	{I32, "I32", 1, 4},
 	{IQ1_M, "IQ1_M", 256, 56},
 	{BF16, "BF16", 1, 2},

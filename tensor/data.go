@@ -9,8 +9,9 @@ import (
 )
 
 // bytesOf views a slice of numbers as bytes.
-func bytesOf[T float32 | int32](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)
+func bytesOf[T float32 | int32 | int8](v []T) []byte {
+	var one T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(one)))
 }
 
 // Float32s returns a copy of the values as float32, converted on the device if they are not; it waits for the device.
@@ -33,7 +34,7 @@ func (t *Tensor) Int32s() []int32 {
 
 // ReadFloat32s is Float32s into a slice of the tensor's length.
 func (t *Tensor) ReadFloat32s(dst []float32) error {
-	if len(dst) != t.n || t.dtype == I32 {
+	if len(dst) != t.n || integers(t.dtype) {
 		return &ShapeError{"read float32s", fmt.Sprintf("%v %s into %d float32", t.dtype, shapeString(t.shape), len(dst))}
 	}
 	if t.dtype != F32 {

@@ -183,7 +183,7 @@ func ConvertInto(dst, a *Tensor) {
 
 func checkConvert(to DType, a *Tensor) {
 	float := func(t DType) bool { return t == F32 || t == F16 || t == BF16 }
-	if a.dtype == I32 || a.packed || !float(to) || (to != F32 && !float(a.dtype)) {
+	if integers(a.dtype) || a.packed || !float(to) || (to != F32 && !float(a.dtype)) {
 		state := ""
 		if a.packed {
 			state = "packed "

@@ -7,7 +7,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but I32, as a GGUF file stores it or packed,
+// Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but I8 and I32, as a GGUF file stores it or packed,
 // bias (rows) F32 or nil; the result is (..., rows) F32. Weights that are not F32 may be multiplied with rounded
 // activations: within 0.5 % (RMS) of exact arithmetic.
 func Linear(x, w, bias *Tensor) *Tensor {
@@ -42,7 +42,7 @@ func checkLinear(x, w, bias *Tensor) {
 		misuse("linear", "%s x %s^T: want (..., cols) x (rows, cols)^T", shapeString(x.shape), shapeString(w.shape))
 	case x.cols() != w.shape[1]:
 		misuse("linear", "%s x %s^T: inner dimensions %d and %d differ", shapeString(x.shape), shapeString(w.shape), x.cols(), w.shape[1])
-	case x.dtype != F32 || w.dtype == I32:
+	case x.dtype != F32 || integers(w.dtype):
 		misuse("linear", "%s x %s^T: types %v and %v: want F32 and a type of weights", shapeString(x.shape), shapeString(w.shape), x.dtype, w.dtype)
 	case bias != nil && (bias.dtype != F32 || bias.n != w.shape[0]):
 		misuse("linear", "%s x %s^T + %v %s: want bias F32 (%d)", shapeString(x.shape), shapeString(w.shape), bias.dtype, shapeString(bias.shape), w.shape[0])
@@ -56,7 +56,7 @@ func (t *Tensor) weight(p kernel.Ptr) kernel.Weight {
 	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: extent(t.shape[:last]), Cols: t.shape[last]}
 }
 
-// Embedding returns the rows of a table (rows, cols) of any type but I32 that ids (I32, any shape) name: F32 of shape
+// Embedding returns the rows of a table (rows, cols) of any type but I8 and I32 that ids (I32, any shape) name: F32 of shape
 // (ids..., cols). An id outside the table gives a row of NaN on a GPU and an OpError on the CPU.
 func Embedding(table, ids *Tensor) *Tensor {
 	checkEmbedding(table, ids)
@@ -79,7 +79,7 @@ func EmbeddingInto(dst, table, ids *Tensor) {
 }
 
 func checkEmbedding(table, ids *Tensor) {
-	if len(table.shape) != 2 || table.dtype == I32 || ids.dtype != I32 {
+	if len(table.shape) != 2 || integers(table.dtype) || ids.dtype != I32 {
 		misuse("embedding", "%v %s of %v %s: want I32 ids of a (rows, cols) table", ids.dtype, shapeString(ids.shape), table.dtype, shapeString(table.shape))
 	}
 }
@@ -90,7 +90,7 @@ func checkEmbedding(table, ids *Tensor) {
 //
 // It must not run while other goroutines use the tensor.
 func (t *Tensor) Pack() error {
-	if len(t.shape) != 2 && len(t.shape) != 3 || t.dtype == I32 {
+	if len(t.shape) != 2 && len(t.shape) != 3 || integers(t.dtype) {
 		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}
 	}
 	if t.packed || t.n == 0 || !packable(t.shape) {
@@ -145,3 +145,6 @@ func packedSize(d *gpu.Device, w kernel.Weight) (int64, error) {
 
 // Packed reports whether Pack has rearranged the tensor.
 func (t *Tensor) Packed() bool { return t.packed }
+
+// integers reports whether t is a type of whole numbers, which are no weights.
+func integers(t DType) bool { return t == I8 || t == I32 }

@@ -98,7 +98,7 @@ func (t *Tensor) expertWeight(p kernel.Ptr) kernel.Weight {
 
 func expertLinear(x, w, bias, ids *Tensor) (n, k int, perChoice bool) {
 	const op = "expert linear"
-	if len(w.shape) != 3 || w.dtype == I32 || len(ids.shape) != 2 || ids.dtype != I32 {
+	if len(w.shape) != 3 || integers(w.dtype) || len(ids.shape) != 2 || ids.dtype != I32 {
 		misuse(op, "weights %v %s and ids %v %s: want (experts,rows,cols) and I32 (n,k)", w.dtype, shapeString(w.shape), ids.dtype, shapeString(ids.shape))
 	}
 	n, k = ids.shape[0], ids.shape[1]

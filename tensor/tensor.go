@@ -340,9 +340,12 @@ func (t *Tensor) String() string {
 		} else {
 			row = row.Slice(0, n)
 		}
-		if t.dtype == I32 {
+		switch t.dtype {
+		case I32:
 			values = fmt.Sprint(row.Int32s())
-		} else {
+		case I8:
+			values = fmt.Sprint(row.Int8s())
+		default:
 			values = fmt.Sprint(row.Float32s()[:n])
 		}
 	})

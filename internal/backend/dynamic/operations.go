@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 8875450095060564874
+	abi     = 8021261349893164209
 )
 
 type cMatMulArgs struct {
@@ -99,6 +99,124 @@ func asFusedUpdateArgs(a *kernel.FusedUpdateArgs) cFusedUpdateArgs {
 		weightType:  int32(a.WeightType),
 		vTransposed: truth(a.VTransposed),
 		uTransposed: truth(a.UTransposed),
+	}
+}
+
+type cNormQuantizeArgs struct {
+	size       uintptr
+	codes      kernel.Ptr
+	scales     kernel.Ptr
+	in         kernel.Ptr
+	up         kernel.Ptr
+	norm       kernel.Ptr
+	rows       int64
+	cols       int64
+	activation int32
+	eps        float32
+	normed     int32
+}
+
+func asNormQuantizeArgs(a *kernel.NormQuantizeArgs) cNormQuantizeArgs {
+	return cNormQuantizeArgs{
+		size:       unsafe.Sizeof(cNormQuantizeArgs{}),
+		codes:      a.Codes,
+		scales:     a.Scales,
+		in:         a.In,
+		up:         a.Up,
+		norm:       a.Norm,
+		rows:       int64(a.Rows),
+		cols:       int64(a.Cols),
+		activation: int32(a.Activation),
+		eps:        float32(a.Eps),
+		normed:     truth(a.Normed),
+	}
+}
+
+type cW2A8GEMVArgs struct {
+	size             uintptr
+	out              kernel.Ptr
+	weights          kernel.Ptr
+	activations      kernel.Ptr
+	activationScales kernel.Ptr
+	weightScales     kernel.Ptr
+	segmentEnds      kernel.Ptr
+	bias             kernel.Ptr
+	add              kernel.Ptr
+	m                int64
+	n                int64
+	k                int64
+	segments         int64
+	rowBytes         int64
+	layout           int32
+	outType          int32
+	settled          int32
+	threads          int64
+	lanes            int64
+	tile             int64
+	persistent       int32
+	withoutDP4A      int32
+	narrow           int32
+}
+
+func asW2A8GEMVArgs(a *kernel.W2A8GEMVArgs) cW2A8GEMVArgs {
+	return cW2A8GEMVArgs{
+		size:             unsafe.Sizeof(cW2A8GEMVArgs{}),
+		out:              a.Out,
+		weights:          a.Weights,
+		activations:      a.Activations,
+		activationScales: a.ActivationScales,
+		weightScales:     a.WeightScales,
+		segmentEnds:      a.SegmentEnds,
+		bias:             a.Bias,
+		add:              a.Add,
+		m:                int64(a.M),
+		n:                int64(a.N),
+		k:                int64(a.K),
+		segments:         int64(a.Segments),
+		rowBytes:         int64(a.RowBytes),
+		layout:           int32(a.Layout),
+		outType:          int32(a.OutType),
+		settled:          truth(a.Settled),
+		threads:          int64(a.Threads),
+		lanes:            int64(a.Lanes),
+		tile:             int64(a.Tile),
+		persistent:       truth(a.Persistent),
+		withoutDP4A:      truth(a.WithoutDP4A),
+		narrow:           truth(a.Narrow),
+	}
+}
+
+type cTMACMatMulArgs struct {
+	size        uintptr
+	out         kernel.Ptr
+	weights     kernel.Ptr
+	activations kernel.Ptr
+	lut         kernel.Ptr
+	scales      kernel.Ptr
+	norm        kernel.Ptr
+	m           int64
+	n           int64
+	k           int64
+	groups      int64
+	eps         float32
+	normed      int32
+}
+
+func asTMACMatMulArgs(a *kernel.TMACMatMulArgs) cTMACMatMulArgs {
+	return cTMACMatMulArgs{
+		size:        unsafe.Sizeof(cTMACMatMulArgs{}),
+		out:         a.Out,
+		weights:     a.Weights,
+		activations: a.Activations,
+		lut:         a.LUT,
+		scales:      a.Scales,
+		norm:        a.Norm,
+		m:           int64(a.M),
+		n:           int64(a.N),
+		k:           int64(a.K),
+		groups:      int64(a.Groups),
+		eps:         float32(a.Eps),
+		normed:      truth(a.Normed),
 	}
 }
 
@@ -925,6 +1043,63 @@ func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
 	return s.call("fused_update", 26, kernel.Ptr(f))
 }
 
+type normQuantizeFrame struct {
+	args   cNormQuantizeArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
+	f := &normQuantizeFrame{args: asNormQuantizeArgs(args), stream: s.p}
+	return s.call("norm_quantize", 27, kernel.Ptr(f))
+}
+
+type dequantizeRowsFrame struct {
+	out    kernel.Ptr
+	codes  kernel.Ptr
+	scales kernel.Ptr
+	rows   int64
+	cols   int64
+	stream kernel.Ptr
+}
+
+func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
+	f := &dequantizeRowsFrame{out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("dequantize_rows", 28, kernel.Ptr(f))
+}
+
+type w2A8GEMVFrame struct {
+	args   cW2A8GEMVArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
+	f := &w2A8GEMVFrame{args: asW2A8GEMVArgs(args), stream: s.p}
+	return s.call("w2a8_gemv", 29, kernel.Ptr(f))
+}
+
+type tMACLUTFrame struct {
+	lut         kernel.Ptr
+	activations kernel.Ptr
+	k           int64
+	n           int64
+	stream      kernel.Ptr
+}
+
+func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
+	f := &tMACLUTFrame{lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
+	return s.call("tmac_lut", 30, kernel.Ptr(f))
+}
+
+type tMACMatMulFrame struct {
+	args   cTMACMatMulArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
+	f := &tMACMatMulFrame{args: asTMACMatMulArgs(args), stream: s.p}
+	return s.call("tmac_matmul", 31, kernel.Ptr(f))
+}
+
 type routeFrame struct {
 	args   cRouteArgs
 	stream kernel.Ptr
@@ -932,7 +1107,7 @@ type routeFrame struct {
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
 	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 27, kernel.Ptr(f))
+	return s.call("route", 32, kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
@@ -942,7 +1117,7 @@ type expertLinearFrame struct {
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
 	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 28, kernel.Ptr(f))
+	return s.call("expert_linear", 33, kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
@@ -958,7 +1133,7 @@ type expertSumFrame struct {
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
 	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 29, kernel.Ptr(f))
+	return s.call("expert_sum", 34, kernel.Ptr(f))
 }
 
 type roPEFrame struct {
@@ -968,7 +1143,7 @@ type roPEFrame struct {
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 30, kernel.Ptr(f))
+	return s.call("rope", 35, kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
@@ -978,7 +1153,7 @@ type kVWriteFrame struct {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 31, kernel.Ptr(f))
+	return s.call("kv_write", 36, kernel.Ptr(f))
 }
 
 type attentionFrame struct {
@@ -988,7 +1163,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 32, kernel.Ptr(f))
+	return s.call("attention", 37, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -998,7 +1173,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 33, kernel.Ptr(f))
+	return s.call("causal_conv", 38, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -1008,7 +1183,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 34, kernel.Ptr(f))
+	return s.call("gated_delta", 39, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -1025,7 +1200,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 35, kernel.Ptr(f))
+	return s.call("norm_linear", 40, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -1043,7 +1218,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 36, kernel.Ptr(f))
+	return s.call("norm_swiglu", 41, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -1059,7 +1234,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 37, kernel.Ptr(f))
+	return s.call("linear_add", 42, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -1070,7 +1245,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 38, kernel.Ptr(f))
+	err := s.call("feed_forward", 43, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -1082,7 +1257,7 @@ type expertFeedForwardFrame struct {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 39, kernel.Ptr(f))
+	return s.call("expert_feed_forward", 44, kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
@@ -1092,7 +1267,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 40, kernel.Ptr(f))
+	return s.call("norm_qkv", 45, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1110,6 +1285,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 41, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 46, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

@@ -35,6 +35,40 @@ func (o *op) placeFusedUpdateArgs(a kernel.FusedUpdateArgs) kernel.FusedUpdateAr
 	return a
 }
 
+// placeNormQuantizeArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeNormQuantizeArgs(a kernel.NormQuantizeArgs) kernel.NormQuantizeArgs {
+	a.Codes = o.at(a.Codes, size(kernel.I8, a.Rows, a.Cols))
+	a.Scales = o.at(a.Scales, size(kernel.F32, a.Rows))
+	a.In = o.at(a.In, size(kernel.F32, a.Rows, a.Cols))
+	a.Up = o.optional(a.Up, size(kernel.F32, a.Rows, a.Cols))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.Cols))
+	return a
+}
+
+// placeW2A8GEMVArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeW2A8GEMVArgs(a kernel.W2A8GEMVArgs) kernel.W2A8GEMVArgs {
+	a.Out = o.at(a.Out, size(a.OutType, a.M, a.N))
+	a.Weights = o.at(a.Weights, size(kernel.I8, a.N, a.RowBytes))
+	a.Activations = o.at(a.Activations, size(kernel.I8, a.M, a.K))
+	a.ActivationScales = o.optional(a.ActivationScales, size(kernel.F32, a.M))
+	a.WeightScales = o.optional(a.WeightScales, size(kernel.F32, a.Segments))
+	a.SegmentEnds = o.optional(a.SegmentEnds, size(kernel.I32, a.Segments))
+	a.Bias = o.optional(a.Bias, size(kernel.F32, a.N))
+	a.Add = o.optional(a.Add, size(kernel.F32, a.M, a.N))
+	return a
+}
+
+// placeTMACMatMulArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeTMACMatMulArgs(a kernel.TMACMatMulArgs) kernel.TMACMatMulArgs {
+	a.Out = o.at(a.Out, size(kernel.F32, a.M, a.N))
+	a.Weights = o.at(a.Weights, size(kernel.I8, a.M, (a.K+3)/4))
+	a.Activations = o.optional(a.Activations, size(kernel.F32, a.K, a.N))
+	a.LUT = o.optional(a.LUT, size(kernel.F32, a.N, (a.K+3)/4, 256))
+	a.Scales = o.optional(a.Scales, size(kernel.F32, a.M, a.Groups))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.K))
+	return a
+}
+
 // placeRouteArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeRouteArgs(a kernel.RouteArgs) kernel.RouteArgs {
 	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
@@ -401,6 +435,39 @@ func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
 	o := s.op("FusedUpdate")
 	placedArgs := o.placeFusedUpdateArgs(*args)
 	return o.launch(func() error { return s.kernels.FusedUpdate(&placedArgs) })
+}
+
+func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
+	o := s.op("NormQuantize")
+	placedArgs := o.placeNormQuantizeArgs(*args)
+	return o.launch(func() error { return s.kernels.NormQuantize(&placedArgs) })
+}
+
+func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
+	o := s.op("DequantizeRows")
+	out = o.at(out, size(kernel.F32, rows, cols))
+	codes = o.at(codes, size(kernel.I8, rows, cols))
+	scales = o.at(scales, size(kernel.F32, rows))
+	return o.launch(func() error { return s.kernels.DequantizeRows(out, codes, scales, rows, cols) })
+}
+
+func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
+	o := s.op("W2A8GEMV")
+	placedArgs := o.placeW2A8GEMVArgs(*args)
+	return o.launch(func() error { return s.kernels.W2A8GEMV(&placedArgs) })
+}
+
+func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
+	o := s.op("TMACLUT")
+	lut = o.at(lut, size(kernel.F32, n, (k+3)/4, 256))
+	activations = o.at(activations, size(kernel.F32, k, n))
+	return o.launch(func() error { return s.kernels.TMACLUT(lut, activations, k, n) })
+}
+
+func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
+	o := s.op("TMACMatMul")
+	placedArgs := o.placeTMACMatMulArgs(*args)
+	return o.launch(func() error { return s.kernels.TMACMatMul(&placedArgs) })
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {

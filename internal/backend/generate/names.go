@@ -12,7 +12,7 @@ var special = map[string]bool{"weight_pack": true}
 // words are the parts of C names that Go does not just capitalize.
 var words = map[string]string{
 	"rms": "RMS", "silu": "SiLU", "gelu": "GELU", "relu": "ReLU", "swiglu": "SwiGLU", "glu": "GLU", "geglu": "GeGLU", "rope": "RoPE", "neox": "NeoX",
-	"matmul": "MatMul", "kv": "KV", "qkv": "QKV", "i32": "I32", "f32": "F32", "ieee": "IEEE", "tf32": "TF32", "moe": "MoE", "ids": "IDs",
+	"matmul": "MatMul", "kv": "KV", "qkv": "QKV", "i32": "I32", "int2": "Int2", "w2a8": "W2A8", "gemv": "GEMV", "dp4a": "DP4A", "tmac": "TMAC", "lut": "LUT", "f32": "F32", "ieee": "IEEE", "tf32": "TF32", "moe": "MoE", "ids": "IDs",
 	"wq": "WQ", "wk": "WK", "wv": "WV", "bq": "BQ", "bk": "BK", "bv": "BV", "l2": "L2", "id": "ID",
 }
 
@@ -76,10 +76,8 @@ func expression(c string, arguments bool) string {
 	return identifier.ReplaceAllStringFunc(c, func(path string) string {
 		parts := regexp.MustCompile(`->|\.`).Split(path, -1)
 		switch {
-		case parts[0] == "VB_F32":
-			return "kernel.F32"
-		case parts[0] == "VB_I32":
-			return "kernel.I32"
+		case strings.HasPrefix(parts[0], "VB_"):
+			return "kernel." + strings.TrimPrefix(parts[0], "VB_")
 		case arguments:
 			parts[0] = "a." + goName(parts[0])
 		default:

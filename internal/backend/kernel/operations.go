@@ -36,6 +36,22 @@ const (
 	PrecisionTF32 Precision = 2
 )
 
+// Int2Layout is vb_int2_layout.
+type Int2Layout int
+
+const (
+	// Int2Rows is VB_INT2_ROWS: Element k of a row in byte k / 4, at bit 2 (k % 4); rows of (k + 3) / 4 bytes.
+	Int2Rows Int2Layout = 0
+	// Int2Interleaved is VB_INT2_INTERLEAVED: Rows of whole pieces of 16 bytes, whose words of 32 bits hold 16
+	// elements: element e of a word at bit 8 (e % 4) + 2 (e / 4). Of eight neighbouring pieces (n at a row's end),
+	// word w of piece i holds the elements from 16 (i + 8 w) on (16 (i + n w)), counted from the first of these
+	// pieces. What follows the last element is 0.
+	Int2Interleaved Int2Layout = 1
+	// Int2Microsoft is VB_INT2_MICROSOFT: Tiles of 16 rows and 32 elements of code weight + 2, as Microsoft's BitNet
+	// stores them for its GPU kernel: for vb_int2_convert alone. Rows are a multiple of 16, elements of 32.
+	Int2Microsoft Int2Layout = 2
+)
+
 // Gating is vb_gating.
 type Gating int
 
@@ -98,6 +114,62 @@ type FusedUpdateArgs struct {
 	WeightType  DType // of v and u: the same, or F16 beside F32
 	VTransposed bool
 	UTransposed bool
+}
+
+// NormQuantizeArgs is vb_norm_quantize_args.
+type NormQuantizeArgs struct {
+	Codes      Ptr // [rows][cols] of VB_I8
+	Scales     Ptr // [rows]
+	In         Ptr // [rows][cols]
+	Up         Ptr // [rows][cols], or NULL for none
+	Norm       Ptr // [cols], or NULL for ones
+	Rows       int
+	Cols       int
+	Activation Activation // with up: VB_SILU, VB_RELU_SQUARED
+	Eps        float32
+	Normed     bool
+}
+
+// W2A8GEMVArgs is vb_w2a8_gemv_args.
+type W2A8GEMVArgs struct {
+	Out              Ptr // [m][n] of out_type
+	Weights          Ptr // [n][row_bytes] of VB_I8
+	Activations      Ptr // [m][k] of VB_I8
+	ActivationScales Ptr // [m], or NULL for ones
+	WeightScales     Ptr // [segments], or NULL for ones
+	SegmentEnds      Ptr // [segments], or NULL for equal segments
+	Bias             Ptr // [n], or NULL for none
+	Add              Ptr // [m][n], or NULL for none; may be out
+	M                int
+	N                int
+	K                int
+	Segments         int
+	RowBytes         int // vb_int2_row_bytes of the layout and k
+	Layout           Int2Layout
+	OutType          DType // I32, F32, F16, BF16
+	Settled          bool  // the op before does not write weights, which may be read while it still runs
+	Threads          int   // of a block: 64, 128, 256
+	Lanes            int   // that share the elements of a row: 8, 16, 32
+	Tile             int   // rows that a thread has at a time: 1, 2
+	Persistent       bool  // as many blocks as the GPU holds, for several tiles each, not one a tile
+	WithoutDP4A      bool  // multiply byte by byte
+	Narrow           bool  // read weights by 4 bytes instead of 16
+}
+
+// TMACMatMulArgs is vb_tmac_matmul_args.
+type TMACMatMulArgs struct {
+	Out         Ptr // [m][n]
+	Weights     Ptr // [m][(k + 3) / 4] of VB_I8
+	Activations Ptr // [k][n], or NULL for lut
+	LUT         Ptr // [n][(k + 3) / 4][256], or NULL for activations
+	Scales      Ptr // [m][groups], or NULL for ones
+	Norm        Ptr // [k], or NULL for ones
+	M           int
+	N           int
+	K           int
+	Groups      int
+	Eps         float32
+	Normed      bool
 }
 
 // RouteArgs is vb_route_args.
@@ -354,6 +426,14 @@ type Kernels interface {
 	// Adapters.
 
 	FusedUpdate(args *FusedUpdateArgs) error
+
+	// Ternary weights.
+
+	NormQuantize(args *NormQuantizeArgs) error
+	DequantizeRows(out, codes, scales Ptr, rows, cols int) error
+	W2A8GEMV(args *W2A8GEMVArgs) error
+	TMACLUT(lut, activations Ptr, k, n int) error
+	TMACMatMul(args *TMACMatMulArgs) error
 
 	// Mixtures of experts.
 

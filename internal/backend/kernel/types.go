@@ -26,6 +26,7 @@ const (
 	IQ3_S   = dtype.IQ3_S
 	IQ2_S   = dtype.IQ2_S
 	IQ4_XS  = dtype.IQ4_XS
+	I8      = dtype.I8
 	I32     = dtype.I32
 	IQ1_M   = dtype.IQ1_M
 	BF16    = dtype.BF16

@@ -19,6 +19,11 @@ func dequantize(dst []float32, src unsafe.Pointer, t kernel.DType) {
 	case kernel.F16, kernel.BF16:
 		array{src, t}.load(0, len(dst), dst)
 		return
+	case kernel.I8:
+		for i, v := range unsafe.Slice((*int8)(src), len(dst)) {
+			dst[i] = float32(v)
+		}
+		return
 	case kernel.I32:
 		for i, v := range unsafe.Slice((*int32)(src), len(dst)) {
 			dst[i] = float32(v)

@@ -197,6 +197,12 @@ func decode(raw []byte, t tensor.DType, n int) []float64 {
 		}
 		return values
 	}
+	if t == tensor.I8 {
+		for i := range values {
+			values[i] = float64(int8(raw[i]))
+		}
+		return values
+	}
 	f := make([]float32, n)
 	err := plain(func(k kernel.Stream) error {
 		return k.Convert(unsafe.Pointer(&f[0]), tensor.F32, unsafe.Pointer(&raw[0]), t, n)

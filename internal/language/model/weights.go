@@ -281,7 +281,7 @@ func (s spec) check(t *gguf.Tensor) error {
 		}
 		return nil
 	}
-	if !d.Known() || d == kernel.I32 {
+	if !d.Known() || d == kernel.I32 || d == kernel.I8 {
 		return fmt.Errorf("tensor %s is of type %s: not supported", s.name, t.Type)
 	}
 	if s.cols%d.BlockSize() != 0 {

@@ -1,0 +1,315 @@
+/* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
+ *
+ * Activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16 sums, of
+ * 16 bits: in two tables of bytes, so that one byte shuffle looks up the low or high byte of as many rows as a vector
+ * has. The rows' bytes are transposed 8 x 8 for it. Sums of a run fit 16 bits: 16 * 2 * 2 * 511 < 2^15.
+ *
+ * With the caller's table of floats, sums of four elements are looked up in that, a byte of weights at a time. */
+#include <math.h>
+
+#include "cpu.h"
+
+#if VB_X86
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32 };
+enum { RUN_TABLE = 2 * RUN_BYTES * PAIR_BYTES };
+
+/* ---- the table of floats ----------------------------------------------------------------------------------------- */
+
+static void fill_table(float *table, const float x[4]) {
+    table[0] = -(x[0] + x[1] + x[2] + x[3]);
+    for (int i = 0; i < 4; i++) {
+        const int step = 1 << 2 * i;
+        for (int c = 1; c < 4; c++)
+            for (int e = 0; e < step; e++) table[c * step + e] = table[e] + (float)c * x[i];
+    }
+}
+
+typedef struct lut_job {
+    float *lut;
+    const float *x;
+    int64_t k, n;
+} lut_job;
+
+static void lut_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const lut_job *j = context;
+    const int64_t tables = (j->k + 3) / 4;
+    for (int64_t at = begin; at < end; at++) {
+        const int64_t column = at / tables, first = at % tables * 4;
+        float x[4];
+        for (int i = 0; i < 4; i++) x[i] = first + i < j->k ? j->x[(first + i) * j->n + column] : 0;
+        fill_table(j->lut + at * 256, x);
+    }
+}
+
+vb_status vb_cpu_tmac_lut(float *lut, const float *activations, int64_t k, int64_t n, vb_stream *stream) {
+    lut_job job = {lut, activations, k, n};
+    vb_cpu_parallel(stream, n * ((k + 3) / 4), 64, lut_range, &job);
+    return VB_OK;
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* Elements that are rounded together: bytes first..first + bytes - 1 of each weight row. */
+typedef struct run {
+    int64_t first, group;
+    int bytes, ends_group;
+} run;
+
+typedef struct matmul_job {
+    const vb_tmac_matmul_args *a;
+    int64_t row_bytes, group_bytes, runs_a_group, runs;
+    float *scales;   /* [n][runs]: of the rounded activations */
+    uint8_t *tables; /* [n][runs][RUN_TABLE] */
+    char *scratch;   /* of the workers */
+    int64_t worker_bytes;
+    vb_simd simd;
+} matmul_job;
+
+static run run_at(const matmul_job *j, int64_t r) {
+    const int64_t group = r / j->runs_a_group, in_group = r % j->runs_a_group,
+        first = group * j->group_bytes + in_group * RUN_BYTES;
+    const int64_t end = vb_min((group + 1) * j->group_bytes, j->row_bytes);
+    return (run){first, group, (int)vb_min(RUN_BYTES, end - first), in_group == j->runs_a_group - 1};
+}
+
+/* The factor of the norm of column j. */
+static float norm_factor(const vb_tmac_matmul_args *a, int64_t j) {
+    if (!a->normed) return 1.0f;
+    double squares = 0;
+    for (int64_t k = 0; k < a->k; k++) squares += (double)a->activations[k * a->n + j] * a->activations[k * a->n + j];
+    return (float)(1.0 / sqrt(squares / (double)a->k + (double)a->eps));
+}
+
+/* The tables of a column. */
+static void round_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const matmul_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    for (int64_t column = begin; column < end; column++) {
+        const float factor = norm_factor(a, column);
+        for (int64_t r = 0; r < j->runs; r++) {
+            const run u = run_at(j, r);
+            float x[4 * RUN_BYTES] = {0}, most = 0;
+            for (int i = 0; i < 4 * u.bytes; i++) {
+                const int64_t k = 4 * u.first + i;
+                if (k >= a->k) break;
+                x[i] = a->activations[k * a->n + column] * factor;
+                if (a->normed && a->norm) x[i] *= a->norm[k];
+                most = !(fabsf(x[i]) <= most) ? fabsf(x[i]) : most; /* NaN stays */
+            }
+            const float scale = most / MOST_CODE;
+            const float inverse = most > 0 && scale > 0 ? 1.0f / scale : 0.0f;
+            j->scales[column * j->runs + r] = scale;
+            uint8_t *table = j->tables + (column * j->runs + r) * RUN_TABLE;
+            for (int p = 0; p < 2 * RUN_BYTES; p++) {
+                /* A NaN or an infinity is in the scale; its code is of no matter. */
+                const float f0 = x[2 * p] * inverse, f1 = x[2 * p + 1] * inverse;
+                const int a0 = f0 == f0 ? (int)lrintf(f0) : 0, a1 = f1 == f1 ? (int)lrintf(f1) : 0;
+                for (int code = 0; code < 16; code++) {
+                    const int sum = a0 * ((code & 3) - 1) + a1 * ((code >> 2) - 1);
+                    table[p * PAIR_BYTES + code] = (uint8_t)sum;
+                    table[p * PAIR_BYTES + 16 + code] = (uint8_t)((unsigned)sum >> 8);
+                }
+            }
+        }
+    }
+}
+
+/* Byte i of word j becomes byte j of word i (Warren 2002, "Hacker's Delight", 7-3). */
+static inline void transpose8(uint64_t w[8]) {
+    for (int s = 0; s < 3; s++) {
+        static const uint64_t masks[3] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff};
+        const int step = 1 << s, shift = 8 << s;
+        for (int i = 0; i < 8; i++) {
+            if (i & step) continue;
+            const uint64_t t = (w[i] >> shift ^ w[i + step]) & masks[s];
+            w[i] ^= t << shift;
+            w[i + step] ^= t;
+        }
+    }
+}
+
+/* columns[byte][rows] of a run of so many weight rows; missing rows are 0. */
+static void transpose(uint8_t *columns, const uint8_t *w, int64_t row_bytes, int bytes, int rows, int64_t live) {
+    for (int r = 0; r < rows; r += 8) {
+        uint64_t words[8] = {0};
+        for (int i = 0; i < 8 && r + i < live; i++) memcpy(&words[i], w + (r + i) * row_bytes, (size_t)bytes);
+        transpose8(words);
+        for (int i = 0; i < 8; i++) memcpy(columns + i * rows + r, &words[i], 8);
+    }
+}
+
+/* sums[] += scale * what a run's tables say of `rows` rows; sums are in the order of place_of. */
+typedef void (*look_up_function)(float *sums, const uint8_t *columns, const uint8_t *tables, int bytes, float scale);
+typedef struct look_up {
+    int rows;
+    look_up_function run;
+} look_up;
+
+static inline void shuffle16(uint8_t *out, const uint8_t *table, const uint8_t *index) {
+#ifdef __aarch64__
+    vst1q_u8(out, vqtbl1q_u8(vld1q_u8(table), vld1q_u8(index)));
+#else
+    for (int i = 0; i < 16; i++) out[i] = table[index[i]];
+#endif
+}
+
+static void look_up_plain(float *sums, const uint8_t *columns, const uint8_t *tables, int bytes, float scale) {
+    int16_t acc[16] = {0};
+    for (int b = 0; b < bytes; b++)
+        for (int half = 0; half < 2; half++) {
+            uint8_t index[16], low[16], high[16];
+            for (int i = 0; i < 16; i++) index[i] = columns[b * 16 + i] >> 4 * half & 15;
+            shuffle16(low, tables + (2 * b + half) * PAIR_BYTES, index);
+            shuffle16(high, tables + (2 * b + half) * PAIR_BYTES + 16, index);
+            for (int i = 0; i < 16; i++) acc[i] = (int16_t)(acc[i] + (int16_t)(uint16_t)(low[i] | high[i] << 8));
+        }
+    for (int i = 0; i < 16; i++) sums[i] += scale * (float)acc[i];
+}
+
+#if VB_X86
+VB_TARGET_AVX2 static inline void add_avx2(float *sums, __m128i x, __m256 scale) {
+    _mm256_storeu_ps(sums, _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(x)), scale, _mm256_loadu_ps(sums)));
+}
+
+VB_TARGET_AVX2 static void look_up_avx2(float *sums, const uint8_t *columns, const uint8_t *tables, int bytes,
+                                        float scale) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i first = _mm256_setzero_si256(), second = first; /* rows 0-7 and 16-23, 8-15 and 24-31 */
+    for (int b = 0; b < bytes; b++) {
+        const __m256i codes = _mm256_loadu_si256((const __m256i *)(columns + b * 32));
+        for (int half = 0; half < 2; half++) {
+            const __m128i *t = (const __m128i *)(tables + (2 * b + half) * PAIR_BYTES);
+            const __m256i index = _mm256_and_si256(half ? _mm256_srli_epi16(codes, 4) : codes, mask);
+            const __m256i low = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(t)), index);
+            const __m256i high = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(t + 1)), index);
+            first = _mm256_add_epi16(first, _mm256_unpacklo_epi8(low, high));
+            second = _mm256_add_epi16(second, _mm256_unpackhi_epi8(low, high));
+        }
+    }
+    const __m256 s = _mm256_set1_ps(scale);
+    add_avx2(sums, _mm256_castsi256_si128(first), s);
+    add_avx2(sums + 8, _mm256_castsi256_si128(second), s);
+    add_avx2(sums + 16, _mm256_extracti128_si256(first, 1), s);
+    add_avx2(sums + 24, _mm256_extracti128_si256(second, 1), s);
+}
+
+VB_TARGET_AVX512 static inline void add_avx512(float *sums, __m256i x, __m512 scale) {
+    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(x)), scale, _mm512_loadu_ps(sums)));
+}
+
+VB_TARGET_AVX512 static void look_up_avx512(float *sums, const uint8_t *columns, const uint8_t *tables, int bytes,
+                                            float scale) {
+    const __m512i mask = _mm512_set1_epi8(15);
+    __m512i first = _mm512_setzero_si512(), second = first; /* the first and second eight of each 16 rows */
+    for (int b = 0; b < bytes; b++) {
+        const __m512i codes = _mm512_loadu_si512(columns + b * 64);
+        for (int half = 0; half < 2; half++) {
+            const __m128i *t = (const __m128i *)(tables + (2 * b + half) * PAIR_BYTES);
+            const __m512i index = _mm512_and_si512(half ? _mm512_srli_epi16(codes, 4) : codes, mask);
+            const __m512i low = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(t)), index);
+            const __m512i high = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(t + 1)), index);
+            first = _mm512_add_epi16(first, _mm512_unpacklo_epi8(low, high));
+            second = _mm512_add_epi16(second, _mm512_unpackhi_epi8(low, high));
+        }
+    }
+    const __m512 s = _mm512_set1_ps(scale);
+    add_avx512(sums, _mm512_castsi512_si256(first), s);
+    add_avx512(sums + 16, _mm512_extracti64x4_epi64(first, 1), s);
+    add_avx512(sums + 32, _mm512_castsi512_si256(second), s);
+    add_avx512(sums + 48, _mm512_extracti64x4_epi64(second, 1), s);
+}
+
+static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain}, {32, look_up_avx2}, {64, look_up_avx512}};
+#else
+static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain}, {16, look_up_plain}, {16, look_up_plain}};
+#endif
+
+/* Where the sum of a row is: 64 rows come in eights, the even ones first. */
+static inline int place_of(int rows, int r) { return rows == 64 ? (r / 8 % 2) * 32 + r / 16 * 8 + r % 8 : r; }
+
+static void shuffle_range(void *context, int worker, int64_t begin, int64_t end) {
+    const matmul_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    const look_up code = look_ups[j->simd];
+    /* [n][rows] each */
+    float *sums = (float *)(j->scratch + worker * j->worker_bytes), *totals = sums + a->n * MOST_ROWS;
+    uint8_t columns[CHUNK][RUN_BYTES * MOST_ROWS];
+    for (int64_t row = begin; row < end; row += code.rows) {
+        const int64_t live = vb_min(code.rows, end - row);
+        const uint8_t *w = (const uint8_t *)a->weights + row * j->row_bytes;
+        memset(sums, 0, (size_t)(2 * a->n * MOST_ROWS) * 4);
+        for (int64_t first = 0; first < j->runs; first += CHUNK) {
+            const int64_t count = vb_min(CHUNK, j->runs - first);
+            for (int64_t r = 0; r < count; r++) {
+                const run u = run_at(j, first + r);
+                transpose(columns[r], w + u.first, j->row_bytes, u.bytes, code.rows, live);
+            }
+            for (int64_t c = 0; c < a->n; c++)
+                for (int64_t r = 0; r < count; r++) {
+                    const run u = run_at(j, first + r);
+                    const int64_t at = c * j->runs + first + r;
+                    code.run(sums + c * MOST_ROWS, columns[r], j->tables + at * RUN_TABLE, u.bytes, j->scales[at]);
+                    if (!u.ends_group) continue;
+                    for (int i = 0; i < live; i++) {
+                        float *sum = &sums[c * MOST_ROWS + place_of(code.rows, i)];
+                        const float scale = a->scales ? a->scales[(row + i) * a->groups + u.group] : 1.0f;
+                        totals[c * MOST_ROWS + i] += *sum * scale;
+                        *sum = 0;
+                    }
+                }
+        }
+        for (int i = 0; i < live; i++)
+            for (int64_t c = 0; c < a->n; c++) a->out[(row + i) * a->n + c] = totals[c * MOST_ROWS + i];
+    }
+}
+
+static void table_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const matmul_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    for (int64_t row = begin; row < end; row++) {
+        const uint8_t *w = (const uint8_t *)a->weights + row * j->row_bytes;
+        for (int64_t c = 0; c < a->n; c++) {
+            const float *lut = a->lut + c * j->row_bytes * 256;
+            float total = 0;
+            for (int64_t g = 0; g < a->groups; g++) {
+                const int64_t to = vb_min((g + 1) * j->group_bytes, j->row_bytes);
+                double sum = 0;
+                for (int64_t b = g * j->group_bytes; b < to; b++) sum += lut[b * 256 + w[b]];
+                total += (float)sum * (a->scales ? a->scales[row * a->groups + g] : 1.0f);
+            }
+            a->out[row * a->n + c] = total;
+        }
+    }
+}
+
+vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
+    matmul_job job = {.a = args, .row_bytes = (args->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
+    job.group_bytes = vb_max(1, (job.row_bytes + args->groups - 1) / args->groups);
+    if (args->lut) {
+        vb_cpu_parallel(stream, args->m, vb_cpu_grain(job.row_bytes * args->n), table_range, &job);
+        return VB_OK;
+    }
+    job.runs_a_group = (job.group_bytes + RUN_BYTES - 1) / RUN_BYTES;
+    job.runs = args->k == 0 ? 0 : job.runs_a_group * args->groups;
+    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+    int64_t tables, sums, bytes;
+    if (__builtin_mul_overflow(args->n, job.runs * (RUN_TABLE + 4), &tables) ||
+        __builtin_mul_overflow(args->n, 2 * MOST_ROWS * 4, &job.worker_bytes) ||
+        __builtin_mul_overflow(threads, job.worker_bytes, &sums) || __builtin_add_overflow(tables, sums, &bytes))
+        return VB_OUT_OF_MEMORY;
+    job.scratch = vb_cpu_scratch(stream, bytes);
+    if (!job.scratch) return VB_OUT_OF_MEMORY;
+    job.tables = (uint8_t *)job.scratch + sums;
+    job.scales = (float *)(job.tables + args->n * job.runs * RUN_TABLE);
+    vb_cpu_parallel(stream, args->n, 1, round_range, &job);
+    vb_cpu_parallel(stream, args->m, MOST_ROWS, shuffle_range, &job);
+    return VB_OK;
+}

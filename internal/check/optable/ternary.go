@@ -1,0 +1,374 @@
+package optable
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+func ternaryOps() []*Op {
+	return []*Op{normQuantizeOp(), dequantizeRowsOp(), w2a8Op(), tmacLUTOp(), tmacOp()}
+}
+
+// Bytes makes I8 values in [-limit, limit].
+func (g *Generator) Bytes(limit int, shape ...int) *Array {
+	return g.build(tensor.I8, shape, func(n int) []byte {
+		raw := make([]byte, n)
+		for i := range raw {
+			raw[i] = byte(g.rng.IntN(2*limit+1) - limit)
+		}
+		return raw
+	})
+}
+
+// codes makes bytes of two-bit codes, of which Values are nothing: 3, too, which kernels compute as 2.
+func (g *Generator) codes(rows, rowBytes int) *Array {
+	return g.build(tensor.I8, []int{rows, rowBytes}, func(n int) []byte {
+		raw := make([]byte, n)
+		for i := range raw {
+			raw[i] = byte(g.rng.Uint32())
+		}
+		return raw
+	})
+}
+
+// normQuantizeOp has {rows, cols}. Flags: "norm", "weight" (of the norm), "relu2", "silu" (of a gated unit).
+func normQuantizeOp() *Op {
+	return &Op{
+		Name: "NormQuantize",
+		Cases: each([]tensor.DType{tensor.F32},
+			Case{Label: "no_rows", Dims: []int{0, 4}}, Case{Label: "one", Dims: []int{1, 1}}, Case{Label: "odd", Dims: []int{3, 255}},
+			Case{Label: "norm", Dims: []int{2, 127}, Flags: "norm"}, Case{Label: "norm", Dims: []int{5, 2560}, Flags: "norm_weight"},
+			Case{Label: "gated", Dims: []int{3, 129}, Flags: "relu2"}, Case{Label: "gated", Dims: []int{2, 6912}, Flags: "relu2_norm_weight"},
+			Case{Label: "gated", Dims: []int{4, 512}, Flags: "silu"}, Case{Label: "wide", Dims: []int{2, 20481}},
+			Case{Label: "wide", Dims: []int{1, 20481}, Flags: "silu_norm_weight"},
+			Case{Label: "bitnet-2b_hidden", Dims: []int{1, 2560}, Flags: "norm_weight", Bench: true},
+			Case{Label: "bitnet-2b_gated", Dims: []int{1, 6912}, Flags: "relu2_norm_weight", Bench: true},
+			Case{Label: "bitnet-2b_prompt", Dims: []int{512, 6912}, Flags: "relu2_norm_weight", Bench: true, Large: true}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			in := []*Array{g.Normal(tensor.F32, c.Dims...), nil, nil}
+			if hasFlag(c, "relu2") || hasFlag(c, "silu") {
+				in[1] = g.Normal(tensor.F32, c.Dims...)
+			}
+			if hasFlag(c, "weight") {
+				in[2] = g.Normal(tensor.F32, c.Dims[1])
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.I8, c.Dims}, {tensor.F32, c.Dims[:1]}} },
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			o := tensor.Rounding{Up: in[1], Norm: in[2], RMSNorm: hasFlag(c, "norm"), Eps: 1e-5, Activation: tensor.ActivationReLUSquared}
+			if hasFlag(c, "silu") {
+				o.Activation = tensor.ActivationSiLU
+			}
+			tensor.NormQuantizeInto(out[0], out[1], in[0], o)
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			rows, cols := c.Dims[0], c.Dims[1]
+			codes, scales := Want{Values: make([]float64, rows*cols), Scale: make([]float64, rows*cols)}, Want{Values: make([]float64, rows)}
+			for r := range rows {
+				h, squares, most := in[0].Values[r*cols:(r+1)*cols], 0.0, 1e-5
+				for i, x := range h {
+					if in[1] != nil {
+						up := in[1].Values[r*cols+i]
+						if h[i] = silu(x) * up; hasFlag(c, "relu2") {
+							h[i] = math.Pow(math.Max(x, 0), 2) * up
+						}
+					}
+					squares += h[i] * h[i]
+				}
+				for i := range h {
+					if hasFlag(c, "norm") {
+						h[i] /= math.Sqrt(squares/float64(cols) + float64(float32(1e-5)))
+					}
+					if in[2] != nil {
+						h[i] *= in[2].Values[i]
+					}
+					most = math.Max(most, math.Abs(h[i]))
+				}
+				scales.Values[r] = 127 / most
+				for i, x := range h {
+					// The distance from the exact product to the nearest integer is at most a half: what is rounded the other way is close to it.
+					exact := x * 127 / most
+					codes.Values[r*cols+i] = math.RoundToEven(exact)
+					if math.Abs(math.Abs(exact-math.Trunc(exact))-0.5) < 1e-3 {
+						codes.Scale[r*cols+i] = 1
+					}
+				}
+			}
+			return []Want{codes, scales}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{Rel: 1, Abs: 1e-4, Why: "a product within 1e-3 of a half may round either way; the scales are as the others of their size"}
+		},
+	}
+}
+
+func dequantizeRowsOp() *Op {
+	return &Op{
+		Name: "DequantizeRows",
+		Cases: each([]tensor.DType{tensor.F32}, Case{Label: "no_columns", Dims: []int{3, 0}}, Case{Label: "one", Dims: []int{1, 1}},
+			Case{Label: "odd", Dims: []int{5, 127}}, Case{Label: "wide", Dims: []int{3, 20481}}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			return []*Array{g.Bytes(127, c.Dims...), g.Offset(40, tensor.F32, c.Dims[0])}
+		},
+		Outputs: sameShape,
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.DequantizeRowsInto(out[0], in[0], in[1]) },
+		Reference: func(in []*Array, c Case) []Want {
+			out := make([]float64, len(in[0].Values))
+			for i, v := range in[0].Values {
+				out[i] = v / in[1].Values[i/c.Dims[1]]
+			}
+			return []Want{{Values: out}}
+		},
+		Tolerance: func(Case) Tolerance { return Tolerance{Rel: 0x1p-23, Why: "one division, to 1 ulp"} },
+	}
+}
+
+// weightOf returns the weight of element k of row r of codes as they lie in memory, by the definition in vibrant.h.
+func weightOf(c Case, raw []byte, r, k, cols int) float64 {
+	if !hasFlag(c, "interleaved") {
+		return float64(raw[r*((cols+3)/4)+k/4]>>(k%4*2)&3) - 1
+	}
+	pieces := (cols + 63) / 64
+	n := min(8, pieces-k/512*8) // pieces of this run
+	word, e := k%512/16, k%16
+	piece, w := word%n, word/n
+	bits := uint32(0)
+	for b := range 4 {
+		bits |= uint32(raw[(r*pieces+k/512*8+piece)*16+w*4+b]) << (8 * b)
+	}
+	return float64(bits>>(8*(e%4)+2*(e/4))&3) - 1
+}
+
+// w2a8Op has {m, n, k}; the type is that of the result. Flags: "rows" or "interleaved"; "scaled" (activations, and one scale of the
+// weights), "segments" (three of different sizes), "equal" (five equal segments, as in Microsoft's kernel), "bias", "add"; "t64" .. "t256", "l8"
+// .. "l32", "r1", "r2", "persistent", "plain", "narrow" of the ways on CUDA.
+func w2a8Op() *Op {
+	ints := []tensor.DType{tensor.I32}
+	var cases []Case
+	for _, layout := range []string{"rows", "interleaved"} {
+		cases = append(cases, each(ints,
+			Case{Label: "no_rows", Dims: []int{0, 3, 4}, Flags: layout}, Case{Label: "no_terms", Dims: []int{2, 3, 0}, Flags: layout},
+			Case{Label: "one", Dims: []int{1, 1, 4}, Flags: layout}, Case{Label: "odd", Dims: []int{1, 127, 68}, Flags: layout},
+			Case{Label: "part_of_a_run", Dims: []int{1, 33, 516}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 3, 20480}, Flags: layout},
+			Case{Label: "bitnet_tail", Dims: []int{1, 40, 6912}, Flags: layout},
+			Case{Label: "two", Dims: []int{2, 65, 260}, Flags: layout}, Case{Label: "three", Dims: []int{3, 31, 1028}, Flags: layout},
+			Case{Label: "few", Dims: []int{4, 129, 640}, Flags: layout}, Case{Label: "five", Dims: []int{5, 17, 128}, Flags: layout},
+			Case{Label: "sixteen", Dims: []int{16, 127, 1280}, Flags: layout}, Case{Label: "sixteen_odd", Dims: []int{15, 9, 2564}, Flags: layout},
+			Case{Label: "many", Dims: []int{33, 70, 320}, Flags: layout}, Case{Label: "many", Dims: []int{131, 257, 580}, Flags: layout})...)
+		cases = append(cases, each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16},
+			Case{Label: "scaled", Dims: []int{1, 130, 256}, Flags: layout + "_scaled_segments_bias"}, Case{Label: "scaled", Dims: []int{3, 25, 68}, Flags: layout + "_scaled_equal_add"},
+			Case{Label: "scaled", Dims: []int{9, 48, 512}, Flags: layout + "_scaled"}, Case{Label: "scaled", Dims: []int{40, 129, 192}, Flags: layout + "_scaled_segments_bias_add"})...)
+	}
+	for _, way := range []string{"t64", "t256", "l8", "l16", "l32", "l8_r2", "l16_r2", "l32_r2", "persistent", "persistent_r2", "plain", "narrow"} {
+		for _, m := range []int{1, 2, 4} {
+			cases = append(cases, Case{Label: "way", Type: tensor.I32, Dims: []int{m, 70, 1604}, Flags: "interleaved_" + way})
+		}
+	}
+	for _, shape := range [][2]int{{2560, 2560}, {3840, 2560}, {13824, 2560}, {2560, 6912}, {3200, 3200}, {4800, 3200}, {3200, 10240}, {20480, 3200}} {
+		cases = append(cases, Case{Label: "bitnet", Type: tensor.BF16, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_scaled", Bench: true, Large: true})
+	}
+	for _, m := range []int{4, 16, 64, 512} {
+		cases = append(cases, Case{Label: "bitnet-2b_ffn_up", Type: tensor.F32, Dims: []int{m, 6912, 2560}, Flags: "interleaved_scaled", Bench: true, Large: true})
+	}
+	ternary := func(in []*tensor.Tensor, c Case) *tensor.Ternary {
+		w := &tensor.Ternary{Rows: c.Dims[1], Cols: c.Dims[2], Layout: tensor.Int2Rows, Codes: in[1], Scales: in[3], Ends: in[4]}
+		if hasFlag(c, "interleaved") {
+			w.Layout = tensor.Int2Interleaved
+		}
+		return w
+	}
+	return &Op{
+		Name: "W2A8GEMV", Cases: cases,
+		Inputs: func(g *Generator, c Case) []*Array {
+			m, n, k := c.Dims[0], c.Dims[1], c.Dims[2]
+			layout := tensor.Int2Rows
+			if hasFlag(c, "interleaved") {
+				layout = tensor.Int2Interleaved
+			}
+			in := []*Array{g.Bytes(127, m, k), g.codes(n, tensor.Int2RowBytes(layout, k)), nil, nil, nil, nil, nil}
+			if hasFlag(c, "scaled") {
+				in[2], in[3] = g.Offset(40, tensor.F32, m), g.Normal(tensor.F32, 1)
+			}
+			if hasFlag(c, "segments") {
+				in[3], in[4] = g.Normal(tensor.F32, 3), List(n/2, n/2+n/8, n)
+			}
+			if hasFlag(c, "equal") {
+				in[3] = g.Normal(tensor.F32, 5)
+			}
+			if hasFlag(c, "bias") {
+				in[5] = g.Normal(tensor.F32, n)
+			}
+			if hasFlag(c, "add") {
+				in[6] = g.Normal(tensor.F32, m, n)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{c.Type, c.Dims[:2]}} },
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			o := tensor.W2A8Options{Bias: in[5], Add: in[6]}
+			for _, flag := range strings.Split(c.Flags, "_") {
+				if flag == "" {
+					continue
+				}
+				number, _ := strconv.Atoi(flag[1:])
+				switch {
+				case number > 0 && flag[0] == 't':
+					o.Threads = number
+				case number > 0 && flag[0] == 'l':
+					o.Lanes = number
+				case number > 0 && flag[0] == 'r':
+					o.Tile = number
+				}
+			}
+			o.Persistent, o.WithoutDP4A, o.Narrow = hasFlag(c, "persistent"), hasFlag(c, "plain"), hasFlag(c, "narrow")
+			tensor.W2A8Into(out[0], in[0], in[2], ternary(in, c), o)
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			m, n, k := c.Dims[0], c.Dims[1], c.Dims[2]
+			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			for r := range n {
+				segment := 0
+				if hasFlag(c, "equal") {
+					segment = r * 5 / n
+				}
+				for in[4] != nil && r >= int(in[4].Values[segment]) {
+					segment++
+				}
+				for i := range m {
+					sum := 0.0
+					for j := range k {
+						sum += weightOf(c, in[1].Raw, r, j, k) * in[0].Values[i*k+j]
+					}
+					size := math.Abs(sum)
+					if in[2] != nil {
+						sum /= in[2].Values[i]
+						sum *= in[3].Values[segment]
+						size = math.Abs(sum)
+					}
+					for j, at := range []int{5: r, 6: i*n + r} {
+						if j >= 5 && in[j] != nil {
+							sum += in[j].Values[at]
+							size += math.Abs(in[j].Values[at])
+						}
+					}
+					w.Values[i*n+r], w.Scale[i*n+r] = sum, size
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			if c.Type == tensor.I32 {
+				return Tolerance{Why: "sums of integers are exact"}
+			}
+			return Tolerance{Rel: 4*0x1p-24 + epsilon(c.Type), Abs: 0x1p-25, Why: "a product, a division and two additions in float32, and one rounding"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * int64(product(c.Dims)) },
+	}
+}
+
+// tmacLUTOp has {k, n}.
+func tmacLUTOp() *Op {
+	return &Op{
+		Name: "TMACLUT",
+		Cases: each([]tensor.DType{tensor.F32}, Case{Label: "no_columns", Dims: []int{8, 0}}, Case{Label: "one", Dims: []int{1, 1}},
+			Case{Label: "odd", Dims: []int{127, 3}}, Case{Label: "wide", Dims: []int{2560, 1}, Bench: true}),
+		Inputs:  func(g *Generator, c Case) []*Array { return []*Array{g.Normal(tensor.F32, c.Dims...)} },
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[1], (c.Dims[0] + 3) / 4, 256}}} },
+		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.TMACLUTInto(out[0], in[0]) },
+		Reference: func(in []*Array, c Case) []Want {
+			k, n := c.Dims[0], c.Dims[1]
+			var w Want
+			for j := range n {
+				for g := range (k + 3) / 4 {
+					for b := range 256 {
+						sum, size := 0.0, 0.0
+						for i := range min(4, k-4*g) {
+							p := in[0].Values[(4*g+i)*n+j] * float64(b>>(2*i)&3-1)
+							sum, size = sum+p, size+2*math.Abs(in[0].Values[(4*g+i)*n+j])
+						}
+						w.Values, w.Scale = append(w.Values, sum), append(w.Scale, size)
+					}
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{Rel: 8 * 0x1p-24, Why: "eight sums in float32 of terms up to twice an element, which are the scale"}
+		},
+	}
+}
+
+// tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm).
+func tmacOp() *Op {
+	return &Op{
+		Name: "TMACMatMul",
+		Cases: each([]tensor.DType{tensor.F32},
+			Case{Label: "no_rows", Dims: []int{0, 1, 4, 0}}, Case{Label: "no_terms", Dims: []int{3, 2, 0, 0}}, Case{Label: "one", Dims: []int{1, 1, 1, 1}},
+			Case{Label: "odd", Dims: []int{127, 1, 255, 1}}, Case{Label: "columns", Dims: []int{65, 3, 129, 1}}, Case{Label: "groups", Dims: []int{33, 2, 320, 5}},
+			Case{Label: "small_groups", Dims: []int{70, 1, 96, 24}}, Case{Label: "table", Dims: []int{129, 2, 130, 1}, Flags: "table"},
+			Case{Label: "table", Dims: []int{40, 1, 512, 4}, Flags: "table"}, Case{Label: "norm", Dims: []int{97, 1, 640, 1}, Flags: "norm_weight"},
+			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
+			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Bench: true, Large: true},
+			Case{Label: "bitnet-2b_ffn_down", Dims: []int{2560, 1, 6912, 1}, Bench: true, Large: true},
+			Case{Label: "bitnet", Dims: []int{20480, 1, 3200, 1}, Bench: true, Large: true}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
+			in := []*Array{g.codes(m, (k+3)/4), g.Normal(tensor.F32, k, n), nil, nil, nil}
+			if groups > 0 {
+				in[2] = g.Normal(tensor.F32, m, groups)
+			}
+			if hasFlag(c, "weight") {
+				in[3] = g.Normal(tensor.F32, k)
+			}
+			if hasFlag(c, "table") {
+				table := tmacLUTOp().Reference(in[1:2], Case{Dims: []int{k, n}})[0]
+				in[4] = Floats(table.Values, n, (k+3)/4, 256)
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, c.Dims[:2]}} },
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			tensor.TMACMatMulInto(out[0], in[0], in[1], tensor.TMAC{Scales: in[2], LUT: in[4], Norm: in[3], RMSNorm: hasFlag(c, "norm"), Eps: 1e-5})
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], max(1, c.Dims[3])
+			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			for j := range n {
+				squares := 0.0
+				for i := range k {
+					squares += math.Pow(in[1].Values[i*n+j], 2)
+				}
+				for i := range k {
+					x := &in[1].Values[i*n+j]
+					if hasFlag(c, "norm") {
+						*x /= math.Sqrt(squares/float64(k) + float64(float32(1e-5)))
+					}
+					if in[3] != nil {
+						*x *= in[3].Values[i]
+					}
+				}
+				for r := range m {
+					sizes := 0.0
+					for i := range k {
+						p := weightOf(Case{}, in[0].Raw, r, i, k) * in[1].Values[i*n+j]
+						if in[2] != nil {
+							p *= in[2].Values[r*groups+i*groups/k]
+						}
+						w.Values[r*n+j] += p
+						sizes += p * p
+					}
+					w.Scale[r*n+j] = math.Sqrt(sizes)
+				}
+			}
+			return []Want{w}
+		},
+		Tolerance: func(c Case) Tolerance {
+			return Tolerance{RMS: 0.005, Why: "activations may be rounded by runs: vibrant.h's bound, relative to the terms' RMS sum"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * int64(product(c.Dims[:3])) },
+	}
+}

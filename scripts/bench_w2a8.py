@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Measure products of int8 activations and two-bit weights beside Microsoft's BitNet kernel and cuBLAS in bf16.
+
+    make lib && python3 scripts/bench_w2a8.py --microsoft BitNet/gpu/bitnet_kernels [--ways] [--out FILE.jsonl]
+
+--microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
+whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
+calls in it. Results are compared first: ours with integers exactly, Microsoft's with ours. --ways measures every way of
+computing (block, lanes, tile, grid, loads, dp4a) for each shape.
+"""
+import argparse
+import ctypes
+import json
+import pathlib
+import subprocess
+import tempfile
+
+import torch
+
+from bench_dense import SIZE, BF16, F32, Arguments, Library, alternate, int64, pointer, torch_graph
+
+I32, INTERLEAVED = 26, 1
+SHAPES = [(2560, 2560), (3840, 2560), (13824, 2560), (2560, 6912), (3200, 3200), (4800, 3200), (3200, 10240), (20480, 3200)]
+MORE = [(1024, 4096), (4096, 16384), (8192, 32768)]  # those of no fixed kernel of Microsoft's
+
+
+class W2A8(Arguments):  # vb_w2a8_gemv_args
+    _fields_ = SIZE + [(name, pointer) for name in (
+        "out", "weights", "activations", "activation_scales", "weight_scales", "segment_ends", "bias", "add")]
+    _fields_ += [(name, int64) for name in ("m", "n", "k", "segments", "row_bytes")]
+    _fields_ += [(name, ctypes.c_int) for name in ("layout", "out_type", "settled")]
+    _fields_ += [(name, int64) for name in ("threads", "lanes", "tile")]
+    _fields_ += [(name, ctypes.c_int) for name in ("persistent", "without_dp4a", "narrow")]
+
+
+def interleaved(codes):
+    """codes [n][k] of 0..3 as vb_int2_layout's VB_INT2_INTERLEAVED."""
+    n, k = codes.shape
+    at = torch.arange(k, device=codes.device)
+    pieces, word = torch.clamp((k + 63) // 64 - at // 512 * 8, max=8), at % 512 // 16
+    byte = at // 512 * 128 + word % pieces * 16 + word // pieces * 4 + at % 4
+    out = torch.zeros((n, (k + 63) // 64 * 16), dtype=torch.int32, device=codes.device)
+    out.index_add_(1, byte, codes.int() << (at % 16 // 4 * 2).int())
+    return out.to(torch.uint8)
+
+
+def microsoft(codes):
+    """The same weights, of code + 1, in tiles of 16 x 32."""
+    n, k = codes.shape
+    row, at = torch.meshgrid(torch.arange(n, device=codes.device), torch.arange(k, device=codes.device), indexing="ij")
+    byte = row // 16 * 4 * k + at // 32 * 128 + row % 16 // 8 * 64 + at % 32 // 16 * 32 + row % 8 * 4 + at % 4
+    out = torch.zeros(n * k // 4, dtype=torch.int32, device=codes.device)
+    out.index_add_(0, byte.flatten(), ((codes.int() + 1) << (at % 16 // 4 * 2).int()).flatten())
+    return out.to(torch.uint8)
+
+
+def build(folder):
+    target = pathlib.Path(tempfile.mkdtemp()) / "libmicrosoft.so"
+    subprocess.run(["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=sm_90",
+                    "-o", str(target), str(pathlib.Path(folder) / "bitnet_kernels.cu")], check=True)
+    return ctypes.CDLL(str(target))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--microsoft", help="folder with bitnet_kernels.cu")
+    parser.add_argument("--ways", action="store_true")
+    parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
+    parser.add_argument("--replays", type=int, default=20)
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    library, peer = Library(args.library), build(args.microsoft) if args.microsoft else None
+    rows = []
+    print(f"{'n x k':>14} {'ours us':>8} {'GB/s':>6} {'theirs':>7} {'ratio':>6} {'bf16':>7} {'ratio':>6}  best way")
+    for n, k in SHAPES + MORE:
+        torch.manual_seed(n + k)
+        codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
+        x = torch.randint(-127, 128, (1, k), device="cuda", dtype=torch.int8)
+        s, ws = torch.tensor([[31.5]], device="cuda"), torch.tensor([0.75], device="cuda")
+        exact = ((codes.double() - 1) @ x.double().T).long().flatten()
+        ours_weights = interleaved(codes)
+        copies = max(2, -(-(160 << 20) // ours_weights.numel()))
+        ours_weights = [ours_weights.clone() for _ in range(copies)]
+        out, sums = torch.empty((1, n), device="cuda", dtype=torch.bfloat16), torch.empty((1, n), device="cuda", dtype=torch.int32)
+
+        def product(w, to, kind, scales=True, **way):
+            a = W2A8(m=1, n=n, k=k, segments=1 if scales else 0, row_bytes=ours_weights[0].shape[1], layout=INTERLEAVED, out_type=kind, settled=1, **way)
+            a.out, a.weights, a.activations = to.data_ptr(), w.data_ptr(), x.data_ptr()
+            if scales:
+                a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
+            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+
+        torch.cuda.synchronize()
+        product(ours_weights[0], sums, I32, scales=False)
+        product(ours_weights[0], out, BF16)
+        library.synchronize()
+        assert torch.equal(sums.flatten().long(), exact), f"{n} x {k}: sums differ"
+        assert torch.equal(out.flatten(), (exact.float() / s.flatten() * ws).bfloat16()), f"{n} x {k}: scaled results differ"
+        replays = [library.graph([lambda w=w: product(w, out, BF16) for w in ours_weights])]
+        if peer and (n, k) in SHAPES:
+            their_weights = [microsoft(codes)] + [torch.randint(0, 255, (n * k // 4,), device="cuda", dtype=torch.uint8) for _ in range(copies - 1)]
+            theirs, s16, ws16 = torch.zeros_like(out), s.bfloat16(), ws.bfloat16().repeat(6)
+
+            def call(w):
+                peer.bitlinear_int8xint2(pointer(x.data_ptr()), pointer(w.data_ptr()), pointer(theirs.data_ptr()), pointer(s16.data_ptr()),
+                                         pointer(ws16.data_ptr()), 1, n, k, pointer(torch.cuda.current_stream().cuda_stream))
+
+            call(their_weights[0])
+            torch.cuda.synchronize()
+            off = (theirs.float() - out.float()).abs().max().item()
+            if off > 0:
+                print(f"{n} x {k}: Microsoft's result is off by up to {off:g}")
+            replays.append(torch_graph([lambda w=w: call(w) for w in their_weights]))
+        dense = [torch.randn((n, k), device="cuda", dtype=torch.bfloat16) for _ in range(max(2, -(-(256 << 20) // (2 * n * k))))]
+        xb, yb = x.bfloat16(), torch.empty((1, n), device="cuda", dtype=torch.bfloat16)
+        replays.append(torch_graph([lambda w=w: torch.mm(xb, w.T, out=yb) for w in dense]))
+        times = alternate(replays, args.replays)
+        ours, bf16 = times[0], times[-1]
+        theirs_us = times[1] if len(times) == 3 else float("nan")
+        best, best_us = "", ours
+        if args.ways:
+            for threads in (64, 128, 256):
+                for lanes in (8, 16, 32):
+                    for tile in (1, 2):
+                        for persistent in (0, 1):
+                            way = dict(threads=threads, lanes=lanes, tile=tile, persistent=persistent)
+                            us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
+                            rows.append(dict(way, n=n, k=k, us=us))
+                            if us < best_us:
+                                best, best_us = f"{threads} {lanes} {tile} {persistent}: {us:.2f}", us
+            for way in (dict(without_dp4a=1), dict(narrow=1)):
+                us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
+                best += f"  {next(iter(way))}: {us:.2f}"
+        print(f"{n:>6} x {k:<5} {ours:8.2f} {n * k / 4 / ours / 1e3:6.0f} {theirs_us:7.2f} {theirs_us / ours:6.2f} {bf16:7.2f} {bf16 / ours:6.2f}  {best}", flush=True)
+        rows.append(dict(suite="w2a8", case=f"{n}x{k}", ours=ours, microsoft=theirs_us, bf16=bf16, unit="us"))
+        del dense, ours_weights
+    if args.out:
+        args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
