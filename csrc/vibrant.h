@@ -641,13 +641,13 @@ typedef struct vb_rope_args {
 } vb_rope_args;
 vb_status vb_rope(const vb_rope_args *args, vb_stream *stream);
 
-/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16, BF16 or Q8_0 (then dim is a multiple
- * of its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0). vb_kv_write stores
- * k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of sequence
- * sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the CPU).
- * With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative ones are
- * skipped. The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone (latent
- * attention). */
+/* A key-value cache is k[sequence][kv_head][capacity][dim] and v likewise, in F32, F16, BF16 or Q8_0 (then dim is a
+ * multiple of its 32 elements a block; d = max |x| / 127, q = x / d rounded to nearest, halves away from 0).
+ * vb_kv_write stores k_in, v_in[batch][seq][kv_heads][dim] (F32): row (b, s) goes to position positions[b * seq + s] of
+ * sequence sequences[b] (NULL: b). Rows whose position is outside 0..capacity-1 are skipped (VB_INVALID_ARGUMENT on the
+ * CPU). With `ring` the cache holds the newest tokens: position p lies in slot p modulo capacity, and only negative
+ * ones are skipped. The rows of one call must have slots of their own: seq <= capacity. v and v_in NULL: keys alone
+ * (latent attention). */
 typedef struct vb_kv_write_args {
     size_t size;
     void *k;                  /* [batch][kv_heads][capacity][dim],

@@ -95,7 +95,8 @@ VB_DEVICE float sink_of(const AttentionShape &a, unsigned kv_head, unsigned i) {
     return a.sinks ? a.sinks[kv_head * a.group + i - token_of(a, i) * a.group] * log2_e : __uint_as_float(0xff800000u);
 }
 
-// A row's sum of exponentials relative to `max`, with that of its sink. No key: infinite, so that outputs of zeros stay.
+// A row's sum of exponentials relative to `max`, with that of its sink. No key: infinite, so that outputs of zeros
+// stay.
 VB_DEVICE float total_of(const AttentionShape &a, unsigned kv_head, unsigned i, float max, float sum) {
     return a.sinks ? sum + exp2_fast(sink_of(a, kv_head, i) - max) : sum;
 }
