@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
@@ -20,11 +23,11 @@ import (
 // nothing, and computes its next prompt.
 var ErrCacheMismatch = errors.New("the cache does not fit")
 
-// A written cache is this mark, the length of a cacheHeader in JSON and the header, the ids, the keys and values as the device has
-// them, and the SHA-256 of all before it. Numbers are little-endian.
+// A written cache is this mark, the length of a cacheHeader in JSON and the header, the ids, the cache as the device has it, and
+// the SHA-256 of all before it. Numbers are little-endian.
 const (
 	cacheMark     = "VIBRKV01"
-	longestHeader = 4096
+	longestHeader = 64 << 10
 	sampledBytes  = 64 // of each tensor, at three places
 )
 
@@ -34,6 +37,9 @@ type cacheHeader struct {
 	KVType KVType `json:"kv_type"` // of the cache
 	Build  string `json:"build"`   // version and revision of the program's Vibrant, and the kernels
 	Tokens int    `json:"tokens"`
+
+	Adapters []string    `json:"adapters,omitempty"` // that were active
+	Past     engine.Past `json:"past"`
 }
 
 // WriteCache writes the keys and values of what the session has computed, so that ReadCache can go on without computing it again:
@@ -46,10 +52,11 @@ func (s *Session) WriteCache(w io.Writer) error {
 	}
 	defer s.end()
 	ids := s.engine.Tokens()
-	header, err := s.model.cacheHeader(len(ids))
+	header, err := s.cacheHeader(len(ids))
 	if err != nil {
 		return err
 	}
+	header.Past = s.engine.Past()
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err
@@ -84,13 +91,14 @@ func (s *Session) ReadCache(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	want, err := s.model.cacheHeader(header.Tokens)
+	want, err := s.cacheHeader(header.Tokens)
 	if err != nil {
 		return err
 	}
 	for _, x := range []struct{ what, got, want string }{
 		{"another model file", header.Model, want.Model},
 		{"a cache of type " + shown(string(header.KVType)), string(header.KVType), string(want.KVType)},
+		{"other adapters", strings.Join(header.Adapters, "\n"), strings.Join(want.Adapters, "\n")},
 		{"another build or device, " + shown(header.Build), header.Build, want.Build},
 	} {
 		if x.got != x.want {
@@ -107,7 +115,7 @@ func (s *Session) ReadCache(r io.Reader) error {
 	if err := binary.Read(in, binary.LittleEndian, ids); err != nil {
 		return fmt.Errorf("%w: its ids are cut short", ErrCacheMismatch)
 	}
-	if err := s.engine.ReadCache(in, ids, func() error { return checkSum(r, sum) }); err != nil {
+	if err := s.engine.ReadCache(in, ids, header.Past, func() error { return checkSum(r, sum) }); err != nil {
 		return fmt.Errorf("%w: %v", ErrCacheMismatch, err)
 	}
 	return nil
@@ -151,8 +159,17 @@ func shown(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// cacheHeader describes a cache of the model's sessions.
-func (m *Model) cacheHeader(tokens int) (cacheHeader, error) {
+// cacheHeader describes a cache of the session. Adapters are known by their path, size and time of change.
+func (s *Session) cacheHeader(tokens int) (cacheHeader, error) {
+	m := s.model
+	var adapters []string
+	for _, a := range s.adapters {
+		st, err := os.Stat(a.Adapter.Name())
+		if err != nil {
+			return cacheHeader{}, err
+		}
+		adapters = append(adapters, fmt.Sprint(a.Adapter.Name(), " ", a.Scale, " ", st.Size(), " ", st.ModTime().UnixNano()))
+	}
 	m.fingerprintOnce.Do(func() {
 		if m.fingerprint == "" && m.fingerprintErr == nil { // of a GPU's model it was taken while the file was open
 			m.fingerprint, m.fingerprintErr = fingerprint(m.file)
@@ -163,7 +180,7 @@ func (m *Model) cacheHeader(tokens int) (cacheHeader, error) {
 	}
 	device := m.device.Info()
 	build := fmt.Sprintf("vibrant %s%s, %s kernels, %s, %s", Version, revision(), device.Backend, device.Name, device.Features)
-	return cacheHeader{m.fingerprint, kvName(m.kvType), build, tokens}, nil
+	return cacheHeader{Model: m.fingerprint, KVType: kvName(m.kvType), Build: build, Tokens: tokens, Adapters: adapters}, nil
 }
 
 // revision names the commit that the program was built from, where Go knows it.

@@ -3,23 +3,34 @@ package engine
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// CacheBytes returns the size of what WriteCache writes now.
-func (s *Session) CacheBytes() int64 {
-	var sum int64
-	s.cache.Kept(len(s.tokens), func(rows *tensor.Tensor) error { sum += rows.Bytes(); return nil })
-	return sum
+// Past says where in a session's cache its tokens are, beside their ids: what WriteCache writes means nothing without.
+type Past struct {
+	Rooms  []int `json:"rooms"` // of the rings of layers that keep the newest tokens alone
+	Newest int   `json:"newest"`
+	Live   []int `json:"live,omitempty"`  // positions of the recurrent states
+	Saved  []int `json:"saved,omitempty"` // and of their checkpoints
 }
 
-// WriteCache writes what Tokens have left in the cache, as the device has it.
+// Past describes the cache as it is now.
+func (s *Session) Past() Past {
+	p := Past{Rooms: s.cache.Rooms(), Newest: s.past.newest}
+	if s.model.Recurrent() {
+		p.Live, p.Saved = slices.Clone(s.past.live[:]), slices.Clone(s.past.saved)
+	}
+	return p
+}
+
+// WriteCache writes what Tokens left in the cache, as the device has it.
 func (s *Session) WriteCache(w io.Writer) error {
 	var block []byte
-	return s.cache.Kept(len(s.tokens), func(rows *tensor.Tensor) error {
-		block = sized(block, rows.Bytes())
-		if err := rows.ReadBytes(block); err != nil {
+	return s.cache.Kept(len(s.tokens), func(part *tensor.Tensor) error {
+		block = sized(block, part.Bytes())
+		if err := part.ReadBytes(block); err != nil {
 			return err
 		}
 		_, err := w.Write(block)
@@ -29,18 +40,29 @@ func (s *Session) WriteCache(w io.Writer) error {
 
 // ReadCache replaces what the session holds by ids and what WriteCache wrote for them, with the same model, cache type and kernels.
 // finish is called before the session holds them, and says whether all of it is right; after an error the session holds nothing.
-func (s *Session) ReadCache(r io.Reader, ids []int32, finish func() error) error {
+func (s *Session) ReadCache(r io.Reader, ids []int32, past Past, finish func() error) error {
 	if err := s.check(ids); err != nil {
 		return err
 	}
+	if own := s.cache.Rooms(); !slices.Equal(past.Rooms, own) {
+		return fmt.Errorf("its layers have room for other numbers of tokens: the context or the chunk of prompts differs")
+	}
+	if s.model.Recurrent() && (len(past.Live) != len(s.past.live) || len(past.Saved) != len(s.past.saved)) {
+		return fmt.Errorf("it has %d and %d states, want %d and %d", len(past.Live), len(past.Saved), len(s.past.live), len(s.past.saved))
+	}
+	for _, at := range slices.Concat(past.Live, past.Saved) {
+		if at < -1 || at > len(ids) {
+			return fmt.Errorf("a state is of position %d, of %d tokens", at, len(ids))
+		}
+	}
 	s.Reset()
 	var block []byte
-	err := s.cache.Kept(len(ids), func(rows *tensor.Tensor) error {
-		block = sized(block, rows.Bytes())
+	err := s.cache.Kept(len(ids), func(part *tensor.Tensor) error {
+		block = sized(block, part.Bytes())
 		if _, err := io.ReadFull(r, block); err != nil {
 			return fmt.Errorf("the cache of %d tokens is cut short: %w", len(ids), err)
 		}
-		return rows.WriteBytes(block)
+		return part.WriteBytes(block)
 	})
 	if err == nil {
 		err = finish()
@@ -49,6 +71,9 @@ func (s *Session) ReadCache(r io.Reader, ids []int32, finish func() error) error
 		return err
 	}
 	s.tokens = append(s.tokens, ids...)
+	s.past.newest = max(past.Newest, len(ids))
+	copy(s.past.live[:], past.Live)
+	copy(s.past.saved, past.Saved)
 	return nil
 }
 

@@ -123,7 +123,8 @@ func (c *Cache) Free() {
 }
 
 // Kept calls f with all that the first n tokens of sequence 0 have left, in an order that depends on the model alone: of
-// layers with attention the keys and values of each head, then the recurrent states. A ring's are those that it still has.
+// layers with attention the keys and values of each head, then the recurrent states with their checkpoints. A ring's are those
+// that it still has.
 func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
 	for _, l := range c.layers {
 		for _, t := range []*tensor.Tensor{l.k, l.v} {
@@ -141,7 +142,7 @@ func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
 	}
 	for _, l := range c.states {
 		for _, t := range []*tensor.Tensor{l.conv, l.delta} {
-			if err := f(t.Slice(0, StateSlots)); err != nil {
+			if err := f(t); err != nil {
 				return err
 			}
 		}
@@ -220,4 +221,18 @@ func (c *Cache) copyState(position, checkpoint int, save bool) error {
 			}
 		}
 	})
+}
+
+// Rooms lists for how many tokens the ring of each layer with attention has room, which decides where a token is kept; 0 where all
+// tokens are kept.
+func (c *Cache) Rooms() []int {
+	rooms := []int{}
+	for _, l := range c.layers {
+		if l.ring {
+			rooms = append(rooms, l.k.Dim(2))
+		} else {
+			rooms = append(rooms, 0)
+		}
+	}
+	return rooms
 }
