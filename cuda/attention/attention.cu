@@ -11,8 +11,10 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
     case ATTENTION_DECODE_Q8: return attention_decode_q8(a, stream);
 #ifdef VB_WITH_SM90 // else no GPU has capability 9.0
     case ATTENTION_PREFILL_SM90: return attention_prefill_sm90(a, stream);
+    case ATTENTION_PADDED_SM90: return attention_padded(a, attention_prefill_sm90, stream);
     case ATTENTION_PREFILL_Q8_SM90: return attention_prefill_q8(a, attention_prefill_sm90, stream);
 #endif
+    case ATTENTION_PADDED: return attention_padded(a, attention_prefill, stream);
     case ATTENTION_PREFILL: return attention_prefill(a, stream);
     case ATTENTION_PREFILL_Q8: return attention_prefill_q8(a, attention_prefill, stream);
     case ATTENTION_SIMT: return attention_simt(a, stream);
@@ -25,5 +27,7 @@ extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream 
     const attention_kernel kernel = choose_attention(&a, &gpu_of(stream));
     chosen(stream, attention_kernel_info(kernel), "attention", a.kv_type, "batch seq heads kv_heads dim kv_len causal",
            a.batch, a.seq, a.heads, a.kv_heads, a.dim, a.kv_len, a.causal);
-    return run(kernel, a, stream);
+    const vb_status status = run(kernel, a, stream);
+    const bool padded = kernel == ATTENTION_PADDED || kernel == ATTENTION_PADDED_SM90;
+    return padded && status == VB_OUT_OF_MEMORY ? attention_simt(a, stream) : status;
 }

@@ -182,6 +182,9 @@ vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *strea
 // Over Q8_0, by a kernel for an F16 cache.
 vb_status attention_prefill_q8(const vb_attention_args &args,
                                vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream);
+// Over copies with whole vectors of 16 bytes.
+vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
+                           vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16

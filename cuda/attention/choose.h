@@ -16,6 +16,10 @@
     X(ATTENTION_PREFILL_Q8_SM90, "attention_prefill_q8_sm90", "attention/attention_prefill_q8.cu",                     \
       "more rows over Q8_0, converted before, 9.0")                                                                    \
     X(ATTENTION_PREFILL_Q8, "attention_prefill_q8", "attention/attention_prefill_q8.cu", "the same, 8.0")              \
+    X(ATTENTION_PADDED_SM90, "attention_padded_sm90", "attention/attention_padded.cu",                                 \
+      "16 bits, heads that do not begin at multiples of 16 bytes, copied for attention_prefill_sm90, 9.0")             \
+    X(ATTENTION_PADDED, "attention_padded", "attention/attention_padded.cu",                                           \
+      "the same, copied for attention_prefill, 8.0")                                                                   \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
       "anything in float32: F32 caches, heads that are no multiple of 8, caps, rings, GPUs before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
@@ -78,6 +82,22 @@ static inline int attention_suits_tensor_cores(const vb_attention_args *a, const
            a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 && a->q_row_stride % 8 == 0;
 }
 
+/* The arguments with copies of q, out, k and v of whole vectors of 16 bytes, whose places follow. */
+static inline vb_attention_args attention_padded_args(const vb_attention_args *a) {
+    vb_attention_args padded = *a;
+    padded.dim = vb_ceil_div(a->dim, 8) * 8, padded.value_dim = 0;
+    padded.q_row_stride = padded.dim, padded.q_head_stride = a->seq * padded.dim;
+    padded.q_batch_stride = a->heads * padded.q_head_stride, padded.kv_capacity = a->kv_len;
+    return padded;
+}
+/* Whether copies repay, which take four kernels more. */
+static inline int attention_padded_suits(const vb_attention_args *a, const vb_gpu *gpu) {
+    const double work = (double)a->batch * a->heads * a->seq * a->kv_len * a->dim;
+    return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->kv_type == a->type &&
+           a->kv_type != VB_Q8_0 && !a->sequences && a->kv_len > 0 && work >= 3e6 &&
+           (double)a->batch * (a->heads * a->seq + a->kv_heads * a->kv_len) < 1e9 / (double)(a->dim + 8);
+}
+
 static inline int attention_decode_suits(const vb_attention_args *a) {
     const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16,
                   heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
@@ -100,10 +120,18 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        if (attention_decode_suits(a)) return q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
+        /* Over few keys there is nothing to share where tiles of prompts are enough for half the multiprocessors. */
+        const int prompts = !q8 && hopper && attention_rows(a) > 16 && a->kv_len <= 1024 &&
+                            2 * attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) >= gpu->multiprocessors;
+        if (attention_decode_suits(a) && !prompts) return q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
         if (attention_tiles(a, ATTENTION_PREFILL_ROWS) <= INT32_MAX && (!q8 || a->kv_len > 0))
             return q8 ? ATTENTION_PREFILL_Q8 : ATTENTION_PREFILL;
+    }
+    if (attention_padded_suits(a, gpu)) {
+        const vb_attention_args padded = attention_padded_args(a);
+        if (attention_prefill_sm90_suits(&padded, gpu)) return ATTENTION_PADDED_SM90;
+        if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
