@@ -5,21 +5,23 @@
 
 #include "runtime/chooser.h"
 
-#define ADAPTER_KERNELS(X) \
-    X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh", \
-      "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n") \
-    X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh", \
-      "tensor cores (8.0); a warp has rows of its own: many rows and ranks") \
-    X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu", \
-      "GPUs before 8.0, odd ranks, rows of x that are no whole vectors of 16 bytes, rows of out of no whole 8 " \
-      "elements")
+#define ADAPTER_KERNELS(X)                                                                                             \
+    X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh",                                                 \
+      "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n")      \
+    X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
+      "tensor cores (8.0) fed from shared memory: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows " \
+      "and more, U [n][r]")                                                                                              \
+    X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
+      "tensor cores (8.0); a warp has rows of its own: many rows and ranks")                                           \
+    X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu",                                                  \
+      "GPUs before 8.0, odd ranks, rows of x that are no whole vectors of 16 bytes, rows of out of no whole 8 elements")
 VB_KERNEL_FAMILY(adapter, ADAPTER, ADAPTER_KERNELS)
 
 enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };
 
 typedef struct adapter_plan {
     adapter_kernel kernel;
-    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4 */
+    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; tiled: a block, 4 or 8 */
     int rank_tiles;    /* of 8 ranks: a power of two up to 32 */
     int warps;         /* of a block */
     int cluster;       /* blocks that share rows */
@@ -38,6 +40,15 @@ static inline bool adapter_tiles_can(const vb_fused_update_args *a, const vb_gpu
            vb_aligned16(a->codes) && (a->codes_stride % 2 == 0);
 }
 
+enum { ADAPTER_TILED_STAGES = 3, ADAPTER_TILED_STAGES_OF_U = 4 };
+
+/* Shared memory of the tiled kernel: stages of x and V, in whose place come x V and stages of U. */
+static inline int64_t adapter_tiled_bytes(int64_t rows, int64_t ranks) {
+    const int64_t first = ADAPTER_TILED_STAGES * 128 * (rows + ranks);
+    const int64_t then = 2 * rows * ranks + ADAPTER_TILED_STAGES_OF_U * 16384;
+    return first > then ? first : then;
+}
+
 static inline int64_t adapter_at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
 /* V and U are read anew for each block of rows, so it has as many rows as leave work for every multiprocessor. */
@@ -53,6 +64,17 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     }
     while (8 * p.rank_tiles < a->r) p.rank_tiles *= 2;
     const int64_t chunks = vb_ceil_div(a->n, ADAPTER_COLUMNS), steps = vb_ceil_div(a->k, a->type == VB_F32 ? 16 : 32);
+    if (p.rank_tiles >= 8 && a->m >= 512 && a->type != VB_F32 && a->r % 8 == 0 && !a->u_transposed) {
+        p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) < sms ? 4 : 8;
+        if (adapter_tiled_bytes(16 * p.row_tiles, 8 * p.rank_tiles) <= gpu->shared_bytes) {
+            p.kernel = ADAPTER_TILED;
+            p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
+            const int64_t tiles = vb_ceil_div(a->n, 128), shares = sms / p.row_blocks;
+            p.column_blocks = shares < 2 ? 1 : adapter_at_most(tiles, adapter_at_most(shares, 4));
+            return p;
+        }
+        p.row_tiles = 1;
+    }
     if (p.rank_tiles >= 8 && a->m >= 64 * sms) { /* V and U are what is read most: 64 or 128 rows have them together */
         p.kernel = ADAPTER_ROWS;
         p.warps = adapter_warps(1, p.rank_tiles);

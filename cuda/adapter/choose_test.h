@@ -30,6 +30,15 @@ static void test_adapter(void) {
             a.k = vb_ceil_div(a.k, 8) * 8, a.n = vb_ceil_div(a.n, 8) * 8, a.r = vb_ceil_div(a.r, 2) * 2,
             a.codes_stride = a.r;
         const adapter_plan p = choose_fused_update(&a, &gpu);
+        if (p.kernel == ADAPTER_TILED) {
+            const int rows = p.row_tiles, ranks = p.rank_tiles;
+            CHECK(gpu.capability >= 80 && a.type != VB_F32 && a.r % 8 == 0 && !a.u_transposed && 8 * ranks >= a.r,
+                  "%ld ranks", (long)a.r);
+            CHECK(p.row_blocks * 16 * rows >= a.m && p.column_blocks >= 1 && p.cluster == 1, "%ld rows", (long)a.m);
+            CHECK(rows == 8 || (rows == 4 && ranks == 8), "%d x %d tiles", rows, ranks);
+            CHECK(adapter_tiled_bytes(16 * rows, 8 * ranks) <= gpu.shared_bytes, "%d x %d tiles", rows, ranks);
+            continue;
+        }
         const int64_t rows = p.kernel == ADAPTER_ANY ? 4 : 16 * p.row_tiles * (p.kernel == ADAPTER_ROWS ? p.warps : 1);
         CHECK(p.kernel != ADAPTER_NONE, "%ld x %ld x %ld, %ld ranks", (long)a.m, (long)a.k, (long)a.n, (long)a.r);
         CHECK(p.row_blocks * rows >= a.m && (p.row_blocks - 1) * rows < a.m, "%ld rows by %ld", (long)a.m, (long)rows);
@@ -60,5 +69,8 @@ static void test_adapter(void) {
           p.row_tiles, p.cluster);
     a.m = 16384, a.r = 256, a.codes_stride = 256;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_ROWS && p.rank_tiles == 32, "256 ranks: %s", adapter_kernel_info(p.kernel).name);
+    CHECK(p.kernel == ADAPTER_TILED && p.rank_tiles == 32, "256 ranks: %s", adapter_kernel_info(p.kernel).name);
+    a.type = a.weight_type = VB_F32;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_ROWS, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
 }

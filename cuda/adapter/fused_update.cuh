@@ -42,6 +42,11 @@ VB_DEVICE uint4 load_words(const void *at, bool valid) {
     return valid ? __ldg(static_cast<const uint4 *>(at)) : make_uint4(0, 0, 0, 0);
 }
 
+// Asks for the line that an address lies in, ahead of its use.
+VB_DEVICE void fetch_to_l2(const void *at, bool valid) {
+    if (valid) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // ---- 16-bit operands ------------------------------------------------------------------------------------------------
 // m16n8k16. A step is 32 of k. Lane (g, c) holds x[g][8c..8c+7]: word 2s + h is what product s takes for its half h, so
 // that product's element 8h + 2c + e is k = 8c + 4s + 2h + e.
@@ -60,18 +65,18 @@ struct Fragments {
     };
 
     static VB_DEVICE uint4 load_x(const T *row, int k, bool valid) { return load_words(row + k, valid); }
-    static VB_DEVICE V load_v(const UpdateProblem<T, W> &p, int k0, int rank0, int g, int c) {
+    static VB_DEVICE V load_v(const UpdateProblem<T, W> &p, int k0, int rank0, bool present, int g, int c) {
         V v;
         if (p.v_transposed) {
             const int k = k0 + 8 * c, rank = rank0 + g;
-            const uint4 words = load_words(p.v + (int64_t)rank * p.k + k, rank < p.r && k < p.k);
+            const uint4 words = load_words(p.v + (int64_t)rank * p.k + k, present && rank < p.r && k < p.k);
             v.at[0][0] = words.x, v.at[0][1] = words.y, v.at[1][0] = words.z, v.at[1][1] = words.w;
             return v;
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int k = k0 + g / 2 * 8 + 2 * i + g % 2, rank = rank0 + 2 * c;
-            v.at[i / 2][i % 2] = transposed(load_word(p.v + (int64_t)k * p.r + rank, k < p.k && rank < p.r));
+            v.at[i / 2][i % 2] = transposed(load_word(p.v + (int64_t)k * p.r + rank, present && k < p.k && rank < p.r));
         }
         return v;
     }
@@ -95,16 +100,16 @@ struct Fragments {
     struct U {
         unsigned at[2];
     };
-    static VB_DEVICE U load_u(const UpdateProblem<T, W> &p, int n0, int which, int rank0, int g, int c) {
+    static VB_DEVICE U load_u(const UpdateProblem<T, W> &p, int n0, int which, int rank0, bool present, int g, int c) {
         U u;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             if (p.u_transposed) {
                 const int rank = rank0 + 8 * half + g, n = n0 + 8 * c + 2 * which;
-                u.at[half] = transposed(load_word(p.u + (int64_t)rank * p.n + n, rank < p.r && n < p.n));
+                u.at[half] = transposed(load_word(p.u + (int64_t)rank * p.n + n, present && rank < p.r && n < p.n));
             } else {
                 const int rank = rank0 + 8 * half + 2 * c, n = n0 + g / 2 * 8 + 2 * which + g % 2;
-                u.at[half] = load_word(p.u + (int64_t)n * p.r + rank, rank < p.r && n < p.n);
+                u.at[half] = load_word(p.u + (int64_t)n * p.r + rank, present && rank < p.r && n < p.n);
             }
         }
         return u;
@@ -166,21 +171,24 @@ struct Fragments<float, W> {
     };
 
     static VB_DEVICE uint4 load_x(const float *row, int k, bool valid) { return load_words(row + k, valid); }
-    static VB_DEVICE V load_v(const UpdateProblem<float, W> &p, int k0, int rank0, int g, int c) {
+    static VB_DEVICE V load_v(const UpdateProblem<float, W> &p, int k0, int rank0, bool present, int g, int c) {
         const int k = k0 + 4 * c, rank = rank0 + g;
-        const bool valid = rank < p.r && k < p.k;
+        const bool valid = present && rank < p.r && k < p.k;
         V v = {};
         if (p.v_transposed) {
-            if (valid) {
-                const Vec<W, 4> four = *reinterpret_cast<const Vec<W, 4> *>(p.v + (int64_t)rank * p.k + k);
+            Vec<W, 4> four = {};
+            if (valid) four = *reinterpret_cast<const Vec<W, 4> *>(p.v + (int64_t)rank * p.k + k);
 #pragma unroll
-                for (int i = 0; i < 4; i++) v.at[i] = to_float(four.at[i]);
-            }
+            for (int i = 0; i < 4; i++) v.at[i] = to_float(four.at[i]);
             return v;
         }
+        const W *const from = p.v + (valid ? (int64_t)k * p.r + rank : 0);
+        W four[4] = {};
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (valid) v.at[i] = to_float(p.v[(int64_t)(k + i) * p.r + rank]);
+            if (valid) four[i] = from[i * p.r];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v.at[i] = to_float(four[i]);
         return v;
     }
     static VB_DEVICE void project(float (&sum)[4], const X &x, const V &v) {
@@ -195,12 +203,17 @@ struct Fragments<float, W> {
     static VB_DEVICE H make_h(const float (&sum)[RANKS][4], int tile) {
         return {{sum[tile][0], sum[tile][2], sum[tile][1], sum[tile][3]}};
     }
-    static VB_DEVICE U load_u(const UpdateProblem<float, W> &p, int n0, int which, int rank0, int g, int c) {
+    static VB_DEVICE U load_u(const UpdateProblem<float, W> &p, int n0, int which, int rank0, bool present, int g,
+                              int c) {
         const int rank = rank0 + 2 * c, n = n0 + g / 2 * 8 + 2 * which + g % 2;
-        if (rank >= p.r || n >= p.n) return {};
-        if (p.u_transposed)
-            return {{to_float(p.u[(int64_t)rank * p.n + n]), to_float(p.u[(int64_t)(rank + 1) * p.n + n])}};
-        const Vec<W, 2> two = *reinterpret_cast<const Vec<W, 2> *>(p.u + (int64_t)n * p.r + rank);
+        const bool valid = present && rank < p.r && n < p.n;
+        Vec<W, 2> two = {};
+        if (p.u_transposed) {
+            const W *const from = p.u + (valid ? (int64_t)rank * p.n + n : 0);
+            if (valid) two.at[0] = from[0], two.at[1] = from[p.n];
+        } else if (valid) {
+            two = *reinterpret_cast<const Vec<W, 2> *>(p.u + (int64_t)n * p.r + rank);
+        }
         return {{to_float(two.at[0]), to_float(two.at[1])}};
     }
     static VB_DEVICE void expand(float (&sum)[4], const H &h, const U &u) {
@@ -286,12 +299,21 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
     constexpr int warps = ROWS * RANKS <= 8 ? 8 : 4, unroll = ROWS >= 4 ? 1 : 4 / ROWS;
     constexpr int products = (RANKS + F::tiles - 1) / F::tiles; // of the second phase
     extern __shared__ float shared[];
-    wait_for_previous_kernel();
-    release_next_kernel();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
     const int blocks = cluster_size(), block = (int)blockIdx.x / blocks;
     const int row0 = (p.rows ? block * warps + warp : block) * 16 * ROWS;
     const int worker = p.rows ? 0 : cluster_rank() * warps + warp, workers = p.rows ? 1 : blocks * warps;
+    const int share = (int)blockIdx.y * workers + worker, shares = (int)gridDim.y * workers;
+    { // what this warp reads first of V, and late of U and the codes
+        const int64_t k = (int64_t)worker * F::step, n = (int64_t)share * ADAPTER_COLUMNS;
+        fetch_to_l2(p.v_transposed ? p.v + (int64_t)lane * p.k + k : p.v + (k + lane) * p.r,
+                    p.v_transposed ? lane < p.r && k < p.k : k + lane < p.k);
+        fetch_to_l2(p.u_transposed ? p.u + (int64_t)lane * p.n + n : p.u + (n + lane) * p.r,
+                    p.u_transposed ? lane < p.r && n < p.n : n + lane < p.n);
+        fetch_to_l2(p.codes + (row0 + lane) * p.codes_stride, p.codes && row0 + lane < p.m);
+    }
+    wait_for_previous_kernel();
+    release_next_kernel();
     const unsigned present = tiles_with_codes(p, row0, 16 * ROWS, lane);
 
     float sum[ROWS][RANKS][4] = {};
@@ -321,11 +343,9 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
 #pragma unroll
             for (int s = 0; s < unroll; s++) {
                 const int k = k0 + s * workers * F::step;
-                if (k >= p.k) break;
 #pragma unroll
-                for (int t = 0; t < RANKS; t++) {
-                    if (!(present >> t & 1)) continue;
-                    const typename F::V v = F::load_v(p, k, 8 * t, g, c);
+                for (int t = 0; t < RANKS; t++) { // without branches, so that loads of several steps are under way
+                    const typename F::V v = F::load_v(p, k, 8 * t, present >> t & 1, g, c);
 #pragma unroll
                     for (int i = 0; i < ROWS; i++) F::project(sum[i][t], x[s][i], v);
                 }
@@ -359,20 +379,20 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
 #pragma unroll
         for (int q = 0; q < products; q++) h[i][q] = F::template make_h<RANKS>(sum[i], q * F::tiles);
 
-    const int share = (int)blockIdx.y * workers + worker, shares = (int)gridDim.y * workers;
     if (present || p.add != p.out) {
         for (int64_t n0 = (int64_t)share * ADAPTER_COLUMNS; n0 < p.n; n0 += (int64_t)shares * ADAPTER_COLUMNS) {
             float y[ROWS][4][4] = {};
 #pragma unroll
             for (int q = 0; q < products; q++) {
                 constexpr unsigned both = F::tiles == 2 ? 3u : 1u;
-                if (!(present >> (q * F::tiles) & both)) continue;
+                typename F::U u[4];
 #pragma unroll
-                for (int which = 0; which < 4; which++) {
-                    const typename F::U u = F::load_u(p, (int)n0, which, q * F::tiles * 8, g, c);
+                for (int which = 0; which < 4; which++)
+                    u[which] = F::load_u(p, (int)n0, which, q * F::tiles * 8, present >> (q * F::tiles) & both, g, c);
 #pragma unroll
-                    for (int i = 0; i < ROWS; i++) F::expand(y[i][which], h[i][q], u);
-                }
+                for (int which = 0; which < 4; which++)
+#pragma unroll
+                    for (int i = 0; i < ROWS; i++) F::expand(y[i][which], h[i][q], u[which]);
             }
             // A lane has 8 columns side by side of two rows of each tile.
             using V = Vec<T, 16 / sizeof(T)>;

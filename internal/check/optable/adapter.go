@@ -27,6 +27,8 @@ func fusedUpdateOp() *Op {
 		Case{Label: "two_adapters", Dims: []int{9, 256, 128, 32}, Flags: "add_sparse_vt"}, Case{Label: "two_adapters", Dims: []int{80, 256, 128, 24}, Flags: "add_sparse"},
 		Case{Label: "ranks_64", Dims: []int{130, 256, 512, 64}, Flags: "codes_vt"}, Case{Label: "ranks_128", Dims: []int{70, 264, 136, 128}, Flags: "codes"},
 		Case{Label: "ranks_256", Dims: []int{33, 128, 96, 256}, Flags: "add_codes_vt"}, Case{Label: "ranks_256", Dims: []int{5, 512, 96, 256}, Flags: "ut"},
+		Case{Label: "many_rows", Dims: []int{520, 136, 264, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{579, 72, 136, 128}, Flags: "codes_vt"},
+		Case{Label: "many_rows", Dims: []int{513, 200, 136, 256}, Flags: "shared"}, Case{Label: "many_rows", Dims: []int{530, 64, 384, 200}, Flags: "add_vt"},
 		Case{Label: "bem", Dims: []int{128, 768, 768, 8}, Flags: "codes", Bench: true},
 		Case{Label: "bem", Dims: []int{4096, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
 		Case{Label: "bem", Dims: []int{16384, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
