@@ -10,7 +10,7 @@
       "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n")      \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "tensor cores (8.0) fed from shared memory: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows " \
-      "and more, U [n][r]")                                                                                              \
+      "and more, U [n][r]")                                                                                            \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
       "tensor cores (8.0); a warp has rows of its own: many rows and ranks")                                           \
     X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu",                                                  \
