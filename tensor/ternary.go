@@ -109,14 +109,24 @@ func EncodeTernary(t *Tensor) (codes []byte, scales []float32, err error) {
 	if len(t.shape) != 2 || t.dtype == I32 || t.dtype == I8 || t.packed || t.shape[1]%4 != 0 {
 		return nil, nil, &ShapeError{op, fmt.Sprintf("%v %s: want (rows, cols) of weights as stored, cols a multiple of 4", t.dtype, shapeString(t.shape))}
 	}
-	rows, cols := t.shape[0], t.shape[1]
+	codes, scales, err = EncodeTernaryRows(t.shape[0], t.shape[1], func(first int, values []float32) error {
+		return t.Slice(first, first+len(values)/t.shape[1]).ReadFloat32s(values)
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %v %s: %w", op, t.dtype, shapeString(t.shape), err)
+	}
+	return codes, scales, err
+}
+
+// EncodeTernaryRows is EncodeTernary of rows that read gives: values of whole rows from row first on.
+func EncodeTernaryRows(rows, cols int, read func(first int, values []float32) error) (codes []byte, scales []float32, err error) {
 	rowBytes := Int2RowBytes(Int2Interleaved, cols)
 	codes, scales = make([]byte, rows*rowBytes), make([]float32, rows)
 	const run = 256 // rows whose values are in memory at once
 	values := make([]float32, min(run, rows)*cols)
 	for first := 0; first < rows; first += run {
 		n := min(run, rows-first)
-		if err := t.Slice(first, first+n).ReadFloat32s(values[:n*cols]); err != nil {
+		if err := read(first, values[:n*cols]); err != nil {
 			return nil, nil, err
 		}
 		errs := make([]error, n)
@@ -125,7 +135,7 @@ func EncodeTernary(t *Tensor) (codes []byte, scales []float32, err error) {
 		})
 		for r, err := range errs {
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: %v %s, row %d: %w", op, t.dtype, shapeString(t.shape), first+r, err)
+				return nil, nil, fmt.Errorf("row %d: %w", first+r, err)
 			}
 		}
 	}

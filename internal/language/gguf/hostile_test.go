@@ -82,6 +82,7 @@ var hostile = map[string]struct {
 	"tensor dims":          {raw(head(1, 0), "t", uint32(5), filler), `tensor "t": 5 dimensions; at most 4`},
 	"tensor dims max":      {raw(head(1, 0), "t", uint32(math.MaxUint32), filler), "4294967295 dimensions"},
 	"tensor type":          {raw(head(1, 0), info("t", 1000, 0, 1), filler), `byte 32: tensor "t": unknown type 1000`},
+	"tensor type I2_S":     {raw(head(1, 0), info("t", 36, 0, 32), filler), "type 36 is IQ4_NL_4_4"},
 	"tensor type removed":  {raw(head(1, 0), info("t", 4, 0, 32), filler), "type 4 (Q4_2) was removed from ggml"},
 	"tensor row":           {raw(head(1, 0), info("t", Q4_K, 0, 255), filler), "rows of 255 elements are not a multiple of the block size 256 of Q4_K"},
 	"scalar of blocks":     {raw(head(1, 0), info("t", Q8_0, 0), filler), "rows of 1 elements are not a multiple"},

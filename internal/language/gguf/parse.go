@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Limits beyond that of the file's own size. Real files stay far below.
@@ -81,6 +82,9 @@ func (p *parser) file() (*File, error) {
 	f.tensors = make([]Tensor, 0, len(infos))
 	for _, in := range infos {
 		t, err := in.tensor(at(in.name), start, f)
+		if err == nil {
+			err = f.checkFork(&t)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("byte %d: tensor %s: %w", in.name.start, Quote(at(in.name)), err)
 		}
@@ -310,6 +314,9 @@ func (p *parser) tensorInfo() (in tensorInfo, err error) {
 	return in, err
 }
 
+// i2sTail is the bytes after the codes of a tensor of I2_S.
+const i2sTail = 32
+
 // tensor checks the description against its type and the file. start is where the tensor data begins.
 func (in *tensorInfo) tensor(name string, start int64, f *File) (Tensor, error) {
 	t := Tensor{Name: name, Type: in.typ, Dims: make([]int, in.nDims)}
@@ -354,6 +361,9 @@ func (in *tensorInfo) tensor(name string, start int64, f *File) (Tensor, error) 
 			return t, fmt.Errorf("dimensions %v overflow", t.Dims)
 		}
 	}
+	if in.typ == I2_S && !zero {
+		size += i2sTail
+	}
 	if in.offset%uint64(f.Alignment) != 0 {
 		return t, fmt.Errorf("offset %d is not a multiple of the alignment %d", in.offset, f.Alignment)
 	}
@@ -370,6 +380,20 @@ func (in *tensorInfo) tensor(name string, start int64, f *File) (Tensor, error) 
 	}
 	t.Bytes = int64(size)
 	return t, nil
+}
+
+// checkFork tells apart the types that Microsoft's BitNet has by ids that mean other types to ggml, or none any more.
+func (f *File) checkFork(t *Tensor) error {
+	architecture, err := f.StringOr("general.architecture", "")
+	switch bitnet := strings.HasPrefix(architecture, "bitnet"); {
+	case err != nil:
+		return err
+	case t.Type == I2_S && !bitnet:
+		return errors.New("type 36 is IQ4_NL_4_4, which was removed from ggml, or BitNet's I2_S in a file of another architecture; convert the model anew")
+	case t.Type == MXFP4 && bitnet:
+		return errors.New("type 39 is TL2 in files of BitNet: not supported; convert the model to TQ2_0 or I2_S")
+	}
+	return nil
 }
 
 // checkOverlap refuses tensors that share bytes: ggml does too, and a small file could else make a loader allocate much.

@@ -38,6 +38,7 @@ const (
 	BF16    Type = 30
 	TQ1_0   Type = 34
 	TQ2_0   Type = 35
+	I2_S    Type = 36 // of BitNet's own files alone: four elements a byte, then 32 bytes with a scale
 	MXFP4   Type = 39
 	NVFP4   Type = 40
 	Q1_0    Type = 41
@@ -86,7 +87,7 @@ var types = [...]struct {
 	33:      {"Q4_0_8_8", 0, 0},
 	TQ1_0:   {"TQ1_0", 256, 54},
 	TQ2_0:   {"TQ2_0", 256, 66},
-	36:      {"IQ4_NL_4_4", 0, 0}, // BitNet's and ik_llama.cpp's files use this id for I2_S
+	I2_S:    {"I2_S", 4, 1}, // ggml had IQ4_NL_4_4 by this id, and has removed it
 	37:      {"IQ4_NL_4_8", 0, 0},
 	38:      {"IQ4_NL_8_8", 0, 0},
 	MXFP4:   {"MXFP4", 32, 17},

@@ -143,7 +143,7 @@ func (g *graph) join(a *value, aRun int, b *value, bRun int) *value {
 // constant returns 0, 1, ... n-1 for every token.
 func (g *graph) constant(n int) *value {
 	if g.counting == nil {
-		g.counting = &value{cols: n, ints: true}
+		g.counting = &value{cols: n, dtype: tensor.I32}
 	}
 	return g.counting
 }

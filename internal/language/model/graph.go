@@ -24,9 +24,9 @@ type graph struct {
 
 // value is a matrix [tokens][cols] that one operation writes.
 type value struct {
-	cols int
-	ints bool // I32 instead of F32
-	slot int  // index of the piece of the workspace where it lies
+	cols  int
+	dtype tensor.DType // F32 where nothing else is said
+	slot  int          // index of the piece of the workspace where it lies
 }
 
 // op is an operation of a graph.
@@ -210,9 +210,9 @@ func (g *graph) result(x *value) { g.logits = x }
 
 // slot is a piece of the workspace, [rows of a pass][cols], or [rows of logits][cols].
 type slot struct {
-	cols int
-	ints bool
-	head bool // of what follows the last layer
+	cols  int
+	dtype tensor.DType
+	head  bool // of what follows the last layer
 }
 
 func (s slot) rows(rows, logitRows int) int {
@@ -240,7 +240,7 @@ func (g *graph) place() {
 	placed, free := map[*value]bool{}, map[slot][]int{}
 	if g.counting != nil {
 		g.counting.slot = len(g.slots)
-		g.slots = append(g.slots, slot{cols: g.counting.cols, ints: true})
+		g.slots = append(g.slots, slot{cols: g.counting.cols, dtype: tensor.I32})
 		last[g.counting] = nil
 	}
 	for i, block := range g.blocks {
@@ -256,7 +256,7 @@ func (g *graph) place() {
 					v.slot, taken[over] = over.slot, true
 					continue
 				}
-				kind := slot{v.cols, v.ints, head}
+				kind := slot{v.cols, v.dtype, head}
 				if list := free[kind]; len(list) > 0 {
 					v.slot, free[kind] = list[len(list)-1], list[:len(list)-1]
 					continue

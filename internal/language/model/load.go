@@ -121,6 +121,9 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 		t := kernel.DType(w.stored.Type)
 		w.offset, w.size = w.span(t)
 		w.bytes = w.size
+		if w.twoBits {
+			w.size = w.stored.Bytes
+		}
 		usable := d.Info().HostMemory && w.offset%inFileAlignment == 0
 		switch {
 		case w.rows == 0: // vectors become F32
@@ -129,6 +132,8 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 			if t != kernel.F32 {
 				p.staging = max(p.staging, w.size)
 			}
+		case w.twoBits:
+			w.bytes = w.twoBitBytes()
 		case w.experts > 0 && !w.chosen: // small
 			w.inFile = usable
 		default:
@@ -235,6 +240,10 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 		if t, err = l.inFile(w, shape); err == nil {
 			m.mapped = append(m.mapped, t)
 		}
+		return t, nil, err
+	}
+	if w.twoBits {
+		t, err := l.placeTwoBits(w)
 		return t, nil, err
 	}
 	read := func(dst []byte, offset int64) error { return l.file.ReadTensor(w.stored, dst, w.offset+offset) }

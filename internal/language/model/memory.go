@@ -62,11 +62,7 @@ func (m *Model) NewAdaptedWorkspace(s *gpu.Stream, rows, logitRows int) (*Worksp
 func (g *graph) slotsIn(memory *tensor.Arena, rows, logitRows int) (*slots, error) {
 	all := &slots{graph: g}
 	for _, s := range g.slots {
-		dtype := tensor.F32
-		if s.ints {
-			dtype = tensor.I32
-		}
-		t, err := memory.New(dtype, s.rows(rows, logitRows), s.cols)
+		t, err := memory.New(s.dtype, s.rows(rows, logitRows), s.cols)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +103,7 @@ func (c *Config) AdaptedWorkspaceBytes(rows, logitRows int) int64 {
 func (g *graph) bytes(rows, logitRows int) int64 {
 	var sum int64
 	for _, s := range g.slots {
-		sum += tensor.Aligned(4 * int64(s.rows(rows, logitRows)) * int64(s.cols))
+		sum += tensor.Aligned(s.dtype.Bytes(s.rows(rows, logitRows) * s.cols))
 	}
 	return sum
 }

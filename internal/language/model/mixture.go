@@ -130,7 +130,7 @@ func (g *graph) mixed(h *value, m *mixture, l *layer) *value {
 
 // route chooses experts by their logits: ids [tokens][used] of I32, and weights.
 func (g *graph) route(logits *value, m *mixture, bias *weight) (ids, weights *value) {
-	ids, weights = &value{cols: m.used, ints: true}, newValue(m.used)
+	ids, weights = &value{cols: m.used, dtype: tensor.I32}, newValue(m.used)
 	g.emit(&routeOp{ids: ids, weights: weights, logits: logits, mixture: m, bias: bias})
 	return ids, weights
 }

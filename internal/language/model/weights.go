@@ -37,6 +37,8 @@ type layer struct {
 	upBias, downBias     *weight
 	postFFNNorm          *weight // of the feed-forward's output
 
+	attnSubNorm, ffnSubNorm *weight // before the last product of either half (BitNet)
+
 	sinks *weight // of attention, one score a head
 
 	queryDown      *weight // of latent attention: compresses queries
@@ -58,6 +60,9 @@ type weight struct {
 	tensor *tensor.Tensor
 	scale  float32 // of products, from a tensor beside it as files in NVFP4 have them; 0 for none
 	scales *weight // of products with each expert; nil for none
+	// In the place of tensor, of matrices that are kept as two-bit codes: twoBits says so before they are loaded.
+	ternary *tensor.Ternary
+	twoBits bool
 }
 
 // get returns the tensor, nil for a weight that the model lacks.
@@ -79,6 +84,7 @@ type spec struct {
 	// How many matrices or vectors of this shape lie one after another, of experts, heads or channels; 0 for one.
 	experts int
 	chosen  bool // and a token has some of them only
+	rounded bool // what it multiplies is rounded to int8 (BitNet)
 }
 
 type need int
@@ -165,6 +171,9 @@ func (c *Config) bind(f *gguf.File) (*weights, error) {
 			s.name = prefix + s.name
 			if s.need == required || s.need == optional && f.HasTensor(s.name) {
 				*s.field = &weight{spec: s}
+				if t, err := f.Tensor(s.name); err == nil {
+					(*s.field).twoBits = s.rounded && twoBitTypes(t.Type)
+				}
 				w.all = append(w.all, *s.field)
 				if err := w.bindScale(f, *s.field); err != nil && failed == nil {
 					failed = err
@@ -279,6 +288,9 @@ func (s spec) check(t *gguf.Tensor) error {
 		if d != kernel.F32 && d != kernel.F16 && d != kernel.BF16 {
 			return fmt.Errorf("tensor %s is of type %s: not supported (a vector must be F32, F16 or BF16)", s.name, t.Type)
 		}
+		return nil
+	}
+	if t.Type == gguf.I2_S && s.rounded && s.cols%4 == 0 && s.rows*s.cols%128 == 0 {
 		return nil
 	}
 	if !d.Known() || d == kernel.I32 || d == kernel.I8 {
