@@ -34,7 +34,7 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         VB_TRY(attention_decode_operand(*attention, stream));
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
-                       {false, nullptr, 0, a}, next, w->type, stream);
+                       {false, nullptr, 0, a}, next, known(*w).type, stream);
 #else
     return VB_UNSUPPORTED;
 #endif

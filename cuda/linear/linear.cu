@@ -43,7 +43,8 @@ vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const flo
                          vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const linear_shape shape = shape_of(*w, n, x, nullptr, y, bias);
-    return run(choose_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols}, {}, w->type, "linear", stream);
+    return run(choose_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols}, {}, known(*w).type, "linear",
+               stream);
 }
 
 vb_status vb_cuda_norm_linear(float *y, const float *x, const float *norm, float eps, const vb_weight *w,
@@ -52,7 +53,7 @@ vb_status vb_cuda_norm_linear(float *y, const float *x, const float *norm, float
     linear_shape shape = shape_of(*w, n, x, norm, y, bias);
     shape.norm = true;
     return run(choose_fused_linear(&shape, &gpu), {y, x, w->data, bias, n, w->rows, w->cols},
-               {true, norm, eps, nullptr}, w->type, "norm_linear", stream);
+               {true, norm, eps, nullptr}, known(*w).type, "norm_linear", stream);
 }
 
 vb_status vb_cuda_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, float *,
@@ -60,7 +61,7 @@ vb_status vb_cuda_linear_add(float *sum, const float *a, const float *x, const v
     const vb_gpu gpu = gpu_of(stream);
     const linear_shape shape = shape_of(*w, n, x, nullptr, sum, bias);
     return run(choose_fused_linear(&shape, &gpu), {sum, x, w->data, bias, n, w->rows, w->cols}, {false, nullptr, 0, a},
-               w->type, "linear_add", stream);
+               known(*w).type, "linear_add", stream);
 }
 
 vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
@@ -68,10 +69,11 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     const vb_gpu gpu = gpu_of(stream);
     linear_shape shape = shape_of(*gate, n, x, norm, out, nullptr);
     shape.norm = true;
-    const linear_choice c = choose_norm_swiglu(&shape, up->type, up->layout, &gpu);
+    const SwiGLUArgs a = {out, x, norm, eps, known(*gate), known(*up), n};
+    shape.type = a.gate.type;
+    const linear_choice c = choose_norm_swiglu(&shape, a.up.type, up->layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_swiglu", gate->type, "n rows cols", n, gate->rows, gate->cols);
 #ifdef VB_HAS_PACKED_LAYOUT
-    const SwiGLUArgs a = {out, x, norm, eps, *gate, *up, n};
     switch (c.kernel) {
     case LINEAR_N1_SWIGLU: return packed_n1_swiglu(a, c.items, stream);
     case LINEAR_N4_SWIGLU: return packed_n4_swiglu(a, c.items, stream);
@@ -81,29 +83,30 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     case LINEAR_PACKED_MANY_SM90: return packed_many_swiglu(a, c.units, stream);
     default: break;
     }
-#else
-    (void)eps;
 #endif
     return VB_UNSUPPORTED;
 }
 
-vb_status vb_cuda_feed_forward(const vb_feed_forward_args *a, vb_stream *stream) {
+vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
-    linear_shape shape = shape_of(a->gate, a->n, a->x, a->norm, nullptr, nullptr);
-    shape.inputs_aligned = aligned16(a->x, a->norm, a->gated, a->normed, a->next_norm);
+    vb_feed_forward_args a = *args;
+    a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
+    linear_shape shape = shape_of(a.gate, a.n, a.x, a.norm, nullptr, nullptr);
+    shape.inputs_aligned = aligned16(a.x, a.norm, a.gated, a.normed, a.next_norm);
     const linear_feed_forward_choice c =
-        choose_feed_forward(&shape, a->up.type, a->up.layout, a->down.type, a->down.layout, &gpu);
-    chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a->gate.type, "n rows cols", a->n, a->gate.rows,
-           a->gate.cols);
+        choose_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, &gpu);
+    chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
+           a.gate.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
-    if (c.kernel != LINEAR_COMPOSED) return packed_many_feed_forward(*a, c, stream);
+    if (c.kernel != LINEAR_COMPOSED) return packed_many_feed_forward(a, c, stream);
 #endif
     return VB_UNSUPPORTED;
 }
 
 vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
-    const vb_norm_qkv_args &a = *args;
+    vb_norm_qkv_args a = *args;
+    a.wq = known(a.wq), a.wk = known(a.wk), a.wv = known(a.wv);
     const linear_qkv_shape shape = {a.wq.type, a.wk.type, a.wv.type, a.wq.layout, a.wk.layout, a.wv.layout,
                                     a.batch * a.seq, a.wq.cols, a.heads, a.kv_heads, a.dim, a.half, a.table_rows,
                                     a.kv_type, a.q_norm != nullptr, aligned16(a.x, a.norm),

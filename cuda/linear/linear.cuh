@@ -13,6 +13,12 @@
 
 namespace vb {
 
+// A weight by the type whose kernels multiply it.
+inline vb_weight known(vb_weight w) {
+    if (w.layout == VB_PACKED) w.type = vb_packed_as(w.type);
+    return w;
+}
+
 struct LinearArgs {
     float *y;          // [n][rows]
     const float *x;    // [n][cols]

@@ -195,7 +195,7 @@ vb_status expert_product(ExpertProduct p, int64_t cols, int64_t slots, vb_stream
 }
 
 vb_status expert_product(vb_dtype type, const ExpertProduct &p, int64_t cols, int64_t slots, vb_stream *stream) {
-    switch (type) {
+    switch (vb_packed_as(type)) {
 #define X(type, Block, ...) case type: return expert_product<Block>(p, cols, slots, stream);
         VB_PACKED_TYPES(X)
 #undef X

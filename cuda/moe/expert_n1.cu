@@ -185,7 +185,7 @@ vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, 
 
 template <bool DOWN>
 vb_status product(vb_dtype type, const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
-    switch (type) {
+    switch (vb_packed_as(type)) {
 #define X(type, Block, ...) case type: return DOWN ? down<Block>(a, items, stream) : gate_up<Block>(a, items, stream);
         VB_PACKED_TYPES(X)
 #undef X

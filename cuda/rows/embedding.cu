@@ -68,7 +68,7 @@ struct PackedTable {
 };
 
 vb_status embed_packed(float *out, const vb_weight *w, const int32_t *ids, int64_t n, vb_stream *stream) {
-    switch (w->type) {
+    switch (vb_packed_as(w->type)) {
 #define X(type, Block, ...) case type: return embed(out, PackedTable<Block>{w->data, w->cols}, w, ids, n, stream);
         VB_PACKED_TYPES(X)
 #undef X

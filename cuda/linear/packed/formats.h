@@ -6,6 +6,9 @@
  *   codes    what they are: numbers, or places in a table of signed bytes; those of 8 bits are signed
  *   scales   how a tile keeps what turns codes into values
  *
+ * A type whose values another type's packed layout holds takes that one: a line of VB_PACKED_AS, and in pack.cu how it
+ * goes over. It costs no kernel, and the bytes of the other type.
+ *
  * A format is added by a line here, its code() in quant.cuh, and, where its scales are of a new kind, by that in
  * packed.cuh and in the four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh.
  */
@@ -45,6 +48,22 @@ typedef enum vb_packed_scales {
     X(VB_IQ4_NL, vb_block_iq4_nl, 4, 0, VB_CODES_IQ4NL, VB_SCALES_HALF)                                                \
     X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
+/* X(type, block, layout's type, layout's block). Q3_K's values are those of Q6_K with codes of three bits; of IQ4_XS
+ * the scale times the block's is rounded to a half, by at most 2^-12 of normal ones. */
+#define VB_PACKED_AS(X)                                                                                                \
+    X(VB_Q3_K, vb_block_q3_k, VB_Q6_K, vb_block_q6_k)                                                                  \
+    X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)
+
+/* The type whose kernels multiply packed weights of a type. */
+VB_CONSTANT_FN vb_dtype vb_packed_as(vb_dtype type) {
+    switch (type) {
+#define X(type, block, layout, layout_block) case type: return layout;
+        VB_PACKED_AS(X)
+#undef X
+    default: return type;
+    }
+}
+
 enum { VB_PACKED_ROWS = 16 }; /* of a tile */
 
 typedef struct vb_packed_format {
@@ -71,7 +90,7 @@ VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, 
 }
 
 VB_CONSTANT_FN vb_packed_format vb_packed_format_of(vb_dtype type) {
-    switch (type) {
+    switch (vb_packed_as(type)) {
 #define X(type, block, bits, zero, codes, scales) \
     case type: return vb_packed_format_of_numbers(bits, zero, codes, scales);
         VB_PACKED_TYPES(X)

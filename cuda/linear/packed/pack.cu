@@ -11,20 +11,31 @@
 namespace vb {
 namespace {
 
-// The scale of a block of 32 elements, in 16 bits.
+// The scale of 32 elements from k on, in 16 bits.
 template <class Block>
-VB_DEVICE vb_half scale_bits(const Block &block) { return block.d; }
+VB_DEVICE vb_half scale_bits(const Block &block, int) { return block.d; }
+VB_DEVICE vb_half scale_bits(const vb_block_iq4_xs &block, int k) { // rounded: it has up to 17 digits
+    const half scale = __float2half_rn(half_bits(block.d) * (float)vb_iq4_xs_scale(&block, k / VB_QK));
+    return *reinterpret_cast<const vb_half *>(&scale);
+}
 // the upper half of a float: 2^(e - 128), which has no other digits
-VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block) {
+VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block, int) {
     float scale, offset;
     scale_of(block, 0, &scale, &offset);
     return (vb_half)(__float_as_uint(scale) >> 16);
 }
 
+// The 16 bytes to keep of a block of 256: d, dmin and scales of K4, the scales of K6.
 template <class Block>
+VB_DEVICE uint8_t scale_byte(const Block &block, int i) { return reinterpret_cast<const uint8_t *>(&block)[i]; }
+VB_DEVICE uint8_t scale_byte(const vb_block_q6_k &block, int i) { return (uint8_t)block.scales[i]; }
+VB_DEVICE uint8_t scale_byte(const vb_block_q3_k &block, int i) { return (uint8_t)vb_q3_k_scale(block.scales, i); }
+
+// Blocks of a type to the layout of the same or another one (VB_PACKED_AS).
+template <class Layout, class Block>
 __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in, int64_t rows, int64_t cols) {
     wait_for_previous_kernel(); // and no release: products of packed weights read them before they wait
-    using P = Packed<Block>;
+    using P = Packed<Layout>;
     constexpr int size = BlockSize<Block>::value;
     const int64_t tiles_a_row = P::tiles_of(cols);
     const int64_t row0 = blockIdx.x / tiles_a_row * P::rows, col0 = blockIdx.x % tiles_a_row * P::depth;
@@ -52,30 +63,26 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             constexpr int count = P::depth / VB_QK;
             for (int j = 0; j < count; j++) {
                 const bool found = exists(row, VB_QK * j);
-                reinterpret_cast<vb_half *>(scales)[count * row + j] = found ? scale_bits(block(row, VB_QK * j)) : 0;
+                reinterpret_cast<vb_half *>(scales)[count * row + j] = 
+                    found ? scale_bits(block(row, VB_QK * j), VB_QK * j % size) : 0;
                 if constexpr (P::mins)
                     reinterpret_cast<vb_half *>(scales + P::scale_bytes)[count * row + j] =
                         found ? block(row, VB_QK * j).m : 0;
             }
         } else {
-            const uint8_t *first = nullptr; // of the 16 bytes to keep: d, dmin and scales of K4, the scales of Q6_K
-            if (inside) {
-                if constexpr (P::k4) first = reinterpret_cast<const uint8_t *>(&block(row, 0));
-                else first = reinterpret_cast<const uint8_t *>(block(row, 0).scales);
-            }
             for (int j = 0; j < 16; j++)
-                scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? first[j] : 0;
+                scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? scale_byte(block(row, 0), j) : 0;
             if constexpr (P::k6)
                 reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
         }
     }
 }
 
-template <class Block>
+template <class Layout, class Block>
 vb_status pack(void *out, const vb_weight *w, vb_stream *stream) {
-    using P = Packed<Block>;
+    using P = Packed<Layout>;
     const int64_t tiles = ceil_div<int64_t>(w->rows, P::rows) * P::tiles_of(w->cols);
-    return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Block>, (uint8_t *)out,
+    return launch_overlapped(stream, (unsigned)tiles, 256, 0, pack_kernel<Layout, Block>, (uint8_t *)out,
                              (const Block *)w->data, w->rows, w->cols);
 }
 
@@ -95,8 +102,11 @@ vb_status vb_cuda_weight_pack(void *out, const vb_weight *w, vb_stream *stream) 
     const vb_gpu gpu = gpu_of(stream);
     if (linear_packed_bytes(&gpu, w->type, w->rows, w->cols) == 0) return VB_UNSUPPORTED;
     switch (w->type) {
-#define X(type, Block, ...) case type: return pack<Block>(out, w, stream);
+#define X(type, Block, ...) case type: return pack<Block, Block>(out, w, stream);
         VB_PACKED_TYPES(X)
+#undef X
+#define X(type, Block, layout, Layout) case type: return pack<Layout, Block>(out, w, stream);
+        VB_PACKED_AS(X)
 #undef X
     default: return VB_UNSUPPORTED;
     }

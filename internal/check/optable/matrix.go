@@ -180,6 +180,11 @@ func linearOp() *Op {
 			Case{Label: "qwen2.5-3b_attn", Type: t, Dims: []int{1, 2048, 2048}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_vocabulary", Type: t, Dims: []int{1, 2048, 151936}, Flags: "packed", Bench: true, Large: true},
 			Case{Label: "qwen2.5-3b_prefill", Type: t, Dims: []int{512, 2048, 11008}, Flags: "packed", Bench: true, Large: true})
+		if t != tensor.Q4_K && t != tensor.Q6_K {
+			for _, n := range []int{2, 8, 32} {
+				cases = append(cases, Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{n, 2048, 11008}, Flags: "packed", Bench: true, Large: true})
+			}
+		}
 		if t == tensor.Q4_K || t == tensor.Q6_K { // steps of several sequences
 			for _, n := range []int{2, 8, 16, 32, 64} {
 				cases = append(cases,
@@ -272,7 +277,10 @@ func embeddingOp() *Op {
 			}
 			return []Want{{Values: out}}
 		},
-		Tolerance: func(Case) Tolerance {
+		Tolerance: func(c Case) Tolerance {
+			if c.Type == tensor.IQ4_XS {
+				return Tolerance{Rel: 0x1p-11, Abs: 1e-9, Why: "packed, a scale of 17 bits is rounded to F16"}
+			}
 			return Tolerance{Rel: 2e-7, Abs: 1e-9, Why: "the product of a block's scale and value, and the minimum, are rounded once each"}
 		},
 		Bytes: func(c Case) int64 { return int64(c.Dims[0])*c.Type.Bytes(c.Dims[1]) + 4*int64(c.Dims[0]*c.Dims[1]) },

@@ -109,12 +109,22 @@ type placement struct {
 // inFileAlignment is how tensors used in the file must be aligned: those of a file are, their parts need not be.
 const inFileAlignment = 16
 
-// plan decides where each weight of f goes.
+// plan decides where each weight of f goes. The packed form of some types takes up to twice the memory: they stay as stored
+// where all together would take most of the device's, which is then to hold a model that just fits.
 func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 	found, err := c.find(f)
 	if err != nil {
 		return nil, err
 	}
+	p, err := c.place(found, d, context, true)
+	if total := d.Info().TotalMemory; err == nil && total > 0 && p.memory > total/10*6 {
+		return c.place(found, d, context, false)
+	}
+	return p, err
+}
+
+// place is plan; without `roomy` no packed form is larger than stored by more than a quarter.
+func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int, roomy bool) (*plan, error) {
 	p := &plan{memory: c.TableBytes(context), model: c.TableBytes(context)}
 	for _, bound := range c.weights.all {
 		w := placement{weight: bound, stored: found[bound.name]}
@@ -141,7 +151,7 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			if w.packed = packed > 0; w.packed {
+			if w.packed = packed > 0 && (roomy || packed <= w.size+w.size/4); w.packed {
 				w.bytes = packed
 				p.staging = max(p.staging, w.size)
 			} else {
