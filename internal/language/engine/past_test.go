@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -99,10 +101,46 @@ func TestCancelledPromptsLeaveNoTrace(t *testing.T) {
 		if err := s.Prefill(ctx, prompt); err == nil && ctx.left < 0 {
 			t.Fatal("a cancelled prompt is no error")
 		}
+		if err := s.WriteCache(io.Discard); (err == nil) != s.past.whole(len(s.Tokens())) {
+			t.Fatalf("cancelled at check %d: the cache was written, %v", checks, err)
+		}
 		if got := greedy(t, s, prompt, 8); !slices.Equal(got, want) {
 			t.Fatalf("cancelled at check %d: %v, want %v", checks, got, want)
 		}
 	}
+}
+
+// TestReadCachesGoBackAsFarAsTheyCan hands the cache of a session to another, which then takes prompts that leave its tokens at
+// any point, or go on after them.
+func TestReadCachesGoBackAsFarAsTheyCan(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, name := range goesBack {
+			m := loadModel(t, d, filepath.Join(dir, name+".gguf"), 512)
+			o := Options{Context: 512, KVType: tensor.F32, Chunk: 24}
+			first := newSession(t, m, o)
+			greedy(t, first, randomIDs(8, 101, m.Vocab), 12)
+			var kept bytes.Buffer
+			if err := first.WriteCache(&kept); err != nil {
+				t.Fatal(err)
+			}
+			ids := slices.Clone(first.Tokens())
+			for _, shared := range []int{len(ids), len(ids) - 1, len(ids) - 5, 60, 0} {
+				s := newSession(t, m, o)
+				if err := s.ReadCache(bytes.NewReader(kept.Bytes()), ids, func() error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+				prompt := slices.Concat(ids[:shared], randomIDs(uint64(shared), 3, m.Vocab))
+				got, want := greedy(t, s, prompt, 6), greedy(t, newSession(t, m, o), prompt, 6)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s, %d of %d tokens shared: %v, want %v", name, shared, len(ids), got, want)
+				}
+				if n := s.Stats().ReusedTokens; shared == len(ids) && n != shared {
+					t.Errorf("%s: %d of %d tokens were computed again", name, shared-n, shared)
+				}
+			}
+		}
+	})
 }
 
 // endsAfter is a context that ends when it was asked so many times.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -27,6 +28,9 @@ func (s *Session) Past() Past {
 
 // WriteCache writes what Tokens left in the cache, as the device has it.
 func (s *Session) WriteCache(w io.Writer) error {
+	if !s.past.whole(len(s.tokens)) {
+		return fmt.Errorf("engine: the state after %d tokens was lost by a pass that failed: %w", len(s.tokens), gpu.ErrInvalid)
+	}
 	var block []byte
 	return s.cache.Kept(len(s.tokens), func(part *tensor.Tensor) error {
 		block = sized(block, part.Bytes())
@@ -71,9 +75,7 @@ func (s *Session) ReadCache(r io.Reader, ids []int32, past Past, finish func() e
 		return err
 	}
 	s.tokens = append(s.tokens, ids...)
-	s.past.newest = max(past.Newest, len(ids))
-	copy(s.past.live[:], past.Live)
-	copy(s.past.saved, past.Saved)
+	s.past.adopt(len(ids))
 	return nil
 }
 
