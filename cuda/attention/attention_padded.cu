@@ -1,5 +1,6 @@
-// attention_padded.cu: attention over a cache of 16 bits whose heads do not begin at multiples of 16 bytes: queries, keys and
-// values are copied into the workspace with rows that do, zeros after them, and a kernel for prompts takes the copies.
+// attention_padded.cu: attention over a cache of 16 bits whose heads do not begin at multiples of 16 bytes: queries,
+// keys and values are copied into the workspace with rows that do, zeros after them, and a kernel for prompts takes the
+// copies.
 //
 //   grid     of a copy: a thread for each 16 bytes of the padded rows
 //   block    256 threads
@@ -45,8 +46,8 @@ __global__ void __launch_bounds__(threads) pad_heads_kernel(Piece *copy, unsigne
 
 template <bool BACK>
 vb_status pad(Piece *copy, const void *matrix, const Rows &r, vb_stream *stream) {
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(r.all(), threads), threads, 0, pad_heads_kernel<BACK>, copy,
-                             (unsigned short *)matrix, r);
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(r.all(), threads), threads, 0, pad_heads_kernel<BACK>,
+                             copy, (unsigned short *)matrix, r);
 }
 
 } // namespace
@@ -55,12 +56,14 @@ vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(cons
                            vb_stream *stream) {
     vb_attention_args padded = attention_padded_args(&a);
     const int pieces = (int)padded.dim / 8;
-    const Rows queries = {a.batch, a.heads, a.seq, a.q_batch_stride, a.q_head_stride, a.q_row_stride, (int)a.dim, pieces};
+    const Rows queries = {a.batch,         a.heads,        a.seq,      a.q_batch_stride,
+                          a.q_head_stride, a.q_row_stride, (int)a.dim, pieces};
     const Rows keys = {a.batch, a.kv_heads, a.kv_len, a.kv_heads * a.kv_capacity * a.dim, a.kv_capacity * a.dim, a.dim,
                        (int)a.dim, pieces};
     void *memory;
     VB_TRY(workspace(&memory, 2 * (queries.bytes() + keys.bytes()), stream));
-    Piece *const q = (Piece *)memory, *const out = q + queries.all(), *const k = out + queries.all(), *const v = k + keys.all();
+    Piece *const q = (Piece *)memory, *const out = q + queries.all(), *const k = out + queries.all(),
+                 *const v = k + keys.all();
     padded.q = q, padded.out = out, padded.k = k, padded.v = v;
     VB_TRY(pad<false>(q, a.q, queries, stream));
     VB_TRY(pad<false>(k, a.k, keys, stream));

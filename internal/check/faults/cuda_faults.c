@@ -1,9 +1,9 @@
-// cuda_faults.c: calls of the CUDA runtime that fail when a test says so. scripts/link-fault-library.sh links it between the
-// kernels and NVIDIA's runtime, by the linker's --wrap, into a library for tests alone.
+// cuda_faults.c: calls of the CUDA runtime that fail when a test says so. scripts/link-fault-library.sh links it
+// between the kernels and NVIDIA's runtime, by the linker's --wrap, into a library for tests alone.
 //
-// The environment variable VIBRANT_FAULTS names a file of 13 ints of 32 bits, which the test writes and this code maps: for
-// allocations, copies, launches and synchronizations how many calls there were, from which of them on calls fail (-1: none), and
-// how many then fail; last how many blocks of memory are live.
+// The environment variable VIBRANT_FAULTS names a file of 13 ints of 32 bits, which the test writes and this code maps:
+// for allocations, copies, launches and synchronizations how many calls there were, from which of them on calls fail
+// (-1: none), and how many then fail; last how many blocks of memory are live.
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
