@@ -85,13 +85,6 @@ func (p *past) begin(from, to int) {
 
 func (p *past) end(to int) { p.live[to%model.StateSlots] = to }
 
-// adopt says that the cache was filled with what a session of so many tokens left, which had perhaps computed one more ahead.
-func (p *past) adopt(tokens int) {
-	p.forgetAfter(-1)
-	p.newest = tokens + 1
-	p.end(tokens)
-}
-
 // whole says whether the cache can go on after so many tokens: a pass that failed may have changed the state in some layers.
 func (p *past) whole(tokens int) bool {
 	return tokens == 0 || !p.model.Recurrent() || p.live[tokens%model.StateSlots] == tokens

@@ -127,7 +127,7 @@ func TestReadCachesGoBackAsFarAsTheyCan(t *testing.T) {
 			ids := slices.Clone(first.Tokens())
 			for _, shared := range []int{len(ids), len(ids) - 1, len(ids) - 5, 60, 0} {
 				s := newSession(t, m, o)
-				if err := s.ReadCache(bytes.NewReader(kept.Bytes()), ids, func() error { return nil }); err != nil {
+				if err := s.ReadCache(bytes.NewReader(kept.Bytes()), ids, first.Past(), func() error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 				prompt := slices.Concat(ids[:shared], randomIDs(uint64(shared), 3, m.Vocab))

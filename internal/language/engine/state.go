@@ -75,7 +75,9 @@ func (s *Session) ReadCache(r io.Reader, ids []int32, past Past, finish func() e
 		return err
 	}
 	s.tokens = append(s.tokens, ids...)
-	s.past.adopt(len(ids))
+	s.past.newest = max(past.Newest, len(ids))
+	copy(s.past.live[:], past.Live)
+	copy(s.past.saved, past.Saved)
 	return nil
 }
 
