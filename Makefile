@@ -168,7 +168,7 @@ test-c: need-cc sanitize
 	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread -ldl && \
 	  build/examples/$$(basename "$$f" .c) || exit 1; done
 
-build/choosers: cuda/chooser_test.c csrc/status.c $(wildcard cuda/*.h cuda/*/*.h csrc/*.h)
+build/choosers: cuda/chooser_test.c csrc/status.c $(wildcard cuda/*.h cuda/*/*.h cuda/*/*/*.h csrc/*.h)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 -O1 -Wall -Wextra -Werror -Icuda -Icsrc cuda/chooser_test.c csrc/status.c -o $@
 

@@ -48,11 +48,20 @@ typedef enum vb_packed_scales {
     X(VB_IQ4_NL, vb_block_iq4_nl, 4, 0, VB_CODES_IQ4NL, VB_SCALES_HALF)                                                \
     X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
-/* X(type, block, layout's type, layout's block). Q3_K's values are those of Q6_K with codes of three bits; of IQ4_XS
- * the scale times the block's is rounded to a half, by at most 2^-12 of normal ones. */
+/* X(type, block, layout's type, layout's block). Values are the same, but that of IQ4_XS the scale times the block's is rounded to a
+ * half, by at most 2^-12 of normal ones, and that of IQ3_XXS and IQ1 halves and eighths of d lose digits where they are no normal
+ * halves. */
 #define VB_PACKED_AS(X)                                                                                                \
     X(VB_Q3_K, vb_block_q3_k, VB_Q6_K, vb_block_q6_k)                                                                  \
-    X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)
+    X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)                                                          \
+    X(VB_IQ3_S, vb_block_iq3_s, VB_Q6_K, vb_block_q6_k)                                                                \
+    X(VB_IQ3_XXS, vb_block_iq3_xxs, VB_Q6_K, vb_block_q6_k)                                                            \
+    X(VB_IQ1_S, vb_block_iq1_s, VB_Q6_K, vb_block_q6_k)                                                                \
+    X(VB_IQ1_M, vb_block_iq1_m, VB_Q6_K, vb_block_q6_k)                                                                \
+    X(VB_TQ1_0, vb_block_tq1_0, VB_Q4_0, vb_block_q4_0)                                                                \
+    X(VB_TQ2_0, vb_block_tq2_0, VB_Q4_0, vb_block_q4_0)                                                                \
+    X(VB_Q1_0, vb_block_q1_0, VB_Q4_0, vb_block_q4_0)                                                                  \
+    X(VB_Q2_0, vb_block_q2_0, VB_Q4_0, vb_block_q4_0)
 
 /* The type whose kernels multiply packed weights of a type. */
 VB_CONSTANT_FN vb_dtype vb_packed_as(vb_dtype type) {

@@ -25,11 +25,61 @@ VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block, int) {
     return (vb_half)(__float_as_uint(scale) >> 16);
 }
 
+// d of a block of 256, as K6 keeps it: what scales and codes are multiples of.
+template <class Block>
+VB_DEVICE vb_half block_d(const Block &block) { return block.d; }
+VB_DEVICE vb_half part_of(float d) {
+    const half part = __float2half_rn(d);
+    return *reinterpret_cast<const vb_half *>(&part);
+}
+VB_DEVICE vb_half block_d(const vb_block_iq3_xxs &block) { return part_of(half_bits(block.d) / 2); }
+VB_DEVICE vb_half block_d(const vb_block_iq1_s &block) { return part_of(half_bits(block.d) / 8); }
+VB_DEVICE vb_half block_d(const vb_block_iq1_m &block) {
+    const uint8_t *const s = block.scales;
+    return part_of(half_bits(s[1] >> 4 | (s[3] >> 4) << 4 | (s[5] >> 4) << 8 | (s[7] >> 4) << 12) / 8);
+}
+
 // The 16 bytes to keep of a block of 256: d, dmin and scales of K4, the scales of K6.
 template <class Block>
 VB_DEVICE uint8_t scale_byte(const Block &block, int i) { return reinterpret_cast<const uint8_t *>(&block)[i]; }
 VB_DEVICE uint8_t scale_byte(const vb_block_q6_k &block, int i) { return (uint8_t)block.scales[i]; }
 VB_DEVICE uint8_t scale_byte(const vb_block_q3_k &block, int i) { return (uint8_t)vb_q3_k_scale(block.scales, i); }
+
+VB_DEVICE uint8_t scale_byte(const vb_block_iq3_s &block, int i) {
+    return (uint8_t)(2 * (block.scales[i >> 2] >> (4 * (i >> 1 & 1)) & 15) + 1);
+}
+VB_DEVICE uint8_t scale_byte(const vb_block_iq3_xxs &block, int i) {
+    return (uint8_t)(2 * (word_at(block.rest + 4 * (i >> 1)) >> 28) + 1);
+}
+VB_DEVICE uint8_t scale_byte(const vb_block_iq1_s &block, int i) {
+    return (uint8_t)(2 * (block.qh[i >> 1] >> 12 & 7) + 1);
+}
+VB_DEVICE uint8_t scale_byte(const vb_block_iq1_m &block, int i) {
+    const uint8_t *const s = block.scales + 2 * (i >> 2);
+    return (uint8_t)(2 * ((s[0] | s[1] << 8) >> (3 * (i & 3)) & 7) + 1);
+}
+
+// The code of element k in a layout: as the block has it, or how many units of its scale the value is.
+template <class Layout, class Block>
+VB_DEVICE int code_in(const Block &block, int k) { return code(block, k); }
+#define X(Block, Layout) \
+    template <> \
+    VB_DEVICE int code_in<Layout, Block>(const Block &block, int k) { \
+        float values[8], unit; \
+        dequantize8(values, &block, k & ~7); \
+        if constexpr (Packed<Layout>::k6) unit = half_bits(block_d(block)) * scale_byte(block, k >> 4); \
+        else unit = half_bits(scale_bits(block, k)); \
+        return Packed<Layout>::zero + (unit != 0.0f ? __float2int_rn(values[k & 7] / unit) : 0); \
+    }
+X(vb_block_iq3_s, vb_block_q6_k)
+X(vb_block_iq3_xxs, vb_block_q6_k)
+X(vb_block_iq1_s, vb_block_q6_k)
+X(vb_block_iq1_m, vb_block_q6_k)
+X(vb_block_tq1_0, vb_block_q4_0)
+X(vb_block_tq2_0, vb_block_q4_0)
+X(vb_block_q1_0, vb_block_q4_0)
+X(vb_block_q2_0, vb_block_q4_0)
+#undef X
 
 // Blocks of a type to the layout of the same or another one (VB_PACKED_AS).
 template <class Layout, class Block>
@@ -51,7 +101,7 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             for (int b = 0; b < 4; b++) {
                 auto value = [&](int v) {
                     const int k = 16 * v + 4 * t + b;
-                    return exists(row, k) ? code(block(row, k), k % size) : 0;
+                    return exists(row, k) ? code_in<Layout>(block(row, k), k % size) : 0;
                 };
                 packed |= P::pack_byte(word - lower * P::words, value) << (8 * b);
             }
@@ -73,7 +123,7 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             for (int j = 0; j < 16; j++)
                 scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? scale_byte(block(row, 0), j) : 0;
             if constexpr (P::k6)
-                reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block(row, 0).d : 0;
+                reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block_d(block(row, 0)) : 0;
         }
     }
 }

@@ -123,6 +123,7 @@ var scaleOffsets = map[tensor.DType][]int{
 	tensor.Q4_0: {0}, tensor.Q4_1: {0, 2}, tensor.Q5_0: {0}, tensor.Q5_1: {0, 2}, tensor.Q8_0: {0},
 	tensor.Q2_K: {80, 82}, tensor.Q3_K: {108}, tensor.Q4_K: {0, 2}, tensor.Q5_K: {0, 2}, tensor.Q6_K: {208},
 	tensor.IQ4_NL: {0}, tensor.IQ4_XS: {0}, tensor.TQ1_0: {52}, tensor.TQ2_0: {64},
+	tensor.Q1_0: {0}, tensor.Q2_0: {0}, tensor.IQ1_S: {0}, tensor.IQ3_XXS: {0}, tensor.IQ3_S: {0},
 }
 
 func (g *Generator) setScales(block []byte, t tensor.DType) {

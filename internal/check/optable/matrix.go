@@ -12,7 +12,7 @@ func weightTypes() []tensor.DType {
 	return []tensor.DType{
 		tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0,
 		tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.IQ4_NL, tensor.IQ4_XS,
-		tensor.TQ1_0, tensor.TQ2_0, tensor.MXFP4,
+		tensor.TQ1_0, tensor.TQ2_0, tensor.MXFP4, tensor.Q1_0, tensor.Q2_0, tensor.IQ1_S, tensor.IQ3_XXS, tensor.IQ3_S,
 	}
 }
 
