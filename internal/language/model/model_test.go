@@ -356,6 +356,15 @@ func checkMemory(t *testing.T, d *gpu.Device, f *gguf.File) {
 	}
 }
 
+// A field that is missing would show as a panic when the first file is opened.
+func TestArchitecturesAreWhole(t *testing.T) {
+	for _, a := range architectures {
+		if a.name == "" || a.example == "" || a.tested == "" || a.outer == nil || a.layer == nil || a.forward == nil {
+			t.Errorf("architecture %q: name, example, tested, outer, layer and forward are needed", a.name)
+		}
+	}
+}
+
 // quantize makes matrices Q8_0 and vectors F16, with whatever values.
 func quantize(t *gguf.Tensor, data []byte) (gguf.Type, []byte) {
 	if len(t.Dims) == 2 {
