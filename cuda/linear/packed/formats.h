@@ -48,9 +48,9 @@ typedef enum vb_packed_scales {
     X(VB_IQ4_NL, vb_block_iq4_nl, 4, 0, VB_CODES_IQ4NL, VB_SCALES_HALF)                                                \
     X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
-/* X(type, block, layout's type, layout's block). Values are the same, but that of IQ4_XS the scale times the block's is rounded to a
- * half, by at most 2^-12 of normal ones, and that of IQ3_XXS and IQ1 halves and eighths of d lose digits where they are no normal
- * halves. */
+/* X(type, block, layout's type, layout's block). Values are the same, but that of IQ4_XS the scale times the block's is
+ * rounded to a half, by at most 2^-12 of normal ones, and that of IQ3_XXS and IQ1 halves and eighths of d lose digits
+ * where they are no normal halves. */
 #define VB_PACKED_AS(X)                                                                                                \
     X(VB_Q3_K, vb_block_q3_k, VB_Q6_K, vb_block_q6_k)                                                                  \
     X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)                                                          \

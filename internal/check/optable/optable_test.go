@@ -61,14 +61,14 @@ func TestTheTableFindsWrongKernels(t *testing.T) {
 			if err := last.ReadBytes(raw); err != nil {
 				t.Fatal(err)
 			}
-			raw[len(raw)-1] ^= 0x42 // in the exponent of a float
+			raw[len(raw)-1] = raw[len(raw)-1]&0x80 | 0x60 // a float of a large exponent: one that is small may be lost among others
 			if err := last.WriteBytes(raw); err != nil {
 				t.Fatal(err)
 			}
 		}
 		tried := 0
 		for _, c := range op.Cases {
-			if c.Large || product(op.Outputs(c)[0].Shape) == 0 || product(c.Dims) > 1<<15 || tried == 3 {
+			if c.Large || product(op.Outputs(c)[0].Shape) == 0 || product(c.Dims) > 1<<16 || tried == 3 {
 				continue
 			}
 			tried++
