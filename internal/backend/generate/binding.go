@@ -56,29 +56,37 @@ func (h *header) binding() (string, error) {
 			call = "C.call_" + o.name
 		}
 		check := fmt.Sprintf("s.check(%q, %s(%s, s.p))", strings.TrimSuffix(o.name, "_batched"), call, strings.Join(values, ", "))
-		switch {
-		case len(set) == 0:
-			fmt.Fprintf(&b, "\treturn %s\n", check)
-		case single != nil:
-			fmt.Fprintf(&b, "\terr := %s\n", check)
-			for _, f := range set {
-				fmt.Fprintf(&b, "\t%s.%s = c%s != 0\n", local(o.params[0].name), goName(f.name), goName(f.name))
-			}
-			b.WriteString("\treturn err\n")
-		default:
-			fmt.Fprintf(&b, "\terr = %s\n\treturn ", check)
-			for _, f := range set {
-				fmt.Fprintf(&b, "c%s != 0, ", goName(f.name))
-			}
-			b.WriteString("err\n")
-		}
-		b.WriteString("}\n")
+		b.WriteString(returns(o, single != nil, set, check, func(f *field) string { return "c" + goName(f.name) }))
 	}
 	return strings.Join([]string{
 		goNotice + "//go:build cgo\n\npackage csrc\n\n/*\n#include \"vibrant.h\"\n\n",
 		"// Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.\n",
 		wrappers.String(), "*/\nimport \"C\"\n\nimport \"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n", b.String(),
 	}, ""), nil
+}
+
+// returns ends a method that makes a call and gives back what the operation set, which value names: in the struct of its arguments
+// where there is one, else as results before the error.
+func returns(o *op, inStruct bool, set []*field, call string, value func(*field) string) string {
+	var b strings.Builder
+	switch {
+	case len(set) == 0:
+		fmt.Fprintf(&b, "\treturn %s\n", call)
+	case inStruct:
+		fmt.Fprintf(&b, "\terr := %s\n", call)
+		for _, f := range set {
+			fmt.Fprintf(&b, "\t%s.%s = %s != 0\n", local(o.params[0].name), goName(f.name), value(f))
+		}
+		b.WriteString("\treturn err\n")
+	default:
+		fmt.Fprintf(&b, "\terr = %s\n\treturn ", call)
+		for _, f := range set {
+			fmt.Fprintf(&b, "%s != 0, ", value(f))
+		}
+		b.WriteString("err\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
 }
 
 // cField returns how cgo names a field of a struct.

@@ -125,23 +125,7 @@ func (h *header) callsInGo() (string, error) {
 		fmt.Fprintf(&b, "\ntype %s struct {\n\t%s\n\tstream kernel.Ptr\n}\n", frame, strings.Join(fields, "\n\t"))
 		fmt.Fprintf(&b, "\nfunc (s *stream) %s {\n\tf := &%s{%s, stream: s.p}\n", signature, frame, strings.Join(values, ", "))
 		call := fmt.Sprintf("s.call(%q, %d, kernel.Ptr(f))", strings.TrimSuffix(o.name, "_batched"), i)
-		switch {
-		case len(set) == 0:
-			fmt.Fprintf(&b, "\treturn %s\n", call)
-		case single != nil:
-			fmt.Fprintf(&b, "\terr := %s\n", call)
-			for _, f := range set {
-				fmt.Fprintf(&b, "\t%s.%s = f.%s != 0\n", local(o.params[0].name), goName(f.name), local(f.name))
-			}
-			b.WriteString("\treturn err\n")
-		default:
-			fmt.Fprintf(&b, "\terr = %s\n\treturn ", call)
-			for _, f := range set {
-				fmt.Fprintf(&b, "f.%s != 0, ", local(f.name))
-			}
-			b.WriteString("err\n")
-		}
-		b.WriteString("}\n")
+		b.WriteString(returns(o, single != nil, set, call, func(f *field) string { return "f." + local(f.name) }))
 	}
 	return strings.Join([]string{
 		goNotice, "//go:build linux && (amd64 || arm64) && !nodlopen\n\npackage dynamic\n\nimport (\n\t\"unsafe\"\n\n",
