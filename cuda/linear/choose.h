@@ -31,7 +31,8 @@
     X(LINEAR_N4_SWIGLU, "packed_n4_swiglu", "linear/packed/n4_swiglu.cu", "the same of 2 to 4 rows of x") \
     X(LINEAR_N32_SWIGLU, "packed_n32_swiglu", "linear/packed/n32_swiglu.cu", "the same of 5 to 32, on Hopper 5 to 16") \
     X(LINEAR_N1_QKV, "packed_n1_qkv", "linear/packed/n1_qkv.cu", "norm_qkv of one row of x") \
-    X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", "the same of 2 to 4 rows of x") \
+    X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", \
+      "the same of 2 to 4 rows of x, of one with norms of heads") \
     X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16") \
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
       "all operations of packed weights, 17 to 32 rows of x, Hopper") \
@@ -567,8 +568,8 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
                        s->n * (s->heads + 2 * s->kv_heads) * s->half <= LINEAR_MOST_INT;
     const linear_qkv_rest apart = place ? LINEAR_QKV_PLACE : LINEAR_QKV_ROTATE;
     const linear_qkv_rest after_items = c.raw ? apart : s->kv_type == VB_Q8_0 ? LINEAR_QKV_WRITE : LINEAR_QKV_NOTHING;
-    if (s->n == 1) {
-        if (c.raw || !whole_heads) return c;
+    if (s->n == 1 && !whole_heads) return c;
+    if (s->n == 1 && !c.raw) {
         c.apart = !mixture;
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
         c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
@@ -595,7 +596,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         }
     }
     c.kernel = LINEAR_COMPOSED;
-    if (s->n > LINEAR_MOST_TOKENS) return c;
+    if (s->n == 1 || s->n > LINEAR_MOST_TOKENS) return c;
     linear_plan_qkv_units(gpu, s, &c);
     c.kernel = c.qk_units.kernel;
     c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
