@@ -14,9 +14,9 @@ vb_status rotate(float *x, int64_t heads, const vb_norm_qkv_args &a, vb_stream *
     return vb_cuda_rope(&rope, stream);
 }
 
-// What is left to do after the products of a prompt in one kernel: q is rotated in place, keys are rotated on their way
-// to the cache, values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of
-// neighbours (interleaved).
+// What is left to do after the products in one kernel: q is rotated in place, keys are rotated on their way to the
+// cache, values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of
+// neighbours (interleaved). With a.q_norm heads of q and k are normed first: their threads are lanes of one warp then.
 //
 //   grid     256 threads a block, a part of a token's heads each; positions and tables are read before the products
 //            have ended
@@ -51,6 +51,19 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
                               : (value ? a.v_new : a.k_new) + ((int64_t)token * kv_heads + kv_head) * dim;
     const int first = NEOX ? at : 2 * at, second = NEOX ? half + at : 2 * at + PAIRS; // two vectors of a head
     F x = *reinterpret_cast<const F *>(from + first), y = *reinterpret_cast<const F *>(from + second);
+    if (a.q_norm && !value) {
+        const float *const norm = query ? a.q_norm : a.k_norm;
+        const unsigned lane = threadIdx.x % 32, first_lane = lane & ~(groups - 1u);
+        const unsigned members = groups < 32 ? ((1u << groups) - 1) << first_lane : all_lanes;
+        float squares = 0.0f;
+#pragma unroll
+        for (int e = 0; e < PAIRS; e++) squares += x.at[e] * x.at[e] + y.at[e] * y.at[e];
+        for (int offset = 1; offset < groups; offset *= 2) squares += __shfl_xor_sync(members, squares, offset);
+        const float scale = 1.0f / sqrtf(squares / (float)dim + a.eps);
+#pragma unroll
+        for (int e = 0; e < PAIRS; e++)
+            x.at[e] *= scale * norm[first + e], y.at[e] *= scale * norm[second + e];
+    }
     if (!value) {
         float flat[2 * PAIRS];
 #pragma unroll
@@ -76,11 +89,19 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
     }
 }
 
+bool places_vectors(const vb_norm_qkv_args &a) {
+    return a.half % 4 == 0 && aligned16((const char *)a.k, (const char *)a.v) &&
+           aligned16(a.q, a.k_new, a.v_new, a.cos, a.sin);
+}
+// Whether the threads of a head are lanes of one warp.
+bool places_norms(const vb_norm_qkv_args &a) {
+    const int64_t threads = a.half / 4;
+    return places_vectors(a) && threads <= 32 && (threads & (threads - 1)) == 0;
+}
+
 template <class T>
 vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
-    const bool vectors = a.half % 4 == 0 && aligned16((const char *)a.k, (const char *)a.v) &&
-                         aligned16(a.q, a.k_new, a.v_new, a.cos, a.sin);
-    const bool neox = a.mode == VB_ROPE_NEOX;
+    const bool vectors = places_vectors(a), neox = a.mode == VB_ROPE_NEOX;
     const int64_t items = a.batch * a.seq * (a.heads + 2 * a.kv_heads) * (vectors ? a.half / 4 : a.half);
     const auto kernel = vectors ? (neox ? place_kernel<T, 4, true> : place_kernel<T, 4, false>)
                                 : (neox ? place_kernel<T, 1, true> : place_kernel<T, 1, false>);
@@ -99,11 +120,17 @@ vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
 vb_status finish_qkv(const vb_norm_qkv_args &a, linear_qkv_rest rest, vb_stream *stream) {
     if (rest == LINEAR_QKV_NOTHING) return VB_OK;
     if (rest == LINEAR_QKV_WRITE) return store_keys_and_values(a, stream);
+    if (rest == LINEAR_QKV_PLACE && (!a.q_norm || places_norms(a)))
+        return a.kv_type == VB_F16 ? place<half>(a, stream) : place<float>(a, stream);
     const int64_t n = a.batch * a.seq;
     if (a.q_norm) VB_TRY(vb_cuda_rms_norm_batched(a.q, a.q, a.q_norm, VB_F32, n * a.heads, a.dim, a.eps, stream));
     if (a.k_norm)
         VB_TRY(vb_cuda_rms_norm_batched(a.k_new, a.k_new, a.k_norm, VB_F32, n * a.kv_heads, a.dim, a.eps, stream));
-    if (rest == LINEAR_QKV_PLACE) return a.kv_type == VB_F16 ? place<half>(a, stream) : place<float>(a, stream);
+    if (rest == LINEAR_QKV_PLACE) {
+        vb_norm_qkv_args normed = a;
+        normed.q_norm = normed.k_norm = nullptr;
+        return a.kv_type == VB_F16 ? place<half>(normed, stream) : place<float>(normed, stream);
+    }
     VB_TRY(rotate(a.q, a.heads, a, stream));
     VB_TRY(rotate(a.k_new, a.kv_heads, a, stream));
     return store_keys_and_values(a, stream);
