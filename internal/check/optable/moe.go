@@ -250,6 +250,7 @@ func expertFeedForwardOp() *Op {
 		Case{Label: "decode", Dims: []int{1, 3, 5, 768, 256}, Flags: "clamped_plain"}, Case{Label: "few", Dims: []int{3, 2, 16, 256, 512}, Flags: "one"},
 		Case{Label: "step", Dims: []int{7, 4, 11, 512, 256}, Flags: "clamped_bias"}, Case{Label: "prompt", Dims: []int{70, 2, 9, 256, 512}})...)
 	cases = append(cases,
+		Case{Label: "small", Type: tensor.Q8_0, Dims: []int{2, 2, 3, 64, 32}, Flags: "bias"}, Case{Label: "small", Type: tensor.MXFP4, Dims: []int{1, 3, 4, 32, 64}},
 		Case{Label: "one_expert", Type: tensor.Q4_K, Dims: []int{67, 1, 3, 256, 512}, Flags: "one_clamped_bias"},
 		Case{Label: "parts_of_tiles", Type: tensor.MXFP4, Dims: []int{1, 4, 5, 960, 992}, Flags: "clamped_bias"},
 		Case{Label: "parts_of_tiles", Type: tensor.MXFP4, Dims: []int{17, 2, 3, 960, 992}, Flags: "clamped_bias"},
