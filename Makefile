@@ -31,7 +31,7 @@ CSRC    := $(wildcard csrc/*.c)
 COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
-.PHONY: help chat build build-cuda lib lib-cuda rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
+.PHONY: help chat build build-cuda lib lib-cuda tmac rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
         test-cuda test-c cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
         profile clean need-go need-cc need-nvcc test-real
 
@@ -94,6 +94,14 @@ build/lib/libvibrant.a: $(COBJ)
 build/lib/libvibrant.so: $(COBJ)
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -pthread
+
+# EdgeLLM's names over the library, for programs that load them by theirs; it exports these alone.
+build/lib/libtmac_kernel_cuda.so: compat/tmac/tmac_kernel_cuda.c compat/tmac/tmac_kernel_cuda.h $(COBJ)
+	@mkdir -p $(@D)
+	$(CC) $(VB_CFLAGS) -fvisibility=hidden -Icsrc -shared -o $@ $< $(COBJ) -Wl,--version-script=compat/tmac/exports -lm -ldl -pthread
+
+tmac: need-cc build/lib/libtmac_kernel_cuda.so ## build and test libtmac_kernel_cuda.so, which has EdgeLLM's names
+	@if command -v python3 >/dev/null; then python3 compat/tmac/test_tmac.py; else echo "make: no python3: libtmac_kernel_cuda.so was not tested" >&2; fi
 
 install: build lib ## install command, man pages, completion, headers, libraries and vibrant.pc below PREFIX (/usr/local)
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
@@ -164,6 +172,7 @@ test-c: need-cc sanitize
 	@sed -n 's/^[a-z].*[ *]\(vb_[a-z0-9_]*\)(.*/\1/p' csrc/vibrant.h | sort -u > build/declared
 	@nm -D --defined-only build/lib/libvibrant.so | awk '{ print $$3 }' | sort -u | diff build/declared - || \
 	  { echo "make: libvibrant.so exports (>) other names than vibrant.h declares (<)" >&2; exit 1; }
+	@$(MAKE) --no-print-directory tmac
 	@for f in examples/c/*.c; do \
 	  echo "cc $$f" && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Icsrc "$$f" build/lib/libvibrant.a -o build/examples/$$(basename "$$f" .c) -lm -pthread -ldl && \
 	  build/examples/$$(basename "$$f" .c) || exit 1; done
