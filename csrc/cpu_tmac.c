@@ -234,6 +234,34 @@ static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain}, {16, look_
 /* Where the sum of a row is: 64 rows come in eights, the even ones first. */
 static inline int place_of(int rows, int r) { return rows == 64 ? (r / 8 % 2) * 32 + r / 16 * 8 + r % 8 : r; }
 
+#if VB_X86
+/* transpose of eight whole runs: neighbours in pairs, fours and eights. */
+VB_TARGET_AVX2 static inline void transpose8_avx2(uint8_t *columns, const uint8_t *w, int64_t row_bytes, int rows) {
+    const __m128i pairs = _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    __m128i two[4], four[4];
+    for (int i = 0; i < 4; i++) {
+        const __m128i low = _mm_loadl_epi64((const __m128i *)(w + 2 * i * row_bytes));
+        const __m128i high = _mm_loadl_epi64((const __m128i *)(w + (2 * i + 1) * row_bytes));
+        two[i] = _mm_shuffle_epi8(_mm_unpacklo_epi64(low, high), pairs);
+    }
+    for (int i = 0; i < 2; i++) {
+        four[i] = _mm_unpacklo_epi16(two[2 * i], two[2 * i + 1]);
+        four[2 + i] = _mm_unpackhi_epi16(two[2 * i], two[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        const __m128i low = _mm_unpacklo_epi32(four[2 * i], four[2 * i + 1]);
+        const __m128i high = _mm_unpackhi_epi32(four[2 * i], four[2 * i + 1]);
+        _mm_storel_epi64((__m128i *)(columns + 4 * i * rows), low);
+        _mm_storeh_pd((double *)(columns + (4 * i + 1) * rows), _mm_castsi128_pd(low));
+        _mm_storel_epi64((__m128i *)(columns + (4 * i + 2) * rows), high);
+        _mm_storeh_pd((double *)(columns + (4 * i + 3) * rows), _mm_castsi128_pd(high));
+    }
+}
+VB_TARGET_AVX2 static void transpose_avx2(uint8_t *columns, const uint8_t *w, int64_t row_bytes, int rows) {
+    for (int r = 0; r < rows; r += 8) transpose8_avx2(columns + r, w + r * row_bytes, row_bytes, rows);
+}
+#endif
+
 static void shuffle_range(void *context, int worker, int64_t begin, int64_t end) {
     const matmul_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
@@ -249,6 +277,12 @@ static void shuffle_range(void *context, int worker, int64_t begin, int64_t end)
             const int64_t count = vb_min(CHUNK, j->runs - first);
             for (int64_t r = 0; r < count; r++) {
                 const run u = run_at(j, first + r);
+#if VB_X86
+                if (j->simd >= VB_SIMD_AVX2 && u.bytes == RUN_BYTES && live == code.rows) {
+                    transpose_avx2(columns[r], w + u.first, j->row_bytes, code.rows);
+                    continue;
+                }
+#endif
                 transpose(columns[r], w + u.first, j->row_bytes, u.bytes, code.rows, live);
             }
             for (int64_t c = 0; c < a->n; c++)
