@@ -322,7 +322,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	)
 	var known []Type
 	for id := range types {
-		if Type(id).Known() {
+		if Type(id).Known() && Type(id) != I2_S { // a scale follows its codes, and only files of BitNet have it
 			known = append(known, Type(id))
 		}
 	}
