@@ -97,7 +97,8 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	}
 	p.Memory = need(p.Context)
 	p.Fits = most(p.Context) <= p.Limit
-	// The need grows with the context: bisect for the largest that fits.
+	// The need grows with the context: bisect for the largest that fits. Where layers begin to keep a window alone it falls once,
+	// so that what is found fits, and may be less than the largest.
 	// More than the model was trained on is never suggested.
 	low, high := 0, shape.Context
 	for low < high {
