@@ -257,3 +257,38 @@ func TestAnswersAreCancelledAThousandTimes(t *testing.T) {
 		cancel()
 	}
 }
+
+// TestConversationOfManyTurnsStaysFlat holds the memory of the process after 500 turns against that after 100. It may grow by a
+// twentieth and 4 MiB, which Go's heap keeps.
+func TestConversationOfManyTurnsStaysFlat(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		m, err := OpenBytes(context.Background(), testmodel.Reciter("▁one", "▁two"), WithDevice(device), WithContext(64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		g := DefaultGeneration()
+		g.Temperature, g.MaxTokens = 0, 4
+		s, err := m.NewSession(WithGeneration(g), WithContextFull(ContextDrop))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var before int64
+		for turn := range 500 {
+			for _, err := range s.Send(context.Background(), "Count!") {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if turn == 99 {
+				before, _ = resident(t)
+			}
+		}
+		after, _ := resident(t)
+		t.Logf("500 turns: %.1f MB after 100, %.1f after all (%s kernels)", float64(before)/1e6, float64(after)/1e6, m.device.Info().Backend)
+		if after > before+before/20+4<<20 {
+			t.Errorf("%d bytes after 100 turns, %d after 500", before, after)
+		}
+	})
+}
