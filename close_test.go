@@ -23,7 +23,7 @@ func slow(t *testing.T) *Model {
 }
 
 // TestClosingStopsAPromptUnderWay closes a session, a batch or the model of a prompt that would take seconds more. A tenth of a
-// second is the goal on an idle machine; the test allows three seconds, and prints what it took.
+// second is the goal on an idle machine; the test allows a second, and prints what it took.
 func TestClosingStopsAPromptUnderWay(t *testing.T) {
 	ids := slices.Repeat([]int32{1, 2, 3, 4}, 1000)
 	ctx := context.Background()
@@ -58,7 +58,7 @@ func TestClosingStopsAPromptUnderWay(t *testing.T) {
 			err := <-done
 			took := time.Since(begin)
 			t.Logf("%s, closed with its model %v: ended after %v", name, byModel, took)
-			if !errors.Is(err, ErrClosed) || took > 3*time.Second {
+			if !errors.Is(err, ErrClosed) || took > time.Second {
 				t.Errorf("%s, closed with its model %v: %v after %v", name, byModel, err, took)
 			}
 		}

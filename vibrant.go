@@ -5,7 +5,7 @@
 //	defer model.Close()
 //	session, err := model.NewSession()
 //	...
-//	for token, err := range session.Send(ctx, "Why is the sky blue?") {
+//	for token, err := range session.Send(ctx, "What is Vibrant?") {
 //		...
 //		fmt.Print(token.Text)
 //	}

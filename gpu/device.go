@@ -4,8 +4,8 @@
 // Stream, and only Synchronize and copies to the host wait. Memory comes from a pool that follows that order: what a
 // stream frees, the same stream may use again at once.
 //
-// Everything here may be used from any goroutine. Handles may be closed twice, in any order and after their device;
-// a handle that is dropped without Close or Free is given back by the garbage collector.
+// Everything here may be used from any goroutine. Handles may be closed twice, in any order and after their device. Buffers,
+// events and graphs that are dropped without Close or Free are given back by the garbage collector; streams and devices are not.
 //
 // Package tensor computes with these; most programs need only Open, Device.Close and the errors.
 package gpu

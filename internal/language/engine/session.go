@@ -109,7 +109,7 @@ func (s *Session) forget() {
 
 // Prefill makes the cache hold exactly these ids and computes the logits after the last one. What the cache holds of them
 // from the start on is not computed again, but for the last. When ctx ends it stops promptly, between chunks or (on a
-// CPU) layers, and keeps what was computed.
+// CPU) operations, and keeps what was computed.
 //
 // Recurrent models, and those whose layers see a window of the newest tokens, can go back to some positions alone: then what lies
 // between the nearest of these and the first token that differs is computed again.

@@ -17,7 +17,7 @@ type Batch struct {
 	Sequences  *tensor.Tensor // [Count], where in the cache each sequence lies; nil for 0..Count-1
 	KVLen      int            // a bound of all positions + 1
 	Adapters   []ActiveStack  // nil for none; else the workspace is of NewAdaptedWorkspace
-	// Check, where it is set, is asked between layers whether to go on: on a CPU one pass may take seconds.
+	// Check, where it is set, is asked before each operation whether to go on: on a CPU one pass may take seconds.
 	Check func() error
 }
 
@@ -36,13 +36,13 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	g := w.newest.graph
 	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
 	blocks := g.blocks
-	for i, block := range blocks[:len(blocks)-1] {
-		if b.Check != nil && i > 0 {
-			if err := b.Check(); err != nil {
-				return nil, err
-			}
-		}
+	for _, block := range blocks[:len(blocks)-1] {
 		for _, o := range block {
+			if b.Check != nil {
+				if err := b.Check(); err != nil {
+					return nil, err
+				}
+			}
 			o.run(p)
 		}
 	}
