@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/check/optable"
 )
 
 // benchFlags say what of a model is measured.
@@ -43,10 +44,28 @@ func (b *benchFlags) check() error {
 	return nil
 }
 
+// checkChoice checks the flags that belong to --ops.
+func checkChoice(cmd *cobra.Command, ops optable.Choice) error {
+	for _, name := range []string{"dims", "check", "rtol"} {
+		if cmd.Flags().Changed(name) && ops.Match == "" {
+			return usagef("--%s wants --ops", name)
+		}
+	}
+	for _, n := range ops.Dims {
+		if n < 0 {
+			return usagef("--dims wants numbers of 0 or more, not %d", n)
+		}
+	}
+	if !(ops.RTol >= 0) || ops.RTol > 0 && !ops.Check {
+		return usagef("--rtol is %v, want a number above 0 and --check", ops.RTol)
+	}
+	return nil
+}
+
 func benchCommand() *cobra.Command {
 	var m modelFlags
 	var b benchFlags
-	var ops string
+	var ops optable.Choice
 	var format string
 	var asJSON, lines, compare bool
 	c := &cobra.Command{
@@ -71,8 +90,11 @@ func benchCommand() *cobra.Command {
 			if len(args) > 0 {
 				return usagef("bench takes no argument %q (the model is -m FILE)", args[0])
 			}
-			if _, err := regexp.Compile(ops); err != nil {
+			if _, err := regexp.Compile(ops.Match); err != nil {
 				return usagef("--ops: %v", err)
+			}
+			if err := checkChoice(cmd, ops); err != nil {
+				return err
 			}
 			if asJSON {
 				format = "json"
@@ -85,7 +107,7 @@ func benchCommand() *cobra.Command {
 			w := &figureWriter{out: cmd.OutOrStdout(), format: format, command: commandLine(cmd)}
 			var err error
 			switch {
-			case ops != "":
+			case ops.Match != "":
 				err = benchOps(cmd, &m, ops, w)
 			case len(b.parallel) > 0:
 				err = benchParallel(cmd, &m, &b, w)
@@ -108,7 +130,10 @@ func benchCommand() *cobra.Command {
 	f.IntSliceVarP(&b.depths, "depth", "d", []int{0}, "tokens that the cache holds before")
 	f.IntSliceVar(&b.parallel, "parallel", nil, "measure so many sequences that generate together (1 to 64)")
 	f.IntVarP(&b.repetitions, "repetitions", "r", 5, "repetitions of each measurement")
-	f.StringVar(&ops, "ops", "", "measure the operations whose name (Op/case) matches this regular expression, instead of a model")
+	f.IntSliceVar(&ops.Dims, "dims", nil, "with --ops: these dimensions in place of the cases' own, as in 4096,768,768,8")
+	f.BoolVar(&ops.Check, "check", false, "with --ops: compare with float64 also where that takes long, and fail where they differ")
+	f.Float64Var(&ops.RTol, "rtol", 0, "with --check: the relative RMS error that is allowed (0: the operation's own tolerance)")
+	f.StringVar(&ops.Match, "ops", "", "measure the operations whose name (Op/case) matches this regular expression, instead of a model")
 	f.StringVarP(&format, "output", "o", "", "format: md, csv, json or jsonl (default: a table)")
 	f.BoolVar(&asJSON, "json", false, "print a JSON list of figures, as -o json")
 	f.BoolVar(&lines, "jsonl", false, "print a figure a line as JSON, as -o jsonl")

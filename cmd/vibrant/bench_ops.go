@@ -11,7 +11,7 @@ import (
 )
 
 // benchOps measures single operations, by the project's table of them.
-func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, figures *figureWriter) error {
+func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, figures *figureWriter) error {
 	options, err := m.options()
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func benchOps(cmd *cobra.Command, m *modelFlags, pattern string, figures *figure
 	}
 	fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
 	var failed error
-	err = optable.Bench(cmd.Context(), d, pattern, func(r optable.Result) {
+	err = optable.Bench(cmd.Context(), d, choice, func(r optable.Result) {
 		deviation := ""
 		if r.Error != nil {
 			deviation = fmt.Sprintf("%.1e", *r.Error)

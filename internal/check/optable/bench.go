@@ -34,26 +34,81 @@ type Ceilings struct {
 	Matrix map[tensor.DType]float64 // floating-point operations a second of the best large product of the type
 }
 
-// Bench measures the benchmark cases whose name (Op/case) matches a regular expression, on a device, and reports each
-// as it is done. Operations that the device lacks are reported with the reason.
+// Choice says what Bench measures.
+type Choice struct {
+	Match string  // a regular expression of names (Op/case)
+	Dims  []int   // measured in place of the dimensions of the cases, one for each type and flags; nil for their own
+	Check bool    // against the reference also where that takes long; an error is Bench's too
+	RTol  float64 // the relative RMS error that Check allows, in place of the operation's own tolerance; 0 for that
+}
+
+// cases returns the cases of an operation that are chosen.
+func (o *Choice) cases(op *Op, re *regexp.Regexp) (all []Case, err error) {
+	seen := map[string]bool{}
+	for _, c := range op.Cases {
+		if !c.Bench || !re.MatchString(op.Name+"/"+c.Name()) {
+			continue
+		}
+		if o.Dims != nil {
+			if len(c.Dims) != len(o.Dims) {
+				return nil, fmt.Errorf("ops: %s has %d dimensions, as in %s, not the %d of %v", op.Name, len(c.Dims), c.Name(), len(o.Dims), o.Dims)
+			}
+			c.Label, c.Dims = "given", o.Dims
+			if seen[c.Name()] {
+				continue
+			}
+			seen[c.Name()] = true
+			if !op.makes(c) {
+				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v", op.Name, o.Dims)
+			}
+		}
+		c.Large = c.Large && !o.Check
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// makes reports whether operands of a case can be made.
+func (op *Op) makes(c Case) (ok bool) {
+	defer func() { ok = recover() == nil && ok }()
+	g := NewGenerator(1)
+	g.fast = true
+	op.Inputs(g, c)
+	return true
+}
+
+// checked returns the operation with the tolerance that is asked for.
+func (o *Choice) checked(op *Op) *Op {
+	if o.RTol == 0 {
+		return op
+	}
+	strict := *op
+	strict.Tolerance = func(Case) Tolerance { return Tolerance{RMS: o.RTol, Why: "asked for"} }
+	return &strict
+}
+
+// Bench measures the benchmark cases that are chosen, on a device, and reports each as it is done. Operations that the
+// device lacks are reported with the reason.
 //
 // Each measurement is the median over launches of a graph that runs the operation on one set of operands after the
 // other, which together are several times as large as the caches.
-func Bench(ctx context.Context, d *gpu.Device, match string, report func(Result)) error {
-	re, err := regexp.Compile(match)
+func Bench(ctx context.Context, d *gpu.Device, choice Choice, report func(Result)) error {
+	re, err := regexp.Compile(choice.Match)
 	if err != nil {
-		return fmt.Errorf("ops: pattern %q: %w", match, err)
+		return fmt.Errorf("ops: pattern %q: %w", choice.Match, err)
 	}
+	var failed error
 	defer tensor.SetStrict(tensor.Strict())
 	tensor.SetStrict(true)
 	var ceilings *Ceilings
 	found := false
 	for _, op := range Table() {
-		for i, c := range op.Cases {
+		cases, err := choice.cases(op, re)
+		if err != nil {
+			return err
+		}
+		for i, c := range cases {
 			name := op.Name + "/" + c.Name()
-			if !c.Bench || !re.MatchString(name) {
-				continue
-			}
 			found = true
 			if err := ctx.Err(); err != nil {
 				return err
@@ -69,8 +124,10 @@ func Bench(ctx context.Context, d *gpu.Device, match string, report func(Result)
 			r.Kernel = d.Stream().LastKernel()
 			if err == nil && !c.Large {
 				var e float64
-				if e, err = op.Check(d, c, uint64(i)); err == nil {
+				if e, err = choice.checked(op).Check(d, c, uint64(i)); err == nil {
 					r.Error = &e
+				} else if choice.Check && failed == nil {
+					failed = fmt.Errorf("ops: %s: %w", name, err)
 				}
 			}
 			switch {
@@ -88,9 +145,9 @@ func Bench(ctx context.Context, d *gpu.Device, match string, report func(Result)
 		}
 	}
 	if !found {
-		return fmt.Errorf("ops: no benchmark case matches %q", match)
+		return fmt.Errorf("ops: no benchmark case matches %q", choice.Match)
 	}
-	return nil
+	return failed
 }
 
 // floor is the time that the device needs at least, in seconds.

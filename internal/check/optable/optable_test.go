@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -106,7 +107,7 @@ func TestBenchMeasuresWhatMatches(t *testing.T) {
 	}
 	defer d.Close()
 	var results []Result
-	err = Bench(context.Background(), d, "^(RMSNorm/7b_hidden.*F32|IncrementI32/)", func(r Result) { results = append(results, r) })
+	err = Bench(context.Background(), d, Choice{Match: "^(RMSNorm/7b_hidden.*F32|IncrementI32/)"}, func(r Result) { results = append(results, r) })
 	if err != nil || len(results) != 2 {
 		t.Fatalf("%+v, %v", results, err)
 	}
@@ -118,15 +119,36 @@ func TestBenchMeasuresWhatMatches(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := Bench(context.Background(), d, "NoSuchOp", func(Result) {}); err == nil {
+	if err := Bench(context.Background(), d, Choice{Match: "NoSuchOp"}, func(Result) {}); err == nil {
 		t.Error("a pattern without a match is no error")
 	}
-	if err := Bench(context.Background(), d, "(", func(Result) {}); err == nil {
+	if err := Bench(context.Background(), d, Choice{Match: "("}, func(Result) {}); err == nil {
 		t.Error("a broken pattern is no error")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Bench(ctx, d, "Add", func(Result) {}); err != context.Canceled {
+	if err := Bench(ctx, d, Choice{Match: "Add"}, func(Result) {}); err != context.Canceled {
 		t.Errorf("canceled: %v", err)
+	}
+}
+
+func TestBenchTakesDimensionsAndATolerance(t *testing.T) {
+	var got []Result
+	bench := func(c Choice) error {
+		got = nil
+		return Bench(context.Background(), gpu.CPU(), c, func(r Result) { got = append(got, r) })
+	}
+	given := Choice{Match: "^FusedUpdate/bem.*F32", Dims: []int{9, 24, 40, 4}, Check: true, RTol: 1e-4}
+	if err := bench(given); err != nil || len(got) != 1 || got[0].Error == nil || !strings.Contains(got[0].Case, "9x24x40x4") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	given.RTol = 1e-12
+	if err := bench(given); err == nil || !strings.Contains(err.Error(), "asked for") {
+		t.Errorf("an error that is too large passes: %v", err)
+	}
+	for _, dims := range [][]int{{9, 24, 40}, {9, 24, 40, 300}} {
+		if err := bench(Choice{Match: "^FusedUpdate/bem", Dims: dims}); err == nil || !strings.Contains(err.Error(), "FusedUpdate") {
+			t.Errorf("%v: %v", dims, err)
+		}
 	}
 }
