@@ -39,6 +39,11 @@ func FusedUpdateInto(dst, add, x *Tensor, u Update) {
 		misuse(op, "of x %v %s and u %s added to %v %s: want %v (%d,%d)", x.dtype, shapeString(x.shape), shapeString(u.U.shape), add.dtype,
 			shapeString(add.shape), x.dtype, m, n)
 	}
+	if updatesComposed.Load() {
+		count(op, "switched off: composed of other operations")
+		u.compose(dst, add, x, m, n, r)
+		return
+	}
 	args := kernel.FusedUpdateArgs{M: m, K: k, N: n, R: r, Scale: u.Scale, Type: x.dtype, WeightType: u.V.dtype,
 		VTransposed: u.VTransposed, UTransposed: u.UTransposed}
 	if args.Scale == 0 {
