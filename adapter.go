@@ -140,6 +140,25 @@ func (s *Session) SetAdapters(active ...ActiveAdapter) error {
 	return nil
 }
 
+// CodeSource makes the codes of tokens at run time: codes[i] is of ids[i], one for each rank of an adapter, and holds what the
+// adapter's scale gives them. It multiplies or replaces these; 0 leaves a rank out.
+type CodeSource = engine.CodeSource
+
+// SetCodes has f make the codes of one of the session's adapters for each token that is computed from now on; nil ends that, and so
+// does SetAdapters. Codes may depend on the token and on what f knows, not on when it is asked: a token that the session remembers
+// is not asked for again. f is called from the goroutine that ranges over the answer. Generation is slower with it, as no step is
+// computed ahead of the host. Likely errors: ErrAdapter where the adapter is not active, ErrBusy, ErrClosed.
+func (s *Session) SetCodes(a *Adapter, f CodeSource) error {
+	if !slices.ContainsFunc(s.adapters, func(active ActiveAdapter) bool { return active.Adapter == a }) {
+		return fmt.Errorf("%w: codes for one that the session does not have", ErrAdapter)
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	return s.engine.SetCodes(a.adapter, f)
+}
+
 // Adapters returns the adapters of the next answer.
 func (s *Session) Adapters() []ActiveAdapter { return slices.Clone(s.adapters) }
 

@@ -55,6 +55,40 @@ func TestAdaptersChangeBetweenTurns(t *testing.T) {
 	}
 }
 
+// TestCodesMadeAtRunTimeDecideTokenByToken has an adapter act for one of the tokens that it would change.
+func TestCodesMadeAtRunTimeDecideTokenByToken(t *testing.T) {
+	m := openReciter(t, vibrant.WithAdapter(skipper(t), 1))
+	s, a := newSession(t, m, vibrant.WithGeneration(greedy())), m.Adapters()[0].Adapter
+	asked := 0
+	const hello = 3 + 256 // the first word of the reciter's vocabulary
+	onHello := func(ids []int32, codes [][]float32) {
+		for i, id := range ids {
+			asked++
+			if id != hello {
+				clear(codes[i])
+			}
+		}
+	}
+	if err := s.SetCodes(a, onHello); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := read(t, s.Send(t.Context(), "Hi")), " Hello I recite."; got != want || asked == 0 {
+		t.Errorf("%q after %d codes, want %q", got, asked, want)
+	}
+	if err := s.SetCodes(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, s.Send(t.Context(), "Hi")); got != skippedText {
+		t.Errorf("without a source: %q", got)
+	}
+	if err := s.SetAdapters(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetCodes(a, onHello); !errors.Is(err, vibrant.ErrAdapter) {
+		t.Errorf("codes of an adapter that is not active: %v", err)
+	}
+}
+
 func TestAnswersOfABatchHaveTheirAdapters(t *testing.T) {
 	m := openReciter(t, vibrant.WithAdapter(skipper(t), 1))
 	b, err := m.NewBatch(3)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
@@ -15,6 +16,33 @@ import (
 type adapters struct {
 	stacks []stackCodes
 	prompt stackSet // that prompts read
+	active []model.ActiveAdapter
+	source codeSource
+}
+
+// CodeSource makes the codes of tokens: codes[i] is of ids[i], one for each rank of an adapter, and holds what the adapter's scale
+// gives them. It multiplies or replaces these.
+type CodeSource func(ids []int32, codes [][]float32)
+
+// codeSource is what makes the codes of one adapter, where f is not nil.
+type codeSource struct {
+	adapter *model.Adapter
+	f       CodeSource
+	rows    *tensor.Tensor // [tokens of a pass over a prompt][ranks of the stack]
+}
+
+// fill writes the codes of ids to the first rows of a tensor.
+func (a *adapters) fill(into *tensor.Tensor, ids []int32) error {
+	stack := a.source.adapter.Stack()
+	n := stack.Ranks()
+	all, own := make([]float32, len(ids)*n), make([][]float32, len(ids))
+	for i := range ids {
+		row := all[i*n : (i+1)*n]
+		stack.Codes(row, a.active)
+		own[i] = a.source.adapter.Own(row)
+	}
+	a.source.f(ids, own)
+	return into.Slice(0, len(ids)).WriteFloat32s(all)
 }
 
 type stackCodes struct {
@@ -56,7 +84,8 @@ func (r *runner) activate(active []model.ActiveAdapter) error {
 			return err
 		}
 	}
-	r.adapters.prompt = set
+	r.adapters.prompt, r.adapters.active = set, slices.Clone(active)
+	r.adapters.source.f = nil
 	var err error
 	set.each(func(i int) {
 		c := &r.adapters.stacks[i]
@@ -123,10 +152,29 @@ func (a *adapters) writeSteps(set stackSet, active [][]model.ActiveAdapter) (err
 	return err
 }
 
-// ofPrompt returns what passes over prompts read.
-func (a *adapters) ofPrompt() (all []model.ActiveStack) {
-	a.prompt.each(func(i int) { all = append(all, model.ActiveStack{Stack: a.stacks[i].stack, Codes: a.stacks[i].once}) })
-	return all
+// ofPrompt returns what a pass over ids of a prompt reads.
+func (a *adapters) ofPrompt(ids []int32) (all []model.ActiveStack, err error) {
+	a.prompt.each(func(i int) {
+		codes := a.stacks[i].once
+		if a.source.f != nil && a.source.adapter.Stack() == a.stacks[i].stack {
+			codes, err = a.source.rows.Slice(0, len(ids)), a.fill(a.source.rows, ids)
+		}
+		all = append(all, model.ActiveStack{Stack: a.stacks[i].stack, Codes: codes})
+	})
+	return all, err
+}
+
+// beforeStep writes the codes of the one token of a session's next step, where they are made for each.
+func (a *adapters) beforeStep(id int32) (err error) {
+	if a.source.f == nil {
+		return nil
+	}
+	a.prompt.each(func(i int) {
+		if a.source.adapter.Stack() == a.stacks[i].stack {
+			err = a.fill(a.stacks[i].rows, []int32{id})
+		}
+	})
+	return err
 }
 
 // ofStep returns what a step reads.
@@ -138,6 +186,7 @@ func (a *adapters) ofStep(key stepKey) (all []model.ActiveStack) {
 }
 
 func (a *adapters) free() {
+	a.source.rows.Free()
 	for _, c := range a.stacks {
 		c.once.Free()
 		c.rows.Free()

@@ -334,6 +334,73 @@ func TestBatchWithAnAdapterForEachSequence(t *testing.T) {
 	})
 }
 
+// TestCodesOfEachTokenReachPromptsAndSteps has codes that depend on the token; of 0 and 1 they make the base and the adapter.
+func TestCodesOfEachTokenReachPromptsAndSteps(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		m := merged(t, d, testmodel.Tiny, nil)
+		loaded := load(t, m, newLoRA(2, testmodel.Tiny, 3, "attn_q").write(t, "llama", nil),
+			newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil))
+		active := []model.ActiveAdapter{{Adapter: loaded[1], Scale: 1}}
+		ids := randomIDs(4, 40, m.Vocab)
+		rows := func(f CodeSource, active ...model.ActiveAdapter) [][]float32 {
+			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32, Chunk: 16, LogitRows: 16})
+			if err := s.SetAdapters(active); err != nil {
+				t.Fatal(err)
+			}
+			if f != nil {
+				if err := s.SetCodes(loaded[1], f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return allLogits(t, s, ids)
+		}
+		times := func(factor func(id int32) float32) CodeSource {
+			return func(ids []int32, codes [][]float32) {
+				for i, row := range codes {
+					if len(row) != 8 {
+						t.Errorf("%d codes of 8 ranks", len(row))
+					}
+					for j := range row {
+						row[j] *= factor(ids[i])
+					}
+				}
+			}
+		}
+		closeTo(t, "codes of 0", rows(times(func(int32) float32 { return 0 }), active...), rows(nil))
+		closeTo(t, "codes of 1", rows(times(func(int32) float32 { return 1 }), active...), rows(nil, active...))
+		odd := times(func(id int32) float32 { return float32(id % 2) })
+		mixed := rows(odd, active...)
+		if w := worst(mixed, rows(nil, active...)); w < 1e-3 {
+			t.Errorf("codes of some tokens change logits by %g", w)
+		}
+		s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
+		if err := s.SetCodes(loaded[1], odd); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("codes of an adapter that is not active: %v", err)
+		}
+		if err := s.SetAdapters(active); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SetCodes(loaded[1], odd); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(context.Background(), ids[:5]); err != nil {
+			t.Fatal(err)
+		}
+		for i := 5; i < 20; i++ { // by steps, each of a token that the host chooses
+			next, err := s.Next(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := pick(nil, slices.Clone(mixed[i-1]), nil); next != want {
+				t.Errorf("after %d tokens %d, by a prompt %d", i, next, want)
+			}
+			if err := s.Step(ids[i], nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
 	d := gpu.CPU()
 	m := merged(t, d, testmodel.Tiny, nil)

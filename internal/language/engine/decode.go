@@ -65,7 +65,7 @@ func (s *Session) choice(key stepKey, c Chooser) (int32, error) {
 		}
 		s.chosen = key.candidates
 	}
-	if key.candidates == 1 && s.lookAhead && s.Room() > 0 {
+	if key.candidates == 1 && s.lookAhead && s.adapters.source.f == nil && s.Room() > 0 {
 		if err := s.advance(key); err != nil {
 			return 0, err
 		}
@@ -116,6 +116,9 @@ func (s *Session) feed(id int32, key stepKey) error {
 			return err
 		}
 	}
+	if err := s.adapters.beforeStep(id); err != nil {
+		return err
+	}
 	s.results.Drop()
 	return s.advance(key)
 }
@@ -143,11 +146,11 @@ func (s *Session) step(key stepKey) error {
 	})
 }
 
-// SetAdapters sets the adapters that tokens have from the next Prefill on, in place of those before; none is the model as it is.
-// Keys and values of other adapters are forgotten; after an
-// error no adapter is active. Steps of adapters that were loaded together are captured once for all.
+// SetAdapters sets the adapters that tokens have from the next Prefill on, in place of those before; none is the model as
+// it is. Keys and values of other adapters are forgotten; after an error no adapter is active. Steps of adapters that were
+// loaded together are captured once for all.
 func (s *Session) SetAdapters(active []model.ActiveAdapter) error {
-	if slices.Equal(active, s.active) {
+	if slices.Equal(active, s.active) && s.adapters.source.f == nil {
 		return nil
 	}
 	s.Reset()
@@ -161,6 +164,32 @@ func (s *Session) SetAdapters(active []model.ActiveAdapter) error {
 		return err
 	}
 	s.active = slices.Clone(active)
+	return nil
+}
+
+// SetCodes has f make the codes of an active adapter for each token that is computed from now on, instead of its scale
+// alone; nil ends that, and so does SetAdapters. Codes may depend on the token, not on when it is computed: a token whose
+// keys the session holds is not asked for again. The host has to see each token before its step, so no step is computed
+// ahead.
+func (s *Session) SetCodes(a *model.Adapter, f CodeSource) error {
+	if !slices.ContainsFunc(s.active, func(active model.ActiveAdapter) bool { return active.Adapter == a }) {
+		return fmt.Errorf("engine: codes of an adapter that is not active: %w", gpu.ErrInvalid)
+	}
+	s.Reset()
+	source := &s.adapters.source
+	source.f = nil
+	if f == nil {
+		return s.adapters.writeSteps(s.adapters.prompt, [][]model.ActiveAdapter{s.active})
+	}
+	if source.adapter == nil || source.adapter.Stack() != a.Stack() {
+		source.rows.Free()
+		var err error
+		if source.rows, err = tensor.New(s.stream, tensor.F32, s.chunk, a.Stack().Ranks()); err != nil {
+			source.adapter = nil
+			return err
+		}
+	}
+	source.adapter, source.f = a, f
 	return nil
 }
 

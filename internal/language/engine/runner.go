@@ -172,9 +172,13 @@ func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tens
 	for i := range positions {
 		positions[i] = int32(first + i)
 	}
+	active, err := r.adapters.ofPrompt(ids)
+	if err != nil {
+		return nil, err
+	}
 	b := model.Batch{
 		Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n,
-		Adapters: r.adapters.ofPrompt(),
+		Adapters: active,
 	}
 	if err := b.IDs.WriteInt32s(ids); err != nil {
 		return nil, err

@@ -54,6 +54,9 @@ type ActiveStack struct {
 // Stack returns what the adapter was loaded with.
 func (a *Adapter) Stack() *AdapterStack { return a.stack }
 
+// Own returns what of a row of its stack's codes is the adapter's: one for each rank.
+func (a *Adapter) Own(row []float32) []float32 { return row[a.first : a.first+a.ranks] }
+
 // Of reports whether the adapter was loaded for a model.
 func (a *Adapter) Of(m *Model) bool { return a.stack.model == m }
 
