@@ -630,4 +630,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(8021261349893164209); }
+int64_t vb_call_abi(void) { return INT64_C(2810284120949714787); }

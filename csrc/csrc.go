@@ -43,6 +43,9 @@ func Backend() kernel.Backend { return backend{C.VB_CPU, "c", "cpu"} }
 // are none, its devices are kernel.ErrNotCompiled, which says where they were looked for.
 func CUDA() kernel.Backend { return backend{C.VB_CUDA, "cuda", "cuda"} }
 
+// PTX returns the GPUs with kernels that the driver compiles when they are first used, which takes no library: see VB_PTX.
+func PTX() kernel.Backend { return backend{C.VB_PTX, "ptx", "ptx"} }
+
 // Library says where the C kernels of this process are.
 func Library() string { return "linked into this program" }
 
@@ -91,8 +94,8 @@ func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 		L2Bytes: int64(info.l2_bytes), SharedMemoryBytes: int64(info.shared_memory_bytes),
 		Features: C.GoString(&info.features[0]), HostMemory: b.kind == C.VB_CPU,
 	}
-	if b.kind == C.VB_CUDA {
-		d.info.ID = fmt.Sprintf("cuda:%d", index)
+	if b.kind != C.VB_CPU {
+		d.info.ID = fmt.Sprintf("%s:%d", b.id, index)
 	}
 	return d, nil
 }
@@ -110,7 +113,7 @@ func check(op string, s C.vb_status, d *C.vb_device) error {
 	case C.VB_NOT_COMPILED:
 		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNotCompiled, CUDALibrary())
 	case C.VB_NO_DEVICE:
-		cause = kernel.ErrNoDevice
+		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, C.GoString(C.vb_driver_report()))
 	case C.VB_NO_KERNEL_IMAGE:
 		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
 			strings.ReplaceAll(C.GoString(C.vb_cuda_architectures_in_use()), "_", ", "))

@@ -1,13 +1,24 @@
 /* device.c: devices, memory, streams, events and graphs: arguments are checked, then the device's backend is called. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "checks.h"
+#include "driver.h"
 #include "library.h"
 
 static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     switch (kind) {
     case VB_CPU: *backend = &vb_cpu_backend; return VB_OK;
-    case VB_CUDA:
+    case VB_CUDA: {
+        const char *wanted = getenv("VIBRANT_CUDA");
+        if (wanted && strcmp(wanted, "ptx") == 0) return find_backend(backend, VB_PTX);
         if (!vb_cuda_library_in_use()) return VB_NOT_COMPILED;
         *backend = vb_cuda_library_in_use()->cuda;
+        return VB_OK;
+    }
+    case VB_PTX:
+        if (!vb_driver_in_use()) return VB_NO_DEVICE;
+        *backend = &vb_ptx_backend;
         return VB_OK;
     }
     return VB_INVALID_ARGUMENT;

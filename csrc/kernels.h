@@ -57,13 +57,14 @@ struct vb_communicator {
     vb_stream *streams[VB_MAX_RANKS];
 };
 
-#define X(op) VB_TYPEOF(vb_##op) vb_cpu_##op, vb_cuda_##op;
+#define X(op) VB_TYPEOF(vb_##op) vb_cpu_##op, vb_cuda_##op, vb_jit_##op;
 VB_RUNTIME(X)
 VB_KERNELS(X)
 VB_COMPOSED(X)
 #undef X
 
 extern const vb_backend vb_cpu_backend;
+extern const vb_backend vb_ptx_backend;  /* GPUs whose kernels are compiled by the driver: ptx_device.h */
 extern const vb_backend vb_cuda_backend; /* in libvibrant_cuda; referenced where VB_WITH_CUDA is defined */
 
 #ifdef __cplusplus

@@ -20,6 +20,9 @@ func Backend() kernel.Backend { return dynamic.CPU() }
 // CUDA returns the GPUs; where no CUDA kernels were found, its devices are kernel.ErrNotCompiled.
 func CUDA() kernel.Backend { return dynamic.CUDA() }
 
+// PTX returns the GPUs with kernels that the driver compiles when they are first used; it takes the library of C.
+func PTX() kernel.Backend { return dynamic.PTX() }
+
 // EmitPTX returns a kernel's PTX, the name of its entry, and how it is launched; kernel.ErrNotCompiled where no library was found.
 func EmitPTX(p kernel.PTX) (text, entry string, launch kernel.PTXLaunch, err error) {
 	return dynamic.EmitPTX(p)

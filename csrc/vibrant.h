@@ -136,7 +136,12 @@ typedef struct vb_stream vb_stream;
 typedef struct vb_event vb_event;
 typedef struct vb_graph vb_graph;
 
-typedef enum vb_device_kind { VB_CPU = 0, VB_CUDA = 1 } vb_device_kind;
+typedef enum vb_device_kind {
+    VB_CPU = 0,
+    VB_CUDA = 1, /* compiled kernels, linked in or found in libvibrant_cuda.so; with VIBRANT_CUDA=ptx those of VB_PTX */
+    VB_PTX = 2   /* the same GPUs with kernels that the driver compiles when they are first used: nothing but the driver is needed. They
+                  * are plain, for language models: mixtures of experts and recurrences are VB_UNSUPPORTED */
+} vb_device_kind;
 
 typedef struct vb_device_options {
     int threads; /* CPU: worker threads, at most 1024; 0 = one a core that the process may use. CUDA: ignored. */
@@ -164,6 +169,9 @@ vb_status vb_device_count(int *count, vb_device_kind kind);
  * lib/, in ../lib/vibrant/ and ../lib/ from there, and where the loader looks. A library of another version or ABI is
  * not taken. */
 const char *vb_cuda_library(void);
+
+/* "driver of CUDA 13.0", or why NVIDIA's driver cannot be used here, with the remedy: for VB_NO_DEVICE of VB_PTX. */
+const char *vb_driver_report(void);
 
 /* The compute capabilities that these kernels are for, such as "80_90a_PTX"; "none" where there are no kernels. */
 const char *vb_cuda_architectures_in_use(void);

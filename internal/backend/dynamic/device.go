@@ -15,6 +15,7 @@ import (
 const (
 	kindCPU  = 0
 	kindCUDA = 1
+	kindPTX  = 2
 
 	statusOK                 = 0
 	statusInvalidArgument    = 1
@@ -38,6 +39,9 @@ func CPU() kernel.Backend {
 // CUDA returns the GPUs. Where there is no library of CUDA kernels, its devices are kernel.ErrNotCompiled, which says where it was
 // looked for.
 func CUDA() kernel.Backend { return backend{kindCUDA, "cuda", "cuda"} }
+
+// PTX returns the GPUs with kernels that the driver compiles when they are first used.
+func PTX() kernel.Backend { return backend{kindPTX, "ptx", "ptx"} }
 
 type backend struct {
 	kind     uintptr
@@ -99,8 +103,8 @@ func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 		ComputeMajor: int(info.major), ComputeMinor: int(info.minor), Multiprocessors: int(info.units),
 		L2Bytes: info.l2Bytes, SharedMemoryBytes: info.sharedMemoryBytes, Features: until0(info.features[:]), HostMemory: b.kind == kindCPU,
 	}
-	if b.kind == kindCUDA {
-		d.info.ID = fmt.Sprintf("cuda:%d", index)
+	if b.kind != kindCPU {
+		d.info.ID = fmt.Sprintf("%s:%d", b.id, index)
 	}
 	return d, nil
 }
@@ -119,7 +123,7 @@ func check(op string, result uintptr, d kernel.Ptr) error {
 	case statusNotCompiled:
 		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNotCompiled, CUDALibrary())
 	case statusNoDevice:
-		cause = kernel.ErrNoDevice
+		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, text(invoke(fnDriverReport)))
 	case statusNoKernelImage:
 		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
 			strings.ReplaceAll(text(invoke(fnCUDAArchitectures)), "_", ", "))

@@ -31,7 +31,7 @@ var names = []string{"libvibrant.so", "libvibrant_cuda.so"}
 
 // functions are what is called by name. Their order is that of the constants.
 var functions = []string{
-	"vb_call", "vb_status_string", "vb_cuda_library", "vb_cuda_architectures_in_use", "vb_device_count", "vb_device_open", "vb_device_close",
+	"vb_call", "vb_status_string", "vb_cuda_library", "vb_driver_report", "vb_cuda_architectures_in_use", "vb_device_count", "vb_device_open", "vb_device_close",
 	"vb_device_get_info", "vb_device_memory", "vb_device_driver_error", "vb_alloc", "vb_free", "vb_alloc_host", "vb_free_host",
 	"vb_stream_create", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
 	"vb_event_create", "vb_event_destroy", "vb_event_record", "vb_event_synchronize", "vb_event_done", "vb_event_elapsed", "vb_stream_wait",
@@ -44,6 +44,7 @@ const (
 	fnCall = iota
 	fnStatusString
 	fnCUDALibrary
+	fnDriverReport
 	fnCUDAArchitectures
 	fnDeviceCount
 	fnDeviceOpen

@@ -20,11 +20,14 @@ func CUDALibrary() string { return Library() }
 func CPU() kernel.Backend { return nil }
 
 // CUDA returns a backend whose devices are kernel.ErrNotCompiled.
-func CUDA() kernel.Backend { return none{} }
+func CUDA() kernel.Backend { return none{"cuda"} }
 
-type none struct{}
+// PTX returns a backend whose devices are kernel.ErrNotCompiled.
+func PTX() kernel.Backend { return none{"ptx"} }
 
-var errNone = fmt.Errorf("cuda: %w: %s", kernel.ErrNotCompiled, Library())
+type none struct{ name string }
+
+var errNone = fmt.Errorf("%w: %s", kernel.ErrNotCompiled, Library())
 
 func (none) Name() string                                    { return "cuda" }
 func (none) Devices() ([]kernel.Info, error)                 { return nil, errNone }

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 8021261349893164209
+	abi     = 2810284120949714787
 )
 
 type cMatMulArgs struct {

@@ -1,0 +1,76 @@
+/* driver.h: the part of NVIDIA's driver API that csrc uses, found at run time: no header and no library of a toolkit. Not installed.
+ *
+ * Types and numbers are those of cuda.h, whose ABI does not change. Source: "CUDA Driver API", NVIDIA. */
+#ifndef VB_DRIVER_H
+#define VB_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int cu_result; /* 0: success */
+typedef uint64_t cu_address;
+
+enum {
+    CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_INVALID_DEVICE = 101, CU_INVALID_IMAGE = 200, CU_NO_BINARY = 209, CU_INVALID_PTX = 218,
+    CU_UNSUPPORTED_PTX = 222, CU_NOT_READY = 600, CU_ILLEGAL_ADDRESS = 700, CU_LAUNCH_TIMEOUT = 702, CU_ASSERT = 710,
+    CU_FIRST_FAULT = 714, CU_LAST_FAULT = 719, CU_UNCORRECTABLE = 214, CU_UPDATE_FAILURE = 910, CU_NOT_SUPPORTED = 801
+};
+
+/* X(field, name of the symbol, parameters) */
+#define VB_DRIVER(X) \
+    X(init, "cuInit", (unsigned)) \
+    X(driver_version, "cuDriverGetVersion", (int *)) \
+    X(device_count, "cuDeviceGetCount", (int *)) \
+    X(device_get, "cuDeviceGet", (int *, int)) \
+    X(device_name, "cuDeviceGetName", (char *, int, int)) \
+    X(device_attribute, "cuDeviceGetAttribute", (int *, int, int)) \
+    X(device_bytes, "cuDeviceTotalMem_v2", (size_t *, int)) \
+    X(retain, "cuDevicePrimaryCtxRetain", (void **, int)) \
+    X(release, "cuDevicePrimaryCtxRelease_v2", (int)) \
+    X(set_current, "cuCtxSetCurrent", (void *)) \
+    X(memory, "cuMemGetInfo_v2", (size_t *, size_t *)) \
+    X(alloc, "cuMemAlloc_v2", (cu_address *, size_t)) \
+    X(free, "cuMemFree_v2", (cu_address)) \
+    X(alloc_host, "cuMemHostAlloc", (void **, size_t, unsigned)) \
+    X(free_host, "cuMemFreeHost", (void *)) \
+    X(copy_to_device, "cuMemcpyHtoD_v2", (cu_address, const void *, size_t)) \
+    X(copy_to_device_async, "cuMemcpyHtoDAsync_v2", (cu_address, const void *, size_t, void *)) \
+    X(copy_to_host_async, "cuMemcpyDtoHAsync_v2", (void *, cu_address, size_t, void *)) \
+    X(copy_on_device_async, "cuMemcpyDtoDAsync_v2", (cu_address, cu_address, size_t, void *)) \
+    X(set_async, "cuMemsetD8Async", (cu_address, unsigned char, size_t, void *)) \
+    X(stream_create, "cuStreamCreate", (void **, unsigned)) \
+    X(stream_destroy, "cuStreamDestroy_v2", (void *)) \
+    X(stream_synchronize, "cuStreamSynchronize", (void *)) \
+    X(stream_wait, "cuStreamWaitEvent", (void *, void *, unsigned)) \
+    X(event_create, "cuEventCreate", (void **, unsigned)) \
+    X(event_destroy, "cuEventDestroy_v2", (void *)) \
+    X(event_record, "cuEventRecord", (void *, void *)) \
+    X(event_synchronize, "cuEventSynchronize", (void *)) \
+    X(event_query, "cuEventQuery", (void *)) \
+    X(event_elapsed, "cuEventElapsedTime", (float *, void *, void *)) \
+    X(capture_begin, "cuStreamBeginCapture_v2", (void *, int)) \
+    X(capture_end, "cuStreamEndCapture", (void *, void **)) \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **, void *, unsigned long long)) \
+    X(graph_update, "cuGraphExecUpdate_v2", (void *, void *, void *)) \
+    X(graph_launch, "cuGraphLaunch", (void *, void *)) \
+    X(graph_exec_destroy, "cuGraphExecDestroy", (void *)) \
+    X(graph_destroy, "cuGraphDestroy", (void *)) \
+    X(link_create, "cuLinkCreate_v2", (unsigned, int *, void **, void **)) \
+    X(link_add, "cuLinkAddData_v2", (void *, int, void *, size_t, const char *, unsigned, int *, void **)) \
+    X(link_complete, "cuLinkComplete", (void *, void **, size_t *)) \
+    X(link_destroy, "cuLinkDestroy", (void *)) \
+    X(module_load, "cuModuleLoadData", (void **, const void *)) \
+    X(module_unload, "cuModuleUnload", (void *)) \
+    X(module_function, "cuModuleGetFunction", (void **, void *, const char *)) \
+    X(launch, "cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
+
+typedef struct vb_driver {
+#define X(field, name, parameters) cu_result(*field) parameters;
+    VB_DRIVER(X)
+#undef X
+} vb_driver;
+
+/* The driver, found and initialized by the first call; NULL where there is none, or one older than CUDA 12: see vb_driver_report (vibrant.h). */
+const vb_driver *vb_driver_in_use(void);
+
+#endif

@@ -1,0 +1,361 @@
+/* ptx_device.c: devices, memory, streams, events and graphs of GPUs through the driver's API, and their table for ops.c.
+ *
+ * The driver's current context belongs to a thread and goroutines change threads, so each call sets it anew. All devices of one
+ * GPU share its primary context, with other users of the driver in the process too. */
+#include "ptx_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct jit_event {
+    struct vb_event base;
+    void *handle;
+} jit_event;
+
+typedef struct jit_graph {
+    struct vb_graph base;
+    void *recorded, *executable;
+} jit_graph;
+
+static vb_jit_device *of(const vb_device *device) { return (vb_jit_device *)(uintptr_t)device; }
+
+vb_status vb_jit_status(cu_result result, vb_jit_device *device) {
+    if (result == 0) return VB_OK;
+    if (device) device->driver_error = result;
+    if (result >= CU_FIRST_FAULT && result <= CU_LAST_FAULT) return VB_DEVICE_LOST;
+    switch (result) {
+    case CU_OUT_OF_MEMORY: return VB_OUT_OF_MEMORY;
+    case CU_NO_DEVICE:
+    case CU_INVALID_DEVICE: return VB_NO_DEVICE;
+    case CU_INVALID_IMAGE:
+    case CU_NO_BINARY:
+    case CU_INVALID_PTX:
+    case CU_UNSUPPORTED_PTX: return VB_NO_KERNEL_IMAGE;
+    case CU_ILLEGAL_ADDRESS:
+    case CU_LAUNCH_TIMEOUT:
+    case CU_ASSERT:
+    case CU_UNCORRECTABLE: return VB_DEVICE_LOST;
+    case CU_NOT_SUPPORTED: return VB_UNSUPPORTED;
+    }
+    return VB_INTERNAL;
+}
+
+#define TRY(call) \
+    do { \
+        const vb_status status_ = (call); \
+        if (status_ != VB_OK) return status_; \
+    } while (0)
+#define DRIVER(d, call, ...) vb_jit_status((d)->driver->call(__VA_ARGS__), d)
+
+static vb_status make_current(vb_jit_device *d) { return DRIVER(d, set_current, d->context); }
+
+static void release(vb_device *device) {
+    vb_jit_device *d = of(device);
+    if (atomic_fetch_sub(&d->references, 1) != 1) return;
+    if (d->context && make_current(d) == VB_OK) {
+        vb_jit_unload(d);
+        if (d->books) d->driver->free(d->books);
+        d->driver->release(d->handle);
+    }
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+}
+
+static vb_status device_count(int *count) {
+    const vb_driver *driver = vb_driver_in_use();
+    *count = 0;
+    if (!driver || driver->device_count(count) != 0) return VB_NO_DEVICE;
+    return *count > 0 ? VB_OK : VB_NO_DEVICE;
+}
+
+/* The newest target of the emitter that a GPU runs, 0 where it is older than all. */
+static int target_of(int capability) {
+    static const int targets[] = {120, 100, 90, 89, 87, 86, 80, 75, 72, 70};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (targets[i] <= capability) return targets[i];
+    return 0;
+}
+
+static vb_status describe(vb_jit_device *d) {
+    enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76 };
+    TRY(DRIVER(d, device_get, &d->handle, d->index));
+    TRY(DRIVER(d, device_name, d->name, (int)sizeof d->name, d->handle));
+    TRY(DRIVER(d, device_attribute, &d->major, MAJOR, d->handle));
+    TRY(DRIVER(d, device_attribute, &d->minor, MINOR, d->handle));
+    TRY(DRIVER(d, device_attribute, &d->multiprocessors, MULTIPROCESSORS, d->handle));
+    d->target = target_of(d->major * 10 + d->minor);
+    return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
+}
+
+static vb_status device_open(vb_device **device, int index, const vb_device_options *options) {
+    (void)options;
+    int count;
+    TRY(device_count(&count));
+    if (index >= count) return VB_NO_DEVICE;
+    vb_jit_device *d = calloc(1, sizeof *d);
+    if (!d) return VB_OUT_OF_MEMORY;
+    d->base.backend = &vb_ptx_backend;
+    d->driver = vb_driver_in_use();
+    d->index = index;
+    atomic_init(&d->references, 1);
+    pthread_mutex_init(&d->mutex, NULL);
+    vb_status status = describe(d);
+    if (status == VB_OK) status = DRIVER(d, retain, &d->context, d->handle);
+    if (status == VB_OK) status = make_current(d);
+    if (status == VB_OK) status = vb_jit_load_books(d);
+    if (status != VB_OK) {
+        release(&d->base);
+        return status;
+    }
+    *device = &d->base;
+    return VB_OK;
+}
+
+void vb_jit_device_close(vb_device *device) { release(device); }
+
+vb_status vb_jit_device_get_info(vb_device_info *info, const vb_device *device) {
+    enum { L2_BYTES = 38, SHARED_BYTES = 97 };
+    vb_jit_device *d = of(device);
+    size_t total = 0;
+    int l2 = 0, shared = 0;
+    TRY(DRIVER(d, device_bytes, &total, d->handle));
+    TRY(DRIVER(d, device_attribute, &l2, L2_BYTES, d->handle));
+    TRY(DRIVER(d, device_attribute, &shared, SHARED_BYTES, d->handle));
+    *info = (vb_device_info){.kind = VB_CUDA, .index = d->index, .total_memory = (int64_t)total, .compute_major = d->major,
+                             .compute_minor = d->minor, .multiprocessors = d->multiprocessors, .l2_bytes = l2, .shared_memory_bytes = shared};
+    memcpy(info->name, d->name, sizeof info->name);
+    snprintf(info->features, sizeof info->features, "ptx sm_%d", d->target);
+    return VB_OK;
+}
+
+vb_status vb_jit_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
+    vb_jit_device *d = of(device);
+    size_t left = 0, total = 0;
+    TRY(make_current(d));
+    TRY(DRIVER(d, memory, &left, &total));
+    *free_bytes = (int64_t)left;
+    *total_bytes = (int64_t)total;
+    return VB_OK;
+}
+
+int vb_jit_device_driver_error(const vb_device *device) { return of(device)->driver_error; }
+
+vb_status vb_jit_alloc(void **memory, int64_t bytes, vb_device *device) {
+    vb_jit_device *d = of(device);
+    cu_address address = 0;
+    *memory = NULL;
+    if (bytes == 0) return VB_OK;
+    TRY(make_current(d));
+    TRY(DRIVER(d, alloc, &address, (size_t)bytes));
+    *memory = (void *)(uintptr_t)address;
+    return VB_OK;
+}
+
+/* cuMemFree waits for all work of the device, as the contract asks. */
+vb_status vb_jit_free(void *memory, vb_device *device) {
+    vb_jit_device *d = of(device);
+    TRY(make_current(d));
+    return DRIVER(d, free, (cu_address)(uintptr_t)memory);
+}
+
+vb_status vb_jit_alloc_host(void **memory, int64_t bytes, vb_device *device) {
+    enum { PORTABLE = 1 };
+    vb_jit_device *d = of(device);
+    *memory = NULL;
+    if (bytes == 0) return VB_OK;
+    TRY(make_current(d));
+    return DRIVER(d, alloc_host, memory, (size_t)bytes, PORTABLE);
+}
+
+vb_status vb_jit_free_host(void *memory, vb_device *device) {
+    vb_jit_device *d = of(device);
+    TRY(make_current(d));
+    return DRIVER(d, free_host, memory);
+}
+
+/* These kernels need no memory of their own: the allocator is not asked. */
+vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
+    enum { NON_BLOCKING = 1 };
+    (void)allocator;
+    vb_jit_device *d = of(device);
+    *stream = NULL;
+    TRY(make_current(d));
+    vb_jit_stream *s = calloc(1, sizeof *s);
+    if (!s) return VB_OUT_OF_MEMORY;
+    s->base.device = device;
+    const vb_status status = DRIVER(d, stream_create, &s->handle, NON_BLOCKING);
+    if (status != VB_OK) {
+        free(s);
+        return status;
+    }
+    atomic_fetch_add(&d->references, 1);
+    *stream = &s->base;
+    return VB_OK;
+}
+
+static void *handle_of(vb_stream *stream) { return ((vb_jit_stream *)stream)->handle; }
+
+void vb_jit_stream_destroy(vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    if (make_current(d) == VB_OK) {
+        d->driver->stream_synchronize(handle_of(stream));
+        d->driver->stream_destroy(handle_of(stream));
+    }
+    free(stream);
+    release(&d->base);
+}
+
+vb_status vb_jit_stream_synchronize(vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    TRY(make_current(d));
+    return DRIVER(d, stream_synchronize, handle_of(stream));
+}
+
+vb_status vb_jit_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    const cu_address to = (cu_address)(uintptr_t)out, from = (cu_address)(uintptr_t)in;
+    TRY(make_current(d));
+    if (kind == VB_HOST_TO_DEVICE) return DRIVER(d, copy_to_device_async, to, in, (size_t)bytes, handle_of(stream));
+    if (kind == VB_DEVICE_TO_HOST) return DRIVER(d, copy_to_host_async, out, from, (size_t)bytes, handle_of(stream));
+    return DRIVER(d, copy_on_device_async, to, from, (size_t)bytes, handle_of(stream));
+}
+
+vb_status vb_jit_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    TRY(make_current(d));
+    return DRIVER(d, set_async, (cu_address)(uintptr_t)out, (unsigned char)value, (size_t)bytes, handle_of(stream));
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------------------- */
+
+static void *event_of(const vb_event *event) { return ((const jit_event *)event)->handle; }
+
+vb_status vb_jit_event_create(vb_event **event, vb_device *device) {
+    vb_jit_device *d = of(device);
+    *event = NULL;
+    TRY(make_current(d));
+    jit_event *e = calloc(1, sizeof *e);
+    if (!e) return VB_OUT_OF_MEMORY;
+    e->base.device = device;
+    const vb_status status = DRIVER(d, event_create, &e->handle, 0);
+    if (status != VB_OK) {
+        free(e);
+        return status;
+    }
+    atomic_fetch_add(&d->references, 1);
+    *event = &e->base;
+    return VB_OK;
+}
+
+void vb_jit_event_destroy(vb_event *event) {
+    vb_jit_device *d = of(event->device);
+    if (make_current(d) == VB_OK) d->driver->event_destroy(event_of(event));
+    free(event);
+    release(&d->base);
+}
+
+vb_status vb_jit_event_record(vb_event *event, vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    TRY(make_current(d));
+    return DRIVER(d, event_record, event_of(event), handle_of(stream));
+}
+
+vb_status vb_jit_event_synchronize(vb_event *event) {
+    vb_jit_device *d = of(event->device);
+    TRY(make_current(d));
+    return DRIVER(d, event_synchronize, event_of(event));
+}
+
+vb_status vb_jit_event_done(int *done, vb_event *event) {
+    vb_jit_device *d = of(event->device);
+    *done = 0;
+    TRY(make_current(d));
+    const cu_result result = d->driver->event_query(event_of(event));
+    if (result == CU_NOT_READY) return VB_OK;
+    *done = result == 0;
+    return vb_jit_status(result, d);
+}
+
+vb_status vb_jit_event_elapsed(float *milliseconds, vb_event *start, vb_event *end) {
+    vb_jit_device *d = of(end->device);
+    TRY(make_current(d));
+    return DRIVER(d, event_elapsed, milliseconds, event_of(start), event_of(end));
+}
+
+vb_status vb_jit_stream_wait(vb_stream *stream, vb_event *event) {
+    vb_jit_device *d = vb_jit_of(stream);
+    TRY(make_current(d));
+    return DRIVER(d, stream_wait, handle_of(stream), event_of(event), 0);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------------------------- */
+
+/* Relaxed: other threads (and this one) may allocate memory and load kernels meanwhile. */
+vb_status vb_jit_graph_begin(vb_stream *stream) {
+    enum { RELAXED = 2 };
+    vb_jit_device *d = vb_jit_of(stream);
+    TRY(make_current(d));
+    return DRIVER(d, capture_begin, handle_of(stream), RELAXED);
+}
+
+vb_status vb_jit_graph_end(vb_graph **graph, vb_stream *stream) {
+    vb_jit_device *d = vb_jit_of(stream);
+    void *recorded = NULL;
+    *graph = NULL;
+    TRY(make_current(d));
+    TRY(DRIVER(d, capture_end, handle_of(stream), &recorded));
+    jit_graph *g = calloc(1, sizeof *g);
+    if (!g) {
+        d->driver->graph_destroy(recorded);
+        return VB_OUT_OF_MEMORY;
+    }
+    g->base.device = stream->device;
+    g->recorded = recorded;
+    atomic_fetch_add(&d->references, 1);
+    *graph = &g->base;
+    return VB_OK;
+}
+
+static vb_status instantiate(jit_graph *g) {
+    vb_jit_device *d = of(g->base.device);
+    return g->executable ? VB_OK : DRIVER(d, graph_instantiate, &g->executable, g->recorded, 0);
+}
+
+vb_status vb_jit_graph_update(vb_graph *graph, const vb_graph *newer) {
+    jit_graph *g = (jit_graph *)graph;
+    vb_jit_device *d = of(graph->device);
+    uint64_t info[8] = {0}; /* CUgraphExecUpdateResultInfo: a number and two handles */
+    TRY(make_current(d));
+    TRY(instantiate(g));
+    const cu_result result = d->driver->graph_update(g->executable, ((const jit_graph *)newer)->recorded, info);
+    const vb_status status = vb_jit_status(result, d);
+    return result == CU_UPDATE_FAILURE ? VB_UNSUPPORTED : status;
+}
+
+vb_status vb_jit_graph_launch(vb_graph *graph, vb_stream *stream) {
+    jit_graph *g = (jit_graph *)graph;
+    vb_jit_device *d = of(graph->device);
+    TRY(make_current(d));
+    TRY(instantiate(g));
+    return DRIVER(d, graph_launch, g->executable, handle_of(stream));
+}
+
+void vb_jit_graph_destroy(vb_graph *graph) {
+    jit_graph *g = (jit_graph *)graph;
+    vb_jit_device *d = of(graph->device);
+    if (make_current(d) == VB_OK) {
+        if (g->executable) d->driver->graph_exec_destroy(g->executable);
+        d->driver->graph_destroy(g->recorded);
+    }
+    free(g);
+    release(&d->base);
+}
+
+const vb_backend vb_ptx_backend = {
+    .device_count = device_count,
+    .device_open = device_open,
+#define X(op) .op = vb_jit_##op,
+    VB_RUNTIME(X) VB_KERNELS(X)
+#undef X
+};

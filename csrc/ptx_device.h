@@ -1,0 +1,72 @@
+/* ptx_device.h: GPUs whose kernels are texts in the language of ptx.h, compiled when they are first launched. Not installed.
+ *
+ * A kernel is launched by its text: what the text leaves open is filled in first. TYPE and OTHER become types of elements, DECODE
+ * becomes the text that decodes an element of a stored weight, other capitals become numbers. Each filling is a module of its own. */
+#ifndef VB_PTX_DEVICE_H
+#define VB_PTX_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "driver.h"
+#include "kernels.h"
+#include "ptx.h"
+
+enum { VB_JIT_CONSTANTS = 8, VB_JIT_BUCKETS = 64 };
+
+/* What fills a text in. Unused fields are 0. */
+typedef struct vb_jit_filling {
+    const char *source;
+    const char *type, *other, *decode;
+    struct { const char *name; int64_t value; } constants[VB_JIT_CONSTANTS]; /* up to a NULL name */
+} vb_jit_filling;
+
+typedef struct vb_jit_kernel {
+    struct vb_jit_kernel *next;
+    vb_jit_filling filling;
+    void *module, *function;
+} vb_jit_kernel;
+
+typedef struct vb_jit_device {
+    struct vb_device base;
+    const vb_driver *driver;
+    atomic_int references;
+    _Atomic int driver_error;
+    int index, handle; /* the driver's number of it */
+    int major, minor, multiprocessors, target;
+    char name[128];
+    void *context;
+    cu_address books; /* codebooks.h, as vb_jit_book says */
+    pthread_mutex_t mutex; /* of kernels */
+    vb_jit_kernel *kernels[VB_JIT_BUCKETS];
+} vb_jit_device;
+
+typedef struct vb_jit_stream {
+    struct vb_stream base;
+    void *handle;
+} vb_jit_stream;
+
+static inline vb_jit_device *vb_jit_of(vb_stream *stream) { return (vb_jit_device *)stream->device; }
+
+vb_status vb_jit_status(cu_result result, vb_jit_device *device);
+
+/* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk (ptx_modules.c). */
+vb_status vb_jit_function(void **function, const vb_jit_filling *filling, const char *name, vb_jit_device *device);
+void vb_jit_unload(vb_jit_device *device);
+
+/* Launches a filled text. `parameters` are the addresses of the kernel's, in order. */
+vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y, int64_t z, int threads,
+                        void **parameters);
+
+#define VB_JIT_PARAMETERS(...) ((void *[]){__VA_ARGS__})
+
+/* "f32", "f16", "bf16": how a kernel names elements of a type. */
+const char *vb_jit_type(vb_dtype type);
+
+/* The text that decodes element e of the block b of a stored type into v, and the codebook it reads: an address (ptx_decode.c). */
+const char *vb_jit_decode(vb_dtype type);
+cu_address vb_jit_book(vb_dtype type, const vb_jit_device *device);
+vb_status vb_jit_load_books(vb_jit_device *device);
+
+#endif

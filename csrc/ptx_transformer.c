@@ -1,0 +1,255 @@
+/* ptx_transformer.c: rotary embedding, the cache and attention of GPUs whose kernels the driver compiles. */
+#include "ptx_device.h"
+
+/* A thread a pair, or an element behind the pairs, of rows[batch][heads][seq]. */
+static const char rope[] = VB_PTX_SOURCE(
+kernel ENTRY(TYPE *out, TYPE *in, f32 *cosines, f32 *sines, s32 *positions, u64 position_stride, u64 heads, u64 seq, u64 dim, u64 half,
+             u64 table_rows, u64 count, u32 given) threads(256) {
+    u64 i = u64(block.x) * 256 + thread.x;
+    if (i < count) {
+        u64 units = dim - half, row = i / units, unit = i % units, s = row % seq;
+        u64 p = s;
+        if (given != 0) {
+            u32 position = u32(positions[row / (heads * seq) * position_stride + s]);
+            p = u64(position);
+        }
+        u64 from = row * dim;
+        if (unit < half) {
+            u64 first = NEOX ? from + unit : from + unit * 2;
+            u64 second = NEOX ? first + half : first + 1;
+            f32 u = in[first], v = in[second];
+            f32 c = from_bits(0x7fc00000), d = from_bits(0x7fc00000);
+            if (p < table_rows) {
+                c = cosines[p * half + unit];
+                d = sines[p * half + unit];
+            }
+            out[first] = u * c - v * d;
+            out[second] = u * d + v * c;
+        } else {
+            u64 at = from + half + unit;
+            out[at] = in[at];
+        }
+    }
+});
+
+vb_status vb_jit_rope(const vb_rope_args *args, vb_stream *stream) {
+    vb_rope_args a = *args;
+    uint32_t given = a.positions != NULL;
+    int64_t count = a.batch * a.heads * a.seq * (a.dim - a.half);
+    const vb_jit_filling f = {rope, vb_jit_type(a.type), NULL, NULL, {{"NEOX", a.mode == VB_ROPE_NEOX}}};
+    return vb_jit_launch(stream, "ptx_rope", &f, (count + 255) / 256, 1, 1, 256,
+                         VB_JIT_PARAMETERS(&a.out, &a.in, &a.cos, &a.sin, &a.positions, &a.position_stride, &a.heads, &a.seq, &a.dim, &a.half,
+                                           &a.table_rows, &count, &given));
+}
+
+/* A warp stores 32 neighbouring elements of a row [batch][seq][kv_heads][dim]; they are a block of Q8_0, quantized as vibrant.h says. */
+static const char kv_write[] = VB_PTX_SOURCE(
+kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 heads, u64 dim, u64 capacity, u64 warps, u32 given,
+             u32 ring) threads(128) {
+    u32 lane = thread.x % 32;
+    u64 i = u64(block.x) * 4 + thread.x / 32;
+    if (i < warps) {
+        u64 parts = (dim + 31) / 32;
+        u64 part = i % parts, row = i / parts;
+        u64 head = row % heads, token = row / heads;
+        u64 batch = token / seq;
+        u32 position = u32(positions[token]);
+        u64 slot = u64(position), sequence = batch;
+        if (given != 0) {
+            u32 named = u32(sequences[batch]);
+            sequence = u64(named);
+        }
+        bool valid = position < 0x80000000;
+        if (ring != 0) slot = slot % capacity;
+        if (valid && slot < capacity) {
+            u64 to = ((sequence * heads + head) * capacity + slot) * dim, col = part * 32 + lane;
+            if (QUANTIZED) {
+                f32 x = in[row * dim + col];
+                f32 most = abs(x);
+                u32 nan = x != x ? 1 : 0;
+                unroll (s : 5) {
+                    most = max(most, shuffle_xor(most, 16 >> s));
+                    nan = nan | shuffle_xor(nan, 16 >> s);
+                }
+                if (nan != 0) most = from_bits(0x7fc00000);
+                f32 d = most / 127.0;
+                f32 q = d != 0.0 ? x * (1.0 / d) : 0.0;
+                f32 whole = floor(abs(q) + 0.5);
+                if (q < 0.0) whole = -whole;
+                if (q != q) whole = 0.0;
+                u8 *block_at = cache;
+                block_at += (to / 32 + part) * 34;
+                f16 *scale = block_at;
+                s8 *codes = block_at;
+                if (lane == 0) scale[0] = d;
+                codes[2 + lane] = s32(whole);
+            } else {
+                TYPE *out = cache;
+                if (col < dim) out[to + col] = in[row * dim + col];
+            }
+        }
+    }
+});
+
+static vb_status write(void *cache, const float *in, int64_t dim, const vb_kv_write_args *a, vb_stream *stream) {
+    int64_t seq = a->seq, heads = a->kv_heads, capacity = a->capacity, warps = a->batch * seq * heads * ((dim + 31) / 32);
+    const int32_t *positions = a->positions, *sequences = a->sequences;
+    uint32_t given = sequences != NULL, ring = a->ring != 0;
+    const bool quantized = a->type == VB_Q8_0;
+    const vb_jit_filling f = {kv_write, quantized ? "f32" : vb_jit_type(a->type), NULL, NULL, {{"QUANTIZED", quantized}}};
+    if (warps == 0 || capacity == 0) return VB_OK;
+    return vb_jit_launch(stream, "ptx_kv_write", &f, (warps + 3) / 4, 1, 1, 128,
+                         VB_JIT_PARAMETERS(&cache, &in, &positions, &sequences, &seq, &heads, &dim, &capacity, &warps, &given, &ring));
+}
+
+vb_status vb_jit_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
+    const vb_status status = write(args->k, args->k_in, args->dim, args, stream);
+    if (status != VB_OK || !args->v) return status;
+    return write(args->v, args->v_in, args->value_dim ? args->value_dim : args->dim, args, stream);
+}
+
+/* A block of eight warps a query: a warp takes 32 keys at a time, a lane scores one, then sums every 32nd element of the values; what
+ * the warps found is joined at the end (Dao et al. 2022). DIM and VALUES are what their arrays hold. */
+static const char attention[] = VB_PTX_SOURCE(
+kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *sequences, f32 *sinks, u64 seq, u64 heads, u64 group,
+             u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window, u64 chunk, u32 placed, u32 named,
+             u32 sunk, u32 causal, u32 ring, f32 scale, f32 soft_cap) threads(256) {
+    const width = (VALUES + 31) / 32;
+    shared f32 query[DIM], tops[8], totals[8], sums[8][VALUES];
+    u32 lane = thread.x % 32, warp = thread.x / 32;
+    u64 head = u64(block.x) % heads, token = u64(block.x) / heads;
+    u64 batch = token / seq, s = token % seq;
+    u64 first = 0, last = length;
+    if (causal != 0) {
+        last = offset + s + 1;
+        if (placed != 0) {
+            s32 position = positions[token] + 1;
+            last = position > 0 ? u64(u32(position)) : u64(0);
+        }
+        last = min(last, length);
+        if (window != 0 && last > window) first = last - window;
+        if (chunk != 0 && last > 0) first = max(first, (last - 1) / chunk * chunk);
+    }
+    u64 sequence = batch;
+    if (named != 0) {
+        u32 name = u32(sequences[batch]);
+        sequence = u64(name);
+    }
+    u64 cached = (sequence * (heads / group) + head / group) * capacity;
+    TYPE *q = q_ptr;
+    q += batch * q_batch + head * q_head + s * q_row;
+    for (u32 i = thread.x; i < DIM; i += 256) query[i] = q[i];
+    barrier();
+    const log2_e = 1.4426950408889634;
+    f32 most = from_bits(0xff800000), total = 0, sum[width] = 0;
+    for (u64 start = first + u64(warp) * 32; start < last; start += 256) {
+        u64 key = start + lane;
+        u64 slot = key;
+        if (ring != 0) slot = key % capacity;
+        f32 score = from_bits(0xff800000);
+        if (key < last) {
+            u8 *row = k_ptr;
+            row += (cached + slot) * K_BYTES;
+            f32 product = 0;
+            for (u32 i = 0; i < DIM; i += 1) {
+                u8 *b = row;
+                b += i / QK * BYTES;
+                u32 e = i % QK;
+                f32 v = 0;
+                DECODE
+                product = fma(query[i], v, product);
+            }
+            score = product * scale;
+            if (soft_cap > 0.0) {
+                f32 x = score / soft_cap;
+                f32 z = x * x;
+                f32 p = -0.00570498872745;
+                p = p * z + 0.0206390887954;
+                p = p * z - 0.0537397155531;
+                p = p * z + 0.133314422036;
+                p = p * z - 0.333332819422;
+                f32 far = 1.0 - 2.0 * rcp(exp2(2.0 * abs(x) * log2_e) + 1.0);
+                if (x < 0.0) far = -far;
+                score = soft_cap * (abs(x) < 0.625 ? p * z * x + x : far);
+            }
+            score = score * log2_e;
+        }
+        f32 peak = score;
+        unroll (i : 5) peak = max(peak, shuffle_xor(peak, 16 >> i));
+        peak = max(peak, most);
+        f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+        f32 kept = exp2(most - shift), weight = exp2(score - shift);
+        most = peak;
+        f32 added = weight;
+        unroll (i : 5) added += shuffle_xor(added, 16 >> i);
+        total = fma(total, kept, added);
+        unroll (i : width) sum[i] = sum[i] * kept;
+        u64 left = last - start;
+        u32 here = left < 32 ? u32(left) : 32;
+        for (u32 j = 0; j < here; j += 1) {
+            f32 share = shuffle_from(weight, j);
+            u64 at = start + j;
+            if (ring != 0) at = at % capacity;
+            u8 *row = v_ptr;
+            row += (cached + at) * V_BYTES;
+            unroll (i : width) {
+                u32 col = lane + i * 32;
+                if (col < VALUES) {
+                    u8 *b = row;
+                    b += col / QK * BYTES;
+                    u32 e = col % QK;
+                    f32 v = 0;
+                    DECODE
+                    sum[i] = fma(share, v, sum[i]);
+                }
+            }
+        }
+    }
+    if (lane == 0) {
+        tops[warp] = most;
+        totals[warp] = total;
+    }
+    unroll (i : width) {
+        if (lane + i * 32 < VALUES) sums[warp][lane + i * 32] = sum[i];
+    }
+    barrier();
+    f32 top = from_bits(0xff800000), sink = 0;
+    if (sunk != 0) {
+        sink = sinks[head] * log2_e;
+        top = sink;
+    }
+    unroll (i : 8) top = max(top, tops[i]);
+    f32 base = top == from_bits(0xff800000) ? 0.0 : top;
+    f32 all = 0, parts[8] = 0;
+    unroll (i : 8) {
+        parts[i] = exp2(tops[i] - base);
+        all = fma(totals[i], parts[i], all);
+    }
+    if (sunk != 0) all += exp2(sink - base);
+    f32 factor = rcp(all);
+    TYPE *to = out;
+    if (SAME) to += batch * q_batch + head * q_head + s * q_row;
+    else to += u64(block.x) * VALUES;
+    for (u32 i = thread.x; i < VALUES; i += 256) {
+        f32 result = 0;
+        unroll (w : 8) result = fma(sums[w][i], parts[w], result);
+        result = result * factor;
+        if (first >= last) result = 0;
+        to[i] = result;
+    }
+});
+
+vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
+    vb_attention_args a = *args;
+    const int64_t values = a.value_dim ? a.value_dim : a.dim, block = vb_dtype_block_size(a.kv_type), bytes = vb_dtype_block_bytes(a.kv_type);
+    const void *v = a.v ? a.v : a.k;
+    int64_t group = a.heads / a.kv_heads;
+    uint32_t placed = a.positions != NULL, named = a.sequences != NULL, sunk = a.sinks != NULL, causal = a.causal != 0, ring = a.ring != 0;
+    const vb_jit_filling f = {attention, vb_jit_type(a.type), NULL, vb_jit_decode(a.kv_type),
+                              {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes}, {"K_BYTES", a.dim / block * bytes},
+                               {"V_BYTES", (a.v ? values : a.dim) / block * bytes}, {"SAME", values == a.dim}}};
+    return vb_jit_launch(stream, "ptx_attention", &f, a.batch * a.seq * a.heads, 1, 1, 256,
+                         VB_JIT_PARAMETERS(&a.out, &a.q, &a.k, &v, &a.positions, &a.sequences, &a.sinks, &a.seq, &a.heads, &group,
+                                           &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity, &a.kv_len, &a.offset,
+                                           &a.window, &a.chunk, &placed, &named, &sunk, &causal, &ring, &a.scale, &a.soft_cap));
+}

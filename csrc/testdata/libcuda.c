@@ -1,0 +1,545 @@
+/* libcuda.c: a libcuda.so.1 for tests without a GPU: memory is the host's, and a launch interprets the PTX of the kernel, a thread after
+ * another up to the next barrier or shuffle. It knows what csrc/ptx_compile.c writes for operations; anything else, an access outside
+ * what was allocated, and a barrier that not all reach, end the process with a line that says which.
+ *
+ *     cc -O2 -shared -fPIC -o libcuda.so.1 csrc/testdata/libcuda.c -lm && LD_LIBRARY_PATH=. VIBRANT_CUDA=ptx ...
+ *
+ * VIBRANT_TEST_PTX=DIR also writes each text into a file there. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint64_t word;
+
+enum { REGISTERS = 4096, PARAMETERS = 64, WARP = 32, MOST_THREADS = 1024 };
+
+static _Noreturn void die(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fputs("libcuda of the tests: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    abort();
+}
+
+/* ---- memory: what is allocated, so that stray accesses are found ------------------------------------------------------------ */
+
+typedef struct area { char *at; size_t bytes; } area;
+static area *areas;
+static int area_count, area_room;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int first_above(const char *p) {
+    int low = 0, high = area_count;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (areas[middle].at <= p) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static void remember(char *at, size_t bytes) {
+    if (area_count == area_room) areas = realloc(areas, (size_t)(area_room = 2 * area_room + 64) * sizeof *areas);
+    const int place = first_above(at);
+    memmove(areas + place + 1, areas + place, (size_t)(area_count++ - place) * sizeof *areas);
+    areas[place] = (area){at, bytes};
+}
+
+static void forget(char *at) {
+    const int place = first_above(at) - 1;
+    if (place < 0 || areas[place].at != at) die("free of %p, which was not allocated", (void *)at);
+    memmove(areas + place, areas + place + 1, (size_t)(--area_count - place) * sizeof *areas);
+}
+
+static char *global(word address, size_t bytes, const char *line) {
+    static __thread area last;
+    char *p = (char *)(uintptr_t)address;
+    if (p >= last.at && p + bytes <= last.at + last.bytes) return p;
+    const int place = first_above(p) - 1;
+    if (place < 0 || p + bytes > areas[place].at + areas[place].bytes) die("%zu bytes at %p lie in no memory of the device: %s", bytes, (void *)p, line);
+    last = areas[place];
+    return p;
+}
+
+/* ---- reading PTX ------------------------------------------------------------------------------------------------------------ */
+
+typedef enum opcode {
+    MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT, SQRT, RCP, FLOOR, ROUND, SIN, COS,
+    CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, BFLY, IDX, BAR, BRA, RET, SPECIAL
+} opcode;
+typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
+typedef enum relation { EQ, NE, LT, GT, LE, GE } relation;
+
+typedef struct operand { int reg; word value; } operand; /* reg < 0: the value */
+typedef struct instruction {
+    opcode op;
+    type type, from;
+    relation relation;
+    int guard, count, shared; /* guard: the predicate register that must be false, -1 for none */
+    int dst[4];
+    operand src[4];
+    int64_t offset;
+    int target;
+    const char *line;
+} instruction;
+
+typedef struct program {
+    char *text;
+    instruction *code;
+    int length, registers, shared_bytes, parameters;
+    char names[PARAMETERS][64];
+    type types[PARAMETERS];
+} program;
+
+typedef struct reader { program *p; int base[5], labels[4096], max[5]; } reader;
+
+static const char files[] = "prdfh";
+
+static int reg_of(reader *r, const char *text) { /* "%r12" */
+    const char *file = strchr(files, text[1]);
+    if (text[0] != '%' || !file || !*file) return -1;
+    const int number = atoi(text + 2);
+    return r->base[file - files] + number;
+}
+
+static operand operand_of(reader *r, const char *text) {
+    if (text[0] == '%') {
+        const int reg = reg_of(r, text);
+        if (reg < 0) die("register %s", text);
+        return (operand){reg, 0};
+    }
+    if (!strcmp(text, "shared_base")) return (operand){-1, 0};
+    if (!strncmp(text, "0f", 2)) return (operand){-1, strtoull(text + 2, NULL, 16)};
+    return (operand){-1, (word)strtoll(text, NULL, 0)};
+}
+
+static type type_of(const char *t) {
+    static const struct { const char *name; type type; } all[] = {{"u32", U32}, {"b32", U32}, {"s32", S32}, {"u64", U64}, {"b64", U64}, {"f32", F32},
+        {"pred", PRED}, {"f16", F16}, {"b16", F16}, {"u16", U16}, {"u8", U8}, {"s8", S8}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(t, all[i].name)) return all[i].type;
+    return NONE;
+}
+
+static size_t size_of(type t) { return t == U64 ? 8 : t == U32 || t == S32 || t == F32 ? 4 : t == U8 || t == S8 ? 1 : 2; }
+
+/* One line without its semicolon: NAME.PART.PART operand, operand. */
+static void read_line(reader *r, char *line) {
+    program *p = r->p;
+    instruction in = {.guard = -1, .line = strdup(line), .type = NONE, .from = NONE};
+    if (line[0] == '@') {
+        if (line[1] != '!') die("guard: %s", line);
+        char *end = strchr(line, ' ');
+        *end = 0;
+        in.guard = reg_of(r, line + 2);
+        line = end + 1;
+    }
+    char *rest = strchr(line, ' '), *parts[8], *operands[8];
+    int n = 0, count = 0, braces = 0;
+    if (rest) *rest++ = 0;
+    for (char *save, *part = strtok_r(line, ".", &save); part && n < 8; part = strtok_r(NULL, ".", &save)) parts[n++] = part;
+    for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 8; o = strtok_r(NULL, ",", &save)) {
+        while (*o == ' ' || *o == '{' || *o == '[') braces |= *o == '{' ? 1 << count : 0, o++;
+        o[strcspn(o, " }]")] = 0;
+        operands[count++] = o;
+    }
+    const char *name = n > 0 ? parts[0] : "";
+    in.type = n > 1 ? type_of(parts[n - 1]) : NONE;
+#define REG(i) reg_of(r, operands[i])
+#define SRC(i) operand_of(r, operands[i])
+    if (!strcmp(name, "ret")) in.op = RET;
+    else if (!strcmp(name, "bar")) in.op = BAR;
+    else if (!strcmp(name, "bra")) in.op = BRA, in.target = atoi(operands[0] + 2);
+    else if (!strcmp(name, "cvta")) in.op = MOV, in.dst[0] = REG(0), in.src[0] = SRC(1);
+    else if ((!strcmp(name, "ld") && strcmp(parts[1], "param")) || !strcmp(name, "st")) {
+        const int load = name[0] == 'l';
+        in.op = load ? LD : ST;
+        in.shared = !strcmp(parts[1], "shared");
+        in.count = n == 4 ? parts[2][1] - '0' : 1;
+        char *address = operands[load ? count - 1 : 0], *plus = strchr(address, '+');
+        if (plus) *plus = 0, in.offset = atoll(plus + 1);
+        in.src[0] = operand_of(r, address);
+        for (int i = 0; i < in.count; i++) {
+            if (load) in.dst[i] = REG(i);
+            else in.src[1] = SRC(1), in.dst[i] = REG(1 + i);
+        }
+        if (!load && in.count == 1 && in.src[1].reg < 0) in.dst[0] = -1;
+    } else if (!strcmp(name, "ld")) {
+        in.op = LDPARAM, in.dst[0] = REG(0);
+        for (in.target = 0; in.target < p->parameters && strcmp(p->names[in.target], operands[1]);) in.target++;
+        if (in.target == p->parameters) die("parameter %s", operands[1]);
+    } else if (!strcmp(name, "mov") && braces == 1) { in.op = UNPACK, in.dst[0] = REG(0), in.dst[1] = REG(1), in.src[0] = SRC(2);
+    } else if (!strcmp(name, "mov") && braces) { in.op = PACK, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
+    } else if (!strcmp(name, "mov") && operands[1][0] == '%' && strchr(operands[1], '.')) {
+        static const char *const names[] = {"%tid", "%ctaid", "%ntid", "%nctaid"};
+        in.op = SPECIAL, in.dst[0] = REG(0);
+        for (int i = 0; i < 4; i++)
+            if (!strncmp(operands[1], names[i], strlen(names[i])) && operands[1][strlen(names[i])] == '.') in.target = i * 3 + operands[1][strlen(names[i]) + 1] - 'x';
+    } else if (!strcmp(name, "setp")) {
+        static const char *const names[] = {"eq", "ne", "lt", "gt", "le", "ge"};
+        in.op = SETP, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2), in.relation = (relation)6;
+        for (int i = 0; i < 6; i++)
+            if (!strncmp(parts[1], names[i], 2)) in.relation = (relation)i;
+        if (in.relation == (relation)6) die("%s", in.line);
+    } else if (!strcmp(name, "shfl")) {
+        in.op = parts[2][0] == 'b' ? BFLY : IDX, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
+    } else if (!strcmp(name, "cvt")) {
+        in.op = !strcmp(parts[1], "rmi") ? FLOOR : !strcmp(parts[1], "rni") ? ROUND : CVT;
+        in.from = in.type, in.type = type_of(parts[n - 2]), in.dst[0] = REG(0), in.src[0] = SRC(1);
+    } else if (!strcmp(name, "testp")) in.op = ISNAN, in.dst[0] = REG(0), in.src[0] = SRC(1);
+    else {
+        static const struct { const char *name; opcode op; } all[] = {{"mov", MOV}, {"add", ADD}, {"sub", SUB}, {"mul", MUL}, {"div", DIV},
+            {"rem", REM}, {"shl", SHL}, {"shr", SHR}, {"and", AND}, {"or", OR}, {"xor", XOR}, {"neg", NEG}, {"not", NOT}, {"fma", FMA}, {"mad", FMA},
+            {"min", MIN}, {"max", MAX}, {"abs", ABS}, {"ex2", EX2}, {"lg2", LG2}, {"rsqrt", RSQRT}, {"sqrt", SQRT}, {"rcp", RCP}, {"sin", SIN},
+            {"cos", COS}, {"selp", SELP}, {"bfe", BFE}, {"dp4a", DP4A}};
+        size_t i = 0;
+        while (i < sizeof all / sizeof *all && strcmp(all[i].name, name)) i++;
+        if (i == sizeof all / sizeof *all || count < 2) die("unknown instruction: %s", in.line);
+        in.op = all[i].op;
+        if (in.op == FMA && !strcmp(parts[1], "wide")) in.op = WIDE;
+        in.dst[0] = REG(0);
+        for (int k = 1; k < count && k < 5; k++) in.src[k - 1] = SRC(k);
+    }
+    if (in.type == NONE && in.op != RET && in.op != BAR && in.op != BRA && in.op != ISNAN) die("type of: %s", in.line);
+    p->code[p->length++] = in;
+}
+
+static program *parse(const char *text) {
+    program *p = calloc(1, sizeof *p);
+    reader r = {.p = p};
+    p->text = strdup(text);
+    int lines = 0;
+    for (const char *c = text; *c; c++) lines += *c == '\n';
+    p->code = calloc((size_t)lines + 1, sizeof *p->code);
+    for (char *save, *line = strtok_r(p->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char type[16], name[64], file;
+        int size;
+        while (*line == '\t') line++;
+        if (sscanf(line, ".param .%15s %63[a-zA-Z0-9_]", type, name) == 2) {
+            p->types[p->parameters] = type_of(type);
+            strcpy(p->names[p->parameters++], name);
+        } else if (sscanf(line, ".reg .%15s %%%c<%d>", type, &file, &size) == 3) {
+            r.base[strchr(files, file) - files] = p->registers;
+            p->registers += size;
+        } else if (sscanf(line, ".shared .align 16 .b8 shared_base[%d]", &size) == 1) {
+            p->shared_bytes = size;
+        } else if (line[0] == '$') {
+            r.labels[atoi(line + 2)] = p->length;
+        } else if (line[0] == '@' || (line[0] >= 'a' && line[0] <= 'z')) {
+            line[strcspn(line, ";")] = 0;
+            read_line(&r, line);
+        }
+    }
+    for (int i = 0; i < p->length; i++)
+        if (p->code[i].op == BRA) p->code[i].target = r.labels[p->code[i].target];
+    if (p->registers > REGISTERS) die("%d registers", p->registers);
+    return p;
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+
+static float f(word w) { float x; const uint32_t u = (uint32_t)w; memcpy(&x, &u, 4); return x; }
+static word bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+
+typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, DONE } state; word *r; } thread;
+typedef struct block { const program *p; word special[12]; char *shared; void **parameters; } block;
+
+static word value(const thread *t, operand o) { return o.reg < 0 ? o.value : t->r[o.reg]; }
+
+static word load(const char *p, type t) {
+    switch (t) {
+    case U64: { word x; memcpy(&x, p, 8); return x; }
+    case U8: return *(const uint8_t *)p;
+    case S8: return (uint32_t)*(const int8_t *)p;
+    case U16: case F16: { uint16_t x; memcpy(&x, p, 2); return x; }
+    default: { uint32_t x; memcpy(&x, p, 4); return x; }
+    }
+}
+
+static word arithmetic(const instruction *in, word a, word b, word c) {
+    if (in->type == F32) {
+        const float x = f(a), y = f(b);
+        switch (in->op) {
+        case ADD: return bits(x + y);
+        case SUB: return bits(x - y);
+        case MUL: return bits(x * y);
+        case DIV: return bits(x / y);
+        case FMA: return bits(fmaf(x, y, f(c)));
+        case MIN: return bits(fminf(x, y));
+        case MAX: return bits(fmaxf(x, y));
+        case NEG: return bits(-x);
+        case ABS: return bits(fabsf(x));
+        case EX2: return bits((float)exp2((double)x));
+        case LG2: return bits(log2f(x));
+        case RSQRT: return bits(1 / sqrtf(x));
+        case SQRT: return bits(sqrtf(x));
+        case RCP: return bits(1 / x);
+        case SIN: return bits(sinf(x));
+        case COS: return bits(cosf(x));
+        default: die("%s", in->line);
+        }
+    }
+    if (in->type == PRED) return in->op == AND ? a & b : in->op == OR ? a | b : in->op == NOT ? !a : (die("%s", in->line), 0);
+    const int wide = in->type == U64, sign = in->type == S32;
+    word x = wide ? a : (uint32_t)a, y = wide ? b : (uint32_t)b, z = 0;
+    const int32_t sx = (int32_t)a, sy = (int32_t)b;
+    switch (in->op) {
+    case ADD: z = x + y; break;
+    case SUB: z = x - y; break;
+    case MUL: z = x * y; break;
+    case FMA: z = x * y + c; break;
+    case DIV: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx / sy) : x / y; break;
+    case REM: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx % sy) : x % y; break;
+    case SHL: z = (uint32_t)b > (wide ? 63 : 31) ? 0 : x << (uint32_t)b; break;
+    case SHR: z = sign ? (word)(int64_t)(sx >> ((uint32_t)b > 31 ? 31 : b)) : (uint32_t)b > (wide ? 63 : 31) ? 0 : x >> (uint32_t)b; break;
+    case AND: z = x & y; break;
+    case OR: z = x | y; break;
+    case XOR: z = x ^ y; break;
+    case NEG: z = -x; break;
+    case NOT: z = ~x; break;
+    case MIN: z = sign ? (word)(sx < sy ? a : b) : x < y ? x : y; break;
+    case MAX: z = sign ? (word)(sx > sy ? a : b) : x > y ? x : y; break;
+    case BFE: z = x >> y & ((1u << c) - 1); break;
+    default: die("%s", in->line);
+    }
+    return wide ? z : (uint32_t)z;
+}
+
+static word convert(const instruction *in, word a) {
+    if (in->type == F32 && in->from == F16) { _Float16 h; const uint16_t u = (uint16_t)a; memcpy(&h, &u, 2); return bits((float)h); }
+    if (in->type == F16) { const _Float16 h = (_Float16)f(a); uint16_t u; memcpy(&u, &h, 2); return u; }
+    if (in->type == F32) return bits(in->from == S32 ? (float)(int32_t)a : in->from == U32 ? (float)(uint32_t)a : (float)a);
+    if (in->from == F32) {
+        const float x = f(a);
+        if (isnan(x)) return 0;
+        if (in->type == S32) return (uint32_t)(x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)x);
+        return in->type == U32 ? (x < 0 ? 0 : x >= 4294967296.0f ? UINT32_MAX : (uint32_t)x) : x < 0 ? 0 : (word)x;
+    }
+    if (in->from == S32 && in->type == U64) return (word)(int64_t)(int32_t)a;
+    return in->type == U64 ? (in->from == U64 ? a : (uint32_t)a) : (uint32_t)a;
+}
+
+static int compare(const instruction *in, word a, word b) {
+#define COMPARE(x, y) (in->relation == EQ ? (x) == (y) : in->relation == NE ? (x) != (y) : in->relation == LT ? (x) < (y) : \
+                       in->relation == GT ? (x) > (y) : in->relation == LE ? (x) <= (y) : (x) >= (y))
+    if (in->type == F32) return COMPARE(f(a), f(b));
+    if (in->type == S32) return COMPARE((int32_t)a, (int32_t)b);
+    if (in->type == U64) return COMPARE(a, b);
+    return COMPARE((uint32_t)a, (uint32_t)b);
+}
+
+static char *place(const block *b, const thread *t, const instruction *in, size_t bytes) {
+    const word at = value(t, in->src[0]) + (word)in->offset;
+    if (at % bytes) die("address %llx of %zu bytes: %s", (unsigned long long)at, bytes, in->line);
+    if (!in->shared) return global(at, bytes, in->line);
+    if ((uint32_t)at + bytes > (size_t)b->p->shared_bytes) die("shared address %u: %s", (uint32_t)at, in->line);
+    return b->shared + (uint32_t)at;
+}
+
+/* Runs a thread up to where it needs others. */
+static void run(const block *b, thread *t, int number) {
+    for (;;) {
+        const instruction *in = &b->p->code[t->pc];
+        if (t->pc >= b->p->length) die("a kernel without an end");
+        if (in->guard >= 0 && t->r[in->guard]) { t->pc++; continue; }
+        const word x = value(t, in->src[0]);
+        switch (in->op) {
+        case RET: t->state = DONE; return;
+        case BAR: t->state = WAITS; return;
+        case BFLY: case IDX: t->state = SHUFFLES; return;
+        case BRA: t->pc = in->target; continue;
+        case MOV: t->r[in->dst[0]] = in->type == U64 || in->type == PRED ? x : (uint32_t)x; break;
+        case SPECIAL: t->r[in->dst[0]] = in->target == 0 ? (word)number : b->special[in->target]; break;
+        case LDPARAM: memcpy(&t->r[in->dst[0]], b->parameters[in->target], size_of(in->type)); break;
+        case SETP: t->r[in->dst[0]] = (word)compare(in, x, value(t, in->src[1])); break;
+        case SELP: t->r[in->dst[0]] = value(t, in->src[2]) ? x : value(t, in->src[1]); break;
+        case CVT: t->r[in->dst[0]] = convert(in, x); break;
+        case FLOOR: t->r[in->dst[0]] = bits(floorf(f(x))); break;
+        case ROUND: t->r[in->dst[0]] = bits(rintf(f(x))); break;
+        case ISNAN: t->r[in->dst[0]] = isnan(f(x)) != 0; break;
+        case PACK: t->r[in->dst[0]] = (x & 0xffff) | (value(t, in->src[1]) & 0xffff) << 16; break;
+        case UNPACK: t->r[in->dst[0]] = x & 0xffff, t->r[in->dst[1]] = x >> 16 & 0xffff; break;
+        case WIDE: t->r[in->dst[0]] = value(t, in->src[2]) + (in->type == S32 ? (word)((int64_t)(int32_t)x * (int64_t)(int32_t)value(t, in->src[1]))
+                                                                             : (word)(uint32_t)x * (uint32_t)value(t, in->src[1])); break;
+        case LD: {
+            const size_t bytes = size_of(in->type);
+            const char *p = place(b, t, in, bytes * (size_t)in->count);
+            for (int i = 0; i < in->count; i++) t->r[in->dst[i]] = load(p + (size_t)i * bytes, in->type);
+            break;
+        }
+        case ST: {
+            const size_t bytes = size_of(in->type);
+            char *p = place(b, t, in, bytes * (size_t)in->count);
+            for (int i = 0; i < in->count; i++) {
+                const word v = in->dst[i] < 0 ? in->src[1].value : t->r[in->dst[i]];
+                memcpy(p + (size_t)i * bytes, &v, bytes);
+            }
+            break;
+        }
+        default: t->r[in->dst[0]] = arithmetic(in, x, value(t, in->src[1]), value(t, in->src[2]));
+        }
+        t->pc++;
+    }
+}
+
+/* All lanes of a warp that are not done stand at the same shuffle. */
+static void shuffle(const block *b, thread *warp, int lanes) {
+    word all[WARP], got[WARP];
+    const instruction *in = NULL;
+    for (int i = 0; i < lanes; i++) {
+        const instruction *its = &b->p->code[warp[i].pc];
+        if (warp[i].state != SHUFFLES || (in && its != in)) die("not all lanes reach: %s", its->line);
+        in = its;
+        all[i] = value(&warp[i], in->src[0]);
+    }
+    for (int i = 0; i < lanes; i++) {
+        const int from = (in->op == BFLY ? i ^ (int)value(&warp[i], in->src[1]) : (int)value(&warp[i], in->src[1])) & 31;
+        got[i] = from < lanes ? all[from] : all[i];
+    }
+    for (int i = 0; i < lanes; i++) warp[i].r[in->dst[0]] = got[i], warp[i].pc++, warp[i].state = RUNS;
+}
+
+static void run_block(const block *b, thread *threads, int count) {
+    for (;;) {
+        int waiting = 0, done = 0;
+        for (int first = 0; first < count; first += WARP) {
+            const int lanes = count - first < WARP ? count - first : WARP;
+            for (;;) {
+                int shuffles = 0;
+                for (int i = first; i < first + lanes; i++) {
+                    if (threads[i].state == RUNS) run(b, &threads[i], i);
+                    shuffles += threads[i].state == SHUFFLES;
+                }
+                if (!shuffles) break;
+                shuffle(b, threads + first, lanes);
+            }
+            for (int i = first; i < first + lanes; i++) waiting += threads[i].state == WAITS, done += threads[i].state == DONE;
+        }
+        if (done == count) return;
+        if (waiting + done != count || done) die("a barrier that %d of %d threads reach", waiting, count);
+        for (int i = 0; i < count; i++) threads[i].state = RUNS, threads[i].pc++;
+    }
+}
+
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+                   void **parameters, void **extra) {
+    (void)stream; (void)extra; (void)shared;
+    if (by != 1 || bz != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535) return 1;
+    block b = {.p = function, .parameters = parameters};
+    pthread_mutex_lock(&mutex);
+    b.shared = calloc(1, (size_t)b.p->shared_bytes + 1);
+    thread *threads = calloc(bx, sizeof *threads);
+    word *registers = malloc((size_t)bx * (size_t)b.p->registers * sizeof *registers);
+    b.special[6] = bx, b.special[7] = b.special[8] = 1, b.special[9] = x, b.special[10] = y, b.special[11] = z;
+    for (unsigned k = 0; k < z; k++)
+        for (unsigned j = 0; j < y; j++)
+            for (unsigned i = 0; i < x; i++) {
+                b.special[3] = i, b.special[4] = j, b.special[5] = k;
+                memset(registers, 0xa5, (size_t)bx * (size_t)b.p->registers * sizeof *registers);
+                memset(b.shared, 0xa5, (size_t)b.p->shared_bytes);
+                for (unsigned t = 0; t < bx; t++) threads[t] = (thread){0, RUNS, registers + (size_t)t * (size_t)b.p->registers};
+                run_block(&b, threads, (int)bx);
+            }
+    free(registers);
+    free(threads);
+    free(b.shared);
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+/* ---- the rest of the driver ------------------------------------------------------------------------------------------------- */
+
+int cuInit(unsigned flags) { (void)flags; return 0; }
+int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
+int cuDeviceGetCount(int *n) { *n = 1; return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return 0; }
+int cuDeviceGetName(char *name, int n, int d) { (void)d; snprintf(name, (size_t)n, "interpreter of PTX"); return 0; }
+int cuDeviceGetAttribute(int *v, int what, int d) { (void)d; *v = what == 75 ? 8 : what == 76 ? 0 : what == 16 ? 1 : 48 << 10; return 0; }
+int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = (size_t)4 << 30; return 0; }
+int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
+int cuCtxSetCurrent(void *c) { return c ? 0 : 201; }
+int cuMemGetInfo_v2(size_t *a, size_t *b) { *a = *b = (size_t)4 << 30; return 0; }
+int cuMemAlloc_v2(word *p, size_t n) {
+    if (n == 0 || n > (size_t)4 << 30) return n ? 2 : 1;
+    char *memory = aligned_alloc(256, (n + 255) / 256 * 256);
+    if (!memory) return 2;
+    pthread_mutex_lock(&mutex);
+    remember(memory, n);
+    pthread_mutex_unlock(&mutex);
+    *p = (word)(uintptr_t)memory;
+    return 0;
+}
+int cuMemFree_v2(word p) {
+    pthread_mutex_lock(&mutex);
+    forget((char *)(uintptr_t)p);
+    pthread_mutex_unlock(&mutex);
+    free((void *)(uintptr_t)p);
+    return 0;
+}
+int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : 2; }
+int cuMemFreeHost(void *p) { free(p); return 0; }
+int cuMemcpyHtoD_v2(word to, const void *from, size_t n) { memmove((void *)(uintptr_t)to, from, n); return 0; }
+int cuMemcpyHtoDAsync_v2(word to, const void *from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, from, n); }
+int cuMemcpyDtoHAsync_v2(void *to, word from, size_t n, void *s) { (void)s; memmove(to, (void *)(uintptr_t)from, n); return 0; }
+int cuMemcpyDtoDAsync_v2(word to, word from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, (void *)(uintptr_t)from, n); }
+int cuMemsetD8Async(word p, unsigned char v, size_t n, void *s) { (void)s; memset((void *)(uintptr_t)p, v, n); return 0; }
+int cuStreamCreate(void **s, unsigned flags) { (void)flags; *s = malloc(1); return 0; }
+int cuStreamDestroy_v2(void *s) { free(s); return 0; }
+int cuStreamSynchronize(void *s) { (void)s; return 0; }
+int cuStreamWaitEvent(void *s, void *e, unsigned flags) { (void)s; (void)e; (void)flags; return 0; }
+int cuEventCreate(void **e, unsigned flags) { (void)flags; *e = malloc(1); return 0; }
+int cuEventDestroy_v2(void *e) { free(e); return 0; }
+int cuEventRecord(void *e, void *s) { (void)e; (void)s; return 0; }
+int cuEventSynchronize(void *e) { (void)e; return 0; }
+int cuEventQuery(void *e) { (void)e; return 0; }
+int cuEventElapsedTime(float *ms, void *a, void *b) { (void)a; (void)b; *ms = 0.5f; return 0; }
+int cuStreamBeginCapture_v2(void *s, int mode) { (void)s; (void)mode; return 801; }
+int cuStreamEndCapture(void *s, void **g) { (void)s; (void)g; return 801; }
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long flags) { (void)e; (void)g; (void)flags; return 801; }
+int cuGraphExecUpdate_v2(void *e, void *g, void *info) { (void)e; (void)g; (void)info; return 801; }
+int cuGraphLaunch(void *e, void *s) { (void)e; (void)s; return 801; }
+int cuGraphExecDestroy(void *e) { (void)e; return 0; }
+int cuGraphDestroy(void *g) { (void)g; return 0; }
+
+int cuLinkCreate_v2(unsigned n, int *options, void **values, void **link) {
+    (void)n; (void)options; (void)values;
+    *link = calloc(1, sizeof(char *));
+    return 0;
+}
+int cuLinkAddData_v2(void *link, int kind, void *data, size_t n, const char *name, unsigned options, int *o, void **v) {
+    (void)n; (void)name; (void)options; (void)o; (void)v;
+    const char *dir = getenv("VIBRANT_TEST_PTX");
+    if (kind != 1) return 1;
+    *(char **)link = strdup(data);
+    if (dir) {
+        static int count;
+        char path[512];
+        snprintf(path, sizeof path, "%s/%06d.ptx", dir, __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED));
+        FILE *file = fopen(path, "w");
+        if (!file) die("cannot write %s", path);
+        fputs(data, file);
+        fclose(file);
+    }
+    return 0;
+}
+int cuLinkComplete(void *link, void **code, size_t *n) {
+    *code = *(char **)link;
+    *n = strlen(*code) + 1;
+    return 0;
+}
+int cuLinkDestroy(void *link) { free(*(char **)link); free(link); return 0; }
+int cuModuleLoadData(void **m, const void *code) {
+    if (strncmp(code, ".version", 8)) return 200;
+    *m = parse(code);
+    return 0;
+}
+int cuModuleUnload(void *m) { (void)m; return 0; } /* small, and the process is a test */
+int cuModuleGetFunction(void **f_, void *m, const char *name) { *f_ = m; return strcmp(name, "kernel") ? 500 : 0; }
