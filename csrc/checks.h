@@ -65,7 +65,9 @@ static inline bool take(void *copy, size_t size, const void *args) {
     REQUIRE(take(&name, sizeof name, args), #args "->size: not sizeof(" #type ")")
 
 /* Calls the device's kernel. A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
-#define RUN(op, ...) (stream->invalid_argument = NULL, stream->device->backend->op(__VA_ARGS__))
+#define RUN(op, ...) \
+    (stream->invalid_argument = NULL, \
+     stream->device->backend->op ? stream->device->backend->op(__VA_ARGS__) : VB_UNSUPPORTED)
 
 /* The shape, type and layout of a weight make sense; its data is not looked at. `name` is a literal. */
 #define REQUIRE_WEIGHT(w, name) \

@@ -22,7 +22,8 @@ enum { OLDEST = 12000 }; /* CUDA 12.0: graphs are updated by calls that came wit
 static void find(void) {
     void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        snprintf(report, sizeof report, "no driver: the loader finds no libcuda.so.1 (install NVIDIA's driver, 525 or newer)");
+        snprintf(report, sizeof report,
+            "no driver: the loader finds no libcuda.so.1 (install NVIDIA's driver, 525 or newer)");
         return;
     }
     const struct { void *place; const char *name; } all[] = {
@@ -41,9 +42,11 @@ static void find(void) {
     int version = 0;
     const cu_result result = driver.init(0);
     if (result != 0) {
-        snprintf(report, sizeof report, "the driver does not start: error %d (is a GPU there, and may this user use it?)", result);
+        snprintf(report, sizeof report,
+            "the driver does not start: error %d (is a GPU there, and may this user use it?)", result);
     } else if (driver.driver_version(&version) != 0 || version < OLDEST) {
-        snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)", version / 1000, version % 1000 / 10);
+        snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)",
+            version / 1000, version % 1000 / 10);
     } else {
         snprintf(report, sizeof report, "driver of CUDA %d.%d", version / 1000, version % 1000 / 10);
         found = &driver;

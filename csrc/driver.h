@@ -1,4 +1,5 @@
-/* driver.h: the part of NVIDIA's driver API that csrc uses, found at run time: no header and no library of a toolkit. Not installed.
+/* driver.h: the part of NVIDIA's driver API that csrc uses, found at run time: no header and no library of a toolkit.
+ * Not installed.
  *
  * Types and numbers are those of cuda.h, whose ABI does not change. Source: "CUDA Driver API", NVIDIA. */
 #ifndef VB_DRIVER_H
@@ -11,7 +12,8 @@ typedef int cu_result; /* 0: success */
 typedef uint64_t cu_address;
 
 enum {
-    CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_INVALID_DEVICE = 101, CU_INVALID_IMAGE = 200, CU_NO_BINARY = 209, CU_INVALID_PTX = 218,
+    CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_INVALID_DEVICE = 101, CU_INVALID_IMAGE = 200,
+        CU_NO_BINARY = 209, CU_INVALID_PTX = 218,
     CU_UNSUPPORTED_PTX = 222, CU_NOT_READY = 600, CU_ILLEGAL_ADDRESS = 700, CU_LAUNCH_TIMEOUT = 702, CU_ASSERT = 710,
     CU_FIRST_FAULT = 714, CU_LAST_FAULT = 719, CU_UNCORRECTABLE = 214, CU_UPDATE_FAILURE = 910, CU_NOT_SUPPORTED = 801
 };
@@ -62,7 +64,8 @@ enum {
     X(module_load, "cuModuleLoadData", (void **, const void *)) \
     X(module_unload, "cuModuleUnload", (void *)) \
     X(module_function, "cuModuleGetFunction", (void **, void *, const char *)) \
-    X(launch, "cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
+    X(launch, "cuLaunchKernel", \
+      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
 
 typedef struct vb_driver {
 #define X(field, name, parameters) cu_result(*field) parameters;
@@ -70,7 +73,8 @@ typedef struct vb_driver {
 #undef X
 } vb_driver;
 
-/* The driver, found and initialized by the first call; NULL where there is none, or one older than CUDA 12: see vb_driver_report (vibrant.h). */
+/* The driver, found and initialized by the first call; NULL where there is none, or one older than CUDA 12: see
+ * vb_driver_report (vibrant.h). */
 const vb_driver *vb_driver_in_use(void);
 
 #endif

@@ -1,11 +1,12 @@
-/* ptx_decode.c: how the kernels of ptx_device.h read stored weights: element e of the block at b becomes v, as quant.h defines each
- * type. A text is put where a kernel says DECODE. */
+/* ptx_decode.c: how the kernels of ptx_device.h read stored weights: element e of the block at b becomes v, as quant.h
+ * defines each type. A text is put where a kernel says DECODE. */
 #include <stdlib.h>
 
 #include "codebooks.h"
 #include "ptx_device.h"
 
-const char *vb_jit_type(vb_dtype type) { return type == VB_F32 ? "f32" : type == VB_F16 ? "f16" : type == VB_BF16 ? "bf16" : NULL; }
+const char *vb_jit_type(vb_dtype type) { return type == VB_F32 ? "f32" : type == VB_F16 ? "f16"
+    : type == VB_BF16 ? "bf16" : NULL; }
 
 static const char f32_text[] = VB_PTX_SOURCE({ f32 *p = b; v = p[0]; });
 static const char f16_text[] = VB_PTX_SOURCE({ f16 *p = b; v = p[0]; });
@@ -99,7 +100,8 @@ static const char q6_k[] = VB_PTX_SOURCE({
     f16 *h = b;
     s8 *scales = b;
     u32 j = e % 128 / 32;
-    u32 q = b[e / 128 * 64 + j % 2 * 32 + e % 32] >> j / 2 * 4 & 15 | (b[128 + e / 128 * 32 + e % 32] >> j * 2 & 3) << 4;
+    u32 q = b[e / 128 * 64 + j % 2 * 32 + e % 32] >> j / 2 * 4 & 15 | (
+        b[128 + e / 128 * 32 + e % 32] >> j * 2 & 3) << 4;
     v = h[104] * f32(scales[192 + e / 16]) * f32(s32(q) - 32);
 });
 static const char iq4_xs[] = VB_PTX_SOURCE({
@@ -260,19 +262,21 @@ const char *vb_jit_decode(vb_dtype type) {
     case VB_NVFP4: return nvfp4;
     case VB_Q1_0: return q1_0;
     case VB_Q2_0: return q2_0;
+    default: return NULL; /* VB_I8 is no weight */
     }
-    return NULL;
 }
 
-/* ---- codebooks in the GPU's memory ------------------------------------------------------------------------------------------ */
+/* ---- codebooks in the GPU's memory ------------------------------------------------------------------------------- */
 
 static const struct books {
     uint16_t iq2_xxs[256], iq2_xs[512], iq2_s[1024], iq3_xxs[256], iq3_s[512], iq1[2048];
-} books = {{VB_CODEBOOK_IQ2_XXS}, {VB_CODEBOOK_IQ2_XS}, {VB_CODEBOOK_IQ2_S}, {VB_CODEBOOK_IQ3_XXS}, {VB_CODEBOOK_IQ3_S}, {VB_CODEBOOK_IQ1}};
+} books = {{VB_CODEBOOK_IQ2_XXS}, {VB_CODEBOOK_IQ2_XS}, {VB_CODEBOOK_IQ2_S}, {VB_CODEBOOK_IQ3_XXS},
+    {VB_CODEBOOK_IQ3_S}, {VB_CODEBOOK_IQ1}};
 
 vb_status vb_jit_load_books(vb_jit_device *device) {
     vb_status status = vb_jit_status(device->driver->alloc(&device->books, sizeof books), device);
-    return status == VB_OK ? vb_jit_status(device->driver->copy_to_device(device->books, &books, sizeof books), device) : status;
+    return status == VB_OK ? vb_jit_status(device->driver->copy_to_device(device->books, &books, sizeof books),
+        device) : status;
 }
 
 cu_address vb_jit_book(vb_dtype type, const vb_jit_device *device) {

@@ -1,7 +1,8 @@
-/* ptx_device.c: devices, memory, streams, events and graphs of GPUs through the driver's API, and their table for ops.c.
+/* ptx_device.c: devices, memory, streams, events and graphs of GPUs through the driver's API, and their table for
+ * ops.c.
  *
- * The driver's current context belongs to a thread and goroutines change threads, so each call sets it anew. All devices of one
- * GPU share its primary context, with other users of the driver in the process too. */
+ * The driver's current context belongs to a thread and goroutines change threads, so each call sets it anew. All
+ * devices of one GPU share its primary context, with other users of the driver in the process too. */
 #include "ptx_device.h"
 
 #include <stdio.h>
@@ -122,8 +123,10 @@ vb_status vb_jit_device_get_info(vb_device_info *info, const vb_device *device) 
     TRY(DRIVER(d, device_bytes, &total, d->handle));
     TRY(DRIVER(d, device_attribute, &l2, L2_BYTES, d->handle));
     TRY(DRIVER(d, device_attribute, &shared, SHARED_BYTES, d->handle));
-    *info = (vb_device_info){.kind = VB_CUDA, .index = d->index, .total_memory = (int64_t)total, .compute_major = d->major,
-                             .compute_minor = d->minor, .multiprocessors = d->multiprocessors, .l2_bytes = l2, .shared_memory_bytes = shared};
+    *info = (vb_device_info){.kind = VB_CUDA, .index = d->index, .total_memory = (int64_t)total,
+        .compute_major = d->major,
+                             .compute_minor = d->minor, .multiprocessors = d->multiprocessors, .l2_bytes = l2,
+                                 .shared_memory_bytes = shared};
     memcpy(info->name, d->name, sizeof info->name);
     snprintf(info->features, sizeof info->features, "ptx sm_%d", d->target);
     return VB_OK;
@@ -227,7 +230,7 @@ vb_status vb_jit_memset(void *out, int value, int64_t bytes, vb_stream *stream) 
     return DRIVER(d, set_async, (cu_address)(uintptr_t)out, (unsigned char)value, (size_t)bytes, handle_of(stream));
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 static void *event_of(const vb_event *event) { return ((const jit_event *)event)->handle; }
 
@@ -289,7 +292,7 @@ vb_status vb_jit_stream_wait(vb_stream *stream, vb_event *event) {
     return DRIVER(d, stream_wait, handle_of(stream), event_of(event), 0);
 }
 
-/* ---- graphs --------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* Relaxed: other threads (and this one) may allocate memory and load kernels meanwhile. */
 vb_status vb_jit_graph_begin(vb_stream *stream) {
@@ -341,6 +344,11 @@ vb_status vb_jit_graph_launch(vb_graph *graph, vb_stream *stream) {
     return DRIVER(d, graph_launch, g->executable, handle_of(stream));
 }
 
+vb_status vb_jit_graph_prepare(vb_graph *graph) {
+    TRY(make_current(of(graph->device)));
+    return instantiate((jit_graph *)graph);
+}
+
 void vb_jit_graph_destroy(vb_graph *graph) {
     jit_graph *g = (jit_graph *)graph;
     vb_jit_device *d = of(graph->device);
@@ -352,10 +360,39 @@ void vb_jit_graph_destroy(vb_graph *graph) {
     release(&d->base);
 }
 
+/* Models spread over several of these devices have no collectives. */
+vb_status vb_jit_communicator_create(vb_communicator **communicator, vb_stream *const *streams, int ranks) {
+    (void)communicator, (void)streams, (void)ranks;
+    return VB_UNSUPPORTED;
+}
+
+void vb_jit_communicator_destroy(vb_communicator *communicator) { (void)communicator; }
+
+vb_status vb_jit_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+                            vb_communicator *communicator) {
+    (void)out, (void)in, (void)add, (void)n, (void)communicator;
+    return VB_UNSUPPORTED;
+}
+
+vb_status vb_jit_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
+                            vb_communicator *communicator) {
+    (void)out, (void)in, (void)rows, (void)cols, (void)communicator;
+    return VB_UNSUPPORTED;
+}
+
+/* What a dense language model needs; ops.c composes or refuses the rest. */
+#define HAVE(X) \
+    X(add) X(mul) X(mul_scalar) X(silu) X(gelu) X(gelu_tanh) X(swiglu) X(glu) X(sigmoid) X(soft_cap) X(copy) \
+        X(convert) \
+    X(increment_i32) X(softmax_batched) X(rms_norm_batched) X(layer_norm_batched) X(add_rms_norm) X(mul_rows) \
+    X(copy_columns) X(argmax) X(top_k) X(matmul_batched) X(matmul_single_row) X(linear) X(embedding) X(rope) \
+        X(kv_write) \
+    X(attention)
+
 const vb_backend vb_ptx_backend = {
     .device_count = device_count,
     .device_open = device_open,
 #define X(op) .op = vb_jit_##op,
-    VB_RUNTIME(X) VB_KERNELS(X)
+    VB_RUNTIME(X) HAVE(X)
 #undef X
 };

@@ -1,7 +1,9 @@
-/* ptx_device.h: GPUs whose kernels are texts in the language of ptx.h, compiled when they are first launched. Not installed.
+/* ptx_device.h: GPUs whose kernels are texts in the language of ptx.h, compiled when they are first launched. Not
+ * installed.
  *
- * A kernel is launched by its text: what the text leaves open is filled in first. TYPE and OTHER become types of elements, DECODE
- * becomes the text that decodes an element of a stored weight, other capitals become numbers. Each filling is a module of its own. */
+ * A kernel is launched by its text: what the text leaves open is filled in first. TYPE and OTHER become types of
+ * elements, DECODE becomes the text that decodes an element of a stored weight, other capitals become numbers. Each
+ * filling is a module of its own. */
 #ifndef VB_PTX_DEVICE_H
 #define VB_PTX_DEVICE_H
 
@@ -51,20 +53,22 @@ static inline vb_jit_device *vb_jit_of(vb_stream *stream) { return (vb_jit_devic
 
 vb_status vb_jit_status(cu_result result, vb_jit_device *device);
 
-/* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk (ptx_modules.c). */
+/* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk
+ * (ptx_modules.c). */
 vb_status vb_jit_function(void **function, const vb_jit_filling *filling, const char *name, vb_jit_device *device);
 void vb_jit_unload(vb_jit_device *device);
 
 /* Launches a filled text. `parameters` are the addresses of the kernel's, in order. */
-vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y, int64_t z, int threads,
-                        void **parameters);
+vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y,
+    int64_t z, int threads, void **parameters);
 
 #define VB_JIT_PARAMETERS(...) ((void *[]){__VA_ARGS__})
 
 /* "f32", "f16", "bf16": how a kernel names elements of a type. */
 const char *vb_jit_type(vb_dtype type);
 
-/* The text that decodes element e of the block b of a stored type into v, and the codebook it reads: an address (ptx_decode.c). */
+/* The text that decodes element e of the block b of a stored type into v, and the codebook it reads: an address
+ * (ptx_decode.c). */
 const char *vb_jit_decode(vb_dtype type);
 cu_address vb_jit_book(vb_dtype type, const vb_jit_device *device);
 vb_status vb_jit_load_books(vb_jit_device *device);

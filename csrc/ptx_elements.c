@@ -1,11 +1,11 @@
 /* ptx_elements.c: element-wise operations and conversions of GPUs whose kernels the driver compiles. */
 #include "ptx_device.h"
 
-typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU, GELU_GLU, GELU_TANH_GLU, RELU_SQUARED_GLU, CLAMPED_SILU_GLU,
-                          SIGMOID, SOFT_CAP } element_op;
+typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU, GELU_GLU, GELU_TANH_GLU,
+    RELU_SQUARED_GLU, CLAMPED_SILU_GLU, SIGMOID, SOFT_CAP } element_op;
 
-/* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2, where ln 2 is subtracted in
- * two parts, so that the exponential keeps its accuracy for large t. */
+/* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2, where ln 2
+ * is subtracted in two parts, so that the exponential keeps its accuracy for large t. */
 static const char elements[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(256) {
     u64 step = u64(blocks.x) * 256;
@@ -76,12 +76,14 @@ kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(
 
 static int64_t blocks_of(int64_t n) { return n > (1 << 20) * 256LL ? 1 << 20 : (n + 255) / 256; }
 
-static vb_status run(const char *name, element_op op, void *out, const void *a, const void *b, float scalar, float limit, vb_dtype type,
-                     int64_t n, vb_stream *stream) {
+static vb_status run(const char *name, element_op op, void *out, const void *a, const void *b, float scalar,
+    float limit, vb_dtype type, int64_t n, vb_stream *stream) {
     const bool pair = op == ADD || op == MUL || (op >= SWIGLU && op <= CLAMPED_SILU_GLU);
     const bool exponential = op >= SILU && op != RELU_SQUARED_GLU;
-    const vb_jit_filling f = {elements, vb_jit_type(type), NULL, NULL, {{"OP", op}, {"PAIR", pair}, {"EXP", exponential}}};
-    return vb_jit_launch(stream, name, &f, blocks_of(n), 1, 1, 256, VB_JIT_PARAMETERS(&out, &a, &b, &scalar, &limit, &n));
+    const vb_jit_filling f = {elements, vb_jit_type(type), NULL, NULL, {{"OP", op}, {"PAIR", pair}, {"EXP",
+        exponential}}};
+    return vb_jit_launch(stream, name, &f, blocks_of(n), 1, 1, 256, VB_JIT_PARAMETERS(&out, &a, &b, &scalar,
+        &limit, &n));
 }
 
 vb_status vb_jit_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
@@ -111,8 +113,8 @@ vb_status vb_jit_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_
 vb_status vb_jit_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream) {
     return run("ptx_soft_cap", SOFT_CAP, out, a, a, cap, 0, type, n, stream);
 }
-vb_status vb_jit_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha, float limit, vb_dtype type,
-                     int64_t n, vb_stream *stream) {
+vb_status vb_jit_glu(void *out, const void *gate, const void *up, vb_activation activation, float alpha,
+    float limit, vb_dtype type, int64_t n, vb_stream *stream) {
     static const element_op ops[] = {[VB_SILU] = SWIGLU, [VB_GELU] = GELU_GLU, [VB_GELU_TANH] = GELU_TANH_GLU,
                                      [VB_RELU_SQUARED] = RELU_SQUARED_GLU, [VB_CLAMPED_SILU] = CLAMPED_SILU_GLU};
     return run("ptx_glu", ops[activation], out, gate, up, alpha, limit, type, n, stream);
@@ -120,7 +122,8 @@ vb_status vb_jit_glu(void *out, const void *gate, const void *up, vb_activation 
 
 vb_status vb_jit_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream) {
     if (out == in) return VB_OK;
-    return vb_jit_memcpy(out, in, n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type), VB_DEVICE_TO_DEVICE, stream);
+    return vb_jit_memcpy(out, in, n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type),
+        VB_DEVICE_TO_DEVICE, stream);
 }
 
 static const char convert[] = VB_PTX_SOURCE(

@@ -1,11 +1,11 @@
 /* ptx_matrix.c: products of matrices and weights, and the embedding, of GPUs whose kernels the driver compiles. */
 #include "ptx_device.h"
 
-/* c = a b for each matrix of a batch, by tiles of 64 x 64 in shared memory, 16 along k at a time; a thread computes 4 x 4. Strides
- * along rows and columns say what is transposed. */
+/* c = a b for each matrix of a batch, by tiles of 64 x 64 in shared memory, 16 along k at a time; a thread computes 4 x
+ * 4. Strides along rows and columns say what is transposed. */
 static const char matmul[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 batch, u64 a_row, u64 a_col, u64 b_row, u64 b_col, u64 c_row,
-             u64 a_next, u64 b_next, u64 c_next) threads(256) {
+kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 batch, u64 a_row, u64 a_col,
+    u64 b_row, u64 b_col, u64 c_row, u64 a_next, u64 b_next, u64 c_next) threads(256) {
     shared f32 a_tile[16][65], b_tile[16][65];
     u32 x = thread.x % 16, y = thread.x / 16;
     u32 first_row = block.y * 64, first_col = block.x * 64;
@@ -23,9 +23,11 @@ kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 bat
                 u32 a_at = A_ROWS ? item % 16 : item / 64, row = A_ROWS ? item / 16 : item % 64;
                 u32 b_at = B_ROWS ? item / 64 : item % 16, col = B_ROWS ? item % 64 : item / 16;
                 a_tile[a_at][row] =
-                    first_row + row < m && start + a_at < k ? a[u64(first_row + row) * a_row + u64(start + a_at) * a_col] : 0.0;
+                    first_row + row < m && start + a_at < k ? a[u64(first_row + row) * a_row + u64(start + a_at)
+                        * a_col] : 0.0;
                 b_tile[b_at][col] =
-                    first_col + col < n && start + b_at < k ? b[u64(start + b_at) * b_row + u64(first_col + col) * b_col] : 0.0;
+                    first_col + col < n && start + b_at < k ? b[u64(start + b_at) * b_row + u64(first_col + col)
+                        * b_col] : 0.0;
             }
             barrier();
             unroll (i : 16) {
@@ -54,17 +56,23 @@ vb_status vb_jit_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
     int64_t c_row = p->c_stride, a_next = p->a_batch_stride, b_next = p->b_batch_stride, c_next = p->c_batch_stride;
     void *c = p->c;
     const void *a = p->a, *b = p->b;
-    const vb_jit_filling f = {matmul, vb_jit_type(p->type), NULL, NULL, {{"A_ROWS", !p->a_transposed}, {"B_ROWS", !p->b_transposed}}};
-    return vb_jit_launch(stream, "ptx_matmul", &f, ((int64_t)n + 63) / 64, ((int64_t)m + 63) / 64, batch < 65535 ? batch : 65535, 256,
-                         VB_JIT_PARAMETERS(&c, &a, &b, &m, &n, &k, &batch, &a_row, &a_col, &b_row, &b_col, &c_row, &a_next, &b_next, &c_next));
+    const vb_jit_filling f = {matmul, vb_jit_type(p->type), NULL, NULL, {{"A_ROWS", !p->a_transposed}, {"B_ROWS",
+        !p->b_transposed}}};
+    return vb_jit_launch(stream, "ptx_matmul", &f, ((int64_t)n + 63) / 64, ((int64_t)m + 63) / 64,
+        batch < 65535 ? batch : 65535, 256,
+                         VB_JIT_PARAMETERS(&c, &a, &b, &m, &n, &k, &batch, &a_row, &a_col, &b_row, &b_col,
+                             &c_row, &a_next, &b_next, &c_next));
 }
 
-vb_status vb_jit_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n, vb_stream *stream) {
-    return vb_jit_matmul_batched(&VB_ARGS(vb_matmul_args, .c = c, .a = a, .b = b, .m = 1, .k = k, .n = n, .batch = 1, .a_stride = k,
+vb_status vb_jit_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k, int64_t n,
+    vb_stream *stream) {
+    return vb_jit_matmul_batched(&VB_ARGS(vb_matmul_args, .c = c, .a = a, .b = b, .m = 1, .k = k, .n = n,
+        .batch = 1, .a_stride = k,
                                           .b_stride = n, .c_stride = n, .type = type), stream);
 }
 
-/* y = x W^T + bias for ROWS rows of x at a time: a warp an output, whose lanes decode neighbouring elements of the row of W. */
+/* y = x W^T + bias for ROWS rows of x at a time: a warp an output, whose lanes decode neighbouring elements of the row
+ * of W. */
 static const char linear[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u32 n, u32 biases) threads(128) {
     u32 lane = thread.x % 32, row = block.x * 4 + thread.x / 32, first = block.y * ROWS;
@@ -90,8 +98,8 @@ kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u3
     }
 });
 
-/* The same for types that most files have, by wider reads. Q4_K: a lane decodes four low and four high codes of a word, as
- * ptx_kernels.c explains. */
+/* The same for types that most files have, by wider reads. Q4_K: a lane decodes four low and four high codes of a word,
+ * as ptx_kernels.c explains. */
 static const char linear_q4_k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u32 n, u32 biases) threads(128) {
     u32 lane = thread.x % 32, row = block.x * 4 + thread.x / 32, first = block.y * ROWS;
@@ -144,7 +152,8 @@ kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u3
     }
 });
 
-/* Q6_K: of each half of a block, a lane decodes the elements lane, lane + 32, lane + 64 and lane + 96, which share three bytes. */
+/* Q6_K: of each half of a block, a lane decodes the elements lane, lane + 32, lane + 64 and lane + 96, which share
+ * three bytes. */
 static const char linear_q6_k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u32 n, u32 biases) threads(128) {
     u32 lane = thread.x % 32, row = block.x * 4 + thread.x / 32, first = block.y * ROWS;
@@ -164,7 +173,8 @@ kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, u16 *book, u32 rows, u32 cols, u3
                 codes[1] = far & 15 | (high >> 2 & 3) << 4;
                 codes[2] = near >> 4 | (high >> 4 & 3) << 4;
                 codes[3] = far >> 4 | (high >> 6 & 3) << 4;
-                unroll (j : 4) v[part * 4 + j] = d * f32(scales[192 + part * 8 + j * 2 + lane / 16]) * f32(s32(codes[j]) - 32);
+                unroll (j : 4) v[part * 4 + j] = d * f32(scales[192 + part * 8 + j * 2 + lane / 16])
+                    * f32(s32(codes[j]) - 32);
             }
             unroll (r : ROWS) {
                 if (first + r < n) {
@@ -268,13 +278,6 @@ vb_status vb_jit_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_devic
     return VB_OK;
 }
 
-vb_status vb_jit_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
-    (void)out;
-    (void)w;
-    (void)stream;
-    return VB_UNSUPPORTED;
-}
-
 vb_status vb_jit_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     enum { TOGETHER = 8, MOST = 65535 * TOGETHER };
     if (w->layout != VB_STORED || w->rows > INT32_MAX || w->cols > INT32_MAX) return VB_UNSUPPORTED;
@@ -283,13 +286,16 @@ vb_status vb_jit_linear(float *y, const float *x, const vb_weight *w, const floa
     cu_address book = vb_jit_book(w->type, vb_jit_of(stream));
     const int together = n == 1 ? 1 : TOGETHER;
     const vb_jit_filling f = {linear_of(w, x), NULL, NULL, vb_jit_decode(w->type),
-                              {{"QK", vb_dtype_block_size(w->type)}, {"BYTES", vb_dtype_block_bytes(w->type)}, {"ROWS", together}}};
+                              {{"QK", vb_dtype_block_size(w->type)}, {"BYTES", vb_dtype_block_bytes(w->type)},
+                                  {"ROWS", together}}};
     for (int64_t done = 0; done < n; done += MOST) {
         uint32_t part = (uint32_t)(n - done < MOST ? n - done : MOST);
         float *to = y + done * w->rows;
         const float *from = x ? x + done * w->cols : x;
-        const vb_status status = vb_jit_launch(stream, f.source == linear ? "ptx_linear" : "ptx_linear_wide", &f, ((int64_t)rows + 3) / 4, (part + together - 1) / together, 1, 128,
-                                               VB_JIT_PARAMETERS(&to, &from, &data, &bias, &book, &rows, &cols, &part, &biases));
+        const vb_status status = vb_jit_launch(stream, f.source == linear ? "ptx_linear" : "ptx_linear_wide", &f,
+            ((int64_t)rows + 3) / 4, (part + together - 1) / together, 1, 128,
+                                               VB_JIT_PARAMETERS(&to, &from, &data, &bias, &book, &rows, &cols,
+                                                   &part, &biases));
         if (status != VB_OK) return status;
     }
     return VB_OK;
@@ -322,15 +328,4 @@ vb_status vb_jit_embedding(float *out, const vb_weight *table, const int32_t *id
                               {{"QK", vb_dtype_block_size(table->type)}, {"BYTES", vb_dtype_block_bytes(table->type)}}};
     return vb_jit_launch(stream, "ptx_embedding", &f, (count + 255) / 256, 1, 1, 256,
                          VB_JIT_PARAMETERS(&out, &data, &book, &ids, &rows, &cols, &count));
-}
-
-/* Mixtures of experts and recurrences have no kernels here. */
-vb_status vb_jit_route(const vb_route_args *args, vb_stream *stream) { (void)args; (void)stream; return VB_UNSUPPORTED; }
-vb_status vb_jit_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) { (void)args; (void)stream; return VB_UNSUPPORTED; }
-vb_status vb_jit_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) { (void)args; (void)stream; return VB_UNSUPPORTED; }
-vb_status vb_jit_gated_delta(const vb_gated_delta_args *args, vb_stream *stream) { (void)args; (void)stream; return VB_UNSUPPORTED; }
-vb_status vb_jit_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k, int64_t cols,
-                            vb_stream *stream) {
-    (void)out; (void)add; (void)y; (void)weights; (void)n; (void)k; (void)cols; (void)stream;
-    return VB_UNSUPPORTED;
 }

@@ -1,6 +1,7 @@
-/* ptx_modules.c: from the text of a kernel to a function that the driver launches. PTX becomes machine code by the driver's
- * compiler, once a machine: the code is kept in VIBRANT_CACHE, else XDG_CACHE_HOME/vibrant/ptx or ~/.cache/vibrant/ptx, under a name
- * made of PTX, GPU and driver. A file that is not whole is written anew. VIBRANT_TRACE=ptx says on stderr what the driver said. */
+/* ptx_modules.c: from the text of a kernel to a function that the driver launches. PTX becomes machine code by the
+ * driver's compiler, once a machine: the code is kept in VIBRANT_CACHE, else XDG_CACHE_HOME/vibrant/ptx or
+ * ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not whole is written anew.
+ * VIBRANT_TRACE=ptx says on stderr what the driver said. */
 #include "ptx_device.h"
 
 #include <errno.h>
@@ -23,9 +24,11 @@ static void trace(const char *what, const char *text) {
     if (value && strcmp(value, "ptx") == 0) fprintf(stderr, "vibrant: %s: %s\n", what, text);
 }
 
-/* ---- filling texts ------------------------------------------------------------------------------------------------------ */
+/* ---- filling texts ----------------------------------------------------------------------------------------------- */
 
-static bool in_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool in_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 /* Puts the types and the decoder into a text; the caller frees it. */
 static char *fill(const vb_jit_filling *f) {
@@ -39,7 +42,8 @@ static char *fill(const vb_jit_filling *f) {
             while (in_word(at[length])) length++;
             given = length;
             for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-                if (all[i].text && strlen(all[i].name) == length && memcmp(at, all[i].name, length) == 0) put = all[i].text, given = strlen(put);
+                if (all[i].text && strlen(all[i].name) == length && memcmp(at, all[i].name, length) == 0)
+                    put = all[i].text, given = strlen(put);
         } else {
             given = length;
         }
@@ -66,7 +70,7 @@ static char *compile(const vb_jit_filling *f, int target) {
     return ptx;
 }
 
-/* ---- machine code on disk ------------------------------------------------------------------------------------------------- */
+/* ---- machine code on disk ---------------------------------------------------------------------------------------- */
 
 typedef struct header {
     char magic[8];
@@ -94,7 +98,9 @@ static bool cache_path(char *path, size_t size, const char *ptx, const vb_jit_de
     h = hash(h, d->name, strlen(d->name));
     h = hash(h, &version, sizeof version);
     h = hash(h, (int[]){d->major, d->minor}, 2 * sizeof(int));
-    const char *base = named && *named ? named : cache && *cache ? cache : home, *below = named && *named ? "" : cache && *cache ? "/vibrant/ptx" : "/.cache/vibrant/ptx";
+    const bool own = named && *named, shared = cache && *cache;
+    const char *base = own ? named : shared ? cache : home;
+    const char *below = own ? "" : shared ? "/vibrant/ptx" : "/.cache/vibrant/ptx";
     if (!base || !*base) return false;
     const int n = snprintf(path, size, "%s%s/%016llx.cubin", base, below, (unsigned long long)h);
     return n > 0 && (size_t)n < size;
@@ -106,7 +112,8 @@ static void *read_code(const char *path) {
     if (!file) return NULL;
     header head;
     void *code = NULL;
-    if (fread(&head, sizeof head, 1, file) == 1 && memcmp(head.magic, magic, sizeof magic) == 0 && head.bytes > 0 && head.bytes < (64u << 20)) {
+    if (fread(&head, sizeof head, 1, file) == 1 && memcmp(head.magic, magic, sizeof magic) == 0
+        && head.bytes > 0 && head.bytes < (64u << 20)) {
         code = malloc(head.bytes);
         if (code && (fread(code, 1, head.bytes, file) != head.bytes || hash(basis, code, head.bytes) != head.sum)) {
             free(code);
@@ -117,7 +124,8 @@ static void *read_code(const char *path) {
     return code;
 }
 
-/* A process that looks meanwhile sees the old file or the new one. That there is no room is no error: the code is compiled again. */
+/* A process that looks meanwhile sees the old file or the new one. That there is no room is no error: the code is
+ * compiled again. */
 static void write_code(char *path, const void *code, size_t bytes) {
     char temporary[4200];
     const header head = {.bytes = bytes, .sum = hash(basis, code, bytes), .magic = "vb-ptx1"};
@@ -129,7 +137,7 @@ static void write_code(char *path, const void *code, size_t bytes) {
     if (fclose(file) != 0 || !whole || rename(temporary, path) != 0) remove(temporary);
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------------ */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 /* Has the driver compile PTX, and keeps the code. */
 static vb_status assemble(void **module, const char *ptx, char *path, vb_jit_device *d) {
@@ -139,7 +147,8 @@ static vb_status assemble(void **module, const char *ptx, char *path, vb_jit_dev
     void *values[] = {log, (void *)(uintptr_t)sizeof log}, *link = NULL, *code = NULL;
     size_t bytes = 0;
     cu_result result = d->driver->link_create(2, options, values, &link);
-    if (result == 0) result = d->driver->link_add(link, FROM_PTX, (void *)(uintptr_t)ptx, strlen(ptx) + 1, "kernel", 0, NULL, NULL);
+    if (result == 0)
+        result = d->driver->link_add(link, FROM_PTX, (void *)(uintptr_t)ptx, strlen(ptx) + 1, "kernel", 0, NULL, NULL);
     if (result == 0) result = d->driver->link_complete(link, &code, &bytes);
     if (result == 0) result = d->driver->module_load(module, code);
     if (result == 0 && path) write_code(path, code, bytes);
@@ -165,14 +174,16 @@ static vb_status load(vb_jit_kernel *k, vb_jit_device *d) {
 static bool same(const vb_jit_filling *a, const vb_jit_filling *b) {
     if (a->source != b->source || a->type != b->type || a->other != b->other || a->decode != b->decode) return false;
     for (int i = 0; i < VB_JIT_CONSTANTS; i++)
-        if (a->constants[i].name != b->constants[i].name || a->constants[i].value != b->constants[i].value) return false;
+        if (a->constants[i].name != b->constants[i].name || a->constants[i].value != b->constants[i].value)
+            return false;
     return true;
 }
 
 vb_status vb_jit_function(void **function, const vb_jit_filling *f, const char *name, vb_jit_device *d) {
     uint64_t h = hash(basis, &f->source, sizeof f->source);
     h = hash(hash(hash(h, &f->type, sizeof f->type), &f->other, sizeof f->other), &f->decode, sizeof f->decode);
-    for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++) h = hash(h, &f->constants[i].value, sizeof f->constants[i].value);
+    for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
+        h = hash(h, &f->constants[i].value, sizeof f->constants[i].value);
     vb_jit_kernel **bucket = &d->kernels[(h ^ h >> 32) % VB_JIT_BUCKETS], *k;
     pthread_mutex_lock(&d->mutex);
     for (k = *bucket; k && !same(&k->filling, f); k = k->next) {}
@@ -204,8 +215,8 @@ void vb_jit_unload(vb_jit_device *d) {
         }
 }
 
-vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y, int64_t z, int threads,
-                        void **parameters) {
+vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y,
+    int64_t z, int threads, void **parameters) {
     vb_jit_device *d = vb_jit_of(stream);
     void *function = NULL;
     if (x > INT32_MAX || y > 65535 || z > 65535) return VB_UNSUPPORTED;

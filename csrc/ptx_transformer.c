@@ -3,8 +3,8 @@
 
 /* A thread a pair, or an element behind the pairs, of rows[batch][heads][seq]. */
 static const char rope[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *out, TYPE *in, f32 *cosines, f32 *sines, s32 *positions, u64 position_stride, u64 heads, u64 seq, u64 dim, u64 half,
-             u64 table_rows, u64 count, u32 given) threads(256) {
+kernel ENTRY(TYPE *out, TYPE *in, f32 *cosines, f32 *sines, s32 *positions, u64 position_stride, u64 heads,
+    u64 seq, u64 dim, u64 half, u64 table_rows, u64 count, u32 given) threads(256) {
     u64 i = u64(block.x) * 256 + thread.x;
     if (i < count) {
         u64 units = dim - half, row = i / units, unit = i % units, s = row % seq;
@@ -38,14 +38,16 @@ vb_status vb_jit_rope(const vb_rope_args *args, vb_stream *stream) {
     int64_t count = a.batch * a.heads * a.seq * (a.dim - a.half);
     const vb_jit_filling f = {rope, vb_jit_type(a.type), NULL, NULL, {{"NEOX", a.mode == VB_ROPE_NEOX}}};
     return vb_jit_launch(stream, "ptx_rope", &f, (count + 255) / 256, 1, 1, 256,
-                         VB_JIT_PARAMETERS(&a.out, &a.in, &a.cos, &a.sin, &a.positions, &a.position_stride, &a.heads, &a.seq, &a.dim, &a.half,
+                         VB_JIT_PARAMETERS(&a.out, &a.in, &a.cos, &a.sin, &a.positions, &a.position_stride,
+                             &a.heads, &a.seq, &a.dim, &a.half,
                                            &a.table_rows, &count, &given));
 }
 
-/* A warp stores 32 neighbouring elements of a row [batch][seq][kv_heads][dim]; they are a block of Q8_0, quantized as vibrant.h says. */
+/* A warp stores 32 neighbouring elements of a row [batch][seq][kv_heads][dim]; they are a block of Q8_0, quantized as
+ * vibrant.h says. */
 static const char kv_write[] = VB_PTX_SOURCE(
-kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 heads, u64 dim, u64 capacity, u64 warps, u32 given,
-             u32 ring) threads(128) {
+kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 heads, u64 dim, u64 capacity,
+    u64 warps, u32 given, u32 ring) threads(128) {
     u32 lane = thread.x % 32;
     u64 i = u64(block.x) * 4 + thread.x / 32;
     if (i < warps) {
@@ -92,14 +94,17 @@ kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 he
 });
 
 static vb_status write(void *cache, const float *in, int64_t dim, const vb_kv_write_args *a, vb_stream *stream) {
-    int64_t seq = a->seq, heads = a->kv_heads, capacity = a->capacity, warps = a->batch * seq * heads * ((dim + 31) / 32);
+    int64_t seq = a->seq, heads = a->kv_heads, capacity = a->capacity, warps = a->batch * seq * heads * ((
+        dim + 31) / 32);
     const int32_t *positions = a->positions, *sequences = a->sequences;
     uint32_t given = sequences != NULL, ring = a->ring != 0;
     const bool quantized = a->type == VB_Q8_0;
-    const vb_jit_filling f = {kv_write, quantized ? "f32" : vb_jit_type(a->type), NULL, NULL, {{"QUANTIZED", quantized}}};
+    const vb_jit_filling f = {kv_write, quantized ? "f32" : vb_jit_type(a->type), NULL, NULL, {{"QUANTIZED",
+        quantized}}};
     if (warps == 0 || capacity == 0) return VB_OK;
     return vb_jit_launch(stream, "ptx_kv_write", &f, (warps + 3) / 4, 1, 1, 128,
-                         VB_JIT_PARAMETERS(&cache, &in, &positions, &sequences, &seq, &heads, &dim, &capacity, &warps, &given, &ring));
+                         VB_JIT_PARAMETERS(&cache, &in, &positions, &sequences, &seq, &heads, &dim, &capacity,
+                             &warps, &given, &ring));
 }
 
 vb_status vb_jit_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
@@ -108,11 +113,14 @@ vb_status vb_jit_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     return write(args->v, args->v_in, args->value_dim ? args->value_dim : args->dim, args, stream);
 }
 
-/* A block of eight warps a query: a warp takes 32 keys at a time, a lane scores one, then sums every 32nd element of the values; what
- * the warps found is joined at the end (Dao et al. 2022). DIM and VALUES are what their arrays hold. */
+/* A block of eight warps a query: a warp takes 32 keys at a time, a lane scores one, then sums every 32nd element of
+ * the values; what the warps found is joined at the end (Dao et al. 2022). DIM and VALUES are what their arrays hold.
+ * */
 static const char attention[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *sequences, f32 *sinks, u64 seq, u64 heads, u64 group,
-             u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window, u64 chunk, u32 placed, u32 named,
+kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *sequences, f32 *sinks, u64 seq,
+    u64 heads, u64 group,
+             u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window, u64 chunk,
+                 u32 placed, u32 named,
              u32 sunk, u32 causal, u32 ring, f32 scale, f32 soft_cap) threads(256) {
     const width = (VALUES + 31) / 32;
     shared f32 query[DIM], tops[8], totals[8], sums[8][VALUES];
@@ -241,15 +249,21 @@ kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *
 
 vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
     vb_attention_args a = *args;
-    const int64_t values = a.value_dim ? a.value_dim : a.dim, block = vb_dtype_block_size(a.kv_type), bytes = vb_dtype_block_bytes(a.kv_type);
+    const int64_t values = a.value_dim ? a.value_dim : a.dim, block = vb_dtype_block_size(a.kv_type),
+        bytes = vb_dtype_block_bytes(a.kv_type);
     const void *v = a.v ? a.v : a.k;
     int64_t group = a.heads / a.kv_heads;
-    uint32_t placed = a.positions != NULL, named = a.sequences != NULL, sunk = a.sinks != NULL, causal = a.causal != 0, ring = a.ring != 0;
+    uint32_t placed = a.positions != NULL, named = a.sequences != NULL, sunk = a.sinks != NULL,
+        causal = a.causal != 0, ring = a.ring != 0;
     const vb_jit_filling f = {attention, vb_jit_type(a.type), NULL, vb_jit_decode(a.kv_type),
-                              {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes}, {"K_BYTES", a.dim / block * bytes},
+                              {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes}, {"K_BYTES",
+                                  a.dim / block * bytes},
                                {"V_BYTES", (a.v ? values : a.dim) / block * bytes}, {"SAME", values == a.dim}}};
     return vb_jit_launch(stream, "ptx_attention", &f, a.batch * a.seq * a.heads, 1, 1, 256,
-                         VB_JIT_PARAMETERS(&a.out, &a.q, &a.k, &v, &a.positions, &a.sequences, &a.sinks, &a.seq, &a.heads, &group,
-                                           &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity, &a.kv_len, &a.offset,
-                                           &a.window, &a.chunk, &placed, &named, &sunk, &causal, &ring, &a.scale, &a.soft_cap));
+                         VB_JIT_PARAMETERS(&a.out, &a.q, &a.k, &v, &a.positions, &a.sequences, &a.sinks, &a.seq,
+                             &a.heads, &group,
+                                           &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity,
+                                               &a.kv_len, &a.offset,
+                                           &a.window, &a.chunk, &placed, &named, &sunk, &causal, &ring, &a.scale,
+                                               &a.soft_cap));
 }

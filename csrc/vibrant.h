@@ -139,8 +139,8 @@ typedef struct vb_graph vb_graph;
 typedef enum vb_device_kind {
     VB_CPU = 0,
     VB_CUDA = 1, /* compiled kernels, linked in or found in libvibrant_cuda.so; with VIBRANT_CUDA=ptx those of VB_PTX */
-    VB_PTX = 2   /* the same GPUs with kernels that the driver compiles when they are first used: nothing but the driver is needed. They
-                  * are plain, for language models: mixtures of experts and recurrences are VB_UNSUPPORTED */
+    VB_PTX = 2   /* the same GPUs with kernels that the driver compiles when they are first used: nothing but the driver
+                  * is needed. They are those of dense language models; other operations are VB_UNSUPPORTED */
 } vb_device_kind;
 
 typedef struct vb_device_options {

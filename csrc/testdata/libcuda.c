@@ -1,11 +1,16 @@
-/* libcuda.c: a libcuda.so.1 for tests without a GPU: memory is the host's, and a launch interprets the PTX of the kernel, a thread after
- * another up to the next barrier or shuffle. It knows what csrc/ptx_compile.c writes for operations; anything else, an access outside
- * what was allocated, and a barrier that not all reach, end the process with a line that says which.
+/* libcuda.c: a libcuda.so.1 for tests without a GPU: memory is the host's, and a launch interprets the PTX of the
+ * kernel, a thread after another up to the next barrier or shuffle. It knows what csrc/ptx_compile.c writes for
+ * operations; anything else, an access outside what was allocated, and a barrier that not all reach, end the process
+ * with a line that says which.
  *
  *     cc -O2 -shared -fPIC -o libcuda.so.1 csrc/testdata/libcuda.c -lm && LD_LIBRARY_PATH=. VIBRANT_CUDA=ptx ...
  *
  * VIBRANT_TEST_PTX=DIR also writes each text into a file there. */
+#ifndef _GNU_SOURCE
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
+#endif
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -28,7 +33,7 @@ static _Noreturn void die(const char *format, ...) {
     abort();
 }
 
-/* ---- memory: what is allocated, so that stray accesses are found ------------------------------------------------------------ */
+/* ---- memory: what is allocated, so that stray accesses are found ------------------------------------------------- */
 
 typedef struct area { char *at; size_t bytes; } area;
 static area *areas;
@@ -63,15 +68,17 @@ static char *global(word address, size_t bytes, const char *line) {
     char *p = (char *)(uintptr_t)address;
     if (p >= last.at && p + bytes <= last.at + last.bytes) return p;
     const int place = first_above(p) - 1;
-    if (place < 0 || p + bytes > areas[place].at + areas[place].bytes) die("%zu bytes at %p lie in no memory of the device: %s", bytes, (void *)p, line);
+    if (place < 0 || p + bytes > areas[place].at + areas[place].bytes)
+        die("%zu bytes at %p lie in no memory of the device: %s", bytes, (void *)p, line);
     last = areas[place];
     return p;
 }
 
-/* ---- reading PTX ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading PTX ------------------------------------------------------------------------------------------------- */
 
 typedef enum opcode {
-    MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT, SQRT, RCP, FLOOR, ROUND, SIN, COS,
+    MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
+        SQRT, RCP, FLOOR, ROUND, SIN, COS,
     CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, BFLY, IDX, BAR, BRA, RET, SPECIAL
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
@@ -121,14 +128,16 @@ static operand operand_of(reader *r, const char *text) {
 }
 
 static type type_of(const char *t) {
-    static const struct { const char *name; type type; } all[] = {{"u32", U32}, {"b32", U32}, {"s32", S32}, {"u64", U64}, {"b64", U64}, {"f32", F32},
+    static const struct { const char *name; type type; } all[] = {{"u32", U32}, {"b32", U32}, {"s32", S32},
+        {"u64", U64}, {"b64", U64}, {"f32", F32},
         {"pred", PRED}, {"f16", F16}, {"b16", F16}, {"u16", U16}, {"u8", U8}, {"s8", S8}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(t, all[i].name)) return all[i].type;
     return NONE;
 }
 
-static size_t size_of(type t) { return t == U64 ? 8 : t == U32 || t == S32 || t == F32 ? 4 : t == U8 || t == S8 ? 1 : 2; }
+static size_t size_of(type t) { return t == U64 ? 8 : t == U32 || t == S32 || t == F32 ? 4 : t == U8 || t == S8
+    ? 1 : 2; }
 
 /* One line without its semicolon: NAME.PART.PART operand, operand. */
 static void read_line(reader *r, char *line) {
@@ -144,7 +153,8 @@ static void read_line(reader *r, char *line) {
     char *rest = strchr(line, ' '), *parts[8], *operands[8];
     int n = 0, count = 0, braces = 0;
     if (rest) *rest++ = 0;
-    for (char *save, *part = strtok_r(line, ".", &save); part && n < 8; part = strtok_r(NULL, ".", &save)) parts[n++] = part;
+    for (char *save, *part = strtok_r(line, ".", &save); part && n < 8; part = strtok_r(NULL, ".", &save))
+        parts[n++] = part;
     for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 8; o = strtok_r(NULL, ",", &save)) {
         while (*o == ' ' || *o == '{' || *o == '[') braces |= *o == '{' ? 1 << count : 0, o++;
         o[strcspn(o, " }]")] = 0;
@@ -175,13 +185,16 @@ static void read_line(reader *r, char *line) {
         in.op = LDPARAM, in.dst[0] = REG(0);
         for (in.target = 0; in.target < p->parameters && strcmp(p->names[in.target], operands[1]);) in.target++;
         if (in.target == p->parameters) die("parameter %s", operands[1]);
-    } else if (!strcmp(name, "mov") && braces == 1) { in.op = UNPACK, in.dst[0] = REG(0), in.dst[1] = REG(1), in.src[0] = SRC(2);
-    } else if (!strcmp(name, "mov") && braces) { in.op = PACK, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
+    } else if (!strcmp(name, "mov") && braces == 1) { in.op = UNPACK, in.dst[0] = REG(0), in.dst[1] = REG(1),
+        in.src[0] = SRC(2);
+    } else if (!strcmp(name, "mov") && braces) { in.op = PACK, in.dst[0] = REG(0), in.src[0] = SRC(1),
+        in.src[1] = SRC(2);
     } else if (!strcmp(name, "mov") && operands[1][0] == '%' && strchr(operands[1], '.')) {
         static const char *const names[] = {"%tid", "%ctaid", "%ntid", "%nctaid"};
         in.op = SPECIAL, in.dst[0] = REG(0);
         for (int i = 0; i < 4; i++)
-            if (!strncmp(operands[1], names[i], strlen(names[i])) && operands[1][strlen(names[i])] == '.') in.target = i * 3 + operands[1][strlen(names[i]) + 1] - 'x';
+            if (!strncmp(operands[1], names[i], strlen(names[i])) && operands[1][strlen(names[i])] == '.')
+                in.target = i * 3 + operands[1][strlen(names[i]) + 1] - 'x';
     } else if (!strcmp(name, "setp")) {
         static const char *const names[] = {"eq", "ne", "lt", "gt", "le", "ge"};
         in.op = SETP, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2), in.relation = (relation)6;
@@ -195,9 +208,12 @@ static void read_line(reader *r, char *line) {
         in.from = in.type, in.type = type_of(parts[n - 2]), in.dst[0] = REG(0), in.src[0] = SRC(1);
     } else if (!strcmp(name, "testp")) in.op = ISNAN, in.dst[0] = REG(0), in.src[0] = SRC(1);
     else {
-        static const struct { const char *name; opcode op; } all[] = {{"mov", MOV}, {"add", ADD}, {"sub", SUB}, {"mul", MUL}, {"div", DIV},
-            {"rem", REM}, {"shl", SHL}, {"shr", SHR}, {"and", AND}, {"or", OR}, {"xor", XOR}, {"neg", NEG}, {"not", NOT}, {"fma", FMA}, {"mad", FMA},
-            {"min", MIN}, {"max", MAX}, {"abs", ABS}, {"ex2", EX2}, {"lg2", LG2}, {"rsqrt", RSQRT}, {"sqrt", SQRT}, {"rcp", RCP}, {"sin", SIN},
+        static const struct { const char *name; opcode op; } all[] = {{"mov", MOV}, {"add", ADD}, {"sub", SUB},
+            {"mul", MUL}, {"div", DIV},
+            {"rem", REM}, {"shl", SHL}, {"shr", SHR}, {"and", AND}, {"or", OR}, {"xor", XOR}, {"neg", NEG},
+                {"not", NOT}, {"fma", FMA}, {"mad", FMA},
+            {"min", MIN}, {"max", MAX}, {"abs", ABS}, {"ex2", EX2}, {"lg2", LG2}, {"rsqrt", RSQRT}, {"sqrt",
+                SQRT}, {"rcp", RCP}, {"sin", SIN},
             {"cos", COS}, {"selp", SELP}, {"bfe", BFE}, {"dp4a", DP4A}};
         size_t i = 0;
         while (i < sizeof all / sizeof *all && strcmp(all[i].name, name)) i++;
@@ -219,13 +235,13 @@ static program *parse(const char *text) {
     for (const char *c = text; *c; c++) lines += *c == '\n';
     p->code = calloc((size_t)lines + 1, sizeof *p->code);
     for (char *save, *line = strtok_r(p->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char type[16], name[64], file;
+        char kind[16], name[64], file;
         int size;
         while (*line == '\t') line++;
-        if (sscanf(line, ".param .%15s %63[a-zA-Z0-9_]", type, name) == 2) {
-            p->types[p->parameters] = type_of(type);
+        if (sscanf(line, ".param .%15s %63[a-zA-Z0-9_]", kind, name) == 2) {
+            p->types[p->parameters] = type_of(kind);
             strcpy(p->names[p->parameters++], name);
-        } else if (sscanf(line, ".reg .%15s %%%c<%d>", type, &file, &size) == 3) {
+        } else if (sscanf(line, ".reg .%15s %%%c<%d>", kind, &file, &size) == 3) {
             r.base[strchr(files, file) - files] = p->registers;
             p->registers += size;
         } else if (sscanf(line, ".shared .align 16 .b8 shared_base[%d]", &size) == 1) {
@@ -243,7 +259,7 @@ static program *parse(const char *text) {
     return p;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static float f(word w) { float x; const uint32_t u = (uint32_t)w; memcpy(&x, &u, 4); return x; }
 static word bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
@@ -286,7 +302,8 @@ static word arithmetic(const instruction *in, word a, word b, word c) {
         default: die("%s", in->line);
         }
     }
-    if (in->type == PRED) return in->op == AND ? a & b : in->op == OR ? a | b : in->op == NOT ? !a : (die("%s", in->line), 0);
+    if (in->type == PRED) return in->op == AND ? a & b : in->op == OR ? a | b : in->op == NOT ? !a : (die("%s",
+        in->line), 0);
     const int wide = in->type == U64, sign = in->type == S32;
     word x = wide ? a : (uint32_t)a, y = wide ? b : (uint32_t)b, z = 0;
     const int32_t sx = (int32_t)a, sy = (int32_t)b;
@@ -298,7 +315,8 @@ static word arithmetic(const instruction *in, word a, word b, word c) {
     case DIV: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx / sy) : x / y; break;
     case REM: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx % sy) : x % y; break;
     case SHL: z = (uint32_t)b > (wide ? 63 : 31) ? 0 : x << (uint32_t)b; break;
-    case SHR: z = sign ? (word)(int64_t)(sx >> ((uint32_t)b > 31 ? 31 : b)) : (uint32_t)b > (wide ? 63 : 31) ? 0 : x >> (uint32_t)b; break;
+    case SHR: z = sign ? (word)(int64_t)(sx >> ((uint32_t)b > 31 ? 31 : b)) : (uint32_t)b > (wide ? 63 : 31)
+        ? 0 : x >> (uint32_t)b; break;
     case AND: z = x & y; break;
     case OR: z = x | y; break;
     case XOR: z = x ^ y; break;
@@ -313,13 +331,16 @@ static word arithmetic(const instruction *in, word a, word b, word c) {
 }
 
 static word convert(const instruction *in, word a) {
-    if (in->type == F32 && in->from == F16) { _Float16 h; const uint16_t u = (uint16_t)a; memcpy(&h, &u, 2); return bits((float)h); }
+    if (in->type == F32 && in->from == F16) { _Float16 h; const uint16_t u = (uint16_t)a; memcpy(&h, &u, 2);
+        return bits((float)h); }
     if (in->type == F16) { const _Float16 h = (_Float16)f(a); uint16_t u; memcpy(&u, &h, 2); return u; }
-    if (in->type == F32) return bits(in->from == S32 ? (float)(int32_t)a : in->from == U32 ? (float)(uint32_t)a : (float)a);
+    if (in->type == F32) return bits(in->from == S32 ? (float)(int32_t)a : in->from == U32 ? (float)(uint32_t)a
+        : (float)a);
     if (in->from == F32) {
         const float x = f(a);
         if (isnan(x)) return 0;
-        if (in->type == S32) return (uint32_t)(x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)x);
+        if (in->type == S32) return (uint32_t)(x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN
+            : (int32_t)x);
         return in->type == U32 ? (x < 0 ? 0 : x >= 4294967296.0f ? UINT32_MAX : (uint32_t)x) : x < 0 ? 0 : (word)x;
     }
     if (in->from == S32 && in->type == U64) return (word)(int64_t)(int32_t)a;
@@ -327,7 +348,8 @@ static word convert(const instruction *in, word a) {
 }
 
 static int compare(const instruction *in, word a, word b) {
-#define COMPARE(x, y) (in->relation == EQ ? (x) == (y) : in->relation == NE ? (x) != (y) : in->relation == LT ? (x) < (y) : \
+#define COMPARE(x, y) (in->relation == EQ ? (x) == (y) : in->relation == NE ? (x) != (y) : in->relation == LT \
+    ? (x) < (y) : \
                        in->relation == GT ? (x) > (y) : in->relation == LE ? (x) <= (y) : (x) >= (y))
     if (in->type == F32) return COMPARE(f(a), f(b));
     if (in->type == S32) return COMPARE((int32_t)a, (int32_t)b);
@@ -366,8 +388,10 @@ static void run(const block *b, thread *t, int number) {
         case ISNAN: t->r[in->dst[0]] = isnan(f(x)) != 0; break;
         case PACK: t->r[in->dst[0]] = (x & 0xffff) | (value(t, in->src[1]) & 0xffff) << 16; break;
         case UNPACK: t->r[in->dst[0]] = x & 0xffff, t->r[in->dst[1]] = x >> 16 & 0xffff; break;
-        case WIDE: t->r[in->dst[0]] = value(t, in->src[2]) + (in->type == S32 ? (word)((int64_t)(int32_t)x * (int64_t)(int32_t)value(t, in->src[1]))
-                                                                             : (word)(uint32_t)x * (uint32_t)value(t, in->src[1])); break;
+        case WIDE: t->r[in->dst[0]] = value(t, in->src[2]) + (in->type == S32 ? (word)((int64_t)(int32_t)x * (
+            int64_t)(int32_t)value(t, in->src[1]))
+                                                                             : (word)(uint32_t)x * (
+                                                                                 uint32_t)value(t, in->src[1])); break;
         case LD: {
             const size_t bytes = size_of(in->type);
             const char *p = place(b, t, in, bytes * (size_t)in->count);
@@ -400,7 +424,8 @@ static void shuffle(const block *b, thread *warp, int lanes) {
         all[i] = value(&warp[i], in->src[0]);
     }
     for (int i = 0; i < lanes; i++) {
-        const int from = (in->op == BFLY ? i ^ (int)value(&warp[i], in->src[1]) : (int)value(&warp[i], in->src[1])) & 31;
+        const int from = (in->op == BFLY ? i ^ (int)value(&warp[i], in->src[1]) : (int)value(&warp[i],
+            in->src[1])) & 31;
         got[i] = from < lanes ? all[from] : all[i];
     }
     for (int i = 0; i < lanes; i++) warp[i].r[in->dst[0]] = got[i], warp[i].pc++, warp[i].state = RUNS;
@@ -420,7 +445,8 @@ static void run_block(const block *b, thread *threads, int count) {
                 if (!shuffles) break;
                 shuffle(b, threads + first, lanes);
             }
-            for (int i = first; i < first + lanes; i++) waiting += threads[i].state == WAITS, done += threads[i].state == DONE;
+            for (int i = first; i < first + lanes; i++) waiting += threads[i].state == WAITS,
+                done += threads[i].state == DONE;
         }
         if (done == count) return;
         if (waiting + done != count || done) die("a barrier that %d of %d threads reach", waiting, count);
@@ -428,7 +454,8 @@ static void run_block(const block *b, thread *threads, int count) {
     }
 }
 
-int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+    unsigned shared, void *stream,
                    void **parameters, void **extra) {
     (void)stream; (void)extra; (void)shared;
     if (by != 1 || bz != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535) return 1;
@@ -444,7 +471,8 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
                 b.special[3] = i, b.special[4] = j, b.special[5] = k;
                 memset(registers, 0xa5, (size_t)bx * (size_t)b.p->registers * sizeof *registers);
                 memset(b.shared, 0xa5, (size_t)b.p->shared_bytes);
-                for (unsigned t = 0; t < bx; t++) threads[t] = (thread){0, RUNS, registers + (size_t)t * (size_t)b.p->registers};
+                for (unsigned t = 0; t < bx; t++) threads[t] = (thread){0, RUNS,
+                    registers + (size_t)t * (size_t)b.p->registers};
                 run_block(&b, threads, (int)bx);
             }
     free(registers);
@@ -454,14 +482,15 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     return 0;
 }
 
-/* ---- the rest of the driver ------------------------------------------------------------------------------------------------- */
+/* ---- the rest of the driver -------------------------------------------------------------------------------------- */
 
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
 int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return 0; }
 int cuDeviceGetName(char *name, int n, int d) { (void)d; snprintf(name, (size_t)n, "interpreter of PTX"); return 0; }
-int cuDeviceGetAttribute(int *v, int what, int d) { (void)d; *v = what == 75 ? 8 : what == 76 ? 0 : what == 16 ? 1 : 48 << 10; return 0; }
+int cuDeviceGetAttribute(int *v, int what, int d) { (void)d; *v = what == 75 ? 8 : what == 76 ? 0 : what == 16
+    ? 1 : 48 << 10; return 0; }
 int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = (size_t)4 << 30; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
@@ -488,9 +517,12 @@ int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = mallo
 int cuMemFreeHost(void *p) { free(p); return 0; }
 int cuMemcpyHtoD_v2(word to, const void *from, size_t n) { memmove((void *)(uintptr_t)to, from, n); return 0; }
 int cuMemcpyHtoDAsync_v2(word to, const void *from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, from, n); }
-int cuMemcpyDtoHAsync_v2(void *to, word from, size_t n, void *s) { (void)s; memmove(to, (void *)(uintptr_t)from, n); return 0; }
-int cuMemcpyDtoDAsync_v2(word to, word from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, (void *)(uintptr_t)from, n); }
-int cuMemsetD8Async(word p, unsigned char v, size_t n, void *s) { (void)s; memset((void *)(uintptr_t)p, v, n); return 0; }
+int cuMemcpyDtoHAsync_v2(void *to, word from, size_t n, void *s) { (void)s; memmove(to, (void *)(uintptr_t)from,
+    n); return 0; }
+int cuMemcpyDtoDAsync_v2(word to, word from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to,
+    (void *)(uintptr_t)from, n); }
+int cuMemsetD8Async(word p, unsigned char v, size_t n, void *s) { (void)s; memset((void *)(uintptr_t)p, v, n);
+    return 0; }
 int cuStreamCreate(void **s, unsigned flags) { (void)flags; *s = malloc(1); return 0; }
 int cuStreamDestroy_v2(void *s) { free(s); return 0; }
 int cuStreamSynchronize(void *s) { (void)s; return 0; }
@@ -503,7 +535,8 @@ int cuEventQuery(void *e) { (void)e; return 0; }
 int cuEventElapsedTime(float *ms, void *a, void *b) { (void)a; (void)b; *ms = 0.5f; return 0; }
 int cuStreamBeginCapture_v2(void *s, int mode) { (void)s; (void)mode; return 801; }
 int cuStreamEndCapture(void *s, void **g) { (void)s; (void)g; return 801; }
-int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long flags) { (void)e; (void)g; (void)flags; return 801; }
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long flags) { (void)e; (void)g; (void)flags;
+    return 801; }
 int cuGraphExecUpdate_v2(void *e, void *g, void *info) { (void)e; (void)g; (void)info; return 801; }
 int cuGraphLaunch(void *e, void *s) { (void)e; (void)s; return 801; }
 int cuGraphExecDestroy(void *e) { (void)e; return 0; }
