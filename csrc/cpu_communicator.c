@@ -46,7 +46,7 @@ vb_status vb_cpu_all_gather(float *const *out, const float *const *in, int64_t r
     for (int from = 0; from < communicator->ranks; first += cols[from++]) {
         if (cols[from] == 0) continue;
         for (int r = 0; r < communicator->ranks; r++)
-            for (int64_t row = 0; row < rows; row++)
+            for (int64_t row = 0; row < rows && out[r] != in[from]; row++)
                 memcpy(out[r] + row * total + first, in[from] + row * cols[from], (size_t)cols[from] * sizeof(float));
     }
     return VB_OK;

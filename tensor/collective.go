@@ -61,6 +61,26 @@ func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
 	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(out), pointersOf(in), rows, cols) }, out, in)
 }
 
+// BroadcastInto copies the first rank's tensor to those of the others, of one length, F32 or I32 and without gaps. It may be
+// captured (gpu.Communicator.Capture).
+func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
+	const op = "broadcast"
+	if len(all) != c.Ranks() {
+		misuse(op, "operands of %d ranks, want %d", len(all), c.Ranks())
+	}
+	for r, t := range all {
+		if t.dtype != all[0].dtype || t.dtype != F32 && t.dtype != I32 || t.n != all[0].n || t.Stream() != c.Stream(r) {
+			misuse(op, "%v %s of rank %d on %s, want %v of %d elements on its stream", t.dtype, shapeString(t.shape), r, t.Device(), all[0].dtype, all[0].n)
+		}
+	}
+	if c.Ranks() == 1 {
+		return
+	}
+	in, cols := make([]*Tensor, c.Ranks()), make([]int, c.Ranks())
+	in[0], cols[0] = all[0], all[0].n
+	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(all), pointersOf(in), 1, cols) }, all)
+}
+
 // checkRanks panics unless each list has a tensor of F32 for each rank, on its stream, all of one length, which it returns.
 func checkRanks(op string, c *gpu.Communicator, lists ...[]*Tensor) int {
 	n := -1
@@ -85,7 +105,9 @@ func checkRanks(op string, c *gpu.Communicator, lists ...[]*Tensor) int {
 func pointersOf(tensors []*Tensor) []kernel.Ptr {
 	p := make([]kernel.Ptr, len(tensors))
 	for i, t := range tensors {
-		p[i] = t.ptr()
+		if t != nil {
+			p[i] = t.ptr()
+		}
 	}
 	return p
 }

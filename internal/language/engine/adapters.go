@@ -104,7 +104,7 @@ func (r *runner) adapt() error {
 		return err
 	}
 	r.steps.drop(all)
-	work, err := r.model.NewAdaptedWorkspace(r.stream, max(r.chunk, r.stepIDs.Len()), r.work.LogitRows)
+	work, err := r.model.NewAdaptedWorkspace(r.streams, max(r.chunk, r.stepIDs.Len()), r.work.LogitRows)
 	if err != nil {
 		return err
 	}

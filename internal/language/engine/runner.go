@@ -26,7 +26,8 @@ func defaultChunk(d *gpu.Device) int {
 // runner is what a Session and a Batch have in common: a stream, a cache, a workspace, and passes over prompts.
 type runner struct {
 	model   *model.Model
-	stream  *gpu.Stream
+	streams *gpu.Communicator // of the model's devices
+	stream  *gpu.Stream       // of the first, which results are read from
 	cache   *model.Cache
 	work    *model.Workspace
 	past    past // of a session's sequence
@@ -62,15 +63,16 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 	}
 	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
 	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory
-	if r.stream, err = m.Device().NewStream(); err != nil {
+	if r.streams, err = m.NewStreams(); err != nil {
 		return err
 	}
+	r.stream = r.streams.Stream(0)
 	r.results = tensor.NewReadback(r.stream)
-	if r.cache, err = m.NewCache(r.stream, cacheOptions(&m.Config, sequences, o)); err != nil {
+	if r.cache, err = m.NewCache(r.streams, cacheOptions(&m.Config, sequences, o)); err != nil {
 		return err
 	}
 	r.past = newPast(m, r.cache)
-	if r.work, err = m.NewWorkspace(r.stream, max(r.chunk, rows), logitRows); err != nil {
+	if r.work, err = m.NewWorkspace(r.streams, max(r.chunk, rows), logitRows); err != nil {
 		return err
 	}
 	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepIDs: rows, &r.stepPositions: rows})
@@ -105,10 +107,7 @@ func (r *runner) close() error {
 	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepIDs, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
 		t.Free()
 	}
-	if r.stream == nil {
-		return nil
-	}
-	return r.stream.Close()
+	return model.CloseStreams(r.streams)
 }
 
 // check says why ids cannot be a prompt.
@@ -150,7 +149,7 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		}
 		if err == nil {
 			// Cancelling is prompt because no more than one chunk is ever enqueued.
-			err = r.stream.Synchronize()
+			err = r.streams.Synchronize()
 		}
 		if err == nil {
 			err = r.model.Intact()
@@ -215,11 +214,11 @@ type stepKey struct {
 }
 
 // steps holds captured steps by what they compute.
-type steps map[stepKey]*gpu.Graph
+type steps map[stepKey]*gpu.Graphs
 
 // run computes the step of a key, which enqueue enqueues. The first time it is computed as it stands, since what a library
 // sets up at its first call may not be captured; the second time it is captured, and then replayed.
-func (g steps) run(s *gpu.Stream, key stepKey, enqueue func() error) error {
+func (g steps) run(s *gpu.Communicator, key stepKey, enqueue func() error) error {
 	graph, seen := g[key]
 	if !seen {
 		g[key] = nil

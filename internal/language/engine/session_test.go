@@ -111,13 +111,17 @@ func TestBatchedStepsEqualSingle(t *testing.T) {
 			want = append(want, rows[len(rows)-1])
 		}
 
+		streams, err := gpu.NewCommunicator(d.Stream())
+		if err != nil {
+			t.Fatal(err)
+		}
 		s := d.Stream()
-		cache, err := m.NewCache(s, model.CacheOptions{Sequences: len(prompts), Capacity: 96, Type: tensor.F32})
+		cache, err := m.NewCache(streams, model.CacheOptions{Sequences: len(prompts), Capacity: 96, Type: tensor.F32})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer cache.Free()
-		w, err := m.NewWorkspace(s, 96, len(prompts))
+		w, err := m.NewWorkspace(streams, 96, len(prompts))
 		if err != nil {
 			t.Fatal(err)
 		}

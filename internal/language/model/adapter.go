@@ -167,6 +167,9 @@ func (c *Config) AdapterBytes(paths []string) (int64, error) {
 // LoadAdapters brings adapters to the model's device, where they lie side by side until the model is closed: GGUF files, or
 // folders of PEFT. Weights in F16 stay so, others become F32. Errors wrap ErrAdapter and name the tensor.
 func (m *Model) LoadAdapters(ctx context.Context, paths []string) (_ *AdapterStack, err error) {
+	if len(m.followers) > 0 {
+		return nil, fmt.Errorf("%w: adapters of a model on %d devices are not supported", ErrAdapter, len(m.followers)+1)
+	}
 	files, err := m.readAdapters(paths)
 	defer closeAll(files)
 	if err != nil {

@@ -27,6 +27,8 @@ type Cache struct {
 	layers []layerCache // of the layers with attention
 	states []layerState // of the recurrent layers
 	memory *tensor.Arena
+
+	followers []*Cache // of the ranks after the first
 }
 
 type layerCache struct {
@@ -71,8 +73,24 @@ func (s cacheShape) room(o CacheOptions) (tokens int, ring bool) {
 	return o.Capacity, false
 }
 
-// NewCache allocates a cache in the order of a stream; its contents are undefined until they are written.
-func (m *Model) NewCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
+// NewCache allocates a cache in the order of each rank's stream; its contents are undefined until they are written.
+func (m *Model) NewCache(streams *gpu.Communicator, o CacheOptions) (*Cache, error) {
+	c, err := m.newCache(streams.Stream(0), o)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range m.followers {
+		other, err := f.newCache(streams.Stream(i+1), o)
+		if err != nil {
+			c.Free()
+			return nil, err
+		}
+		c.followers = append(c.followers, other)
+	}
+	return c, nil
+}
+
+func (m *Model) newCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
 	if err := m.CheckCacheType(o.Type); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
@@ -118,6 +136,9 @@ func (m *Model) NewCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
 // Free gives the memory back. Freeing nil or twice is harmless.
 func (c *Cache) Free() {
 	if c != nil {
+		for _, f := range c.followers {
+			f.Free()
+		}
 		c.memory.Free()
 	}
 }
@@ -125,7 +146,11 @@ func (c *Cache) Free() {
 // Kept calls f with all that the first n tokens of sequence 0 have left, in an order that depends on the model alone: of
 // layers with attention the keys and values of each head, then the recurrent states with their checkpoints. A ring's are those
 // that it still has.
+// What several devices hold is not saved: an error wraps gpu.ErrUnsupported.
 func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
+	if len(c.followers) > 0 {
+		return fmt.Errorf("model: the cache of a model on %d devices cannot be saved: %w", len(c.followers)+1, gpu.ErrUnsupported)
+	}
 	for _, l := range c.layers {
 		for _, t := range []*tensor.Tensor{l.k, l.v} {
 			if t == nil { // values are a part of the keys

@@ -23,7 +23,7 @@ type Batch struct {
 
 // Forward computes the layers for a batch, writes its keys, values and states to the cache, and returns the residual stream
 // [Count*Seq][Hidden] after the last layer, for Logits. It lies in the workspace until its next use. Everything is
-// enqueued on the workspace's stream. Its errors are those of Batch.Check; failures of operations panic as package
+// enqueued on the workspace's streams. Its errors are those of Batch.Check; failures of operations panic as package
 // tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
 	w.newest, w.adapters = w.plain, b.Adapters
@@ -35,16 +35,18 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	}
 	g := w.newest.graph
 	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
-	blocks := g.blocks
-	for _, block := range blocks[:len(blocks)-1] {
-		for _, o := range block {
-			if b.Check != nil {
-				if err := b.Check(); err != nil {
-					return nil, err
-				}
-			}
-			o.run(p)
+	passes := []*pass{p}
+	for i, f := range w.followers {
+		passes = append(passes, f.pass(c.followers[i], b))
+	}
+	w.lead(passes)
+	for i := range len(g.blocks) - 1 {
+		if err := w.run(i, passes, b.Check); err != nil {
+			return nil, err
 		}
+	}
+	for i, f := range w.followers {
+		f.hidden = passes[i+1].rows(passes[i+1].graph.hidden)
 	}
 	return p.rows(g.hidden), nil
 }
@@ -60,9 +62,14 @@ func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tenso
 		}
 		p.adapters = append(p.adapters, a)
 	}
-	for _, o := range g.blocks[len(g.blocks)-1] {
-		o.run(p)
+	passes := []*pass{p}
+	for _, f := range w.followers {
+		plain := f.work.plain
+		passes = append(passes, &pass{
+			model: f.model, graph: plain.graph, views: plain.viewsOf(1, hi-lo), hidden: f.hidden.Slice(lo, hi),
+		})
 	}
+	_ = w.run(len(g.blocks)-1, passes, nil) // without a check there is no error
 	return p.rows(g.logits)
 }
 

@@ -25,7 +25,13 @@ type Options struct {
 // Load brings the weights of f to a device: a CPU reads them in the file, which must stay open as long as the model; to
 // a GPU they are copied and rearranged for its kernels, into one piece of memory of exactly their size. The caller
 // closes the model.
-func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model, err error) {
+func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (*Model, error) {
+	return LoadSplit(ctx, f, []*gpu.Device{d}, o)
+}
+
+// LoadSplit is Load for several devices, which compute each pass together: Config.Split says how. Each reads its part of
+// the file. The model is used as one on the first device is.
+func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Options) (_ *Model, err error) {
 	c, err := ReadConfig(f)
 	if err != nil {
 		return nil, err
@@ -40,44 +46,63 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (_ *Model
 		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions",
 			o.Context, positions.rows)
 	}
-	p, err := c.plan(f, d, o.Context)
+	parts, err := c.Split(f, len(devices))
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Config: *c, device: d, context: o.Context}
-	if d.Info().HostMemory {
-		m.file = f
-	}
+	progress := &loading{report: o.Progress, state: Progress{TotalLayers: c.Layers}}
+	var ranks []*Model
 	defer func() {
 		if err != nil {
-			m.Close()
+			for _, m := range ranks {
+				m.Close()
+			}
 		}
 	}()
-	if m.memory, err = tensor.NewArena(d.Stream(), p.memory); err != nil {
-		return nil, err
-	}
-	l := &loader{model: m, file: f, progress: o.Progress, state: Progress{TotalLayers: c.Layers}}
-	for _, w := range p.weights {
-		l.state.TotalBytes += w.size
-	}
-	if err := l.load(ctx, p); err != nil {
-		return nil, err
-	}
-	for _, r := range c.graph.ropes {
-		cos, sin := r.Tables(o.Context)
-		var t ropeTables
-		if t.cos, err = m.table(cos, r.Dim/2); err != nil {
+	plans := make([]*plan, len(parts))
+	for rank, part := range parts {
+		if plans[rank], err = part.plan(f, devices[rank], o.Context); err != nil {
 			return nil, err
 		}
-		if t.sin, err = m.table(sin, r.Dim/2); err != nil {
+		for _, w := range plans[rank].weights {
+			progress.state.TotalBytes += w.size
+		}
+	}
+	for rank, part := range parts {
+		m := &Model{Config: *part, device: devices[rank], context: o.Context}
+		if devices[rank].Info().HostMemory {
+			m.file = f
+		}
+		ranks = append(ranks, m)
+		if err := m.fill(ctx, f, plans[rank], progress); err != nil {
 			return nil, err
+		}
+	}
+	ranks[0].followers = ranks[1:]
+	return ranks[0], f.Intact()
+}
+
+// fill brings weights and tables to the device.
+func (m *Model) fill(ctx context.Context, f *gguf.File, p *plan, progress *loading) (err error) {
+	if m.memory, err = tensor.NewArena(m.device.Stream(), p.memory); err != nil {
+		return err
+	}
+	l := &loader{model: m, file: f, progress: progress}
+	if err := l.load(ctx, p); err != nil {
+		return err
+	}
+	for _, r := range m.graph.ropes {
+		cos, sin := r.Tables(m.context)
+		var t ropeTables
+		if t.cos, err = m.table(cos, r.Dim/2); err != nil {
+			return err
+		}
+		if t.sin, err = m.table(sin, r.Dim/2); err != nil {
+			return err
 		}
 		m.tables = append(m.tables, t)
 	}
-	if err := d.Stream().Synchronize(); err != nil {
-		return nil, err
-	}
-	return m, f.Intact()
+	return m.device.Stream().Synchronize()
 }
 
 // Intact returns gguf.ErrFileChanged where the file that weights are used in was cut short or grew: what was computed may be wrong.
@@ -99,11 +124,12 @@ type plan struct {
 // placement is a weight on its way to a device.
 type placement struct {
 	*weight
-	stored       *gguf.Tensor
-	offset, size int64 // of the weight's data in the file's tensor
-	inFile       bool  // used where it lies
-	packed       bool  // rearranged by the device
-	bytes        int64 // on the device
+	stored *gguf.Tensor
+	from   pieces // of the file's tensor
+	size   int64  // bytes of them
+	inFile bool   // used where it lies
+	packed bool   // rearranged by the device
+	bytes  int64  // on the device
 }
 
 // inFileAlignment is how tensors used in the file must be aligned: those of a file are, their parts need not be.
@@ -129,12 +155,13 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 	for _, bound := range c.weights.all {
 		w := placement{weight: bound, stored: found[bound.name]}
 		t := kernel.DType(w.stored.Type)
-		w.offset, w.size = w.span(t)
+		w.from = w.pieces(t)
+		w.size = w.from.bytes()
 		w.bytes = w.size
 		if w.twoBits {
 			w.size = w.stored.Bytes
 		}
-		usable := d.Info().HostMemory && w.offset%inFileAlignment == 0
+		usable := d.Info().HostMemory && w.from.count == 1 && w.from.first%inFileAlignment == 0
 		switch {
 		case w.rows == 0: // vectors become F32
 			w.bytes = 4 * int64(w.shape()[0])
@@ -196,8 +223,13 @@ type loader struct {
 	model    *Model
 	file     *gguf.File
 	staging  *tensor.Arena // where a weight lies as stored until the device has rearranged it
-	progress func(Progress)
-	state    Progress
+	progress *loading
+}
+
+// loading is how far it has come, on all devices.
+type loading struct {
+	report func(Progress) // may be nil
+	state  Progress
 }
 
 // load brings all weights to their places. Those that go to a GPU are read ahead of the copies; each is rearranged in
@@ -223,7 +255,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			l.report(w)
+			l.progress.loaded(w)
 			continue
 		}
 		finish := source.Then
@@ -233,7 +265,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 					return fmt.Errorf("tensor %s: %w", w.name, err)
 				}
 			}
-			l.report(w)
+			l.progress.loaded(w)
 			return nil
 		}
 		uploads = append(uploads, *source)
@@ -256,7 +288,9 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 		t, err := l.placeTwoBits(w)
 		return t, nil, err
 	}
-	read := func(dst []byte, offset int64) error { return l.file.ReadTensor(w.stored, dst, w.offset+offset) }
+	read := func(dst []byte, offset int64) error {
+		return w.from.read(dst, offset, func(dst []byte, at int64) error { return l.file.ReadTensor(w.stored, dst, at) })
+	}
 	var rearrange func(dst, src *tensor.Tensor) error
 	switch {
 	case w.packed:
@@ -295,24 +329,30 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 	return t, &u, nil
 }
 
-// inFile returns a weight as it lies in the file, on a device that computes on host memory.
+// inFile returns a weight as it lies in the file, on a device that computes on host memory. One that lies there in pieces
+// is copied.
 func (l *loader) inFile(w *placement, shape []int) (*tensor.Tensor, error) {
 	data, err := l.file.Data(w.stored)
 	if err != nil {
 		return nil, err
 	}
-	data = data[w.offset : w.offset+w.size]
+	if w.from.count > 1 {
+		joined := make([]byte, w.size)
+		w.from.read(joined, 0, func(dst []byte, at int64) error { copy(dst, data[at:]); return nil })
+		return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), joined, joined, shape...)
+	}
+	data = data[w.from.first : w.from.first+w.size]
 	return tensor.FromMemory(l.model.device, kernel.DType(w.stored.Type), data, l.file, shape...)
 }
 
-// report tells the caller that a weight is there, or on its way.
-func (l *loader) report(w *placement) {
+// loaded tells the caller that a weight is there, or on its way.
+func (l *loading) loaded(w *placement) {
 	l.state.Bytes += w.size
-	if layer := 0; l.progress != nil {
+	if layer := 0; l.report != nil {
 		if n, _ := fmt.Sscanf(w.name, "blk.%d.", &layer); n == 1 {
 			l.state.Layers = layer + 1
 		}
-		l.progress(l.state)
+		l.report(l.state)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 // Workspace holds the values of one pass. Its memory is allocated once, so that captured graphs find it again.
 type Workspace struct {
 	LogitRows int
+	streams   *gpu.Communicator // of each rank
+	followers []*follower
 	plain     *slots
 	adapted   *slots // nil where the workspace is for passes without adapters
 	newest    *slots // of the newest pass
@@ -24,8 +26,24 @@ type slots struct {
 	newest  *views           // of the newest pass of another shape
 }
 
-// NewWorkspace allocates for passes of up to that many rows, without adapters.
-func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
+// NewWorkspace allocates for passes of up to that many rows, without adapters, which are enqueued on a stream of each rank
+// (NewStreams). The workspace ends before the streams.
+func (m *Model) NewWorkspace(streams *gpu.Communicator, rows, logitRows int) (*Workspace, error) {
+	w, err := m.newWorkspace(streams.Stream(0), rows, logitRows)
+	if err != nil {
+		return nil, err
+	}
+	w.streams = streams
+	for i, f := range m.followers {
+		if err := w.join(f, streams.Stream(i+1), rows, logitRows); err != nil {
+			w.Free()
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (m *Model) newWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
 	memory, err := tensor.NewArena(s, m.WorkspaceBytes(rows, logitRows))
 	if err != nil {
 		return nil, err
@@ -39,13 +57,14 @@ func (m *Model) NewWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, er
 	return w, nil
 }
 
-// NewAdaptedWorkspace allocates for passes with and without adapters, which take the same memory in turns.
-func (m *Model) NewAdaptedWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, error) {
-	memory, err := tensor.NewArena(s, m.AdaptedWorkspaceBytes(rows, logitRows))
+// NewAdaptedWorkspace allocates for passes with and without adapters, which take the same memory in turns, of a model on one
+// device.
+func (m *Model) NewAdaptedWorkspace(streams *gpu.Communicator, rows, logitRows int) (*Workspace, error) {
+	memory, err := tensor.NewArena(streams.Stream(0), m.AdaptedWorkspaceBytes(rows, logitRows))
 	if err != nil {
 		return nil, err
 	}
-	w := &Workspace{LogitRows: logitRows, memory: memory}
+	w := &Workspace{LogitRows: logitRows, streams: streams, memory: memory}
 	if w.plain, err = m.graph.slotsIn(memory, rows, logitRows); err == nil {
 		memory.Reset()
 		w.adapted, err = m.adapted.slotsIn(memory, rows, logitRows)
@@ -119,6 +138,9 @@ func (c *Config) Pass(rows, context int, kv tensor.DType) kernel.Pass {
 // Free gives the memory back. Freeing nil or twice is harmless.
 func (w *Workspace) Free() {
 	if w != nil {
+		for _, f := range w.followers {
+			f.free()
+		}
 		w.memory.Free()
 	}
 }

@@ -14,9 +14,12 @@ import (
 )
 
 // Model holds the weights of a model on a device. Any number of goroutines may use it, each with its own Workspace and
-// Cache.
+// Cache. Of a model on several devices it is the first rank, with the Config of what that one computes: a pass is given to
+// it, and it has the others compute theirs.
 type Model struct {
 	Config
+	followers []*Model // the ranks after it, which are used through it alone
+
 	device  *gpu.Device
 	context int              // rows of the RoPE tables
 	tables  []ropeTables     // of the graph's RoPEs
@@ -37,6 +40,9 @@ type ropeTables struct{ cos, sin *tensor.Tensor } // [context][Dim/2]
 
 // Close gives the weights and all adapters back. No session may be using them. Closing twice is harmless.
 func (m *Model) Close() {
+	for _, f := range m.followers {
+		f.Close()
+	}
 	m.stacks.Lock()
 	for _, s := range m.stacks.loaded {
 		s.memory.Free()
@@ -56,11 +62,14 @@ func (m *Model) Device() *gpu.Device { return m.device }
 // MaxContext returns the longest context of a session.
 func (m *Model) MaxContext() int { return m.context }
 
-// Bytes returns the memory of the weights and RoPE tables as they lie on the device, or in the mapped file on a CPU:
-// what Config.ModelBytes predicts.
+// Ranks returns the parts of a model on several devices, by rank; of one on one device, itself.
+func (m *Model) Ranks() []*Model { return append([]*Model{m}, m.followers...) }
+
+// Bytes returns the memory of the weights and RoPE tables as they lie on the rank's device, or in the mapped file on a
+// CPU: what Config.ModelBytes predicts.
 func (m *Model) Bytes() int64 { return m.memoryBytes }
 
-// DecodeBytes returns how many bytes of weights one token reads: all matrices, but of an embedding that is not the
+// DecodeBytes returns how many bytes of weights one token reads on the rank's device: all matrices, but of an embedding that is not the
 // output matrix too just one row, and of experts those that it has.
 func (m *Model) DecodeBytes() int64 {
 	n := m.bytes

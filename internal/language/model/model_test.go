@@ -329,19 +329,23 @@ func checkMemory(t *testing.T, d *gpu.Device, f *gguf.File) {
 	}
 	step("model", predicted)
 	options := CacheOptions{Sequences: 3, Capacity: 100, Type: kernel.F16, Rows: 17, Checkpoints: 2}
-	c, err := m.NewCache(d.Stream(), options)
+	one, err := gpu.NewCommunicator(d.Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.NewCache(one, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	step("cache", m.CacheBytes(options))
-	w, err := m.NewWorkspace(d.Stream(), 17, 5)
+	w, err := m.NewWorkspace(one, 17, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	step("workspace", m.WorkspaceBytes(17, 5))
 	w.Free()
 	step("no workspace", -m.WorkspaceBytes(17, 5))
-	if w, err = m.NewAdaptedWorkspace(d.Stream(), 17, 5); err != nil {
+	if w, err = m.NewAdaptedWorkspace(one, 17, 5); err != nil {
 		t.Fatal(err)
 	}
 	step("workspace for adapters", m.AdaptedWorkspaceBytes(17, 5))

@@ -57,9 +57,11 @@ type layer struct {
 // weight is a tensor of a model, on its device once it is loaded.
 type weight struct {
 	spec
-	tensor *tensor.Tensor
-	scale  float32 // of products, from a tensor beside it as files in NVFP4 have them; 0 for none
-	scales *weight // of products with each expert; nil for none
+	whole              spec // of which this is a rank's part, from these on; the same where there is one device
+	firstRow, firstCol int
+	tensor             *tensor.Tensor
+	scale              float32 // of products, from a tensor beside it as files in NVFP4 have them; 0 for none
+	scales             *weight // of products with each expert; nil for none
 	// In the place of tensor, of matrices that are kept as two-bit codes: twoBits says so before they are loaded.
 	ternary *tensor.Ternary
 	twoBits bool
@@ -149,18 +151,6 @@ func (s spec) dims() []int {
 	return []int{s.cols, s.rows}
 }
 
-// span returns where the tensor lies within the file's, in bytes of a type.
-func (s spec) span(t kernel.DType) (offset, bytes int64) {
-	n := 1
-	for _, d := range s.shape() {
-		n *= d
-	}
-	if s.rows == 0 {
-		return t.Bytes(s.first), t.Bytes(n)
-	}
-	return t.Bytes(s.first * s.cols), t.Bytes(n)
-}
-
 // bind makes the weights of a model, without their data: those that it must have, and those of the others that the file
 // has.
 func (c *Config) bind(f *gguf.File) (*weights, error) {
@@ -170,7 +160,7 @@ func (c *Config) bind(f *gguf.File) (*weights, error) {
 		for _, s := range specs {
 			s.name = prefix + s.name
 			if s.need == required || s.need == optional && f.HasTensor(s.name) {
-				*s.field = &weight{spec: s}
+				*s.field = &weight{spec: s, whole: s}
 				if t, err := f.Tensor(s.name); err == nil {
 					(*s.field).twoBits = s.rounded && twoBitTypes(t.Type)
 				}
@@ -212,7 +202,8 @@ func (w *weights) bindScale(f *gguf.File, m *weight) error {
 		if f.HasTensor(stem + ".bias") {
 			return fmt.Errorf("tensors %s and %s.bias: numbers for each expert beside a bias are not supported", t.Name, stem)
 		}
-		m.scales = &weight{spec: vector(t.Name, n, required, nil)}
+		s := vector(t.Name, n, required, nil)
+		m.scales = &weight{spec: s, whole: s}
 		w.all = append(w.all, m.scales)
 		return nil
 	}
@@ -249,7 +240,7 @@ func (c *Config) find(f *gguf.File) (map[string]*gguf.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.check(t); err != nil {
+		if err := w.whole.check(t); err != nil {
 			return nil, err
 		}
 		found[w.name] = t

@@ -1,0 +1,377 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// eachDevices runs f with so many devices of every kind: GPUs, fake ones, and CPUs, which share one processor.
+func eachDevices(t *testing.T, n int, f func(t *testing.T, devices []*gpu.Device)) {
+	fakes := fake.New(fake.Config{Devices: n})
+	open := map[string]func(i int) (*gpu.Device, error){
+		"go":   func(int) (*gpu.Device, error) { return gpu.OpenBackend(purego.Backend(), 0) },
+		"fake": func(i int) (*gpu.Device, error) { return gpu.OpenBackend(fakes, i) },
+		"cpu":  func(int) (*gpu.Device, error) { return gpu.Open("cpu") },
+		"cuda": func(i int) (*gpu.Device, error) {
+			infos, err := gpu.Devices()
+			if gpus := len(infos) - 1; err == nil && gpus > 0 {
+				i %= gpus // one GPU serves several ranks where there are no more
+			}
+			return gpu.Open(fmt.Sprintf("cuda:%d", i))
+		},
+	}
+	for name, open := range open {
+		t.Run(name, func(t *testing.T) {
+			var devices []*gpu.Device
+			for i := range n {
+				d, err := open(i)
+				if errors.Is(err, kernel.ErrNotCompiled) || errors.Is(err, kernel.ErrNoDevice) {
+					t.Skip(err)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				devices = append(devices, d)
+			}
+			tensor.SetStrict(true)
+			defer tensor.SetStrict(false)
+			f(t, devices)
+			if name == "fake" {
+				for i := range n {
+					for _, err := range fakes.GPU(i).Misuse() {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func loadSplit(t testing.TB, devices []*gpu.Device, path string, tokens int) (*model.Model, error) {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Context: tokens})
+	if err == nil {
+		t.Cleanup(m.Close)
+	}
+	return m, err
+}
+
+// undivided are the models that two devices cannot share, with a part of the reason.
+var undivided = map[string]string{
+	"tiny-deepseek2-v2": "one compressed key",
+	"tiny-deepseek2-v3": "one compressed key",
+	"tiny-qwen35":       "recurrent layers",
+	"tiny-qwen35moe":    "recurrent layers",
+	"tiny-qwen3next":    "recurrent layers",
+	"tiny-olmo2":        "a norm goes over all heads",
+	"tiny-olmo2-swa":    "a norm goes over all heads",
+}
+
+// TestSplitModelsMatchTransformers holds models that two devices compute to other engines' logits and greedy ids, as
+// TestRandomModelsMatchTransformers does with one.
+func TestSplitModelsMatchTransformers(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+		for _, c := range randomModels {
+			t.Run(c.file, func(t *testing.T) {
+				golden := readGolden(t, dir, c.file)
+				tokens := 128
+				if c.context > 0 {
+					tokens = c.context
+				}
+				for _, fuse := range []string{"off", "on"} {
+					t.Setenv("VIBRANT_FUSE", fuse)
+					m, err := loadSplit(t, devices, filepath.Join(dir, c.file+".gguf"), tokens)
+					if reason := undivided[c.file]; reason != "" {
+						if err == nil || !strings.Contains(err.Error(), reason) {
+							t.Fatalf("loaded: %v, want %q", err, reason)
+						}
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					tolerance := f32Tolerance
+					if c.f32 > 0 {
+						tolerance = c.f32
+					}
+					s := newSession(t, m, Options{Context: tokens, KVType: tensor.F32, Chunk: 7, LogitRows: 16})
+					if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= tolerance) {
+						t.Errorf("fused %s: logits differ by %g", fuse, w)
+					}
+					if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); !slices.Equal(ids, golden.Greedy) {
+						t.Errorf("fused %s: greedy ids %v, want %v", fuse, ids, golden.Greedy)
+					}
+					s.Close()
+					for _, kv := range []struct {
+						t         tensor.DType
+						tolerance float64
+					}{{tensor.F16, 2e-2}, {tensor.Q8_0, 0.4}} {
+						if m.CheckCacheType(kv.t) != nil {
+							continue
+						}
+						tolerance := kv.tolerance
+						if kv.t == tensor.F16 && c.f16 > 0 {
+							tolerance = c.f16
+						}
+						if kv.t == tensor.Q8_0 && c.q8 > 0 {
+							tolerance = c.q8
+						}
+						s := newSession(t, m, Options{Context: tokens, KVType: kv.t})
+						if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= tolerance) {
+							t.Errorf("cache in %v: logits differ by %g", kv.t, w)
+						}
+						s.Close()
+					}
+				}
+			})
+		}
+	})
+}
+
+// TestASplitQuantizedModelAnswersAsGolden divides blocks of quantized columns, with caches of both types: the demo model's answers to
+// what no rounding decides.
+func TestASplitQuantizedModelAnswersAsGolden(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector, for which the shorter models are enough")
+	}
+	answers, err := demomodel.GoldenAnswers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "demo.gguf")
+	if err := os.WriteFile(path, demomodel.GGUF(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+		m, err := loadSplit(t, devices, path, 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range []tensor.DType{tensor.F16, tensor.Q8_0} {
+			s := newSession(t, m, Options{Context: 512, KVType: kv})
+			asked := 0
+			for i, c := range answers {
+				if i%40 != 0 || len(c.IDs) > 60 || c.LeastLead < 1 {
+					continue
+				}
+				asked++
+				if ids := greedy(t, s, c.PromptIDs, len(c.IDs)); !slices.Equal(ids, c.IDs) {
+					t.Errorf("cache in %v, %q: %v, want %v", kv, c.Text, ids, c.IDs)
+				}
+			}
+			if asked < 3 {
+				t.Errorf("%d questions", asked)
+			}
+			s.Close()
+		}
+	})
+}
+
+// TestFourDevicesShareTwoKeyHeads has more devices than key-value heads, and shares of a feed-forward that differ.
+func TestFourDevicesShareTwoKeyHeads(t *testing.T) {
+	shape := testmodel.Tiny
+	shape.FeedForward, shape.Vocab = 43, 61
+	for _, arch := range []string{"llama", "qwen2", "qwen3"} {
+		shape.Architecture = arch
+		data := testmodel.Random(shape)
+		one, err := gguf.FromBytes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.Load(context.Background(), one, gpu.CPU(), model.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		ids := randomIDs(3, 20, m.Vocab)
+		want := allLogits(t, newSession(t, m, Options{Context: 64, KVType: tensor.F32}), ids)
+		eachDevices(t, 4, func(t *testing.T, devices []*gpu.Device) {
+			f, err := gguf.FromBytes(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
+			defer s.Close()
+			if w := worst(allLogits(t, s, ids), want); !(w <= f32Tolerance) {
+				t.Errorf("%s: logits differ by %g", arch, w)
+			}
+		})
+	}
+}
+
+// TestSplitBatchesEqualSingle generates several sequences together on two devices, with ids that are banned.
+func TestSplitBatchesEqualSingle(t *testing.T) {
+	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+		f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		b, err := NewBatch(m, 3, Options{Context: 64, KVType: tensor.F32, Chunk: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		ban := []int32{1, 5, 9, 33}
+		if err := b.Ban(ban); err != nil {
+			t.Fatal(err)
+		}
+		var members []*Sequence
+		for i, n := range []int{3, 20, 40} {
+			s, err := b.Join(context.Background(), randomIDs(uint64(i), n, m.Vocab), nil, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			members = append(members, s)
+		}
+		got := make([][]int32, len(members))
+		for range 16 {
+			if err := b.Step(); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range members {
+				got[i] = append(got[i], s.Newest())
+			}
+		}
+		for i, n := range []int{3, 20, 40} {
+			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
+			if err := s.Ban(ban); err != nil {
+				t.Fatal(err)
+			}
+			if want := greedy(t, s, randomIDs(uint64(i), n, m.Vocab), 16); !slices.Equal(got[i], want) {
+				t.Errorf("sequence %d: %v, alone %v", i, got[i], want)
+			}
+			s.Close()
+		}
+	})
+}
+
+// TestSplitSessionsSideBySide has sessions of one split model enqueue on the same devices at once.
+func TestSplitSessionsSideBySide(t *testing.T) {
+	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+		f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		const sessions = 4
+		got := make(chan []int32, sessions)
+		want := greedy(t, newSession(t, m, Options{Context: 64, KVType: tensor.F16}), randomIDs(7, 9, m.Vocab), 24)
+		for range sessions {
+			s := newSession(t, m, Options{Context: 64, KVType: tensor.F16})
+			go func() { got <- greedy(t, s, randomIDs(7, 9, m.Vocab), 24) }()
+		}
+		for range sessions {
+			select {
+			case ids := <-got:
+				if !slices.Equal(ids, want) {
+					t.Errorf("%v, alone %v", ids, want)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("the devices wait for each other")
+			}
+		}
+	})
+}
+
+func TestWhatDoesNotDivideSaysWhatWould(t *testing.T) {
+	for _, c := range []struct {
+		change func(*testmodel.Shape)
+		ranks  int
+		want   string
+	}{
+		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 6, 6 }, 4, "6 heads; among 2 or 3 or 6 it can"},
+		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 5, 5 }, 2, "among 5 it can"},
+		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 1, 1 }, 2, "nor among any other number: 1 heads"},
+		{func(s *testmodel.Shape) {}, 9, "9 devices: want 1 to 8"},
+	} {
+		shape := testmodel.Tiny
+		c.change(&shape)
+		f, err := gguf.FromBytes(testmodel.Random(shape))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := model.ReadConfig(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Split(f, c.ranks); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "among 4 devices: ", ""), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestADeviceThatFailsEndsASplitSession loses a device in the midst of generating.
+func TestADeviceThatFailsEndsASplitSession(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2})
+	var devices []*gpu.Device
+	for i := range 2 {
+		d, err := gpu.OpenBackend(b, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		devices = append(devices, d)
+	}
+	f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(t, m, Options{Context: 64, KVType: tensor.F16})
+	greedy(t, s, randomIDs(1, 5, m.Vocab), 6)
+	b.GPU(1).Poison()
+	for range 3 {
+		id, e := s.Next(nil)
+		if err = e; err != nil {
+			break
+		}
+		if err = s.Step(id, nil); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, gpu.ErrDeviceLost) {
+		t.Errorf("after a device was lost: %v", err)
+	}
+}

@@ -1,0 +1,128 @@
+package model
+
+import (
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// NewStreams joins a new stream of each rank's device. CloseStreams ends them.
+func (m *Model) NewStreams() (_ *gpu.Communicator, err error) {
+	var streams []*gpu.Stream
+	defer func() {
+		if err != nil {
+			for _, s := range streams {
+				s.Close()
+			}
+		}
+	}()
+	for _, rank := range m.Ranks() {
+		s, err := rank.device.NewStream()
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, s)
+	}
+	return gpu.NewCommunicator(streams...)
+}
+
+// CloseStreams ends what NewStreams made. nil is harmless.
+func CloseStreams(c *gpu.Communicator) error {
+	if c == nil {
+		return nil
+	}
+	err := c.Close()
+	for rank := range c.Ranks() {
+		if e := c.Stream(rank).Close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// follower is what a workspace has on the device of a rank after the first: a workspace, and the batch, which the first rank
+// sends.
+type follower struct {
+	model                     *Model
+	work                      *Workspace
+	ids, positions, sequences *tensor.Tensor // [rows] of a pass
+	hidden                    *tensor.Tensor // of the newest pass
+}
+
+// join adds what the workspace has on a rank's device.
+func (w *Workspace) join(m *Model, s *gpu.Stream, rows, logitRows int) (err error) {
+	f := &follower{model: m}
+	w.followers = append(w.followers, f)
+	if f.work, err = m.newWorkspace(s, rows, logitRows); err != nil {
+		return err
+	}
+	for _, place := range []**tensor.Tensor{&f.ids, &f.positions, &f.sequences} {
+		if *place, err = tensor.New(s, tensor.I32, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) free() {
+	f.work.Free()
+	for _, t := range []*tensor.Tensor{f.ids, f.positions, f.sequences} {
+		t.Free()
+	}
+}
+
+// pass returns a run of the rank's graph for the batch that it is sent.
+func (f *follower) pass(c *Cache, b Batch) *pass {
+	n := b.Count * b.Seq
+	own := Batch{Count: b.Count, Seq: b.Seq, IDs: f.ids.Slice(0, n), Positions: f.positions.Slice(0, n), KVLen: b.KVLen}
+	if b.Sequences != nil {
+		own.Sequences = f.sequences.Slice(0, b.Count)
+	}
+	return &pass{model: f.model, graph: f.work.plain.graph, cache: c, batch: own, views: f.work.plain.viewsOf(b.Count, b.Seq)}
+}
+
+// lead sends the first rank's batch to the others.
+func (w *Workspace) lead(passes []*pass) {
+	if len(passes) == 1 {
+		return
+	}
+	for _, of := range []func(Batch) *tensor.Tensor{
+		func(b Batch) *tensor.Tensor { return b.IDs },
+		func(b Batch) *tensor.Tensor { return b.Positions },
+		func(b Batch) *tensor.Tensor { return b.Sequences },
+	} {
+		if of(passes[0].batch) == nil {
+			continue
+		}
+		var all []*tensor.Tensor
+		for _, p := range passes {
+			all = append(all, of(p.batch))
+		}
+		tensor.BroadcastInto(w.streams, all)
+	}
+}
+
+// run runs a block of operations, each on all ranks before the next: the ranks of a collective are enqueued one right after the
+// other, and what is enqueued before waits for nothing that is not. check, unless it is nil, is asked before each operation
+// whether to go on.
+func (w *Workspace) run(block int, passes []*pass, check func() error) error {
+	for i, o := range passes[0].graph.blocks[block] {
+		if check != nil {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		together, ok := o.(collectiveOp)
+		if !ok {
+			for _, p := range passes {
+				p.graph.blocks[block][i].run(p)
+			}
+			continue
+		}
+		ops := make([]op, len(passes))
+		for rank, p := range passes {
+			ops[rank] = p.graph.blocks[block][i]
+		}
+		together.together(w.streams, ops, passes)
+	}
+	return nil
+}
