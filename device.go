@@ -3,6 +3,7 @@ package vibrant
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,11 +111,62 @@ func deviceKind(name string) (string, error) {
 	}
 	switch {
 	case kind == "unknown":
-		return "", fmt.Errorf("%w %q: want auto, cpu, cuda, cuda:N, gpu or metal", ErrUnknownDevice, name)
+		return "", fmt.Errorf("%w %q: want auto, cpu, cuda, cuda:N, gpu, metal, or several GPUs as cuda:0,cuda:1", ErrUnknownDevice, name)
 	case numbered:
 		return kind + ":" + index, nil
 	}
 	return kind, nil
+}
+
+// deviceKinds reads the names of the devices that a model is divided among, separated by commas.
+func deviceKinds(names string) ([]string, error) {
+	var kinds []string
+	for _, name := range strings.Split(names, ",") {
+		kind, err := deviceKind(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if kind == "cuda" {
+			kind = "cuda:0"
+		}
+		kinds = append(kinds, kind)
+	}
+	for i, kind := range kinds {
+		if len(kinds) > 1 && kind == "auto" {
+			return nil, fmt.Errorf("%w %q: auto is no one of several", ErrUnknownDevice, names)
+		}
+		if kind != "cpu" && slices.Contains(kinds[:i], kind) {
+			return nil, fmt.Errorf("%w %q: %s is named twice", ErrUnknownDevice, names, kind)
+		}
+	}
+	return kinds, nil
+}
+
+// openDevices opens the devices of a list of names.
+func openDevices(names string, o ...gpu.Option) (devices []*gpu.Device, note string, err error) {
+	kinds, err := deviceKinds(names)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, kind := range kinds {
+		var d *gpu.Device
+		if d, note, err = openDevice(kind, o...); err != nil {
+			closeDevices(devices)
+			return nil, "", err
+		}
+		devices = append(devices, d)
+	}
+	return devices, note, nil
+}
+
+// closeDevices returns the first error.
+func closeDevices(devices []*gpu.Device) (err error) {
+	for _, d := range devices {
+		if e := d.Close(); err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 // OpenDevice opens the device that Open with these options would use, for package tensor. Where "auto" took no GPU, note
@@ -124,7 +176,7 @@ func OpenDevice(options ...Option) (d *gpu.Device, note string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return c.open()
+	return openDevice(c.device, c.deviceOptions()...)
 }
 
 // openDevice opens the device of a name. auto takes the first GPU, or else the CPU with a note that says why.

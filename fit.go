@@ -10,7 +10,7 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Fit predicts the memory that a model with one session takes.
+// Fit predicts the memory that a model with one session takes; of a model on several devices, their sum, and beside it each one's.
 type Fit struct {
 	Device         string `json:"device"`
 	Context        int    `json:"context"`
@@ -20,8 +20,18 @@ type Fit struct {
 	Fits           bool   `json:"fits"`
 	LargestContext int    `json:"largest_context"` // that would fit, at most the model's own; 0 if none
 
+	Devices []DeviceFit `json:"devices,omitempty"` // of a model on several
+
 	name   string
 	kvType tensor.DType
+}
+
+// DeviceFit is what one of several devices needs and has.
+type DeviceFit struct {
+	Device string `json:"device"`
+	Memory Memory `json:"memory"`
+	Limit  int64  `json:"limit"`
+	Fits   bool   `json:"fits"`
 }
 
 // PredictFit computes what Open with these options and NewSession would take, without loading.
@@ -35,15 +45,15 @@ func PredictFit(path string, options ...Option) (*Fit, error) {
 		return nil, err
 	}
 	defer f.Close()
-	d, _, err := c.open()
+	devices, _, err := c.open()
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	return predict(f, d, c)
+	defer closeDevices(devices)
+	return predict(f, devices, c)
 }
 
-func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
+func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
 	if err := isModel(f); err != nil {
 		return nil, err
 	}
@@ -51,7 +61,7 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Fit{Device: d.Info().ID, Context: c.context, name: shape.Name, kvType: tensor.F16}
+	p := &Fit{Context: c.context, name: shape.Name, kvType: tensor.F16}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 		if c.enough > 0 {
@@ -70,13 +80,57 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 		return nil, err
 	}
 	p.KVType = kvName(p.kvType)
+	if len(devices) > 1 && len(c.adapters) > 0 {
+		return nil, fmt.Errorf("adapters of a model on %d devices are not supported", len(devices))
+	}
+	parts, err := shape.Split(f, len(devices))
+	if err != nil {
+		return nil, err
+	}
+	var ranks []*rankFit
+	p.Fits, p.LargestContext = true, shape.Context
+	for i, part := range parts {
+		r, err := fitRank(f, part, devices[i], len(devices), p, c)
+		if err != nil {
+			return nil, err
+		}
+		ranks = append(ranks, r)
+	}
+	for i, r := range ranks {
+		d := DeviceFit{Device: devices[i].Info().ID, Memory: r.need(p.Context), Limit: r.limit, Fits: r.most(p.Context) <= r.limit}
+		if i > 0 {
+			p.Device += ","
+		}
+		p.Device += d.Device
+		p.Memory.Weights += d.Memory.Weights
+		p.Memory.Adapters += d.Memory.Adapters
+		p.Memory.Cache += d.Memory.Cache
+		p.Memory.Workspace += d.Memory.Workspace
+		p.Limit += d.Limit
+		p.Fits = p.Fits && d.Fits
+		p.LargestContext = min(p.LargestContext, r.largest(shape.Context))
+		if len(ranks) > 1 {
+			p.Devices = append(p.Devices, d)
+		}
+	}
+	return p, nil
+}
+
+// rankFit is what one device needs for its part of a model, by the context.
+type rankFit struct {
+	need  func(context int) Memory
+	most  func(context int) int64 // while it is loaded, or with a session
+	limit int64
+}
+
+func fitRank(f *gguf.File, shape *model.Config, d *gpu.Device, ranks int, p *Fit, c config) (*rankFit, error) {
 	free, total, err := d.Memory()
 	if err != nil {
 		return nil, err
 	}
-	p.Limit = int64(c.memoryFraction * float64(total))
+	r := &rankFit{limit: int64(c.memoryFraction * float64(total))}
 	if !d.Info().HostMemory {
-		p.Limit = min(p.Limit, free)
+		r.limit = min(r.limit, free)
 	}
 	weights, loading, err := shape.ModelBytes(f, d, p.Context)
 	if err != nil {
@@ -87,41 +141,53 @@ func predict(f *gguf.File, d *gpu.Device, c config) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	need := func(context int) Memory {
-		return sessionMemory(shape, d, weights+shape.TableBytes(context), adapters, context, c.chunk, p.kvType)
+	r.need = func(context int) Memory {
+		return sessionMemory(shape, d, ranks, weights+shape.TableBytes(context), adapters, context, c.chunk, p.kvType)
 	}
 	// While it is loaded, the largest weight is there twice, but no session yet.
-	most := func(context int) int64 {
-		m := need(context)
+	r.most = func(context int) int64 {
+		m := r.need(context)
 		return m.Weights + m.Adapters + max(m.Cache+m.Workspace, loading)
 	}
-	p.Memory = need(p.Context)
-	p.Fits = most(p.Context) <= p.Limit
-	// The need grows with the context: bisect for the largest that fits. Where layers begin to keep a window alone it falls once,
-	// so that what is found fits, and may be less than the largest.
-	// More than the model was trained on is never suggested.
-	low, high := 0, shape.Context
+	return r, nil
+}
+
+// largest returns the largest context that fits, at most that of the model: more than it was trained on is never suggested. The
+// need grows with the context, but falls once where layers begin to keep a window alone: what is found fits, and may be less than
+// the largest.
+func (r *rankFit) largest(context int) int {
+	low, high := 0, context
 	for low < high {
 		middle := (low + high + 1) / 2
-		if most(middle) <= p.Limit {
+		if r.most(middle) <= r.limit {
 			low = middle
 		} else {
 			high = middle - 1
 		}
 	}
-	p.LargestContext = low
-	return p, nil
+	return low
 }
 
 // sessionMemory returns what a model and one session take, where there are adapters with these active.
-func sessionMemory(shape *model.Config, d *gpu.Device, weights, adapters int64, context, chunk int, kv tensor.DType) Memory {
+func sessionMemory(shape *model.Config, d *gpu.Device, ranks int, weights, adapters int64, context, chunk int, kv tensor.DType) Memory {
 	cache, workspace := engine.SessionBytes(shape, d, engine.Options{Context: context, Chunk: chunk, KVType: kv, Adapters: adapters > 0})
+	if !d.Info().HostMemory {
+		workspace += gpu.CommunicatorBytes(ranks)
+	}
 	return Memory{Weights: weights, Adapters: adapters, Cache: cache, Workspace: workspace}
 }
 
 // memory returns what the model and one session take, as PredictFit foretells it.
-func (m *Model) memory() Memory {
-	return sessionMemory(&m.model.Config, m.device, m.model.Bytes(), m.model.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
+func (m *Model) memory() (sum Memory) {
+	ranks := m.model.Ranks()
+	for _, r := range ranks {
+		one := sessionMemory(&r.Config, r.Device(), len(ranks), r.Bytes(), r.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
+		sum.Weights += one.Weights
+		sum.Adapters += one.Adapters
+		sum.Cache += one.Cache
+		sum.Workspace += one.Workspace
+	}
+	return sum
 }
 
 // allF32 reports whether all matrices are F32: then a cache in F16 would be the least exact part.

@@ -56,15 +56,15 @@ func LocalModels(options ...Option) ([]LocalModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, _, err := c.open()
+	devices, _, err := c.open()
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
+	defer closeDevices(devices)
 	var all []LocalModel
 	for _, m := range hub.List() {
 		local := LocalModel{Name: m.Name, Path: m.Path, Source: m.Source, Bytes: m.Size}
-		if err := local.describe(d, c); err != nil {
+		if err := local.describe(devices, c); err != nil {
 			local.Problem = err.Error()
 		}
 		all = append(all, local)
@@ -72,7 +72,7 @@ func LocalModels(options ...Option) ([]LocalModel, error) {
 	return all, nil
 }
 
-func (m *LocalModel) describe(d *gpu.Device, c config) error {
+func (m *LocalModel) describe(devices []*gpu.Device, c config) error {
 	f, err := gguf.Open(m.Path)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (m *LocalModel) describe(d *gpu.Device, c config) error {
 			most, m.Quantization = bytes[t.Type], t.Type.String()
 		}
 	}
-	fit, err := predict(f, d, c)
+	fit, err := predict(f, devices, c)
 	if err != nil {
 		return err
 	}

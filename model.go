@@ -45,13 +45,13 @@ func (m Memory) Total() int64 { return m.Weights + m.Adapters + m.Cache + m.Work
 // Info returns what the model is and where it runs.
 func (m *Model) Info() Info {
 	c := &m.model.Config
-	free, _, _ := m.device.Memory()
+	free, _ := m.free()
 	info := Info{
 		Name: m.name, Architecture: c.Architecture, Vocab: c.Vocab, Layers: c.Layers,
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
-		DecodeBytes: m.model.DecodeBytes(), CacheBytesPerToken: c.CacheTokenBytes(m.kvType),
+		DecodeBytes: m.decodeBytes(), CacheBytesPerToken: m.cacheTokenBytes(),
 		Memory: m.memory(), LoadTime: m.loadTime,
-		Device: deviceInfo(m.device.Info(), free), DeviceNote: m.deviceNote,
+		Device: m.deviceInfo(free), DeviceNote: m.deviceNote,
 	}
 	if !m.device.Info().HostMemory {
 		info.Taken = m.freeBefore - free
@@ -60,6 +60,44 @@ func (m *Model) Info() Info {
 		info.Parameters += int64(t.Elements())
 	}
 	return info
+}
+
+// free returns the memory that all devices have free.
+func (m *Model) free() (sum int64, err error) {
+	for _, d := range m.devices {
+		free, _, err := d.Memory()
+		if err != nil {
+			return 0, err
+		}
+		sum += free
+	}
+	return sum, nil
+}
+
+// deviceInfo describes the device; several as one, with their memory and processors together.
+func (m *Model) deviceInfo(free int64) DeviceInfo {
+	info := deviceInfo(m.device.Info(), free)
+	for _, d := range m.devices[1:] {
+		i := d.Info()
+		info.ID += "," + i.ID
+		info.TotalMemory += i.TotalMemory
+		info.Multiprocessors += i.Multiprocessors
+	}
+	return info
+}
+
+func (m *Model) decodeBytes() (sum int64) {
+	for _, rank := range m.model.Ranks() {
+		sum += rank.DecodeBytes()
+	}
+	return sum
+}
+
+func (m *Model) cacheTokenBytes() (sum int64) {
+	for _, rank := range m.model.Ranks() {
+		sum += rank.CacheTokenBytes(m.kvType)
+	}
+	return sum
 }
 
 func kvName(t tensor.DType) KVType {

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,8 +97,15 @@ type Option func(*config)
 
 // WithDevice chooses the device: "cpu"; "cuda" (also "gpu" or "metal") for the first GPU, "cuda:1" for another; or
 // "auto", the default, for the first GPU where there is one and else the CPU. What a model computes on a GPU never runs
-// elsewhere: its device is strict (gpu.Device.SetStrict).
+// elsewhere: its device is strict (gpu.Device.SetStrict). Several GPUs of a host, "cuda:0,cuda:1", compute each token together: see
+// WithDevices.
 func WithDevice(name string) Option { return func(c *config) { c.device = name } }
+
+// WithDevices divides the model among several GPUs of this host, which must reach each other's memory (NVLink, or PCIe with peer
+// access): "cuda:0", "cuda:1". Each has a part of the heads, of the inner columns of feed-forwards and experts, and of the output
+// matrix. Numbers that do not divide are an error that says by how many devices they would. Without adapters, and caches of
+// conversations are not saved.
+func WithDevices(names ...string) Option { return WithDevice(strings.Join(names, ",")) }
 
 // WithContext sets how many tokens a session can hold. The default 0 means what the model was trained on, at most
 // DefaultContext.
@@ -159,8 +167,12 @@ func newConfig(options []Option) (config, error) {
 	return c, nil
 }
 
-func (c *config) open() (*gpu.Device, string, error) {
-	return openDevice(c.device, gpu.WithThreads(c.threads), gpu.WithPoolFraction(c.memoryFraction))
+func (c *config) open() ([]*gpu.Device, string, error) {
+	return openDevices(c.device, c.deviceOptions()...)
+}
+
+func (c *config) deviceOptions() []gpu.Option {
+	return []gpu.Option{gpu.WithThreads(c.threads), gpu.WithPoolFraction(c.memoryFraction)}
 }
 
 // Model is a language model on a device.
@@ -168,7 +180,8 @@ type Model struct {
 	config     config
 	name       string
 	file       *gguf.File
-	device     *gpu.Device
+	devices    []*gpu.Device // that the model is divided among
+	device     *gpu.Device   // the first
 	deviceNote string
 	model      *model.Model
 	kvType     tensor.DType
@@ -214,7 +227,7 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := deviceKind(c.device); err != nil {
+	if _, err := deviceKinds(c.device); err != nil {
 		return nil, err
 	}
 	f, err := openFile(path)
@@ -269,21 +282,24 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if m.template, err = chatTemplate(f, m.tokenizer); err != nil {
 		return nil, err
 	}
-	if m.device, m.deviceNote, err = c.open(); err != nil {
+	if m.devices, m.deviceNote, err = c.open(); err != nil {
 		return nil, err
 	}
-	if m.freeBefore, _, err = m.device.Memory(); err != nil {
+	m.device = m.devices[0]
+	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
-	fit, err := predict(f, m.device, c)
+	fit, err := predict(f, m.devices, c)
 	if err != nil {
 		return nil, err
 	}
 	if err := fit.err(); err != nil {
 		return nil, err
 	}
-	if !m.device.Info().HostMemory {
-		m.device.SetStrict(true)
+	for _, d := range m.devices {
+		if !d.Info().HostMemory {
+			d.SetStrict(true)
+		}
 	}
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
@@ -293,7 +309,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}
-	m.model, err = model.Load(ctx, f, m.device, load)
+	m.model, err = model.LoadSplit(ctx, f, m.devices, load)
 	if err != nil {
 		return nil, err
 	}
@@ -328,10 +344,7 @@ func (m *Model) release() error {
 	if m.model != nil {
 		m.model.Close()
 	}
-	var err error
-	if m.device != nil {
-		err = m.device.Close()
-	}
+	err := closeDevices(m.devices)
 	if e := m.file.Close(); err == nil {
 		err = e
 	}

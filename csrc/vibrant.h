@@ -285,8 +285,8 @@ vb_status vb_all_reduce(float *const *out, const float *const *in, const float *
                         vb_communicator *communicator);
 
 /* Each row of out[r] is the rows of in[0], in[1], ... one after another. out[r]: [rows][sum of cols]; in[r]:
- * [rows][cols[r]]. With cols of 0 but for one rank this is a broadcast of that rank's memory, where out[r] may be in[r];
- * else not in place. */
+ * [rows][cols[r]]. With cols of 0 but for one rank this is a broadcast of that rank's memory, where out[r] may be
+ * in[r]; else not in place. */
 vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
                         vb_communicator *communicator);
 

@@ -79,6 +79,17 @@ func (c *Communicator) String() string {
 	return text
 }
 
+// CommunicatorBytes returns the memory that a communicator of so many GPUs takes of each, outside of its pool.
+func CommunicatorBytes(ranks int) int64 {
+	if ranks < 2 {
+		return 0
+	}
+	return int64(ranks) * communicatorRankBytes
+}
+
+// communicatorRankBytes is a little more than what cuda/collective/exchange.cuh takes for each rank to write to.
+const communicatorRankBytes = 11 << 20
+
 // Ranks returns how many streams are joined.
 func (c *Communicator) Ranks() int { return len(c.streams) }
 

@@ -15,9 +15,16 @@ MODELS = {
     # OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card"; experts in MXFP4, the others in Q8_0
     "gpt-oss-20b": dict(arch="gpt-oss", hidden=2880, layers=24, heads=64, kv_heads=8, dim=64, vocab=201088, base=150000.0, eps=1e-5,
                         experts=32, used=4, width=2880, context=131072, window=128, types="mxfp4"),
+    # Dubey et al. 2024, "The Llama 3 Herd of Models"; Yang et al. 2024, "Qwen2.5 Technical Report" (a llama of its sizes)
+    "llama-3-70b": dict(arch="llama", hidden=8192, layers=80, heads=64, kv_heads=8, dim=128, vocab=128256, base=5e5, eps=1e-5,
+                        experts=0, width=28672, context=8192, types="q4_k_m"),
+    "qwen2.5-7b": dict(arch="llama", hidden=3584, layers=28, heads=28, kv_heads=4, dim=128, vocab=152064, base=1e6, eps=1e-6,
+                       experts=0, width=18944, context=32768, types="q4_k_m"),
     # small ones of the same kinds, to see that a file opens
     "tiny-qwen3moe": dict(arch="qwen3moe", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=1e6, eps=1e-6,
                           experts=8, used=2, width=256, context=4096, types="q4_k_m"),
+    "tiny-llama": dict(arch="llama", hidden=512, layers=4, heads=8, kv_heads=4, dim=64, vocab=512, base=1e6, eps=1e-6,
+                       experts=0, width=1024, context=4096, types="q4_k_m"),
     "tiny-gpt-oss": dict(arch="gpt-oss", hidden=288, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=150000.0, eps=1e-5,
                          experts=4, used=2, width=288, context=4096, window=128, types="mxfp4"),
 }
@@ -59,6 +66,7 @@ def tensors(m):
         if m["arch"] == "qwen3moe":
             yield p + "attn_q_norm.weight", (m["dim"],), ONES
             yield p + "attn_k_norm.weight", (m["dim"],), ONES
+        if m["arch"] != "gpt-oss":
             yield p + "ffn_norm.weight", (hidden,), ONES
         else:
             for name, size in ("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv), ("attn_output.bias", hidden), ("attn_sinks.weight", m["heads"]):
@@ -67,6 +75,11 @@ def tensors(m):
             yield p + "ffn_gate_inp.bias", (experts,), F32
             for name, size in ("gate", width), ("up", width), ("down", hidden):
                 yield p + f"ffn_{name}_exps.bias", (size, experts), F32
+        if not experts:
+            yield p + "ffn_gate.weight", (hidden, width), plain
+            yield p + "ffn_up.weight", (hidden, width), plain
+            yield p + "ffn_down.weight", (width, hidden), better if more else plain
+            continue
         yield p + "ffn_gate_inp.weight", (hidden, experts), F32
         yield p + "ffn_gate_exps.weight", (hidden, width, experts), expert
         yield p + "ffn_up_exps.weight", (hidden, width, experts), expert
@@ -90,8 +103,9 @@ def metadata(name, m):
              a + "context_length": m["context"], a + "embedding_length": m["hidden"], a + "block_count": m["layers"], a + "vocab_size": m["vocab"],
              a + "feed_forward_length": m["width"], a + "attention.head_count": m["heads"], a + "attention.head_count_kv": m["kv_heads"],
              a + "attention.key_length": m["dim"], a + "attention.value_length": m["dim"], a + "rope.dimension_count": m["dim"],
-             a + "attention.layer_norm_rms_epsilon": m["eps"], a + "rope.freq_base": m["base"], a + "expert_count": m["experts"],
-             a + "expert_used_count": m["used"], a + "expert_feed_forward_length": m["width"], "tokenizer.ggml.model": "no_vocab"}
+             a + "attention.layer_norm_rms_epsilon": m["eps"], a + "rope.freq_base": m["base"], "tokenizer.ggml.model": "no_vocab"}
+    if m["experts"]:
+        pairs.update({a + "expert_count": m["experts"], a + "expert_used_count": m["used"], a + "expert_feed_forward_length": m["width"]})
     if "window" in m:
         pairs.update({a + "attention.sliding_window": m["window"], a + "rope.scaling.type": "yarn", a + "rope.scaling.factor": 32.0,
                       a + "rope.scaling.original_context_length": 4096})

@@ -36,7 +36,7 @@ type modelFlags struct {
 func (m *modelFlags) add(c *cobra.Command) {
 	m.addModel(c)
 	f := c.Flags()
-	f.StringVar(&m.device, "device", "auto", "auto, cpu, cuda, cuda:N, gpu or metal; auto takes a GPU where one is, cuda insists")
+	f.StringVar(&m.device, "device", "auto", "auto, cpu, cuda, cuda:N, gpu or metal; auto takes a GPU where one is, cuda insists; cuda:0,cuda:1 divides the model among GPUs")
 	f.IntVarP(&m.context, "ctx", "c", 0, "tokens of context (0: the model's own, at most 4096)")
 	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (0: one a core)")
 	f.IntVarP(&m.batch, "batch", "b", 0, "prompt tokens computed at once (0: 2048 on Hopper GPUs, else 512)")

@@ -50,6 +50,9 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 	if err != nil {
 		return nil, err
 	}
+	if err := reachEachOther(devices); err != nil {
+		return nil, err
+	}
 	progress := &loading{report: o.Progress, state: Progress{TotalLayers: c.Layers}}
 	var ranks []*Model
 	defer func() {
@@ -80,6 +83,19 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 	}
 	ranks[0].followers = ranks[1:]
 	return ranks[0], f.Intact()
+}
+
+// reachEachOther says why devices cannot compute together, before they load anything.
+func reachEachOther(devices []*gpu.Device) error {
+	var streams []*gpu.Stream
+	for _, d := range devices {
+		streams = append(streams, d.Stream())
+	}
+	c, err := gpu.NewCommunicator(streams...)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 // fill brings weights and tables to the device.

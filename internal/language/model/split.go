@@ -117,8 +117,8 @@ func shareOf(size, unit, rank, ranks int) int {
 	return bound(rank+1) - bound(rank)
 }
 
-// unit returns what a width is divided by: blocks of the types of the matrices whose rows it is the length of, in fours or more where
-// there are enough for every rank; 0 where there are too few blocks.
+// unit returns what a width is divided by: blocks of the types of the matrices whose rows it is the length of, as many together as
+// still give every rank the same, or else some; 0 where there are too few blocks.
 func (c *Config) unit(f *gguf.File, size, ranks int, down func(*layer) *weight) int {
 	block := 1
 	for i := range c.weights.layers {
@@ -126,9 +126,11 @@ func (c *Config) unit(f *gguf.File, size, ranks int, down func(*layer) *weight) 
 			block = max(block, blockOf(f, w))
 		}
 	}
-	for unit := max(256, block); unit > block; unit /= 2 {
-		if unit%block == 0 && size%unit == 0 && size/unit >= ranks {
-			return unit
+	for _, even := range []bool{true, false} {
+		for unit := max(256, block); unit > 1 && unit >= block; unit /= 2 {
+			if unit%block == 0 && size%unit == 0 && size/unit >= ranks && (!even || size/unit%ranks == 0) {
+				return unit
+			}
 		}
 	}
 	if size > 0 && (size%block != 0 || size/block < ranks) {
