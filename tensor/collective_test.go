@@ -135,6 +135,41 @@ func TestAllGatherPutsRowsSideBySide(t *testing.T) {
 	})
 }
 
+// A broadcast leaves the first rank's bits with the others, whatever they mean.
+func TestBroadcastCopiesTheFirstRanksBits(t *testing.T) {
+	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+		for _, n := range []int{1, 7, 4096, 1<<17 + 3} {
+			var all []*tensor.Tensor
+			want := make([]int32, n)
+			for r := range c.Ranks() {
+				x, err := tensor.New(c.Stream(r), tensor.I32, n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v := make([]int32, n)
+				for i := range v {
+					v[i] = int32(uint32(i)*2654435761 + 0x7fa00001*uint32(1-min(r, 1))) // signalling NaNs among them
+				}
+				if r == 0 {
+					copy(want, v)
+				}
+				if err := x.WriteInt32s(v); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, x)
+			}
+			tensor.BroadcastInto(c, all)
+			for r, x := range all {
+				for i, got := range x.Int32s() {
+					if got != want[i] {
+						t.Fatalf("%d elements: rank %d has %x at %d, want %x", n, r, got, i, want[i])
+					}
+				}
+			}
+		}
+	})
+}
+
 // A replay exchanges what memory holds then, however often, and plain collectives and other sizes may come between.
 func TestACapturedAllReduceIsReplayed(t *testing.T) {
 	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
