@@ -9,27 +9,29 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Communicator joins streams of several devices, one a rank, so that they compute together: collectives (tensor.AllReduceInto,
-// tensor.AllGatherInto) enqueue a part on each stream, and every rank gets the same bits. A communicator of one stream is that
-// stream alone, so that a program has one path. GPUs exchange through each other's memory, over NVLink or PCIe.
+// Communicator joins streams of several devices, one a rank, so that they compute together: collectives
+// (tensor.AllReduceInto, tensor.AllGatherInto) enqueue a part on each stream, and every rank gets the same bits. A
+// communicator of one stream is that stream alone, so that a program has one path. GPUs exchange through each other's
+// memory, over NVLink or PCIe.
 //
-// No rank's part ends before all have begun. So what a communicator enqueues on its streams comes there in one order for all
-// communicators of the process, and a Graphs launches on all its devices. A rank that waits for 30 seconds loses its device.
+// No rank's part ends before all have begun. So what a communicator enqueues on its streams comes there in one order
+// for all communicators of the process, and a Graphs launches on all its devices. A rank that waits for 30 seconds
+// loses its device.
 type Communicator struct {
 	streams []*Stream
 	kernel  kernel.Communicator // nil for one stream, and after Close; every stream's lock guards it
 	closed  bool
 }
 
-// collective is held while something that makes devices wait for each other is given to all of them: another order on another
-// device would have them wait for ever.
+// collective is held while something that makes devices wait for each other is given to all of them: another order on
+// another device would have them wait for ever.
 var collective sync.Mutex
 
-// NewCommunicator joins streams, each of a device of its own in the order of ranks. (Two streams of one device may be joined too,
-// which is for tests: their kernels must find room side by side.) The caller closes it, before its streams.
+// NewCommunicator joins streams, each of a device of its own in the order of ranks. (Two streams of one device may be
+// joined too, which is for tests: their kernels must find room side by side.) The caller closes it, before its streams.
 //
-// Errors: ErrInvalid for no stream, more than eight, one twice, or devices of several kinds; ErrUnsupported where two GPUs cannot
-// reach each other's memory; ErrOutOfMemory.
+// Errors: ErrInvalid for no stream, more than eight, one twice, or devices of several kinds; ErrUnsupported where two
+// GPUs cannot reach each other's memory; ErrOutOfMemory.
 func NewCommunicator(streams ...*Stream) (*Communicator, error) {
 	if len(streams) < 1 || len(streams) > kernel.MaxRanks {
 		return nil, fmt.Errorf("gpu: communicator of %d streams: %w: want 1 to %d", len(streams), ErrInvalid, kernel.MaxRanks)
@@ -123,8 +125,8 @@ func (c *Communicator) check(err error) error {
 	return err
 }
 
-// Do enqueues a collective of more than one rank: f runs with the locks of all streams held and must not keep its argument, nor
-// call anything of this package. It is the one door to the collectives, for package tensor.
+// Do enqueues a collective of more than one rank: f runs with the locks of all streams held and must not keep its
+// argument, nor call anything of this package. It is the one door to the collectives, for package tensor.
 func (c *Communicator) Do(f func(kernel.Communicator) error) error {
 	return c.locked(func() error {
 		for _, s := range c.streams {
@@ -145,8 +147,8 @@ func (c *Communicator) Synchronize() error {
 	return first
 }
 
-// Close waits for the work of all ranks and gives the communicator's memory back. The streams stay open. Closing nil or twice is
-// harmless.
+// Close waits for the work of all ranks and gives the communicator's memory back. The streams stay open. Closing nil or
+// twice is harmless.
 func (c *Communicator) Close() error {
 	if c == nil {
 		return nil

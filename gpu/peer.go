@@ -8,8 +8,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// CopyFromBuffer copies bytes of a buffer of another GPU of the same backend, in the order of both streams: the copy waits for what
-// was enqueued on src's stream, whose later work waits for the copy. It does not pass through the host where the GPUs reach each other.
+// CopyFromBuffer copies bytes of a buffer of another GPU of the same backend, in the order of both streams: the copy
+// waits for what was enqueued on src's stream, whose later work waits for the copy. It does not pass through the host
+// where the GPUs reach each other.
 func (b *Buffer) CopyFromBuffer(offset int64, src *Buffer, srcOffset, bytes int64) error {
 	defer runtime.KeepAlive(b)
 	defer runtime.KeepAlive(src)

@@ -7,9 +7,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// AllReduceInto computes out[r] = in[0] + in[1] + ... + add[r], in the order of ranks, for each rank r of a communicator: tensors of
-// F32 and one length, those of a rank on its stream. add may be nil; out[r] may be in[r] or add[r]. Every rank gets the same bits of
-// the sum. It may be captured (gpu.Communicator.Capture).
+// AllReduceInto computes out[r] = in[0] + in[1] + ... + add[r], in the order of ranks, for each rank r of a
+// communicator: tensors of F32 and one length, those of a rank on its stream. add may be nil; out[r] may be in[r] or
+// add[r]. Every rank gets the same bits of the sum. It may be captured (gpu.Communicator.Capture).
 func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
 	const op = "all reduce"
 	all := [][]*Tensor{out, in}
@@ -34,8 +34,8 @@ func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
 	}, all...)
 }
 
-// AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those of a rank lie
-// on its stream. out must not be among in. It may be captured (gpu.Communicator.Capture).
+// AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those
+// of a rank lie on its stream. out must not be among in. It may be captured (gpu.Communicator.Capture).
 func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
 	const op = "all gather"
 	checkRanks(op, c, out)
@@ -61,8 +61,8 @@ func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
 	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(out), pointersOf(in), rows, cols) }, out, in)
 }
 
-// BroadcastInto copies the first rank's tensor to those of the others, of one length, F32 or I32 and without gaps. It may be
-// captured (gpu.Communicator.Capture).
+// BroadcastInto copies the first rank's tensor to those of the others, of one length, F32 or I32 and without gaps. It
+// may be captured (gpu.Communicator.Capture).
 func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 	const op = "broadcast"
 	if len(all) != c.Ranks() {
@@ -81,7 +81,8 @@ func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(all), pointersOf(in), 1, cols) }, all)
 }
 
-// checkRanks panics unless each list has a tensor of F32 for each rank, on its stream, all of one length, which it returns.
+// checkRanks panics unless each list has a tensor of F32 for each rank, on its stream, all of one length, which it
+// returns.
 func checkRanks(op string, c *gpu.Communicator, lists ...[]*Tensor) int {
 	n := -1
 	for _, list := range lists {

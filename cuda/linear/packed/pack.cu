@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             for (int b = 0; b < 4; b++) {
                 auto value = [&](int v) {
                     const int k = 16 * v + 4 * t + b;
-                    return exists(row, k) ? code_in<Layout>(block(row, k), k % size) : 0;
+                    return exists(row, k) ? code_in<Layout>(block(row, k), int((col0 + k) % size)) : 0;
                 };
                 packed |= P::pack_byte(word - lower * P::words, value) << (8 * b);
             }
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             constexpr int count = P::depth / VB_QK;
             for (int j = 0; j < count; j++) {
                 const bool found = exists(row, VB_QK * j);
-                reinterpret_cast<vb_half *>(scales)[count * row + j] = 
-                    found ? scale_bits(block(row, VB_QK * j), VB_QK * j % size) : 0;
+                reinterpret_cast<vb_half *>(scales)[count * row + j] =
+                    found ? scale_bits(block(row, VB_QK * j), int((col0 + VB_QK * j) % size)) : 0;
                 if constexpr (P::mins)
                     reinterpret_cast<vb_half *>(scales + P::scale_bytes)[count * row + j] =
                         found ? block(row, VB_QK * j).m : 0;

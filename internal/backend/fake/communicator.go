@@ -8,8 +8,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// communicator joins streams of fake GPUs as kernels join those of real ones: each rank's part is work of its stream, which
-// does not end before all have begun, and may be captured.
+// communicator joins streams of fake GPUs as kernels join those of real ones: each rank's part is work of its stream,
+// which does not end before all have begun, and may be captured.
 type communicator struct {
 	streams []*stream
 	kernels kernel.Communicator // on host addresses

@@ -271,6 +271,9 @@ func expertFeedForwardOp() *Op {
 		Name: "ExpertFeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, k, experts, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
+			if experts == 0 {
+				panic("no expert to choose")
+			}
 			weights := func(rows, cols int) *Array {
 				w := g.Weight(c.Type, experts*rows, cols)
 				w.Shape = []int{experts, rows, cols}

@@ -153,8 +153,8 @@ func TestSplitModelsMatchTransformers(t *testing.T) {
 	})
 }
 
-// TestASplitQuantizedModelAnswersAsGolden divides blocks of quantized columns, with caches of both types: the demo model's answers to
-// what no rounding decides.
+// TestASplitQuantizedModelAnswersAsGolden divides blocks of quantized columns, with caches of both types: the demo
+// model's answers to what no rounding decides.
 func TestASplitQuantizedModelAnswersAsGolden(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes under the race detector, for which the shorter models are enough")

@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// The graph of one rank of a model that several devices compute. Each rank records the model with its own sizes; distribute then
-// follows what of a value a rank has, and exchanges where an operation needs all of it.
+// The graph of one rank of a model that several devices compute. Each rank records the model with its own sizes;
+// distribute then follows what of a value a rank has, and exchanges where an operation needs all of it.
 
 // extent says what of a value a rank has.
 type extent int

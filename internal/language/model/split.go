@@ -9,11 +9,11 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
-// Split returns what each of so many devices computes of a model, with the same sizes for one device. Heads, and the inner columns of
-// feed-forwards and of each expert, are divided (Shoeybi et al. 2019, "Megatron-LM"): what a rank makes of its columns is summed over
-// the ranks after attention and after each feed-forward, and the rows of an output matrix of its own are divided too. Everything else
-// is on each device. Of fewer key-value heads than devices, several have the same. A Config of a rank counts what that rank has;
-// Vocab, Hidden and HeadDim stay.
+// Split returns what each of so many devices computes of a model, with the same sizes for one device. Heads, and the
+// inner columns of feed-forwards and of each expert, are divided (Shoeybi et al. 2019, "Megatron-LM"): what a rank
+// makes of its columns is summed over the ranks after attention and after each feed-forward, and the rows of an output
+// matrix of its own are divided too. Everything else is on each device. Of fewer key-value heads than devices, several
+// have the same. A Config of a rank counts what that rank has; Vocab, Hidden and HeadDim stay.
 //
 // Errors name what does not divide and say by how many devices it would.
 func (c *Config) Split(f *gguf.File, ranks int) ([]*Config, error) {
@@ -58,8 +58,8 @@ func (c *Config) Split(f *gguf.File, ranks int) ([]*Config, error) {
 	return parts, nil
 }
 
-// firstOf returns where a rank's share of a size begins: after those of the ranks before it, or where there are not as many shares as
-// ranks, of which several then have the same.
+// firstOf returns where a rank's share of a size begins: after those of the ranks before it, or where there are not as
+// many shares as ranks, of which several then have the same.
 func firstOf(parts []*Config, rank, size int, share func(*Config) int) int {
 	before, all := 0, 0
 	for r, p := range parts {
@@ -117,8 +117,8 @@ func shareOf(size, unit, rank, ranks int) int {
 	return bound(rank+1) - bound(rank)
 }
 
-// unit returns what a width is divided by: blocks of the types of the matrices whose rows it is the length of, as many together as
-// still give every rank the same, or else some; 0 where there are too few blocks.
+// unit returns what a width is divided by: blocks of the types of the matrices whose rows it is the length of, as many
+// together as still give every rank the same, or else some; 0 where there are too few blocks.
 func (c *Config) unit(f *gguf.File, size, ranks int, down func(*layer) *weight) int {
 	block := 1
 	for i := range c.weights.layers {
