@@ -305,6 +305,8 @@ func W2A8Into(dst, codes, scales *Tensor, w *Ternary, o W2A8Options) {
 	switch {
 	case codes.dtype != I8 || codes.cols() != w.Cols || dst.n != n*w.Rows || dst.cols() != w.Rows:
 		misuse(op, "%v %s x ternary (%d,%d)^T into %v %s", codes.dtype, shapeString(codes.shape), w.Rows, w.Cols, dst.dtype, shapeString(dst.shape))
+	case w.Cols%4 != 0:
+		misuse(op, "ternary (%d,%d): rows of no multiple of 4 codes", w.Rows, w.Cols)
 	case dst.dtype != I32 && dst.dtype != F32 && dst.dtype != F16 && dst.dtype != BF16:
 		misuse(op, "result %v %s: want I32, F32, F16 or BF16", dst.dtype, shapeString(dst.shape))
 	case dst.dtype == I32 && (scales != nil || o.Bias != nil || o.Add != nil):

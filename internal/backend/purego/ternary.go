@@ -10,11 +10,16 @@ import (
 func (s *stream) NormQuantize(a *kernel.NormQuantizeArgs) error {
 	const op = "norm_quantize"
 	n, err := volume(op, a.Rows, a.Cols)
-	if n == 0 {
+	if err != nil || a.Rows == 0 { // a row without elements has a scale all the same
 		return err
 	}
-	if err := notNil(op, a.Codes, a.Scales, a.In); err != nil {
+	if err := notNil(op, a.Scales); err != nil {
 		return err
+	}
+	if n > 0 {
+		if err := notNil(op, a.Codes, a.In); err != nil {
+			return err
+		}
 	}
 	act := func(g, _ float32) float64 { return float64(g) }
 	up := a.In
