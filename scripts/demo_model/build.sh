@@ -10,7 +10,7 @@ PYTHON=${PYTHON:-python3}
 command -v "$PYTHON" >/dev/null || { echo "demo-model: $PYTHON is missing: install Python 3.11 or newer" >&2; exit 1; }
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "demo-model: $PYTHON is older than 3.11" >&2; exit 1; }
 "$PYTHON" -c 'import numpy, torch, torch.nn.attention.varlen' 2>/dev/null || { echo "demo-model: PyTorch 2.11 or newer and numpy are missing: pip install torch numpy" >&2; exit 1; }
-"$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "demo-model: no CUDA GPU, which the training needs (about four minutes on one H200)" >&2; exit 1; }
+"$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "demo-model: no CUDA GPU, which the training needs (about seven minutes on one H200)" >&2; exit 1; }
 
 PYTHONUNBUFFERED=1 "$PYTHON" "$here/train.py" --out "$out" "$@"
 "$PYTHON" "$here/reference.py" "$out/demo.gguf" --golden "$out/golden.json"

@@ -20,7 +20,7 @@ type Question struct {
 	Text    string   `json:"q"`
 	History []string `json:"history"` // messages sent before it in the same conversation
 	Accept  []string `json:"accept"`  // regular expressions of right answers: any one is enough, case does not matter
-	Kind    string   `json:"kind"`    // fact, follow, talk, math, units, words; unknown is to be declined
+	Kind    string   `json:"kind"`    // fact, follow, talk, math, units, words; unknown is to be declined, probe answered right or declined
 
 	right []*regexp.Regexp
 }
