@@ -164,25 +164,31 @@ static inline int64_t matmul_ksplit_tiles(const vb_matmul_args *x) {
 static inline int matmul_ksplit(const vb_matmul_args *x, int multiprocessors) {
     return matmul_parts(matmul_ksplit_tiles(x), vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), 4 * multiprocessors);
 }
-/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them, as
- * an H200 has them (docs/experiments/2026-11-22-shapes.md). */
+/* Whether it reads an operand by pairs of elements. */
+static inline int matmul_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
+    return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
+}
+/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them: fits
+ * to 147 products on an H200 (docs/experiments/2026-11-22-shapes.md). */
 static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int parts = matmul_ksplit(x, gpu->multiprocessors);
     const double blocks = (double)matmul_ksplit_tiles(x) * parts, places = 4.0 * gpu->multiprocessors,
                  rounds = blocks <= places ? 1 : blocks / places,
-                 steps = (double)vb_ceil_div(vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), parts);
-    return 2 + rounds * (1.5 + 0.7 * steps) + (parts > 1 ? 0.08 * parts : 0);
+                 steps = (double)vb_ceil_div(vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), parts),
+                 step = (matmul_pairs(x->a, x->a_stride, x->a_batch_stride) ? 1.2 : 2.6) +
+                        (matmul_pairs(x->b, x->b_stride, x->b_batch_stride) ? 1.2 : 2.6);
+    return 1.9 + rounds * (1.7 + step * steps) + (parts > 1 ? 0.08 * parts : 0);
 }
 static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double tiles = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch,
                  rounds = tiles <= gpu->multiprocessors ? 1 : tiles / gpu->multiprocessors,
                  steps = (double)vb_ceil_div(x->k, 64);
     const int whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
-    double time = 2 + rounds * ((whole_c ? 1.5 : 12) + 0.3 * steps);
+    double time = 0.7 + rounds * ((whole_c ? 1.5 : 7.6) + 0.29 * steps);
     if (!matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride))
-        time += 2.5 + 6e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
+        time += 1.2 + 1e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
     if (!matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride))
-        time += 2.5 + 6e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
+        time += 1.2 + 1e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
     return time;
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

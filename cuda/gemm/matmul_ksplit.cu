@@ -6,7 +6,8 @@
 //   shared   two stages of A [64][32] and B [32][64], or as they are stored if transposed, through registers by pairs
 //            of elements; then C [64][64] in float32, whose rows are written whole: 20 KiB
 //   moves    about (1 / 64 + 1 / 64) m n k * 2 bytes from L2, 2 m n k FLOPs; 8 bytes an output and block that shares k
-//   bound    latency of a step, which four blocks a multiprocessor hide; stores where k is small
+//   bound    loads of single elements: a step takes 2.4 us with pairs, 5.2 without, four blocks a multiprocessor
+//   measured docs/experiments/2026-11-22-shapes.md
 
 #include "arch/mma.cuh"
 #include "gemm/matmul.cuh"
@@ -155,10 +156,6 @@ __global__ void __launch_bounds__(threads, 4)
 #endif
 }
 
-bool whole_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
-    return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
-}
-
 template <class T>
 vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
     KParts parts;
@@ -169,9 +166,9 @@ vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
             grid.z = (unsigned)parts.count;
             return launch_overlapped(stream, grid, threads, 0,
                                      matmul_ksplit_kernel<T, decltype(a_t)::value, decltype(b_t)::value>, p, parts,
-                                     whole_pairs(x.a, x.a_stride, x.a_batch_stride),
-                                     whole_pairs(x.b, x.b_stride, x.b_batch_stride),
-                                     whole_pairs(x.c, x.c_stride, x.c_batch_stride));
+                                     matmul_pairs(x.a, x.a_stride, x.a_batch_stride),
+                                     matmul_pairs(x.b, x.b_stride, x.b_batch_stride),
+                                     matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
         });
     });
 }

@@ -143,6 +143,19 @@ func worst(got, want [][]float32) float64 {
 	return w
 }
 
+// worstOfHalf is the greatest difference in the half of the rows that differs least.
+func worstOfHalf(got, want [][]float32) float64 {
+	if len(got) != len(want) {
+		return math.Inf(1)
+	}
+	var rows []float64
+	for i := range got {
+		rows = append(rows, worst(got[i:i+1], want[i:i+1]))
+	}
+	slices.Sort(rows)
+	return rows[len(rows)/2]
+}
+
 // f32Tolerance is the deviation of logits that float32 arithmetic in another order explains, against float64.
 const f32Tolerance = 1e-4
 
