@@ -168,8 +168,8 @@ static inline int matmul_ksplit(const vb_matmul_args *x, int multiprocessors) {
 static inline int matmul_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
     return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
 }
-/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them: fits
- * to 147 products on an H200 (docs/experiments/2026-11-22-shapes.md). */
+/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them:
+ * fits to 147 products on an H200 (docs/experiments/2026-11-22-shapes.md). */
 static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int parts = matmul_ksplit(x, gpu->multiprocessors);
     const double blocks = (double)matmul_ksplit_tiles(x) * parts, places = 4.0 * gpu->multiprocessors,

@@ -121,7 +121,7 @@ func describe(info *debug.BuildInfo, version string, toolkits []string) document
 			m = m.Replace
 		}
 		add(pkg{ID: "SPDXRef-" + notInIDs.ReplaceAllString(m.Path, "-"), Name: m.Path, Version: m.Version,
-			Location: "https://proxy.golang.org/" + m.Path + "/@v/" + m.Version + ".zip", Comment: "go.sum " + m.Sum,
+			Location: "NOASSERTION", Comment: "go.sum " + m.Sum,
 			Refs: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.Path + "@" + m.Version}}}, "CONTAINS", program)
 	}
 	for _, t := range toolkits {

@@ -5,17 +5,13 @@
 // operand B: F16, each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
 // Rounding costs about 0.04 % of y.
 //
-//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or one of the splits of its
-//            columns
-//   grid     a unit a block; on Hopper a block a multiprocessor, which takes a unit after the other. Splits and
-//            clusters share the columns of units that would leave multiprocessors idle: the last block to come adds the
-//            sums, or they meet in shared memory
-//   threads  8 warps of 16 rows of W each; on Hopper four more, one of which fetches x and three prepare what scales
-//            the sums
-//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums to
-//            exchange
+//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or a split of its columns
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes one unit after the other. Splits and
+//            clusters share the columns of units that are too few; sums meet in shared memory, or the last adds them
+//   threads  8 warps of 16 rows of W; on Hopper four more: one fetches x, three prepare what scales the sums
+//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
-// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
+//   measured docs/experiments/2026-11-22-packed-many.md
 
 #include "arch/cluster.cuh"
 #include "linear/linear.cuh"
