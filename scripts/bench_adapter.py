@@ -45,7 +45,6 @@ def main():
     torch.manual_seed(7)
     library = Library(options.library)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
-    library.functions.vb_last_kernel.restype = ctypes.c_char_p
 
     big = [torch.empty(1 << 29, dtype=torch.uint8, device="cuda") for _ in range(2)]
     copied = statistics.median(torch_graph([lambda: big[0].copy_(big[1])])() for _ in range(5))
@@ -78,7 +77,7 @@ def main():
         torch.cuda.synchronize()
         ours(sets[0])
         library.synchronize()
-        kernel = library.functions.vb_last_kernel(library.stream).decode()
+        kernel = library.kernel()
         x, v, codes, u, out = sets[0]
         some = slice(0, min(m, 512))
         exact = update(x[some].double(), v.double(), codes[some].double(), u.double())

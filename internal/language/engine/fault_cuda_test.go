@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"encoding/binary"
 	"os"
 	"slices"
@@ -10,9 +9,6 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
-	"github.com/vibrant-ml/vibrant/internal/language/gguf"
-	"github.com/vibrant-ml/vibrant/internal/language/model"
-	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // cudaFaults is the file by which internal/check/faults/cuda_faults.c is told which calls fail.
@@ -81,40 +77,13 @@ func TestEveryRealFaultOfALoadAndFourTokens(t *testing.T) {
 	shape.Layers = 1
 	data := testmodel.Random(shape)
 	prompt := randomIDs(1, 10, shape.Vocab)
-	run := func() (ids []int32, err error) {
+	run := func() ([]int32, error) {
 		d, err := gpu.Open("cuda")
 		if err != nil {
 			return nil, err
 		}
 		defer d.Close()
-		g, err := gguf.FromBytes(data)
-		if err != nil {
-			return nil, err
-		}
-		m, err := model.Load(context.Background(), g, d, model.Options{})
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		s, err := New(m, Options{Context: 32, KVType: tensor.F16, Chunk: 8})
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		if err := s.Prefill(context.Background(), prompt); err != nil {
-			return nil, err
-		}
-		for range 4 {
-			id, err := s.Next(nil)
-			if err == nil {
-				err = s.Step(id, nil)
-			}
-			if err != nil {
-				return ids, err
-			}
-			ids = append(ids, id)
-		}
-		return ids, nil
+		return loadAndFourTokens(d, data, prompt)
 	}
 	f.arm(-1, 0, 0)
 	want, err := run()

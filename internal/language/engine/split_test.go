@@ -215,14 +215,7 @@ func TestFourDevicesShareTwoKeyHeads(t *testing.T) {
 		ids := randomIDs(3, 20, m.Vocab)
 		want := allLogits(t, newSession(t, m, Options{Context: 64, KVType: tensor.F32}), ids)
 		eachDevices(t, 4, func(t *testing.T, devices []*gpu.Device) {
-			f, err := gguf.FromBytes(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := splitInMemory(t, devices, data)
 			defer m.Close()
 			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
 			defer s.Close()
@@ -236,14 +229,7 @@ func TestFourDevicesShareTwoKeyHeads(t *testing.T) {
 // TestSplitBatchesEqualSingle generates several sequences together on two devices, with ids that are banned.
 func TestSplitBatchesEqualSingle(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
-		f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
 		defer m.Close()
 		b, err := NewBatch(m, 3, Options{Context: 64, KVType: tensor.F32, Chunk: 16})
 		if err != nil {
@@ -287,14 +273,7 @@ func TestSplitBatchesEqualSingle(t *testing.T) {
 // TestSplitSessionsSideBySide has sessions of one split model enqueue on the same devices at once.
 func TestSplitSessionsSideBySide(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
-		f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
 		defer m.Close()
 		const sessions = 4
 		got := make(chan []int32, sessions)
@@ -355,20 +334,14 @@ func TestADeviceThatFailsEndsASplitSession(t *testing.T) {
 		defer d.Close()
 		devices = append(devices, d)
 	}
-	f, err := gguf.FromBytes(testmodel.Random(testmodel.Tiny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
 	s := newSession(t, m, Options{Context: 64, KVType: tensor.F16})
 	greedy(t, s, randomIDs(1, 5, m.Vocab), 6)
 	b.GPU(1).Poison()
+	var err error
 	for range 3 {
-		id, e := s.Next(nil)
-		if err = e; err != nil {
+		var id int32
+		if id, err = s.Next(nil); err != nil {
 			break
 		}
 		if err = s.Step(id, nil); err != nil {
@@ -378,4 +351,18 @@ func TestADeviceThatFailsEndsASplitSession(t *testing.T) {
 	if !errors.Is(err, gpu.ErrDeviceLost) {
 		t.Errorf("after a device was lost: %v", err)
 	}
+}
+
+// splitInMemory divides the model of a file's bytes among devices; the caller closes it.
+func splitInMemory(t *testing.T, devices []*gpu.Device, data []byte) *model.Model {
+	t.Helper()
+	f, err := gguf.FromBytes(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

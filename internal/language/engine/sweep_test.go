@@ -28,36 +28,7 @@ func TestEveryFaultOfALoadAndFourTokens(t *testing.T) {
 	shape.Layers = 1
 	data := testmodel.Random(shape)
 	prompt := randomIDs(1, 10, shape.Vocab)
-	run := func() (ids []int32, err error) {
-		f, err := gguf.FromBytes(data)
-		if err != nil {
-			return nil, err
-		}
-		m, err := model.Load(context.Background(), f, d, model.Options{})
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		s, err := New(m, Options{Context: 32, KVType: tensor.F16, Chunk: 8})
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		if err := s.Prefill(context.Background(), prompt); err != nil {
-			return nil, err
-		}
-		for range 4 {
-			id, err := s.Next(nil)
-			if err == nil {
-				err = s.Step(id, nil)
-			}
-			if err != nil {
-				return ids, err
-			}
-			ids = append(ids, id)
-		}
-		return ids, nil
-	}
+	run := func() ([]int32, error) { return loadAndFourTokens(d, data, prompt) }
 	want, err := run()
 	if err != nil {
 		t.Fatal(err)
@@ -93,4 +64,36 @@ func TestEveryFaultOfALoadAndFourTokens(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("%d faults, each a typed error without a leak", faults)
+}
+
+// loadAndFourTokens loads a model, computes a prompt and four tokens after it, and gives all back.
+func loadAndFourTokens(d *gpu.Device, data []byte, prompt []int32) (ids []int32, err error) {
+	f, err := gguf.FromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.Load(context.Background(), f, d, model.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	s, err := New(m, Options{Context: 32, KVType: tensor.F16, Chunk: 8})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.Prefill(context.Background(), prompt); err != nil {
+		return nil, err
+	}
+	for range 4 {
+		id, err := s.Next(nil)
+		if err == nil {
+			err = s.Step(id, nil)
+		}
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
