@@ -15,6 +15,7 @@
 #include "collective/choose_test.h"
 #include "moe/choose_test.h"
 #include "rows/choose_test.h"
+#include "strided/choose_test.h"
 #include "linear/choose_test.h"
 #include "ternary/choose_test.h"
 
@@ -46,6 +47,7 @@ void map_family(const char *title, int count, vb_kernel (*kernel)(int)) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--map") == 0) {
         map_rows();
+        map_strided();
         map_matmul();
         map_attention();
         map_linear();
@@ -59,6 +61,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < gpu_count; i++)
         CHECK(gpus[i].shared_bytes == vb_shared_bytes_of(gpus[i].capability), "%d", gpus[i].capability);
     test_rows();
+    test_strided();
     test_matmul();
     test_attention();
     test_linear();

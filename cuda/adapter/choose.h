@@ -8,6 +8,10 @@
 #define ADAPTER_KERNELS(X)                                                                                             \
     X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh",                                                 \
       "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n")      \
+    X(ADAPTER_STREAM, "fused_update_stream", "adapter/fused_update_stream.cu",                                         \
+      "tensor cores (8.0): F16, BF16 of many rows, 8 or 16 ranks, V [k][r] and U [n][r]")                              \
+    X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
+      "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "tensor cores (8.0) fed from shared memory: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows " \
       "and more, U [n][r]")                                                                                            \
@@ -21,7 +25,7 @@ enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };
 
 typedef struct adapter_plan {
     adapter_kernel kernel;
-    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; tiled: a block, 4 or 8 */
+    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; stream: a block, 2 or 4; tiled: a block, 4 or 8 */
     int rank_tiles;    /* of 8 ranks: a power of two up to 32 */
     int warps;         /* of a block */
     int cluster;       /* blocks that share rows */
@@ -49,6 +53,10 @@ static inline int64_t adapter_tiled_bytes(int64_t rows, int64_t ranks) {
     return first > then ? first : then;
 }
 
+/* Most shared memory of a block of the kernel for many rows, of which a multiprocessor of 9.0 has two; and the k of a
+ * block that has all of x under way at once. */
+enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_SHORT_DEPTH = 768 };
+
 static inline int64_t adapter_at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
 /* V and U are read anew for each block of rows, so it has as many rows as leave work for every multiprocessor. */
@@ -64,6 +72,21 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     }
     while (8 * p.rank_tiles < a->r) p.rank_tiles *= 2;
     const int64_t chunks = vb_ceil_div(a->n, ADAPTER_COLUMNS), steps = vb_ceil_div(a->k, a->type == VB_F32 ? 16 : 32);
+    if (a->type != VB_F32 && (a->r == 8 || a->r == 16) && !a->v_transposed && !a->u_transposed) {
+        const int64_t most = 7 * sms / 8; /* blocks that keep the memory busy */
+        if (vb_ceil_div(a->m, 32) >= most && ADAPTER_STREAM_BYTES <= gpu->shared_bytes) {
+            p.kernel = ADAPTER_STREAM;
+            p.row_tiles = vb_ceil_div(a->m, 64) >= most ? 4 : 2;
+            p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
+            return p;
+        }
+        if (a->r == 8 && a->k <= ADAPTER_SHORT_DEPTH) {
+            p.kernel = ADAPTER_SHORT;
+            p.row_blocks = vb_ceil_div(a->m, 16);
+            p.column_blocks = 2 * p.row_blocks <= sms && a->n > 256 ? 2 : 1;
+            return p;
+        }
+    }
     if (p.rank_tiles >= 8 && a->m >= 512 && a->type != VB_F32 && a->r % 8 == 0 && !a->u_transposed) {
         p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) < sms ? 4 : 8;
         if (adapter_tiled_bytes(16 * p.row_tiles, 8 * p.rank_tiles) <= gpu->shared_bytes) {

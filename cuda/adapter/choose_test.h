@@ -29,6 +29,8 @@ static void test_adapter(void) {
         if (any_of(2))
             a.k = vb_ceil_div(a.k, 8) * 8, a.n = vb_ceil_div(a.n, 8) * 8, a.r = vb_ceil_div(a.r, 2) * 2,
             a.codes_stride = a.r;
+        if (any_of(4) == 0) a.r = a.codes_stride = 8 * (1 + any_of(2));
+        a.v_transposed = any_of(2), a.u_transposed = any_of(2);
         const adapter_plan p = choose_fused_update(&a, &gpu);
         if (p.kernel == ADAPTER_TILED) {
             const int rows = p.row_tiles, ranks = p.rank_tiles;
@@ -37,6 +39,18 @@ static void test_adapter(void) {
             CHECK(p.row_blocks * 16 * rows >= a.m && p.column_blocks >= 1 && p.cluster == 1, "%ld rows", (long)a.m);
             CHECK(rows == 8 || (rows == 4 && ranks == 8), "%d x %d tiles", rows, ranks);
             CHECK(adapter_tiled_bytes(16 * rows, 8 * ranks) <= gpu.shared_bytes, "%d x %d tiles", rows, ranks);
+            continue;
+        }
+        if (p.kernel == ADAPTER_STREAM || p.kernel == ADAPTER_SHORT) {
+            const int64_t rows = 16 * p.row_tiles;
+            CHECK(gpu.capability >= 80 && a.type != VB_F32 && !a.v_transposed && !a.u_transposed, "%d", gpu.capability);
+            CHECK(a.k % 8 == 0 && a.n % 8 == 0 && 8 * p.rank_tiles == a.r && p.rank_tiles <= 2, "%ld ranks", (long)a.r);
+            CHECK(p.row_blocks * rows >= a.m && (p.row_blocks - 1) * rows < a.m, "%ld rows by %ld", (long)a.m,
+                  (long)rows);
+            if (p.kernel == ADAPTER_STREAM)
+                CHECK((p.row_tiles == 2 || p.row_tiles == 4) && gpu.shared_bytes >= ADAPTER_STREAM_BYTES, "%d tiles",
+                      p.row_tiles);
+            else CHECK(a.k <= ADAPTER_SHORT_DEPTH && p.row_tiles == 1 && a.r == 8, "k of %ld", (long)a.k);
             continue;
         }
         const int64_t rows = p.kernel == ADAPTER_ANY ? 4 : 16 * p.row_tiles * (p.kernel == ADAPTER_ROWS ? p.warps : 1);
@@ -61,8 +75,14 @@ static void test_adapter(void) {
     const vb_gpu h200 = {90, 132, 227 << 10, true};
     vb_fused_update_args a = update_of(VB_F16, 16384, 4096, 4096, 16);
     adapter_plan p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 4 && p.cluster == 1, "16384 rows: %d tiles, cluster of %d",
-          p.row_tiles, p.cluster);
+    CHECK(p.kernel == ADAPTER_STREAM && p.row_tiles == 4, "16384 rows: %d tiles", p.row_tiles);
+    a = update_of(VB_BF16, 4096, 768, 768, 8);
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_STREAM && p.row_tiles == 2, "4096 rows: %d tiles", p.row_tiles);
+    a.m = 128;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_SHORT && p.column_blocks == 2, "128 rows: %s", adapter_kernel_info(p.kernel).name);
+    a = update_of(VB_F16, 16384, 4096, 4096, 16);
     a.m = 1;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_SPLIT && p.row_tiles == 1 && p.cluster == 8, "1 row: %d tiles, cluster of %d",

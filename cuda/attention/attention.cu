@@ -17,6 +17,7 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
     case ATTENTION_PADDED: return attention_padded(a, attention_prefill, stream);
     case ATTENTION_PREFILL: return attention_prefill(a, stream);
     case ATTENTION_PREFILL_Q8: return attention_prefill_q8(a, attention_prefill, stream);
+    case ATTENTION_F32: return attention_f32(a, stream);
     case ATTENTION_SIMT: return attention_simt(a, stream);
     default: return VB_UNSUPPORTED;
     }

@@ -185,6 +185,7 @@ vb_status attention_prefill_q8(const vb_attention_args &args,
 // Over copies with whole vectors of 16 bytes.
 vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
                            vb_stream *stream);
+vb_status attention_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16

@@ -20,8 +20,9 @@
       "16 bits, heads that do not begin at multiples of 16 bytes, copied for attention_prefill_sm90, 9.0")             \
     X(ATTENTION_PADDED, "attention_padded", "attention/attention_padded.cu",                                           \
       "the same, copied for attention_prefill, 8.0")                                                                   \
+    X(ATTENTION_F32, "attention_f32", "attention/attention_f32.cu", "more rows over a cache in F32, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
-      "anything in float32: F32 caches, heads that are no multiple of 8, caps, rings, GPUs before 8.0")
+      "anything in float32: few rows over a cache in F32, odd heads, caps, rings, GPUs before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 /* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */
@@ -114,15 +115,32 @@ static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const
            attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) <= INT32_MAX / 2;
 }
 
+/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory. */
+#define ATTENTION_F32_WARPS(dims) ((dims) > 192 ? 8 : 4)
+#define ATTENTION_F32_KEYS(dims) ((dims) > 128 ? 16 : 32)
+static inline int attention_f32_dims(int64_t dim) {
+    return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
+}
+static inline int64_t attention_f32_bytes(int dims) {
+    return (16 * ATTENTION_F32_WARPS(dims) + 4 * ATTENTION_F32_KEYS(dims)) * (dims + 4) * (int64_t)sizeof(float);
+}
+/* Few rows would leave most of a tile empty. */
+static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
+    const int dims = attention_f32_dims(a->dim);
+    return attention_is_plain(a) && gpu->capability >= 80 && a->type == VB_F32 && a->kv_type == VB_F32 &&
+           a->kv_len > 0 && attention_rows(a) >= 16 && attention_f32_bytes(dims) + 1024 <= gpu->shared_bytes &&
+           attention_tiles(a, 16 * ATTENTION_F32_WARPS(dims)) <= INT32_MAX / 256;
+}
+
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        /* Over few keys there is nothing to share where tiles of prompts are enough for half the multiprocessors. */
+        /* Over few keys there is nothing to share where a third of the multiprocessors have tiles of prompts. */
         const int prompts = !q8 && hopper && attention_rows(a) > 16 && a->kv_len <= 1024 &&
-                            2 * attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) >= gpu->multiprocessors;
+                            3 * attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) >= gpu->multiprocessors;
         if (attention_decode_suits(a) && !prompts) return q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
         if (attention_tiles(a, ATTENTION_PREFILL_ROWS) <= INT32_MAX && (!q8 || a->kv_len > 0))
@@ -133,6 +151,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
         if (attention_prefill_sm90_suits(&padded, gpu)) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
+    if (attention_f32_suits(a, gpu)) return ATTENTION_F32;
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 

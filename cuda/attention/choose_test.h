@@ -44,6 +44,10 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         CHECK_IT(tensor_cores && gpu->shared_bytes >= 96 << 10 && q8 == (kernel == ATTENTION_PREFILL_Q8) &&
                  (!q8 || a->kv_len > 0));
         break;
+    case ATTENTION_F32:
+        CHECK_IT(gpu->capability >= 80 && a->type == VB_F32 && a->kv_type == VB_F32 && a->kv_len > 0 && a->dim <= 256);
+        CHECK_IT(attention_f32_bytes(attention_f32_dims(a->dim)) < gpu->shared_bytes);
+        break;
     default: break;
     }
     const attention_kernel operand = choose_attention_operand(a, gpu);
@@ -75,7 +79,10 @@ static void check_named_attention(void) {
         {90, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL_SM90},
         {89, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL},
         {80, VB_F32, VB_Q8_0, 512, 32, 8, 128, 512, ATTENTION_PREFILL_Q8},
-        {90, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_SIMT},
+        {90, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_F32},
+        {86, VB_F32, VB_F32, 512, 32, 8, 200, 512, ATTENTION_SIMT},
+        {90, VB_F32, VB_F32, 512, 32, 8, 201, 512, ATTENTION_F32},
+        {90, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };

@@ -8,6 +8,8 @@
 #define COLLECTIVE_KERNELS(X)                                                                                          \
     X(COLLECTIVE_REDUCE_SMALL, "all_reduce_small", "collective/exchange.cu", "all_reduce of up to 512 KiB a rank")     \
     X(COLLECTIVE_REDUCE_LARGE, "all_reduce_large", "collective/exchange.cu", "all_reduce of more, in chunks")          \
+    X(COLLECTIVE_REDUCE_ROUNDED, "all_reduce_rounded", "collective/rounded.cu",                                        \
+      "all_reduce of more than 128 KiB where summands may be rounded, whole vectors of 8")                             \
     X(COLLECTIVE_GATHER_SMALL, "all_gather_small", "collective/exchange.cu", "all_gather of up to 512 KiB a rank")     \
     X(COLLECTIVE_GATHER_LARGE, "all_gather_large", "collective/exchange.cu", "all_gather of more, in chunks")
 VB_KERNEL_FAMILY(collective, COLLECTIVE, COLLECTIVE_KERNELS)
@@ -15,10 +17,15 @@ VB_KERNEL_FAMILY(collective, COLLECTIVE, COLLECTIVE_KERNELS)
 /* Floats of a rank that a mailbox of flagged words holds. */
 enum { COLLECTIVE_SMALL = 1 << 17 };
 
-/* `most` is the floats of the rank that has most. */
-static inline collective_kernel choose_all_reduce(int64_t most) {
-    return most <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
+/* Floats of a rank beyond which rounded words are faster than flagged ones, where they are permitted. */
+enum { COLLECTIVE_EXACT = 1 << 15 };
+
+/* n is the floats of a rank; rounded says that they may be rounded, and are whole vectors of 8. */
+static inline collective_kernel choose_all_reduce(int64_t n, bool rounded) {
+    if (rounded && n > COLLECTIVE_EXACT) return COLLECTIVE_REDUCE_ROUNDED;
+    return n <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
 }
+/* `most` is the floats of the rank that has most. */
 static inline collective_kernel choose_all_gather(int64_t most) {
     return most <= COLLECTIVE_SMALL ? COLLECTIVE_GATHER_SMALL : COLLECTIVE_GATHER_LARGE;
 }

@@ -5,8 +5,10 @@
 MAP_FAMILY("Collectives (`collective/choose.h`)", collective, COLLECTIVE)
 
 static void test_collective(void) {
-    CHECK(choose_all_reduce(COLLECTIVE_SMALL) == COLLECTIVE_REDUCE_SMALL, "all_reduce that fits the mailbox");
-    CHECK(choose_all_reduce(COLLECTIVE_SMALL + 1) == COLLECTIVE_REDUCE_LARGE, "all_reduce that does not");
+    CHECK(choose_all_reduce(COLLECTIVE_SMALL, false) == COLLECTIVE_REDUCE_SMALL, "all_reduce that fits the mailbox");
+    CHECK(choose_all_reduce(COLLECTIVE_SMALL + 1, false) == COLLECTIVE_REDUCE_LARGE, "all_reduce that does not");
+    CHECK(choose_all_reduce(COLLECTIVE_EXACT + 8, true) == COLLECTIVE_REDUCE_ROUNDED, "all_reduce that may round");
+    CHECK(choose_all_reduce(COLLECTIVE_EXACT, true) == COLLECTIVE_REDUCE_SMALL, "all_reduce of few numbers");
     CHECK(choose_all_gather(COLLECTIVE_SMALL) == COLLECTIVE_GATHER_SMALL, "all_gather that fits the mailbox");
     CHECK(choose_all_gather(COLLECTIVE_SMALL + 1) == COLLECTIVE_GATHER_LARGE, "all_gather that does not");
 }

@@ -1,34 +1,14 @@
 // exchange.cu: all_reduce, out = in[0] + in[1] + ... + add, and all_gather, whose rows are the ranks' side by side.
 //
-// Shapes: float32, any n. Grid 64 blocks of 512 threads, no shared memory; every rank runs the same grid. A rank sends
-// its part to each other one, and combines what it gets with its own in the order of ranks: every rank has the same
-// bits. Bytes over the link, each way and peer: 8 n (small), 4 n (large). Bound by one crossing (about 1.5 us over
-// NVLink) when small, by the link when large. With two ranks no way sends less; with more, reducing in two steps would.
+// Shapes: float32, any n. Grid 64 blocks of up to 512 threads, no shared memory; every rank runs the same grid. A rank
+// sends its part to each other one, and adds what it gets to its own in the order of ranks: all get the same bits.
+// Bytes over the link, each way and peer: 8 n (small), 4 n (large). Bound by one crossing (about 1.5 us over
+// NVLink) when small, by the link when large.
 
 #include "collective/exchange.cuh"
 
 namespace vb {
 namespace {
-
-// Ends the kernel, and the device with it, after this long without an answer: a rank has failed.
-constexpr unsigned long long patience = 30ull * 1000 * 1000 * 1000; // ns
-
-VB_DEVICE unsigned long long now() {
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
-
-// Counts the rounds of a wait that polls.
-struct Wait {
-    unsigned rounds = 0;
-    unsigned long long since;
-    VB_DEVICE void round() {
-        if (rounds++ % 65536 != 65535) return;
-        if (rounds == 65536) since = now();
-        else if (now() - since > patience) __trap();
-    }
-};
 
 VB_DEVICE void store_word(uint4 *p, unsigned a, unsigned b, unsigned flag) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(flag), "r"(b), "r"(flag)
@@ -98,8 +78,8 @@ struct Small {
 
 __global__ void __launch_bounds__(exchange_threads)
     all_reduce_small(float *out, const float *in, const float *add, int64_t n, VB_IN_PLACE Mail m) {
+    release_next_kernel(); // all blocks are on the device: it may fill its rings while this one waits
     wait_for_previous_kernel();
-    release_next_kernel();
     const Small exchange(m);
     exchange.send(m, in, n);
     for (int64_t s = exchange.at; 2 * s < n; s += exchange.step) {
@@ -245,16 +225,23 @@ __global__ void __launch_bounds__(exchange_threads)
     exchange.end(m, chunks);
 }
 
+// Threads of a block of a small exchange: no more than words, so that the next kernel finds room beside it.
+unsigned small_threads(int64_t n) {
+    return (unsigned)smaller<int64_t>(exchange_threads, ceil_div<int64_t>(n, 2 * 32 * exchange_blocks) * 32);
+}
+
 } // namespace
 
-vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, const Mail &mail, vb_stream *stream) {
-    const collective_kernel kernel = choose_all_reduce(n);
+vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, bool rounded, const Mail &mail,
+                       vb_stream *stream) {
+    const collective_kernel kernel = choose_all_reduce(n, rounded);
     chosen(stream, collective_kernel_info(kernel), "all_reduce", VB_F32, "n ranks", n, mail.ranks);
     switch (kernel) {
     case COLLECTIVE_REDUCE_SMALL:
-        return launch_overlapped(stream, exchange_blocks, exchange_threads, 0, all_reduce_small, out, in, add, n, mail);
+        return launch_overlapped(stream, exchange_blocks, small_threads(n), 0, all_reduce_small, out, in, add, n, mail);
     case COLLECTIVE_REDUCE_LARGE:
         return launch_overlapped(stream, exchange_blocks, exchange_threads, 0, all_reduce_large, out, in, add, n, mail);
+    case COLLECTIVE_REDUCE_ROUNDED: return exchange_rounded(out, in, add, n, mail, stream);
     default: return VB_UNSUPPORTED;
     }
 }

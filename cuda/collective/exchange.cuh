@@ -1,11 +1,14 @@
 // exchange.cuh: how ranks on several GPUs exchange floats through each other's memory.
 //
-// Each rank has a mailbox that all ranks may write (peer access), and reads its own alone. Two ways lead through it:
+// Each rank has a mailbox that all ranks may write (peer access), and reads its own alone. Three ways lead through it:
 //   small  words of 4 bytes travel beside a flag of 4, in stores of 16 bytes whose halves of 8 arrive whole. The reader
 //          polls the data itself: a message costs one crossing and no fence (NCCL's LL protocol). Two letters take
 //          turns: a rank in exchange e got words of e - 1 from each other rank, whose kernel e - 2 had ended before.
 //   large  a block writes a chunk, fences, and raises a flag; the same block of the reader waits for it. Four chunks
 //          take turns, since a block writes chunk c + 1 before it has read c.
+//   rounded  words of 16 bytes hold 8 rounded numbers and a bit that is set in each half (rounded.cu). The reader polls
+//          the words, and puts zeros in their place. Two letters take turns here too: the zeros are there before the
+//          exchange after the next begins.
 // Flags count exchanges in device memory, so that a captured graph may be replayed. Ranks enqueue the same exchanges.
 #ifndef VB_COLLECTIVE_EXCHANGE_CUH
 #define VB_COLLECTIVE_EXCHANGE_CUH
@@ -31,9 +34,38 @@ constexpr int64_t mail_counters = 2 * exchange_blocks * (int64_t)sizeof(unsigned
 constexpr int64_t mail_flags = exchange_blocks * VB_MAX_RANKS * (int64_t)sizeof(unsigned);
 constexpr int64_t mail_small = COLLECTIVE_SMALL / 2 * (int64_t)sizeof(uint4); // of a letter of a rank
 constexpr int64_t mail_large = (int64_t)exchange_blocks * chunk_floats * (int64_t)sizeof(float);
-inline int64_t mail_bytes(int ranks) {
+
+constexpr int rounded_blocks = 128, rounded_batch = 2; // words that a thread sends ahead of those that it takes
+constexpr int64_t mail_rounded = 64 << 20;             // of all letters
+constexpr int64_t mail_rounded_counters = rounded_blocks * (int64_t)sizeof(unsigned);
+// Where the counters and letters of the rounded way begin.
+__host__ __device__ inline int64_t mail_rounded_at(int ranks) {
     return mail_counters + mail_flags + ranks * (small_letters * mail_small + large_letters * mail_large);
 }
+__host__ __device__ inline int64_t mail_rounded_words(int ranks) {
+    return mail_rounded / (2 * ranks * (int64_t)sizeof(uint4));
+}
+inline int64_t mail_bytes(int ranks) { return mail_rounded_at(ranks) + mail_rounded_counters + mail_rounded; }
+
+// Ends the kernel, and the device with it, after this long without an answer: a rank has failed.
+constexpr unsigned long long patience = 30ull * 1000 * 1000 * 1000; // ns
+
+VB_DEVICE unsigned long long now() {
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+// Counts the rounds of a wait that polls.
+struct Wait {
+    unsigned rounds = 0;
+    unsigned long long since;
+    VB_DEVICE void round() {
+        if (rounds++ % 65536 != 65535) return;
+        if (rounds == 65536) since = now();
+        else if (now() - since > patience) __trap();
+    }
+};
 
 // What a kernel of one rank knows.
 struct Mail {
@@ -49,8 +81,12 @@ struct Parts {
     int64_t most, row; // floats of the rank that has most, and of a row of the result
 };
 
-// A rank's part of a collective, on its stream.
-vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, const Mail &mail, vb_stream *stream);
+// A rank's part of a collective, on its stream. rounded: as vb_all_reduce permits, and every rank's memory allows.
+vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, bool rounded, const Mail &mail,
+                       vb_stream *stream);
+// n a multiple of 8, of memory that is aligned to 16 bytes.
+vb_status exchange_rounded(float *out, const float *in, const float *add, int64_t n, const Mail &mail,
+                           vb_stream *stream);
 vb_status exchange_rows(float *out, const float *in, const Parts &parts, const Mail &mail, vb_stream *stream);
 
 } // namespace vb

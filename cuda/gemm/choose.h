@@ -10,6 +10,7 @@
     X(MATMUL_M1_CLUSTER, "matmul_m1_cluster", "gemm/matmul_m1.cu",                                                     \
       "one row of A, 9.0: the blocks that share k are a cluster, about one an SM")                                     \
     X(MATMUL_M1, "matmul_m1", "gemm/matmul_m1.cu", "one row of A, any other")                                          \
+    X(MATMUL_THIN, "matmul_thin", "gemm/matmul_thin.cu", "k of at most 16, any type and layout")                       \
     X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
     X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, contiguous, up to 64 rows of A, 9.0")         \
@@ -25,6 +26,8 @@
     X(MATMUL_MMA, "matmul_mma", "gemm/matmul_mma.cu", "16 bits, any layout of whole vectors, 8.0")                     \
     X(MATMUL_PADDED_MMA, "matmul_padded_mma", "gemm/matmul_padded.cu",                                                 \
       "16 bits of any other strides, copied to whole vectors for matmul_mma, 8.0")                                     \
+    X(MATMUL_3XTF32_ANY, "matmul_3xtf32_any", "gemm/matmul_3xtf32_any.cu",                                             \
+      "F32 of any layout, 8.0: blocks share k")                                                                        \
     X(MATMUL_TF32, "matmul_tf32", "gemm/matmul_tf32.cu", "F32 with TF32 permitted, 8.0")                               \
     X(MATMUL_F32, "matmul_f32", "gemm/matmul_f32.cu", "F32 on fp32 units, 8.0")                                        \
     X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu",                                                               \
@@ -135,7 +138,7 @@ static inline int gemm_3xf16_suits(const vb_matmul_args *x) {
 static inline int matmul_xf16_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
     return x->precision != VB_PRECISION_IEEE && matmul_sizes_below(x, 1 << 28) && x->m >= 32 && x->n >= 32 &&
-           x->k >= 128 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 6e7) &&
+           x->k >= 128 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 2e7) &&
            (double)x->batch * (x->m + x->n) < (double)(1 << 29);
 }
 /* Whether the tiles that blocks walk through are counted in 32 bits, and the strides those that TMA takes. */
@@ -148,52 +151,127 @@ static inline int matmul_sm90_fits(const vb_matmul_args *x) {
 
 /* ---- blocks that share k ---------------------------------------------------------------------------------------- */
 
-enum { MATMUL_KSPLIT_SIDE = 64, MATMUL_KSPLIT_DEPTH = 32, MATMUL_MOST_PARTS = 64, MATMUL_MOST_SHARED_TILES = 4096 };
+enum {
+    MATMUL_KSPLIT_DEPTH = 64,
+    MATMUL_TF32_DEPTH = 32,
+    MATMUL_F32_DEPTH = 16,
+    MATMUL_MOST_PARTS = 128,
+    MATMUL_MOST_SHARED_TILES = 4096
+};
 
-/* So many blocks share the k of each of `tiles` tiles that `places` are taken; one step of a block takes as long as
- * adding three parts does. */
-static inline int matmul_parts(int64_t tiles, int64_t steps, int64_t places) {
+/* So many blocks share the k of each of `tiles` tiles that `places` are taken, with `least` steps each. */
+static inline int matmul_parts(int64_t tiles, int64_t steps, int64_t places, int least) {
     int64_t parts = tiles == 0 || tiles > MATMUL_MOST_SHARED_TILES ? 1 : places / tiles;
     if (parts > MATMUL_MOST_PARTS) parts = MATMUL_MOST_PARTS;
-    while (parts > 1 && (parts > steps / 4 || parts * parts > 3 * steps)) parts--;
+    if (parts > steps / least) parts = steps / least;
     return parts <= 1 ? 1 : (int)vb_ceil_div(steps, vb_ceil_div(steps, parts));
 }
-static inline int64_t matmul_ksplit_tiles(const vb_matmul_args *x) {
-    return vb_ceil_div(x->m, MATMUL_KSPLIT_SIDE) * vb_ceil_div(x->n, MATMUL_KSPLIT_SIDE) * x->batch;
+/* The tiles of a product and the blocks that share each, of which a GPU holds `places`. */
+typedef struct matmul_ksplit_plan {
+    int tile_m, tile_n, parts;
+    int64_t tiles, steps, places;
+} matmul_ksplit_plan;
+static inline matmul_ksplit_plan matmul_plan_tiles(const vb_matmul_args *x, int tile_m, int tile_n, int depth,
+                                                   int64_t places, int least) {
+    matmul_ksplit_plan plan = {tile_m, tile_n, 1, 0, vb_ceil_div(x->k, depth), places};
+    plan.tiles = vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch;
+    if (least > 0) plan.parts = matmul_parts(plan.tiles, plan.steps, places, least);
+    return plan;
 }
-static inline int matmul_ksplit(const vb_matmul_args *x, int multiprocessors) {
-    return matmul_parts(matmul_ksplit_tiles(x), vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), 4 * multiprocessors);
+static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
+    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
+    if (x->m <= 32 || x->n <= 32) return matmul_plan_tiles(x, 32, 32, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
+    return matmul_plan_tiles(x, 64, 64, MATMUL_KSPLIT_DEPTH, 3 * multiprocessors, 2);
 }
-/* Whether it reads an operand by pairs of elements. */
+static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    return matmul_plan_tiles(x, 64, 64, MATMUL_TF32_DEPTH, 3 * multiprocessors, 3);
+}
+/* Of matmul_f32: the largest tile of which there are about as many as multiprocessors, and that the matrix fills by
+ * more than half. With a small k, blocks that begin and end together are what takes time: several a multiprocessor. */
+static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    const int64_t enough = multiprocessors * 7 / 8;
+#define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
+    (vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch >= enough)
+    const int many_small = x->m > 32 && MATMUL_F32_TILES(64, 64);
+    if (x->k > 64 || !many_small) {
+        if (x->m > 128 && x->n > 64 && MATMUL_F32_TILES(256, 128))
+            return matmul_plan_tiles(x, 256, 128, MATMUL_F32_DEPTH, multiprocessors, 0);
+        if (x->m > 64 && x->n > 64 && MATMUL_F32_TILES(128, 128))
+            return matmul_plan_tiles(x, 128, 128, MATMUL_F32_DEPTH, 2 * multiprocessors, 0);
+    }
+#undef MATMUL_F32_TILES
+    return matmul_plan_tiles(x, many_small ? 64 : 32, 64, MATMUL_F32_DEPTH, 3 * multiprocessors, 6);
+}
+
+/* Microseconds that kernels take: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
+ * (docs/experiments/2026-11-22-shapes.md). A step takes longer the more of the GPU's places are taken. */
+typedef struct matmul_times {
+    double start, block, step, crowded, add; /* `add`: the addition of parts */
+} matmul_times;
+static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t) {
+    const double taken = (double)plan->tiles * plan->parts / (double)plan->places, rounds = taken > 1 ? taken : 1,
+                 crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
+    return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0);
+}
+static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(x, gpu->multiprocessors);
+    const matmul_times square = {1.4, 2.3, 0.14, 1.9, 2.0}, small = {1.4, 0.8, 0.25, 2.2, 1.6},
+                       tall = {0.8, 1.1, 0.56, 2.7, 1.5}, wide = {1.3, 0.4, 0.54, 2.4, 1.8};
+    return matmul_time(&plan, plan.tile_m == 16 ? wide : plan.tile_m == 32 ? small : plan.tile_n == 16 ? tall : square);
+}
+static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_ksplit_plan plan = matmul_tf32_plan_of(x, gpu->multiprocessors);
+    const matmul_times square = {2.4, 2.9, 0.39, 2.3, 0.0}, tall = {1.1, 1.4, 0.34, 2.0, 1.1},
+                       wide = {1.5, 0.6, 0.36, 1.9, 1.2};
+    return matmul_time(&plan, plan.tile_m == 16 ? wide : plan.tile_n == 16 ? tall : square);
+}
+static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
+    const matmul_times of_32 = {1.4, 0.37, 0.24, 0.92, 1.5}, of_64 = {1.4, 1.6, 0.69, 1.1, 5.2},
+                       of_128 = {0, 19.6, 2.7, 0.8, 0}, of_256 = {15.8, 4.5, 1.1, 2.6, 0};
+    return matmul_time(
+        &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256);
+}
+/* Of F32 in three F16 parts, on Hopper. */
+static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
+    return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
+           4.7e-6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
+}
+static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
+    const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
+              whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
+              whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    double time = 1.4 + (taken > 1 ? taken : 1) * ((whole_c ? 1.6 : 2.6) + 0.3 * (double)vb_ceil_div(x->k, 64));
+    if (!whole_a || !whole_b) time += 1.2;
+    if (!whole_a) time += 1.4e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
+    if (!whole_b) time += 1.4e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
+    return time;
+}
+
+static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
+           matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
+}
+/* F32 operands have to be split first, which few rows do not repay. */
+static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double time = matmul_3xf16_time(x, gpu);
+    return matmul_xf16_suits(x) && (x->precision == VB_PRECISION_TF32 ||
+                                    (time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu)));
+}
+/* Whether C can be written by pairs of elements. */
 static inline int matmul_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
     return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
 }
-/* Microseconds that it takes, and those of the kernels for whole vectors with copies of the operands that need them:
- * fits to 147 products on an H200 (docs/experiments/2026-11-22-shapes.md). */
-static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int parts = matmul_ksplit(x, gpu->multiprocessors);
-    const double blocks = (double)matmul_ksplit_tiles(x) * parts, places = 4.0 * gpu->multiprocessors,
-                 rounds = blocks <= places ? 1 : blocks / places,
-                 steps = (double)vb_ceil_div(vb_ceil_div(x->k, MATMUL_KSPLIT_DEPTH), parts),
-                 step = (matmul_pairs(x->a, x->a_stride, x->a_batch_stride) ? 1.2 : 2.6) +
-                        (matmul_pairs(x->b, x->b_stride, x->b_batch_stride) ? 1.2 : 2.6);
-    return 1.9 + rounds * (1.7 + step * steps) + (parts > 1 ? 0.08 * parts : 0);
-}
-static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const double tiles = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch,
-                 rounds = tiles <= gpu->multiprocessors ? 1 : tiles / gpu->multiprocessors,
-                 steps = (double)vb_ceil_div(x->k, 64);
-    const int whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
-    double time = 0.7 + rounds * ((whole_c ? 1.5 : 7.6) + 0.29 * steps);
-    if (!matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride))
-        time += 1.2 + 1e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
-    if (!matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride))
-        time += 1.2 + 1e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
-    return time;
-}
+/* Whether matmul_thin takes it. */
+static inline int matmul_thin_suits(const vb_matmul_args *x) { return x->k <= 16 && vb_tiles_fit(x->m, 16, x->n, 8); }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
-           vb_tiles_fit(x->m, MATMUL_KSPLIT_SIDE, x->n, MATMUL_KSPLIT_SIDE) &&
+           vb_tiles_fit(x->m, 16, x->n, 16) &&
            (x->k == 0 || matmul_ksplit_time(x, gpu) < matmul_vectors_time(x, gpu));
 }
 
@@ -220,7 +298,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
     if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;
-    if (!room || !matmul_xf16_suits(x)) return MATMUL_NONE;
+    if (!room || !matmul_3xf16_suits(x, gpu)) return MATMUL_NONE;
     return x->precision == VB_PRECISION_TF32 ? MATMUL_1XF16_SM90 : MATMUL_3XF16_SM90;
 }
 
@@ -229,6 +307,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
 /* `room`: whether there is memory for copies of the operands. */
 static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int ampere = gpu->capability >= 80, f32 = x->type == VB_F32;
+    if (matmul_thin_suits(x)) return MATMUL_THIN;
     if (matmul_3xtf32_suits(x, gpu)) return MATMUL_3XTF32;
     if (gpu->capability == 90) {
         const matmul_kernel kernel = choose_matmul_sm90(x, gpu, room);
@@ -236,6 +315,7 @@ static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu 
     }
     if (ampere && f32) {
         if (x->precision == VB_PRECISION_TF32 && vb_tiles_fit(x->m, 128, x->n, 128)) return MATMUL_TF32;
+        if (matmul_3xtf32_any_suits(x, gpu)) return MATMUL_3XTF32_ANY;
         if (vb_tiles_fit(x->m, 32, x->n, 64)) return MATMUL_F32;
     }
     if (!vb_tiles_fit(x->m, 64, x->n, 64)) return MATMUL_NONE;

@@ -3,6 +3,7 @@
 #ifndef VB_CUDA_MATMUL_CUH
 #define VB_CUDA_MATMUL_CUH
 
+#include "arch/unaligned.cuh"
 #include "gemm/choose.h"
 #include "runtime/common.cuh"
 
@@ -69,12 +70,6 @@ vb_status with_layouts(const vb_matmul_args &x, F f) {
     return x.b_transposed ? f(Bool<false>(), Bool<true>()) : f(Bool<false>(), Bool<false>());
 }
 
-// The first `bytes` of 16 from global memory to a shared address, then zeros; nothing is read where there are none.
-VB_DEVICE void copy_async_part(unsigned shared, const void *global, int bytes) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
-#endif
-}
 // One float, or zero.
 VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -84,19 +79,24 @@ VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) 
 
 // ---- blocks that share the k of a tile ------------------------------------------------------------------------------
 
-// Where the sums of such blocks go: float4s [tile][part][so many a thread][thread].
+// Where the sums of such blocks go: [part][matrix][m][row] floats, rows of whole vectors.
 struct KParts {
     int count; // of a tile
-    float4 *sums;
-    unsigned *counters; // one a tile
+    float *sums;
+    int64_t row, part; // floats of a row, of a part
+
+    // Row `r` of this block's part, of a matrix of m rows.
+    VB_DEVICE float *at(int64_t m, int64_t r) const {
+        return sums + blockIdx.z * part + (blockIdx.y * m + r) * row;
+    }
 };
 
-// Memory for `tiles` tiles of so many float4s in `count` parts. Without room for it the parts stay together.
-inline vb_status plan_k_parts(KParts *parts, int count, int64_t tiles, int64_t vectors, vb_stream *stream) {
-    *parts = {count, nullptr, counters(stream)};
+// Memory for `count` parts. Without room for it the parts stay together.
+inline vb_status plan_k_parts(KParts *parts, int count, const vb_matmul_args &x, vb_stream *stream) {
+    const int64_t row = ceil_div<int64_t>(x.n, 4) * 4, part = x.batch * x.m * row;
+    *parts = {count, nullptr, row, part};
     if (count == 1) return VB_OK;
-    const vb_status status =
-        workspace((void **)&parts->sums, tiles * count * vectors * (int64_t)sizeof(float4), stream);
+    const vb_status status = workspace((void **)&parts->sums, count * part * (int64_t)sizeof(float), stream);
     if (status == VB_OUT_OF_MEMORY) parts->count = 1;
     return status == VB_OUT_OF_MEMORY ? VB_OK : status;
 }
@@ -112,35 +112,72 @@ VB_DEVICE void select_part(MatMulProblem<T> &p, const KParts &parts, int depth) 
     p.k = larger<int64_t>(0, smaller(each, p.k - first));
 }
 
-// True in the block that is to write its tile, whose `sum` is then that of all parts, added in their order. inside(i):
-// whether vector i of this thread lies in the matrix. `flag` is shared memory; the whole block calls it.
-template <int COUNT, class F>
-VB_DEVICE bool sum_parts(float4 (&sum)[COUNT], const KParts &parts, F inside, unsigned *flag) {
-    if (parts.count == 1) return true;
-    const unsigned tile = blockIdx.y * gridDim.x + blockIdx.x;
-    float4 *const sums = parts.sums + (int64_t)tile * parts.count * COUNT * blockDim.x + threadIdx.x;
+// Stores a warp's fragments of mma.sync, of which `row` and `column` are this thread's first.
+template <class T, int R, int Q>
+VB_DEVICE void store_part(const KParts &parts, const MatMulProblem<T> &p, const float (&sum)[R][Q][4], int64_t row,
+                          int64_t column) {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        if (inside(i)) __stcg(sums + (blockIdx.z * COUNT + i) * blockDim.x, sum[i]);
-    if (!last_arriver(parts.counters + tile, (unsigned)parts.count, flag)) return false;
+    for (int r = 0; r < R; r++)
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        if (!inside(i)) continue;
-        float4 all = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-        for (int part = 0; part < parts.count; part++) {
-            const float4 one = __ldcg(sums + (part * COUNT + i) * blockDim.x);
-            all.x += one.x, all.y += one.y, all.z += one.z, all.w += one.w;
+        for (int h = 0; h < 2; h++) {
+            if (row + r * 16 + h * 8 >= p.m) continue;
+            float *const to = parts.at(p.m, row + r * 16 + h * 8) + column;
+#pragma unroll
+            for (int q = 0; q < Q; q++)
+                if (column + q * 8 < parts.row)
+                    *(float2 *)(to + q * 8) = make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
         }
-        sum[i] = all;
-    }
-    return true;
 }
+
+constexpr int add_threads = 256;
+
+// C = the parts, added in their order: an element a thread, or where GROUPS threads have a share of its parts each,
+// their sums in order. settle(sum, matrix, row, column) is the element.
+template <class T, int GROUPS, class F>
+__global__ void __launch_bounds__(add_threads) add_parts_kernel(const MatMulProblem<T> p, KParts parts, F settle) {
+    constexpr int elements = add_threads / GROUPS;
+    __shared__ float shares[GROUPS][elements];
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int element = threadIdx.x % elements, group = threadIdx.x / elements;
+    const int64_t i = (int64_t)blockIdx.x * elements + element;
+    const int each = ceil_div(parts.count, GROUPS), end = smaller(parts.count, (group + 1) * each);
+    float sum = 0.0f;
+    if (i < parts.part)
+#pragma unroll 8
+        for (int part = group * each; part < end; part++) sum += __ldcg(parts.sums + part * parts.part + i);
+    if (GROUPS > 1) {
+        shares[group][element] = sum;
+        __syncthreads();
+        if (group > 0) return;
+#pragma unroll
+        for (int g = 1; g < GROUPS; g++) sum += shares[g][element];
+    }
+    const unsigned row = (unsigned)(i / parts.row), column = (unsigned)(i - row * parts.row);
+    const unsigned matrix = row / (unsigned)p.m, r = row - matrix * (unsigned)p.m;
+    if (i < parts.part && column < p.n)
+        p.c[matrix * p.c_batch_stride + r * p.c_stride + column] = from_float<T>(settle(sum, matrix, r, column));
+}
+
+// Enqueues that addition.
+template <class T, class F>
+vb_status add_parts(const vb_matmul_args &x, const KParts &parts, F settle, vb_stream *stream) {
+    if (parts.count == 1) return VB_OK;
+    const bool many = parts.count > 8;
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(parts.part, many ? add_threads / 8 : add_threads),
+                             add_threads, 0, many ? add_parts_kernel<T, 8, F> : add_parts_kernel<T, 1, F>,
+                             MatMulProblem<T>(x), parts, settle);
+}
+struct PlainSum {
+    VB_DEVICE float operator()(float sum, int64_t, int64_t, int64_t) const { return sum; }
+};
 
 // ---- kernels: each takes the products for which choose.h names it --------------------------------------------------
 
 vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias,
                         vb_stream *stream); // adds bias[n] to each row, unless null
+vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_thin(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
 // By a kernel for whole vectors.

@@ -15,13 +15,7 @@
 // ...) of k = 4 t .. 4 t + 3 of B by the same k of row g of A. What a warp copies of B it alone reads.
 
 #include "gemm/matmul.cuh"
-
-// An element is the sum of two TF32 numbers of 11 bits, and three of their four products are summed, small ones first
-// (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022). The tensor core truncates its sums, so that those of each
-// eight of k are added to float32 sums in registers. A sum that is Inf or NaN is computed again in plain float32
-// arithmetic, since the two parts of an Inf are not it: so IEEE 754's results stand. Elements are raised by 2^13 before
-// they are split, so that the low parts of subnormal ones are TF32 numbers too; sums of 2^102 and more are computed
-// again for it.
+#include "gemm/tf32_parts.cuh"
 
 namespace vb {
 namespace {
@@ -49,26 +43,6 @@ struct Ring {
     static constexpr int bytes = steps * step_vectors * 16;
     static_assert(rows * stride * 4 <= bytes, "the sums take the place of the ring");
 };
-
-// c += a b with TF32 operands, m16n8k8: a[0] = (g, t), a[1] = (g+8, t), a[2] = (g, t+4), a[3] = (g+8, t+4), b0 = (t,
-// g), b1 = (t+4, g), c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)}.
-VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
-
-constexpr float raised = 8192.0f, lowered = 1.0f / (raised * raised); // of an element, of a sum
-
-// x raised = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a
-// rounding.
-VB_DEVICE void split_tf32(float x, unsigned &high, unsigned &low) {
-    x *= raised;
-    high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-    low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
-}
 
 // Fragments of B^T of k = 4 t + 2 s and the next. Of [k][n], fragment q has the columns 32 (q / 2) + 4 g + 2 (q % 2)
 // and the next.
@@ -144,7 +118,7 @@ struct Result {
 
     VB_DEVICE void write_four(int row, int column, float4 x) const {
         const auto settle = [&](float sum, int at) {
-            return fabsf(sum) <= 3.402823466e38f ? sum * lowered : plain_element<B_T>(a, b, k, n, row, at);
+            return finite_sum(sum) ? sum * lowered : plain_element<B_T>(a, b, k, n, row, at);
         };
         x = make_float4(settle(x.x, column), settle(x.y, column + 1), settle(x.z, column + 2), settle(x.w, column + 3));
         if (bias) x.x += bias[column], x.y += bias[column + 1], x.z += bias[column + 2], x.w += bias[column + 3];

@@ -15,7 +15,7 @@
 namespace vb {
 namespace {
 
-constexpr int depth = 16; // of a stage along k
+constexpr int depth = MATMUL_F32_DEPTH; // of a stage along k
 constexpr int stages = 3;
 
 template <int BM, int BN>
@@ -159,12 +159,19 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM)
         }
     }
     if (BM <= 64) {
-        __shared__ unsigned flag;
-        const auto inside = [&](int i) {
-            const int r = i / (TN / 4), j = i % (TN / 4) * 4;
-            return m0 + row + r / 4 * 16 + r % 4 < p.m && n0 + col + j * 8 < p.n;
-        };
-        if (!sum_parts(*(float4(*)[TM * TN / 4])sum, parts, inside, &flag)) return;
+        if (parts.count > 1) {
+#pragma unroll
+            for (int i = 0; i < TM; i++) {
+                const int64_t r = m0 + row + i / 4 * 16 + i % 4;
+                if (r >= p.m) continue;
+#pragma unroll
+                for (int j = 0; j < TN; j += 4) {
+                    const int64_t q = n0 + col + j * 8;
+                    if (q < p.n) *(float4 *)(parts.at(p.m, r) + q) = *(const float4 *)&sum[i][j];
+                }
+            }
+            return;
+        }
     }
 #pragma unroll
     for (int i = 0; i < TM; i++) {
@@ -232,25 +239,22 @@ vb_status turn_smaller(vb_matmul_args &x, vb_stream *stream) {
 }
 
 template <int BM, int BN, int TM, int TN, int BLOCKS_PER_SM>
-vb_status launch_f32(const vb_matmul_args &x, bool shared_k, vb_stream *stream) {
-    const int64_t tiles = ceil_div<int64_t>(x.m, BM) * ceil_div<int64_t>(x.n, BN) * x.batch;
+vb_status launch_f32(const vb_matmul_args &x, int count, vb_stream *stream) {
     KParts parts;
-    const int count =
-        BM <= 64 && shared_k ? matmul_parts(tiles, ceil_div<int64_t>(x.k, depth), 3 * multiprocessors(stream)) : 1;
-    VB_TRY(plan_k_parts(&parts, count, tiles, BM * BN / 4, stream));
-    return with_layouts(x, [&](auto a_t, auto b_t) {
+    VB_TRY(plan_k_parts(&parts, count, x, stream));
+    VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
             grid.z = (unsigned)parts.count;
             return launch_overlapped(
                 stream, grid, BM * BN / (TM * TN), stages * stage_floats<BM, BN>() * 4,
                 matmul_f32_kernel<BM, BN, TM, TN, BLOCKS_PER_SM, decltype(a_t)::value, decltype(b_t)::value>, p, parts);
         });
-    });
+    }));
+    return add_parts<float>(x, parts, PlainSum(), stream);
 }
 
 } // namespace
 
-// The largest tile of which there are about as many as multiprocessors, and that the matrix fills by more than half.
 vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
     vb_matmul_args x = args;
     bool shared_k = true; // sums of parts lie where a turned operand would
@@ -259,16 +263,13 @@ vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
         if (status != VB_OK && status != VB_UNSUPPORTED) return status;
         shared_k = status != VB_OK;
     }
-    const auto tiles = [&](int64_t size_m, int64_t size_n) {
-        return ceil_div(x.m, size_m) * ceil_div(x.n, size_n) * x.batch;
-    };
-    const int64_t enough = multiprocessors(stream) * 7 / 8;
-    // With a small k, blocks that begin and end together are what takes time: several a multiprocessor.
-    if (x.k <= 64 && x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, shared_k, stream);
-    if (x.m > 128 && x.n > 64 && tiles(256, 128) >= enough) return launch_f32<256, 128, 16, 8, 1>(x, shared_k, stream);
-    if (x.m > 64 && x.n > 64 && tiles(128, 128) >= enough) return launch_f32<128, 128, 16, 8, 2>(x, shared_k, stream);
-    if (x.m > 32 && tiles(64, 64) >= enough) return launch_f32<64, 64, 8, 4, 3>(x, shared_k, stream);
-    return launch_f32<32, 64, 4, 4, 3>(x, shared_k, stream);
+    const matmul_ksplit_plan plan = matmul_f32_plan_of(&x, multiprocessors(stream));
+    switch (plan.tile_m) {
+    case 256: return launch_f32<256, 128, 16, 8, 1>(x, 1, stream);
+    case 128: return launch_f32<128, 128, 16, 8, 2>(x, 1, stream);
+    case 64: return launch_f32<64, 64, 8, 4, 3>(x, shared_k ? plan.parts : 1, stream);
+    default: return launch_f32<32, 64, 4, 4, 3>(x, shared_k ? plan.parts : 1, stream);
+    }
 }
 
 } // namespace vb

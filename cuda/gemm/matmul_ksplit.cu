@@ -1,12 +1,13 @@
 // matmul_ksplit.cu: C = A B for F16 and BF16 on tensor cores, accumulated in float32: any layout, strides and
 // alignment, and blocks that share the k of a tile where there are few tiles.
 //
-//   grid     (ceil(m / 64) * ceil(n / 64) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    4 warps, 2 x 2; a warp has 32 x 32 outputs, as 2 x 4 products of m16n8k16
-//   shared   two stages of A [64][32] and B [32][64], or as they are stored if transposed, through registers by pairs
-//            of elements; then C [64][64] in float32, whose rows are written whole: 20 KiB
-//   moves    about (1 / 64 + 1 / 64) m n k * 2 bytes from L2, 2 m n k FLOPs; 8 bytes an output and block that shares k
-//   bound    loads of single elements: a step takes 2.4 us with pairs, 5.2 without, four blocks a multiprocessor
+//   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
+//   block    BM x BN = 64 x 64: 4 warps; 32 x 32, 64 x 16, 16 x 64: 2
+//   shared   two stages of A [BM][64] and B [64][BN] as they are stored, through registers: 36 KiB at most; then C in
+//            float32, whose rows are written whole
+//   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice that where rows are not aligned, 2 m n k FLOPs; 8
+//            bytes an output and block that shares k, which add_parts adds up
+//   bound    latency of loads, L1
 //   measured docs/experiments/2026-11-22-shapes.md
 
 #include "arch/mma.cuh"
@@ -15,73 +16,80 @@
 namespace vb {
 namespace {
 
-constexpr int side = MATMUL_KSPLIT_SIDE, depth = MATMUL_KSPLIT_DEPTH, threads = 128;
-constexpr int result_width = side + 4;
+constexpr int depth = MATMUL_KSPLIT_DEPTH;
 
-// A tile of `depth` along k and `side` across on its way through registers, as it is stored: [side][depth] where BY_K,
-// else [depth][side]. A thread has eight pairs of neighbours of a row.
-template <class T, bool BY_K>
+// A tile on its way through registers, as it is stored: rows of [SIDE][k] where BY_K, else of [k][SIDE]. A row begins
+// anywhere: a thread loads the one or two aligned vectors in which eight elements lie, and joins them when it stores
+// them. Such a vector holds an element of the matrix, so that it lies in a page of memory that may be read.
+template <class T, bool BY_K, int SIDE, int THREADS>
 struct TileLoad {
-    // of a row; rows of a thread's pairs
-    static constexpr int pairs = (BY_K ? depth : side) / 2, apart = threads / pairs;
-    static constexpr int width = pairs * 4 + 16;                                     // bytes of a row in shared memory
-    static constexpr int bytes = (BY_K ? side : depth) * width, count = side * depth / 2 / threads;
-    const unsigned short *from;
-    int64_t step; // elements between a thread's rows
-    int64_t advance;
-    int row, column;
-    bool whole; // pairs are aligned to 4 bytes
-    unsigned next[count];
+    static constexpr int columns = BY_K ? depth : SIDE, chunks = columns / 8, rows_in_all = BY_K ? SIDE : depth;
+    // Bytes of a row in shared memory: eight rows begin in different banks.
+    static constexpr int width = columns * 2 + 16, bytes = rows_in_all * width;
+    static constexpr int apart = THREADS / chunks, count = rows_in_all / apart; // of a thread's rows
+    static_assert(apart % 8 == 0 && rows_in_all % apart == 0, "a thread's rows begin alike");
+    const char *from;
+    int64_t step, advance; // bytes between a thread's rows, to the next tile; multiples of 16
+    int row, column, valid = 0;
+    unsigned shift, to; // `shift` bytes from a vector's start on; the same for all of the thread's rows
+    uint4 low[count], high[count];
 
-    VB_DEVICE TileLoad(const T *matrix, int64_t stride, int64_t first, bool whole)
-        : step(apart * stride), advance(BY_K ? depth : depth * stride), row(threadIdx.x / pairs),
-          column(threadIdx.x % pairs * 2), whole(whole) {
-        from =
-            (const unsigned short *)matrix + (BY_K ? (first + row) * stride + column : row * stride + first + column);
+    VB_DEVICE TileLoad(const T *matrix, int64_t stride, int64_t first)
+        : step(apart * stride * 2), advance(BY_K ? depth * 2 : depth * stride * 2), row(threadIdx.x / chunks),
+          column(threadIdx.x % chunks * 8), to(row * width + column * 2) {
+        from = (const char *)(matrix + (BY_K ? (first + row) * stride + column : row * stride + first + column));
+        shift = (unsigned)(uintptr_t)from % 16;
+        from -= shift;
     }
-    // The next tile; what is left of k and of the other side, from the tile's corner on.
-    VB_DEVICE void load(int64_t left_k, int64_t left_side) {
-        const int rows = (int)smaller<int64_t>(BY_K ? left_side : left_k, side) - row;
-        const int left = (int)smaller<int64_t>(BY_K ? left_k : left_side, side) - column;
+    // The next tile, of which so many elements along k and across lie in the matrix.
+    VB_DEVICE void load(int left_k, int left_side) {
+        const int rows = (BY_K ? left_side : left_k) - row;
+        valid = (BY_K ? left_k : left_side) - column;
+        const bool two = shift > 0 && valid > 8 - (int)shift / 2;
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            const unsigned short *const at = from + i * step;
-            const bool inside = i * apart < rows;
-            if (whole && left > 1) {
-                next[i] = inside ? *(const unsigned *)at : 0;
-            } else {
-                const unsigned low = inside && left > 0 ? at[0] : 0, high = inside && left > 1 ? at[1] : 0;
-                next[i] = low | high << 16;
-            }
+            const uint4 *const at = (const uint4 *)(from + i * step);
+            low[i] = high[i] = make_uint4(0, 0, 0, 0);
+            if (i * apart < rows && valid > 0) low[i] = __ldg(at);
+            if (i * apart < rows && two) high[i] = __ldg(at + 1);
         }
         from += advance;
     }
     VB_DEVICE void store(char *tile) const {
 #pragma unroll
-        for (int i = 0; i < count; i++) *(unsigned *)(tile + (row + i * apart) * width + column * 2) = next[i];
+        for (int i = 0; i < count; i++) {
+            uint4 eight = bytes_from(low[i], high[i], shift);
+            if (BY_K && valid < 8) eight = first_elements(eight, valid); // what is across may be anything
+            *(uint4 *)(tile + to + i * apart * width) = eight;
+        }
     }
 };
 
-template <class T, bool A_T, bool B_T>
-__global__ void __launch_bounds__(threads, 4)
-    matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts, bool a_whole, bool b_whole, bool c_whole) {
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T>
+__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, BM *BN == 4096 ? 3 : 6)
+    matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts, bool c_whole) {
 #if __CUDA_ARCH__ >= 800
-    using LoadA = TileLoad<T, !A_T>;
-    using LoadB = TileLoad<T, B_T>;
-    constexpr int stage_bytes = LoadA::bytes + LoadB::bytes, result_bytes = side * result_width * 4;
-    __shared__ __align__(16) char shared[2 * stage_bytes > result_bytes ? 2 * stage_bytes : result_bytes];
-    __shared__ unsigned flag;
+    constexpr int threads = 32 * WARPS_M * WARPS_N, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
+    using LoadA = TileLoad<T, !A_T, BM, threads>;
+    using LoadB = TileLoad<T, B_T, BN, threads>;
+    constexpr int stage_bytes = LoadA::bytes + LoadB::bytes, result_width = BN + 4;
+    static_assert(BM * result_width * 4 <= 2 * stage_bytes, "C takes the place of the stages");
+    __shared__ __align__(128) char shared[2 * stage_bytes];
     p.select();
     select_part<A_T, B_T>(p, parts, depth);
     wait_for_previous_kernel();
     release_next_kernel();
-    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, side), ceil_div<int64_t>(p.n, side));
-    const int64_t m0 = tile.row * side, n0 = tile.col * side;
+    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
+    const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warp_m = warp / 2 * 32, warp_n = warp % 2 * 32;
-    LoadA a(p.a, p.a_stride, m0, a_whole);
-    LoadB b(p.b, p.b_stride, n0, b_whole);
-    const auto load = [&](int64_t k) { a.load(p.k - k, p.m - m0), b.load(p.k - k, p.n - n0); };
+    const int warp_m = warp / WARPS_N * (BM / WARPS_M), warp_n = warp % WARPS_N * (BN / WARPS_N);
+    LoadA a(p.a, p.a_stride, m0);
+    LoadB b(p.b, p.b_stride, n0);
+    const int rows = (int)smaller<int64_t>(BM, p.m - m0), columns = (int)smaller<int64_t>(BN, p.n - n0);
+    const auto load = [&](int64_t k) {
+        const int left = (int)smaller<int64_t>(depth, p.k - k);
+        a.load(left, rows), b.load(left, columns);
+    };
     const auto store = [&](int stage) {
         a.store(shared + stage * stage_bytes), b.store(shared + stage * stage_bytes + LoadA::bytes);
     };
@@ -92,7 +100,7 @@ __global__ void __launch_bounds__(threads, 4)
                                       : (warp_m + eight + second * 8) * LoadA::width + third * 16);
     const unsigned b_at = base + LoadA::bytes + (B_T ? (warp_n + eight + third * 8) * LoadB::width + second * 16
                                                      : (eight + second * 8) * LoadB::width + (warp_n + third * 8) * 2);
-    __align__(16) float sum[2][4][4] = {};
+    float sum[R][Q][4] = {};
     if (p.k > 0) {
         load(0);
         store(0);
@@ -102,75 +110,81 @@ __global__ void __launch_bounds__(threads, 4)
     for (int64_t k = 0; k < p.k; k += depth) {
         const bool more = k + depth < p.k;
         if (more) load(k + depth);
+        const unsigned a_stage = a_at + stage * stage_bytes, b_stage = b_at + stage * stage_bytes;
 #pragma unroll
         for (int i = 0; i < depth / 16; i++) {
-            unsigned x[2][4], y[2][4];
+            unsigned x[R][4], y[Q / 2][4];
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const unsigned at = a_at + stage * stage_bytes;
-                if (A_T) load_matrices_transposed(x[r], at + i * 16 * LoadA::width + r * 32);
-                else load_matrices(x[r], at + i * 32 + r * 16 * LoadA::width);
+            for (int r = 0; r < R; r++) {
+                if (A_T) load_matrices_transposed(x[r], a_stage + i * 16 * LoadA::width + r * 32);
+                else load_matrices(x[r], a_stage + i * 32 + r * 16 * LoadA::width);
             }
 #pragma unroll
-            for (int q = 0; q < 2; q++) {
-                const unsigned at = b_at + stage * stage_bytes;
-                if (B_T) load_matrices(y[q], at + i * 32 + q * 16 * LoadB::width);
-                else load_matrices_transposed(y[q], at + i * 16 * LoadB::width + q * 32);
+            for (int q = 0; q < Q / 2; q++) {
+                if (B_T) load_matrices(y[q], b_stage + i * 32 + q * 16 * LoadB::width);
+                else load_matrices_transposed(y[q], b_stage + i * 16 * LoadB::width + q * 32);
             }
 #pragma unroll
-            for (int r = 0; r < 2; r++)
+            for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int q = 0; q < 4; q++) mma<T>(sum[r][q], x[r], y[q / 2][q % 2 * 2], y[q / 2][q % 2 * 2 + 1]);
+                for (int q = 0; q < Q; q++) mma<T>(sum[r][q], x[r], y[q / 2][q % 2 * 2], y[q / 2][q % 2 * 2 + 1]);
         }
         stage ^= 1;
         if (more) store(stage);
         __syncthreads();
     }
     const int row = warp_m + lane / 4, column = warp_n + lane % 4 * 2; // of the thread's first two sums
-    const auto inside = [&](int i) { return m0 + row + i / 4 * 16 < p.m && n0 + column + i % 4 * 8 < p.n; };
-    if (!sum_parts(*(float4(*)[8])sum, parts, inside, &flag)) return;
+    if (parts.count > 1) return store_part(parts, p, sum, m0 + row, n0 + column);
 
     float(*const result)[result_width] = (float(*)[result_width])shared;
 #pragma unroll
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < R; r++)
 #pragma unroll
-        for (int q = 0; q < 4; q++)
+        for (int q = 0; q < Q; q++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 *(float2 *)&result[row + r * 16 + h * 8][column + q * 8] =
                     make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
     __syncthreads();
-    const int rows = (int)smaller<int64_t>(side, p.m - m0), columns = (int)smaller<int64_t>(side, p.n - n0);
-    for (int r = warp; r < rows; r += threads / 32) {
-        T *const c = p.c + (m0 + r) * p.c_stride + n0;
-        if (c_whole && 2 * lane + 1 < columns) {
-            const float2 two = *(const float2 *)&result[r][2 * lane];
-            *(unsigned *)(c + 2 * lane) = pack<T>(two.x, two.y);
-        } else if (c_whole) {
-            if (2 * lane < columns) c[2 * lane] = from_float<T>(result[r][2 * lane]);
-        } else {
-            if (lane < columns) c[lane] = from_float<T>(result[r][lane]);
-            if (lane + 32 < columns) c[lane + 32] = from_float<T>(result[r][lane + 32]);
+    if (c_whole) { // in pairs
+        for (int i = threadIdx.x; i < rows * (BN / 2); i += threads) {
+            const int r = i / (BN / 2), q = i % (BN / 2) * 2;
+            T *const c = p.c + (m0 + r) * p.c_stride + n0 + q;
+            const float2 two = *(const float2 *)&result[r][q];
+            if (q + 1 < columns) *(unsigned *)c = pack<T>(two.x, two.y);
+            else if (q < columns) *c = from_float<T>(two.x);
         }
+    } else {
+        for (int i = threadIdx.x; i < rows * BN; i += threads)
+            if (i % BN < columns) p.c[(m0 + i / BN) * p.c_stride + n0 + i % BN] = from_float<T>(result[i / BN][i % BN]);
     }
 #endif
 }
 
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N>
+vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
+    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(&x, multiprocessors(stream));
+    KParts parts;
+    VB_TRY(plan_k_parts(&parts, plan.parts, x, stream));
+    VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
+        return for_batches<T>(x, BM, BN, [&](const MatMulProblem<T> &p, dim3 grid) {
+            grid.z = (unsigned)parts.count;
+            return launch_overlapped(
+                stream, grid, 32 * WARPS_M * WARPS_N, 0,
+                matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, decltype(a_t)::value, decltype(b_t)::value>, p, parts,
+                matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
+        });
+    }));
+    return add_parts<T>(x, parts, PlainSum(), stream);
+}
+
 template <class T>
 vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
-    KParts parts;
-    VB_TRY(
-        plan_k_parts(&parts, matmul_ksplit(&x, multiprocessors(stream)), matmul_ksplit_tiles(&x), 8 * threads, stream));
-    return with_layouts(x, [&](auto a_t, auto b_t) {
-        return for_batches<T>(x, side, side, [&](const MatMulProblem<T> &p, dim3 grid) {
-            grid.z = (unsigned)parts.count;
-            return launch_overlapped(stream, grid, threads, 0,
-                                     matmul_ksplit_kernel<T, decltype(a_t)::value, decltype(b_t)::value>, p, parts,
-                                     matmul_pairs(x.a, x.a_stride, x.a_batch_stride),
-                                     matmul_pairs(x.b, x.b_stride, x.b_batch_stride),
-                                     matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
-        });
-    });
+    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(&x, multiprocessors(stream));
+    if (plan.tile_m == 32) return launch_ksplit<T, 32, 32, 2, 1>(x, stream);
+    if (plan.tile_m == 16) return launch_ksplit<T, 16, 64, 1, 2>(x, stream);
+    if (plan.tile_n == 16) return launch_ksplit<T, 64, 16, 2, 1>(x, stream);
+    return launch_ksplit<T, 64, 64, 2, 2>(x, stream);
 }
 
 } // namespace

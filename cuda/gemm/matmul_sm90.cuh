@@ -129,7 +129,8 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
             const ProductOutput<Out> c = {p.c + z * p.c_batch_stride, p.c_stride, p.m, p.n, p.c_vectors};
             // With two parts more registers cost the product itself as much (4096^3: 707 to 781 us).
             if constexpr (PARTS > 0) store_rows_scaled<BN, PARTS == 2 ? 1 : 8>(c, scaled_of(p, z), sum, row, n0);
-            else store_rows<Out, BN, false>(c, sum, row, n0);
+            else if (p.c_vectors) store_rows<Out, BN, false>(c, sum, row, n0);
+            else store_rows_unaligned<Out, BN>(c, sum, row, n0);
         }
     }
 #endif

@@ -32,7 +32,7 @@
     X(LINEAR_N32_SWIGLU, "packed_n32_swiglu", "linear/packed/n32_swiglu.cu", "the same of 5 to 32, on Hopper 5 to 16") \
     X(LINEAR_N1_QKV, "packed_n1_qkv", "linear/packed/n1_qkv.cu", "norm_qkv of one row of x") \
     X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", \
-      "the same of 2 to 4 rows of x, of one with norms of heads") \
+      "the same of 2 to 4 rows of x") \
     X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16") \
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
       "all operations of packed weights, 17 to 32 rows of x, Hopper") \
@@ -496,7 +496,8 @@ typedef struct linear_qkv_shape {
 /* What is left to do when the products are there. */
 typedef enum linear_qkv_rest {
     LINEAR_QKV_NOTHING,
-    LINEAR_QKV_WRITE, /* keys and values to the cache: of Q8_0, whose blocks have elements of several items */
+    LINEAR_QKV_WRITE, /* keys and values to the cache: of Q8_0, whose blocks have elements of several items, but where
+                         packed_n1_qkv's clusters make them */
     LINEAR_QKV_PLACE, /* norms of heads; then one kernel that rotates and writes */
     LINEAR_QKV_ROTATE /* norms of heads; rope of q and of k; then the cache */
 } linear_qkv_rest;
@@ -550,6 +551,13 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
     }
 }
 
+/* Whether pairs of blocks that do one item a warp have whole blocks of Q8_0 between them. */
+static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape *s, const linear_items *p,
+                                       int64_t items) {
+    return gpu->capability >= 90 && s->dim % (2 * VB_QK) == 0 && p->blocks > 0 && p->blocks % 2 == 0 &&
+           vb_ceil_div(items, p->blocks) <= p->chunk;
+}
+
 static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -569,11 +577,14 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     const linear_qkv_rest apart = place ? LINEAR_QKV_PLACE : LINEAR_QKV_ROTATE;
     const linear_qkv_rest after_items = c.raw ? apart : s->kv_type == VB_Q8_0 ? LINEAR_QKV_WRITE : LINEAR_QKV_NOTHING;
     if (s->n == 1 && !whole_heads) return c;
-    if (s->n == 1 && !c.raw) {
+    if (s->n == 1) {
         c.apart = !mixture;
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
         c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
         if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = after_items;
+        if (c.rest == LINEAR_QKV_WRITE && linear_makes_blocks(gpu, s, &c.qk, q_items + kv_items) &&
+            linear_makes_blocks(gpu, s, &c.v, kv_items))
+            c.rest = LINEAR_QKV_NOTHING;
         return c;
     }
     if (whole_heads && mixture && q_items * head_items <= 32767) { /* of items times the inverse */

@@ -137,8 +137,7 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     switch (c.kernel) {
     case LINEAR_COMPOSED: return;
     case LINEAR_N1_QKV:
-        CHECK_QKV(s->n == 1 && !s->norms && 2 * s->half == s->dim &&
-                  c.apart == !linear_qkv_mixture(s->q_type, s->v_type));
+        CHECK_QKV(s->n == 1 && c.apart == !linear_qkv_mixture(s->q_type, s->v_type));
         /* fall through */
     case LINEAR_N4_QKV:
         CHECK_QKV(s->n <= LINEAR_N4);
@@ -161,8 +160,12 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     }
     CHECK_QKV(s->dim % (2 * VB_PACKED_ROWS) == 0 && c.raw == (s->norms || 2 * s->half != s->dim));
     CHECK_QKV(c.rest != LINEAR_QKV_PLACE || (s->kv_type != VB_Q8_0 && 2 * s->half == s->dim));
-    CHECK_QKV(c.raw ? c.rest >= LINEAR_QKV_PLACE
-                    : c.rest == (s->kv_type == VB_Q8_0 ? LINEAR_QKV_WRITE : LINEAR_QKV_NOTHING));
+    const bool pairs = c.kernel == LINEAR_N1_QKV && gpu->capability >= 90 && s->dim % 64 == 0 && c.qk.blocks % 2 == 0 &&
+                       c.v.blocks % 2 == 0; /* which make blocks of Q8_0 */
+    CHECK_QKV(c.raw                      ? c.rest >= LINEAR_QKV_PLACE
+              : s->kv_type != VB_Q8_0    ? c.rest == LINEAR_QKV_NOTHING
+              : c.rest == LINEAR_QKV_NOTHING ? pairs
+                                         : c.rest == LINEAR_QKV_WRITE);
 }
 
 /* The products of Qwen2.5-3B, Q4_K with Q6_K for v and down, on an H200 and an RTX 4090 (whose 99 KiB hold less). */

@@ -77,6 +77,7 @@ VB_DEVICE int code(const vb_block_q5_1 &b, int k) { return nibble(b.qs, k) | ((b
 VB_DEVICE int code(const vb_block_iq4_nl &b, int k) { return nibble(b.qs, k); }
 VB_DEVICE int code(const vb_block_mxfp4 &b, int k) { return nibble(b.qs, k); }
 VB_DEVICE int code(const vb_block_iq4_xs &b, int k) { return nibble(b.qs + 16 * (k >> 5), k & 31); }
+VB_DEVICE int code(const vb_block_q2_k &b, int k) { return crumb(b.qs, k); }
 VB_DEVICE int code(const vb_block_q3_k &b, int k) { // -4..3, with Q6_K's zero
     return 28 + ((b.qs[32 * (k >> 7) + (k & 31)] >> (2 * ((k >> 5) & 3))) & 3) +
            4 * ((b.hmask[k & 31] >> (k >> 5)) & 1);
@@ -205,11 +206,6 @@ VB_DEVICE Codes8 mxfp4_values(const Codes8 &c) { // vb_mxfp4_values
     constexpr uint32_t t0 = TableWord<0, 1, 2, 3>::value, t1 = TableWord<4, 6, 8, 12>::value;
     constexpr uint32_t t2 = TableWord<0, -1, -2, -3>::value, t3 = TableWord<-4, -6, -8, -12>::value;
     return {look_up(c.low, t0, t1, t2, t3), look_up(c.high, t0, t1, t2, t3), 128};
-}
-// The upper bytes of these values as F16, whose lower bytes are 0; four nibbles, a byte each.
-VB_DEVICE uint32_t mxfp4_half_bytes(uint32_t four) {
-    constexpr uint32_t t0 = TableWord<0x00, 0x3c, 0x40, 0x42>::value, t1 = TableWord<0x44, 0x46, 0x48, 0x4a>::value;
-    return look_up(four, t0, t1, t0 | 0x80808080, t1 | 0x80808080) ^ 0x80808080;
 }
 // Digit n of four bytes (see quant.h), power = 3^n.
 VB_DEVICE uint32_t trits(uint32_t four, uint32_t power) {

@@ -7,6 +7,8 @@
 
 #define MOE_KERNELS(X) \
     X(MOE_ROUTE, "route", "moe/route.cu", "route: a warp a token") \
+    X(MOE_NORM_ROUTE, "norm_route", "moe/norm_route.cu", \
+      "norm_route: up to 16 tokens of up to 8192 elements, a router in F32 of rows of whole vectors, 9.0") \
     X(MOE_EXPERT_ROWS, "expert_rows", "moe/expert_linear.cu", \
       "expert_linear: stored, fewer than two choices an expert (decode), F32 weights, GPUs before 7.5 (BF16: 8.0)") \
     X(MOE_EXPERT_TILES, "expert_tiles", "moe/expert_linear.cu", \
@@ -15,12 +17,14 @@
       "expert_feed_forward: packed, fewer choices than experts, or 16") \
     X(MOE_EXPERT_MANY, "expert_many", "moe/expert_many.cu", \
       "expert_feed_forward: packed, more choices, sorted by expert; expert_linear: packed") \
-    X(MOE_COMPOSED, "composed", "../csrc/ops.c", "expert_feed_forward as the operations of its formula") \
+    X(MOE_COMPOSED, "composed", "../csrc/ops_experts.c", \
+      "expert_feed_forward, norm_route as the operations of their formulas") \
     X(MOE_SUM_VECTORS, "expert_sum_vectors", "moe/expert_sum.cu", "expert_sum, rows of whole vectors of 16 bytes") \
     X(MOE_SUM_ELEMENTS, "expert_sum_elements", "moe/expert_sum.cu", "expert_sum of any other row")
 VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
+enum { MOE_ROUTE_CLUSTER = 8, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 
 /* Tiles that there may be of so many choices: each expert's last is part. The experts' NaN rows, of ids of none, are
  * one more. */
@@ -69,6 +73,22 @@ static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward
     c.kernel = c.gate_up.blocks && c.down.blocks ? MOE_EXPERT_N1 : MOE_EXPERT_MANY;
     return c;
 }
+
+/* Shared memory of norm_route: keys and logits of the experts, a mailbox, sums of each warp. */
+static inline int64_t moe_norm_route_shared(const vb_norm_route_args *a) {
+    return a->router.rows * 12 + 8 + MOE_ROUTE_WARPS * 4 * (1 + vb_ceil_div(a->router.rows, MOE_ROUTE_CLUSTER));
+}
+
+/* `aligned`: x, norm, normed and the router to 16 bytes. */
+static inline moe_kernel choose_norm_route(const vb_norm_route_args *a, bool aligned, const vb_gpu *gpu) {
+    const bool fits = a->n <= MOE_ROUTE_TOKENS && a->k > 0 && a->router.rows <= MOE_ROUTE_EXPERTS &&
+                      a->router.cols > 0 && a->router.cols % 4 == 0 && a->router.cols <= 8192;
+    const bool plain = a->router.type == VB_F32 && a->router.layout == VB_STORED;
+    return gpu->capability >= 90 && fits && plain && aligned && moe_norm_route_shared(a) <= gpu->shared_bytes
+               ? MOE_NORM_ROUTE
+               : MOE_COMPOSED;
+}
+
 static inline moe_kernel choose_expert_sum(int aligned, int64_t cols) {
     return aligned && cols % 4 == 0 ? MOE_SUM_VECTORS : MOE_SUM_ELEMENTS;
 }

@@ -26,6 +26,21 @@ static void test_moe(void) {
     CHECK(choose_expert_sum(1, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 127) == MOE_SUM_ELEMENTS &&
           choose_expert_sum(0, 2048) == MOE_SUM_ELEMENTS, "expert_sum");
 
+    for (int t = 0; t < 5; t++)
+        for (int e = 0; e < 5; e++)
+            for (int c = 0; c < gpu_count; c++) {
+                vb_norm_route_args a = {0};
+                a.n = tokens[t], a.k = 1, a.router.rows = experts[e], a.router.cols = 2048;
+                const bool few = a.n <= MOE_ROUTE_TOKENS && experts[e] <= MOE_ROUTE_EXPERTS && gpus[c].capability >= 90;
+                CHECK((choose_norm_route(&a, true, &gpus[c]) == MOE_NORM_ROUTE) == few, "norm_route on %d",
+                      gpus[c].capability);
+                CHECK(choose_norm_route(&a, false, &gpus[c]) == MOE_COMPOSED, "norm_route of unaligned rows");
+                a.router.cols = 2047;
+                CHECK(choose_norm_route(&a, true, &gpus[c]) == MOE_COMPOSED, "norm_route of odd rows");
+                a.router.cols = 2048, a.router.type = VB_BF16;
+                CHECK(choose_norm_route(&a, true, &gpus[c]) == MOE_COMPOSED, "norm_route of a router in BF16");
+            }
+
     const vb_dtype packed[] = {VB_Q4_K, VB_Q6_K, VB_Q8_0, VB_MXFP4};
     for (int t = 0; t < 5; t++)
         for (int e = 0; e < 4; e++)

@@ -9,8 +9,8 @@
 //
 //   grid     n1.cuh's blocks for each token
 //   moves    the weights of the chosen experts, once for each choice
-//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights are on their way
-//            before that
+//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights of gate and up are
+//            on their way before that
 
 #include "moe/moe.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -29,10 +29,10 @@ struct Chosen {
     float weight; // of this expert; NaN for an id of none
     VB_DEVICE void read(int64_t token, int lane) {
         const int64_t at = token * k + lane;
-        const int given = lane < k ? ids[at] : 0;
+        const int given = lane < k ? __ldcg(ids + at) : 0;
         const bool known = given >= 0 && given < experts;
         id = known ? given : 0;
-        weight = !known ? not_a_number() : weights && lane < k ? weights[at] : 1.0f;
+        weight = !known ? not_a_number() : weights && lane < k ? __ldcg(weights + at) : 1.0f;
     }
     VB_DEVICE int id_of(int choice) const { return __shfl_sync(all_lanes, id, choice); }
     VB_DEVICE float weight_of(int choice) const { return __shfl_sync(all_lanes, weight, choice); }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
 
 template <class Block>
 __global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
-    wait_for_previous_kernel();
+    // Who was chosen was known before gate_up began, so that tiles are fetched while it is at work.
     const int64_t token = blockIdx.y;
     out.chosen.read(token, threadIdx.x % 32);
     in.x += token * out.chosen.k * out.cols, out.out += token * out.rows;

@@ -15,11 +15,14 @@
     X(ROWS_COLUMNS_VECTORS, "copy_columns_vectors", "rows/columns.cu", "copy_columns, of whole vectors")               \
     X(ROWS_COLUMNS_ELEMENTS, "copy_columns_elements", "rows/columns.cu", "copy_columns of any others")                 \
     X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu",                                                                   \
-      "softmax of many rows of up to 512 elements: several rows a warp")                                               \
+      "softmax of many rows of up to 128 whole vectors: several rows a warp")                                          \
     X(ROWS_REGISTERS, "rows_registers", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                           \
       "softmax and norms of rows of whole vectors, which a block or (9.0) a cluster of up to 16 holds in registers")   \
     X(ROWS_CHUNKED, "rows_chunked", "the same", "few rows of more than 16384 elements: cut into chunks, two kernels")  \
-    X(ROWS_LOOPED, "rows_looped", "the same", "any other row: a block reads it twice")                                 \
+    X(ROWS_STAGED, "rows_staged", "rows/staged.cuh",                                                                   \
+      "softmax and norms of any rows that fit shared memory, whose block has one or several there")                    \
+    X(ROWS_LOOPED, "rows_looped", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                                 \
+      "any other row: a block reads it twice")                                                                         \
     X(ROWS_ARGMAX, "argmax", "rows/topk.cu", "argmax")                                                                 \
     X(ROWS_TOP_K, "top_k", "rows/topk.cu", "top_k up to 1024")                                                         \
     X(ROWS_EMBEDDING_PACKED, "embedding_packed", "rows/embedding.cu", "rows of a packed table")                        \
@@ -59,23 +62,52 @@ enum {
     ROWS_MOST_THREADS = 1024,
     ROWS_LOOPED_THREADS = 512,
     ROWS_MOST_CLUSTER = 16,
-    ROWS_CHUNK = 8192,
-    ROWS_NARROW_THREADS = 256
+    ROWS_CHUNK = 2048,
+    ROWS_LEAST_CHUNKED = 16384,
+    ROWS_NARROW_THREADS = 256,
+    ROWS_STAGED_BYTES = 8192 /* of a block with several rows, where it has a row for each of its threads' groups */
 };
 
 typedef struct rows_plan {
     rows_kernel kernel;
-    int per_thread; /* registers: vectors, 1, 2 or 4; narrow: of a lane, 1 or 4 vectors, or 4 or 16 elements */
+    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane */
     int threads;    /* of a block */
     int cluster;    /* blocks that share a row */
-    int lanes;      /* narrow: of a row, a power of two */
+    int lanes;      /* narrow, staged: of a row, a power of two up to 32; or staged: all of the block's threads */
+    int rows;       /* staged: of a block */
     int64_t chunks; /* of a row */
 } rows_plan;
 
-/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. */
+/* Shared memory of a block with so many rows. */
+static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_bytes) {
+    return vb_ceil_div(rows * cols * element_bytes, 16) * 16 + 16;
+}
+/* A row a block where rows are few or long, else several. Rows that do not fit leave ROWS_NONE. */
+static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, const vb_gpu *gpu) {
+    const int bytes = type == VB_F32 ? 4 : 2;
+    rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    if (rows <= gpu->multiprocessors || cols > 1024 || (cols > 256 && rows <= 8 * gpu->multiprocessors)) {
+        const int64_t warps = vb_ceil_div(cols, 32 * (rows <= gpu->multiprocessors ? 2 : 8));
+        plan.threads = (int)(warps < 2 ? 2 : warps > ROWS_MOST_THREADS / 32 ? ROWS_MOST_THREADS / 32 : warps) * 32;
+        plan.lanes = plan.threads;
+    } else {
+        while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
+        /* Several rows a group of threads, so long as there are two blocks a multiprocessor. */
+        const int64_t groups = plan.threads / plan.lanes,
+                      of_bytes = vb_ceil_div(ROWS_STAGED_BYTES, groups * cols * bytes),
+                      of_rows = vb_ceil_div(rows, 2 * groups * gpu->multiprocessors);
+        plan.rows = (int)(groups * (of_bytes < of_rows ? of_bytes : of_rows));
+    }
+    if (cols > (1 << 20) || rows_staged_bytes(plan.rows, cols, bytes) + 1024 > gpu->shared_bytes) return plan;
+    if (vb_ceil_div(rows, plan.rows) <= INT32_MAX) plan.kernel = ROWS_STAGED;
+    return plan;
+}
+
+/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: whether
+ * the operation knows that plan. */
 static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
-                                    const vb_gpu *gpu) {
-    rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 0};
+                                    int staged, const vb_gpu *gpu) {
+    rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0};
     const int width = rows_wide(type), sms = gpu->multiprocessors;
     const int64_t vectors = cols / width, most_part = 4 * ROWS_MOST_THREADS;
     int64_t part = vectors;
@@ -98,21 +130,32 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
         return plan;
     }
     plan.cluster = 1;
-    if (rows > INT32_MAX / plan.chunks) return plan;
-    plan.kernel = cols > 2 * ROWS_CHUNK && rows < 2 * sms ? ROWS_CHUNKED : ROWS_LOOPED;
+    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < 2 * sms;
+    if (staged && !chunked) {
+        const rows_plan in_shared = choose_rows_staged(type, rows, cols, gpu);
+        if (in_shared.kernel != ROWS_NONE) return in_shared;
+    }
+    if (rows <= INT32_MAX / (chunked ? plan.chunks : 1)) plan.kernel = chunked ? ROWS_CHUNKED : ROWS_LOOPED;
     return plan;
 }
 
-/* Several rows a warp, from so many rows on as there are multiprocessors: blocks of one narrow row are mostly beginning
- * and end. */
+/* Norms of many rows of few bytes: a block of one such row is mostly beginning and end. */
+static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
+                                    const vb_gpu *gpu) {
+    if (rows > 4 * gpu->multiprocessors && cols / rows_wide(type) <= 64) {
+        const rows_plan staged = choose_rows_staged(type, rows, cols, gpu);
+        if (staged.kernel != ROWS_NONE) return staged;
+    }
+    return choose_rows(type, rows, cols, aligned, block_vectors, 1, gpu);
+}
+
+/* Several rows a warp, from so many rows on as there are multiprocessors. */
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
-    const int vectors = aligned && cols % rows_wide(type) == 0;
-    const int64_t units = vectors ? cols / rows_wide(type) : cols; /* which a lane loads at a time */
-    if (rows <= gpu->multiprocessors || units > (vectors ? 32 * 4 : 32 * 16))
-        return choose_rows(type, rows, cols, aligned, 512, gpu);
-    rows_plan plan = {ROWS_NARROW, vectors ? 1 : 4, ROWS_NARROW_THREADS, 1, 1, 1};
-    if (units > 32 * plan.per_thread) plan.per_thread *= 4;
-    while (plan.lanes * plan.per_thread < units) plan.lanes *= 2;
+    const int64_t vectors = cols / rows_wide(type);
+    if (!aligned || cols % rows_wide(type) != 0 || rows <= gpu->multiprocessors || vectors > 32 * 4)
+        return choose_rows(type, rows, cols, aligned, 512, 1, gpu);
+    rows_plan plan = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    while (plan.lanes * plan.per_thread < vectors) plan.lanes *= 2;
     if (vb_ceil_div(rows, ROWS_NARROW_THREADS / plan.lanes) > INT32_MAX) plan.kernel = ROWS_NONE;
     return plan;
 }

@@ -6,15 +6,15 @@
 //   difference of sums of squares would be noise.
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions.
+//   staged     staged.cuh
 //   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels; the chunks' means and squares are combined as
-//              Chan, Golub & LeVeque (1979) do.
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels; chunks combined as Chan et al. (1979) do.
 //   shared     static, 576 bytes
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
 //   measured   docs/experiments/2026-11-22-rows.md
 
-#include "rows/rows.cuh"
+#include "rows/staged.cuh"
 
 namespace vb {
 namespace {
@@ -127,6 +127,28 @@ __global__ void __launch_bounds__(max_row_threads)
         }
 }
 
+struct LayerNormStaged {
+    const float *weight, *bias;
+    float eps;
+    template <class T>
+    VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes) sum += to_float(x[i]);
+        const float mean = threads.reduce<Sum>(sum) / (float)n;
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes) {
+            const float d = to_float(x[i]) - mean;
+            squares += d * d;
+        }
+        const float scale = norm_scale(threads.reduce<Sum>(squares), n, eps);
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes)
+            x[i] = from_float<T>((to_float(x[i]) - mean) * scale * (weight ? weight[i] : 1.0f) +
+                                 (bias ? bias[i] : 0.0f));
+    }
+};
+
 struct Moments {
     float mean, squares; // of the differences to the mean
 };
@@ -210,7 +232,7 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                                 vb_stream *stream) {
     // Each of two reductions takes time in a cluster.
     const rows_plan plan =
-        choose_rows(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
+        choose_norm(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), "layer_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -223,6 +245,8 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                       layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias,
                                       cols, eps);
             });
+        if (plan.kernel == ROWS_STAGED)
+            return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
             return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, layer_norm_looped_kernel<T>, o, x, weight,
                                      bias, cols, eps);

@@ -5,13 +5,14 @@
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192
 //              bytes.
+//   staged     staged.cuh; not with the addition
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels.
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, a reduction and a launch
 //   measured docs/experiments/2026-11-22-rows.md
 
-#include "rows/rows.cuh"
+#include "rows/staged.cuh"
 #include "arch/streaming.cuh"
 
 namespace vb {
@@ -91,6 +92,21 @@ __global__ void __launch_bounds__(max_row_threads)
         }
 }
 
+struct RmsStaged {
+    const float *weight;
+    float eps;
+    template <class T>
+    VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
+        float squares = 0.0f;
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes) squares += to_float(x[i]) * to_float(x[i]);
+        const float scale = rms_scale(threads.reduce<Sum>(squares), n, eps);
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes)
+            x[i] = from_float<T>(to_float(x[i]) * scale * (weight ? weight[i] : 1.0f));
+    }
+};
+
 // The sum of squares of n elements; stores a + b on the way.
 template <class T, bool ADD>
 __device__ float rms_reduce(T *sum, const T *a, const T *b, int64_t n, float *scratch) {
@@ -150,8 +166,9 @@ __global__ void __launch_bounds__(looped_threads)
 template <bool ADD>
 vb_status rms(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type, int64_t rows,
               int64_t cols, float eps, vb_stream *stream) {
-    const rows_plan plan =
-        choose_rows(type, rows, cols, aligned16(out, a, b, weight) && (!ADD || aligned16(sum)), 512, &gpu_of(stream));
+    const vb_gpu &gpu = gpu_of(stream);
+    const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, 0, &gpu)
+                               : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, &gpu);
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -164,6 +181,8 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                       rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight,
                                       cols, eps, beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
             });
+        if (plan.kernel == ROWS_STAGED)
+            return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
             return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, rms_looped_kernel<T, ADD>, s, o, x, y,
                                      weight, cols, eps);

@@ -3,6 +3,7 @@
 //   narrow     A warp has several rows, each held in the registers of 1 to 32 lanes (softmax).
 //   registers  A block, or on Hopper a cluster of up to 16 blocks, holds its row in registers: read once, written once.
 //              Needs rows of whole 16-byte vectors, at most 4 a thread.
+//   staged     A block has one or several rows in shared memory, of any size that fits and any alignment (staged.cuh).
 //   looped     A block walks its row element by element, twice: any size and alignment.
 //   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk
 //              to the workspace, a second combines the chunks of its row and applies the result.

@@ -1,15 +1,16 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
-//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or up to 16 elements
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 384
 //              bytes.
-//   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 8192), block 512, two kernels.
+//   staged     staged.cuh
+//   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels.
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
 //   bound      memory bandwidth; one short row: latency of a load, two reductions and a launch
 //   measured docs/experiments/2026-11-22-rows.md
 
-#include "rows/rows.cuh"
+#include "rows/staged.cuh"
 #include "arch/streaming.cuh"
 
 namespace vb {
@@ -70,16 +71,17 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
         }
 }
 
-// LOADS pieces of WIDTH elements a lane; `lanes` of a row are a power of two.
-template <class T, int WIDTH, int LOADS>
+// LOADS vectors a lane; `lanes` of a row are a power of two.
+template <class T, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     softmax_narrow_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
-    using V = Vec<T, WIDTH>;
+    using V = typename Wide<T>::type;
+    constexpr int width = V::size;
     wait_for_previous_kernel();
     release_next_kernel();
     const int lane = threadIdx.x & (lanes - 1);
     const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
-    const int units = row < rows ? cols / WIDTH : 0;
+    const int units = row < rows ? cols / width : 0;
     const V *const source = reinterpret_cast<const V *>(in + row * cols);
     V *const target = reinterpret_cast<V *>(out + row * cols);
     V x[LOADS];
@@ -91,46 +93,67 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     for (int i = 0; i < LOADS; i++)
         if (lane + i * lanes < units)
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) max = Max::combine(max, to_float(x[i].at[e]));
+            for (int e = 0; e < width; e++) max = Max::combine(max, to_float(x[i].at[e]));
     for (int offset = lanes / 2; offset > 0; offset /= 2)
         max = Max::combine(max, __shfl_xor_sync(all_lanes, max, offset));
-    float sum = 0.0f, y[LOADS][WIDTH];
+    float sum = 0.0f, y[LOADS][width];
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
         if (lane + i * lanes < units)
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) sum += y[i][e] = expf(to_float(x[i].at[e]) - max);
+            for (int e = 0; e < width; e++) sum += y[i][e] = expf(to_float(x[i].at[e]) - max);
     for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(all_lanes, sum, offset);
     const float scale = 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
         if (lane + i * lanes < units) {
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) x[i].at[e] = from_float<T>(y[i][e] * scale);
+            for (int e = 0; e < width; e++) x[i].at[e] = from_float<T>(y[i][e] * scale);
             target[lane + i * lanes] = x[i];
         }
 }
 
-// The greatest element of x[0..n) and the sum of exp(x - max), in one reading; 0 for the sum of a part of -inf only, so
-// that other parts of the row decide.
+struct SoftmaxStaged {
+    // An exponential whose error of 2^-20 the rounding to 16 bits hides.
+    template <class T>
+    static VB_DEVICE float exponential(T x, float max) {
+        return sizeof(T) == 4 ? expf(to_float(x) - max) : exp2_fast((to_float(x) - max) * 1.4426950408889634f);
+    }
+    template <class T>
+    VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
+        float max = Max::identity(), sum = 0.0f;
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes) max = Max::combine(max, to_float(x[i]));
+        max = threads.reduce<Max>(max);
+        // Float rows keep their exponentials; 16-bit ones compute them again rather than round them.
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes) {
+            const float y = exponential(x[i], max);
+            sum += y;
+            if (sizeof(T) == 4) x[i] = from_float<T>(y);
+        }
+        const float scale = 1.0f / threads.reduce<Sum>(sum);
+#pragma unroll 4
+        for (int i = threads.lane; i < n; i += threads.lanes)
+            x[i] = from_float<T>((sizeof(T) == 4 ? to_float(x[i]) : exponential(x[i], max)) * scale);
+    }
+};
+
+// The greatest element of x[0..n) and the sum of exp(x - max), in two readings, the second from the cache; 0 for the
+// sum of a part of -inf only, so that other parts of the row decide.
 struct SoftmaxStats {
     float max, sum;
 };
 template <class T>
 __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
     float max = Max::identity(), sum = 0.0f;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        const float y = to_float(x[i]), greater = Max::combine(max, y);
-        if (greater > max || greater != greater) {
-            sum = max == Max::identity() ? 0.0f : sum * expf(max - greater);
-            max = greater;
-        }
-        if (y != Max::identity()) sum += expf(y - max);
-    }
-    SoftmaxStats all;
-    all.max = block_reduce<Max>(max, scratch);
-    all.sum = block_reduce<Sum>(max == Max::identity() ? 0.0f : sum * expf(max - all.max), scratch);
-    return all;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) max = Max::combine(max, to_float(x[i]));
+    max = block_reduce<Max>(max, scratch);
+    if (max != Max::identity())
+#pragma unroll 4
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += expf(to_float(x[i]) - max);
+    return {max, block_reduce<Sum>(sum, scratch)};
 }
 
 template <class T>
@@ -185,25 +208,19 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
                                              vb_stream *stream) {
-    const bool aligned = aligned16(out, in);
-    const rows_plan plan = choose_softmax(type, rows, cols, aligned, &gpu_of(stream));
+    const rows_plan plan = choose_softmax(type, rows, cols, aligned16(out, in), &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), "softmax", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *o = (T *)out;
         const T *x = (const T *)in;
-        const bool vectors = aligned && cols % Wide<T>::size == 0;
-        const auto narrow = [&](void (*kernel)(T *, const T *, int64_t, int, int)) {
-            const int64_t blocks = ceil_div<int64_t>(rows, plan.threads / plan.lanes);
-            return launch_overlapped(stream, (unsigned)blocks, plan.threads, 0, kernel, o, x, rows, (int)cols,
-                                     plan.lanes);
-        };
-        if (plan.kernel == ROWS_NARROW && vectors)
-            return narrow(plan.per_thread == 1 ? softmax_narrow_kernel<T, Wide<T>::size, 1>
-                                               : softmax_narrow_kernel<T, Wide<T>::size, 4>);
         if (plan.kernel == ROWS_NARROW)
-            return narrow(plan.per_thread == 4 ? softmax_narrow_kernel<T, 1, 4> : softmax_narrow_kernel<T, 1, 16>);
+            return launch_overlapped(
+                stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
+                plan.per_thread == 1 ? softmax_narrow_kernel<T, 1> : softmax_narrow_kernel<T, 4>, o, x, rows, (int)cols,
+                plan.lanes);
+        if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
                 return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,

@@ -7,34 +7,117 @@
 #include "runtime/chooser.h"
 
 #define TERNARY_KERNELS(X)                                                                                             \
-    X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", "w2a8_gemv of up to 4 rows, interleaved weights")             \
+    X(TERNARY_TILES, "w2a8_tiles", "ternary/w2a8_tiles.cu", \
+      "w2a8_gemv of up to 8 rows, interleaved weights, int8 tensor cores (8.0)") \
+    X(TERNARY_RING, "w2a8_ring", "ternary/w2a8_ring.cu", \
+      "w2a8_gemv of one row, interleaved weights, int8 tensor cores and bulk copies (9.0)") \
+    X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
+      "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
     X(TERNARY_WORDS, "w2a8_words", "ternary/w2a8_any.cu", \
       "w2a8_gemv by words of 4 bytes: other layouts, narrow reads") \
     X(TERNARY_BYTES, "w2a8_bytes", "ternary/w2a8_any.cu", "w2a8_gemv by bytes: rows, or activations, not aligned")     \
-    X(TERNARY_MMA_16, "w2a8_mma_16", "ternary/w2a8_mma.cu", "w2a8_gemv of 5 to 16 rows, int8 tensor cores (7.5)")      \
+    X(TERNARY_MMA_16, "w2a8_mma_16", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 16 rows, int8 tensor cores (7.5)")     \
     X(TERNARY_MMA_MANY, "w2a8_mma_many", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows (7.5)")                        \
     X(TERNARY_QUANTIZE, "norm_quantize", "ternary/quantize.cu", "norm_quantize of rows that fit registers")            \
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
     X(TERNARY_LUT, "tmac_lut", "ternary/tmac.cu", "tmac_lut")                                                          \
+    X(TERNARY_TMAC_TILES, "tmac_tiles", "ternary/tmac_tiles.cu", \
+      "tmac_matmul without a table, rows of whole 16 bytes, groups of 256 elements, int8 tensor cores (8.0)") \
     X(TERNARY_TMAC, "tmac_matmul", "ternary/tmac.cu", "tmac_matmul, tables built in shared memory")                    \
     X(TERNARY_TMAC_TABLE, "tmac_matmul_table", "ternary/tmac.cu", "tmac_matmul with a table that is given")
 VB_KERNEL_FAMILY(ternary, TERNARY, TERNARY_KERNELS)
 
-enum { TERNARY_FEW = 4, TERNARY_QUANTIZE_THREADS = 512, TERNARY_QUANTIZE_ITEMS = 16 };
+enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
+       TERNARY_TILE_UNITS = 2, TERNARY_QUANTIZE_THREADS = 512, TERNARY_QUANTIZE_ITEMS = 16 };
+
+/* How a matrix of one row of activations goes through rings in shared memory. */
+typedef struct ternary_ring {
+    int threads, units;    /* of a block; units of 64 bytes of a row that a warp has */
+    int stages, tiles;     /* tiles of 16 rows: on their way to a block; of the matrix */
+    int64_t blocks, shared_bytes;
+} ternary_ring;
 
 typedef struct ternary_choice {
     ternary_kernel kernel;
-    int threads, lanes, tile; /* of TERNARY_GEMV */
-    int64_t blocks;           /* of TERNARY_GEMV */
+    int threads, lanes, tile; /* of TERNARY_GEMV and TERNARY_TILES */
+    int64_t blocks;           /* of both */
+    ternary_ring ring;        /* of TERNARY_RING */
 } ternary_choice;
 
+/* The columns of TERNARY_TILES: sums of 192 times a code by 128 stay within int32 with two warps. */
+enum { TERNARY_TILE_DEPTH = 1 << 18 };
+
+/* How tiles of 16 rows are cut up: the warps of a block share the units of 64 bytes of its rows. */
+typedef struct ternary_tiles {
+    int threads, tile; /* of a block: threads, tiles of 16 rows */
+    int64_t blocks;
+} ternary_tiles;
+
+/* Two units are on their way to a warp at once. Few blocks have a warp for each two units, so that a row is asked for
+ * at once. Many have fewer and, where the kernel has that (most_tiles), two tiles. threads and tile are 0 where free.
+ */
+static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int most_tiles, int threads, int tile,
+                                             const vb_gpu *gpu) {
+    ternary_tiles t = {threads, tile < most_tiles ? tile : most_tiles, 0};
+    const int many = vb_ceil_div(rows, 16) >= 3 * (int64_t)gpu->multiprocessors;
+    if (t.tile == 0) t.tile = many ? most_tiles : 1;
+    if (t.threads == 0) {
+        const int64_t pairs = vb_ceil_div(units, 2), most = !many ? TERNARY_TILE_WARPS : units > 40 ? 8 : 4;
+        t.threads = 32 * (int)(pairs < 2 ? 2 : pairs < most ? pairs : most);
+    }
+    t.blocks = vb_ceil_div(rows, 16 * t.tile);
+    return t;
+}
+
+enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
+enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 32 << 10 };
+
+/* 0 blocks where the rows are too long for a block. Half of a multiprocessor's shared memory is left to the next
+ * kernel, whose ring fills meanwhile. Two blocks of a tile each on some multiprocessors are faster than a block of two,
+ * where the tiles are small. */
+static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, const vb_gpu *gpu) {
+    ternary_ring r = {0, 1, 0, 0, 0, 0};
+    const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
+    if (units > TERNARY_TILE_WARPS) r.units = TERNARY_RING_UNITS;
+    if (units > TERNARY_TILE_WARPS * TERNARY_RING_UNITS || units == 0 || tiles == 0 || tiles > INT32_MAX / 2) return r;
+    const int warps = (int)vb_ceil_div(units, r.units);
+    const int64_t resident = gpu->multiprocessors * (tile_bytes <= TERNARY_RING_SMALL ? 2 : 1),
+                  blocks = tiles <= resident ? tiles : gpu->multiprocessors, most = vb_ceil_div(tiles, blocks);
+    int64_t stages = TERNARY_RING_BYTES / tile_bytes;
+    if (stages > TERNARY_RING_STAGES) stages = TERNARY_RING_STAGES;
+    if (stages > most) stages = most;
+    r.threads = 32 * warps, r.tiles = (int)tiles, r.stages = (int)stages;
+    r.shared_bytes = stages * tile_bytes + most * warps * 64;
+    if (stages > 0 && r.shared_bytes <= gpu->shared_bytes - 1024) r.blocks = blocks;
+    return r;
+}
+
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
     if (vb_ceil_div(a->n, 4) > INT32_MAX || a->m > INT32_MAX) return c;
+    /* 4 lanes and persistent ask for it, threads or a tile for the other. */
+    if (pieces && a->m == 1 && gpu->capability >= 90 && gpu->hopper && !a->narrow && !a->without_dp4a && a->tile == 0 &&
+        a->threads == 0 && (a->lanes == 0 || a->lanes == 4)) {
+        c.ring = ternary_ring_of(a->n, a->row_bytes, gpu);
+        if (c.ring.blocks > 0) {
+            c.kernel = TERNARY_RING;
+            c.threads = c.ring.threads, c.lanes = 4, c.tile = 1, c.blocks = c.ring.blocks;
+            return c;
+        }
+    }
+    const int other_way = a->narrow || a->without_dp4a || (a->persistent && a->lanes != 4) || a->lanes > 4;
+    if (pieces && a->m <= TERNARY_TILE_COLUMNS && gpu->capability >= 80 && a->k <= TERNARY_TILE_DEPTH && !other_way) {
+        c.kernel = TERNARY_TILES;
+        c.lanes = 4;
+        const ternary_tiles t = ternary_tiles_of(a->n, vb_ceil_div(a->row_bytes, 64), a->m == 1 ? 2 : 1,
+                                                 (int)a->threads, (int)a->tile, gpu);
+        c.threads = t.threads, c.tile = t.tile, c.blocks = t.blocks;
+        return c;
+    }
     if (pieces && a->m > TERNARY_FEW && gpu->capability >= 75) {
         c.kernel = a->m <= 16 ? TERNARY_MMA_16 : TERNARY_MMA_MANY;
         return c;
@@ -44,11 +127,11 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
         return c;
     }
     c.kernel = TERNARY_GEMV;
-    c.threads = a->threads ? (int)a->threads : 128;
+    c.threads = a->threads == 0 || a->threads > 256 ? 128 : (int)a->threads;
     /* As few lanes a row as leave every multiprocessor 512 threads: then the reads in flight cover the memory's
      * latency. */
     const int64_t wanted = (int64_t)gpu->multiprocessors * 512;
-    c.lanes = a->lanes ? (int)a->lanes : a->n * 8 >= wanted ? 8 : a->n * 16 >= wanted ? 16 : 32;
+    c.lanes = a->lanes > 4 ? (int)a->lanes : a->n * 8 >= wanted ? 8 : a->n * 16 >= wanted ? 16 : 32;
     if (c.lanes == 8 && a->k > 1 << 21) c.lanes = 16; /* or a lane's sum of 64 times a code would pass int32 */
     c.tile = a->tile ? (int)a->tile : a->n * c.lanes >= 4 * wanted ? 2 : 1;
     if (a->without_dp4a) c.lanes = 32, c.tile = 1;
@@ -75,7 +158,14 @@ static inline int64_t tmac_group_bytes(const vb_tmac_matmul_args *a) {
 static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
     return a->k == 0 ? 0 : vb_ceil_div(tmac_group_bytes(a), TERNARY_SLICE) * a->groups;
 }
-static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a) {
+/* Elements of a row that a unit of tmac_tiles has. */
+enum { TERNARY_TMAC_UNIT = 256 };
+
+static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
+    const int whole = vb_aligned16(a->weights) && vb_ceil_div(a->k, 4) % 16 == 0 &&
+        (a->groups == 1 || a->k % (a->groups * TERNARY_TMAC_UNIT) == 0);
+    if (!a->lut && gpu->capability >= 80 && whole && a->k > 0 && a->k <= TERNARY_TILE_DEPTH && a->n <= 4 * 65535)
+        return TERNARY_TMAC_TILES;
     if (a->n > 65535 || tmac_slices(a) > 65535 || vb_ceil_div(a->m, TERNARY_SLICE_ROWS) > INT32_MAX)
         return TERNARY_NONE;
     return a->lut ? TERNARY_TMAC_TABLE : TERNARY_TMAC;

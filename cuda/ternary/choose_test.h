@@ -19,10 +19,27 @@ static void test_ternary(void) {
             if (any_of(2)) a.k = vb_ceil_div(a.k, 16) * 16, a.row_bytes = vb_ceil_div(a.k, 64) * 16;
             if (any_of(3) == 0) a.layout = VB_INT2_ROWS, a.row_bytes = a.k / 4;
             if (any_of(4) == 0) a.activations = (const char *)ALIGNED + 1;
-            a.persistent = any_of(2), a.tile = any_of(3), a.without_dp4a = any_of(4) == 0;
+            a.persistent = any_of(4) == 0, a.tile = any_of(3), a.without_dp4a = any_of(4) == 0;
             const ternary_choice c = choose_w2a8_gemv(&a, gpu);
             const char *name = ternary_kernel_info(c.kernel).name;
             CHECK(c.kernel != TERNARY_NONE, "%ld %ld %ld", (long)a.m, (long)a.n, (long)a.k);
+            if (c.kernel == TERNARY_TILES) {
+                CHECK(gpu->capability >= 80 && a.m <= 8 && a.k <= TERNARY_TILE_DEPTH, "%s on %d", name,
+                      gpu->capability);
+                CHECK(c.threads >= 64 && c.threads <= 32 * TERNARY_TILE_WARPS && c.tile <= (a.m == 1 ? 2 : 1),
+                      "%d threads, %d tiles", c.threads, c.tile);
+                CHECK(c.blocks * 16 * c.tile >= a.n, "%ld blocks of %d tiles", (long)c.blocks, c.tile);
+                CHECK(a.k / 4 / (c.threads / 32) < INT32_MAX / (192 * 128), "%ld products by a warp", (long)a.k);
+            }
+            if (c.kernel == TERNARY_RING) {
+                const ternary_ring *r = &c.ring;
+                CHECK(gpu->hopper && a.m == 1 && r->units <= TERNARY_RING_UNITS, "%d units", r->units);
+                CHECK(r->threads <= 32 * TERNARY_TILE_WARPS, "%d threads", r->threads);
+                CHECK((int64_t)r->units * r->threads / 32 * 64 >= a.row_bytes && (int64_t)r->tiles * 16 >= a.n,
+                      "%ld rows of %ld bytes", (long)a.n, (long)a.row_bytes);
+                CHECK(r->stages >= 1 && r->stages * 16 * a.row_bytes <= TERNARY_RING_BYTES &&
+                          r->shared_bytes <= gpu->shared_bytes, "%d stages", r->stages);
+            }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
             CHECK(c.kernel == TERNARY_BYTES || (a.k % 16 == 0 && vb_aligned16(a.activations)), "%s of %ld", name,
@@ -36,10 +53,20 @@ static void test_ternary(void) {
         }
     }
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).lanes == 8, "20480 x 3200 on an H200");
-    a = w2a8_of(1, 2560, 2560);
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).lanes == 32, "2560 x 2560 on an H200");
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_RING, "20480 x 3200 on an H200");
+    a.lanes = 4;
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_RING, "20480 x 3200 with 4 lanes");
+    a.threads = 128;
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_TILES, "20480 x 3200 with 4 lanes and 128 threads");
+    a.threads = 0;
+    a.lanes = 8;
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_GEMV, "20480 x 3200 with 8 lanes");
     vb_tmac_matmul_args t = {0};
-    t.m = 40, t.n = 1, t.k = 512, t.groups = 4;
-    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t) == TERNARY_TMAC, "a slice a group");
+    t.m = 40, t.n = 1, t.k = 512, t.groups = 4, t.weights = ALIGNED;
+    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "a slice a group");
+    t.groups = 2;
+    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "a unit a group");
+    CHECK(choose_tmac_matmul(&t, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
+    t.k = 500, t.groups = 1;
+    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

@@ -11,6 +11,9 @@
 #include "ternary/choose.h"
 
 namespace vb {
+
+vb_status tmac_tiles(const vb_tmac_matmul_args &a, vb_stream *stream); // tmac_tiles.cu
+
 namespace {
 
 constexpr int threads = 256, slice = TERNARY_SLICE, slice_rows = TERNARY_SLICE_ROWS;
@@ -144,9 +147,11 @@ vb_status vb_cuda_tmac_lut(float *lut, const float *activations, int64_t k, int6
 
 vb_status vb_cuda_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
     const vb_tmac_matmul_args &a = *args;
-    const ternary_kernel kernel = choose_tmac_matmul(&a);
+    const vb_gpu gpu = gpu_of(stream);
+    const ternary_kernel kernel = choose_tmac_matmul(&a, &gpu);
     chosen(stream, ternary_kernel_info(kernel), "tmac_matmul", VB_F32, "m n k groups", a.m, a.n, a.k, a.groups);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
+    if (kernel == TERNARY_TMAC_TILES) return tmac_tiles(a, stream);
     const int64_t slices = tmac_slices(&a), group_bytes = tmac_group_bytes(&a), row_bytes = ceil_div<int64_t>(a.k, 4);
     void *memory;
     VB_TRY(workspace(&memory, (a.n * slices * a.m + a.n) * 4, stream));

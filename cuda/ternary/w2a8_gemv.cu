@@ -136,9 +136,11 @@ extern "C" vb_status vb_cuda_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream 
     const vb_w2a8_gemv_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
     const ternary_choice c = choose_w2a8_gemv(&a, &gpu);
-    chosen(stream, ternary_kernel_info(c.kernel), "w2a8_gemv", a.out_type, "m n k lanes tile", a.m, a.n, a.k,
-           (int64_t)c.lanes, (int64_t)c.tile);
+    chosen(stream, ternary_kernel_info(c.kernel), "w2a8_gemv", a.out_type, "m n k threads lanes tile", a.m, a.n, a.k,
+           (int64_t)c.threads, (int64_t)c.lanes, (int64_t)c.tile);
     switch (c.kernel) {
+    case TERNARY_RING: return w2a8_ring(a, c.ring, stream);
+    case TERNARY_TILES: return w2a8_tiles(a, c, stream);
     case TERNARY_WORDS: return w2a8_any(a, true, stream);
     case TERNARY_BYTES: return w2a8_any(a, false, stream);
     case TERNARY_MMA_16: return w2a8_mma(a, false, stream);

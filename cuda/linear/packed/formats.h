@@ -3,7 +3,7 @@
  *
  *   bits     of a code
  *   zero     the code of the value 0, where no minimum is subtracted
- *   codes    what they are: numbers, or places in a table of signed bytes; those of 8 bits are signed
+ *   codes    what they are: numbers, or places in a table of bytes, signed where zero is 0; those of 8 bits are signed
  *   scales   how a tile keeps what turns codes into values
  *
  * A type whose values another type's packed layout holds takes that one: a line of VB_PACKED_AS, and in pack.cu how it
@@ -25,21 +25,24 @@
 #define VB_CONSTANT_FN static inline
 #endif
 
-typedef enum vb_packed_codes { VB_CODES_NUMBERS, VB_CODES_IQ4NL, VB_CODES_MXFP4 } vb_packed_codes;
+typedef enum vb_packed_codes { VB_CODES_NUMBERS, VB_CODES_IQ4NL, VB_CODES_MXFP4, VB_CODES_IQ2 } vb_packed_codes;
 
 typedef enum vb_packed_scales {
     VB_SCALES_HALF,     /* a half for 32 elements */
     VB_SCALES_BF16,     /* the upper half of a float for 32 elements: a power of two that a half may not hold */
     VB_SCALES_HALF_MIN, /* two halves for 32 elements: the scale, and what is added */
+    VB_SCALES_K2,       /* of 256: halves d and dmin, sixteen scales and minima of four bits (a byte each) */
     VB_SCALES_K4,       /* of 256: halves d and dmin, eight scales and minima of six bits (vb_k4_scale) */
     VB_SCALES_K6        /* of 256: a half d, sixteen scales of eight bits */
 } vb_packed_scales;
 
 /* X(type, block, bits, zero, codes, scales) for every type that has a packed layout. */
 #define VB_PACKED_TYPES(X)                                                                                             \
+    X(VB_Q2_K, vb_block_q2_k, 2, 0, VB_CODES_NUMBERS, VB_SCALES_K2)                                                    \
     X(VB_Q4_K, vb_block_q4_k, 4, 0, VB_CODES_NUMBERS, VB_SCALES_K4)                                                    \
     X(VB_Q5_K, vb_block_q5_k, 5, 0, VB_CODES_NUMBERS, VB_SCALES_K4)                                                    \
     X(VB_Q6_K, vb_block_q6_k, 6, 32, VB_CODES_NUMBERS, VB_SCALES_K6)                                                   \
+    X(VB_IQ2_S, vb_block_iq2_s, 4, 43, VB_CODES_IQ2, VB_SCALES_K6)                                                     \
     X(VB_Q8_0, vb_block_q8_0, 8, 0, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                  \
     X(VB_Q5_0, vb_block_q5_0, 5, 16, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                 \
     X(VB_Q4_0, vb_block_q4_0, 4, 8, VB_CODES_NUMBERS, VB_SCALES_HALF)                                                  \
@@ -49,11 +52,13 @@ typedef enum vb_packed_scales {
     X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
 /* X(type, block, layout's type, layout's block). Values are the same, but that of IQ4_XS the scale times the block's is
- * rounded to a half, by at most 2^-12 of normal ones, and that of IQ3_XXS and IQ1 halves and eighths of d lose digits
- * where they are no normal halves. */
+ * rounded to a half, by at most 2^-12 of normal ones, and that of IQ1, IQ2 and IQ3_XXS halves and eighths of d lose
+ * digits where they are no normal halves. */
 #define VB_PACKED_AS(X)                                                                                                \
     X(VB_Q3_K, vb_block_q3_k, VB_Q6_K, vb_block_q6_k)                                                                  \
     X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)                                                          \
+    X(VB_IQ2_XXS, vb_block_iq2_xxs, VB_IQ2_S, vb_block_iq2_s)                                                          \
+    X(VB_IQ2_XS, vb_block_iq2_xs, VB_IQ2_S, vb_block_iq2_s)                                                            \
     X(VB_IQ3_S, vb_block_iq3_s, VB_Q6_K, vb_block_q6_k)                                                                \
     X(VB_IQ3_XXS, vb_block_iq3_xxs, VB_Q6_K, vb_block_q6_k)                                                            \
     X(VB_IQ1_S, vb_block_iq1_s, VB_Q6_K, vb_block_q6_k)                                                                \
@@ -82,7 +87,8 @@ typedef struct vb_packed_format {
     int depth;       /* columns of a tile; 0: the type has no packed layout */
     int code_bytes;  /* of a tile */
     int scale_bytes; /* of a tile: what stands row by row */
-    int more_bytes;  /* of a tile: the halves behind those, d of VB_SCALES_K6 or what is added */
+    int more_bytes;  /* of a tile: the halves behind those, d of VB_SCALES_K6, d and dmin of VB_SCALES_K2 or what is
+                        added */
     int tile_bytes;
 } vb_packed_format;
 
@@ -92,7 +98,10 @@ VB_CONSTANT_FN vb_packed_format vb_packed_format_of_numbers(int bits, int zero, 
     const int depth = small ? 128 : 256;
     const int code_bytes = VB_PACKED_ROWS * depth * bits / 8;
     const int scale_bytes = VB_PACKED_ROWS * (small ? depth / VB_QK * 2 : 16);
-    const int more_bytes = scales == VB_SCALES_K6 ? VB_PACKED_ROWS * 2 : scales == VB_SCALES_HALF_MIN ? scale_bytes : 0;
+    const int more_bytes = scales == VB_SCALES_K6         ? VB_PACKED_ROWS * 2
+                           : scales == VB_SCALES_K2       ? VB_PACKED_ROWS * 4
+                           : scales == VB_SCALES_HALF_MIN ? scale_bytes
+                                                          : 0;
     const vb_packed_format format = {
         bits, zero, codes, scales, depth, code_bytes, scale_bytes, more_bytes, code_bytes + scale_bytes + more_bytes};
     return format;
@@ -112,6 +121,7 @@ VB_CONSTANT_FN vb_packed_format vb_packed_format_of(vb_dtype type) {
 
 /* The sums of x that packed/n1_tile.cuh keeps for a lane's scales of a tile; all bytes of a tile's x. */
 VB_CONSTANT_FN int vb_n1_sum_bytes(const vb_packed_format f) {
+    if (f.scales == VB_SCALES_K2) return 16;
     if (f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_HALF_MIN) return 8;
     return !f.zero ? 0 : f.scales == VB_SCALES_K6 ? 32 : 8;
 }
@@ -121,7 +131,8 @@ VB_CONSTANT_FN int vb_n1_tile_bytes(const vb_packed_format f) {
 
 /* The same of packed/n4_tile.cuh. */
 VB_CONSTANT_FN int vb_n4_sum_bytes(const vb_packed_format f) {
-    if (f.scales == VB_SCALES_K4 || f.scales == VB_SCALES_K6) return f.scales == VB_SCALES_K4 ? 8 : 16;
+    if (f.scales == VB_SCALES_K2 || f.scales == VB_SCALES_K6) return 16;
+    if (f.scales == VB_SCALES_K4) return 8;
     return f.zero || f.scales == VB_SCALES_HALF_MIN ? 4 : 0;
 }
 VB_CONSTANT_FN int vb_n4_tile_bytes(const vb_packed_format f) { return 8 * f.depth + 16 * vb_n4_sum_bytes(f) + 16; }

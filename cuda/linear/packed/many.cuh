@@ -43,17 +43,13 @@ template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values];
-    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]
+    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; sixteens: k6 + 128
     uint32_t scales[2][P::small && !P::mins ? 2 : 4];
-    __half2 d[2];                                     // k4: {d, -dmin}; k6: d of both rows; all times 64
+    __half2 d[2]; // k4: {d, -dmin}; k2: {d, -dmin / 16}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
-        P::unpack(v[0], w.words);
-        P::unpack(v[1], w.words + P::words);
-        if constexpr (P::is_signed) {
-#pragma unroll
-            for (int i = 0; i < P::values; i++) v[0][i] ^= 0x80808080, v[1][i] ^= 0x80808080; // q + 128
-        }
+        P::unpack_raised(v[0], w.words);
+        P::unpack_raised(v[1], w.words + P::words);
         if constexpr (P::powers) { // to halves: what these do not hold is far outside of trained weights
             const auto halves = [](uint32_t two) {
                 return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
@@ -72,6 +68,13 @@ struct ManyTile {
                 const uint4 s = w.scales[r];
                 k4_scales(scales[r], s);
                 d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(half_unit, -half_unit));
+            }
+        } else if constexpr (P::k2) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const uint4 s = w.scales[r];
+                scales[r][0] = s.x, scales[r][1] = s.y, scales[r][2] = s.z, scales[r][3] = s.w;
+                d[r] = __hmul2(as_half2(w.d[r]), __floats2half2_rn(half_unit, -half_unit / 16));
             }
         } else {
 #pragma unroll
@@ -106,6 +109,14 @@ struct ManyTile {
                     __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1024.0f)), d[r]);
                 scale[r] = __low2half2(both), offset[r] = __high2half2(both);
             }
+        } else if constexpr (P::k2) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) { // the scale, and 16 times the minimum
+                const uint32_t bytes = __byte_perm(scales[r][i & 3], 0, 0x4040 + (i >> 2) * 0x0101);
+                const __half2 both =
+                    __hmul2(__hsub2(as_half2((bytes & 0x00f0000f) | 0x64006400), splat(1024.0f)), d[r]);
+                scale[r] = __low2half2(both), offset[r] = __high2half2(both);
+            }
         } else {
             const uint32_t bytes = __byte_perm(scales[0][i & 3], scales[1][i & 3], 0x0400 + (i >> 2) * 0x0101);
             const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1152.0f)), d[0]);
@@ -117,7 +128,8 @@ struct ManyTile {
 #pragma unroll
             for (int h = 0; h < 2; h++) { // bytes 0, 1 and 2, 3, as 1024 + code
                 const __half2 q = __hsub2(as_half2(__byte_perm(v[r][i], 0x64646464, h ? 0x4342 : 0x4140)), splat(zero));
-                a[2 * h + r] = as_word(P::k4 || P::mins ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
+                constexpr bool offsets = P::k2 || P::k4 || P::mins;
+                a[2 * h + r] = as_word(offsets ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
             }
     }
 };

@@ -89,7 +89,8 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
         } else {
             to.scales[r] = load_once(reinterpret_cast<const uint4 *>(scales) + row);
         }
-        if constexpr (P::k6) to.d[r] = __ldg(reinterpret_cast<const unsigned short *>(scales + P::scale_bytes) + row);
+        if constexpr (P::sixteens)
+            to.d[r] = __ldg(reinterpret_cast<const typename P::RowScale *>(scales + P::scale_bytes) + row);
     }
 }
 

@@ -5,6 +5,10 @@
 // (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights
 // are often of another type: half of the layers of a Q4_K_M file have theirs in Q6_K, and where the hidden size is no
 // multiple of 256 these types become Q5_0 and Q8_0. Other mixtures of types take two kernels.
+//
+// A cache in Q8_0: a warp has all 32 elements of a block of neighbours, and halves of two blocks of rows that rotate
+// with each other. The same warp of the other block of a cluster has the other halves. Both tell each other their
+// greatest sizes.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -13,6 +17,18 @@
 namespace vb {
 namespace {
 
+// What a warp of the cluster's other block says, once: the greatest sizes in halves of two blocks of Q8_0.
+struct Letters {
+    uint64_t mailboxes[n1_warps];
+    float of[n1_warps][2];
+};
+VB_DEVICE Letters &letters() {
+    __shared__ Letters all;
+    return all;
+}
+
+// BLOCKS: the cache is Q8_0, which takes 8 more registers than others and a cluster.
+template <bool BLOCKS>
 struct QKVOut {
     static constexpr bool norm = true, late = false, joined = false;
     vb_norm_qkv_args a;
@@ -20,6 +36,7 @@ struct QKVOut {
     int head_items, q_items;  // items of a head; of all heads of q, which come first
     bool values, half_cache;  // v instead of q and k; the cache is F16
     bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
+    bool raw;                 // products only
     struct Ahead {
         float bias, cosine, sine;
         int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
@@ -30,13 +47,27 @@ struct QKVOut {
     // The row of tiles of a part: of the matrix that the item belongs to.
     VB_DEVICE int tile_row(int item, int part) const {
         if (!values && !is_q(item)) item -= q_items;
-        if (values || a.mode == VB_ROPE_INTERLEAVED) return 2 * item + part;
+        if (values || raw || a.mode == VB_ROPE_INTERLEAVED) return 2 * item + part;
         const int head = item / head_items;
         return head * 2 * head_items + part * head_items + (item - head * head_items);
     }
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
         return static_cast<const uint8_t *>(w) + tile_row(item, part) * row_bytes;
+    }
+    // The greatest size in the block of Q8_0 that x belongs to; NaN where one is.
+    VB_DEVICE float greatest_of_block(float x, int lane) const {
+        uint32_t most = __float_as_uint(fabsf(x));
+#pragma unroll
+        for (int o = 1; o < 16; o *= 2) most = larger(most, __shfl_xor_sync(all_lanes, most, o));
+        if (values || a.mode == VB_ROPE_INTERLEAVED)
+            return __uint_as_float(larger(most, __shfl_xor_sync(all_lanes, most, 16)));
+        const int warp = threadIdx.x / 32, other = cluster_rank() ^ 1;
+        if (lane % 16 == 0)
+            send(cluster_address(&letters().of[warp][lane / 16], other),
+                 cluster_address(&letters().mailboxes[warp], other), __uint_as_float(most));
+        mailbox_wait(&letters().mailboxes[warp]);
+        return __uint_as_float(larger(most, __float_as_uint(letters().of[warp][lane / 16])));
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
@@ -54,7 +85,7 @@ struct QKVOut {
         ahead->sequence = a.sequences ? a.sequences[0] : 0;
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int, int) const {
-        if (values) return;
+        if (values || raw) return;
         const bool known = ahead->position >= 0 && ahead->position < a.table_rows;
         const int64_t at = ahead->position * a.half + ahead->pair;
         ahead->cosine = known ? a.cos[at] : __uint_as_float(0x7fffffffu); // NaN
@@ -62,34 +93,44 @@ struct QKVOut {
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         float x = sum + ahead.bias;
-        if (!values) {
+        if (!values && !raw) {
             const bool interleaved = a.mode == VB_ROPE_INTERLEAVED;
             const float other = __shfl_xor_sync(all_lanes, x, interleaved ? 1 : 16);
             const bool second = interleaved ? lane & 1 : lane >= 16;
             x = second ? other * ahead.sine + x * ahead.cosine : x * ahead.cosine - other * ahead.sine;
-            if (is_q(item)) {
-                a.q[ahead.row] = x;
-                return;
-            }
+        }
+        if (is_q(item)) {
+            a.q[ahead.row] = x;
+            return;
         }
         if (fresh) {
             (values ? a.v_new : a.k_new)[ahead.row] = x;
             return;
         }
+        const float greatest = BLOCKS ? greatest_of_block(x, lane) : 0.0f;
         if (ahead.position < 0 || ahead.position >= a.capacity) return;
         const int64_t at =
             ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
         void *cache = values ? a.v : a.k;
-        if (half_cache) static_cast<half *>(cache)[at] = from_float<half>(x);
+        if constexpr (BLOCKS) { // as kv_write does
+            vb_block_q8_0 *const block = static_cast<vb_block_q8_0 *>(cache) + at / VB_QK;
+            const float d = greatest / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
+            if (ahead.place % VB_QK == 0) *reinterpret_cast<half *>(&block->d) = from_float<half>(d);
+            block->qs[ahead.place % VB_QK] = (int8_t)roundf(x * inverse);
+        } else if (half_cache) static_cast<half *>(cache)[at] = from_float<half>(x);
         else static_cast<float *>(cache)[at] = x;
     }
 };
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
-template <class A, class B>
+template <class A, class B, bool BLOCKS>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
-    n1_qkv_kernel(N1Input in, QKVOut first, QKVOut second, int first_blocks, int second_items, int second_stages,
-                      int second_chunk) {
+    n1_qkv_kernel(N1Input in, QKVOut<BLOCKS> first, QKVOut<BLOCKS> second, int first_blocks, int second_items,
+                  int second_stages, int second_chunk) {
+    if constexpr (BLOCKS) {
+        mailbox_init(letters().mailboxes + threadIdx.x / 32, sizeof letters().of[0], threadIdx.x % 32 == 0);
+        cluster_arrive(), cluster_wait();
+    }
     if ((int)blockIdx.x < first_blocks) {
         n1_product<A, 2>(in, first, blockIdx.x, first_blocks);
     } else {
@@ -99,23 +140,30 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
 }
 
 // q and k from weights of type A and v from such of type B, or, where `qk` or `v` is false, one of these.
-template <class A, class B>
+template <class A, class B, bool BLOCKS>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, false, a.kv_type == VB_F16,
-                    a.kv_type == VB_Q8_0};
-    QKVOut second = first;
+    QKVOut<BLOCKS> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
+                            q_items, false,                                  a.kv_type == VB_F16,
+                            c.rest != LINEAR_QKV_NOTHING, c.raw};
+    QKVOut<BLOCKS> second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
     // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of
     // them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
-    return launch_overlapped(stream, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
-                             larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B>, in, first, second,
-                             one.blocks, v_items, two.stages, two.chunk);
+    return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
+                          larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B, BLOCKS>, in, first, second,
+                          one.blocks, v_items, two.stages, two.chunk);
+}
+
+template <class A, class B>
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
+    return a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING ? n1_qkv<A, B, true>(a, c, qk, v, stream)
+                                                                : n1_qkv<A, B, false>(a, c, qk, v, stream);
 }
 
 vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,

@@ -21,8 +21,8 @@ namespace vb {
 // x of one tile, as bytes in shared memory:
 //   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
 //   zeros  what lanes read that have no part in an instruction
-//   sums   [t]: k4: the sums of x over the scales t and t + 4; mins: over the scale t; zero != 0: {-zero * high, -zero
-//          * low} of the scales t, t + 4..
+//   sums   [t]: k2: the sums of x over the scales t, t + 4..; k4: over t and t + 4; mins: over t; zero != 0: {-zero *
+//          high, -zero * low} of the scales t, t + 4..
 //   scale  one float
 template <class Block>
 struct N1Tile {
@@ -46,16 +46,16 @@ struct N1Tile {
             QuantizedWord w = quantize_word(v[i], q.inverse);
             const int word = 32 * i + lane, value = word >> 2, t = word & 3;
             // value word -> which scale, and its place among the value words of that c
-            const int s = P::k6 ? value : value >> 1, c = s & 3;
-            const int place = P::k6 ? s >> 2 : (s >> 2) * 2 + (value & 1);
+            const int s = P::sixteens ? value : value >> 1, c = s & 3;
+            const int place = P::sixteens ? s >> 2 : (s >> 2) * 2 + (value & 1);
             uint8_t *code = out + ((c * 2 * 4) + t) * lane_bytes + place * 4;
             *reinterpret_cast<uint32_t *>(code) = w.high;
             *reinterpret_cast<uint32_t *>(code + 4 * lane_bytes) = w.low;
             if constexpr (sum_bytes != 0) {
-                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                constexpr int lanes = P::sixteens ? 4 : 8; // that share a scale
                 add_sums(w, lanes);
                 if (lane % lanes != 0) continue;
-                if constexpr (P::k4 || P::mins)
+                if constexpr (P::k2 || P::k4 || P::mins)
                     reinterpret_cast<int *>(out + sums + c * sum_bytes)[s >> 2] = 128 * w.high_sum + w.low_sum;
                 else { // nibbles of the upper half are multiplied in place, 16 times their value
                     const int zero = P::nibbles && c >= 2 ? -16 * P::zero : -P::zero;
@@ -107,8 +107,8 @@ struct N1Weights {
     using P = Packed<Block>;
     uint32_t words[2 * P::words];
     uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
-    uint32_t k6[P::k6 ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
-    uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t
+    uint32_t sixteens[P::sixteens ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
+    uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t; k2: {d, dmin}
     uint32_t m[P::mins ? 2 : 1]; // what is added, of the scale t
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
@@ -126,10 +126,10 @@ struct N1Weights {
         if constexpr (P::k4) {
             k4[0] = reinterpret_cast<const uint4 *>(p)[g];
             k4[1] = reinterpret_cast<const uint4 *>(p)[g + 8];
-        } else if constexpr (P::k6) {
-            k6[0] = reinterpret_cast<const uint32_t *>(p)[lane];
-            k6[1] = reinterpret_cast<const uint32_t *>(p)[lane + 32];
-            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+        } else if constexpr (P::sixteens) {
+            sixteens[0] = reinterpret_cast<const uint32_t *>(p)[lane];
+            sixteens[1] = reinterpret_cast<const uint32_t *>(p)[lane + 32];
+            const auto *h = reinterpret_cast<const typename P::RowScale *>(p + P::scale_bytes);
             d[0] = h[g], d[1] = h[g + 8];
         } else {
             const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
@@ -168,24 +168,27 @@ struct N1Weights {
                                 high_half(k4[r].x) * static_cast<float>(m0 * x.sums[0] + m1 * x.sums[1]);
                 sum[r] = fmaf(f, x.scale, sum[r]);
             }
-        } else if constexpr (P::k6) {
-            int c[4][4];
+        } else if constexpr (P::sixteens) {
+            int c[4][4] = {};
+            if constexpr (!P::k2)
 #pragma unroll
-            for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = x.sums[2 * i], c[i][1] = c[i][3] = x.sums[2 * i + 1];
+                for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = x.sums[2 * i], c[i][1] = c[i][3] = x.sums[2 * i + 1];
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) mma_16x8x16(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                int high = 0, low = 0;
+                int high = 0, low = 0, subtrahend = 0;
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const int s = static_cast<int8_t>(k6[r] >> (8 * i));
+                    const int s = P::k2 ? sixteens[r] >> (8 * i) & 15 : static_cast<int8_t>(sixteens[r] >> (8 * i));
                     high += s * c[i][2 * r], low += s * c[i][2 * r + 1];
+                    if constexpr (P::k2) subtrahend += static_cast<int>(sixteens[r] >> (8 * i + 4) & 15) * x.sums[i];
                 }
                 const float both = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
-                sum[r] = fmaf(half_bits(d[r]) * x.scale, both, sum[r]);
+                sum[r] = fmaf(low_half(d[r]) * x.scale, both, sum[r]);
+                if constexpr (P::k2) sum[r] -= high_half(d[r]) * x.scale * static_cast<float>(subtrahend);
             }
         } else {
             int c[4] = {0, 0, 0, 0};

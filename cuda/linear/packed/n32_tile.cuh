@@ -92,7 +92,7 @@ struct N32Weights {
     static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero;
     LaneTile<Block> w;
     uint32_t v[2][P::nibbles || P::powers ? 1 : P::values];
-    // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: + 128, in packed order
+    // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order, k6 + 128
     uint32_t bytes[2][P::small ? 1 : 4];
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
 
@@ -101,18 +101,20 @@ struct N32Weights {
         w.template load<false>(tile, lane);
     }
     VB_DEVICE void prepare() {
-        if constexpr (!P::nibbles && !P::powers) P::unpack(v[0], w.words), P::unpack(v[1], w.words + P::words);
+        if constexpr (!P::nibbles && !P::powers)
+            P::unpack_raised(v[0], w.words), P::unpack_raised(v[1], w.words + P::words);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::k4) {
                 const uint4 s = w.scales[r];
                 k4_scales(bytes[r], s);
                 unit[r] = low_half(s.x) * (32768.0f * subnormal), offset[r] = -unit[r];
-            } else if constexpr (P::k6) {
-                const uint4 s = w.scales[r];
-                bytes[r][0] = s.x ^ 0x80808080, bytes[r][1] = s.y ^ 0x80808080;
-                bytes[r][2] = s.z ^ 0x80808080, bytes[r][3] = s.w ^ 0x80808080;
-                unit[r] = half_bits(w.d[r]) * (32768.0f * subnormal), offset[r] = unit[r] * -(1 + 128.0f / 32768);
+            } else if constexpr (P::sixteens) {
+                const uint32_t s[4] = {w.scales[r].x, w.scales[r].y, w.scales[r].z, w.scales[r].w};
+#pragma unroll
+                for (int i = 0; i < 4; i++) bytes[r][i] = P::k2 ? s[i] & 0x0f0f0f0f : s[i] ^ 0x80808080;
+                unit[r] = low_half(w.d[r]) * (32768.0f * subnormal);
+                offset[r] = unit[r] * -(1 + (P::k2 ? 0 : 128.0f / 32768));
             }
         }
     }
@@ -127,11 +129,10 @@ struct N32Weights {
                 a[r] = word & mask, a[2 + r] = (word >> 8) & mask;
             } else if constexpr (P::powers) { // values as they are, not as subnormal numbers
                 const uint32_t word = w.words[r * P::words + i % P::words];
-                const uint32_t upper = mxfp4_half_bytes((i < P::words ? word : word >> 4) & 0x0f0f0f0f);
+                const uint32_t upper = P::half_bytes(i < P::words ? word : word >> 16);
                 a[r] = (upper << 8) & 0xff00ff00, a[2 + r] = upper & 0xff00ff00;
             } else {
-                const uint32_t word = P::is_signed ? v[r][i] ^ 0x80808080 : v[r][i];
-                a[r] = word & 0x00ff00ff, a[2 + r] = __byte_perm(word, 0, 0x4341);
+                a[r] = v[r][i] & 0x00ff00ff, a[2 + r] = __byte_perm(v[r][i], 0, 0x4341);
             }
         }
     }
@@ -149,7 +150,7 @@ struct N32Weights {
             return P::nibbles && i >= P::words ? s * 0.0625f : s;
         }
     }
-    // Operand A of what is to be subtracted, for the lane's t; k6 uses all of k, the others half.
+    // Operand A of what is to be subtracted, for the lane's t; sixteens use all of k, the others half.
     VB_DEVICE void subtrahend(uint32_t a[4], int t) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -160,16 +161,8 @@ struct N32Weights {
             } else if constexpr (P::k4) { // mins 2 t and 2 t + 1, as subnormal numbers; the same for the low parts
                 a[r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
                 a[2 + r] = a[r];
-            } else { // scales 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
-                const uint32_t even = t & 1 ? bytes[r][2] : bytes[r][0], odd = t & 1 ? bytes[r][3] : bytes[r][1];
-                // bytes of a[r], then of a[2 + r]
-                const uint32_t both = __byte_perm(even, odd, t & 2 ? 0x7351 : 0x6240);
-                const __half2 bias = __float2half2_rn(1152.0f);
-                const uint32_t low = __byte_perm(both, 0x64646464, 0x4140),
-                               high = __byte_perm(both, 0x64646464, 0x4342);
-                const __half2 x = __hsub2(*reinterpret_cast<const __half2 *>(&low), bias);
-                const __half2 y = __hsub2(*reinterpret_cast<const __half2 *>(&high), bias);
-                a[r] = *reinterpret_cast<const uint32_t *>(&x), a[2 + r] = *reinterpret_cast<const uint32_t *>(&y);
+            } else {
+                sixteens_operand<Block>(a[r], a[2 + r], w.scales[r], t);
             }
         }
     }
@@ -178,7 +171,8 @@ struct N32Weights {
         if constexpr (P::mins) return 64.0f;
         else if constexpr (P::small) return -zero * 64.0f;
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
-        else return half_bits(w.d[r]) * (-zero * 64.0f);
+        else if constexpr (P::k2) return high_half(w.d[r]) * (-64.0f * subnormal);
+        else return low_half(w.d[r]) * (-zero * 64.0f);
     }
 };
 
@@ -208,11 +202,11 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
             for (int p = 0; p < PARTS; p++) {
                 float c[2][4] = {};
                 mma_16x8x16(c[0], a[p][0], in.x, in.y, half());
-                mma_16x8x16(c[P::k6], a[p][1], in.z, in.w, half());
+                mma_16x8x16(c[P::sixteens], a[p][1], in.z, in.w, half());
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     tile[p][j][e] = fmaf(s[p][0][e >> 1], c[0][e], tile[p][j][e]);
-                    if constexpr (P::k6) tile[p][j][e] = fmaf(s[p][1][e >> 1], c[1][e], tile[p][j][e]);
+                    if constexpr (P::sixteens) tile[p][j][e] = fmaf(s[p][1][e >> 1], c[1][e], tile[p][j][e]);
                 }
             }
         }
@@ -225,8 +219,8 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) {
         constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
-        const uint32_t *from =
-            reinterpret_cast<const uint32_t *>(x + (P::k6 ? X::sums16 : X::sums32) * TOKENS) + (32 * j + lane) * words;
+        constexpr int sums = P::sixteens ? X::sums16 : X::sums32;
+        const uint32_t *from = reinterpret_cast<const uint32_t *>(x + sums * TOKENS) + (32 * j + lane) * words;
         uint32_t in[words];
 #pragma unroll
         for (int i = 0; i < words; i++) in[i] = from[i];
@@ -236,7 +230,7 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
         for (int p = 0; p < PARTS; p++) {
             float c[4] = {};
             mma_16x8x16(c, a[p], in[0], P::small ? 0 : in[P::small ? 0 : 1], half());
-            if constexpr (P::k6) mma_16x8x16(c, a[p], in[2], in[3], half());
+            if constexpr (P::sixteens) mma_16x8x16(c, a[p], in[2], in[3], half());
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 sum[p][j][e] =

@@ -22,9 +22,9 @@ constexpr int n4_rows = LINEAR_N4; // rows of x
 // x of one tile in shared memory, in the order in which lanes (g, t) read it.
 //   codes  [64 elements][g][t]: four value words of row g / 2, high (g even) or low
 //   sums   [row][t]: 2^-6 times, as two F16 numbers each:
-//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; k6: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low
-//            ...} of those over 16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing is
-//            subtracted
+//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; sixteens: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9,
+//            low ...} of those over 16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing
+//            is subtracted
 //   scale  [row] floats
 template <class Block>
 struct N4Tile {
@@ -46,17 +46,17 @@ struct N4Tile {
             *reinterpret_cast<uint32_t *>(to + 1024 * i) = w.high;
             *reinterpret_cast<uint32_t *>(to + 1024 * i + 64) = w.low;
             if constexpr (lane_sums != 0) {
-                constexpr int lanes = P::k6 ? 4 : 8; // that share a scale
+                constexpr int lanes = P::sixteens ? 4 : 8; // that share a scale
                 int sum = 128 * w.high_sum + w.low_sum;
 #pragma unroll
                 for (int o = 1; o < lanes; o <<= 1) sum += __shfl_xor_sync(all_lanes, sum, o);
                 const int s = 32 / lanes * i + lane / lanes;
                 const float part = static_cast<float>(sum) * 0.015625f;
                 const half high = __float2half_rn(part), low = __float2half_rn(part - __half2float(high));
-                const int t = P::k6 ? s % 8 / 2 : s / 2;
+                const int t = P::sixteens ? s % 8 / 2 : s / 2;
                 half *at = reinterpret_cast<half *>(out + codes + (row * 4 + t) * lane_sums) + s % 2;
                 if (lane % lanes == 0) {
-                    if constexpr (P::k6) at[s / 8 * 2] = high, at[s / 8 * 2 + 4] = low;
+                    if constexpr (P::sixteens) at[s / 8 * 2] = high, at[s / 8 * 2 + 4] = low;
                     else at[0] = high, at[P::k4 ? 2 : 4] = low;
                 }
             }
@@ -76,7 +76,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     else P::unpack(v[0], tile.words), P::unpack(v[1], tile.words + P::words);
 
     // What is subtracted.
-    uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; k6: in packed order
+    uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order
     uint32_t a[4] = {0, 0, 0, 0};
     float factor[2] = {0, 0}, subtrahend[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -87,17 +87,12 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             // Mins 2 t and 2 t + 1 as subnormal numbers; the same for the low parts.
             a[r] = a[2 + r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
             factor[r] = high_half(s.x) * (-64.0f * 16777216.0f);
-        } else if constexpr (P::k6) { // scales 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
+        } else if constexpr (P::sixteens) {
             const uint4 s = tile.scales[r];
             bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
-            const uint32_t both =
-                __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240) ^ 0x80808080;
-            const __half2 bias = __float2half2_rn(1152.0f);
-            const uint32_t low = __byte_perm(both, 0x64646464, 0x4140), high = __byte_perm(both, 0x64646464, 0x4342);
-            const __half2 even = __hsub2(*reinterpret_cast<const __half2 *>(&low), bias);
-            const __half2 odd = __hsub2(*reinterpret_cast<const __half2 *>(&high), bias);
-            a[r] = *reinterpret_cast<const uint32_t *>(&even), a[2 + r] = *reinterpret_cast<const uint32_t *>(&odd);
-            factor[r] = half_bits(tile.d[r]) * (-P::zero * 64.0f);
+            sixteens_operand<Block>(a[r], a[2 + r], s, t);
+            factor[r] =
+                P::k2 ? high_half(tile.d[r]) * (-64.0f * 16777216.0f) : low_half(tile.d[r]) * (-P::zero * 64.0f);
         } else {
             const uint4 s = tile.scales[P::mins ? 1 : 0];
             a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
@@ -110,7 +105,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
         if constexpr (P::k4) {
             const uint2 in = *reinterpret_cast<const uint2 *>(sums);
             mma_16x8x16(subtrahend, a, in.x, in.y, half());
-        } else if constexpr (P::k6) {
+        } else if constexpr (P::sixteens) {
             const uint4 in = *reinterpret_cast<const uint4 *>(sums);
             mma_16x8x16(subtrahend, a, in.x, in.y, half()), mma_16x8x16(subtrahend, a, in.z, in.w, half());
         } else {
@@ -124,14 +119,15 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     for (int q = 0; q < P::depth / 64; q++) {
         const uint4 four = reinterpret_cast<const uint4 *>(x)[32 * q + lane];
         const uint32_t b[4] = {four.x, four.y, four.z, four.w};
-        if constexpr (P::k6) {
+        if constexpr (P::sixteens) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int c[4] = {0, 0, 0, 0};
                 mma_16x8x16(c, v[0][4 * q + i], v[1][4 * q + i], b[i]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    const int s = static_cast<int8_t>(bytes[r][i] >> (8 * q)); // q6_scale_byte(4 q + i)
+                    const uint32_t byte = bytes[r][i] >> (8 * q); // q6_scale_byte(4 q + i)
+                    const int s = P::k2 ? byte & 15 : static_cast<int8_t>(byte);
                     high[r][0] += s * c[2 * r], low[r][0] += s * c[2 * r + 1];
                 }
             }
@@ -165,7 +161,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
         if constexpr (!P::small) {
             if constexpr (nibbles) high[r][0] = 16 * high[r][0] + high[r][1], low[r][0] = 16 * low[r][0] + low[r][1];
             const float unit = P::k4 ? low_half(tile.scales[P::small ? 0 : r].x) * (nibbles ? 0.0625f : 1.0f)
-                                     : half_bits(tile.d[P::k6 ? r : 0]);
+                                     : low_half(tile.d[P::sixteens ? r : 0]);
             total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
         }
         sum[r] = fmaf(scale, fmaf(factor[r], subtrahend[2 * r], total[r]), sum[r]);

@@ -28,10 +28,14 @@ VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block, int) {
 // d of a block of 256, as K6 keeps it: what scales and codes are multiples of.
 template <class Block>
 VB_DEVICE vb_half block_d(const Block &block) { return block.d; }
+VB_DEVICE uint32_t block_d(const vb_block_q2_k &block) { return block.d | (uint32_t)block.dmin << 16; }
 VB_DEVICE vb_half part_of(float d) {
     const half part = __float2half_rn(d);
     return *reinterpret_cast<const vb_half *>(&part);
 }
+VB_DEVICE vb_half block_d(const vb_block_iq2_xxs &block) { return part_of(half_bits(block.d) / 8); }
+VB_DEVICE vb_half block_d(const vb_block_iq2_xs &block) { return part_of(half_bits(block.d) / 8); }
+VB_DEVICE vb_half block_d(const vb_block_iq2_s &block) { return part_of(half_bits(block.d) / 8); }
 VB_DEVICE vb_half block_d(const vb_block_iq3_xxs &block) { return part_of(half_bits(block.d) / 2); }
 VB_DEVICE vb_half block_d(const vb_block_iq1_s &block) { return part_of(half_bits(block.d) / 8); }
 VB_DEVICE vb_half block_d(const vb_block_iq1_m &block) {
@@ -39,12 +43,22 @@ VB_DEVICE vb_half block_d(const vb_block_iq1_m &block) {
     return part_of(half_bits(s[1] >> 4 | (s[3] >> 4) << 4 | (s[5] >> 4) << 8 | (s[7] >> 4) << 12) / 8);
 }
 
-// The 16 bytes to keep of a block of 256: d, dmin and scales of K4, the scales of K6.
+// The 16 bytes to keep of a block of 256: d, dmin and scales of K4, the scales of K2 and K6.
 template <class Block>
 VB_DEVICE uint8_t scale_byte(const Block &block, int i) { return reinterpret_cast<const uint8_t *>(&block)[i]; }
 VB_DEVICE uint8_t scale_byte(const vb_block_q6_k &block, int i) { return (uint8_t)block.scales[i]; }
 VB_DEVICE uint8_t scale_byte(const vb_block_q3_k &block, int i) { return (uint8_t)vb_q3_k_scale(block.scales, i); }
 
+VB_DEVICE uint8_t scale_byte(const vb_block_q2_k &block, int i) { return block.scales[i]; }
+template <class Block>
+VB_DEVICE uint8_t iq2_scale_byte(const Block &block, int i) {
+    return (uint8_t)(2 * (block.scales[i >> 1] >> (4 * (i & 1)) & 15) + 1);
+}
+VB_DEVICE uint8_t scale_byte(const vb_block_iq2_s &block, int i) { return iq2_scale_byte(block, i); }
+VB_DEVICE uint8_t scale_byte(const vb_block_iq2_xs &block, int i) { return iq2_scale_byte(block, i); }
+VB_DEVICE uint8_t scale_byte(const vb_block_iq2_xxs &block, int i) {
+    return (uint8_t)(2 * (word_at(block.qs + 4 * (i >> 1) + 2) >> 28) + 1);
+}
 VB_DEVICE uint8_t scale_byte(const vb_block_iq3_s &block, int i) {
     return (uint8_t)(2 * (block.scales[i >> 2] >> (4 * (i >> 1 & 1)) & 15) + 1);
 }
@@ -59,6 +73,15 @@ VB_DEVICE uint8_t scale_byte(const vb_block_iq1_m &block, int i) {
     return (uint8_t)(2 * ((s[0] | s[1] << 8) >> (3 * (i & 3)) & 7) + 1);
 }
 
+// The code of a multiple of a layout's unit; of IQ2 a place in its table.
+template <class Layout>
+VB_DEVICE int place_of(int multiple) {
+    if constexpr (Packed<Layout>::format.codes == VB_CODES_IQ2) {
+        const int size = abs(multiple);
+        return (size == 8 ? 0 : size == 25 ? 1 : size == 43 ? 2 : 3) + (multiple < 0 ? 8 : 0);
+    }
+    return Packed<Layout>::zero + multiple;
+}
 // The code of element k in a layout: as the block has it, or how many units of its scale the value is.
 template <class Layout, class Block>
 VB_DEVICE int code_in(const Block &block, int k) { return code(block, k); }
@@ -67,10 +90,13 @@ VB_DEVICE int code_in(const Block &block, int k) { return code(block, k); }
     VB_DEVICE int code_in<Layout, Block>(const Block &block, int k) { \
         float values[8], unit; \
         dequantize8(values, &block, k & ~7); \
-        if constexpr (Packed<Layout>::k6) unit = half_bits(block_d(block)) * scale_byte(block, k >> 4); \
+        if constexpr (Packed<Layout>::sixteens) unit = half_bits(block_d(block)) * scale_byte(block, k >> 4); \
         else unit = half_bits(scale_bits(block, k)); \
-        return Packed<Layout>::zero + (unit != 0.0f ? __float2int_rn(values[k & 7] / unit) : 0); \
+        return place_of<Layout>(unit != 0.0f ? __float2int_rn(values[k & 7] / unit) : 0); \
     }
+X(vb_block_iq2_xxs, vb_block_iq2_s)
+X(vb_block_iq2_xs, vb_block_iq2_s)
+X(vb_block_iq2_s, vb_block_iq2_s)
 X(vb_block_iq3_s, vb_block_q6_k)
 X(vb_block_iq3_xxs, vb_block_q6_k)
 X(vb_block_iq1_s, vb_block_q6_k)
@@ -99,11 +125,11 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
         uint32_t packed = 0;
         if (row0 + row < rows)
             for (int b = 0; b < 4; b++) {
-                auto value = [&](int v) {
-                    const int k = 16 * v + 4 * t + b;
+                auto value = [&](int v, int byte) {
+                    const int k = 16 * v + 4 * t + byte;
                     return exists(row, k) ? code_in<Layout>(block(row, k), int((col0 + k) % size)) : 0;
                 };
-                packed |= P::pack_byte(word - lower * P::words, value) << (8 * b);
+                packed |= P::pack_byte(word - lower * P::words, b, value) << (8 * b);
             }
         *reinterpret_cast<uint32_t *>(tile + P::word_offset(lane, word)) = packed;
     }
@@ -121,9 +147,11 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             }
         } else {
             for (int j = 0; j < 16; j++)
-                scales[16 * row + (P::k6 ? P::q6_scale_byte(j) : j)] = inside ? scale_byte(block(row, 0), j) : 0;
-            if constexpr (P::k6)
-                reinterpret_cast<vb_half *>(scales + P::scale_bytes)[row] = inside ? block_d(block(row, 0)) : 0;
+                scales[16 * row + (P::sixteens ? P::q6_scale_byte(j) : j)] = inside ? scale_byte(block(row, 0), j) : 0;
+            if constexpr (P::sixteens) {
+                auto *const d = reinterpret_cast<typename P::RowScale *>(scales + P::scale_bytes);
+                d[row] = inside ? block_d(block(row, 0)) : 0;
+            }
         }
     }
 }

@@ -2,23 +2,24 @@
 //
 // The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles; rows are padded to
 // whole tiles with zeros. A tile is what one warp multiplies by instructions of shape 16 x 8 x 32 (or x 16), whose
-// operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. It holds, lane by lane, what that lane needs,
-// to be read with contiguous 16-byte loads:
-//
+// operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. Lane by lane it holds, for 16-byte loads:
 //   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words are squeezed
-//            into fewer stored words by bits that a byte has to spare: of 4 bits, words i and i + half, one a nibble;
-//            of 5 bits, eight in five, the last three spread over the upper three bits; of 6 bits, four in three, the
-//            last one spread over the upper two. A lane's words are those of row g, then those of row g + 8; words
-//            4c..4c+3 of all lanes lie together, a last odd pair likewise.
-//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K6 its 16 scales as a 4 x 4 matrix
+//            into fewer stored words by bits that a byte has to spare: of 2 bits, four words in one; of 4 bits, words i
+//            and i + half, one a nibble, or of tables one a half of the stored word; of 5 bits, eight in five, the last
+//            three spread over the upper three bits; of 6 bits, four in three, the last one spread over the upper two.
+//            A lane's words are those of row g, then those of row g + 8; words 4c..4c+3 of all lanes lie together, a
+//            last odd pair likewise.
+//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K2 and K6 their 16 scales as a 4 x 4 matrix
 //            transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the
-//            d; HALF and BF16 four a row, HALF_MIN four d a row and after all rows four m a row.
+//            d, of K2 {d, dmin} (the upper half of its bytes are minima). HALF, BF16: four a row, HALF_MIN also four m.
 #ifndef VB_LINEAR_PACKED_CUH
 #define VB_LINEAR_PACKED_CUH
 
 #include "linear/packed/formats.h"
 #include "linear/quant.cuh"
 #include "runtime/power_of_two.cuh"
+
+#include <type_traits>
 
 namespace vb {
 
@@ -35,6 +36,71 @@ struct PackedFormat;
 VB_PACKED_TYPES(X)
 #undef X
 
+// A table of 16 values that two byte permutations look up. A permutation takes the lower three bits of a nibble as a
+// place. It gives the byte of this place, or, where the fourth bit is set, the byte's sign eight times. A nibble i or
+// i + 8 looks up first[i], and with its fourth bit turned second[i]: one gives a byte, the other a sign. The value is
+// their exclusive or, if the values of i and i + 8 are both negative or both not: codes get places in such pairs.
+struct LookUp {
+    uint8_t first[8], second[8];
+    uint8_t place[16]; // of a file's codes
+
+    // The signs of numbers make the pairs. bytes are looked up; their upper bits are these signs, or all turned.
+    __host__ __device__ constexpr LookUp(const int8_t (&signs)[16], const uint8_t (&bytes)[16])
+        : first{}, second{}, place{} {
+        int places = 0;
+        for (int negative = 0; negative < 2; negative++) {
+            int last = -1;
+            for (int c = 0; c < 16; c++) {
+                if ((signs[c] < 0) != (negative != 0)) continue;
+                int same = -1; // an earlier code of this value
+                for (int e = 0; e < c; e++)
+                    if (signs[e] == signs[c]) same = e;
+                if (same >= 0) {
+                    place[c] = place[same];
+                    continue;
+                }
+                if (last < 0) {
+                    last = places, first[places] = second[places] = 0;
+                    place[c] = (uint8_t)places++;
+                    put(place[c], bytes[c]), put(place[c] + 8, bytes[c]);
+                } else {
+                    place[c] = (uint8_t)(last + 8), last = -1;
+                    put(place[c], bytes[c]);
+                }
+            }
+        }
+    }
+    __host__ __device__ constexpr void put(int at, uint8_t byte) {
+        if (at < 8) first[at] = byte;
+        else second[at - 8] = byte & 0x80 ? (uint8_t)~byte : byte;
+    }
+    __host__ __device__ constexpr uint64_t places() const { // a nibble each
+        uint64_t all = 0;
+        for (int c = 0; c < 16; c++) all |= (uint64_t)place[c] << (4 * c);
+        return all;
+    }
+    __host__ __device__ constexpr uint32_t word(bool upper, bool seconds) const {
+        const uint8_t *const b = (seconds ? second : first) + 4 * upper;
+        return b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24;
+    }
+};
+constexpr int8_t table_values[3][16] = {VB_IQ4NL_VALUES, VB_MXFP4_VALUES, {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43}};
+// The values plus `more`, or of MXFP4 the upper bytes of the values as F16, whose lower bytes are 0.
+__host__ __device__ constexpr LookUp table_plus(int table, int more) {
+    uint8_t bytes[16] = {};
+    for (int c = 0; c < 16; c++) bytes[c] = (uint8_t)(table_values[table][c] + more);
+    return LookUp(table_values[table], bytes);
+}
+constexpr uint8_t mxfp4_halves[16] = {0x00, 0x3c, 0x40, 0x42, 0x44, 0x46, 0x48, 0x4a,
+                                      0x00, 0xbc, 0xc0, 0xc2, 0xc4, 0xc6, 0xc8, 0xca};
+
+// __byte_perm with signs, which that leaves out.
+VB_DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
+    uint32_t v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(selector));
+    return v;
+}
+
 template <class Block>
 struct Packed {
     static constexpr vb_packed_format format = PackedFormat<Block>::value;
@@ -42,9 +108,10 @@ struct Packed {
     static constexpr bool mins = format.scales == VB_SCALES_HALF_MIN;       // a scale and what is added for 32 elements
     static constexpr bool powers = format.scales == VB_SCALES_BF16;         // a power of two for 32 elements
     static constexpr bool small = format.scales == VB_SCALES_HALF || powers || mins; // scales for 32 elements
-    static constexpr bool k4 = format.scales == VB_SCALES_K4, k6 = format.scales == VB_SCALES_K6;
+    static constexpr bool k2 = format.scales == VB_SCALES_K2, k4 = format.scales == VB_SCALES_K4;
+    static constexpr bool sixteens = k2 || format.scales == VB_SCALES_K6; // scales for 16 elements
     static constexpr bool table = format.codes != VB_CODES_NUMBERS;
-    static constexpr bool is_signed = bits == 8 || table; // value words have signed bytes
+    static constexpr bool is_signed = bits == 8 || (table && zero == 0); // value words have signed bytes
     static constexpr bool nibbles = bits == 4 && !table;  // which are multiplied in place
     static constexpr int rows = packed_rows, depth = format.depth;
     static constexpr int values = depth / 16;        // value words of one row, for one lane
@@ -54,6 +121,7 @@ struct Packed {
     static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes,
                          tile_bytes = format.tile_bytes;
     static_assert(code_bytes == 2 * words * 4 * 32, "a tile's words");
+    using RowScale = std::conditional_t<k2, uint32_t, uint16_t>; // of sixteens: d, or {d, dmin}
 
     // The number that the scale of 32 elements stands for, in the low bits of a word.
     static VB_DEVICE float scale_of_bits(uint32_t bits) {
@@ -74,13 +142,10 @@ struct Packed {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i];
         } else if constexpr (table) {
-            const auto values_of = [](uint32_t four) {
-                const Codes8 codes = {four, 0, 0};
-                return (powers ? mxfp4_values(codes) : iq4nl_values(codes)).low ^ 0x80808080;
-            };
+            look_up_all<0>(v, w);
+        } else if constexpr (bits == 2) {
 #pragma unroll
-            for (int i = 0; i < words; i++)
-                v[i] = values_of(w[i] & 0x0f0f0f0f), v[i + words] = values_of((w[i] >> 4) & 0x0f0f0f0f);
+            for (int i = 0; i < values; i++) v[i] = (w[i % words] >> (2 * (i / words))) & 0x03030303;
         } else if constexpr (bits == 4) {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = (w[i] >> 4) & 0x0f0f0f0f;
@@ -105,6 +170,42 @@ struct Packed {
         }
     }
 
+    // The same, signed bytes + 128.
+    static VB_DEVICE void unpack_raised(uint32_t v[values], const uint32_t w[words]) {
+        if constexpr (is_signed && table) {
+            look_up_all<128>(v, w);
+        } else {
+            unpack(v, w);
+#pragma unroll
+            for (int i = 0; i < values; i++)
+                if constexpr (is_signed) v[i] ^= 0x80808080;
+        }
+    }
+
+    // Four values of a table plus MORE, by the codes in the lower half of a word, and by them with fourth bits turned.
+    template <int MORE>
+    static VB_DEVICE uint32_t look_up(uint32_t codes, uint32_t turned) {
+        constexpr LookUp t = table_plus(format.codes - 1, zero + MORE);
+        constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
+                           b1 = t.word(true, true);
+        return permute(a0, a1, codes) ^ permute(b0, b1, turned);
+    }
+    template <int MORE>
+    static VB_DEVICE void look_up_all(uint32_t v[values], const uint32_t w[words]) {
+#pragma unroll
+        for (int i = 0; i < words; i++) {
+            const uint32_t turned = w[i] ^ 0x88888888;
+            v[i] = look_up<MORE>(w[i], turned), v[i + words] = look_up<MORE>(w[i] >> 16, turned >> 16);
+        }
+    }
+    // The upper bytes of four values of MXFP4 as F16.
+    static VB_DEVICE uint32_t half_bytes(uint32_t codes) {
+        constexpr LookUp t = LookUp(table_values[1], mxfp4_halves);
+        constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
+                           b1 = t.word(true, true);
+        return permute(a0, a1, codes) ^ permute(b0, b1, codes ^ 0x88888888);
+    }
+
     // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
     static VB_DEVICE void unpack_nibbles(uint32_t v[values], const uint32_t w[words]) {
         static_assert(nibbles, "codes of four bits");
@@ -112,9 +213,16 @@ struct Packed {
         for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = w[i] & 0xf0f0f0f0;
     }
 
-    // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code(v, b).
-    template <class Code> static VB_DEVICE uint32_t pack_byte(int i, Code code) {
-        if constexpr (bits == 8) return code(i) & 255;
+    // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code_at(v, b).
+    template <class Code> static VB_DEVICE uint32_t pack_byte(int i, int b, Code code_at) {
+        const auto code = [&](int v) { return code_at(v, b); };
+        if constexpr (table) {
+            constexpr uint64_t places = table_plus(format.codes - 1, 0).places();
+            const auto place = [&](int n) { return (uint32_t)(places >> (4 * code_at(i + b / 2 * words, n))) & 15; };
+            return place(b % 2 * 2) | place(b % 2 * 2 + 1) << 4;
+        } else if constexpr (bits == 8) return code(i) & 255;
+        else if constexpr (bits == 2)
+            return code(i) | code(i + words) << 2 | code(i + 2 * words) << 4 | code(i + 3 * words) << 6;
         else if constexpr (bits == 4) return code(i) | code(i + words) << 4;
         else if constexpr (bits == 5) {
             const int a = i / 5 * 8, j = i % 5;
@@ -135,12 +243,17 @@ struct Packed {
     // elements.
     static VB_DEVICE int code(const uint8_t *tile, int r, int k) {
         const int lane = (r & 7) * 4 + ((k >> 2) & 3), v = k >> 4;
+        if constexpr (table) {
+            const uint8_t two = tile[word_offset(lane, (r >> 3) * words + v % words) + v / words * 2 + (k & 3) / 2];
+            const uint32_t nibble = k & 1 ? two >> 4 : two & 15, value = look_up<0>(nibble, nibble ^ 8) & 255;
+            return is_signed ? static_cast<int8_t>(value) : value;
+        }
         const uint8_t *byte = tile + (k & 3);
         auto at = [&](int i) { return static_cast<int>(byte[word_offset(lane, (r >> 3) * words + i)]); };
         if constexpr (bits == 8) return static_cast<int8_t>(at(v));
+        else if constexpr (bits == 2) return at(v % words) >> (2 * (v / words)) & 3;
         else if constexpr (bits == 4) {
-            const int nibble = v < words ? at(v) & 15 : at(v - words) >> 4;
-            return !table ? nibble : powers ? vb_mxfp4_values[nibble] : vb_iq4nl_values[nibble];
+            return v < words ? at(v) & 15 : at(v - words) >> 4;
         } else if constexpr (bits == 5) {
             const int a = v / 8 * 5, j = v % 8;
             if (j < 5) return at(a + j) & 31;
@@ -168,6 +281,11 @@ struct Packed {
             vb_k4_scale(p + 16 * r + 4, k >> 5, &s, &m);
             *scale = half_bits(d[0]) * s;
             *offset = -half_bits(d[1]) * m;
+        } else if constexpr (k2) {
+            const int s = p[16 * r + q6_scale_byte(k >> 4)];
+            const vb_half *d = reinterpret_cast<const vb_half *>(p + scale_bytes) + 2 * r;
+            *scale = half_bits(d[0]) * (s & 15);
+            *offset = -half_bits(d[1]) * (s >> 4);
         } else {
             const int8_t s = static_cast<int8_t>(p[16 * r + q6_scale_byte(k >> 4)]);
             *scale = half_bits(reinterpret_cast<const vb_half *>(p + scale_bytes)[r]) * s;
@@ -210,7 +328,7 @@ struct LaneTile {
     uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
     // 16 bytes of each row; small: four d of row g, four of row g + 8; what is added alike
     uint4 scales[P::small && !P::mins ? 1 : 2];
-    uint32_t d[P::k6 ? 2 : 1];
+    uint32_t d[P::sixteens ? 2 : 1]; // K2: {d, dmin}
 
     // From global memory (GLOBAL), or from a tile in shared memory.
     template <bool GLOBAL>
@@ -243,8 +361,8 @@ struct LaneTile {
             scales[0] = four(p, g);
             scales[1] = four(p, g + 8);
         }
-        if constexpr (P::k6) {
-            const unsigned short *h = reinterpret_cast<const unsigned short *>(p + P::scale_bytes);
+        if constexpr (P::sixteens) {
+            const auto *h = reinterpret_cast<const typename P::RowScale *>(p + P::scale_bytes);
             d[0] = GLOBAL ? __ldg(h + g) : h[g], d[1] = GLOBAL ? __ldg(h + g + 8) : h[g + 8];
         }
     }
@@ -252,6 +370,24 @@ struct LaneTile {
 
 VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
 VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
+
+// Operand A of the subtrahend, of a row's sixteen scales s: 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 as halves; of K2 the
+// minima as subnormal ones.
+template <class Block>
+VB_DEVICE void sixteens_operand(uint32_t &low, uint32_t &high, uint4 s, int t) {
+    const uint32_t four = __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240);
+    if constexpr (Packed<Block>::k2) {
+        const uint32_t minima = four >> 4 & 0x0f0f0f0f;
+        low = __byte_perm(minima, 0, 0x4140), high = __byte_perm(minima, 0, 0x4342);
+    } else {
+        const auto number = [](uint32_t two) {
+            const __half2 v = __hsub2(*reinterpret_cast<const __half2 *>(&two), __float2half2_rn(1152.0f));
+            return *reinterpret_cast<const uint32_t *>(&v);
+        };
+        const uint32_t raised = four ^ 0x80808080; // + 128
+        low = number(__byte_perm(raised, 0x64646464, 0x4140)), high = number(__byte_perm(raised, 0x64646464, 0x4342));
+    }
+}
 
 // ---- x as bytes -----------------------------------------------------------------------------------------------------
 

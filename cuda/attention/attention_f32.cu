@@ -1,0 +1,271 @@
+// attention_f32.cu: attention of many query rows in float32 over a float32 cache, on tensor cores with float32's
+// accuracy (gemm/tf32_parts.cuh); heads of any size up to 256 and any alignment (FlashAttention-2, Dao 2023).
+//
+//   grid     tiles of 16 packed query rows a warp, those with the most keys first; parts of their keys
+//   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS
+//   shared   queries [16 * WARPS][DIMS + 4], then two stages of keys and values [KEYS][DIMS + 4]: the next step is
+//            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256
+//   moves    queries and outputs once, keys and values once a tile (from the cache); 12 FLOPs a query element and key
+//   bound    tensor cores and the splitting of numbers
+//   measured docs/experiments/2026-11-22-shapes.md
+//
+// A warp keeps its scores in registers: the accumulators of q k^T are the left factor of the product with v if keys 2t
+// and 2t + 1 of each eight are called t and t + 4. The softmax is online and in float32. Sums of up to 32 products are
+// added in tensor cores, and these in registers.
+
+#include "arch/unaligned.cuh"
+#include "attention/attention.cuh"
+#include "gemm/tf32_parts.cuh"
+
+namespace vb {
+namespace {
+
+// x = high + low. Hardware ignores the 13 lowest bits of a TF32 operand, so that high is cut off. The rest is known to
+// 2^-21 of x: less than what an exponential makes of its last bit.
+VB_DEVICE void cut_tf32(float x, unsigned &high, unsigned &low) {
+    high = __float_as_uint(x) & 0xffffe000u;
+    low = __float_as_uint(x - __uint_as_float(high));
+}
+
+// c[i] += a b[i] of numbers in two parts each. Products with the same sum are far apart: each waits for the one before.
+template <int N>
+VB_DEVICE void multiply(float (&c)[N][4], const unsigned (&high_a)[4], const unsigned (&low_a)[4],
+                        const unsigned (&high_b)[N][2], const unsigned (&low_b)[N][2]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) mma_tf32(c[i], low_a, high_b[i][0], high_b[i][1]);
+#pragma unroll
+    for (int i = 0; i < N; i++) mma_tf32(c[i], high_a, low_b[i][0], low_b[i][1]);
+#pragma unroll
+    for (int i = 0; i < N; i++) mma_tf32(c[i], high_a, high_b[i][0], high_b[i][1]);
+}
+
+// A tile of rows of `dim` floats one after the other, which begin anywhere: a row is copied by aligned vectors, so that
+// its first element lies up to three floats into its row of the tile. How many is the same for rows four apart.
+template <int DIMS, int KEYS, int THREADS>
+struct CacheTile {
+    static constexpr int width = DIMS + 4, chunks = width / 4;
+    const float *rows;
+    int dim;
+
+    VB_DEVICE int before(int row) const { return (int)((uintptr_t)(rows + (int64_t)row * dim) / 4 % 4); }
+    // Rows `first`.. below `end`; zeros for the rest of the tile, as far as products reach.
+    VB_DEVICE void copy(float *to, int first, int end) const {
+        const float *const aligned = rows - before(0);
+        const int used = (dim + 7) / 8 * 8 + 3; // products reach eight whole dimensions
+#pragma unroll 4
+        for (int item = threadIdx.x; item < KEYS * chunks; item += THREADS) {
+            const int row = item / chunks, column = item % chunks * 4;
+            if (column >= used) continue;
+            const int late = before(first + row), left = first + row < end ? late + dim - column : 0;
+            const int bytes = larger(0, smaller(4, left)) * 4;
+            copy_async_part(shared_address(to + row * width + column),
+                            bytes ? rows + (int64_t)(first + row) * dim - late + column : aligned, bytes);
+        }
+    }
+};
+
+template <int DIMS, int KEYS, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 : 1)
+    attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
+#if __CUDA_ARCH__ >= 800
+    using Cache = CacheTile<DIMS, KEYS, WARPS * 32>;
+    constexpr int rows_per_tile = WARPS * 16, width = Cache::width, tile_floats = KEYS * width;
+    extern __shared__ __align__(16) float shared[];
+    float *const queries = shared, *const stages = shared + rows_per_tile * width;
+    __shared__ int range[2];
+    __shared__ unsigned flag;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const float minus_infinity = __uint_as_float(0xff800000u);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const unsigned block = blockIdx.x / parts.count, part = blockIdx.x - block * parts.count;
+    const unsigned from_last = block / heads, head = block - from_last * heads;
+    const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
+    const unsigned row_tile = a.tiles - 1 - from_last, tile = head * a.tiles + row_tile;
+    const unsigned first_row = row_tile * rows_per_tile;
+    const int rows = (int)smaller<unsigned>(rows_per_tile, a.rows - first_row), dim = (int)a.dim;
+    const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
+    KeyRange mine;
+    const int active = cut_keys(&mine, all, (int)part, parts.count, KEYS);
+    if ((int)part >= active) return;
+
+    const int64_t sequence = a.sequences ? a.sequences[b] : b;
+    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim + (int64_t)mine.lo * a.dim;
+    const Cache keys = {(const float *)a.k + cache, dim}, values = {(const float *)a.v + cache, dim};
+    const int count = mine.hi - mine.lo;
+    const auto copy_step = [&](int stage, int first) {
+        keys.copy(stages + stage * 2 * tile_floats, first, count);
+        values.copy(stages + (stage * 2 + 1) * tile_floats, first, count);
+    };
+    copy_step(0, 0);
+    copy_async_commit();
+#pragma unroll 4
+    for (int i = 0; i < 16; i++) { // a warp its own rows
+        const int row = warp * 16 + i;
+        const float *const from = (const float *)a.q + (row < rows ? query_offset(a, b, kv_head, first_row + row) : 0);
+#pragma unroll
+        for (int d = lane; d < DIMS; d += 32) queries[row * width + d] = row < rows && d < dim ? from[d] : 0.0f;
+    }
+    // Rows g and g + 8 of the warp.
+    KeyRange seen[2];
+    int common_lo = mine.lo, common_hi = mine.hi; // the keys that all 16 rows of the warp see
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int row = warp * 16 + g + 8 * h;
+        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : mine;
+        common_lo = larger(common_lo, seen[h].lo);
+        common_hi = smaller(common_hi, seen[h].hi);
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        common_lo = larger(common_lo, __shfl_xor_sync(all_lanes, common_lo, offset));
+        common_hi = smaller(common_hi, __shfl_xor_sync(all_lanes, common_hi, offset));
+    }
+    // This lane's rows of the tiles: keys g of each eight, values of keys 2t and 2t + 1.
+    const float *const query = queries + (warp * 16 + g) * width + t;
+    const int key_at = g * width + keys.before(g) + t;
+    const int value_at[2] = {2 * t * width + values.before(2 * t) + g,
+                             (2 * t + 1) * width + values.before(2 * t + 1) + g};
+    const float scale = a.scale * log2_e;
+    float max[2] = {minus_infinity, minus_infinity}, sum[2] = {0.0f, 0.0f};
+    float out[DIMS / 8][4] = {};
+    int stage = 0;
+    for (int first = 0; first < count; first += KEYS, stage ^= 1) {
+        copy_async_wait<0>();
+        __syncthreads(); // all have left the other stage
+        copy_step(stage ^ 1, first + KEYS);
+        copy_async_commit();
+        const float *const key_tile = stages + stage * 2 * tile_floats + key_at;
+        const float *const value_tile = stages + (stage * 2 + 1) * tile_floats;
+
+        float score[KEYS / 8][4] = {};
+#pragma unroll
+        for (int d0 = 0; d0 < DIMS; d0 += 32) {
+            if (d0 >= dim) break;
+            float some[KEYS / 8][4] = {};
+#pragma unroll
+            for (int d = d0; d < d0 + 32; d += 8) {
+                if (d >= dim) break;
+                unsigned high_q[4], low_q[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    cut_tf32(query[e % 2 * 8 * width + d + e / 2 * 4], high_q[e], low_q[e]);
+                unsigned high[KEYS / 8][2], low[KEYS / 8][2];
+#pragma unroll
+                for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) cut_tf32(key_tile[j * 8 * width + d + e * 4], high[j][e], low[j][e]);
+                multiply(some, high_q, low_q, high, low);
+            }
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) score[j][e] += some[j][e];
+        }
+        const int base = mine.lo + first;
+        const bool masked = base < common_lo || base + KEYS > common_hi;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float greatest = max[h];
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float s = score[j][2 * h + e] * scale;
+                    const int key = base + 8 * j + 2 * t + e;
+                    if (masked && (key < seen[h].lo || key >= seen[h].hi || key >= mine.hi)) s = minus_infinity;
+                    score[j][2 * h + e] = s;
+                    greatest = Max::combine(greatest, s);
+                }
+            greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
+            greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2));
+            const float from = greatest == minus_infinity ? 0.0f : greatest;
+            const float keep = exp2_fast(max[h] - from);
+            max[h] = greatest;
+            sum[h] *= keep;
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    score[j][2 * h + e] = exp2_fast(score[j][2 * h + e] - from);
+                    sum[h] += score[j][2 * h + e];
+                }
+            // After the first steps maxima seldom grow.
+            if (__any_sync(all_lanes, keep != 1.0f))
+#pragma unroll
+                for (int i = 0; i < DIMS / 8; i++) out[i][2 * h] *= keep, out[i][2 * h + 1] *= keep;
+        }
+        unsigned high_w[KEYS / 8][4], low_w[KEYS / 8][4];
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) // rows g and g + 8 of key 2t, then of 2t + 1
+                cut_tf32(score[j][e % 2 * 2 + e / 2], high_w[j][e], low_w[j][e]);
+#pragma unroll
+        for (int i = 0; i < DIMS / 8; i += 4) {
+            if (8 * i >= dim) break;
+            float some[4][4] = {};
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++) {
+                unsigned high[4][2], low[4][2];
+#pragma unroll
+                for (int u = 0; u < 4; u++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        cut_tf32(value_tile[j * 8 * width + value_at[e] + 8 * (i + u)], high[u][e], low[u][e]);
+                multiply(some, high_w[j], low_w[j], high, low);
+            }
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) out[i + u][e] += some[u][e];
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float all_keys = warp_reduce<Sum, 4>(sum[h]);
+        const int row = warp * 16 + g + 8 * h;
+        if (row >= rows) continue;
+        const int64_t slot = ((int64_t)tile * parts.count + part) * rows_per_tile + row;
+        const float total = total_of(a, kv_head, first_row + row, max[h], all_keys);
+        // No key: zeros; NaN stays.
+        const float norm = active > 1 ? 1.0f : total > 0.0f ? 1.0f / total : total;
+        float *const target = active > 1 ? parts.partial + slot * DIMS
+                                         : (float *)a.out + query_offset(a, b, kv_head, first_row + row);
+        if (active > 1 && t == 0) parts.stats[slot] = make_float2(max[h], all_keys);
+#pragma unroll
+        for (int i = 0; i < DIMS / 8; i++) {
+            if (8 * i + 2 * t < dim) target[8 * i + 2 * t] = out[i][2 * h] * norm;
+            if (8 * i + 2 * t + 1 < dim) target[8 * i + 2 * t + 1] = out[i][2 * h + 1] * norm;
+        }
+    }
+    if (active > 1)
+        combine_parts<float>(a, parts, tile, rows_per_tile, active, active, b, kv_head, first_row, rows, DIMS, &flag);
+#endif
+}
+
+template <int DIMS>
+vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
+    constexpr int warps = ATTENTION_F32_WARPS(DIMS), keys = ATTENTION_F32_KEYS(DIMS), tile_rows = warps * 16;
+    const AttentionShape shape = shape_of(a, tile_rows);
+    const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+    AttentionParts parts;
+    VB_TRY(plan_parts(&parts, (int64_t)shape.tiles * heads, tile_rows, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys),
+                      2 * multiprocessors(stream), stream));
+    return launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, warps * 32,
+                             attention_f32_bytes(DIMS), attention_f32_kernel<DIMS, keys, warps>, shape, heads, parts);
+}
+
+} // namespace
+
+vb_status attention_f32(const vb_attention_args &a, vb_stream *stream) {
+    switch (attention_f32_dims(a.dim)) {
+    case 64: return launch_f32<64>(a, stream);
+    case 96: return launch_f32<96>(a, stream);
+    case 128: return launch_f32<128>(a, stream);
+    case 192: return launch_f32<192>(a, stream);
+    default: return launch_f32<256>(a, stream);
+    }
+}
+
+} // namespace vb

@@ -1,0 +1,173 @@
+// rounded.cu: all_reduce, out = in[0] + in[1] + ... + add, whose summands cross
+// as numbers of 14 bits.
+//
+// Shapes: float32, n a multiple of 8, 16-byte aligned. Grid 128 blocks of 512
+// threads, no shared memory; every rank runs the same grid. A thread rounds 8
+// neighbours to multiples of 2^-13 of their largest (RoundedWord), sends the 16
+// bytes to each other rank, and polls for theirs. Each rank rounds its own
+// summand too: every rank has the same bits. Bytes over the link, each way and
+// peer: 2 n. Bound by the link; one crossing and no fence, as for small
+// messages.
+
+#include "collective/exchange.cuh"
+
+namespace vb {
+namespace {
+
+// Eight numbers with one exponent. Each number is the upper 14 bits of a
+// half-word; the 2 lower bits of the half-words hold the exponent and, in each
+// half of 8 bytes, which arrives whole, a bit that is set.
+struct RoundedWord {
+  uint4 bits;
+
+  static VB_DEVICE unsigned spread(unsigned four) {
+    return (four & 3u) | (four & 12u) << 14;
+  }
+  static VB_DEVICE unsigned gather(unsigned word) {
+    return (word & 3u) | (word >> 14 & 12u);
+  }
+
+  VB_DEVICE static RoundedWord of(const float (&x)[8]) {
+    unsigned largest = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      largest = larger(largest, __float_as_uint(x[i]) & 0x7fffffffu);
+    // Numbers below 2^-113 are as good as 0. An infinity or NaN makes all eight
+    // NaN.
+    const unsigned exponent = larger(14u, largest >> 23);
+    const float scale = __uint_as_float(
+        (266u - exponent) << 23); // the largest becomes 2^12 to 2^13
+    unsigned word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int low = smaller(8191, __float2int_rn(x[2 * i] * scale));
+      const int high = smaller(8191, __float2int_rn(x[2 * i + 1] * scale));
+      word[i] = (unsigned)high << 18 | ((unsigned)low << 2 & 0xfffcu);
+    }
+    return {make_uint4(word[0] | 1u, word[1] | spread(exponent & 15u),
+                       word[2] | 1u, word[3] | spread(exponent >> 4))};
+  }
+  VB_DEVICE bool whole() const { return bits.x & bits.z & 1u; }
+  // Adds the numbers.
+  VB_DEVICE void add_to(float (&sum)[8]) const {
+    const unsigned word[4] = {bits.x, bits.y, bits.z, bits.w};
+    const unsigned exponent = gather(word[1]) | gather(word[3]) << 4;
+    const float scale = __uint_as_float(
+        exponent == 255u ? 0x7fffffffu : (exponent - 14u) << 23);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      sum[2 * i] += scale * static_cast<float>((int)(word[i] << 16) >> 16 & ~3);
+      sum[2 * i + 1] += scale * static_cast<float>((int)word[i] >> 16 & ~3);
+    }
+  }
+};
+
+VB_DEVICE RoundedWord rounded(const float *from) {
+  const float4 a = reinterpret_cast<const float4 *>(from)[0],
+               b = reinterpret_cast<const float4 *>(from)[1];
+  return RoundedWord::of({a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w});
+}
+
+VB_DEVICE void store_word(uint4 *to, const uint4 &bits) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+               : "memory");
+}
+
+// Takes a word out of the mailbox, and leaves zeros there for the exchange
+// after the next.
+VB_DEVICE RoundedWord take_word(uint4 *from) {
+  RoundedWord word;
+  uint4 &b = word.bits;
+  Wait wait;
+  for (;;) {
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
+                 : "l"(from)
+                 : "memory");
+    if (word.whole())
+      break;
+    wait.round();
+  }
+  store_word(from, make_uint4(0, 0, 0, 0));
+  return word;
+}
+
+VB_DEVICE uint4 *letter_of(char *box, int ranks, unsigned letter, int from) {
+  return reinterpret_cast<uint4 *>(box + mail_rounded_at(ranks) +
+                                   mail_rounded_counters) +
+         (letter * ranks + from) * mail_rounded_words(ranks);
+}
+
+__global__ void __launch_bounds__(exchange_threads, 2)
+    all_reduce_rounded(float *out, const float *in, const float *add, int words,
+                       VB_IN_PLACE Mail m) {
+  wait_for_previous_kernel(); // and the next one waits too: its blocks could
+                              // take the room of another rank's
+  unsigned *counter =
+      reinterpret_cast<unsigned *>(m.box[m.rank] + mail_rounded_at(m.ranks)) +
+      blockIdx.x;
+  const unsigned letter = *counter % 2u;
+  const int threads = gridDim.x * blockDim.x,
+            own = blockIdx.x * blockDim.x + threadIdx.x;
+  auto send = [&](int first) {
+#pragma unroll
+    for (int i = first; i < first + rounded_batch * threads; i += threads) {
+      if (i >= words)
+        return;
+      const RoundedWord word = rounded(in + 8 * (int64_t)i);
+      for (int r = 0; r < m.ranks; r++)
+        if (r != m.rank)
+          store_word(letter_of(m.box[r], m.ranks, letter, m.rank) + i,
+                     word.bits);
+    }
+  };
+  send(own);
+  for (int first = own; first < words; first += rounded_batch * threads) {
+    send(first + rounded_batch * threads);
+#pragma unroll
+    for (int i = first; i < first + rounded_batch * threads; i += threads) {
+      if (i >= words)
+        break;
+      float sum[8] = {}, more[8] = {};
+      if (add) {
+        const float4 *from =
+                         reinterpret_cast<const float4 *>(add + 8 * (int64_t)i),
+                     a = from[0], b = from[1];
+        more[0] = a.x, more[1] = a.y, more[2] = a.z, more[3] = a.w;
+        more[4] = b.x, more[5] = b.y, more[6] = b.z, more[7] = b.w;
+      }
+      for (int r = 0; r < m.ranks; r++) {
+        if (r == m.rank)
+          rounded(in + 8 * (int64_t)i).add_to(sum);
+        else
+          take_word(letter_of(m.box[m.rank], m.ranks, letter, r) + i)
+              .add_to(sum);
+      }
+      float4 *to = reinterpret_cast<float4 *>(out + 8 * (int64_t)i);
+      to[0] = make_float4(sum[0] + more[0], sum[1] + more[1], sum[2] + more[2],
+                          sum[3] + more[3]);
+      to[1] = make_float4(sum[4] + more[4], sum[5] + more[5], sum[6] + more[6],
+                          sum[7] + more[7]);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0)
+    *counter = letter + 1u;
+}
+
+} // namespace
+
+// A message that is longer than a letter is several.
+vb_status exchange_rounded(float *out, const float *in, const float *add,
+                           int64_t n, const Mail &mail, vb_stream *stream) {
+  const int64_t most = 8 * mail_rounded_words(mail.ranks);
+  for (int64_t at = 0; at < n; at += most)
+    VB_TRY(launch_overlapped(stream, rounded_blocks, exchange_threads, 0,
+                             all_reduce_rounded, out + at, in + at,
+                             add ? add + at : nullptr,
+                             (int)(smaller(most, n - at) / 8), mail));
+  return VB_OK;
+}
+
+} // namespace vb

@@ -1,0 +1,222 @@
+// matmul_3xtf32_any.cu: C = A B in F32 with float32 accuracy on tensor cores (tf32_parts.cuh): any layout, strides,
+// sizes and batches, and blocks that share the k of a tile where there are few tiles.
+//
+//   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
+//   block    4 warps for BM x BN = 64 x 64, 64 x 16 or 16 x 64 outputs
+//   shared   three stages of A and B, 32 along k, as they are stored: [BM][36] where rows run along k, else
+//            [32][BM + 8]: 54 KiB at most; then C
+//   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 3 * 2 m n k FLOPs; 8 bytes an output and block that
+//            shares k, which add_parts adds up
+//   bound    tensor cores, as far as mma.sync feeds Hopper's; few tiles: latency
+//   measured docs/experiments/2026-11-22-shapes.md
+
+#include "gemm/matmul.cuh"
+#include "gemm/tf32_parts.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int depth = MATMUL_TF32_DEPTH, stages = 3, threads = 128;
+
+// A tile as it is stored: [SIDE][depth] where BY_K, else [depth][SIDE]. A row begins anywhere: it is copied by aligned
+// vectors, so that its first element lies up to three floats into its row of the tile. How many is the same for rows
+// four apart.
+template <bool BY_K, int SIDE>
+struct Tile {
+    static constexpr int rows = BY_K ? SIDE : depth, columns = BY_K ? depth : SIDE, width = columns + (BY_K ? 4 : 8);
+    static constexpr int floats = rows * width, chunks = columns / 4, apart = threads / chunks;
+    static_assert(apart % 4 == 0 && rows % apart == 0 && rows <= threads, "a thread's rows begin alike");
+
+    const float *from;       // the matrix at the tile's first element
+    int64_t stride, advance; // floats to the next row, to the next tile
+
+    VB_DEVICE Tile(const float *matrix, int64_t stride, int64_t first)
+        : from(matrix + (BY_K ? first * stride : first)), stride(stride), advance(BY_K ? depth : depth * stride) {}
+
+    // Floats from an aligned vector to the start of row `row`.
+    VB_DEVICE int before(int row) const { return (int)((uintptr_t)(from + row * stride) / 4 % 4); }
+    // Where element (across, k) of a row that begins so many floats late lies.
+    static VB_DEVICE int place(int across, int k) { return BY_K ? across * width + k : k * width + across; }
+
+    // Copies a row's vector from its float `column` on, which counts from the aligned vector that its first element is
+    // in.
+    VB_DEVICE void copy_vector(unsigned to, int row, int column, int late, int left) const {
+        const int bytes = larger(0, smaller(4, late + left - column)) * 4;
+        const float *const aligned = from - before(0);
+        copy_async_part(to + (row * width + column) * 4, bytes ? from + row * stride - late + column : aligned, bytes);
+    }
+    // The next tile, of which so many elements along k and across lie in the matrix; zeros outside.
+    VB_DEVICE void copy(unsigned to, int left_k, int left_side) {
+        const int left_rows = BY_K ? left_side : left_k, left = BY_K ? left_k : left_side;
+        const int first = threadIdx.x / chunks, column = threadIdx.x % chunks * 4, late = before(first);
+#pragma unroll
+        for (int i = 0; i < rows; i += apart)
+            copy_vector(to, first + i, column, late, first + i < left_rows ? left : -4);
+        if ((int)threadIdx.x < rows) {
+            const int row = threadIdx.x, row_late = before(row);
+            if (row_late > 0) copy_vector(to, row, columns, row_late, row < left_rows ? left : -4);
+        }
+        from += advance;
+    }
+};
+
+// Float32 results of sums of raised parts.
+struct Settle {
+    MatMulProblem<float> p;
+    bool a_transposed, b_transposed;
+
+    VB_DEVICE float operator()(float sum, int64_t matrix, int64_t row, int64_t column) const {
+        if (finite_sum(sum)) return sum * lowered;
+        const float *const a = p.a + matrix * p.a_batch_stride + row * (a_transposed ? 1 : p.a_stride);
+        const float *const b = p.b + matrix * p.b_batch_stride + column * (b_transposed ? p.b_stride : 1);
+        const int64_t a_step = a_transposed ? p.a_stride : 1, b_step = b_transposed ? 1 : p.b_stride;
+        float plain = 0.0f;
+        for (int64_t i = 0; i < p.k; i++) plain = fmaf(a[i * a_step], b[i * b_step], plain);
+        return plain;
+    }
+};
+
+template <int BM, int BN, int WARPS_M, bool A_T, bool B_T>
+__global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
+    matmul_3xtf32_any_kernel(const MatMulProblem<float> all, KParts parts) {
+#if __CUDA_ARCH__ >= 800
+    using A = Tile<!A_T, BM>;
+    using B = Tile<B_T, BN>;
+    constexpr int WARPS_N = 4 / WARPS_M, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
+    constexpr int stage_floats = A::floats + B::floats, result_width = BN + 4;
+    static_assert(BM * result_width <= stages * stage_floats, "C takes the place of the stages");
+    extern __shared__ __align__(16) float tiles[];
+    MatMulProblem<float> p = all;
+    p.select();
+    select_part<A_T, B_T>(p, parts, depth);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
+    const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
+    const int rows = (int)smaller<int64_t>(BM, p.m - m0), columns = (int)smaller<int64_t>(BN, p.n - n0);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp_m = warp / WARPS_N * (BM / WARPS_M), warp_n = warp % WARPS_N * (BN / WARPS_N);
+    A a_tile(p.a, p.a_stride, m0);
+    B b_tile(p.b, p.b_stride, n0);
+    // Of this lane's fragments: rows of the tile that differ by multiples of four begin alike.
+    const int a_late = a_tile.before(A_T ? t : g), b_late = b_tile.before(B_T ? g : t);
+    const auto copy_stage = [&](int stage, int64_t k) {
+        const unsigned to = shared_address(tiles) + unsigned(stage) * (stage_floats * 4);
+        const int left = (int)smaller<int64_t>(depth, p.k - k);
+        a_tile.copy(to, left, rows);
+        b_tile.copy(to + A::floats * 4, left, columns);
+    };
+    for (int i = 0; i < stages - 1; i++) {
+        if (i * depth < p.k) copy_stage(i, i * depth);
+        copy_async_commit();
+    }
+    float sum[R][Q][4] = {};
+    int stage = 0;
+    for (int64_t k = 0; k < p.k; k += depth) {
+        copy_async_wait<stages - 2>();
+        __syncthreads();
+        // The stage that all have left is the one before this.
+        if (k + (stages - 1) * depth < p.k) copy_stage(stage == 0 ? stages - 1 : stage - 1, k + (stages - 1) * depth);
+        copy_async_commit();
+        const float *const in_use = tiles + stage * stage_floats;
+        const float *const a = in_use + a_late, *const b = in_use + A::floats + b_late;
+        stage = stage == stages - 1 ? 0 : stage + 1;
+#pragma unroll
+        for (int d = 0; d < depth; d += 16) {
+            float part[R][Q][4] = {};
+#pragma unroll
+            for (int e8 = d; e8 < d + 16; e8 += 8) {
+                unsigned high_a[R][4], low_a[R][4], high_b[Q][2], low_b[Q][2];
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        split_tf32(a[A::place(warp_m + r * 16 + g + e % 2 * 8, e8 + t + e / 2 * 4)], high_a[r][e],
+                                   low_a[r][e]);
+#pragma unroll
+                for (int q = 0; q < Q; q++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        split_tf32(b[B::place(warp_n + q * 8 + g, e8 + t + e * 4)], high_b[q][e], low_b[q][e]);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], low_a[r], high_b[q][0], high_b[q][1]);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], high_a[r], low_b[q][0], low_b[q][1]);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], high_a[r], high_b[q][0], high_b[q][1]);
+            }
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int q = 0; q < Q; q++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) sum[r][q][e] += part[r][q][e];
+        }
+    }
+    copy_async_wait<0>();
+    const int row = warp_m + g, column = warp_n + t * 2; // of the thread's first two sums
+    if (parts.count > 1) return store_part(parts, p, sum, m0 + row, n0 + column);
+
+    __syncthreads(); // all have left the last stage
+    float(*const result)[result_width] = (float(*)[result_width])tiles;
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(float2 *)&result[row + r * 16 + h * 8][column + q * 8] =
+                    make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+    __syncthreads();
+    const Settle settle_any = {all, A_T, B_T};
+    const auto settle = [&](int r, int q) { return settle_any(result[r][q], blockIdx.y, m0 + r, n0 + q); };
+    if (p.c_vectors) { // of whole vectors, and what is left of a row
+        for (int i = threadIdx.x; i < rows * (BN / 4); i += threads) {
+            const int r = i / (BN / 4), q = i % (BN / 4) * 4;
+            float *const c = p.c + (m0 + r) * p.c_stride + n0 + q;
+            if (q + 4 <= columns) {
+                *(float4 *)c = make_float4(settle(r, q), settle(r, q + 1), settle(r, q + 2), settle(r, q + 3));
+            } else {
+                for (int e = q; e < columns; e++) c[e - q] = settle(r, e);
+            }
+        }
+    } else {
+        for (int i = threadIdx.x; i < rows * BN; i += threads)
+            if (i % BN < columns) p.c[(m0 + i / BN) * p.c_stride + n0 + i % BN] = settle(i / BN, i % BN);
+    }
+#endif
+}
+
+template <int BM, int BN, int WARPS_M>
+vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
+    KParts parts;
+    VB_TRY(plan_k_parts(&parts, matmul_tf32_plan_of(&x, multiprocessors(stream)).parts, x, stream));
+    VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
+        constexpr bool A_T = decltype(a_t)::value, B_T = decltype(b_t)::value;
+        return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
+            grid.z = (unsigned)parts.count;
+            constexpr int bytes = stages * (Tile<!A_T, BM>::floats + Tile<B_T, BN>::floats) * 4;
+            return launch_overlapped(stream, grid, threads, bytes,
+                                     matmul_3xtf32_any_kernel<BM, BN, WARPS_M, A_T, B_T>, p, parts);
+        });
+    }));
+    const Settle settle = {MatMulProblem<float>(x), x.a_transposed != 0, x.b_transposed != 0};
+    return add_parts<float>(x, parts, settle, stream);
+}
+
+} // namespace
+
+vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream) {
+    const matmul_ksplit_plan plan = matmul_tf32_plan_of(&x, multiprocessors(stream));
+    if (plan.tile_m == 16) return launch_any<16, 64, 1>(x, stream);
+    if (plan.tile_n == 16) return launch_any<64, 16, 4>(x, stream);
+    return launch_any<64, 64, 2>(x, stream);
+}
+
+} // namespace vb

@@ -1,0 +1,81 @@
+// matmul_thin.cu: C = A B where k is at most 16, in float32 arithmetic: any type, layout and strides, on any GPU.
+//
+//   grid     (groups of rows * groups of columns, matrices)
+//   block    256 threads: a thread has a column of B in registers and goes down rows of A, which lie in shared memory
+//   shared   rows of A in float32, [128][K] at most: 8 KiB
+//   moves    C once, B once for each group of rows, 2 m n k FLOPs
+//   bound    the writing of C
+
+#include "gemm/matmul.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int threads = 256, most_rows = 128;
+
+// Element (row, column) of a matrix, which is stored the other way round where `turned`.
+template <class T>
+VB_DEVICE float element(const T *matrix, int64_t stride, bool turned, int64_t row, int64_t column) {
+    return to_float(turned ? matrix[column * stride + row] : matrix[row * stride + column]);
+}
+
+// k is at most K; `width` columns, a power of two, and `rows` rows a block.
+template <class T, int K>
+__global__ void __launch_bounds__(threads)
+    matmul_thin_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed, int width, int rows) {
+    __shared__ __align__(16) float a[most_rows][K];
+    p.select();
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t across = ceil_div<int64_t>(p.n, width);
+    const int64_t m0 = blockIdx.x / across * rows, column = blockIdx.x % across * width + threadIdx.x % width;
+    const int k = (int)p.k, count = (int)smaller<int64_t>(rows, p.m - m0);
+    // Neighbouring threads read neighbours in memory.
+    for (int i = threadIdx.x; i < count * K; i += threads) {
+        const int row = a_transposed ? i % count : i / K, d = a_transposed ? i / count : i % K;
+        a[row][d] = d < k ? element(p.a, p.a_stride, a_transposed, m0 + row, d) : 0.0f;
+    }
+    float b[K];
+#pragma unroll
+    for (int d = 0; d < K; d++)
+        b[d] = d < k && column < p.n ? element(p.b, p.b_stride, b_transposed, d, column) : 0.0f;
+    __syncthreads();
+    if (column >= p.n) return;
+    T *c = p.c + m0 * p.c_stride + column;
+    const int apart = threads / width;
+#pragma unroll 4
+    for (int row = threadIdx.x / width; row < count; row += apart) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int d = 0; d < K; d += 4) {
+            const float4 four = *(const float4 *)&a[row][d];
+            sum = fmaf(four.x, b[d], sum), sum = fmaf(four.y, b[d + 1], sum);
+            sum = fmaf(four.z, b[d + 2], sum), sum = fmaf(four.w, b[d + 3], sum);
+        }
+        c[row * p.c_stride] = from_float<T>(sum);
+    }
+}
+
+template <class T, int K>
+vb_status launch_thin(const vb_matmul_args &x, vb_stream *stream) {
+    int width = 8, rows = most_rows;
+    while (width < threads && width < x.n) width *= 2;
+    const auto blocks = [&] { return ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, width) * x.batch; };
+    while (rows > 16 && rows > 2 * threads / width && blocks() < 4 * multiprocessors(stream)) rows /= 2;
+    return for_batches<T>(x, rows, width, [&](const MatMulProblem<T> &p, dim3 grid) {
+        return launch_overlapped(stream, grid, threads, 0, matmul_thin_kernel<T, K>, p, x.a_transposed != 0,
+                                 x.b_transposed != 0, width, rows);
+    });
+}
+
+} // namespace
+
+vb_status matmul_thin(const vb_matmul_args &x, vb_stream *stream) {
+    return with_float_type(x.type, [&](auto zero) {
+        using T = decltype(zero);
+        return x.k <= 4 ? launch_thin<T, 4>(x, stream)
+                        : x.k <= 8 ? launch_thin<T, 8>(x, stream) : launch_thin<T, 16>(x, stream);
+    });
+}
+
+} // namespace vb

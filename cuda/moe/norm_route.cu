@@ -1,0 +1,144 @@
+// norm_route.cu: the experts of a few tokens in one kernel: the RMS norm, the router's logits and the choice.
+//
+//   grid     a cluster of 8 blocks of 512 threads a token; a block has an eighth of the experts, a thread its columns
+//   shared   sums of each warp; of the first block the logits and their keys (route.cuh): 20 bytes an expert in all
+//   moves    the router once a token; 8 vectors a thread are there before the kernel before has ended
+//   bound    the latency of x, one reduction, one message and the choice
+
+#include "moe/choose.h"
+#include "moe/route.cuh"
+#include "arch/cluster.cuh"
+
+namespace vb {
+namespace {
+
+// Brings 128 bytes to the L2.
+VB_DEVICE void prefetch_l2(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+constexpr int cluster = MOE_ROUTE_CLUSTER, warps = MOE_ROUTE_WARPS, threads = 32 * warps;
+
+template <int CHUNKS> // of 512 vectors that a row has
+__global__ void __launch_bounds__(threads, 1)
+    norm_route_kernel(const __grid_constant__ vb_norm_route_args a, const __grid_constant__ vb_route_args route) {
+    // Experts whose weights a thread holds: few enough for another kernel's block beside this one's.
+    constexpr int group = 8 / CHUNKS, halvings = CHUNKS == 1 ? 3 : CHUNKS == 2 ? 2 : 1;
+    extern __shared__ Key keys[];      // [experts]
+    const int cols = (int)a.router.cols, experts = (int)a.router.rows, fours = cols / 4;
+    const int share = ceil_div(experts, cluster);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = cluster_rank();
+    uint64_t *const mailbox = reinterpret_cast<uint64_t *>(keys + experts);
+    float *const logits = reinterpret_cast<float *>(mailbox + 1), *const squares = logits + experts,
+                 *const sums = squares + warps; // [warps][share]
+    const int begin = rank * share, own = larger(0, smaller(share, experts - begin));
+    const float4 *const router = static_cast<const float4 *>(a.router.data) + (int64_t)begin * fours;
+    const int64_t token = blockIdx.y;
+    const auto vector = [&](const float4 *row, int c) {
+        const int i = c * threads + threadIdx.x;
+        return i < fours ? __ldg(row + i) : make_float4(0, 0, 0, 0);
+    };
+    const auto dot = [](float4 v, float4 w, float sum) {
+        return fmaf(v.x, w.x, fmaf(v.y, w.y, fmaf(v.z, w.z, fmaf(v.w, w.w, sum))));
+    };
+
+    if (warp == 0) mailbox_init(mailbox, experts * (int)sizeof(float), rank == 0 && lane == 0);
+    cluster_arrive();
+    float4 weights[group][CHUNKS], v[CHUNKS];
+    const auto load = [&](int first) {
+#pragma unroll
+        for (int e = 0; e < group; e++)
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++)
+                weights[e][c] = first + e < own ? vector(router + (int64_t)(first + e) * fours, c)
+                                                : make_float4(0, 0, 0, 0);
+    };
+    load(0);
+    for (int i = group * fours + 8 * threadIdx.x; i < own * fours; i += 8 * threads) prefetch_l2(router + i);
+    const float bias = a.router_bias && (int)threadIdx.x < own ? a.router_bias[begin + threadIdx.x] : 0.0f;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+        v[c] = a.norm ? vector(reinterpret_cast<const float4 *>(a.norm), c) : make_float4(1, 1, 1, 1);
+    cluster_wait(); // the mailbox stands
+    wait_for_previous_kernel();
+
+    float square = 0;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+        const int i = c * threads + threadIdx.x;
+        const float4 x = i < fours ? reinterpret_cast<const float4 *>(a.x + token * cols)[i] : make_float4(0, 0, 0, 0);
+        square = dot(x, x, square);
+        v[c] = make_float4(x.x * v[c].x, x.y * v[c].y, x.z * v[c].z, x.w * v[c].w);
+    }
+    release_next_kernel();
+    for (int first = 0; first < own; first += group) {
+        float sum[group] = {};
+#pragma unroll
+        for (int e = 0; e < group; e++)
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++) sum[e] = dot(v[c], weights[e][c], sum[e]);
+        if (first + group < own) load(first + group);
+        // Halves of the lanes keep halves of the experts, until a lane has one.
+#pragma unroll
+        for (int step = 0; step < halvings; step++) {
+            const int half = group >> (step + 1), offset = 16 >> step;
+            const bool upper = lane & offset;
+#pragma unroll
+            for (int e = 0; e < half; e++) {
+                const float other = __shfl_xor_sync(all_lanes, upper ? sum[e] : sum[e + half], offset);
+                sum[e] = (upper ? sum[e + half] : sum[e]) + other;
+            }
+        }
+#pragma unroll
+        for (int offset = 16 >> halvings; offset > 0; offset /= 2) sum[0] += __shfl_xor_sync(all_lanes, sum[0], offset);
+        const int e = first + lane / (32 / group);
+        if (lane % (32 / group) == 0 && e < own) sums[warp * share + e] = sum[0];
+    }
+    square = warp_reduce<Sum>(square);
+    if (lane == 0) squares[warp] = square;
+    __syncthreads();
+    float mean = 0;
+#pragma unroll
+    for (int w = 0; w < warps; w++) mean += squares[w];
+    const float factor = rsqrtf(mean / (float)cols + a.eps);
+    if ((int)threadIdx.x < own) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < warps; w++) sum += sums[w * share + threadIdx.x];
+        send(cluster_address(logits + begin + threadIdx.x, 0), cluster_address(mailbox, 0), fmaf(sum, factor, bias));
+    }
+    if ((int)threadIdx.x / (threads / cluster) == rank)
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            const int i = c * threads + threadIdx.x;
+            if (i < fours)
+                reinterpret_cast<float4 *>(a.normed + token * cols)[i] =
+                    make_float4(v[c].x * factor, v[c].y * factor, v[c].z * factor, v[c].w * factor);
+        }
+    if (rank > 0 || warp > 0) return;
+    mailbox_wait(mailbox);
+    route_row(route, a.ids + token * a.k, a.weights + token * a.k, logits, keys, lane);
+}
+
+} // namespace
+} // namespace vb
+
+using namespace vb;
+
+extern "C" vb_status vb_cuda_norm_route(const vb_norm_route_args *args, vb_stream *stream) {
+    const vb_norm_route_args &a = *args;
+    const vb_gpu gpu = gpu_of(stream);
+    const bool aligned = aligned16(a.x, a.norm, a.normed, (const float *)a.router.data);
+    const moe_kernel kernel = choose_norm_route(&a, aligned, &gpu);
+    chosen(stream, moe_kernel_info(kernel), "norm_route", a.router.type, "n experts k cols", a.n, a.router.rows, a.k,
+           a.router.cols);
+    if (kernel == MOE_COMPOSED) return VB_UNSUPPORTED;
+    vb_route_args route = {};
+    route.bias = a.bias, route.n = a.n, route.experts = a.router.rows, route.k = a.k;
+    route.groups = a.groups, route.groups_used = a.groups_used, route.scale = a.scale, route.gating = a.gating;
+    route.normalized = a.normalized, route.group_by_best = a.group_by_best;
+    const int64_t chunks = ceil_div<int64_t>(a.router.cols / 4, threads);
+    return launch_cluster(stream, cluster, dim3(cluster, (unsigned)a.n), threads, moe_norm_route_shared(&a),
+                          chunks == 1   ? norm_route_kernel<1>
+                          : chunks == 2 ? norm_route_kernel<2>
+                                        : norm_route_kernel<4>,
+                          a, route);
+}

@@ -1,0 +1,101 @@
+// route.cuh: the k experts of a row of logits and their weights (vb_route_args), by one warp.
+#ifndef VB_MOE_ROUTE_CUH
+#define VB_MOE_ROUTE_CUH
+
+#include "rows/order_key.cuh"
+
+namespace vb {
+
+VB_DEVICE Key greatest_key(Key key) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned high = __reduce_max_sync(all_lanes, (unsigned)(key >> 32));
+    return (Key)high << 32 | __reduce_max_sync(all_lanes, (unsigned)(key >> 32) == high ? (unsigned)key : 0);
+#else
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) key = larger(key, __shfl_xor_sync(all_lanes, key, offset));
+    return key;
+#endif
+}
+
+// The value that a key was made of, but for -0 and the payload of NaN.
+VB_DEVICE float value_of(Key key) {
+    const unsigned bits = unsigned(key >> 32);
+    return __uint_as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu));
+}
+
+// The score of each expert before it is divided by `sum`, as the contract's gating says.
+VB_DEVICE float score_of(const vb_route_args &a, float logit, float max) {
+    return a.gating == VB_GATING_SIGMOID ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max);
+}
+
+// Clears the keys of all groups but the best.
+VB_DEVICE void leave_groups(const vb_route_args &a, Key *keys, int lane) {
+    const int groups = (int)a.groups, size = (int)a.experts / groups;
+    // A lane keeps the score of each 32nd group in a bit mask of used ones: at most 1024 groups.
+    unsigned used = 0;
+    const auto group_score = [&](int g) {
+        Key best = 0, second = 0;
+        for (int e = g * size; e < (g + 1) * size; e++) {
+            const Key key = keys[e];
+            second = larger(second, smaller(best, key));
+            best = larger(best, key);
+        }
+        return a.group_by_best || size == 1 ? value_of(best) : value_of(best) + value_of(second);
+    };
+    for (int i = 0; i < (int)a.groups_used; i++) {
+        Key best = 0;
+        for (int g = lane; g < groups; g += 32)
+            if (!(used >> (g / 32) & 1)) best = larger(best, key_of(group_score(g), g));
+        const int chosen = index_of(greatest_key(best));
+        if (chosen % 32 == lane) used |= 1u << (chosen / 32);
+    }
+    __syncwarp();
+    for (int g = lane; g < groups; g += 32)
+        if (!(used >> (g / 32) & 1))
+            for (int e = g * size; e < (g + 1) * size; e++) keys[e] = 0;
+    __syncwarp();
+}
+
+// Writes ids[k] and weights[k] of the row `logits`. Of a's own pointers bias alone is read. keys is shared memory of
+// the warp, [experts].
+VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, const float *logits, Key *keys,
+                         int lane) {
+    const int experts = (int)a.experts, k = (int)a.k;
+    float max = Max::identity(), sum = 0.0f;
+    for (int e = lane; e < experts; e += 32) max = Max::combine(max, logits[e]);
+    max = warp_reduce<Max>(max);
+    for (int e = lane; e < experts; e += 32) sum += score_of(a, logits[e], max);
+    sum = warp_reduce<Sum>(sum);
+    const float share = a.gating == VB_GATING_SOFTMAX ? 1.0f / sum : 1.0f;
+    for (int e = lane; e < experts; e += 32) {
+        // Scores rise with logits, which have no ties that rounding made.
+        float value = logits[e];
+        if (a.bias || a.groups) value = score_of(a, value, max) * share + (a.bias ? a.bias[e] : 0.0f);
+        keys[e] = key_of(value, e);
+    }
+    __syncwarp();
+    if (a.groups > 0) leave_groups(a, keys, lane);
+    const auto own_best = [&] {
+        Key best = 0;
+        for (int e = lane; e < experts; e += 32) best = larger(best, keys[e]);
+        return best;
+    };
+    Key own = own_best();
+    float chosen = 0.0f, my_score = 0.0f; // the lane keeps the choice whose number it has
+    int my_id = 0;
+    for (int j = 0; j < k; j++) {
+        const int id = index_of(greatest_key(own));
+        const float score = score_of(a, logits[id], max) * share;
+        chosen += score;
+        if (id % 32 == lane) keys[id] = 0, own = own_best();
+        if (j == lane) my_id = id, my_score = score;
+        if (j >= 32 && j % 32 == lane) ids[j] = id, weights[j] = score;
+    }
+    const bool divided = a.normalized || a.gating == VB_GATING_SOFTMAX_CHOSEN;
+    const float factor = divided && chosen != 0.0f ? a.scale / chosen : a.scale;
+    if (lane < k) ids[lane] = my_id, weights[lane] = my_score * factor;
+    for (int j = lane + 32; j < k; j += 32) weights[j] *= factor;
+}
+
+} // namespace vb
+#endif

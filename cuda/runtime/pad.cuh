@@ -1,0 +1,92 @@
+// pad.cuh: rows of 16-bit elements that begin anywhere, copied to rows that begin at multiples of 16 bytes, and back: a
+// kernel for whole vectors then serves both.
+//
+//   grid     blocks of each copy one after the other, a thread for each 16 bytes of a padded matrix; matrices
+//   block    256 threads
+//   moves    4 bytes an element
+//   bound    memory
+
+#pragma once
+
+#include "arch/unaligned.cuh"
+
+namespace vb {
+
+using Piece = uint4; // eight elements
+
+// Matrices [outer][inner] of rows of `columns` elements, of which the copy has ceil(columns / 8) pieces a row.
+struct PaddedRows {
+    int64_t outer, inner, rows, columns, outer_stride, inner_stride, row_stride;
+
+    int64_t per_row() const { return ceil_div<int64_t>(columns, 8); }
+    int64_t pieces() const { return outer * inner * rows * per_row(); }
+    int64_t bytes() const { return pieces() * (int64_t)sizeof(Piece); }
+};
+
+// Matrices and their copy.
+struct PadCopy {
+    Piece *copy;
+    const void *matrix;
+    PaddedRows r;
+    unsigned per_row, blocks;
+
+    PadCopy(void *copy, const void *matrix, const PaddedRows &r);
+};
+template <int COUNT>
+struct PadCopies {
+    PadCopy each[COUNT];
+};
+
+constexpr int pad_threads = 256;
+inline PadCopy::PadCopy(void *copy, const void *matrix, const PaddedRows &r)
+    : copy((Piece *)copy), matrix(matrix), r(r), per_row((unsigned)r.per_row()),
+      blocks((unsigned)ceil_div<int64_t>(r.rows * r.per_row(), pad_threads)) {}
+
+// BACK is false for matrix to copy, with zeros past a row's end, true for copy to matrix.
+template <bool BACK, int COUNT>
+__global__ void __launch_bounds__(pad_threads) pad_rows_kernel(const PadCopies<COUNT> copies) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    unsigned block = blockIdx.x;
+    int which = 0;
+    for (; which < COUNT - 1 && block >= copies.each[which].blocks; which++) block -= copies.each[which].blocks;
+    const PaddedRows &r = copies.each[which].r;
+    const unsigned per_row = copies.each[which].per_row, i = block * pad_threads + threadIdx.x;
+    const unsigned row = i / per_row, first = (i - row * per_row) * 8;
+    if (row >= r.rows) return;
+    const int count = (int)smaller<int64_t>(8, r.columns - first);
+    for (unsigned at = blockIdx.y; at < r.outer * r.inner; at += gridDim.y) {
+        const unsigned outer = at / (unsigned)r.inner, inner = at - outer * (unsigned)r.inner;
+        unsigned short *const from = (unsigned short *)copies.each[which].matrix + outer * r.outer_stride +
+                                     inner * r.inner_stride + row * r.row_stride + first;
+        Piece *const to = copies.each[which].copy + at * r.rows * per_row + i;
+        if (BACK) {
+            const Piece piece = *to;
+            const unsigned words[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                if (e < count) from[e] = (unsigned short)(words[e / 2] >> e % 2 * 16);
+        } else {
+            // The one or two aligned vectors in which the elements lie. Such a vector holds one of them, so that it
+            // lies in a page of memory that may be read.
+            const unsigned shift = (unsigned)(uintptr_t)from % 16;
+            const Piece *const vectors = (const Piece *)((const char *)from - shift), low = vectors[0];
+            const Piece high = shift > 0 && count > 8 - (int)shift / 2 ? vectors[1] : low;
+            const Piece eight = bytes_from(low, high, shift);
+            *to = count < 8 ? first_elements(eight, count) : eight;
+        }
+    }
+}
+
+template <bool BACK, class... C>
+vb_status pad_rows(vb_stream *stream, const C &...copies) {
+    const PadCopies<(int)sizeof...(C)> all = {{copies...}};
+    unsigned blocks = 0;
+    int64_t matrices = 1;
+    for (const PadCopy &copy : all.each)
+        blocks += copy.blocks, matrices = larger(matrices, copy.r.outer * copy.r.inner);
+    return launch_overlapped(stream, dim3(blocks, (unsigned)smaller<int64_t>(matrices, 65535)), pad_threads, 0,
+                             pad_rows_kernel<BACK, (int)sizeof...(C)>, all);
+}
+
+} // namespace vb

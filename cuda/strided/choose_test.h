@@ -1,0 +1,47 @@
+/* choose_test.h: the test of strided/choose.h, a part of cuda/chooser_test.c. */
+#include "chooser_test.h"
+#include "strided/choose.h"
+
+MAP_FAMILY("Arrays with strides (`strided/choose.h`)", strided, STRIDED)
+
+static void test_strided(void) {
+    static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16, VB_I32, VB_I8, VB_U8, VB_BOOL};
+    const vb_step add = {VB_ELEMENT_ADD, 0, 1, 0}, less = {VB_ELEMENT_LT, 0, 1, 0};
+    for (int i = 0; i < 4000; i++) {
+        const int64_t rows = any_size(12), cols = any_size(12), off = any_of(2) ? 0 : any_of(64);
+        vb_map_args a = {.rank = 2, .sizes = {rows, cols}, .inputs = 2};
+        a.out = (vb_view){ALIGNED, types[any_of(7)], {cols, 1}};
+        a.in[0] = (vb_view){(char *)ALIGNED + off, types[any_of(7)], {any_of(2) ? cols : 1, 1}};
+        a.in[1] = (vb_view){ALIGNED, types[any_of(7)], {0, any_of(2)}};
+        vb_view *const views[] = {&a.out, &a.in[0], &a.in[1]};
+        a.rank = vb_join_dims(a.sizes, a.rank, views, 3);
+        const strided_kernel kernel = choose_strided_map(&a, i % 2 ? &add : NULL, i % 2);
+        CHECK(kernel != STRIDED_NONE, "%ld x %ld", (long)rows, (long)cols);
+        if (kernel != STRIDED_STEP_VECTORS && kernel != STRIDED_PROGRAM_VECTORS) continue;
+        CHECK(off % (4 * vb_element_bytes(a.in[0].type)) == 0, "%ld x %ld from %ld", (long)rows, (long)cols, (long)off);
+        CHECK(a.rank == 1 || a.sizes[a.rank - 1] % 4 == 0, "%ld x %ld", (long)rows, (long)cols);
+    }
+    for (int i = 0; i < 4000; i++) {
+        const int64_t sizes[] = {any_size(20), any_size(20), any_size(8)};
+        vb_reduce_args r = {.rank = 3, .sizes = {sizes[0], sizes[1], sizes[2]}, .reduced = any_of(8)};
+        r.in = (vb_view){ALIGNED, VB_F32, {sizes[1] * sizes[2], sizes[2], 1}};
+        r.out = (vb_view){ALIGNED, VB_F32, {0}};
+        vb_reduce_dims d;
+        vb_reduce_split(&d, &r);
+        for (int g = 0; g < gpu_count; g++) {
+            const reduce_plan plan = choose_strided_reduce(&d, &gpus[g]);
+            CHECK(plan.results >= 1 && plan.results <= REDUCE_THREADS && plan.parts >= 1 &&
+                      plan.parts <= REDUCE_MOST_PARTS && plan.blocks * plan.results >= d.results &&
+                      (plan.parts == 1 || plan.parts <= d.places),
+                  "%ld results of %ld places: %d, %ld parts", (long)d.results, (long)d.places, plan.results,
+                  (long)plan.parts);
+        }
+    }
+    vb_map_args a = {.rank = 1, .sizes = {1 << 26}, .inputs = 2, .out = {ALIGNED, VB_F32, {1}}};
+    a.in[0] = a.in[1] = a.out;
+    CHECK(choose_strided_map(&a, &add, 1) == STRIDED_CONTIGUOUS, "add");
+    CHECK(choose_strided_map(&a, &less, 1) == STRIDED_STEP_VECTORS, "a comparison");
+    CHECK(choose_strided_map(&a, NULL, 0) == STRIDED_PROGRAM_VECTORS, "an expression");
+    a.in[1].type = VB_F16;
+    CHECK(choose_strided_map(&a, &add, 1) == STRIDED_STEP_VECTORS, "two types");
+}

@@ -1,0 +1,130 @@
+// steps.cuh: the steps of expressions of elements, on N elements of a thread at a time.
+#ifndef VB_CUDA_STRIDED_STEPS_CUH
+#define VB_CUDA_STRIDED_STEPS_CUH
+
+#include "rows/map.cuh"
+
+namespace vb {
+
+// Operations of integers are those of floats and this.
+constexpr int of_integers = 64;
+
+// Calls keep what N elements would repeat out of the kernel.
+static __device__ __noinline__ float pow_call(float a, float b) { return powf(a, b); }
+static __device__ __noinline__ float sin_call(float a) { return sinf(a); }
+static __device__ __noinline__ float cos_call(float a) { return cosf(a); }
+
+VB_DEVICE int divided(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (unsigned)a) : a / b; }
+
+VB_DEVICE unsigned philox(unsigned counter, unsigned key0, unsigned key1, unsigned word) {
+    unsigned x0 = counter, x1 = 0, x2 = 0, x3 = 0;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const unsigned high0 = __umulhi(0xD2511F53u, x0), low0 = 0xD2511F53u * x0;
+        const unsigned high1 = __umulhi(0xCD9E8D57u, x2), low1 = 0xCD9E8D57u * x2;
+        x0 = high1 ^ x1 ^ key0;
+        x1 = low1;
+        x2 = high0 ^ x3 ^ key1;
+        x3 = low0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return word == 0 ? x0 : word == 1 ? x1 : word == 2 ? x2 : x3;
+}
+
+VB_DEVICE float smaller_or_nan(float a, float b) { return a < b || a != a ? a : b; }
+VB_DEVICE float greater_or_nan(float a, float b) { return a > b || a != a ? a : b; }
+
+#define EACH _Pragma("unroll") for (int e = 0; e < N; e++)
+#define FLOATS(expression)                                                                                             \
+    EACH {                                                                                                             \
+        const float a = __uint_as_float(x[e]), b = __uint_as_float(y[e]);                                              \
+        (void)a, (void)b;                                                                                              \
+        x[e] = __float_as_uint(expression);                                                                            \
+    }                                                                                                                  \
+    break
+#define TRUTHS(expression)                                                                                             \
+    EACH {                                                                                                             \
+        const float a = __uint_as_float(x[e]), b = __uint_as_float(y[e]);                                              \
+        x[e] = (expression);                                                                                           \
+    }                                                                                                                  \
+    break
+#define INTEGERS(expression)                                                                                           \
+    EACH {                                                                                                             \
+        const int a = (int)x[e], b = (int)y[e];                                                                        \
+        (void)a, (void)b;                                                                                              \
+        x[e] = (unsigned)(expression);                                                                                 \
+    }                                                                                                                  \
+    break
+#define UNSIGNED(expression)                                                                                           \
+    EACH {                                                                                                             \
+        const unsigned a = x[e], b = y[e];                                                                             \
+        (void)b;                                                                                                       \
+        x[e] = (expression);                                                                                           \
+    }                                                                                                                  \
+    break
+
+// x = op(x, y, z); index(e) is the number of element e.
+template <int N, class Index>
+VB_DEVICE void perform(int op, unsigned *x, const unsigned *y, const unsigned *z, Index index) {
+    switch (op) {
+    case VB_ELEMENT_INDEX: EACH x[e] = index(e); break;
+    case VB_ELEMENT_RANDOM: EACH x[e] = philox(index(e), x[e], y[e], z[e]); break;
+    case VB_ELEMENT_TO_FLOAT: EACH x[e] = __float_as_uint((float)(int)x[e]); break;
+    case VB_ELEMENT_TO_INTEGER: EACH x[e] = (unsigned)__float2int_rz(__uint_as_float(x[e])); break;
+    case VB_ELEMENT_WHERE: EACH x[e] = x[e] ? y[e] : z[e]; break;
+    case VB_ELEMENT_ADD: FLOATS(__fadd_rn(a, b));
+    case VB_ELEMENT_SUB: FLOATS(__fsub_rn(a, b));
+    case VB_ELEMENT_MUL: FLOATS(__fmul_rn(a, b));
+    case VB_ELEMENT_DIV: FLOATS(a / b);
+    case VB_ELEMENT_MIN: FLOATS(smaller_or_nan(a, b));
+    case VB_ELEMENT_MAX: FLOATS(greater_or_nan(a, b));
+    case VB_ELEMENT_NEG: FLOATS(-a);
+    case VB_ELEMENT_ABS: FLOATS(fabsf(a));
+    case VB_ELEMENT_EQ: TRUTHS(a == b);
+    case VB_ELEMENT_NE: TRUTHS(a != b);
+    case VB_ELEMENT_LT: TRUTHS(a < b);
+    case VB_ELEMENT_LE: TRUTHS(a <= b);
+    case VB_ELEMENT_POW: FLOATS(N == 1 ? powf(a, b) : pow_call(a, b));
+    case VB_ELEMENT_EXP: FLOATS(expf(a));
+    case VB_ELEMENT_LOG: FLOATS(logf(a));
+    case VB_ELEMENT_SQRT: FLOATS(sqrtf(a));
+    case VB_ELEMENT_RSQRT: FLOATS(rsqrtf(a));
+    case VB_ELEMENT_SIN: FLOATS(N == 1 ? sinf(a) : sin_call(a));
+    case VB_ELEMENT_COS: FLOATS(N == 1 ? cosf(a) : cos_call(a));
+    case VB_ELEMENT_TANH: FLOATS(tanhf(a));
+    case VB_ELEMENT_SIGMOID: FLOATS(__fdividef(1.0f, 1.0f + expf(-a)));
+    case VB_ELEMENT_SILU: FLOATS(silu(a));
+    case VB_ELEMENT_GELU: FLOATS(GeluOp()(a, b));
+    case VB_ELEMENT_GELU_TANH: FLOATS(GeluTanhOp()(a, b));
+    case VB_ELEMENT_FLOOR: FLOATS(floorf(a));
+    case VB_ELEMENT_CEIL: FLOATS(ceilf(a));
+    case VB_ELEMENT_ROUND: FLOATS(rintf(a));
+    case VB_ELEMENT_ADD + of_integers: UNSIGNED(a + b);
+    case VB_ELEMENT_SUB + of_integers: UNSIGNED(a - b);
+    case VB_ELEMENT_MUL + of_integers: UNSIGNED(a * b);
+    case VB_ELEMENT_DIV + of_integers: INTEGERS(divided(a, b));
+    case VB_ELEMENT_REM + of_integers: INTEGERS(b == 0 || b == -1 ? 0 : a % b);
+    case VB_ELEMENT_MIN + of_integers: INTEGERS(a < b ? a : b);
+    case VB_ELEMENT_MAX + of_integers: INTEGERS(a > b ? a : b);
+    case VB_ELEMENT_NEG + of_integers: UNSIGNED(0u - a);
+    case VB_ELEMENT_ABS + of_integers: INTEGERS(a < 0 ? 0u - (unsigned)a : (unsigned)a);
+    case VB_ELEMENT_EQ + of_integers: INTEGERS(a == b);
+    case VB_ELEMENT_NE + of_integers: INTEGERS(a != b);
+    case VB_ELEMENT_LT + of_integers: INTEGERS(a < b);
+    case VB_ELEMENT_LE + of_integers: INTEGERS(a <= b);
+    case VB_ELEMENT_AND + of_integers: UNSIGNED(a & b);
+    case VB_ELEMENT_OR + of_integers: UNSIGNED(a | b);
+    case VB_ELEMENT_XOR + of_integers: UNSIGNED(a ^ b);
+    case VB_ELEMENT_SHIFT_RIGHT + of_integers: UNSIGNED(a >> (b & 31));
+    default: break; // CONSTANT: x is the constant
+    }
+}
+
+#undef FLOATS
+#undef TRUTHS
+#undef INTEGERS
+#undef UNSIGNED
+
+} // namespace vb
+#endif
