@@ -284,6 +284,47 @@ static vb_status call_top_k(struct top_k_frame *f) {
     return vb_top_k(f->values, f->ids, f->in, f->rows, f->cols, f->k, f->stream);
 }
 
+struct map_frame {
+    vb_map_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_map(struct map_frame *f) {
+    return vb_map(&f->args, f->stream);
+}
+
+struct reduce_frame {
+    vb_reduce_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_reduce(struct reduce_frame *f) {
+    return vb_reduce(&f->args, f->stream);
+}
+
+struct cumsum_frame {
+    void *out;
+    const void *in;
+    vb_dtype type;
+    int64_t rows;
+    int64_t n;
+    int64_t cols;
+    vb_stream *stream;
+};
+
+static vb_status call_cumsum(struct cumsum_frame *f) {
+    return vb_cumsum(f->out, f->in, f->type, f->rows, f->n, f->cols, f->stream);
+}
+
+struct index_frame {
+    vb_index_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_index(struct index_frame *f) {
+    return vb_index(&f->args, f->stream);
+}
+
 struct matmul_batched_frame {
     vb_matmul_args args;
     vb_stream *stream;
@@ -549,6 +590,15 @@ static vb_status call_expert_feed_forward(struct expert_feed_forward_frame *f) {
     return vb_expert_feed_forward(&f->args, f->stream);
 }
 
+struct norm_route_frame {
+    vb_norm_route_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_norm_route(struct norm_route_frame *f) {
+    return vb_norm_route(&f->args, f->stream);
+}
+
 struct norm_qkv_frame {
     vb_norm_qkv_args args;
     vb_stream *stream;
@@ -600,34 +650,39 @@ vb_status vb_call(int operation, void *frame) {
     case 18: return call_copy_columns(frame);
     case 19: return call_argmax(frame);
     case 20: return call_top_k(frame);
-    case 21: return call_matmul_batched(frame);
-    case 22: return call_matmul_single_row(frame);
-    case 23: return call_weight_pack(frame);
-    case 24: return call_linear(frame);
-    case 25: return call_embedding(frame);
-    case 26: return call_fused_update(frame);
-    case 27: return call_norm_quantize(frame);
-    case 28: return call_dequantize_rows(frame);
-    case 29: return call_w2a8_gemv(frame);
-    case 30: return call_tmac_lut(frame);
-    case 31: return call_tmac_matmul(frame);
-    case 32: return call_route(frame);
-    case 33: return call_expert_linear(frame);
-    case 34: return call_expert_sum(frame);
-    case 35: return call_rope(frame);
-    case 36: return call_kv_write(frame);
-    case 37: return call_attention(frame);
-    case 38: return call_causal_conv(frame);
-    case 39: return call_gated_delta(frame);
-    case 40: return call_norm_linear(frame);
-    case 41: return call_norm_swiglu(frame);
-    case 42: return call_linear_add(frame);
-    case 43: return call_feed_forward(frame);
-    case 44: return call_expert_feed_forward(frame);
-    case 45: return call_norm_qkv(frame);
-    case 46: return call_attention_linear_add(frame);
+    case 21: return call_map(frame);
+    case 22: return call_reduce(frame);
+    case 23: return call_cumsum(frame);
+    case 24: return call_index(frame);
+    case 25: return call_matmul_batched(frame);
+    case 26: return call_matmul_single_row(frame);
+    case 27: return call_weight_pack(frame);
+    case 28: return call_linear(frame);
+    case 29: return call_embedding(frame);
+    case 30: return call_fused_update(frame);
+    case 31: return call_norm_quantize(frame);
+    case 32: return call_dequantize_rows(frame);
+    case 33: return call_w2a8_gemv(frame);
+    case 34: return call_tmac_lut(frame);
+    case 35: return call_tmac_matmul(frame);
+    case 36: return call_route(frame);
+    case 37: return call_expert_linear(frame);
+    case 38: return call_expert_sum(frame);
+    case 39: return call_rope(frame);
+    case 40: return call_kv_write(frame);
+    case 41: return call_attention(frame);
+    case 42: return call_causal_conv(frame);
+    case 43: return call_gated_delta(frame);
+    case 44: return call_norm_linear(frame);
+    case 45: return call_norm_swiglu(frame);
+    case 46: return call_linear_add(frame);
+    case 47: return call_feed_forward(frame);
+    case 48: return call_expert_feed_forward(frame);
+    case 49: return call_norm_route(frame);
+    case 50: return call_norm_qkv(frame);
+    case 51: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(2810284120949714787); }
+int64_t vb_call_abi(void) { return INT64_C(2837354627707302959); }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "strided.h"
 
 static inline vb_status vb_refuse(vb_stream *stream, const char *rule) {
     if (stream) stream->invalid_argument = rule;
@@ -69,12 +70,20 @@ static inline bool take(void *copy, size_t size, const void *args) {
     (stream->invalid_argument = NULL, \
      stream->device->backend->op ? stream->device->backend->op(__VA_ARGS__) : VB_UNSUPPORTED)
 
+/* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these
+ * arguments. */
+#define RUN_OR_COMPOSE(op, ...) \
+    do { \
+        const vb_status ran_ = stream->device->backend->op ? RUN(op, __VA_ARGS__) : VB_UNSUPPORTED; \
+        if (ran_ != VB_UNSUPPORTED) return ran_; \
+    } while (0)
+
 /* The shape, type and layout of a weight make sense; its data is not looked at. `name` is a literal. */
 #define REQUIRE_WEIGHT(w, name) \
     do { \
         int64_t count_; \
         REQUIRE(w, name ": null"); \
-        REQUIRE((w)->type != VB_I8 && (w)->type != VB_I32 && vb_dtype_block_size((w)->type) > 0, \
+        REQUIRE(!vb_is_integer((w)->type) && vb_dtype_block_size((w)->type) > 0, \
                 name "->type: none of a weight"); \
         REQUIRE((w)->layout == VB_STORED || (w)->layout == VB_PACKED, \
                 name "->layout: neither VB_STORED nor VB_PACKED"); \

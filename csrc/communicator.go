@@ -11,9 +11,9 @@ typedef struct addresses { void *at[VB_MAX_RANKS]; } addresses;
 static vb_status communicator_create(vb_communicator **c, addresses streams, int ranks) {
     return vb_communicator_create(c, (vb_stream *const *)streams.at, ranks);
 }
-static vb_status all_reduce(addresses out, addresses in, addresses add, int adds, int64_t n, vb_communicator *c) {
+static vb_status all_reduce(addresses out, addresses in, addresses add, int adds, int64_t n, int rounded, vb_communicator *c) {
     const float *const *more = adds ? (const float *const *)add.at : NULL;
-    return vb_all_reduce((float *const *)out.at, (const float *const *)in.at, more, n, c);
+    return vb_all_reduce((float *const *)out.at, (const float *const *)in.at, more, n, rounded, c);
 }
 static vb_status all_gather(addresses out, addresses in, int64_t rows, const int64_t *cols, vb_communicator *c) {
     return vb_all_gather((float *const *)out.at, (const float *const *)in.at, rows, cols, c);
@@ -78,9 +78,9 @@ func addressesOf(pointers []kernel.Ptr) (a C.addresses) {
 	return a
 }
 
-func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool) error {
 	adds := truth(add != nil)
-	return c.check("all reduce", C.all_reduce(addressesOf(out), addressesOf(in), addressesOf(add), adds, C.int64_t(n), c.p))
+	return c.check("all reduce", C.all_reduce(addressesOf(out), addressesOf(in), addressesOf(add), adds, C.int64_t(n), truth(rounded), c.p))
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {

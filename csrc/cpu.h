@@ -157,6 +157,30 @@ VB_INLINE float vb_tanhf(float x) {
     return x > -0.625f && x < 0.625f ? near : x < 0 ? -far : far;
 }
 
+VB_INLINE float vb_siluf(float x) { return x / (1.0f + vb_expf(-x)); }
+
+/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
+ * Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
+ * 2). */
+VB_INLINE float vb_geluf(float x) {
+    float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
+    float p = 0.17087277f;
+    p = p * t - 0.82215223f;
+    p = p * t + 1.48851587f;
+    p = p * t - 1.13520398f;
+    p = p * t + 0.27886807f;
+    p = p * t - 0.18628806f;
+    p = p * t + 0.09678418f;
+    p = p * t + 0.37409196f;
+    p = p * t + 1.00002368f;
+    p = p * t - 1.26551223f;
+    float erfc = t * vb_expf(p - 0.5f * x * x);
+    return 0.5f * x * (x < 0 ? erfc : 2.0f - erfc);
+}
+
+/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u. */
+VB_INLINE float vb_gelu_tanhf(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
+
 /* n elements of F32, F16 or BF16 from and to float. */
 void vb_cpu_load(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);
 void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd simd);

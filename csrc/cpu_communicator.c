@@ -32,8 +32,9 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
     }
 }
 
-vb_status vb_cpu_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+vb_status vb_cpu_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n, int rounded,
                             vb_communicator *communicator) {
+    (void)rounded;
     reduce_job job = {out, in, add, communicator->ranks};
     vb_cpu_parallel(communicator->streams[0], n, 1 << 14, reduce_range, &job);
     return VB_OK;

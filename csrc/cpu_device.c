@@ -4,14 +4,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cpu.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 #if VB_X86
 #include <cpuid.h>
 #endif
@@ -147,23 +145,50 @@ int vb_cpu_device_driver_error(const vb_device *device) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
+/* Large blocks are mappings of their own. Memory that malloc gets back between living blocks serves only smaller ones,
+ * so that a process whose sessions come and go would grow. Before each block stands the length of its mapping, 0
+ * without one. */
+enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20, LEAST_MAPPING = 128 << 10 };
+
+static void *allocate(size_t size) {
+    char *start = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT);
+    if (!start) return NULL;
+    ((size_t *)(start + ALIGNMENT))[-1] = 0;
+    return start + ALIGNMENT;
+}
+
+static void *map(size_t size) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), alignment = size >= HUGE_PAGE ? HUGE_PAGE : page;
+    const size_t bytes = (size + alignment - 1) / alignment * alignment, all = page + bytes + alignment - page;
+    char *const start = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    char *const memory = (char *)(((uintptr_t)start + page + alignment - 1) / alignment * alignment);
+    char *const first = memory - page, *const end = memory + bytes;
+    if (first > start) munmap(start, (size_t)(first - start));
+    if (end < start + all) munmap(end, (size_t)(start + all - end));
+#ifdef MADV_HUGEPAGE
+    if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE); /* fewer TLB misses; a refusal does no harm */
+#endif
+    ((size_t *)memory)[-1] = page + bytes;
+    return memory;
+}
+
 vb_status vb_cpu_alloc(void **memory, int64_t bytes, vb_device *device) {
     (void)device;
-    enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
     if (bytes > INT64_MAX / 2) return VB_OUT_OF_MEMORY;
-    int64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-    size_t size = (size_t)((vb_max(bytes, 1) + alignment - 1) / alignment * alignment);
-    *memory = aligned_alloc((size_t)alignment, size);
-    if (!*memory) return VB_OUT_OF_MEMORY;
-#ifdef MADV_HUGEPAGE
-    if (alignment == HUGE_PAGE) madvise(*memory, size, MADV_HUGEPAGE); /* fewer TLB misses; a refusal does no harm */
-#endif
-    return VB_OK;
+    const size_t size = (size_t)vb_max(bytes, 1);
+    *memory = size >= LEAST_MAPPING ? map(size) : allocate(size);
+    return *memory ? VB_OK : VB_OUT_OF_MEMORY;
 }
 
 vb_status vb_cpu_free(void *memory, vb_device *device) {
     (void)device;
-    free(memory);
+    if (!memory) return VB_OK;
+    const size_t mapped = ((size_t *)memory)[-1];
+    if (mapped)
+        munmap((char *)memory - sysconf(_SC_PAGESIZE), mapped);
+    else
+        free((char *)memory - ALIGNMENT);
     return VB_OK;
 }
 
@@ -187,7 +212,7 @@ vb_status vb_cpu_stream_create_with(vb_stream **stream, vb_device *device, const
 
 void vb_cpu_stream_destroy(vb_stream *stream) {
     vb_device *device = stream->device;
-    free(((vb_cpu_stream *)stream)->scratch);
+    vb_cpu_free(((vb_cpu_stream *)stream)->scratch, device);
     free(stream);
     release(device);
 }
@@ -195,10 +220,10 @@ void vb_cpu_stream_destroy(vb_stream *stream) {
 void *vb_cpu_scratch(vb_stream *stream, int64_t bytes) {
     vb_cpu_stream *s = (vb_cpu_stream *)stream;
     if (s->scratch && s->scratch_bytes >= bytes) return s->scratch;
-    free(s->scratch);
+    vb_cpu_free(s->scratch, stream->device);
+    s->scratch = NULL;
     s->scratch_bytes = (bytes + bytes / 4 + 4095) / 4096 * 4096; /* grows with prompts: not by every row */
-    s->scratch = aligned_alloc(64, (size_t)s->scratch_bytes);
-    if (!s->scratch) s->scratch_bytes = 0;
+    if (vb_cpu_alloc(&s->scratch, s->scratch_bytes, stream->device) != VB_OK) s->scratch_bytes = 0;
     return s->scratch;
 }
 

@@ -75,30 +75,6 @@ typedef enum element_op {
     SWIGLU, GELU_GLU, GELU_TANH_GLU, RELU_SQUARED_GLU, CLAMPED_SILU_GLU /* in the order of vb_activation */
 } element_op;
 
-VB_INLINE float silu(float x) { return x / (1.0f + vb_expf(-x)); }
-
-/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
- * Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
- * 2). */
-VB_INLINE float gelu(float x) {
-    float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
-    float p = 0.17087277f;
-    p = p * t - 0.82215223f;
-    p = p * t + 1.48851587f;
-    p = p * t - 1.13520398f;
-    p = p * t + 0.27886807f;
-    p = p * t - 0.18628806f;
-    p = p * t + 0.09678418f;
-    p = p * t + 0.37409196f;
-    p = p * t + 1.00002368f;
-    p = p * t - 1.26551223f;
-    float erfc = t * vb_expf(p - 0.5f * x * x);
-    return 0.5f * x * (x < 0 ? erfc : 2.0f - erfc);
-}
-
-/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u. */
-VB_INLINE float gelu_tanh(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
-
 VB_INLINE float clamped_silu_glu(float gate, float up, float alpha, float limit) {
     /* NaN stays */
     float g = gate > limit ? limit : gate, low = up < -limit ? -limit : up, u = low > limit ? limit : low;
@@ -118,22 +94,22 @@ VB_INLINE void elements_body(element_op op, float *out, const float *a, const fl
         for (int64_t i = 0; i < n; i++) out[i] = a[i] * scalar;
         break;
     case SILU:
-        for (int64_t i = 0; i < n; i++) out[i] = silu(a[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = vb_siluf(a[i]);
         break;
     case GELU:
-        for (int64_t i = 0; i < n; i++) out[i] = gelu(a[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = vb_geluf(a[i]);
         break;
     case GELU_TANH:
-        for (int64_t i = 0; i < n; i++) out[i] = gelu_tanh(a[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = vb_gelu_tanhf(a[i]);
         break;
     case SWIGLU:
-        for (int64_t i = 0; i < n; i++) out[i] = silu(a[i]) * b[i];
+        for (int64_t i = 0; i < n; i++) out[i] = vb_siluf(a[i]) * b[i];
         break;
     case GELU_GLU:
-        for (int64_t i = 0; i < n; i++) out[i] = gelu(a[i]) * b[i];
+        for (int64_t i = 0; i < n; i++) out[i] = vb_geluf(a[i]) * b[i];
         break;
     case GELU_TANH_GLU:
-        for (int64_t i = 0; i < n; i++) out[i] = gelu_tanh(a[i]) * b[i];
+        for (int64_t i = 0; i < n; i++) out[i] = vb_gelu_tanhf(a[i]) * b[i];
         break;
     case RELU_SQUARED_GLU:
         for (int64_t i = 0; i < n; i++) out[i] = (a[i] < 0 ? 0 : a[i] * a[i]) * b[i];

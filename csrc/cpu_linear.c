@@ -158,9 +158,8 @@ vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const floa
     vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
     job.row_bytes = vb_bytes_of(w->type, w->cols);
 #if VB_X86
-    /* Rows shorter than a chunk would be rounded and padded to one for little speed: small models keep exact
-     * products. */
-    if (w->cols >= VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows)
+    /* Rows of up to a chunk would be rounded, and padded to one, for little speed: small models keep exact products. */
+    if (w->cols > VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows)
         return int8_linear(&job, stream);
 #endif
     return float_linear(&job, stream);

@@ -295,6 +295,8 @@ VB_INLINE void blocks_body(float *y, const void *in, vb_dtype type, int64_t n) {
     case VB_I32:
         for (int64_t i = 0; i < n; i++) y[i] = (float)((const int32_t *)in)[i];
         break;
+    case VB_U8:
+    case VB_BOOL: break; /* vb_map's alone */
     case VB_F32:
     case VB_F16:
     case VB_BF16: break; /* vb_cpu_load */

@@ -257,6 +257,31 @@ func weight(w kernel.Weight) C.vb_weight {
 	return C.vb_weight{data: w.Data, _type: C.vb_dtype(w.Type), layout: layout, rows: C.int64_t(w.Rows), cols: C.int64_t(w.Cols)}
 }
 
+func view(v kernel.View) C.vb_view {
+	return C.vb_view{data: v.Data, _type: C.vb_dtype(v.Type), strides: numbers(v.Strides)}
+}
+
+func views(all [kernel.MaxInputs]kernel.View) (c [kernel.MaxInputs]C.vb_view) {
+	for i, v := range all {
+		c[i] = view(v)
+	}
+	return c
+}
+
+func steps(all [kernel.MaxSteps]kernel.Step) (c [kernel.MaxSteps]C.vb_step) {
+	for i, s := range all {
+		c[i] = C.vb_step{op: C.vb_element_op(s.Op), a: C.int32_t(s.A), b: C.int32_t(s.B), c: C.int32_t(s.C)}
+	}
+	return c
+}
+
+func numbers(all [kernel.MaxDims]int) (c [kernel.MaxDims]C.int64_t) {
+	for i, n := range all {
+		c[i] = C.int64_t(n)
+	}
+	return c
+}
+
 func f32(p kernel.Ptr) *C.float   { return (*C.float)(p) }
 func i32(p kernel.Ptr) *C.int32_t { return (*C.int32_t)(p) }
 

@@ -5,6 +5,7 @@
 #include "checks.h"
 #include "driver.h"
 #include "library.h"
+#include "ptx_device.h"
 
 static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     switch (kind) {
@@ -12,8 +13,12 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     case VB_CUDA: {
         const char *wanted = getenv("VIBRANT_CUDA");
         if (wanted && strcmp(wanted, "ptx") == 0) return find_backend(backend, VB_PTX);
-        if (!vb_cuda_library_in_use()) return VB_NOT_COMPILED;
-        *backend = vb_cuda_library_in_use()->cuda;
+        if (wanted && *wanted && strcmp(wanted, "library") != 0) return VB_INVALID_ENVIRONMENT;
+        const vb_library *library = vb_cuda_library_in_use();
+        if (!library && !wanted && !vb_cuda_library_refused() && vb_driver_in_use())
+            return find_backend(backend, VB_PTX);
+        if (!library) return VB_NOT_COMPILED;
+        *backend = library->cuda;
         return VB_OK;
     }
     case VB_PTX:
@@ -31,7 +36,8 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
 
 const char *vb_cuda_architectures_in_use(void) {
     const vb_library *library = vb_cuda_library_in_use();
-    return library ? library->architectures() : "none";
+    if (library) return library->architectures();
+    return vb_driver_in_use() ? vb_jit_refusal() : "none";
 }
 
 vb_status vb_device_count(int *count, vb_device_kind kind) {
@@ -223,13 +229,13 @@ void vb_communicator_destroy(vb_communicator *communicator) {
     if (communicator) communicator->backend->communicator_destroy(communicator);
 }
 
-vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n, int rounded,
                         vb_communicator *communicator) {
-    CHECK(communicator && n >= 0);
+    CHECK(communicator && n >= 0 && (rounded == 0 || rounded == 1));
     if (n == 0) return VB_OK;
     CHECK(n <= INT64_MAX / 8 && out && in);
     for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && in[i] && (!add || add[i]));
-    return communicator->backend->all_reduce(out, in, add, n, communicator);
+    return communicator->backend->all_reduce(out, in, add, n, rounded, communicator);
 }
 
 vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,

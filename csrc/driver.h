@@ -64,8 +64,21 @@ enum {
     X(module_load, "cuModuleLoadData", (void **, const void *)) \
     X(module_unload, "cuModuleUnload", (void *)) \
     X(module_function, "cuModuleGetFunction", (void **, void *, const char *)) \
-    X(launch, "cuLaunchKernel", \
-      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
+    X(launch, "cuLaunchKernelEx", (const cu_launch *, void *, void **, void **))
+
+/* CUlaunchConfig, with CUlaunchAttribute. */
+typedef struct cu_launch_attribute {
+    int which; /* CU_OVERLAPPED: the kernel may begin while the one before it runs */
+    char padding[4];
+    union { char size[64]; int number; } value;
+} cu_launch_attribute;
+typedef struct cu_launch {
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream;
+    cu_launch_attribute *attributes;
+    unsigned attribute_count;
+} cu_launch;
+enum { CU_OVERLAPPED = 6 };
 
 typedef struct vb_driver {
 #define X(field, name, parameters) cu_result(*field) parameters;

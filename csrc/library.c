@@ -5,6 +5,8 @@
  * number, table and version. */
 #include "library.h"
 
+#include "driver.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@ const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_bac
                                        vb_cuda_architectures, &vb_cuda_backend};
 
 const vb_library *vb_cuda_library_in_use(void) { return &vb_library_of_cuda; }
+int vb_cuda_library_refused(void) { return 0; }
 const char *vb_cuda_library(void) { return "linked into this program"; }
 
 #elif defined(__linux__)
@@ -25,12 +28,15 @@ const char *vb_cuda_library(void) { return "linked into this program"; }
 #include <elf.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NAME "libvibrant_cuda.so"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const vb_library *found;
+static int refused; /* the file that VIBRANT_LIBRARY names */
 static char report[4096]; /* the path of what was found, else each place with the reason */
 
 /* Appends "; path: reason" to the report; what does not fit is left out. */
@@ -96,11 +102,23 @@ static int take(const char *path) {
     return 1;
 }
 
+static bool is_this_library(const char *path) {
+    Dl_info info;
+    struct stat a, b;
+    return dladdr(report, &info) && info.dli_fname && stat(info.dli_fname, &a) == 0 && stat(path, &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static void find(void) {
     const char *named = getenv("VIBRANT_LIBRARY");
     if (named && named[0]) {
+        if (is_this_library(named)) { /* which programs without cgo name for its C kernels */
+            refuse(named, "holds no CUDA kernels");
+            return;
+        }
         if (access(named, F_OK) != 0) refuse(named, "no such file (VIBRANT_LIBRARY names it)");
         else take(named);
+        refused = !found;
         return;
     }
     static const char *const folders[] = {"", "/lib", "/../lib/vibrant", "/../lib"};
@@ -126,14 +144,31 @@ const vb_library *vb_cuda_library_in_use(void) {
     return found;
 }
 
+int vb_cuda_library_refused(void) {
+    pthread_once(&once, find);
+    return refused;
+}
+
+static pthread_once_t described = PTHREAD_ONCE_INIT;
+static char description[sizeof report + 256];
+
+static void describe(void) {
+    const bool ptx = !found && !refused && vb_driver_in_use();
+    snprintf(description, sizeof description, "%s%s%s", ptx ? "compiled by the driver from PTX (" : "",
+             ptx ? vb_driver_report() : report, ptx ? "), slower than " NAME ": " : "");
+    if (ptx) strncat(description, report, sizeof description - strlen(description) - 1);
+}
+
 const char *vb_cuda_library(void) {
     pthread_once(&once, find);
-    return report;
+    pthread_once(&described, describe);
+    return description;
 }
 
 #else
 
 const vb_library *vb_cuda_library_in_use(void) { return NULL; }
+int vb_cuda_library_refused(void) { return 0; }
 const char *vb_cuda_library(void) { return "this system has no CUDA kernels"; }
 
 #endif

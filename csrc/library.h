@@ -20,4 +20,7 @@ typedef struct vb_library {
  * call. */
 const vb_library *vb_cuda_library_in_use(void);
 
+/* Whether VIBRANT_LIBRARY names a library of CUDA kernels that was not taken: then nothing else serves GPUs. */
+int vb_cuda_library_refused(void);
+
 #endif

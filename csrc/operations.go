@@ -8,6 +8,9 @@ package csrc
 #include "vibrant.h"
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
+static vb_status call_map(vb_map_args args, vb_stream *stream) { return vb_map(&args, stream); }
+static vb_status call_reduce(vb_reduce_args args, vb_stream *stream) { return vb_reduce(&args, stream); }
+static vb_status call_index(vb_index_args args, vb_stream *stream) { return vb_index(&args, stream); }
 static vb_status call_matmul_batched(vb_matmul_args args, vb_stream *stream) { return vb_matmul_batched(&args, stream); }
 static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { return vb_weight_pack(out, &w, stream); }
 static vb_status call_linear(float *y, const float *x, vb_weight w, const float *bias, int64_t n, vb_stream *stream) { return vb_linear(y, x, &w, bias, n, stream); }
@@ -28,12 +31,54 @@ static vb_status call_norm_swiglu(float *out, const float *x, const float *norm,
 static vb_status call_linear_add(float *sum, const float *a, const float *x, vb_weight w, const float *bias, float *product, int64_t n, vb_stream *stream) { return vb_linear_add(sum, a, x, &w, bias, product, n, stream); }
 static vb_status call_feed_forward(vb_feed_forward_args args, int *next_prepared, vb_stream *stream) { args.next_prepared = next_prepared; return vb_feed_forward(&args, stream); }
 static vb_status call_expert_feed_forward(vb_expert_feed_forward_args args, vb_stream *stream) { return vb_expert_feed_forward(&args, stream); }
+static vb_status call_norm_route(vb_norm_route_args args, vb_stream *stream) { return vb_norm_route(&args, stream); }
 static vb_status call_norm_qkv(vb_norm_qkv_args args, vb_stream *stream) { return vb_norm_qkv(&args, stream); }
 static vb_status call_attention_linear_add(float *sum, const float *a, vb_attention_args attention, vb_weight w, const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, next_norm, normed, next_prepared, stream); }
 */
 import "C"
 
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+
+func cMapArgs(a *kernel.MapArgs) C.vb_map_args {
+	return C.vb_map_args{
+		size:    C.sizeof_vb_map_args,
+		out:     view(a.Out),
+		in:      views(a.In),
+		sizes:   numbers(a.Sizes),
+		program: steps(a.Program),
+		rank:    C.int64_t(a.Rank),
+		inputs:  C.int64_t(a.Inputs),
+		steps:   C.int64_t(a.Steps),
+	}
+}
+
+func cReduceArgs(a *kernel.ReduceArgs) C.vb_reduce_args {
+	return C.vb_reduce_args{
+		size:      C.sizeof_vb_reduce_args,
+		out:       view(a.Out),
+		in:        view(a.In),
+		sizes:     numbers(a.Sizes),
+		rank:      C.int64_t(a.Rank),
+		reduced:   C.int64_t(a.Reduced),
+		reduction: C.vb_reduction(a.Reduction),
+		parameter: C.float(a.Parameter),
+	}
+}
+
+func cIndexArgs(a *kernel.IndexArgs) C.vb_index_args {
+	return C.vb_index_args{
+		size:      C.sizeof_vb_index_args,
+		out:       view(a.Out),
+		in:        view(a.In),
+		ids:       view(a.IDs),
+		out_sizes: numbers(a.OutSizes),
+		in_sizes:  numbers(a.InSizes),
+		ids_sizes: numbers(a.IDsSizes),
+		rank:      C.int64_t(a.Rank),
+		dim:       C.int64_t(a.Dim),
+		indexing:  C.vb_indexing(a.Indexing),
+	}
+}
 
 func cMatMulArgs(a *kernel.MatMulArgs) C.vb_matmul_args {
 	return C.vb_matmul_args{
@@ -336,6 +381,30 @@ func cExpertFeedForwardArgs(a *kernel.ExpertFeedForwardArgs) C.vb_expert_feed_fo
 	}
 }
 
+func cNormRouteArgs(a *kernel.NormRouteArgs) C.vb_norm_route_args {
+	return C.vb_norm_route_args{
+		size:          C.sizeof_vb_norm_route_args,
+		ids:           i32(a.IDs),
+		weights:       f32(a.Weights),
+		normed:        f32(a.Normed),
+		logits:        f32(a.Logits),
+		x:             f32(a.X),
+		norm:          f32(a.Norm),
+		router:        weight(a.Router),
+		router_bias:   f32(a.RouterBias),
+		bias:          f32(a.Bias),
+		n:             C.int64_t(a.N),
+		k:             C.int64_t(a.K),
+		groups:        C.int64_t(a.Groups),
+		groups_used:   C.int64_t(a.GroupsUsed),
+		eps:           C.float(a.Eps),
+		scale:         C.float(a.Scale),
+		gating:        C.vb_gating(a.Gating),
+		normalized:    truth(a.Normalized),
+		group_by_best: truth(a.GroupByBest),
+	}
+}
+
 func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
 	return C.vb_norm_qkv_args{
 		size:       C.sizeof_vb_norm_qkv_args,
@@ -459,6 +528,22 @@ func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
 	return s.check("top_k", C.vb_top_k(f32(values), i32(ids), f32(in), C.int64_t(rows), C.int64_t(cols), C.int64_t(k), s.p))
 }
 
+func (s *stream) Map(args *kernel.MapArgs) error {
+	return s.check("map", C.call_map(cMapArgs(args), s.p))
+}
+
+func (s *stream) Reduce(args *kernel.ReduceArgs) error {
+	return s.check("reduce", C.call_reduce(cReduceArgs(args), s.p))
+}
+
+func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
+	return s.check("cumsum", C.vb_cumsum(out, in, C.vb_dtype(t), C.int64_t(rows), C.int64_t(n), C.int64_t(cols), s.p))
+}
+
+func (s *stream) Index(args *kernel.IndexArgs) error {
+	return s.check("index", C.call_index(cIndexArgs(args), s.p))
+}
+
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
 	return s.check("matmul", C.call_matmul_batched(cMatMulArgs(args), s.p))
 }
@@ -556,6 +641,10 @@ func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	return s.check("expert_feed_forward", C.call_expert_feed_forward(cExpertFeedForwardArgs(args), s.p))
+}
+
+func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
+	return s.check("norm_route", C.call_norm_route(cNormRouteArgs(args), s.p))
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

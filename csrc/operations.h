@@ -23,6 +23,10 @@
     X(copy_columns) \
     X(argmax) \
     X(top_k) \
+    X(map) \
+    X(reduce) \
+    X(cumsum) \
+    X(index) \
     X(matmul_batched) \
     X(matmul_single_row) \
     X(weight_pack) \
@@ -50,6 +54,7 @@
     X(linear_add) \
     X(feed_forward) \
     X(expert_feed_forward) \
+    X(norm_route) \
     X(norm_qkv) \
     X(attention_linear_add)
 
@@ -84,4 +89,6 @@
     X(MXFP4, 32, 17) \
     X(NVFP4, 64, 36) \
     X(Q1_0, 128, 18) \
-    X(Q2_0, 64, 18)
+    X(Q2_0, 64, 18) \
+    X(U8, 1, 1) \
+    X(BOOL, 1, 1)

@@ -2,18 +2,9 @@
  * is called. The order of the checks: sizes, an empty call is done, types, pointers. */
 #include "checks.h"
 
-/* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these
- * arguments. */
-#define RUN_OR_COMPOSE(op, ...) \
-    do { \
-        const vb_status ran_ = stream->device->backend->op ? RUN(op, __VA_ARGS__) : VB_UNSUPPORTED; \
-        if (ran_ != VB_UNSUPPORTED) return ran_; \
-    } while (0)
-
-static bool is_float(vb_dtype type) { return type == VB_F32 || type == VB_F16 || type == VB_BF16; }
 /* Of a key-value cache: blocks of Q8_0 lie along a head. */
 static bool is_cache(vb_dtype type, int64_t dim) {
-    return is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0);
+    return vb_is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0);
 }
 
 #define FLOATS "type: neither F32, F16 nor BF16"
@@ -25,7 +16,7 @@ static bool is_cache(vb_dtype type, int64_t dim) {
     REQUIRE_SIZES(&count, n); \
     if (count == 0) return VB_OK; \
     NOT_NULL(stream); \
-    REQUIRE(is_float(type), FLOATS)
+    REQUIRE(vb_is_float(type), FLOATS)
 
 vb_status vb_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
     CHECK_ELEMENTWISE();
@@ -105,9 +96,9 @@ vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_t
     int64_t count, block = vb_dtype_block_size(in_type);
     REQUIRE_SIZES(&count, n);
     if (count == 0) return VB_OK;
-    REQUIRE(is_float(out_type), "out_type: neither F32, F16 nor BF16");
-    REQUIRE(block > 0, "in_type: none of vb_dtype");
-    REQUIRE(out_type == VB_F32 || is_float(in_type), "out_type: blocks and integers become F32 alone");
+    REQUIRE(vb_is_float(out_type), "out_type: neither F32, F16 nor BF16");
+    REQUIRE(block > 0 && in_type != VB_U8 && in_type != VB_BOOL, "in_type: none of vb_dtype, or U8 or BOOL");
+    REQUIRE(out_type == VB_F32 || vb_is_float(in_type), "out_type: blocks and integers become F32 alone");
     REQUIRE(n % block == 0, "n: no multiple of in_type's block size");
     NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(convert, out, out_type, in, in_type, n, stream);
@@ -128,7 +119,7 @@ vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
     REQUIRE_SIZES(&count, rows, cols); \
     if (count == 0) return VB_OK; \
     NOT_NULL(stream); \
-    REQUIRE(is_float(type), FLOATS)
+    REQUIRE(vb_is_float(type), FLOATS)
 
 vb_status vb_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
     CHECK_ROWS();
@@ -187,7 +178,7 @@ vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const 
     REQUIRE_SIZES(&count, rows, out_cols);
     REQUIRE_SIZES(&count, rows, in_cols);
     if (rows == 0 || cols == 0) return VB_OK;
-    REQUIRE(is_float(type) || type == VB_I32, "type: neither F32, F16, BF16 nor I32");
+    REQUIRE(vb_is_float(type) || type == VB_I32, "type: neither F32, F16, BF16 nor I32");
     NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(copy_columns, out, out_cols, out_first, in, in_cols, in_first, type, rows, cols, stream);
 }
@@ -248,7 +239,7 @@ vb_status vb_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
             "k: negative, or a product with it is too large");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
-    REQUIRE(is_float(x.type), FLOATS);
+    REQUIRE(vb_is_float(x.type), FLOATS);
     REQUIRE(x.precision >= VB_PRECISION_FLOAT32 && x.precision <= VB_PRECISION_TF32, "precision: none of vb_precision");
     REQUIRE(x.c, "c: null");
     REQUIRE(x.k == 0 || x.a, "a: null");
@@ -305,7 +296,7 @@ vb_status vb_matmul_single_row(void *c, const void *a, const void *b, vb_dtype t
     REQUIRE_SIZES(&inner, k, n);
     if (n == 0) return VB_OK;
     NOT_NULL(stream); NOT_NULL(c);
-    REQUIRE(is_float(type), FLOATS);
+    REQUIRE(vb_is_float(type), FLOATS);
     REQUIRE(k == 0 || a, "a: null");
     REQUIRE(k == 0 || b, "b: null");
     const int64_t element = vb_dtype_block_bytes(type);
@@ -374,7 +365,7 @@ vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream) {
     REQUIRE(ELEMENTS(&codes, a.m, a.codes_stride), "codes_stride: too large");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
-    REQUIRE(is_float(a.type), FLOATS);
+    REQUIRE(vb_is_float(a.type), FLOATS);
     REQUIRE(a.weight_type == a.type || (a.type == VB_F32 && a.weight_type == VB_F16),
             "weight_type: not type, nor F16 beside F32");
     REQUIRE(a.out, "out: null");
@@ -385,55 +376,6 @@ vb_status vb_fused_update(const vb_fused_update_args *args, vb_stream *stream) {
     const matrices out = {a.out, 1, 0, a.m, a.n, a.n, element}, x = {a.x, 1, 0, a.m, a.k, a.k, element};
     REQUIRE(inner == 0 || !overlap(&out, &x), "out: overlaps x");
     return a.r > MOST_RANKS ? VB_UNSUPPORTED : RUN(fused_update, &a, stream);
-}
-
-/* ---- mixtures of experts ----------------------------------------------------------------------------------------- */
-
-vb_status vb_route(const vb_route_args *args, vb_stream *stream) {
-    TAKE(vb_route_args, a, args);
-    int64_t size;
-    REQUIRE(ELEMENTS(&size, a.n, a.experts), "n, experts: negative, or their product is too large");
-    REQUIRE(a.k >= 0 && a.k <= a.experts, "k: negative, or more than experts");
-    REQUIRE(a.groups >= 0 && (a.groups == 0 || a.experts % a.groups == 0),
-            "groups: negative, or no equal parts of experts");
-    REQUIRE(a.groups == 0 || (a.groups_used > 0 && a.groups_used <= a.groups), "groups_used: not in 1..groups");
-    REQUIRE(a.groups == 0 || a.k <= a.experts / a.groups * a.groups_used,
-            "k: more than the experts of groups_used groups");
-    if (size == 0 || a.k == 0) return VB_OK;
-    NOT_NULL(stream);
-    REQUIRE(a.gating >= VB_GATING_SOFTMAX && a.gating <= VB_GATING_SIGMOID, "gating: none of vb_gating");
-    REQUIRE(a.ids && a.weights && a.logits, "ids, weights, logits: null");
-    return a.experts > 1024 ? VB_UNSUPPORTED : RUN(route, &a, stream);
-}
-
-/* Experts that are packed as one matrix begin at whole tiles of rows. */
-static bool whole_experts(const vb_weight *w) { return w->layout == VB_STORED || w->rows % 16 == 0; }
-
-vb_status vb_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
-    TAKE(vb_expert_linear_args, a, args);
-    int64_t size, weights, inner;
-    REQUIRE_WEIGHT(&a.w, "w");
-    REQUIRE(ELEMENTS(&size, a.n, a.k, a.w.rows) && ELEMENTS(&inner, a.n, a.k, a.w.cols),
-            "n, k: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&weights, a.experts, a.w.rows, a.w.cols), "experts: negative, or too large");
-    REQUIRE(whole_experts(&a.w), "w: packed, and its rows no multiple of 16");
-    if (size == 0) return VB_OK;
-    NOT_NULL(stream);
-    REQUIRE(a.y && a.ids, "y, ids: null");
-    REQUIRE(inner == 0 || a.x, "x: null");
-    REQUIRE(weights == 0 || a.w.data, "w.data: null");
-    return RUN(expert_linear, &a, stream);
-}
-
-vb_status vb_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n, int64_t k,
-                        int64_t cols, vb_stream *stream) {
-    int64_t size, inner;
-    REQUIRE_SIZES(&size, n, cols);
-    REQUIRE_SIZES(&inner, n, k, cols);
-    if (size == 0) return VB_OK;
-    NOT_NULL(out); NOT_NULL(stream);
-    REQUIRE(k == 0 || y, "y: null");
-    return RUN(expert_sum, out, add, y, weights, n, k, cols, stream);
 }
 
 /* ---- transformers ------------------------------------------------------------------------------------------------ */
@@ -451,7 +393,7 @@ vb_status vb_rope(const vb_rope_args *args, vb_stream *stream) {
     REQUIRE(a.half <= a.dim / 2, "half: more than half of dim");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
-    REQUIRE(is_float(a.type), FLOATS);
+    REQUIRE(vb_is_float(a.type), FLOATS);
     REQUIRE(a.mode == VB_ROPE_INTERLEAVED || a.mode == VB_ROPE_NEOX, ROPE_MODES);
     REQUIRE(a.out, "out: null");
     REQUIRE(a.in, "in: null");
@@ -498,7 +440,7 @@ static vb_status check_attention(int64_t *size, const vb_attention_args *a, vb_s
     REQUIRE(ELEMENTS(&stride, a->seq, a->q_row_stride), "q_row_stride: negative, or too large");
     if (*size == 0) return VB_OK;
     NOT_NULL(stream);
-    REQUIRE(is_float(a->type), FLOATS);
+    REQUIRE(vb_is_float(a->type), FLOATS);
     REQUIRE(is_cache(a->kv_type, a->dim) && is_cache(a->kv_type, a->value_dim), "kv_type: " CACHES);
     REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0, "heads: no multiple of kv_heads");
     REQUIRE(a->kv_len >= 0 && (a->ring || a->kv_len <= a->kv_capacity), "kv_len: negative, or more than kv_capacity");
@@ -633,40 +575,6 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     const vb_status status =
         vb_norm_swiglu(a.gated, a.x, a.norm, a.eps, &a.gate, &a.up, a.normed, a.product, a.n, stream);
     return status == VB_OK ? vb_linear_add(a.sum, a.x, a.gated, &a.down, NULL, a.normed, a.n, stream) : status;
-}
-
-vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_stream *stream) {
-    TAKE(vb_expert_feed_forward_args, a, args);
-    int64_t size, inner, outer, weights;
-    REQUIRE_WEIGHT(&a.gate, "gate");
-    REQUIRE_WEIGHT(&a.up, "up");
-    REQUIRE_WEIGHT(&a.down, "down");
-    REQUIRE(a.gate.rows == a.up.rows && a.gate.cols == a.up.cols, "up: not of gate's shape");
-    REQUIRE(a.down.rows == a.gate.cols && a.down.cols == a.gate.rows, "down: not of gate's shape transposed");
-    REQUIRE(whole_experts(&a.gate) && whole_experts(&a.up) && whole_experts(&a.down),
-            "gate, up, down: packed, and rows no multiple of 16");
-    REQUIRE(ELEMENTS(&size, a.n, a.gate.cols) && ELEMENTS(&inner, a.n, a.k, a.gate.rows) &&
-                ELEMENTS(&outer, a.n, a.k, a.gate.cols),
-            "n, k: negative, or their product is too large");
-    REQUIRE(ELEMENTS(&weights, a.experts, a.gate.rows, a.gate.cols), "experts: negative, or too large");
-    REQUIRE(a.activation >= VB_SILU && a.activation <= VB_CLAMPED_SILU, "activation: none of vb_activation");
-    REQUIRE(a.activation != VB_CLAMPED_SILU || a.limit >= 0, "limit: negative, or no number");
-    if (size == 0) return VB_OK;
-    NOT_NULL(stream);
-    REQUIRE(a.sum && a.x, "sum, x: null");
-    REQUIRE(a.k == 0 || (a.ids && a.chosen), "ids, chosen: null");
-    REQUIRE(inner == 0 || (a.gated && a.product), "gated, product: null");
-    REQUIRE(weights == 0 || (a.gate.data && a.up.data && a.down.data), "gate, up, down: null data");
-    RUN_OR_COMPOSE(expert_feed_forward, &a, stream);
-    vb_expert_linear_args by = {sizeof by, a.gated, a.x, a.gate, a.gate_bias, a.ids, a.n, a.k, a.experts, 0};
-    vb_status status = vb_expert_linear(&by, stream);
-    by.y = a.product, by.w = a.up, by.bias = a.up_bias;
-    if (status == VB_OK) status = vb_expert_linear(&by, stream);
-    if (status == VB_OK)
-        status = vb_glu(a.gated, a.gated, a.product, a.activation, a.alpha, a.limit, VB_F32, inner, stream);
-    by.y = a.chosen, by.x = a.gated, by.w = a.down, by.bias = a.down_bias, by.x_per_choice = 1;
-    if (status == VB_OK) status = vb_expert_linear(&by, stream);
-    return status == VB_OK ? vb_expert_sum(a.sum, a.add, a.chosen, a.weights, a.n, a.k, a.gate.cols, stream) : status;
 }
 
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,

@@ -49,9 +49,10 @@ vb_status vb_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     REQUIRE(!a.weight_scales || a.segments > 0, "segments: none, with weight_scales");
     REQUIRE(a.segments >= 0 && a.segments <= a.n, "segments: negative, or more than rows");
     REQUIRE(!a.segment_ends || a.weight_scales, "segment_ends: without weight_scales");
-    REQUIRE(a.threads == 0 || a.threads == 64 || a.threads == 128 || a.threads == 256,
-            "threads: neither 0, 64, 128 nor 256");
-    REQUIRE(a.lanes == 0 || a.lanes == 8 || a.lanes == 16 || a.lanes == 32, "lanes: neither 0, 8, 16 nor 32");
+    REQUIRE(a.threads == 0 || a.threads == 64 || a.threads == 128 || a.threads == 256 || a.threads == 512,
+            "threads: neither 0, 64, 128, 256 nor 512");
+    REQUIRE(a.lanes == 0 || a.lanes == 4 || a.lanes == 8 || a.lanes == 16 || a.lanes == 32,
+            "lanes: neither 0, 4, 8, 16 nor 32");
     REQUIRE(a.tile >= 0 && a.tile <= 2, "tile: neither 0, 1 nor 2");
     return RUN(w2a8_gemv, &a, stream);
 }

@@ -75,6 +75,14 @@ static bool call(compiler *c, const char *f, value *out) {
         emit(c, "cvt.rn.f16.f32 %%h%d, %s", h, OP(x));
         emit(c, "cvt.rn.f16.f32 %%h%d, %s", h + 1, OP(y));
         emit(c, "mov.b32 %s, {%%h%d, %%h%d}", OP(*out), h, h + 1);
+    } else if (!strcmp(f, "permute")) { /* bytes of x (0..3) and y (4..7): nibble i of the selector names byte i */
+        const value x = in_register(c, as(c, expression(c), U32)), y = comma(c, U32), which = comma(c, U32);
+        *out = fresh(c, U32);
+        emit(c, "prmt.b32 %s, %s, %s, %s", OP(*out), OP(x), OP(y), OP(which));
+    } else if (!strcmp(f, "fma_f16")) { /* a b + c of two halves in a word */
+        const value x = in_register(c, as(c, expression(c), U32)), y = comma(c, U32), z = comma(c, U32);
+        *out = fresh(c, U32);
+        emit(c, "fma.rn.f16x2 %s, %s, %s, %s", OP(*out), OP(x), OP(y), OP(z));
     } else if (!strcmp(f, "bits") || !strcmp(f, "from_bits")) { /* the 32 bits of an f32, and back */
         const bool back = f[0] == 'f';
         const value x = in_register(c, as(c, expression(c), back ? U32 : F32));
@@ -215,131 +223,11 @@ static value expression(compiler *c) {
     return result;
 }
 
+#include "ptx_instructions.h"
+
 /* ---- statements -------------------------------------------------------------------------------------------------- */
 
 static void statement(compiler *c);
-
-/* count registers of an array, as an argument of an instruction. */
-static value registers(compiler *c, int count, kind k) {
-    char text[NAME];
-    identifier(c, text);
-    const name *n = find(c, text);
-    int have;
-    if (!n || n->what != REGISTERS) fail(c, "%s is no array of registers", text);
-    const value v = register_element(c, n, &have);
-    if (have != count || v.kind != k) fail(c, "want %d registers of %s in %s", count, kinds[k].name, text);
-    return v;
-}
-
-static operand list_of(compiler *c, value first, int count) {
-    operand o;
-    size_t used = 0;
-    char text[sizeof o.text] = "";
-    for (int i = 0; i < count && used < sizeof text; i++, first.reg++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", OP(first));
-    if (used >= sizeof text) fail(c, "too many registers");
-    memcpy(o.text, text, sizeof text);
-    return o;
-}
-
-#define LIST(v, count) list_of(c, v, count).text
-
-static address memory(compiler *c) {
-    char text[NAME];
-    identifier(c, text);
-    const name *n = find(c, text);
-    if (!n) fail(c, "unknown name %s", text);
-    return place_of(c, n);
-}
-
-/* An array of registers from or to memory as one access of 8 or 16 bytes. */
-static void vector(compiler *c, bool loads) {
-    char text[NAME];
-    address a;
-    if (!loads) a = memory(c), expect(c, ",");
-    identifier(c, text);
-    const name *n = find(c, text);
-    int count;
-    if (!n || n->what != REGISTERS) fail(c, "%s is no array of registers", text);
-    const value v = register_element(c, n, &count);
-    if (loads) expect(c, ","), a = memory(c);
-    if (count != 2 && count != 4) fail(c, "%s has %d elements: want 2 or 4", text, count);
-    if (kinds[a.kind].bytes != 4 || kinds[v.kind].bytes != 4) fail(c, "vectors are of 4-byte elements");
-    if (loads)
-        emit(c, "ld.%s.v%d.b32 {%s}, [%s]", space(a), count, LIST(v, count), a.text);
-    else
-        emit(c, "st.%s.v%d.b32 [%s], {%s}", space(a), count, a.text, LIST(v, count));
-}
-
-static bool instruction(compiler *c, const char *f) {
-    if (!strcmp(f, "barrier")) {
-        emit(c, "bar.sync 0");
-    } else if (!strcmp(f, "load")) {
-        vector(c, true);
-    } else if (!strcmp(f, "store")) {
-        vector(c, false);
-    } else if (!strcmp(f, "mma_f16")) { /* d[4] += a[16][16] b[16][8] of halves, d in f32 */
-        const value d = registers(c, 4, F32);
-        expect(c, ",");
-        const value a = registers(c, 4, U32);
-        expect(c, ",");
-        const value b = registers(c, 2, U32);
-        const operand dl = list_of(c, d, 4), al = list_of(c, a, 4), bl = list_of(c, b, 2);
-        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text,
-             dl.text);
-    } else if (!strcmp(f, "wmma_load_a") || !strcmp(f, "wmma_load_b")) {
-        /* 16 x 16 of halves, rows of so many elements */
-        const value r = registers(c, 8, U32);
-        expect(c, ",");
-        const address a = memory(c);
-        expect(c, ",");
-        const int64_t row = constant(c, "the length of a row");
-        emit(c, "wmma.load.%c.sync.aligned.row.m16n16k16.shared.f16 {%s}, [%s], %lld", f[10], LIST(r, 8), a.text,
-             (long long)row);
-    } else if (!strcmp(f, "wmma_f16")) { /* d[16][16] += a b, d in f32 */
-        const value d = registers(c, 8, F32);
-        expect(c, ",");
-        const value a = registers(c, 8, U32);
-        expect(c, ",");
-        const value b = registers(c, 8, U32);
-        const operand dl = list_of(c, d, 8), al = list_of(c, a, 8), bl = list_of(c, b, 8);
-        emit(c, "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text,
-             dl.text);
-    } else if (!strcmp(f, "wmma_store")) {
-        const address a = memory(c);
-        expect(c, ",");
-        const value d = registers(c, 8, F32);
-        expect(c, ",");
-        const int64_t row = constant(c, "the length of a row");
-        emit(c, "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%s], {%s}, %lld", a.text, LIST(d, 8),
-             (long long)row);
-    } else if (!strcmp(f, "load_matrices") || !strcmp(f, "load_matrices_transposed")) { /* four 8 x 8 of halves */
-        const value r = registers(c, 4, U32);
-        expect(c, ",");
-        const address a = memory(c);
-        emit(c, "ldmatrix.sync.aligned.m8n8.x4.%sshared.b16 {%s}, [%s]", strlen(f) > 13 ? "trans." : "", LIST(r, 4),
-             a.text);
-    } else if (!strcmp(f, "copy_async")) { /* 16 bytes from global to shared memory, zeros where the condition fails */
-        const address to = memory(c);
-        expect(c, ",");
-        const address from = memory(c);
-        expect(c, ",");
-        const value valid = expression(c);
-        value bytes = integer(16);
-        if (valid.form != CONSTANT) {
-            bytes = fresh(c, U32);
-            emit(c, "selp.u32 %s, 16, 0, %s", OP(bytes), OP(valid));
-        }
-        emit(c, "cp.async.cg.shared.global [%s], [%s], 16, %s", to.text, from.text, OP(bytes));
-    } else if (!strcmp(f, "copy_async_commit")) {
-        emit(c, "cp.async.commit_group");
-    } else if (!strcmp(f, "copy_async_wait")) {
-        emit(c, "cp.async.wait_group %lld", (long long)constant(c, "the number of groups"));
-    } else {
-        return false;
-    }
-    return true;
-}
 
 /* NAME op= expression, or an element of memory or registers. */
 static void assignment(compiler *c) {

@@ -85,6 +85,7 @@ static vb_status describe(vb_jit_device *d) {
     TRY(DRIVER(d, device_attribute, &d->major, MAJOR, d->handle));
     TRY(DRIVER(d, device_attribute, &d->minor, MINOR, d->handle));
     TRY(DRIVER(d, device_attribute, &d->multiprocessors, MULTIPROCESSORS, d->handle));
+    TRY(DRIVER(d, driver_version, &d->driver_version));
     d->target = target_of(d->major * 10 + d->minor);
     return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
 }
@@ -177,7 +178,7 @@ vb_status vb_jit_free_host(void *memory, vb_device *device) {
     return DRIVER(d, free_host, memory);
 }
 
-/* These kernels need no memory of their own: the allocator is not asked. */
+/* The allocator is not asked: a stream has 64 KiB of its own. */
 vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     enum { NON_BLOCKING = 1 };
     (void)allocator;
@@ -187,8 +188,10 @@ vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const
     vb_jit_stream *s = calloc(1, sizeof *s);
     if (!s) return VB_OUT_OF_MEMORY;
     s->base.device = device;
-    const vb_status status = DRIVER(d, stream_create, &s->handle, NON_BLOCKING);
+    vb_status status = DRIVER(d, alloc, &s->row_scales, VB_JIT_SCALED_ROWS * sizeof(float));
+    if (status == VB_OK) status = DRIVER(d, stream_create, &s->handle, NON_BLOCKING);
     if (status != VB_OK) {
+        if (s->row_scales) d->driver->free(s->row_scales);
         free(s);
         return status;
     }
@@ -204,6 +207,7 @@ void vb_jit_stream_destroy(vb_stream *stream) {
     if (make_current(d) == VB_OK) {
         d->driver->stream_synchronize(handle_of(stream));
         d->driver->stream_destroy(handle_of(stream));
+        d->driver->free(((vb_jit_stream *)stream)->row_scales);
     }
     free(stream);
     release(&d->base);
@@ -368,9 +372,9 @@ vb_status vb_jit_communicator_create(vb_communicator **communicator, vb_stream *
 
 void vb_jit_communicator_destroy(vb_communicator *communicator) { (void)communicator; }
 
-vb_status vb_jit_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+vb_status vb_jit_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n, int rounded,
                             vb_communicator *communicator) {
-    (void)out, (void)in, (void)add, (void)n, (void)communicator;
+    (void)out, (void)in, (void)add, (void)n, (void)rounded, (void)communicator;
     return VB_UNSUPPORTED;
 }
 
@@ -387,7 +391,7 @@ vb_status vb_jit_all_gather(float *const *out, const float *const *in, int64_t r
     X(increment_i32) X(softmax_batched) X(rms_norm_batched) X(layer_norm_batched) X(add_rms_norm) X(mul_rows) \
     X(copy_columns) X(argmax) X(top_k) X(matmul_batched) X(matmul_single_row) X(linear) X(embedding) X(rope) \
         X(kv_write) \
-    X(attention)
+    X(attention) X(weight_pack) X(norm_linear) X(linear_add) X(norm_swiglu) X(norm_qkv)
 
 const vb_backend vb_ptx_backend = {
     .device_count = device_count,

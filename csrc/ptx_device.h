@@ -15,19 +15,21 @@
 #include "kernels.h"
 #include "ptx.h"
 
-enum { VB_JIT_CONSTANTS = 8, VB_JIT_BUCKETS = 64 };
+enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 6, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* What fills a text in. Unused fields are 0. */
 typedef struct vb_jit_filling {
     const char *source;
     const char *type, *other, *decode;
     struct { const char *name; int64_t value; } constants[VB_JIT_CONSTANTS]; /* up to a NULL name */
+    struct { const char *name, *text; } texts[VB_JIT_TEXTS]; /* up to a NULL name; they may name each other */
 } vb_jit_filling;
 
 typedef struct vb_jit_kernel {
     struct vb_jit_kernel *next;
     vb_jit_filling filling;
     void *module, *function;
+    bool waits; /* for the kernel before it by itself, so that it may begin while that runs */
 } vb_jit_kernel;
 
 typedef struct vb_jit_device {
@@ -36,7 +38,7 @@ typedef struct vb_jit_device {
     atomic_int references;
     _Atomic int driver_error;
     int index, handle; /* the driver's number of it */
-    int major, minor, multiprocessors, target;
+    int major, minor, multiprocessors, target, driver_version;
     char name[128];
     void *context;
     cu_address books; /* codebooks.h, as vb_jit_book says */
@@ -47,6 +49,8 @@ typedef struct vb_jit_device {
 typedef struct vb_jit_stream {
     struct vb_stream base;
     void *handle;
+    cu_address row_scales; /* VB_JIT_SCALED_ROWS floats for a product with many rows of x */
+    bool apart; /* the next kernel may not begin before the newest ends */
 } vb_jit_stream;
 
 static inline vb_jit_device *vb_jit_of(vb_stream *stream) { return (vb_jit_device *)stream->device; }
@@ -55,7 +59,11 @@ vb_status vb_jit_status(cu_result result, vb_jit_device *device);
 
 /* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk
  * (ptx_modules.c). */
-vb_status vb_jit_function(void **function, const vb_jit_filling *filling, const char *name, vb_jit_device *device);
+vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *filling, const char *name,
+                          vb_jit_device *device);
+
+/* The GPUs that these kernels run on, and what the driver said of the last kernel that it refused: a line. */
+const char *vb_jit_refusal(void);
 void vb_jit_unload(vb_jit_device *device);
 
 /* Launches a filled text. `parameters` are the addresses of the kernel's, in order. */

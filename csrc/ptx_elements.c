@@ -6,71 +6,99 @@ typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU, G
 
 /* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2, where ln 2
  * is subtracted in two parts, so that the exponential keeps its accuracy for large t. */
+static const char formula[] = VB_PTX_SOURCE({
+    f32 result = 0;
+    if (OP == 0) result = x + y;
+    if (OP == 1) result = x * y;
+    if (OP == 2) result = x * scalar;
+    if (OP == 9) result = x < 0.0 ? 0.0 * y : x * x * y;
+    if (OP == 10) {
+        if (x > limit) x = limit;
+        if (y < -limit) y = -limit;
+        if (y > limit) y = limit;
+    }
+    if (EXP) {
+        f32 t = -x;
+        f32 fit = 1;
+        if (OP == 5 || OP == 8) t = -1.59576912 * (x + 0.044715 * x * x * x);
+        if (OP == 10) t = -scalar * x;
+        if (OP == 12) {
+            x = x * rcp(scalar);
+            t = 2.0 * abs(x);
+        }
+        if (OP == 4 || OP == 7) {
+            fit = rcp(1.0 + 0.353553391 * abs(x));
+            f32 p = 0.17087277;
+            p = p * fit - 0.82215223;
+            p = p * fit + 1.48851587;
+            p = p * fit - 1.13520398;
+            p = p * fit + 0.27886807;
+            p = p * fit - 0.18628806;
+            p = p * fit + 0.09678418;
+            p = p * fit + 0.37409196;
+            p = p * fit + 1.00002368;
+            p = p * fit - 1.26551223;
+            t = p - 0.5 * x * x;
+        }
+        f32 whole = round(t * 1.44269504);
+        f32 rest = fma(whole, -0.693359375, t);
+        rest = fma(whole, 0.000212194440, rest);
+        f32 e = exp2(rest * 1.44269504) * exp2(whole);
+        if (t > 88.7) e = exp2(t * 1.44269504);
+        if (t < -87.0) e = exp2(t * 1.44269504);
+        if (OP == 3 || OP == 5) result = x / (1.0 + e);
+        if (OP == 6 || OP == 8) result = x / (1.0 + e) * y;
+        if (OP == 4) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e);
+        if (OP == 7) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e) * y;
+        if (OP == 10) result = (y + 1.0) * x / (1.0 + e);
+        if (OP == 11) result = rcp(1.0 + e);
+        if (OP == 12) {
+            f32 z = x * x;
+            f32 p = -0.00570498872745;
+            p = p * z + 0.0206390887954;
+            p = p * z - 0.0537397155531;
+            p = p * z + 0.133314422036;
+            p = p * z - 0.333332819422;
+            f32 far = 1.0 - 2.0 * rcp(e + 1.0);
+            if (x < 0.0) far = -far;
+            result = scalar * (abs(x) < 0.625 ? p * z * x + x : far);
+        }
+    }
+    value = result;
+});
+
+/* out = formula(a, b): with VECTORS, EACH elements of 16 bytes a thread, the rest one by one. */
 static const char elements[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(256) {
-    u64 step = u64(blocks.x) * 256;
-    for (u64 i = u64(block.x) * 256 + thread.x; i < n; i += step) {
-        f32 x = a[i];
-        f32 y = 0;
-        if (PAIR) y = b[i];
-        f32 result = 0;
-        if (OP == 0) result = x + y;
-        if (OP == 1) result = x * y;
-        if (OP == 2) result = x * scalar;
-        if (OP == 9) result = x < 0.0 ? 0.0 * y : x * x * y;
-        if (OP == 10) {
-            if (x > limit) x = limit;
-            if (y < -limit) y = -limit;
-            if (y > limit) y = limit;
-        }
-        if (EXP) {
-            f32 t = -x;
-            f32 fit = 1;
-            if (OP == 5 || OP == 8) t = -1.59576912 * (x + 0.044715 * x * x * x);
-            if (OP == 10) t = -scalar * x;
-            if (OP == 12) {
-                x = x * rcp(scalar);
-                t = 2.0 * abs(x);
-            }
-            if (OP == 4 || OP == 7) {
-                fit = rcp(1.0 + 0.353553391 * abs(x));
-                f32 p = 0.17087277;
-                p = p * fit - 0.82215223;
-                p = p * fit + 1.48851587;
-                p = p * fit - 1.13520398;
-                p = p * fit + 0.27886807;
-                p = p * fit - 0.18628806;
-                p = p * fit + 0.09678418;
-                p = p * fit + 0.37409196;
-                p = p * fit + 1.00002368;
-                p = p * fit - 1.26551223;
-                t = p - 0.5 * x * x;
-            }
-            f32 whole = round(t * 1.44269504);
-            f32 rest = fma(whole, -0.693359375, t);
-            rest = fma(whole, 0.000212194440, rest);
-            f32 e = exp2(rest * 1.44269504) * exp2(whole);
-            if (t > 88.7) e = exp2(t * 1.44269504);
-            if (t < -87.0) e = exp2(t * 1.44269504);
-            if (OP == 3 || OP == 5) result = x / (1.0 + e);
-            if (OP == 6 || OP == 8) result = x / (1.0 + e) * y;
-            if (OP == 4) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e);
-            if (OP == 7) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e) * y;
-            if (OP == 10) result = (y + 1.0) * x / (1.0 + e);
-            if (OP == 11) result = rcp(1.0 + e);
-            if (OP == 12) {
-                f32 z = x * x;
-                f32 p = -0.00570498872745;
-                p = p * z + 0.0206390887954;
-                p = p * z - 0.0537397155531;
-                p = p * z + 0.133314422036;
-                p = p * z - 0.333332819422;
-                f32 far = 1.0 - 2.0 * rcp(e + 1.0);
-                if (x < 0.0) far = -far;
-                result = scalar * (abs(x) < 0.625 ? p * z * x + x : far);
+    u64 step = u64(blocks.x) * 256 * EACH;
+    for (u64 i = (u64(block.x) * 256 + thread.x) * EACH; i < n; i += step) {
+        f32 from[EACH], other[EACH] = 0;
+        bool whole = i + EACH <= n;
+        if (VECTORS) {
+            if (whole) {
+                load(from, a[i]);
+                if (PAIR) load(other, b[i]);
             }
         }
-        out[i] = result;
+        if (VECTORS == 0 || !whole) {
+            unroll (e : EACH) {
+                if (i + e < n) {
+                    from[e] = a[i + e];
+                    if (PAIR) other[e] = b[i + e];
+                }
+            }
+        }
+        unroll (e : EACH) {
+            f32 x = from[e], y = other[e], value = 0;
+            FORMULA
+            from[e] = value;
+        }
+        if (VECTORS) {
+            if (whole) store(out[i], from);
+        }
+        if (VECTORS == 0 || !whole) {
+            unroll (e : EACH) if (i + e < n) out[i + e] = from[e];
+        }
     }
 });
 
@@ -80,10 +108,13 @@ static vb_status run(const char *name, element_op op, void *out, const void *a, 
     float limit, vb_dtype type, int64_t n, vb_stream *stream) {
     const bool pair = op == ADD || op == MUL || (op >= SWIGLU && op <= CLAMPED_SILU_GLU);
     const bool exponential = op >= SILU && op != RELU_SQUARED_GLU;
-    const vb_jit_filling f = {elements, vb_jit_type(type), NULL, NULL, {{"OP", op}, {"PAIR", pair}, {"EXP",
-        exponential}}};
-    return vb_jit_launch(stream, name, &f, blocks_of(n), 1, 1, 256, VB_JIT_PARAMETERS(&out, &a, &b, &scalar,
-        &limit, &n));
+    const bool vectors = ((uintptr_t)out | (uintptr_t)a | (uintptr_t)b) % 16 == 0;
+    const int64_t each = vectors ? 16 / vb_dtype_block_bytes(type) : 1;
+    const vb_jit_filling f = {.source = elements, .type = vb_jit_type(type),
+        .constants = {{"OP", op}, {"PAIR", pair}, {"EXP", exponential}, {"VECTORS", vectors}, {"EACH", each}},
+        .texts = {{"FORMULA", formula}}};
+    return vb_jit_launch(stream, name, &f, blocks_of((n + each - 1) / each), 1, 1, 256,
+                         VB_JIT_PARAMETERS(&out, &a, &b, &scalar, &limit, &n));
 }
 
 vb_status vb_jit_add(void *out, const void *a, const void *b, vb_dtype type, int64_t n, vb_stream *stream) {
@@ -141,8 +172,8 @@ kernel ENTRY(TYPE *out, u8 *in, u16 *book, u64 n) threads(256) {
 
 vb_status vb_jit_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
     cu_address book = vb_jit_book(in_type, vb_jit_of(stream));
-    const vb_jit_filling f = {convert, vb_jit_type(out_type), NULL, vb_jit_decode(in_type),
-                              {{"QK", vb_dtype_block_size(in_type)}, {"BYTES", vb_dtype_block_bytes(in_type)}}};
+    const vb_jit_filling f = {.source = convert, .type = vb_jit_type(out_type), .decode = vb_jit_decode(in_type),
+        .constants = {{"QK", vb_dtype_block_size(in_type)}, {"BYTES", vb_dtype_block_bytes(in_type)}}};
     return vb_jit_launch(stream, "ptx_convert", &f, blocks_of(n), 1, 1, 256, VB_JIT_PARAMETERS(&out, &in, &book, &n));
 }
 
@@ -153,6 +184,6 @@ kernel ENTRY(s32 *x, u64 n) threads(256) {
 });
 
 vb_status vb_jit_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
-    const vb_jit_filling f = {increment, NULL, NULL, NULL, {{NULL, 0}}};
+    const vb_jit_filling f = {.source = increment};
     return vb_jit_launch(stream, "ptx_increment_i32", &f, (n + 255) / 256, 1, 1, 256, VB_JIT_PARAMETERS(&x, &n));
 }

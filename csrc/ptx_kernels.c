@@ -55,60 +55,73 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(25
     u32 warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
     u32 first_row = block.y * 128, first_col = block.x * 128;
     u32 steps = (k + 31) / 32;
+    u32 row = thread.x / 4, chunk = thread.x % 4, b_row = thread.x / 16, b_chunk = thread.x % 16;
+    u32 place = (chunk ^ (row >> 1 & 3)) * 8, b_place = (b_chunk ^ (b_row & 7)) * 8;
+    u32 b_col = first_col + b_chunk * 8;
+    f16 *a = a_ptr;
+    a += u64(first_row + row) * k + chunk * 8;
+    f16 *b = b_ptr;
+    b += u64(b_row) * n + b_col;
+    u64 b_half = u64(n) * 16, b_step = u64(n) * 32;
     f32 sum[4][4][4] = 0;
     for (u32 step = 0; step < steps + 2; step += 1) {
         copy_async_wait(1);
         barrier();
         u32 filled = step % 3;
         if (step < steps) {
+            u32 from = step * 32 + chunk * 8, k_row = step * 32 + b_row;
+            f16 *a_next = a;
+            f16 *b_next = b;
             unroll (i : 2) {
-                u32 item = thread.x + i * 256;
-                u32 row = item / 4, chunk = item % 4, from = step * 32 + chunk * 8;
-                u32 place = (chunk ^ (row >> 1 & 3)) * 8;
-                u32 b_row = item / 16, b_chunk = item % 16, k_row = step * 32 + b_row, b_col = first_col + b_chunk * 8;
-                u32 b_place = (b_chunk ^ (b_row & 7)) * 8;
-                bool inside = first_row + row < m && from < k, b_inside = k_row < k && b_col < n;
                 if (VECTORS) {
-                    u64 a_at = inside ? u64(first_row + row) * k + from : u64(0);
-                    u64 b_at = b_inside ? u64(k_row) * n + b_col : u64(0);
-                    copy_async(a_tile[filled][row][place], a_ptr[a_at], inside);
-                    copy_async(b_tile[filled][b_row][b_place], b_ptr[b_at], b_inside);
+                    bool inside = first_row + row + i * 64 < m && from < k;
+                    copy_async(a_tile[filled][row + i * 64][place], a_next[0], inside);
+                    copy_async(b_tile[filled][b_row + i * 16][b_place], b_next[0], k_row + i * 16 < k && b_col < n);
                 } else {
                     unroll (e : 8) {
-                        a_tile[filled][row][place + e] =
-                            first_row + row < m && from + e < k ? a_ptr[u64(first_row + row) * k + (from + e)] : 0.0;
-                        b_tile[filled][b_row][b_place + e] =
-                            k_row < k && b_col + e < n ? b_ptr[u64(k_row) * n + (b_col + e)] : 0.0;
+                        a_tile[filled][row + i * 64][place + e] =
+                            first_row + row + i * 64 < m && from + e < k ? a_next[e] : 0.0;
+                        b_tile[filled][b_row + i * 16][b_place + e] =
+                            k_row + i * 16 < k && b_col + e < n ? b_next[e] : 0.0;
                     }
                 }
+                a_next += u64(k) * 64;
+                b_next += b_half;
             }
+            a += 32;
+            b += b_step;
         }
         copy_async_commit();
         if (step >= 2) {
             u32 stage = (step - 2) % 3;
             unroll (half : 2) {
-                u32 a[4][4], b[2][2][2];
+                u32 left[4][4], right[2][2][2];
                 unroll (i : 4) {
-                    u32 row = warp_row + i * 16 + lane % 16;
-                    load_matrices(a[i], a_tile[stage][row][(half * 2 + lane / 16 ^ (row >> 1 & 3)) * 8]);
+                    u32 at = warp_row + i * 16 + lane % 16;
+                    load_matrices(left[i], a_tile[stage][at][(half * 2 + lane / 16 ^ (at >> 1 & 3)) * 8]);
                 }
                 unroll (j : 2) {
-                    u32 row = half * 16 + lane % 16;
-                    load_matrices_transposed(b[j],
-                                             b_tile[stage][row][(warp_col / 8 + j * 2 + lane / 16 ^ (row & 7)) * 8]);
+                    u32 at = half * 16 + lane % 16;
+                    load_matrices_transposed(right[j],
+                                             b_tile[stage][at][(warp_col / 8 + j * 2 + lane / 16 ^ (at & 7)) * 8]);
                 }
-                unroll (i : 4) unroll (j : 4) mma_f16(sum[i][j], a[i], b[j / 2][j % 2]);
+                unroll (i : 4) unroll (j : 4) mma_f16(sum[i][j], left[i], right[j / 2][j % 2]);
             }
         }
     }
     unroll (i : 4) unroll (j : 4) unroll (h : 2) {
-        u32 row = first_row + warp_row + i * 16 + lane / 4 + h * 8;
+        u32 to = first_row + warp_row + i * 16 + lane / 4 + h * 8;
         u32 col = first_col + warp_col + j * 8 + lane % 4 * 2;
-        if (row < m) {
+        if (to < m) {
             f32 *c = c_ptr;
-            c += u64(row) * n;
-            if (col < n) c[col] = sum[i][j][h * 2];
-            if (col + 1 < n) c[col + 1] = sum[i][j][h * 2 + 1];
+            c += u64(to) * n + col;
+            f32 pair[2];
+            unroll (e : 2) pair[e] = sum[i][j][h * 2 + e];
+            if (VECTORS) {
+                if (col < n) store(c[0], pair);
+            } else {
+                unroll (e : 2) if (col + e < n) c[e] = pair[e];
+            }
         }
     }
 });
@@ -212,7 +225,7 @@ kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
 });
 
 /* A block a row: (x - mean) / sqrt(variance + EPSILON) * gamma + beta; without MEAN, x / sqrt(mean of squares +
- * EPSILON) * gamma. AFFINE: gamma (and beta) are there. */
+ * EPSILON) * gamma. AFFINE: gamma (and beta) are there. The row stays in registers as the softmax's does. */
 static const char norm[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 batch) threads(THREADS) {
     shared f32 part[32];
@@ -224,13 +237,20 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 bat
     f32 x[ROUNDS][4];
     f32 mean = 0, square = 0;
     f32 scale = rcp(f32(hidden));
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            unroll (e : 4) x[i][e] = 0;
+            if (VECTORS) {
+                if (at < hidden) load(x[i], in[at]);
+            } else {
+                unroll (e : 4) if (at + e < hidden) x[i][e] = in[at + e];
+            }
+        }
+    }
     if (MEAN) {
         if (IN_REGISTERS) {
-            unroll (i : ROUNDS) unroll (e : 4) {
-                u32 at = i * THREADS * 4 + e * THREADS + thread.x;
-                x[i][e] = at < hidden ? in[at] : 0.0;
-                mean += x[i][e];
-            }
+            unroll (i : ROUNDS) unroll (e : 4) mean += x[i][e];
         } else {
             for (u32 at = thread.x; at < hidden; at += THREADS) mean += in[at];
         }
@@ -244,10 +264,8 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 bat
     }
     if (IN_REGISTERS) {
         unroll (i : ROUNDS) unroll (e : 4) {
-            u32 at = i * THREADS * 4 + e * THREADS + thread.x;
-            if (MEAN) x[i][e] = x[i][e] - mean;
-            else x[i][e] = at < hidden ? in[at] : 0.0;
-            if (at < hidden) square = fma(x[i][e], x[i][e], square);
+            if (MEAN) x[i][e] = (i * THREADS + thread.x) * 4 + e < hidden ? x[i][e] - mean : 0.0;
+            square = fma(x[i][e], x[i][e], square);
         }
     } else {
         for (u32 at = thread.x; at < hidden; at += THREADS) {
@@ -262,13 +280,26 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 bat
     unroll (i : THREADS / 32) square += part[i];
     f32 inverse = rcp(sqrt(fma(square, scale, EPSILON)));
     if (IN_REGISTERS) {
-        unroll (i : ROUNDS) unroll (e : 4) {
-            u32 at = i * THREADS * 4 + e * THREADS + thread.x;
-            if (at < hidden) {
-                f32 y = x[i][e] * inverse;
-                if (AFFINE) y = y * gamma[at];
-                if (AFFINE && MEAN) y += beta[at];
-                out[at] = y;
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            unroll (e : 4) x[i][e] = x[i][e] * inverse;
+            if (VECTORS) {
+                if (at < hidden) {
+                    f32 factor[4], added[4];
+                    if (AFFINE) load(factor, gamma[at]);
+                    if (AFFINE && MEAN) load(added, beta[at]);
+                    if (AFFINE) unroll (e : 4) x[i][e] = x[i][e] * factor[e];
+                    if (AFFINE && MEAN) unroll (e : 4) x[i][e] += added[e];
+                    store(out[at], x[i]);
+                }
+            } else {
+                unroll (e : 4) {
+                    if (at + e < hidden) {
+                        if (AFFINE) x[i][e] = x[i][e] * gamma[at + e];
+                        if (AFFINE && MEAN) x[i][e] += beta[at + e];
+                        out[at + e] = x[i][e];
+                    }
+                }
             }
         }
     } else {
@@ -499,13 +530,14 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *p) {
     *ptx = NULL;
     if (vb_ptx_invalid(p)) return VB_INVALID_ARGUMENT;
     const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
+    const bool rows = p->kind == VB_PTX_SOFTMAX || p->kind == VB_PTX_LAYER_NORM;
     const bool in_registers = rounds <= MOST_ROUNDS, mma = target_of(p) >= 80;
     const vb_ptx_constant constants[] = {
         {"TILE", tile_of(p), false},
         {"THREADS", ROW_THREADS, false},
         {"ROUNDS", in_registers ? rounds : 1, false},
         {"IN_REGISTERS", in_registers, false},
-        {"VECTORS", p->kind == VB_PTX_SOFTMAX ? p->dim % 4 == 0 : p->k % 8 == 0 && p->n % 8 == 0, false},
+        {"VECTORS", rows ? p->dim % 4 == 0 : p->k % 8 == 0 && p->n % 8 == 0, false},
         {"MEAN", !p->rms, false},
         {"AFFINE", !p->plain, false},
         {"EPSILON", p->epsilon, true},

@@ -1,7 +1,7 @@
 /* ptx_modules.c: from the text of a kernel to a function that the driver launches. PTX becomes machine code by the
  * driver's compiler, once a machine: the code is kept in VIBRANT_CACHE, else XDG_CACHE_HOME/vibrant/ptx or
  * ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not whole is written anew.
- * VIBRANT_TRACE=ptx says on stderr what the driver said. */
+ * VIBRANT_TRACE=ptx says on stderr what the driver said, and how long it took. */
 #include "ptx_device.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* FNV-1a of 64 bits. */
@@ -30,43 +31,62 @@ static bool in_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Puts the types and the decoder into a text; the caller frees it. */
-static char *fill(const vb_jit_filling *f) {
+typedef struct filled {
+    char *data;
+    size_t used, capacity;
+} filled;
+
+static bool put(filled *out, const char *text, size_t length) {
+    if (out->used + length + 1 > out->capacity) {
+        const size_t capacity = 2 * (out->used + length) + 4096;
+        char *data = realloc(out->data, capacity);
+        if (!data) return false;
+        out->data = data;
+        out->capacity = capacity;
+    }
+    memcpy(out->data + out->used, text, length);
+    out->used += length;
+    out->data[out->used] = 0;
+    return true;
+}
+
+static const char *text_of(const vb_jit_filling *f, const char *word, size_t length) {
     const struct { const char *name, *text; } all[] = {{"TYPE", f->type}, {"OTHER", f->other}, {"DECODE", f->decode}};
-    size_t capacity = 2 * strlen(f->source) + 4096 + (f->decode ? 4 * strlen(f->decode) : 0), used = 0;
-    char *out = malloc(capacity);
-    for (const char *at = f->source; out && *at;) {
-        const char *put = at;
-        size_t length = 1, given;
+#define NAMED(x) ((x) && strlen(x) == length && memcmp(x, word, length) == 0)
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].text && NAMED(all[i].name)) return all[i].text;
+    for (int i = 0; i < VB_JIT_TEXTS && f->texts[i].name; i++)
+        if (NAMED(f->texts[i].name)) return f->texts[i].text;
+#undef NAMED
+    return NULL;
+}
+
+/* Puts a text with the texts that it names in their places. `depth` ends texts that name themselves. */
+static bool fill(filled *out, const char *text, const vb_jit_filling *f, int depth) {
+    for (const char *at = text; *at;) {
+        size_t length = 1;
+        const char *other = NULL;
         if (in_word(*at)) {
             while (in_word(at[length])) length++;
-            given = length;
-            for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-                if (all[i].text && strlen(all[i].name) == length && memcmp(at, all[i].name, length) == 0)
-                    put = all[i].text, given = strlen(put);
-        } else {
-            given = length;
+            other = text_of(f, at, length);
         }
-        if (used + given + 1 > capacity) { /* no text has so many places */
-            free(out);
-            return NULL;
-        }
-        memcpy(out + used, put, given);
-        used += given;
+        if (other ? depth == 0 || !fill(out, other, f, depth - 1) : !put(out, at, length)) return false;
         at += length;
     }
-    if (out) out[used] = 0;
-    return out;
+    return true;
 }
 
 static char *compile(const vb_jit_filling *f, int target) {
     vb_ptx_constant constants[VB_JIT_CONSTANTS + 1] = {{NULL, 0, false}};
     for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
         constants[i] = (vb_ptx_constant){f->constants[i].name, (double)f->constants[i].value, false};
-    char *source = fill(f), error[256] = "out of memory";
-    char *ptx = source ? vb_ptx_compile(source, "kernel", constants, target, error, sizeof error) : NULL;
+    enum { DEPTH = 4 };
+    filled source = {NULL, 0, 0};
+    char error[256] = "out of memory", *ptx = NULL;
+    if (fill(&source, f->source, f, DEPTH))
+        ptx = vb_ptx_compile(source.data, "kernel", constants, target, error, sizeof error);
     if (!ptx) trace("the text of a kernel is wrong", error);
-    free(source);
+    free(source.data);
     return ptx;
 }
 
@@ -92,8 +112,7 @@ static bool make_folders(char *path) {
 
 static bool cache_path(char *path, size_t size, const char *ptx, const vb_jit_device *d) {
     const char *named = getenv("VIBRANT_CACHE"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int version = 0;
-    if (d->driver->driver_version(&version) != 0) return false;
+    const int version = d->driver_version;
     uint64_t h = hash(basis, ptx, strlen(ptx));
     h = hash(h, d->name, strlen(d->name));
     h = hash(h, &version, sizeof version);
@@ -139,6 +158,33 @@ static void write_code(char *path, const void *code, size_t bytes) {
 
 /* ---- modules ----------------------------------------------------------------------------------------------------- */
 
+static pthread_mutex_t refusal_mutex = PTHREAD_MUTEX_INITIALIZER;
+static const char runs_on[] = "7.0 and newer";
+static char refusal[512];
+
+/* Keeps the log of the driver's compiler as one line, for vb_jit_refusal. */
+static void refuse(const char *log, int target, cu_result result) {
+    char line[400];
+    size_t n = 0;
+    for (; *log && n + 1 < sizeof line; log++) {
+        const bool gap = *log == '\n' || *log == ' ';
+        if (!gap || (n > 0 && line[n - 1] != ' ')) line[n++] = gap ? ' ' : *log;
+    }
+    line[n] = 0;
+    trace("the driver refuses a kernel", n > 0 ? line : "without a reason");
+    pthread_mutex_lock(&refusal_mutex);
+    snprintf(refusal, sizeof refusal, "%s (a newer driver may help: this one refuses a kernel for sm_%d, error %d: %s)",
+             runs_on, target, result, n > 0 ? line : "without a reason");
+    pthread_mutex_unlock(&refusal_mutex);
+}
+
+const char *vb_jit_refusal(void) {
+    pthread_mutex_lock(&refusal_mutex);
+    const char *text = refusal[0] ? refusal : runs_on;
+    pthread_mutex_unlock(&refusal_mutex);
+    return text;
+}
+
 /* Has the driver compile PTX, and keeps the code. */
 static vb_status assemble(void **module, const char *ptx, char *path, vb_jit_device *d) {
     enum { ERROR_LOG = 5, ERROR_LOG_BYTES = 6, FROM_PTX = 1 };
@@ -152,20 +198,31 @@ static vb_status assemble(void **module, const char *ptx, char *path, vb_jit_dev
     if (result == 0) result = d->driver->link_complete(link, &code, &bytes);
     if (result == 0) result = d->driver->module_load(module, code);
     if (result == 0 && path) write_code(path, code, bytes);
-    if (result != 0) trace("the driver refuses a kernel", log[0] ? log : "without a reason");
+    if (result != 0) refuse(log, d->target, result);
     if (link) d->driver->link_destroy(link);
     return vb_jit_status(result, d);
 }
 
-static vb_status load(vb_jit_kernel *k, vb_jit_device *d) {
+static double milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static vb_status load(vb_jit_kernel *k, const char *name, vb_jit_device *d) {
+    const double start = milliseconds();
+    char took[96];
     char path[4096], *at = NULL;
     char *ptx = compile(&k->filling, d->target);
     if (!ptx) return VB_INTERNAL;
+    k->waits = strstr(ptx, "griddepcontrol.wait") != NULL;
     if (cache_path(path, sizeof path, ptx, d)) at = path;
     void *code = at ? read_code(at) : NULL;
     vb_status status = VB_OK;
     if (!code || d->driver->module_load(&k->module, code) != 0) status = assemble(&k->module, ptx, at, d);
     if (status == VB_OK) status = vb_jit_status(d->driver->module_function(&k->function, k->module, "kernel"), d);
+    snprintf(took, sizeof took, "%s in %.1f ms", name, milliseconds() - start);
+    trace(code ? "read from the cache" : "compiled", took);
     free(code);
     free(ptx);
     return status;
@@ -176,14 +233,18 @@ static bool same(const vb_jit_filling *a, const vb_jit_filling *b) {
     for (int i = 0; i < VB_JIT_CONSTANTS; i++)
         if (a->constants[i].name != b->constants[i].name || a->constants[i].value != b->constants[i].value)
             return false;
+    for (int i = 0; i < VB_JIT_TEXTS; i++)
+        if (a->texts[i].name != b->texts[i].name || a->texts[i].text != b->texts[i].text) return false;
     return true;
 }
 
-vb_status vb_jit_function(void **function, const vb_jit_filling *f, const char *name, vb_jit_device *d) {
+vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *f, const char *name, vb_jit_device *d) {
     uint64_t h = hash(basis, &f->source, sizeof f->source);
     h = hash(hash(hash(h, &f->type, sizeof f->type), &f->other, sizeof f->other), &f->decode, sizeof f->decode);
     for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
         h = hash(h, &f->constants[i].value, sizeof f->constants[i].value);
+    for (int i = 0; i < VB_JIT_TEXTS && f->texts[i].name; i++)
+        h = hash(h, &f->texts[i].text, sizeof f->texts[i].text);
     vb_jit_kernel **bucket = &d->kernels[(h ^ h >> 32) % VB_JIT_BUCKETS], *k;
     pthread_mutex_lock(&d->mutex);
     for (k = *bucket; k && !same(&k->filling, f); k = k->next) {}
@@ -191,7 +252,7 @@ vb_status vb_jit_function(void **function, const vb_jit_filling *f, const char *
     if (!k) {
         k = calloc(1, sizeof *k);
         if (k) k->filling = *f;
-        status = k ? load(k, d) : VB_OUT_OF_MEMORY;
+        status = k ? load(k, name, d) : VB_OUT_OF_MEMORY;
         if (status == VB_OK) {
             k->next = *bucket;
             *bucket = k;
@@ -201,7 +262,7 @@ vb_status vb_jit_function(void **function, const vb_jit_filling *f, const char *
             trace("no kernel", name);
         }
     }
-    if (status == VB_OK) *function = k->function;
+    if (status == VB_OK) *kernel = k;
     pthread_mutex_unlock(&d->mutex);
     return status;
 }
@@ -218,12 +279,17 @@ void vb_jit_unload(vb_jit_device *d) {
 vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y,
     int64_t z, int threads, void **parameters) {
     vb_jit_device *d = vb_jit_of(stream);
-    void *function = NULL;
+    vb_jit_stream *s = (vb_jit_stream *)stream;
+    const vb_jit_kernel *kernel = NULL;
     if (x > INT32_MAX || y > 65535 || z > 65535) return VB_UNSUPPORTED;
     vb_status status = vb_jit_status(d->driver->set_current(d->context), d);
-    if (status == VB_OK) status = vb_jit_function(&function, filling, name, d);
+    if (status == VB_OK) status = vb_jit_function(&kernel, filling, name, d);
     if (status != VB_OK) return status;
     stream->kernel = name;
-    return vb_jit_status(d->driver->launch(function, (unsigned)x, (unsigned)y, (unsigned)z, (unsigned)threads, 1, 1, 0,
-                                           ((vb_jit_stream *)stream)->handle, parameters, NULL), d);
+    enum { GRAPHS_OVERLAP = 12030 }; /* of older drivers they do not */
+    cu_launch_attribute overlapped = {.which = CU_OVERLAPPED, .value.number = 1};
+    const cu_launch how = {{(unsigned)x, (unsigned)y, (unsigned)z}, {(unsigned)threads, 1, 1}, 0, s->handle,
+                           &overlapped, kernel->waits && !s->apart && d->driver_version >= GRAPHS_OVERLAP};
+    s->apart = false;
+    return vb_jit_status(d->driver->launch(&how, kernel->function, parameters, NULL), d);
 }

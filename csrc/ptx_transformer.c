@@ -36,7 +36,8 @@ vb_status vb_jit_rope(const vb_rope_args *args, vb_stream *stream) {
     vb_rope_args a = *args;
     uint32_t given = a.positions != NULL;
     int64_t count = a.batch * a.heads * a.seq * (a.dim - a.half);
-    const vb_jit_filling f = {rope, vb_jit_type(a.type), NULL, NULL, {{"NEOX", a.mode == VB_ROPE_NEOX}}};
+    const vb_jit_filling f = {.source = rope, .type = vb_jit_type(a.type),
+        .constants = {{"NEOX", a.mode == VB_ROPE_NEOX}}};
     return vb_jit_launch(stream, "ptx_rope", &f, (count + 255) / 256, 1, 1, 256,
                          VB_JIT_PARAMETERS(&a.out, &a.in, &a.cos, &a.sin, &a.positions, &a.position_stride,
                              &a.heads, &a.seq, &a.dim, &a.half,
@@ -99,8 +100,8 @@ static vb_status write(void *cache, const float *in, int64_t dim, const vb_kv_wr
     const int32_t *positions = a->positions, *sequences = a->sequences;
     uint32_t given = sequences != NULL, ring = a->ring != 0;
     const bool quantized = a->type == VB_Q8_0;
-    const vb_jit_filling f = {kv_write, quantized ? "f32" : vb_jit_type(a->type), NULL, NULL, {{"QUANTIZED",
-        quantized}}};
+    const vb_jit_filling f = {.source = kv_write, .type = quantized ? "f32" : vb_jit_type(a->type),
+        .constants = {{"QUANTIZED", quantized}}};
     if (warps == 0 || capacity == 0) return VB_OK;
     return vb_jit_launch(stream, "ptx_kv_write", &f, (warps + 3) / 4, 1, 1, 128,
                          VB_JIT_PARAMETERS(&cache, &in, &positions, &sequences, &seq, &heads, &dim, &capacity,
@@ -113,17 +114,17 @@ vb_status vb_jit_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     return write(args->v, args->v_in, args->value_dim ? args->value_dim : args->dim, args, stream);
 }
 
-/* A block of eight warps a query: a warp takes 32 keys at a time, a lane scores one, then sums every 32nd element of
- * the values; what the warps found is joined at the end (Dao et al. 2022). DIM and VALUES are what their arrays hold.
- * */
+/* A block a query: its WARPS warps take TAKEN keys at a time each, what they found is joined at the end (Dao et al.
+ * 2022). DIM and VALUES are what their arrays hold. KEYS is how a warp takes keys: `here` of them from `start` on. */
 static const char attention[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *sequences, f32 *sinks, u64 seq,
-    u64 heads, u64 group,
-             u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window, u64 chunk,
-                 u32 placed, u32 named,
-             u32 sunk, u32 causal, u32 ring, f32 scale, f32 soft_cap) threads(256) {
+    u64 heads, u64 group, u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window,
+    u64 chunk, u32 placed, u32 named, u32 sunk, u32 causal, u32 ring, f32 scale, f32 soft_cap) threads(WARPS * 32) {
     const width = (VALUES + 31) / 32;
-    shared f32 query[DIM], tops[8], totals[8], sums[8][VALUES];
+    const log2_e = 1.4426950408889634;
+    shared f32 query[DIM], tops[WARPS], totals[WARPS], sums[WARPS][VALUES];
+    start_next();
+    wait_for_previous();
     u32 lane = thread.x % 32, warp = thread.x / 32;
     u64 head = u64(block.x) % heads, token = u64(block.x) / heads;
     u64 batch = token / seq, s = token % seq;
@@ -146,90 +147,30 @@ kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *
     u64 cached = (sequence * (heads / group) + head / group) * capacity;
     TYPE *q = q_ptr;
     q += batch * q_batch + head * q_head + s * q_row;
-    for (u32 i = thread.x; i < DIM; i += 256) query[i] = q[i];
+    for (u32 i = thread.x; i < DIM; i += WARPS * 32) query[i] = q[i];
     barrier();
-    const log2_e = 1.4426950408889634;
-    f32 most = from_bits(0xff800000), total = 0, sum[width] = 0;
-    for (u64 start = first + u64(warp) * 32; start < last; start += 256) {
-        u64 key = start + lane;
-        u64 slot = key;
-        if (ring != 0) slot = key % capacity;
-        f32 score = from_bits(0xff800000);
-        if (key < last) {
-            u8 *row = k_ptr;
-            row += (cached + slot) * K_BYTES;
-            f32 product = 0;
-            for (u32 i = 0; i < DIM; i += 1) {
-                u8 *b = row;
-                b += i / QK * BYTES;
-                u32 e = i % QK;
-                f32 v = 0;
-                DECODE
-                product = fma(query[i], v, product);
-            }
-            score = product * scale;
-            if (soft_cap > 0.0) {
-                f32 x = score / soft_cap;
-                f32 z = x * x;
-                f32 p = -0.00570498872745;
-                p = p * z + 0.0206390887954;
-                p = p * z - 0.0537397155531;
-                p = p * z + 0.133314422036;
-                p = p * z - 0.333332819422;
-                f32 far = 1.0 - 2.0 * rcp(exp2(2.0 * abs(x) * log2_e) + 1.0);
-                if (x < 0.0) far = -far;
-                score = soft_cap * (abs(x) < 0.625 ? p * z * x + x : far);
-            }
-            score = score * log2_e;
-        }
-        f32 peak = score;
-        unroll (i : 5) peak = max(peak, shuffle_xor(peak, 16 >> i));
-        peak = max(peak, most);
-        f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
-        f32 kept = exp2(most - shift), weight = exp2(score - shift);
-        most = peak;
-        f32 added = weight;
-        unroll (i : 5) added += shuffle_xor(added, 16 >> i);
-        total = fma(total, kept, added);
-        unroll (i : width) sum[i] = sum[i] * kept;
+    f32 most = from_bits(0xff800000), total = 0;
+    BEFORE
+    for (u64 start = first + u64(warp) * TAKEN; start < last; start += WARPS * TAKEN) {
         u64 left = last - start;
-        u32 here = left < 32 ? u32(left) : 32;
-        for (u32 j = 0; j < here; j += 1) {
-            f32 share = shuffle_from(weight, j);
-            u64 at = start + j;
-            if (ring != 0) at = at % capacity;
-            u8 *row = v_ptr;
-            row += (cached + at) * V_BYTES;
-            unroll (i : width) {
-                u32 col = lane + i * 32;
-                if (col < VALUES) {
-                    u8 *b = row;
-                    b += col / QK * BYTES;
-                    u32 e = col % QK;
-                    f32 v = 0;
-                    DECODE
-                    sum[i] = fma(share, v, sum[i]);
-                }
-            }
-        }
+        u32 here = left < TAKEN ? u32(left) : TAKEN;
+        KEYS
     }
     if (lane == 0) {
         tops[warp] = most;
         totals[warp] = total;
     }
-    unroll (i : width) {
-        if (lane + i * 32 < VALUES) sums[warp][lane + i * 32] = sum[i];
-    }
+    AFTER
     barrier();
     f32 top = from_bits(0xff800000), sink = 0;
     if (sunk != 0) {
         sink = sinks[head] * log2_e;
         top = sink;
     }
-    unroll (i : 8) top = max(top, tops[i]);
+    unroll (i : WARPS) top = max(top, tops[i]);
     f32 base = top == from_bits(0xff800000) ? 0.0 : top;
-    f32 all = 0, parts[8] = 0;
-    unroll (i : 8) {
+    f32 all = 0, parts[WARPS] = 0;
+    unroll (i : WARPS) {
         parts[i] = exp2(tops[i] - base);
         all = fma(totals[i], parts[i], all);
     }
@@ -238,14 +179,159 @@ kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *
     TYPE *to = out;
     if (SAME) to += batch * q_batch + head * q_head + s * q_row;
     else to += u64(block.x) * VALUES;
-    for (u32 i = thread.x; i < VALUES; i += 256) {
+    for (u32 i = thread.x; i < VALUES; i += WARPS * 32) {
         f32 result = 0;
-        unroll (w : 8) result = fma(sums[w][i], parts[w], result);
+        unroll (w : WARPS) result = fma(sums[w][i], parts[w], result);
         result = result * factor;
         if (first >= last) result = 0;
         to[i] = result;
     }
 });
+
+/* The capped score. */
+static const char cap[] = VB_PTX_SOURCE(
+    if (CAPPED) {
+        f32 x = score / soft_cap;
+        f32 z = x * x;
+        f32 p = -0.00570498872745;
+        p = p * z + 0.0206390887954;
+        p = p * z - 0.0537397155531;
+        p = p * z + 0.133314422036;
+        p = p * z - 0.333332819422;
+        f32 far = 1.0 - 2.0 * rcp(exp2(2.0 * abs(x) * log2_e) + 1.0);
+        if (x < 0.0) far = -far;
+        score = soft_cap * (abs(x) < 0.625 ? p * z * x + x : far);
+    }
+);
+
+/* Any cache: a lane scores a key, then sums every 32nd element of the values. */
+static const char any_before[] = VB_PTX_SOURCE(f32 sum[width] = 0;);
+static const char any_keys[] = VB_PTX_SOURCE(
+    u64 slot = start + lane;
+    if (ring != 0) slot = slot % capacity;
+    f32 score = from_bits(0xff800000);
+    if (lane < here) {
+        u8 *row = k_ptr;
+        row += (cached + slot) * K_BYTES;
+        f32 product = 0;
+        for (u32 i = 0; i < DIM; i += 1) {
+            u8 *b = row;
+            b += i / QK * BYTES;
+            u32 e = i % QK;
+            f32 v = 0;
+            DECODE
+            product = fma(query[i], v, product);
+        }
+        score = product * scale;
+        CAP
+        score = score * log2_e;
+    }
+    f32 peak = score;
+    unroll (i : 5) peak = max(peak, shuffle_xor(peak, 16 >> i));
+    peak = max(peak, most);
+    f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+    f32 kept = exp2(most - shift), weight = exp2(score - shift);
+    most = peak;
+    f32 added = weight;
+    unroll (i : 5) added += shuffle_xor(added, 16 >> i);
+    total = fma(total, kept, added);
+    unroll (i : width) sum[i] = sum[i] * kept;
+    for (u32 j = 0; j < here; j += 1) {
+        f32 share = shuffle_from(weight, j);
+        u64 at = start + j;
+        if (ring != 0) at = at % capacity;
+        u8 *row = v_ptr;
+        row += (cached + at) * V_BYTES;
+        unroll (i : width) {
+            u32 col = lane + i * 32;
+            if (col < VALUES) {
+                u8 *b = row;
+                b += col / QK * BYTES;
+                u32 e = col % QK;
+                f32 v = 0;
+                DECODE
+                sum[i] = fma(share, v, sum[i]);
+            }
+        }
+    }
+);
+static const char any_after[] = VB_PTX_SOURCE(
+    unroll (i : width) {
+        if (lane + i * 32 < VALUES) sums[warp][lane + i * 32] = sum[i];
+    }
+);
+
+/* A cache of F16 or F32, keys and values of the same size in whole vectors: LANES lanes share a key, each reads EACH
+ * elements of it in 16 bytes; four rounds of 32 / LANES keys are on their way at a time. */
+static const char vector_before[] = VB_PTX_SOURCE(
+    u32 column = min(lane % LANES * EACH, DIM - EACH), inside = lane / LANES;
+    bool real = lane % LANES * EACH < DIM;
+    f32 mine[EACH], sum[EACH] = 0;
+    unroll (e : EACH) mine[e] = real ? query[column + e] : 0.0;
+);
+static const char vector_keys[] = VB_PTX_SOURCE(
+    u32 keys[4][4], values[4][4];
+    unroll (j : 4) {
+        u64 slot = start + min(j * (32 / LANES) + inside, here - 1);
+        if (ring != 0) slot = slot % capacity;
+        u64 at = (cached + slot) * K_BYTES + column * EACH_BYTES;
+        u8 *key = k_ptr;
+        key += at;
+        u32 *key_words = key;
+        load(keys[j], key_words[0]);
+        u8 *value = v_ptr;
+        value += at;
+        u32 *value_words = value;
+        load(values[j], value_words[0]);
+    }
+    f32 scores[4];
+    f32 peak = most;
+    unroll (j : 4) {
+        f32 product = 0;
+        unroll (e : 4) {
+            if (EACH == 8) {
+                product = fma(f16_low(keys[j][e]), mine[e * 2 % EACH], product);
+                product = fma(f16_high(keys[j][e]), mine[(e * 2 + 1) % EACH], product);
+            } else {
+                product = fma(from_bits(keys[j][e]), mine[e], product);
+            }
+        }
+        unroll (k : SHUFFLES) product += shuffle_xor(product, LANES / 2 >> k);
+        f32 score = product * scale;
+        CAP
+        score = score * log2_e;
+        if (j * (32 / LANES) + inside >= here) score = from_bits(0xff800000);
+        scores[j] = score;
+        peak = max(peak, score);
+    }
+    unroll (k : 5 - SHUFFLES) peak = max(peak, shuffle_xor(peak, 16 >> k));
+    f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+    f32 kept = exp2(most - shift), added = 0;
+    most = peak;
+    unroll (e : EACH) sum[e] = sum[e] * kept;
+    unroll (j : 4) {
+        f32 share = exp2(scores[j] - shift);
+        added += share;
+        if (j * (32 / LANES) + inside < here) {
+            unroll (e : 4) {
+                if (EACH == 8) {
+                    sum[e * 2 % EACH] = fma(f16_low(values[j][e]), share, sum[e * 2 % EACH]);
+                    sum[(e * 2 + 1) % EACH] = fma(f16_high(values[j][e]), share, sum[(e * 2 + 1) % EACH]);
+                } else {
+                    sum[e] = fma(from_bits(values[j][e]), share, sum[e]);
+                }
+            }
+        }
+    }
+    unroll (k : 5 - SHUFFLES) added += shuffle_xor(added, 16 >> k);
+    total = fma(total, kept, added);
+);
+static const char vector_after[] = VB_PTX_SOURCE(
+    unroll (e : EACH) {
+        unroll (k : 5 - SHUFFLES) sum[e] += shuffle_xor(sum[e], 16 >> k);
+        if (real && inside == 0) sums[warp][column + e] = sum[e];
+    }
+);
 
 vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
     vb_attention_args a = *args;
@@ -255,15 +341,28 @@ vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
     int64_t group = a.heads / a.kv_heads;
     uint32_t placed = a.positions != NULL, named = a.sequences != NULL, sunk = a.sinks != NULL,
         causal = a.causal != 0, ring = a.ring != 0;
-    const vb_jit_filling f = {attention, vb_jit_type(a.type), NULL, vb_jit_decode(a.kv_type),
-                              {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes}, {"K_BYTES",
-                                  a.dim / block * bytes},
-                               {"V_BYTES", (a.v ? values : a.dim) / block * bytes}, {"SAME", values == a.dim}}};
-    return vb_jit_launch(stream, "ptx_attention", &f, a.batch * a.seq * a.heads, 1, 1, 256,
+    const int64_t each = a.kv_type == VB_F16 ? 8 : 4;
+    int64_t lanes = 4, shuffles = 2;
+    while (lanes < 32 && lanes * each < a.dim) lanes *= 2, shuffles++;
+    const bool vectors = (a.kv_type == VB_F16 || a.kv_type == VB_F32) && a.dim % each == 0 && lanes * each >= a.dim
+        && values == a.dim && (uintptr_t)a.k % 16 == 0 && (uintptr_t)v % 16 == 0;
+    const int warps = vectors && a.kv_len > 64 && a.batch * a.seq * a.heads <= vb_jit_of(stream)->multiprocessors
+        ? 16 : 8;
+    vb_jit_filling f = {.source = attention, .type = vb_jit_type(a.type), .decode = vb_jit_decode(a.kv_type),
+        .constants = {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes},
+                      {"K_BYTES", a.dim / block * bytes}, {"V_BYTES", (a.v ? values : a.dim) / block * bytes},
+                      {"SAME", values == a.dim}, {"WARPS", warps}, {"TAKEN", 32}, {"CAPPED", a.soft_cap > 0}},
+        .texts = {{"BEFORE", any_before}, {"KEYS", any_keys}, {"AFTER", any_after}, {"CAP", cap}}};
+    if (vectors)
+        f = (vb_jit_filling){.source = attention, .type = vb_jit_type(a.type),
+            .constants = {{"DIM", a.dim}, {"VALUES", values}, {"K_BYTES", a.dim * bytes},
+                          {"V_BYTES", a.dim * bytes}, {"SAME", true}, {"WARPS", warps}, {"TAKEN", 128 / lanes},
+                          {"CAPPED", a.soft_cap > 0}, {"LANES", lanes}, {"EACH", each}, {"EACH_BYTES", bytes},
+                          {"SHUFFLES", shuffles}},
+            .texts = {{"BEFORE", vector_before}, {"KEYS", vector_keys}, {"AFTER", vector_after}, {"CAP", cap}}};
+    return vb_jit_launch(stream, "ptx_attention", &f, a.batch * a.seq * a.heads, 1, 1, warps * 32,
                          VB_JIT_PARAMETERS(&a.out, &a.q, &a.k, &v, &a.positions, &a.sequences, &a.sinks, &a.seq,
-                             &a.heads, &group,
-                                           &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity,
-                                               &a.kv_len, &a.offset,
-                                           &a.window, &a.chunk, &placed, &named, &sunk, &causal, &ring, &a.scale,
-                                               &a.soft_cap));
+                             &a.heads, &group, &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity,
+                             &a.kv_len, &a.offset, &a.window, &a.chunk, &placed, &named, &sunk, &causal, &ring,
+                             &a.scale, &a.soft_cap));
 }

@@ -303,20 +303,26 @@ static value load(compiler *c, address a) {
     return r;
 }
 
+/* The 16 bits of an f32 as BF16: to nearest even; NaN stays NaN. */
+static value bf16_bits(compiler *c, value f) {
+    const value bits = fresh(c, U32), odd = fresh(c, U32), nan = fresh(c, BOOL);
+    emit(c, "mov.b32 %s, %s", OP(bits), OP(f));
+    emit(c, "bfe.u32 %s, %s, 16, 1", OP(odd), OP(bits));
+    emit(c, "add.u32 %s, %s, 32767", OP(odd), OP(odd));
+    emit(c, "add.u32 %s, %s, %s", OP(bits), OP(bits), OP(odd));
+    emit(c, "shr.u32 %s, %s, 16", OP(bits), OP(bits));
+    emit(c, "testp.notanumber.f32 %s, %s", OP(nan), OP(f));
+    emit(c, "selp.b32 %s, 32767, %s, %s", OP(bits), OP(bits), OP(nan));
+    return bits;
+}
+
 static void store(compiler *c, address a, value v) {
     if (a.kind == F16) {
         const int h = c->halves++;
         emit(c, "cvt.rn.f16.f32 %%h%d, %s", h, OP(in_register(c, as(c, v, F32))));
         emit(c, "st.%s.b16 [%s], %%h%d", space(a), a.text, h);
-    } else if (a.kind == BF16) { /* to nearest even; NaN stays NaN */
-        const value bits = fresh(c, U32), odd = fresh(c, U32), nan = fresh(c, BOOL), f = in_register(c, as(c, v, F32));
-        emit(c, "mov.b32 %s, %s", OP(bits), OP(f));
-        emit(c, "bfe.u32 %s, %s, 16, 1", OP(odd), OP(bits));
-        emit(c, "add.u32 %s, %s, 32767", OP(odd), OP(odd));
-        emit(c, "add.u32 %s, %s, %s", OP(bits), OP(bits), OP(odd));
-        emit(c, "shr.u32 %s, %s, 16", OP(bits), OP(bits));
-        emit(c, "testp.notanumber.f32 %s, %s", OP(nan), OP(f));
-        emit(c, "selp.b32 %s, 32767, %s, %s", OP(bits), OP(bits), OP(nan));
+    } else if (a.kind == BF16) {
+        const value bits = bf16_bits(c, in_register(c, as(c, v, F32)));
         emit(c, "st.%s.u16 [%s], %s", space(a), a.text, OP(bits));
     } else {
         const kind k = a.kind == S8 ? S32 : a.kind == U8 || a.kind == U16 ? U32 : a.kind;

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -30,7 +31,12 @@ func (s *stream) check(op string, st C.vb_status) error {
 }
 
 func (s *stream) copy(dst, src kernel.Ptr, bytes int64, kind C.vb_copy_kind) error {
-	return s.check("copy", C.vb_memcpy(dst, src, C.int64_t(bytes), kind, s.p))
+	if dst == nil || src == nil || bytes <= 0 {
+		return s.check("copy", C.vb_memcpy(dst, src, C.int64_t(bytes), kind, s.p))
+	}
+	// As slices: of these cgo looks at the bytes for pointers of Go, else at the whole variable that the bytes lie in.
+	to, from := unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes)
+	return s.check("copy", C.vb_memcpy(unsafe.Pointer(&to[0]), unsafe.Pointer(&from[0]), C.int64_t(bytes), kind, s.p))
 }
 
 func (s *stream) CopyToDevice(dst, src kernel.Ptr, bytes int64) error {

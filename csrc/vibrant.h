@@ -87,8 +87,9 @@ const char *vb_version(void);
 
 /* ---- data types ------------------------------------------------------------------------------------------------- */
 
-/* Values are ggml's type ids, block layouts are ggml's (see quant.h), so a tensor of a GGUF file is used as stored. The
- * tables of types, in C and Go, are generated from the comments: the elements and the bytes of a block. */
+/* Values are ggml's type ids, block layouts are ggml's (see quant.h), so a tensor of a GGUF file is used as stored; U8
+ * and BOOL (a byte of 0 or 1) are no types of ggml's. The tables of types, in C and Go, are generated from the
+ * comments: the elements and the bytes of a block. */
 typedef enum vb_dtype {
     VB_F32 = 0,      /* 1 element in 4 bytes */
     VB_F16 = 1,      /* 1 element in 2 bytes */
@@ -119,7 +120,9 @@ typedef enum vb_dtype {
     VB_MXFP4 = 39,   /* 32 elements in 17 bytes */
     VB_NVFP4 = 40,   /* 64 elements in 36 bytes */
     VB_Q1_0 = 41,    /* 128 elements in 18 bytes */
-    VB_Q2_0 = 42     /* 64 elements in 18 bytes */
+    VB_Q2_0 = 42,    /* 64 elements in 18 bytes */
+    VB_U8 = 62,      /* 1 element in 1 bytes */
+    VB_BOOL = 63     /* 1 element in 1 bytes */
 } vb_dtype;
 
 /* Elements and bytes of one block of the type (1 and the element size for plain types); 0 for an unknown type. */
@@ -273,15 +276,16 @@ void vb_graph_destroy(vb_graph *graph);
 typedef struct vb_communicator vb_communicator;
 
 /* Makes a communicator of 1 to VB_MAX_RANKS streams, no stream twice, which must outlive it. On GPUs each pair of
- * devices gets access to each other's memory, and each rank some 20 MiB of its own. Likely errors: VB_UNSUPPORTED where
+ * devices gets access to each other's memory, and each rank some 90 MiB of its own. Likely errors: VB_UNSUPPORTED where
  * two of the GPUs have no access to each other's memory, VB_OUT_OF_MEMORY. The streams must not be capturing. */
 vb_status vb_communicator_create(vb_communicator **communicator, vb_stream *const *streams, int ranks);
 /* Waits for the work of the ranks. */
 void vb_communicator_destroy(vb_communicator *communicator);
 
 /* out[r][i] = in[0][i] + in[1][i] + ..., in the order of ranks, + add[r][i]. add may be NULL for none, out[r] be in[r]
- * or add[r]. out[r], in[r], add[r]: [n]. */
-vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
+ * or add[r]. Where `rounded` is 1, a device may round each in[r] to 2^-13 of the largest of its 8 neighbours (the
+ * elements 8 j to 8 j + 7), so that fewer bytes cross; 0 permits no rounding. out[r], in[r], add[r]: [n]. */
+vb_status vb_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n, int rounded,
                         vb_communicator *communicator);
 
 /* Each row of out[r] is the rows of in[0], in[1], ... one after another. out[r]: [rows][sum of cols]; in[r]:
@@ -328,8 +332,8 @@ vb_status vb_sigmoid(void *out, const void *a, vb_dtype type, int64_t n, vb_stre
 vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. Shapes: out, in [n]. */
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
-/* out[i] = in[i] in another type: any type to F32; F32, F16 and BF16 among each other (round to nearest even).
- * Quantized blocks are read as stored. Not in place. Shapes: out [n] of out_type; in [n] of in_type. */
+/* out[i] = in[i] in another type: any type but U8 and BOOL to F32; F32, F16 and BF16 among each other (round to nearest
+ * even). Quantized blocks are read as stored. Not in place. Shapes: out [n] of out_type; in [n] of in_type. */
 vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream);
 /* x[i] += 1: advances positions on the device between tokens. Shapes: x [n]. */
 vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream);
@@ -374,6 +378,143 @@ vb_status vb_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, v
  * Shapes: values, ids [rows][k]; in [rows][cols]. */
 vb_status vb_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                    vb_stream *stream);
+
+/* ---- arrays with strides ----------------------------------------------------------------------------------------- */
+
+#define VB_MAX_DIMS 8
+#define VB_MAX_INPUTS 6
+#define VB_MAX_STEPS 48
+
+/* An array in memory: element (i0, i1, ...) lies i0 * strides[0] + i1 * strides[1] + ... elements behind data. Strides
+ * are 0 or more; a stride of 0 repeats the same elements, which no output does. */
+typedef struct vb_view {
+    void *data;
+    vb_dtype type;
+    int64_t strides[VB_MAX_DIMS];
+} vb_view;
+
+/* The steps of an expression of elements. A value is a float32, or an int32 whose overflow wraps. Operands of one step
+ * are of one kind, and so is its result, unless the comment says more. Comparisons give the int32 1 or 0. */
+typedef enum vb_element_op {
+    VB_ELEMENT_CONSTANT = 0,    /* the float32 whose bits are a */
+    VB_ELEMENT_INTEGER = 1,     /* the int32 a */
+    VB_ELEMENT_INDEX = 2,       /* the element's number in row-major order, an int32; at most 2^31 - 1 elements */
+    VB_ELEMENT_RANDOM = 3,      /* word c (0 to 3) of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As
+                                 * Easy as 1, 2, 3") of the key (a, b) and the counter (index, 0, 0, 0), an int32 */
+    VB_ELEMENT_TO_FLOAT = 4,    /* int32 a as float32, to the nearest */
+    VB_ELEMENT_TO_INTEGER = 5,  /* float32 a as int32: towards 0, held within the range, 0 for NaN */
+    VB_ELEMENT_WHERE = 6,       /* b where the int32 a is not 0, else c */
+    VB_ELEMENT_ADD = 7,         /* a + b */
+    VB_ELEMENT_SUB = 8,         /* a - b */
+    VB_ELEMENT_MUL = 9,         /* a * b */
+    VB_ELEMENT_DIV = 10,        /* a / b; of integers towards 0, and 0 where b is 0 */
+    VB_ELEMENT_MIN = 11,        /* the smaller, NaN if either is NaN */
+    VB_ELEMENT_MAX = 12,        /* the greater, NaN if either is NaN */
+    VB_ELEMENT_NEG = 13,        /* -a */
+    VB_ELEMENT_ABS = 14,        /* |a| */
+    VB_ELEMENT_EQ = 15,         /* a == b */
+    VB_ELEMENT_NE = 16,         /* a != b */
+    VB_ELEMENT_LT = 17,         /* a < b */
+    VB_ELEMENT_LE = 18,         /* a <= b */
+    VB_ELEMENT_AND = 19,        /* bits of integers */
+    VB_ELEMENT_OR = 20,
+    VB_ELEMENT_XOR = 21,
+    VB_ELEMENT_SHIFT_RIGHT = 22, /* a as 32 bits without sign, by b % 32 bits */
+    VB_ELEMENT_REM = 23,        /* a - a / b * b of integers, and 0 where b is 0 */
+    /* from here on float32 alone */
+    VB_ELEMENT_POW = 24,        /* a to the power of b */
+    VB_ELEMENT_EXP = 25,
+    VB_ELEMENT_LOG = 26,        /* natural */
+    VB_ELEMENT_SQRT = 27,
+    VB_ELEMENT_RSQRT = 28,      /* 1 / sqrt(a) */
+    VB_ELEMENT_SIN = 29,
+    VB_ELEMENT_COS = 30,
+    VB_ELEMENT_TANH = 31,
+    VB_ELEMENT_SIGMOID = 32,    /* 1 / (1 + exp(-a)) */
+    VB_ELEMENT_SILU = 33,       /* as vb_silu, vb_gelu and vb_gelu_tanh */
+    VB_ELEMENT_GELU = 34,
+    VB_ELEMENT_GELU_TANH = 35,
+    VB_ELEMENT_FLOOR = 36,
+    VB_ELEMENT_CEIL = 37,
+    VB_ELEMENT_ROUND = 38       /* to the nearest, ties to even */
+} vb_element_op;
+
+/* A step: what it computes of the values a, b and c. Value i is input i for i < inputs, else step i - inputs, which
+ * comes before. What a step does not take is 0. */
+typedef struct vb_step {
+    vb_element_op op;
+    int32_t a, b, c;
+} vb_step;
+
+/* out = the last step of an expression, or input 0 where it has none, for each element; strides of 0 broadcast. An
+ * input of F32, F16 or BF16 is a float32, and one of I32, I8, U8 or BOOL an int32. The result is of the kind of out:
+ * floats are rounded to the nearest even, I8 and U8 keep the lowest 8 bits, BOOL is whether it is not 0. Where out
+ * overlaps an input, both have the same data, type size and strides. */
+typedef struct vb_map_args {
+    size_t size;
+    vb_view out;               /* [sizes] */
+    vb_view in[VB_MAX_INPUTS]; /* [sizes], the first `inputs` of them */
+    int64_t sizes[VB_MAX_DIMS];
+    vb_step program[VB_MAX_STEPS];
+    int64_t rank, inputs, steps;
+} vb_map_args;
+vb_status vb_map(const vb_map_args *args, vb_stream *stream);
+
+/* What a reduction makes of the elements x that it takes together: floats, and integers where it says so. Sums and
+ * products of integers wrap. */
+typedef enum vb_reduction {
+    VB_REDUCTION_SUM = 0,       /* integers too */
+    VB_REDUCTION_PROD = 1,      /* integers too */
+    VB_REDUCTION_MAX = 2,       /* NaN where one is NaN; integers too */
+    VB_REDUCTION_MIN = 3,       /* NaN where one is NaN; integers too */
+    VB_REDUCTION_ARGMAX = 4,    /* the lowest number of a greatest one, NaN being the greatest; integers too */
+    VB_REDUCTION_ARGMIN = 5,    /* the lowest number of a smallest one, NaN being the smallest; integers too */
+    VB_REDUCTION_ANY = 6,       /* whether one is not 0; integers too */
+    VB_REDUCTION_ALL = 7,       /* whether none is 0; integers too */
+    VB_REDUCTION_MEAN = 8,
+    VB_REDUCTION_VAR = 9,       /* the sum of (x - mean)^2, divided by their number less `parameter` */
+    VB_REDUCTION_NORM = 10,     /* (the sum of |x|^p)^(1/p) for a parameter p of 1 or 2; greatest |x| for infinity */
+    VB_REDUCTION_LOGSUMEXP = 11 /* log(sum(exp(x))), without overflow */
+} vb_reduction;
+
+/* out = the reduction over some dimensions of in, each bit of `reduced` one; along these out has strides of 0. Elements
+ * are numbered in row-major order of the reduced dimensions, of fewer than 2^31 places for ARGMAX and ARGMIN. The
+ * result is an int32 for ARGMAX to ALL and of integers, else a float32, and out of its kind as of vb_map. Not in
+ * place. */
+typedef struct vb_reduce_args {
+    size_t size;
+    vb_view out; /* [sizes] */
+    vb_view in;  /* [sizes] */
+    int64_t sizes[VB_MAX_DIMS];
+    int64_t rank;
+    int64_t reduced;
+    vb_reduction reduction;
+    float parameter;
+} vb_reduce_args;
+vb_status vb_reduce(const vb_reduce_args *args, vb_stream *stream);
+
+/* out[r][i][c] = in[r][0][c] + ... + in[r][i][c]. Types F32, F16, BF16, and I32, which wraps. In place allowed.
+ * Shapes: out, in [rows][n][cols]. */
+vb_status vb_cumsum(void *out, const void *in, vb_dtype type, int64_t rows, int64_t n, int64_t cols,
+                    vb_stream *stream);
+
+/* Elements at places that are in memory: out is in with coordinate `dim` replaced by ids; where scatter, out with
+ * coordinate `dim` replaced by ids becomes in, or has it added. Views of the same type size. Additions are of F32 and
+ * I32, in any order. An id outside 0..places-1 gives an element of zeros, and scatters nothing (on the CPU the call
+ * returns VB_INVALID_ARGUMENT instead). Of several elements of one place any may stay. Not in place. */
+typedef enum vb_indexing { VB_INDEXING_GATHER = 0, VB_INDEXING_SCATTER = 1, VB_INDEXING_SCATTER_ADD = 2 } vb_indexing;
+typedef struct vb_index_args {
+    size_t size;
+    vb_view out; /* [out_sizes] */
+    vb_view in;  /* [in_sizes] */
+    vb_view ids; /* [ids_sizes] */
+    int64_t out_sizes[VB_MAX_DIMS];
+    int64_t in_sizes[VB_MAX_DIMS];
+    int64_t ids_sizes[VB_MAX_DIMS]; /* those of out where gathered, of in where scattered */
+    int64_t rank, dim;
+    vb_indexing indexing;
+} vb_index_args;
+vb_status vb_index(const vb_index_args *args, vb_stream *stream);
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
@@ -434,7 +575,7 @@ vb_status vb_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *d
  * Shapes: out [vb_weight_packed_size] bytes. */
 vb_status vb_weight_pack(void *out, const vb_weight *w, vb_stream *stream);
 
-/* y = x W^T + bias; W of any type of vb_dtype but I8 and I32.
+/* y = x W^T + bias; W of any type of vb_dtype but integers.
  * Shapes: y [n][w->rows]; x [n][w->cols]; bias [w->rows], or NULL for none.
  * F32 weights are multiplied in float32. For the others a device may round x to int8 blocks or to 16-bit floats: the
  * relative error of y stays under 0.5 % (RMS) of exact arithmetic on the dequantized weights. */
@@ -540,11 +681,12 @@ typedef struct vb_w2a8_gemv_args {
     vb_int2_layout layout;
     vb_dtype out_type;              /* I32, F32, F16, BF16 */
     int settled;                    /* the op before does not write weights, which may be read while it still runs */
-    /* How CUDA goes about it for m <= 4; 0 lets the library choose. The result is the same. */
-    int64_t threads;                /* of a block: 64, 128, 256 */
-    int64_t lanes;                  /* that share the elements of a row: 8, 16, 32 */
-    int64_t tile;                   /* rows that a thread has at a time: 1, 2 */
-    int persistent;                 /* as many blocks as the GPU holds, for several tiles each, not one a tile */
+    /* How CUDA goes about it for m <= 8; 0 lets the library choose. The result is the same. */
+    int64_t threads;                /* of a block: 64, 128, 256; 512 with 4 lanes */
+    int64_t lanes;                  /* that share the elements of a row: 4 (int8 tensor cores), 8, 16, 32 (m <= 4) */
+    int64_t tile;                   /* rows that a thread has at a time: 1, 2; with 4 lanes pairs of rows */
+    int persistent;                 /* as many blocks as the GPU holds, for several tiles each, not one a tile; with 4
+                                     * lanes, m = 1 and threads and tile 0 by bulk copies (9.0) */
     int without_dp4a;               /* multiply byte by byte */
     int narrow;                     /* read weights by 4 bytes instead of 16 */
 } vb_w2a8_gemv_args;
@@ -840,6 +982,28 @@ typedef struct vb_expert_feed_forward_args {
     float alpha, limit;       /* as vb_glu */
 } vb_expert_feed_forward_args;
 vb_status vb_expert_feed_forward(const vb_expert_feed_forward_args *args, vb_stream *stream);
+
+/* Which experts n tokens have: normed = rms_norm(x, norm, eps), logits = normed Router^T + router_bias, and vb_route of
+ * these logits, whose fields have the same names. logits is memory for this operation alone, undefined afterwards.
+ * Composed: vb_rms_norm_batched, vb_linear, vb_route. */
+typedef struct vb_norm_route_args {
+    size_t size;
+    int32_t *ids;             /* [n][k] */
+    float *weights;           /* [n][k] */
+    float *normed;            /* [n][router.cols] */
+    float *logits;            /* [n][router.rows] */
+    const float *x;           /* [n][router.cols] */
+    const float *norm;        /* [router.cols], or NULL for ones */
+    vb_weight router;         /* a row for each expert */
+    const float *router_bias; /* [router.rows], or NULL for none */
+    const float *bias;        /* [router.rows], or NULL for none */
+    int64_t n, k;
+    int64_t groups, groups_used; /* 0: none */
+    float eps, scale;
+    vb_gating gating;
+    int normalized, group_by_best;
+} vb_norm_route_args;
+vb_status vb_norm_route(const vb_norm_route_args *args, vb_stream *stream);
 
 /* What attention reads, for batch * seq = n tokens: with h = rms_norm(x, norm, eps), in [n][wq.cols],
  *     q = rope(h Wq^T + bq), k = rope(h Wk^T + bk), v = h Wv^T + bv,

@@ -5,7 +5,7 @@
  *
  *     cc -O2 -shared -fPIC -o libcuda.so.1 csrc/testdata/libcuda.c -lm && LD_LIBRARY_PATH=. VIBRANT_CUDA=ptx ...
  *
- * VIBRANT_TEST_PTX=DIR also writes each text into a file there. */
+ * VIBRANT_TEST_PTX=DIR also writes each text into a file there; VIBRANT_TEST_CAPABILITY=90 is a GPU of 9.0, not 8.0. */
 #ifndef _GNU_SOURCE
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@
 
 typedef uint64_t word;
 
-enum { REGISTERS = 4096, PARAMETERS = 64, WARP = 32, MOST_THREADS = 1024 };
+enum { REGISTERS = 16384, PARAMETERS = 64, WARP = 32, MOST_THREADS = 1024 };
 
 static _Noreturn void die(const char *format, ...) {
     va_list list;
@@ -79,7 +79,8 @@ static char *global(word address, size_t bytes, const char *line) {
 typedef enum opcode {
     MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
-    CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, BFLY, IDX, BAR, BRA, RET, SPECIAL
+    CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, BFLY, IDX, MATRICES, MMA, BAR, BRA,
+        RET, SPECIAL
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
 typedef enum relation { EQ, NE, LT, GT, LE, GE } relation;
@@ -90,7 +91,7 @@ typedef struct instruction {
     type type, from;
     relation relation;
     int guard, count, shared; /* guard: the predicate register that must be false, -1 for none */
-    int dst[4];
+    int dst[16];
     operand src[4];
     int64_t offset;
     int target;
@@ -150,12 +151,12 @@ static void read_line(reader *r, char *line) {
         in.guard = reg_of(r, line + 2);
         line = end + 1;
     }
-    char *rest = strchr(line, ' '), *parts[8], *operands[8];
+    char *rest = strchr(line, ' '), *parts[10], *operands[16];
     int n = 0, count = 0, braces = 0;
     if (rest) *rest++ = 0;
-    for (char *save, *part = strtok_r(line, ".", &save); part && n < 8; part = strtok_r(NULL, ".", &save))
+    for (char *save, *part = strtok_r(line, ".", &save); part && n < 10; part = strtok_r(NULL, ".", &save))
         parts[n++] = part;
-    for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 8; o = strtok_r(NULL, ",", &save)) {
+    for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 16; o = strtok_r(NULL, ",", &save)) {
         while (*o == ' ' || *o == '{' || *o == '[') braces |= *o == '{' ? 1 << count : 0, o++;
         o[strcspn(o, " }]")] = 0;
         operands[count++] = o;
@@ -164,6 +165,7 @@ static void read_line(reader *r, char *line) {
     in.type = n > 1 ? type_of(parts[n - 1]) : NONE;
 #define REG(i) reg_of(r, operands[i])
 #define SRC(i) operand_of(r, operands[i])
+    if (!strcmp(name, "griddepcontrol")) return; /* kernels run one after another */
     if (!strcmp(name, "ret")) in.op = RET;
     else if (!strcmp(name, "bar")) in.op = BAR;
     else if (!strcmp(name, "bra")) in.op = BRA, in.target = atoi(operands[0] + 2);
@@ -172,7 +174,9 @@ static void read_line(reader *r, char *line) {
         const int load = name[0] == 'l';
         in.op = load ? LD : ST;
         in.shared = !strcmp(parts[1], "shared");
-        in.count = n == 4 ? parts[2][1] - '0' : 1;
+        in.count = 1;
+        for (int i = 2; i < n; i++)
+            if (parts[i][0] == 'v' && strlen(parts[i]) == 2) in.count = parts[i][1] - '0';
         char *address = operands[load ? count - 1 : 0], *plus = strchr(address, '+');
         if (plus) *plus = 0, in.offset = atoll(plus + 1);
         in.src[0] = operand_of(r, address);
@@ -201,6 +205,17 @@ static void read_line(reader *r, char *line) {
         for (int i = 0; i < 6; i++)
             if (!strncmp(parts[1], names[i], 2)) in.relation = (relation)i;
         if (in.relation == (relation)6) die("%s", in.line);
+    } else if (!strcmp(name, "ldmatrix")) { /* x4 */
+        char *plus = strchr(operands[4], '+');
+        if (plus) *plus = 0, in.offset = atoll(plus + 1);
+        in.op = MATRICES, in.shared = 1, in.src[0] = SRC(4), in.relation = strcmp(parts[5], "trans") ? EQ : NE;
+        for (int i = 0; i < 4; i++) in.dst[i] = REG(i);
+    } else if (!strcmp(name, "mma")) { /* m16n8k16: d, a, b, c = d */
+        in.op = MMA;
+        for (int i = 0; i < 14; i++) in.dst[i] = REG(i);
+    } else if (!strcmp(name, "prmt") || (!strcmp(name, "fma") && !strcmp(parts[n - 1], "f16x2"))) {
+        in.op = name[0] == 'p' ? PRMT : FMA2, in.type = U32, in.dst[0] = REG(0);
+        for (int k = 1; k < 4; k++) in.src[k - 1] = SRC(k);
     } else if (!strcmp(name, "shfl")) {
         in.op = parts[2][0] == 'b' ? BFLY : IDX, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
     } else if (!strcmp(name, "cvt")) {
@@ -324,6 +339,10 @@ static word arithmetic(const instruction *in, word a, word b, word c) {
     case NOT: z = ~x; break;
     case MIN: z = sign ? (word)(sx < sy ? a : b) : x < y ? x : y; break;
     case MAX: z = sign ? (word)(sx > sy ? a : b) : x > y ? x : y; break;
+    case DP4A:
+        z = c;
+        for (int i = 0; i < 32; i += 8) z += (word)(int64_t)((int8_t)(a >> i) * (int8_t)(b >> i));
+        break;
     case BFE: z = x >> y & ((1u << c) - 1); break;
     default: die("%s", in->line);
     }
@@ -357,6 +376,23 @@ static int compare(const instruction *in, word a, word b) {
     return COMPARE((uint32_t)a, (uint32_t)b);
 }
 
+static float half_of(word w) { _Float16 h; const uint16_t u = (uint16_t)w; memcpy(&h, &u, 2); return (float)h; }
+static word half_bits(float x) { const _Float16 h = (_Float16)x; uint16_t u; memcpy(&u, &h, 2); return u; }
+
+static word permute(word x, word y, word which) {
+    const word all = (x & UINT32_MAX) | y << 32;
+    word z = 0;
+    for (int i = 0; i < 4; i++) z |= (all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return z;
+}
+
+static word fma_pair(word x, word y, word z) {
+    word out = 0;
+    for (int i = 0; i < 32; i += 16)
+        out |= half_bits(fmaf(half_of(x >> i), half_of(y >> i), half_of(z >> i))) << i;
+    return out;
+}
+
 static char *place(const block *b, const thread *t, const instruction *in, size_t bytes) {
     const word at = value(t, in->src[0]) + (word)in->offset;
     if (at % bytes) die("address %llx of %zu bytes: %s", (unsigned long long)at, bytes, in->line);
@@ -375,7 +411,7 @@ static void run(const block *b, thread *t, int number) {
         switch (in->op) {
         case RET: t->state = DONE; return;
         case BAR: t->state = WAITS; return;
-        case BFLY: case IDX: t->state = SHUFFLES; return;
+        case BFLY: case IDX: case MATRICES: case MMA: t->state = SHUFFLES; return;
         case BRA: t->pc = in->target; continue;
         case MOV: t->r[in->dst[0]] = in->type == U64 || in->type == PRED ? x : (uint32_t)x; break;
         case SPECIAL: t->r[in->dst[0]] = in->target == 0 ? (word)number : b->special[in->target]; break;
@@ -386,6 +422,8 @@ static void run(const block *b, thread *t, int number) {
         case FLOOR: t->r[in->dst[0]] = bits(floorf(f(x))); break;
         case ROUND: t->r[in->dst[0]] = bits(rintf(f(x))); break;
         case ISNAN: t->r[in->dst[0]] = isnan(f(x)) != 0; break;
+        case PRMT: t->r[in->dst[0]] = permute(x, value(t, in->src[1]), value(t, in->src[2])); break;
+        case FMA2: t->r[in->dst[0]] = fma_pair(x, value(t, in->src[1]), value(t, in->src[2])); break;
         case PACK: t->r[in->dst[0]] = (x & 0xffff) | (value(t, in->src[1]) & 0xffff) << 16; break;
         case UNPACK: t->r[in->dst[0]] = x & 0xffff, t->r[in->dst[1]] = x >> 16 & 0xffff; break;
         case WIDE: t->r[in->dst[0]] = value(t, in->src[2]) + (in->type == S32 ? (word)((int64_t)(int32_t)x * (
@@ -413,6 +451,40 @@ static void run(const block *b, thread *t, int number) {
     }
 }
 
+/* Four 8 x 8 of halves: lane i names row i % 8 of matrix i / 8; of each, lane i gets two neighbours of row i / 4. */
+static void load_matrices(const block *b, thread *warp, const instruction *in) {
+    const char *rows[WARP];
+    for (int i = 0; i < WARP; i++) rows[i] = place(b, &warp[i], in, 16);
+    for (int i = 0; i < WARP; i++)
+        for (int m = 0; m < 4; m++) {
+            word both = 0;
+            for (int e = 0; e < 2; e++) {
+                const int near = i % 4 * 2 + e, far = i / 4;
+                const int row = in->relation == EQ ? far : near, col = in->relation == EQ ? near : far;
+                both |= load(rows[m * 8 + row] + 2 * col, F16) << 16 * e;
+            }
+            warp[i].r[in->dst[m]] = both;
+        }
+}
+
+/* d[16][8] += a[16][16] b[16][8]. */
+static void multiply(thread *warp, const instruction *in) {
+    float a[16][16], b[16][8];
+    for (int i = 0; i < WARP; i++)
+        for (int e = 0; e < 2; e++) {
+            for (int r = 0; r < 4; r++)
+                a[i / 4 + r % 2 * 8][i % 4 * 2 + e + r / 2 * 8] = half_of(warp[i].r[in->dst[4 + r]] >> 16 * e);
+            for (int r = 0; r < 2; r++) b[i % 4 * 2 + e + r * 8][i / 4] = half_of(warp[i].r[in->dst[8 + r]] >> 16 * e);
+        }
+    for (int i = 0; i < WARP; i++)
+        for (int r = 0; r < 4; r++) {
+            const int row = i / 4 + r / 2 * 8, col = i % 4 * 2 + r % 2;
+            double sum = f(warp[i].r[in->dst[10 + r]]);
+            for (int k = 0; k < 16; k++) sum += (double)a[row][k] * b[k][col];
+            warp[i].r[in->dst[r]] = bits((float)sum);
+        }
+}
+
 /* All lanes of a warp that are not done stand at the same shuffle. */
 static void shuffle(const block *b, thread *warp, int lanes) {
     word all[WARP], got[WARP];
@@ -422,6 +494,13 @@ static void shuffle(const block *b, thread *warp, int lanes) {
         if (warp[i].state != SHUFFLES || (in && its != in)) die("not all lanes reach: %s", its->line);
         in = its;
         all[i] = value(&warp[i], in->src[0]);
+    }
+    if (in->op == MATRICES || in->op == MMA) {
+        if (lanes != WARP) die("%d lanes: %s", lanes, in->line);
+        if (in->op == MMA) multiply(warp, in);
+        else load_matrices(b, warp, in);
+        for (int i = 0; i < lanes; i++) warp[i].pc++, warp[i].state = RUNS;
+        return;
     }
     for (int i = 0; i < lanes; i++) {
         const int from = (in->op == BFLY ? i ^ (int)value(&warp[i], in->src[1]) : (int)value(&warp[i],
@@ -454,11 +533,13 @@ static void run_block(const block *b, thread *threads, int count) {
     }
 }
 
-int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-    unsigned shared, void *stream,
-                   void **parameters, void **extra) {
-    (void)stream; (void)extra; (void)shared;
-    if (by != 1 || bz != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535) return 1;
+struct launch { unsigned grid[3], block[3], shared; void *stream, *attributes; unsigned count; };
+
+int cuLaunchKernelEx(const struct launch *how, void *function, void **parameters, void **extra) {
+    const unsigned x = how->grid[0], y = how->grid[1], z = how->grid[2], bx = how->block[0];
+    (void)extra;
+    if (how->block[1] != 1 || how->block[2] != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535)
+        return 1;
     block b = {.p = function, .parameters = parameters};
     pthread_mutex_lock(&mutex);
     b.shared = calloc(1, (size_t)b.p->shared_bytes + 1);
@@ -489,8 +570,13 @@ int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
 int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return 0; }
 int cuDeviceGetName(char *name, int n, int d) { (void)d; snprintf(name, (size_t)n, "interpreter of PTX"); return 0; }
-int cuDeviceGetAttribute(int *v, int what, int d) { (void)d; *v = what == 75 ? 8 : what == 76 ? 0 : what == 16
-    ? 1 : 48 << 10; return 0; }
+int cuDeviceGetAttribute(int *v, int what, int d) {
+    const char *named = getenv("VIBRANT_TEST_CAPABILITY");
+    const int capability = named ? atoi(named) : 80;
+    (void)d;
+    *v = what == 75 ? capability / 10 : what == 76 ? capability % 10 : what == 16 ? 1 : 48 << 10;
+    return 0;
+}
 int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = (size_t)4 << 30; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }

@@ -55,10 +55,11 @@ static void test_communicators(vb_device *device) {
     EXPECT(vb_communicator_create(&c, streams, 2) == VB_OK);
     float a[] = {1, 2, 3}, b[] = {10, 20, 30}, more[] = {100, 200, 300}, joined[2][6];
     float *const both[] = {a, b};
-    EXPECT(vb_all_reduce(both, (const float *const *)both, (const float *[]){more, more}, 3, c) == VB_OK);
+    EXPECT(vb_all_reduce(both, (const float *const *)both, (const float *[]){more, more}, 3, 0, c) == VB_OK);
     EXPECT(a[0] == 111 && a[2] == 333 && b[0] == 111 && b[2] == 333);
-    EXPECT(vb_all_reduce(both, NULL, NULL, 3, c) == VB_INVALID_ARGUMENT);
-    EXPECT(vb_all_reduce(NULL, NULL, NULL, 0, c) == VB_OK);
+    EXPECT(vb_all_reduce(both, NULL, NULL, 3, 0, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_all_reduce(both, (const float *const *)both, NULL, 3, 2, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_all_reduce(NULL, NULL, NULL, 0, 1, c) == VB_OK);
     EXPECT(vb_all_gather((float *[]){joined[0], joined[1]}, (const float *[]){a, b}, 1, (int64_t[]){1, 3}, c) == VB_OK);
     EXPECT(joined[0][0] == a[0] && joined[1][1] == b[0] && joined[1][3] == b[2]);
     EXPECT(vb_all_gather(NULL, NULL, 1, (int64_t[]){1, -1}, c) == VB_INVALID_ARGUMENT);

@@ -2,13 +2,17 @@
  * the driver's API, runs it, compares with float64 and prints its speed.
  *
  *     cc -Icsrc examples/c/ptx.c build/lib/libvibrant.a -lm -ldl -pthread -o ptx && ./ptx
+ *
+ * `./ptx --save FILE` writes the speed of each kind beside the naive product's, or the CPU's kernels, as lines of JSON.
  */
 #include <dlfcn.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "vibrant.h"
 
@@ -16,6 +20,7 @@
 
 typedef uint64_t address;
 static int (*cuInit)(unsigned), (*cuDeviceGet)(int *, int), (*cuDeviceGetAttribute)(int *, int, int);
+static int (*cuDeviceGetName)(char *, int, int), (*cuMemcpyDtoDAsync)(address, address, size_t, void *);
 static int (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *), (*cuCtxSynchronize)(void);
 static int (*cuMemAlloc)(address *, size_t), (*cuMemFree)(address);
 static int (*cuMemcpyHtoD)(address, const void *, size_t), (*cuMemcpyDtoH)(void *, address, size_t);
@@ -30,7 +35,8 @@ static int load_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 0;
     const struct { void *place; const char *name; } all[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceGetAttribute, "cuDeviceGetAttribute"},
+        {&cuInit, "cuInit"}, {&cuDeviceGetName, "cuDeviceGetName"}, {&cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2"},
+        {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceGetAttribute, "cuDeviceGetAttribute"},
         {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"}, {&cuCtxSetCurrent, "cuCtxSetCurrent"},
         {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
         {&cuMemcpyHtoD, "cuMemcpyHtoD_v2"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"}, {&cuModuleLoadData, "cuModuleLoadData"},
@@ -88,6 +94,7 @@ static void decode_q4k(float *w, const uint8_t *b) {
 
 typedef struct problem {
     vb_ptx_kernel kernel;
+    const char *label; /* of what --save writes */
     size_t in_bytes[3], out_count; /* operands and f32 results */
     void *in[3];
     double flops, bytes;
@@ -264,32 +271,118 @@ static double run(problem *p, const char *ptx, float *microseconds) {
     return worst;
 }
 
-int main(void) {
+/* ---- the same on the CPU ----------------------------------------------------------------------------------------- */
+
+static vb_status run_on_cpu(const problem *p, float *out, vb_stream *stream) {
+    const vb_ptx_kernel *k = &p->kernel;
+    const float *a = p->in[0], *b = p->in[1];
+    const vb_weight w = {.data = p->in[1], .type = VB_Q4_K, .layout = VB_STORED, .rows = k->n, .cols = k->k};
+    switch (k->kind) {
+    case VB_PTX_SOFTMAX: return vb_softmax_batched(out, a, VB_F32, k->rows, k->dim, stream);
+    case VB_PTX_LAYER_NORM:
+        if (k->rms) return vb_rms_norm_batched(out, a, b, VB_F32, k->rows, k->dim, k->epsilon, stream);
+        return vb_layer_norm_batched(out, a, b, p->in[2], VB_F32, k->rows, k->dim, k->epsilon, stream);
+    case VB_PTX_ATTENTION:
+        return vb_attention(&VB_ARGS(vb_attention_args, .out = out, .q = a, .k = b, .v = p->in[2], .batch = 1,
+                                     .seq = k->seq, .heads = k->heads, .kv_heads = k->heads, .dim = k->dim,
+                                     .q_batch_stride = k->heads * k->seq * k->dim, .q_head_stride = k->seq * k->dim,
+                                     .q_row_stride = k->dim, .kv_capacity = k->seq, .kv_len = k->seq,
+                                     .scale = 1 / sqrtf((float)k->dim), .causal = k->causal, .type = VB_F32,
+                                     .kv_type = VB_F32), stream);
+    case VB_PTX_QUANTIZED_GEMM: return vb_linear(out, a, &w, NULL, k->m, stream);
+    default: return vb_matmul(out, a, b, VB_F32, k->m, k->k, k->n, stream);
+    }
+}
+
+/* Microseconds of our own kernels with all cores, the better of two runs. */
+static double time_on_cpu(const problem *p) {
+    vb_device *device;
+    vb_stream *stream;
+    float *out = malloc(p->out_count * 4);
+    double best = INFINITY;
+    if (vb_device_open(&device, VB_CPU, 0, NULL) != VB_OK || vb_stream_create(&stream, device) != VB_OK) exit(1);
+    for (int i = 0; i < 2; i++) {
+        struct timespec start, end;
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        const vb_status status = run_on_cpu(p, out, stream);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        if (status != VB_OK) {
+            fprintf(stderr, "ptx: %s on the CPU: %s\n", vb_ptx_name(&p->kernel), vb_status_string(status));
+            exit(1);
+        }
+        best = fmin(best, 1e6 * (double)(end.tv_sec - start.tv_sec) + 1e-3 * (double)(end.tv_nsec - start.tv_nsec));
+    }
+    vb_stream_destroy(stream);
+    vb_device_close(device);
+    free(out);
+    return best;
+}
+
+/* GB/s that a copy on the GPU reads and writes. */
+static double copy_bandwidth(void) {
+    const size_t bytes = (size_t)1 << 29;
+    address from, to;
+    void *start, *end;
+    float best = INFINITY, ms;
+    must(cuMemAlloc(&from, bytes) || cuMemAlloc(&to, bytes), "allocate");
+    must(cuEventCreate(&start, 0) || cuEventCreate(&end, 0), "make events");
+    for (int i = 0; i < 10; i++) {
+        must(cuEventRecord(start, NULL) || cuMemcpyDtoDAsync(to, from, bytes, NULL) || cuEventRecord(end, NULL) ||
+                 cuCtxSynchronize() || cuEventElapsedTime(&ms, start, end), "copy");
+        best = fminf(best, ms);
+    }
+    cuMemFree(from);
+    cuMemFree(to);
+    return 2.0 * (double)bytes / best / 1e6;
+}
+
+/* A line of JSON: `peer` is the naive product's time where there is one, else the CPU's. */
+static void save(FILE *file, const problem *p, double ours, double naive, double error, double copy, const char *gpu) {
+    const double peer = naive > 0 ? naive : time_on_cpu(p);
+    fprintf(file, "{\"suite\":\"ptx\",\"case\":\"%s/%s\",\"ours\":%.2f,\"peer\":%.2f,\"unit\":\"us\",\"ratio\":%.2f,"
+                  "\"roofline\":", vb_ptx_name(&p->kernel), p->label, ours, peer, peer / ours);
+    if (p->bytes > 0) fprintf(file, "%.1f", 100 * p->bytes / ours / 1e3 / copy);
+    else fprintf(file, "null");
+    fprintf(file, ",\"error\":%.1e,\"device\":\"%s\",\"command\":\"examples/c/ptx.c --save, peer: %s\"}\n", error, gpu,
+            naive > 0 ? "gemm_naive" : "the CPU's kernels");
+}
+
+int main(int argc, char **argv) {
+    FILE *file = argc == 3 && strcmp(argv[1], "--save") == 0 ? fopen(argv[2], "w") : NULL;
+    if (argc > 1 && !file) {
+        fprintf(stderr, "ptx: usage: ptx [--save FILE], where FILE can be written\n");
+        return 2;
+    }
+    char gpu_name[128] = "";
+    double naive = 0, copy = 0;
     static problem problems[] = {
         {.kernel = {.kind = VB_PTX_GEMM_NAIVE, .m = 127, .n = 255, .k = 77}},
-        {.kernel = {.kind = VB_PTX_GEMM_NAIVE, .m = 1024, .n = 1024, .k = 1024}},
+        {.kernel = {.kind = VB_PTX_GEMM_NAIVE, .m = 4096, .n = 4096, .k = 4096}, .label = "4096x4096x4096"},
         {.kernel = {.kind = VB_PTX_GEMM_TILED, .m = 127, .n = 255, .k = 77, .tile = 8}},
         {.kernel = {.kind = VB_PTX_GEMM_TILED, .m = 1, .n = 1, .k = 1}},
-        {.kernel = {.kind = VB_PTX_GEMM_TILED, .m = 1024, .n = 1024, .k = 1024, .tile = 32}},
+        {.kernel = {.kind = VB_PTX_GEMM_TILED, .m = 4096, .n = 4096, .k = 4096, .tile = 32}, .label = "4096x4096x4096"},
         {.kernel = {.kind = VB_PTX_GEMM_TENSOR_CORE, .m = 129, .n = 200, .k = 72}},
         {.kernel = {.kind = VB_PTX_GEMM_TENSOR_CORE, .m = 127, .n = 255, .k = 77}},
         {.kernel = {.kind = VB_PTX_GEMM_TENSOR_CORE, .m = 127, .n = 255, .k = 77, .target = 75}},
-        {.kernel = {.kind = VB_PTX_GEMM_TENSOR_CORE, .m = 4096, .n = 4096, .k = 4096}},
+        {.kernel = {.kind = VB_PTX_GEMM_TENSOR_CORE, .m = 4096, .n = 4096, .k = 4096}, .label = "4096x4096x4096"},
         {.kernel = {.kind = VB_PTX_SOFTMAX, .rows = 3, .dim = 1}},
         {.kernel = {.kind = VB_PTX_SOFTMAX, .rows = 5, .dim = 1001}},
         {.kernel = {.kind = VB_PTX_SOFTMAX, .rows = 3, .dim = 20481}},
-        {.kernel = {.kind = VB_PTX_SOFTMAX, .rows = 16384, .dim = 4096}},
+        {.kernel = {.kind = VB_PTX_SOFTMAX, .rows = 16384, .dim = 4096}, .label = "16384x4096"},
         {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 5, .dim = 1001, .epsilon = 1e-5f}},
         {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 3, .dim = 20481, .epsilon = 1e-5f, .plain = 1}},
         {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 3, .dim = 897, .epsilon = 1e-6f, .rms = 1}},
-        {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 16384, .dim = 4096, .epsilon = 1e-6f, .rms = 1}},
+        {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 16384, .dim = 4096, .epsilon = 1e-6f, .rms = 1},
+         .label = "16384x4096"},
+        {.kernel = {.kind = VB_PTX_LAYER_NORM, .rows = 16384, .dim = 4096, .epsilon = 1e-5f}, .label = "16384x4096"},
         {.kernel = {.kind = VB_PTX_ATTENTION, .seq = 77, .heads = 3, .dim = 80}},
         {.kernel = {.kind = VB_PTX_ATTENTION, .seq = 129, .heads = 2, .dim = 64, .causal = 1}},
         {.kernel = {.kind = VB_PTX_ATTENTION, .seq = 1, .heads = 1, .dim = 256, .causal = 1}},
-        {.kernel = {.kind = VB_PTX_ATTENTION, .seq = 1024, .heads = 32, .dim = 128, .causal = 1}},
+        {.kernel = {.kind = VB_PTX_ATTENTION, .seq = 1024, .heads = 32, .dim = 128, .causal = 1},
+         .label = "1024x32x128"},
         {.kernel = {.kind = VB_PTX_QUANTIZED_GEMM, .m = 3, .n = 77, .k = 256}},
         {.kernel = {.kind = VB_PTX_QUANTIZED_GEMM, .m = 11, .n = 5, .k = 768}},
-        {.kernel = {.kind = VB_PTX_QUANTIZED_GEMM, .m = 1, .n = 11008, .k = 2048}},
+        {.kernel = {.kind = VB_PTX_QUANTIZED_GEMM, .m = 1, .n = 11008, .k = 2048}, .label = "1x11008x2048"},
     };
     int major = 0, minor = 0, gpu = 0, device = 0;
     void *context;
@@ -297,7 +390,10 @@ int main(void) {
         gpu = 1;
         must(cuDeviceGetAttribute(&major, 75, device) || cuDeviceGetAttribute(&minor, 76, device),
              "read the compute capability");
+        must(cuDeviceGetName(gpu_name, (int)sizeof gpu_name, device), "read its name");
         must(cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context), "open the GPU");
+        copy = copy_bandwidth();
+        printf("a copy moves %.0f GB/s\n", copy);
     } else {
         puts("no driver or no GPU: the kernels are written, and not run");
     }
@@ -322,11 +418,15 @@ int main(void) {
                    (long long)(k->rows + k->seq), (long long)k->dim, error, us, p->flops / us / 1e6,
                    p->bytes / us / 1e3, error <= tolerance ? "" : "  WRONG");
             failed |= !(error <= tolerance);
+            const bool product = k->kind == VB_PTX_GEMM_TILED || k->kind == VB_PTX_GEMM_TENSOR_CORE;
+            if (file && p->label) save(file, p, us, product ? naive : 0, error, copy, gpu_name);
+            if (p->label && k->kind == VB_PTX_GEMM_NAIVE) naive = us;
             for (int j = 0; j < 3; j++) free(p->in[j]);
         } else {
             printf("%-22s sm_%d  %zu bytes of PTX\n", vb_ptx_name(k), k->target, strlen(ptx));
         }
         vb_ptx_free(ptx);
     }
+    if (file && fclose(file) != 0) return perror(argv[2]), 1;
     return failed;
 }

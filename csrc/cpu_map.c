@@ -1,0 +1,240 @@
+/* cpu_map.c: expressions of elements over arrays with strides.
+ *
+ * A thread computes a piece of elements at a time, step by step, so that the compiler vectorizes each step's loop and
+ * values stay in the first-level cache. Values of 32 bits that lie in memory without gaps are used where they are. */
+#include <math.h>
+
+#include "cpu.h"
+#include "strided.h"
+
+enum { PIECE = 256, MOST_VALUES = VB_MAX_INPUTS + VB_MAX_STEPS };
+
+typedef union values {
+    float f[PIECE];
+    int32_t i[PIECE];
+} values;
+
+typedef struct map_job {
+    vb_map_args args;
+    unsigned char ints[MOST_VALUES];
+    vb_simd simd;
+} map_job;
+
+/* ---- a run of elements along the last dimension ------------------------------------------------------------------ */
+
+#define EACH for (int64_t i = 0; i < n; i++)
+
+static void load_run(values *to, int64_t at, const vb_view *v, const char *from, int64_t stride, int64_t n,
+                     vb_simd simd) {
+    float *const f = to->f + at;
+    int32_t *const x = to->i + at;
+    if (stride == 0 && n > 1) {
+        load_run(to, at, v, from, 0, 1, simd);
+        for (int64_t i = 1; i < n; i++) x[i] = x[0];
+        return;
+    }
+    switch (v->type) {
+    case VB_F32:
+    case VB_I32:
+        if (stride == 1) memcpy(x, from, (size_t)n * 4);
+        else EACH x[i] = ((const int32_t *)from)[i * stride];
+        break;
+    case VB_F16:
+        if (stride == 1) vb_cpu_load(f, from, VB_F16, n, simd);
+        else EACH f[i] = vb_half_float(((const uint16_t *)from)[i * stride]);
+        break;
+    case VB_BF16:
+        if (stride == 1) vb_cpu_load(f, from, VB_BF16, n, simd);
+        else EACH f[i] = vb_bfloat_float(((const uint16_t *)from)[i * stride]);
+        break;
+    case VB_I8: EACH x[i] = ((const int8_t *)from)[i * stride]; break;
+    case VB_U8: EACH x[i] = ((const uint8_t *)from)[i * stride]; break;
+    default: EACH x[i] = ((const uint8_t *)from)[i * stride] != 0; break;
+    }
+}
+
+static void store_run(const vb_view *v, char *to, int64_t stride, const values *from, int64_t at, int64_t n,
+                      vb_simd simd) {
+    const float *const f = from->f + at;
+    const int32_t *const x = from->i + at;
+    switch (v->type) {
+    case VB_F32:
+    case VB_I32:
+        if (stride == 1) memcpy(to, x, (size_t)n * 4);
+        else EACH((int32_t *)to)[i * stride] = x[i];
+        break;
+    case VB_F16:
+        if (stride == 1) vb_cpu_store(to, f, VB_F16, n, simd);
+        else EACH((uint16_t *)to)[i * stride] = vb_float_half(f[i]);
+        break;
+    case VB_BF16:
+        if (stride == 1) vb_cpu_store(to, f, VB_BF16, n, simd);
+        else EACH((uint16_t *)to)[i * stride] = vb_float_bfloat(f[i]);
+        break;
+    case VB_BOOL: EACH((uint8_t *)to)[i * stride] = x[i] != 0; break;
+    default: EACH((uint8_t *)to)[i * stride] = (uint8_t)x[i]; break;
+    }
+}
+
+/* Cuts n elements from number `first` on into runs along the last dimension, and loads or stores each. */
+static void runs(const map_job *j, const vb_view *v, int64_t first, int64_t n, values *x, bool store) {
+    const int last = (int)j->args.rank - 1;
+    const int64_t *const sizes = j->args.sizes, bytes = vb_element_bytes(v->type);
+    for (int64_t done = 0; done < n;) {
+        int64_t rest = first + done, place = 0, inner = rest % sizes[last], run = vb_min(n - done, sizes[last] - inner);
+        for (int d = last; d >= 0; d--) {
+            place += rest % sizes[d] * v->strides[d];
+            rest /= sizes[d];
+        }
+        char *const p = (char *)v->data + place * bytes;
+        if (store) store_run(v, p, v->strides[last], x, done, run, j->simd);
+        else load_run(x, done, v, p, v->strides[last], run, j->simd);
+        done += run;
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t philox(uint32_t counter, uint32_t key0, uint32_t key1, int word) {
+    uint32_t x0 = counter, x1 = 0, x2 = 0, x3 = 0;
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
+        x0 = (uint32_t)(p1 >> 32) ^ x1 ^ key0;
+        x1 = (uint32_t)p1;
+        x2 = (uint32_t)(p0 >> 32) ^ x3 ^ key1;
+        x3 = (uint32_t)p0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return word == 0 ? x0 : word == 1 ? x1 : word == 2 ? x2 : x3;
+}
+
+VB_INLINE int32_t truncated(float x) {
+    return x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x <= -0x1p31f ? INT32_MIN : (int32_t)x;
+}
+VB_INLINE int32_t divided(int32_t a, int32_t b) { return b == 0 ? 0 : b == -1 ? (int32_t)-(uint32_t)a : a / b; }
+
+/* The arguments of a step: values of whole pieces. */
+typedef struct operands {
+    const float *af, *bf, *cf;
+    const int32_t *ai, *bi, *ci;
+} operands;
+
+#define FLOATS(expression) \
+    do { \
+        const float *const a = o->af, *const b = o->bf; \
+        (void)a, (void)b; \
+        EACH f[i] = (expression); \
+    } while (0)
+#define INTEGERS(expression) \
+    do { \
+        const int32_t *const a = o->ai, *const b = o->bi; \
+        (void)a, (void)b; \
+        EACH x[i] = (expression); \
+    } while (0)
+#define BOTH(floats, integers) \
+    if (ints) INTEGERS(integers); \
+    else FLOATS(floats)
+#define COMPARE(operator) \
+    if (ints) EACH x[i] = o->ai[i] operator o->bi[i]; \
+    else EACH x[i] = o->af[i] operator o->bf[i]
+
+VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands *o, int64_t first, int64_t n) {
+    float *const f = out;
+    int32_t *const x = out;
+    switch (s->op) {
+    case VB_ELEMENT_CONSTANT:
+    case VB_ELEMENT_INTEGER: EACH x[i] = s->a; break;
+    case VB_ELEMENT_INDEX: EACH x[i] = (int32_t)(first + i); break;
+    case VB_ELEMENT_RANDOM:
+        EACH x[i] = (int32_t)philox((uint32_t)(first + i), (uint32_t)s->a, (uint32_t)s->b, s->c);
+        break;
+    case VB_ELEMENT_TO_FLOAT: EACH f[i] = (float)o->ai[i]; break;
+    case VB_ELEMENT_TO_INTEGER: EACH x[i] = truncated(o->af[i]); break;
+    case VB_ELEMENT_WHERE: EACH x[i] = o->ai[i] ? o->bi[i] : o->ci[i]; break;
+    case VB_ELEMENT_ADD: BOTH(a[i] + b[i], (int32_t)((uint32_t)a[i] + (uint32_t)b[i])); break;
+    case VB_ELEMENT_SUB: BOTH(a[i] - b[i], (int32_t)((uint32_t)a[i] - (uint32_t)b[i])); break;
+    case VB_ELEMENT_MUL: BOTH(a[i] * b[i], (int32_t)((uint32_t)a[i] * (uint32_t)b[i])); break;
+    case VB_ELEMENT_DIV: BOTH(a[i] / b[i], divided(a[i], b[i])); break;
+    case VB_ELEMENT_MIN: BOTH(a[i] < b[i] || a[i] != a[i] ? a[i] : b[i], a[i] < b[i] ? a[i] : b[i]); break;
+    case VB_ELEMENT_MAX: BOTH(a[i] > b[i] || a[i] != a[i] ? a[i] : b[i], a[i] > b[i] ? a[i] : b[i]); break;
+    case VB_ELEMENT_NEG: BOTH(-a[i], (int32_t)-(uint32_t)a[i]); break;
+    case VB_ELEMENT_ABS: BOTH(fabsf(a[i]), a[i] < 0 ? (int32_t)-(uint32_t)a[i] : a[i]); break;
+    case VB_ELEMENT_EQ: COMPARE(==); break;
+    case VB_ELEMENT_NE: COMPARE(!=); break;
+    case VB_ELEMENT_LT: COMPARE(<); break;
+    case VB_ELEMENT_LE: COMPARE(<=); break;
+    case VB_ELEMENT_AND: INTEGERS(a[i] & b[i]); break;
+    case VB_ELEMENT_OR: INTEGERS(a[i] | b[i]); break;
+    case VB_ELEMENT_XOR: INTEGERS(a[i] ^ b[i]); break;
+    case VB_ELEMENT_SHIFT_RIGHT: INTEGERS((int32_t)((uint32_t)a[i] >> (b[i] & 31))); break;
+    case VB_ELEMENT_REM: INTEGERS(b[i] == 0 || b[i] == -1 ? 0 : a[i] % b[i]); break;
+    case VB_ELEMENT_POW: FLOATS(powf(a[i], b[i])); break;
+    case VB_ELEMENT_EXP: FLOATS(vb_expf(a[i])); break;
+    case VB_ELEMENT_LOG: FLOATS(logf(a[i])); break;
+    case VB_ELEMENT_SQRT: FLOATS(sqrtf(a[i])); break;
+    case VB_ELEMENT_RSQRT: FLOATS(1.0f / sqrtf(a[i])); break;
+    case VB_ELEMENT_SIN: FLOATS(sinf(a[i])); break;
+    case VB_ELEMENT_COS: FLOATS(cosf(a[i])); break;
+    case VB_ELEMENT_TANH: FLOATS(vb_tanhf(a[i])); break;
+    case VB_ELEMENT_SIGMOID: FLOATS(1.0f / (1.0f + vb_expf(-a[i]))); break;
+    case VB_ELEMENT_SILU: FLOATS(vb_siluf(a[i])); break;
+    case VB_ELEMENT_GELU: FLOATS(vb_geluf(a[i])); break;
+    case VB_ELEMENT_GELU_TANH: FLOATS(vb_gelu_tanhf(a[i])); break;
+    case VB_ELEMENT_FLOOR: FLOATS(floorf(a[i])); break;
+    case VB_ELEMENT_CEIL: FLOATS(ceilf(a[i])); break;
+    case VB_ELEMENT_ROUND: FLOATS(rintf(a[i])); break;
+    }
+}
+
+VB_TWINS(step, (const vb_step *s, bool ints, void *out, const operands *o, int64_t first, int64_t n),
+         (s, ints, out, o, first, n));
+
+static const void *value_of(const void *const *at, int32_t index, int count) {
+    return index >= 0 && index < count ? at[index] : NULL; /* a number of the step itself is no value */
+}
+
+static void map_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const map_job *j = context;
+    const vb_map_args *a = &j->args;
+    const int inputs = (int)a->inputs, steps = (int)a->steps, last = (int)a->rank - 1;
+    values x[MOST_VALUES];
+    const void *at[MOST_VALUES];
+    for (; begin < end; begin += PIECE) {
+        const int64_t n = vb_min(PIECE, end - begin);
+        for (int i = 0; i < inputs; i++) {
+            const vb_view *v = &a->in[i];
+            const bool in_place = last == 0 && v->strides[0] == 1 && vb_element_bytes(v->type) == 4;
+            if (!in_place) runs(j, v, begin, n, &x[i], false);
+            at[i] = in_place ? (const char *)v->data + 4 * begin : (const char *)&x[i];
+        }
+        const bool direct = steps > 0 && last == 0 && a->out.strides[0] == 1 && vb_element_bytes(a->out.type) == 4;
+        for (int s = 0; s < steps; s++) {
+            const vb_step *p = &a->program[s];
+            const int count = inputs + s, kind = p->op == VB_ELEMENT_WHERE ? p->b : p->a;
+            void *out = direct && s == steps - 1 ? (char *)a->out.data + 4 * begin : (char *)&x[count];
+            const void *va = value_of(at, p->a, count), *vb = value_of(at, p->b, count);
+            const void *vc = value_of(at, p->c, count);
+            const operands o = {va, vb, vc, va, vb, vc};
+            step[j->simd](p, vb_step_operands(p->op) > 0 && j->ints[kind], out, &o, begin, n);
+            at[count] = out;
+        }
+        if (!direct) {
+            if (steps == 0 && at[0] != &x[0]) memcpy(&x[0], at[0], (size_t)n * 4);
+            runs(j, &a->out, begin, n, &x[inputs + steps - 1], true);
+        }
+    }
+}
+
+vb_status vb_cpu_map(const vb_map_args *args, vb_stream *stream) {
+    map_job job = {.args = *args, .simd = vb_cpu_device_of(stream)->simd};
+    vb_view *views[1 + VB_MAX_INPUTS] = {&job.args.out};
+    for (int i = 0; i < args->inputs; i++) views[1 + i] = &job.args.in[i];
+    job.args.rank = vb_join_dims(job.args.sizes, args->rank, views, 1 + (int)args->inputs);
+    vb_map_kinds(job.ints, &job.args);
+    int64_t n = 1;
+    for (int d = 0; d < job.args.rank; d++) n *= job.args.sizes[d];
+    vb_cpu_parallel(stream, n, 1 << 14, map_range, &job);
+    return VB_OK;
+}

@@ -1,0 +1,160 @@
+/* ptx_many.c: products of weights with many rows of x, on tensor cores of 8.0 and later: y[n][rows] = x W^T + bias.
+ *
+ * A row of x is first given a power of two, by which its elements are divided: those of a gated product may be too
+ * large for F16. A block computes TOKENS rows of x by 128 of W, a unit of 32 along k at a time: x is rounded to F16,
+ * weights are decoded to F16 in shared memory. Eight warps have TOKENS / 2 by 32 each. */
+#include "ptx_packed.h"
+
+/* The power of two that brings the greatest element of a row to 2^14 or a little more. */
+static const char scale_rows[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *scales, f32 *x, u32 cols) threads(256) {
+    shared u32 part[8];
+    f32 *row = x;
+    row += u64(block.x) * cols;
+    u32 most = 0;
+    for (u32 i = thread.x; i < cols; i += 256) most = max(most, bits(abs(row[i])));
+    unroll (e : 5) most = max(most, shuffle_xor(most, 16 >> e));
+    if (thread.x % 32 == 0) part[thread.x / 32] = most;
+    barrier();
+    unroll (e : 8) most = max(most, part[e]);
+    u32 exponent = min(max(most >> 23, 15), 254);
+    if (thread.x == 0) scales[block.x] = from_bits(exponent - 14 << 23);
+});
+
+static const char product[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, f32 *scales, u32 rows, u32 n, u32 biases) threads(256) {
+    shared u32 x_tile[2][TOKENS][20], w_tile[2][128][20];
+    const parts = TOKENS / 32;
+    u32 lane = thread.x % 32, warp = thread.x / 32, warp_row = warp % 4 * 32, warp_token = warp / 4 * (TOKENS / 2);
+    u32 first_row = block.x * 128, first_token = block.y * TOKENS;
+    u32 w_row = thread.x / 2, h = thread.x % 2;
+    u8 *row = w;
+    row += u64(min(first_row + w_row, rows - 1)) * ROW_BYTES;
+    f32 sum[parts][4][4] = 0;
+    f32 from[parts][4], inverse[parts];
+    unroll (i : parts) {
+        u32 power = bits(scales[min(first_token + (thread.x + i * 256) / 8, n - 1)]) >> 23;
+        inverse[i] = from_bits(254 - power << 23);
+    }
+    u32 code[4], high[1] = 0, scale[2] = 0, made[8];
+    for (u32 step = 0; step < UNITS + 1; step += 1) {
+        if (step > 0) {
+            u32 stage = step % 2;
+            unroll (i : parts) {
+                u32 item = thread.x + i * 256;
+                unroll (e : 4) from[i][e] = from[i][e] * inverse[i];
+                x_tile[stage][item / 8][item % 8 * 2] = pack_f16(from[i][0], from[i][1]);
+                x_tile[stage][item / 8][item % 8 * 2 + 1] = pack_f16(from[i][2], from[i][3]);
+            }
+            MAKE
+            unroll (q : 2) {
+                u32 quad[4];
+                unroll (e : 4) quad[e] = made[q * 4 + e];
+                store(w_tile[stage][w_row][h * 8 + q * 4], quad);
+            }
+            barrier();
+        }
+        if (step < UNITS) {
+            unroll (i : parts) {
+                u32 item = thread.x + i * 256;
+                u32 token = min(first_token + item / 8, n - 1);
+                u64 x_at = u64(token) * (UNITS * 32) + (step * 32 + item % 8 * 4);
+                if (VECTORS) load(from[i], x[x_at]);
+                else unroll (e : 4) from[i][e] = x[x_at + e];
+            }
+            TAKE
+        }
+        if (step > 0) {
+            u32 stage = step % 2;
+            unroll (half : 2) {
+                u32 a[parts][4], b[2][2][2];
+                unroll (i : parts)
+                    load_matrices(a[i], x_tile[stage][warp_token + i * 16 + lane % 16][half * 8 + lane / 16 * 4]);
+                unroll (j : 2)
+                    load_matrices(b[j], w_tile[stage][warp_row + j * 16 + lane % 8 + lane / 16 * 8]
+                                              [half * 8 + lane / 8 % 2 * 4]);
+                unroll (i : parts) unroll (j : 4) mma_f16(sum[i][j], a[i], b[j / 2][j % 2]);
+            }
+        }
+    }
+    unroll (j : 4) unroll (e : 2) {
+        u32 to = first_row + warp_row + j * 8 + lane % 4 * 2 + e;
+        if (to < rows) {
+            f32 added = biases != 0 ? bias[to] : 0.0;
+            unroll (i : parts) unroll (p : 2) {
+                u32 token = first_token + warp_token + i * 16 + lane / 4 + p * 8;
+                if (token < n) y[u64(token) * rows + to] = sum[i][j][p * 2 + e] * scales[token] + added;
+            }
+        }
+    }
+});
+
+/* Half h of a packed unit: 16 codes. A byte c between the halves' exponent 0x64 is 1024 + c, so that one fma makes the
+ * number exactly. */
+static const char take_packed[] = VB_PTX_SOURCE({
+    u32 *words = row;
+    u16 *halves = row;
+    if (BITS == 8) load(code, words[step * 4 + h * (UNITS * 4)]);
+    else load(code, words[step * 4]);
+    if (BITS == 5) high[0] = words[step + HIGH_AT / 4];
+    if (BITS == 6) high[0] = words[step * 2 + h + HIGH_AT / 4];
+    if (SCALES == 1) scale[0] = words[step + SCALE_AT / 4];
+    else scale[0] = halves[step + SCALE_AT / 2];
+    if (SCALES > 1) scale[1] = words[step / 8 + BLOCK_AT / 4];
+});
+static const char make_packed[] = VB_PTX_SOURCE({
+    f32 d = f16_low(SCALES > 1 ? scale[1] : scale[0]), offset = 0;
+    if (SCALES == 1) offset = f16_high(scale[0]);
+    if (SCALES == 2) {
+        d = d * f32(scale[0] & 255);
+        offset = f16_high(scale[1]) * -f32(scale[0] >> 8);
+    }
+    if (SCALES == 3) d = d * f32(s32(scale[0] << 24 - h * 8) >> 24);
+    u32 d_pair = pack_f16(d, d), offset_pair = pack_f16(offset, offset), one = 0x3c003c00;
+    const base = 0xe400e400 + (BITS == 8 ? 128 : ZERO) * 0x10001; /* -1024 - zero */
+    unroll (j : 4) {
+        u32 v = code[j];
+        if (BITS == 8) v = v ^ 0x80808080;
+        else v = v >> h * 4 & 0x0f0f0f0f;
+        if (BITS == 5) v = v | (high[0] >> h * 4 + j & 0x01010101) << 4;
+        if (BITS == 6) v = v | (high[0] >> j * 2 & 0x03030303) << 4;
+        made[j * 2] = fma_f16(fma_f16(permute(v, 0x64646464, 0x4140), one, base), d_pair, offset_pair);
+        made[j * 2 + 1] = fma_f16(fma_f16(permute(v, 0x64646464, 0x4342), one, base), d_pair, offset_pair);
+    }
+});
+
+static int tokens_of(int64_t rows, int64_t n, int multiprocessors) {
+    int tokens = 128;
+    while (tokens > 32 && (n <= tokens / 2 || (rows + 127) / 128 * ((n + tokens - 1) / tokens) < multiprocessors))
+        tokens /= 2;
+    return tokens;
+}
+
+vb_status vb_jit_many(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
+    vb_jit_layout l;
+    const vb_jit_device *d = vb_jit_of(stream);
+    if (w->layout != VB_PACKED || !vb_jit_layout_of(&l, w->type, w->cols) || w->rows > INT32_MAX) return VB_UNSUPPORTED;
+    if (n > INT32_MAX || (uintptr_t)w->data % 16 || d->target < 80) return VB_UNSUPPORTED;
+    const int tokens = tokens_of(w->rows, n, d->multiprocessors);
+    const void *data = w->data;
+    cu_address scales = ((vb_jit_stream *)stream)->row_scales;
+    uint32_t cols = (uint32_t)w->cols;
+    uint32_t rows = (uint32_t)w->rows, biases = bias != NULL;
+    const vb_jit_filling f = {.source = product,
+        .constants = {VB_JIT_LAYOUT(l), {"TOKENS", tokens}, {"VECTORS", (uintptr_t)x % 16 == 0}},
+        .texts = {{"TAKE", take_packed}, {"MAKE", make_packed}}};
+    const vb_jit_filling first = {.source = scale_rows};
+    for (int64_t done = 0; done < n; done += VB_JIT_SCALED_ROWS) {
+        uint32_t part = (uint32_t)(n - done < VB_JIT_SCALED_ROWS ? n - done : VB_JIT_SCALED_ROWS);
+        float *to = y + done * w->rows;
+        const float *from = x + done * w->cols;
+        vb_status status = vb_jit_launch(stream, "ptx_scale_rows", &first, part, 1, 1, 256,
+                                         VB_JIT_PARAMETERS(&scales, &from, &cols));
+        if (status != VB_OK) return status;
+        status = vb_jit_launch(stream, "ptx_linear_many", &f, ((int64_t)rows + 127) / 128,
+            ((int64_t)part + tokens - 1) / tokens, 1, 256,
+            VB_JIT_PARAMETERS(&to, &from, &data, &bias, &scales, &rows, &part, &biases));
+        if (status != VB_OK) return status;
+    }
+    return VB_OK;
+}
