@@ -35,7 +35,7 @@ func (s *Stream) Alloc(bytes int64) (*Buffer, error) {
 // AllocInto is Alloc into a Buffer that is part of a larger object, which saves an allocation on the Go heap. The buffer
 // must be new, and lives as long as the object that it is a part of.
 func (s *Stream) AllocInto(b *Buffer, bytes int64) error {
-	blk, err := s.dev.pool.get(s, bytes)
+	blk, err := s.dev.pool.get(s.stream, bytes)
 	return b.hold(s, blk, bytes, err)
 }
 
@@ -44,7 +44,7 @@ func (s *Stream) AllocInto(b *Buffer, bytes int64) error {
 // of being kept for later.
 func (s *Stream) Reserve(bytes int64) (*Buffer, error) {
 	b := new(Buffer)
-	blk, err := s.dev.pool.reserve(s, bytes)
+	blk, err := s.dev.pool.reserve(s.stream, bytes)
 	if err := b.hold(s, blk, bytes, err); err != nil {
 		return nil, err
 	}
@@ -109,9 +109,9 @@ func (b *Buffer) Use(s *Stream) error {
 		return fmt.Errorf("gpu: buffer of %s used on %s: %w", b.stream.dev, s.dev, ErrInvalid)
 	}
 	if b.block != nil {
-		s.dev.pool.use(b.block, s)
+		s.dev.pool.use(b.block, s.stream)
 	}
-	return s.after(b.stream)
+	return s.after(b.stream.stream)
 }
 
 // Free gives the memory back in the order of its stream: work enqueued before may still use it. Freeing twice, or after

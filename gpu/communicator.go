@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -50,6 +51,12 @@ func NewCommunicator(streams ...*Stream) (*Communicator, error) {
 	if len(streams) == 1 {
 		return c, nil
 	}
+	for _, s := range streams {
+		if s.timed != nil {
+			return nil, fmt.Errorf("gpu: communicator of %v: %w: %s is profiled, whose times would be those of waiting for the others",
+				c, ErrUnsupported, s.dev)
+		}
+	}
 	err := c.locked(func() (err error) {
 		kernels := make([]kernel.Stream, len(streams))
 		for i, s := range streams {
@@ -69,6 +76,14 @@ func NewCommunicator(streams ...*Stream) (*Communicator, error) {
 	return c, nil
 }
 
+// NewStreamGroup joins streams of devices of any kinds for Synchronize alone: it has no collectives.
+func NewStreamGroup(streams ...*Stream) (*Communicator, error) {
+	if len(streams) == 0 {
+		return nil, fmt.Errorf("gpu: group of no stream: %w", ErrInvalid)
+	}
+	return &Communicator{streams: append([]*Stream(nil), streams...)}, nil
+}
+
 // String lists the devices: "cuda:0, cuda:1".
 func (c *Communicator) String() string {
 	text := ""
@@ -86,11 +101,15 @@ func CommunicatorBytes(ranks int) int64 {
 	if ranks < 2 {
 		return 0
 	}
-	return int64(ranks) * communicatorRankBytes
+	return communicatorBytes + int64(ranks)*communicatorRankBytes
 }
 
-// communicatorRankBytes is a little more than what cuda/collective/exchange.cuh takes for each rank to write to.
-const communicatorRankBytes = 11 << 20
+// communicatorBytes and communicatorRankBytes are a little more than what cuda/collective/exchange.cuh takes for all ranks to
+// write to together, and for each one.
+const (
+	communicatorBytes     = 65 << 20
+	communicatorRankBytes = 11 << 20
+)
 
 // Ranks returns how many streams are joined.
 func (c *Communicator) Ranks() int { return len(c.streams) }
@@ -132,6 +151,9 @@ func (c *Communicator) Do(f func(kernel.Communicator) error) error {
 		for _, s := range c.streams {
 			s.enqueued.Add(1)
 		}
+		if c.kernel == nil {
+			return fmt.Errorf("gpu: collective of a group of streams: %w", ErrUnsupported)
+		}
 		return f(c.kernel)
 	})
 }
@@ -158,6 +180,9 @@ func (c *Communicator) Close() error {
 	for _, s := range c.streams {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+	}
+	for _, s := range c.streams {
+		s.joined = slices.DeleteFunc(s.joined, func(o *Communicator) bool { return o == c })
 	}
 	c.closed = true
 	k := c.kernel

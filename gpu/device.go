@@ -4,8 +4,9 @@
 // Stream, and only Synchronize and copies to the host wait. Memory comes from a pool that follows that order: what a
 // stream frees, the same stream may use again at once.
 //
-// Everything here may be used from any goroutine. Handles may be closed twice, in any order and after their device. Buffers,
-// events and graphs that are dropped without Close or Free are given back by the garbage collector; streams and devices are not.
+// Everything here may be used from any goroutine. Handles may be closed twice, in any order and after their device. Devices, streams,
+// buffers, events and graphs that are dropped without Close or Free are given back by the garbage collector, a device once nothing
+// of it is held any more. Communicators are not, nor the streams that they join.
 //
 // Package tensor computes with these; most programs need only Open, Device.Close and the errors.
 package gpu
@@ -13,6 +14,7 @@ package gpu
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -37,10 +39,17 @@ type Info struct {
 
 // Device is an opened device.
 type Device struct {
+	*device
+	main *Stream
+}
+
+// device is what a dropped Device leaves to close. It knows no handle of a program: only they keep each other.
+type device struct {
 	kernel kernel.Device
 	info   Info
 	pool   *Pool
-	main   *Stream
+
+	profile *Profile // nil without WithProfiling
 
 	streamBytes int64 // that the default stream took when it was made
 
@@ -52,7 +61,7 @@ type Device struct {
 	// life is held for reading around calls on kernel that no stream's lock covers, and for writing by Close.
 	life    sync.RWMutex
 	mu      sync.Mutex
-	streams map[*Stream]struct{}
+	streams map[*stream]struct{}
 	handles map[io.Closer]struct{} // events and graphs of the backend
 }
 
@@ -60,6 +69,7 @@ type options struct {
 	kernel       kernel.Options
 	poolFraction float64
 	poolLimit    int64
+	profiling    bool
 }
 
 // Option adjusts Open.
@@ -93,17 +103,25 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu: open %s:%d: %w", b.Name(), index, err)
 	}
-	d := &Device{kernel: k, info: Info(k.Info()), streams: map[*Stream]struct{}{}, handles: map[io.Closer]struct{}{}}
+	inner := &device{kernel: k, info: Info(k.Info()), streams: map[*stream]struct{}{}, handles: map[io.Closer]struct{}{}}
+	d := &Device{device: inner}
 	limit := o.poolLimit
 	if limit == 0 {
 		limit = int64(o.poolFraction * float64(d.info.TotalMemory))
 	}
-	d.pool = newPool(d, limit)
+	d.pool = newPool(inner, limit)
+	if o.profiling {
+		if err := d.startProfile(); err != nil {
+			k.Close()
+			return nil, err
+		}
+	}
 	if d.main, err = d.NewStream(); err != nil {
 		k.Close()
 		return nil, err
 	}
 	d.streamBytes = d.pool.Stats().InUse
+	runtime.AddCleanup(d, func(inner *device) { go inner.close() }, inner) // waits for the device's work: not the collector
 	return d, nil
 }
 
@@ -111,10 +129,11 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 func (d *Device) Info() Info { return d.info }
 
 // String returns the device's name as Open takes it.
-func (d *Device) String() string { return d.info.ID }
+func (d *device) String() string { return d.info.ID }
 
 // Memory returns the free and total bytes of the device as its driver sees them now: what the pool caches is not free.
 func (d *Device) Memory() (free, total int64, err error) {
+	defer runtime.KeepAlive(d)
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if err := d.usable(); err != nil {
@@ -129,7 +148,10 @@ func (d *Device) Memory() (free, total int64, err error) {
 func (d *Device) StreamBytes() int64 { return d.streamBytes }
 
 // ScratchBytes returns the most that the scratch memory of a stream grows to by passes of that shape through a language model.
-func (d *Device) ScratchBytes(p kernel.Pass) int64 { return d.kernel.ScratchBytes(p) }
+func (d *Device) ScratchBytes(p kernel.Pass) int64 {
+	defer runtime.KeepAlive(d)
+	return d.kernel.ScratchBytes(p)
+}
 
 // Stream returns the default stream.
 func (d *Device) Stream() *Stream { return d.main }
@@ -141,7 +163,7 @@ func (d *Device) SetStrict(on bool) { d.strict.Store(on) }
 // Strict returns what SetStrict set.
 func (d *Device) Strict() bool { return d.strict.Load() }
 
-// Pool returns the pool that the device's memory comes from.
+// Pool returns the pool that the device's memory comes from. It does not keep a dropped device open.
 func (d *Device) Pool() *Pool { return d.pool }
 
 // Alloc returns memory in the order of the default stream; its contents are undefined.
@@ -152,6 +174,7 @@ func (d *Device) Err() error { return d.usable() }
 
 // PackedSize returns the bytes of a weight's packed form, 0 where this device gains nothing from packing.
 func (d *Device) PackedSize(w kernel.Weight) (int64, error) {
+	defer runtime.KeepAlive(d)
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if err := d.usable(); err != nil {
@@ -164,6 +187,11 @@ func (d *Device) PackedSize(w kernel.Weight) (int64, error) {
 // Close waits for the device's work and gives everything back, also what is still in use: buffers, streams, events and
 // graphs of the device fail with ErrClosed from here on. Closing twice is harmless.
 func (d *Device) Close() error {
+	defer runtime.KeepAlive(d)
+	return d.close()
+}
+
+func (d *device) close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
@@ -180,6 +208,9 @@ func (d *Device) Close() error {
 	for h := range handles {
 		h.Close()
 	}
+	if d.profile != nil {
+		d.profile.origin.Close()
+	}
 	d.pool.close()
 	if err := d.kernel.Close(); err != nil && d.lost.Load() == nil {
 		return fmt.Errorf("gpu: close %s: %w", d.info.ID, err)
@@ -189,7 +220,7 @@ func (d *Device) Close() error {
 
 // stay keeps the device open until life is unlocked for reading, and reports false where Close has begun. It does not wait for
 // Close, which may be waiting for the caller.
-func (d *Device) stay() bool {
+func (d *device) stay() bool {
 	if !d.life.TryRLock() {
 		return false
 	}
@@ -202,7 +233,7 @@ func (d *Device) stay() bool {
 
 // adopt notes an event or graph of the backend, to be closed before the device is. Where that has begun, the handle is
 // closed at once.
-func (d *Device) adopt(h io.Closer) error {
+func (d *device) adopt(h io.Closer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.handles == nil {
@@ -214,7 +245,7 @@ func (d *Device) adopt(h io.Closer) error {
 }
 
 // release closes an adopted handle, unless the device has done so.
-func (d *Device) release(h io.Closer) error {
+func (d *device) release(h io.Closer) error {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	d.mu.Lock()

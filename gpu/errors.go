@@ -21,7 +21,7 @@ var (
 
 // check passes an error of a backend on; one that says that the device is lost is remembered, so that everything after
 // it fails with the same reason instead of a driver's follow-up errors.
-func (d *Device) check(err error) error {
+func (d *device) check(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (d *Device) check(err error) error {
 }
 
 // usable says why the device cannot be used, if it cannot.
-func (d *Device) usable() error {
+func (d *device) usable() error {
 	if d.closed.Load() {
 		return fmt.Errorf("gpu: device %s: %w", d.info.ID, ErrClosed)
 	}

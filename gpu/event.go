@@ -11,18 +11,21 @@ import (
 
 // Event is a mark in a stream, to order streams and to measure time between two marks.
 type Event struct {
-	dev    *Device
+	dev    *device
+	device *Device      // kept; nil for an event of this package's own
 	mu     sync.RWMutex // held for reading while kernel is used
 	kernel kernel.Event // made at the first use
 	closed bool
 }
 
 // NewEvent returns an event that counts as done until it is recorded. The caller closes it.
-func (d *Device) NewEvent() *Event { return &Event{dev: d} }
+func (d *Device) NewEvent() *Event { return &Event{dev: d.device, device: d} }
+
+func (d *device) newEvent() *Event { return &Event{dev: d} }
 
 // use calls f with the backend's event, which the first call makes, while it cannot be closed. Either a stream's lock or
 // the device's life lock keeps the device from being closed meanwhile.
-func (e *Event) use(d *Device, f func(kernel.Event) error) error {
+func (e *Event) use(d *device, f func(kernel.Event) error) error {
 	if e.dev != d {
 		return fmt.Errorf("gpu: event of %s on a stream of %s: %w", e.dev, d, ErrInvalid)
 	}

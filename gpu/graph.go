@@ -36,6 +36,7 @@ type capture struct {
 // On a device without graphs, such as a CPU, the graph keeps f itself and Launch calls it: so f should do nothing but
 // enqueue work on memory that was allocated before.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
+	defer runtime.KeepAlive(s)
 	s.mu.Lock()
 	err := s.usable()
 	if err == nil && s.capture.Load() != nil {

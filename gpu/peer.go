@@ -41,7 +41,7 @@ func (s *Stream) follow(other *Stream) error {
 	if s == other {
 		return nil
 	}
-	e := other.dev.NewEvent()
+	e := other.device.NewEvent()
 	defer e.Close()
 	if err := other.Record(e); err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 // What is in use and what is kept count together towards the limit. At the limit, or when the device is out of memory,
 // the pool gives back what it keeps, runs the garbage collector to find dropped buffers, and tries once more.
 type Pool struct {
-	dev *Device
+	dev *device
 
 	mu      sync.Mutex
 	limit   int64
 	stats   PoolStats
 	closed  bool
-	streams []*Stream
+	streams []*stream
 	idle    [classes]*block // blocks that no work uses any more, from closed streams
 	pace    pace
 	blocks  map[*block]struct{}
@@ -47,14 +47,14 @@ type block struct {
 	ptr   kernel.Ptr
 	size  int64
 	class int
-	owner *Stream
+	owner *stream
 	refs  int       // its buffer, and the graphs that were captured with it; 0 when kept for later
-	users []*Stream // other streams whose work may use it
+	users []*stream // other streams whose work may use it
 	next  *block    // in a free list
 	freed uint64    // owner.enqueued when it was given back
 }
 
-func newPool(d *Device, limit int64) *Pool {
+func newPool(d *device, limit int64) *Pool {
 	return &Pool{dev: d, limit: limit, blocks: map[*block]struct{}{}}
 }
 
@@ -78,17 +78,17 @@ func (p *Pool) SetLimit(bytes int64) {
 	}
 }
 
-func (p *Pool) addStream(s *Stream) {
+func (p *Pool) addStream(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.streams = append(p.streams, s)
 }
 
 // dropStream takes over the kept blocks of a stream that has finished its work for good.
-func (p *Pool) dropStream(s *Stream) {
+func (p *Pool) dropStream(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.streams = slices.DeleteFunc(p.streams, func(o *Stream) bool { return o == s })
+	p.streams = slices.DeleteFunc(p.streams, func(o *stream) bool { return o == s })
 	for class, b := range s.free {
 		for b != nil {
 			next := b.next
@@ -114,7 +114,7 @@ func pop(list *[classes]*block, class int) *block {
 }
 
 // take counts a kept block as in use by a stream. The caller holds mu.
-func (p *Pool) take(b *block, s *Stream) {
+func (p *Pool) take(b *block, s *stream) {
 	b.owner, b.refs = s, 1
 	p.stats.Hits++
 	p.stats.Cached -= b.size
@@ -125,7 +125,7 @@ func (p *Pool) take(b *block, s *Stream) {
 }
 
 // get returns a block of at least that many bytes for work on s.
-func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
+func (p *Pool) get(s *stream, bytes int64) (*block, error) {
 	if bytes < 0 || bytes > maxSize {
 		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
 	}
@@ -134,14 +134,14 @@ func (p *Pool) get(s *Stream, bytes int64) (*block, error) {
 }
 
 // reserve returns a block of that many bytes, up to the grain, that goes back to the device when it is given back.
-func (p *Pool) reserve(s *Stream, bytes int64) (*block, error) {
+func (p *Pool) reserve(s *stream, bytes int64) (*block, error) {
 	if bytes < 0 || bytes > maxSize {
 		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
 	}
 	return p.serve(s, exact, max(grain, (bytes+grain-1)&^(grain-1)), bytes)
 }
 
-func (p *Pool) serve(s *Stream, class int, size, bytes int64) (*block, error) {
+func (p *Pool) serve(s *stream, class int, size, bytes int64) (*block, error) {
 	p.mu.Lock()
 	if p.closed || s.closed.Load() || p.dev.lost.Load() != nil {
 		p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Pool) serve(s *Stream, class int, size, bytes int64) (*block, error) {
 }
 
 // cached takes a kept block that s may use at once, nil if there is none. The caller holds mu.
-func (p *Pool) cached(s *Stream, class int) *block {
+func (p *Pool) cached(s *stream, class int) *block {
 	if class == exact {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (p *Pool) cached(s *Stream, class int) *block {
 }
 
 // retry is get at the limit: it gives back what is kept, collects what the program dropped, and asks once more.
-func (p *Pool) retry(s *Stream, class int, size int64) (*block, error) {
+func (p *Pool) retry(s *stream, class int, size int64) (*block, error) {
 	p.mu.Lock()
 	p.stats.Retries++
 	p.mu.Unlock()
@@ -241,7 +241,7 @@ func (p *Pool) keepAll(own map[kernel.Ptr]*block, c *capture) {
 
 // move takes a block that another stream gave back, and orders s after what that stream has enqueued. It returns nil
 // where there is none, or where the other stream is busy enqueuing: waiting for it could take longer than the device.
-func (p *Pool) move(s *Stream, class int) *block {
+func (p *Pool) move(s *stream, class int) *block {
 	if class == exact {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (p *Pool) move(s *Stream, class int) *block {
 }
 
 // fresh asks the device for a block.
-func (p *Pool) fresh(s *Stream, class int, size int64) (*block, error) {
+func (p *Pool) fresh(s *stream, class int, size int64) (*block, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -345,13 +345,13 @@ func size(n int64) string {
 }
 
 // use notes that a stream other than the owner uses the block.
-func (p *Pool) use(b *block, s *Stream) {
+func (p *Pool) use(b *block, s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(b.users, s) {
 		return
 	}
-	b.users = append(slices.DeleteFunc(b.users, func(o *Stream) bool { return o.closed.Load() }), s)
+	b.users = append(slices.DeleteFunc(b.users, func(o *stream) bool { return o.closed.Load() }), s)
 }
 
 // release is the cleanup of a dropped Buffer.
@@ -375,7 +375,7 @@ func (p *Pool) put(b *block) {
 				b.users = append(b.users, u)
 				p.mu.Unlock()
 			} else if !u.closed.Load() && b.owner.after(u) != nil { // a stream that ended has finished
-				u.Synchronize()
+				u.synchronize()
 			}
 		}
 		p.mu.Lock()
@@ -442,7 +442,7 @@ func (p *Pool) drop(b *block) {
 }
 
 // retire keeps a block that nobody uses for later. The caller holds mu.
-func (p *Pool) retire(b *block, s *Stream) {
+func (p *Pool) retire(b *block, s *stream) {
 	b.owner, b.refs, b.freed = s, 0, s.enqueued.Load()
 	p.stats.InUse -= b.size
 	p.pace.pooled -= b.size

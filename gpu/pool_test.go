@@ -239,7 +239,7 @@ func BenchmarkPoolHit(b *testing.B) {
 		s := d.Stream()
 		b.ReportAllocs()
 		for b.Loop() {
-			block, err := d.pool.get(s, 16<<20)
+			block, err := d.pool.get(s.stream, 16<<20)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -273,7 +273,7 @@ func BenchmarkPoolHitParallel(b *testing.B) {
 				return
 			}
 			for pb.Next() {
-				block, err := d.pool.get(s, 1<<20)
+				block, err := d.pool.get(s.stream, 1<<20)
 				if err != nil {
 					b.Error(err)
 					return

@@ -97,7 +97,7 @@ func (r *Readback) copy(slot *readbackSlot, parts []Part) error {
 // given up still writes to its memory: so memory that is outgrown is freed behind the stream's work.
 func (slot *readbackSlot) reserve(s *Stream, bytes int64) (err error) {
 	if slot.done == nil {
-		slot.done = s.dev.NewEvent()
+		slot.done = s.device.NewEvent()
 	}
 	if slot.memory != nil && slot.memory.bytes >= bytes {
 		return nil
@@ -152,12 +152,12 @@ func (r *Readback) Close() {
 
 // hostMemory is page-locked memory of the host, which the device's Close frees at the latest.
 type hostMemory struct {
-	dev   *Device
+	dev   *device
 	ptr   kernel.Ptr
 	bytes int64
 }
 
-func (d *Device) allocHost(bytes int64) (*hostMemory, error) {
+func (d *device) allocHost(bytes int64) (*hostMemory, error) {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if err := d.usable(); err != nil {

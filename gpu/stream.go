@@ -3,25 +3,35 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/profile"
 )
 
 // Stream is an order of work on a device: what is enqueued first is finished first. Different streams run side by side.
 // Any goroutine may use one; calls are enqueued one after the other.
 type Stream struct {
-	dev *Device
+	*stream
+	device *Device
+}
+
+// stream is what a dropped Stream leaves to close.
+type stream struct {
+	dev *device
 
 	mu      sync.Mutex // held while enqueuing
 	kernel  kernel.Stream
 	staging staging
-	seen    map[*Stream]uint64 // how much of another stream's work later work here waits for
+	seen    map[*stream]uint64 // how much of another stream's work later work here waits for
 	closed  atomic.Bool
 	capture atomic.Pointer[capture]
 
 	joined []*Communicator // whose streams this one is among; they end before it
+
+	timed *profile.Stream // kernel, where the device is profiled
 
 	own map[kernel.Ptr]*block // memory of the backend's stream itself: counters and scratch
 
@@ -38,23 +48,31 @@ func (d *Device) NewStream() (*Stream, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	s := &Stream{dev: d}
+	s := &stream{dev: d.device}
 	var err error
 	if s.kernel, err = d.kernel.NewStream(&streamMemory{s}); err != nil {
 		return nil, fmt.Errorf("gpu: new stream on %s: %w", d.info.ID, d.check(err))
+	}
+	if d.profile != nil {
+		if err := d.profile.join(s); err != nil {
+			s.kernel.Close()
+			return nil, err
+		}
 	}
 	d.mu.Lock()
 	d.streams[s] = struct{}{}
 	d.mu.Unlock()
 	d.pool.addStream(s)
-	return s, nil
+	handle := &Stream{stream: s, device: d}
+	runtime.AddCleanup(handle, func(s *stream) { go s.close() }, s) // waits for the stream's work: not the collector
+	return handle, nil
 }
 
 // Device returns the stream's device.
-func (s *Stream) Device() *Device { return s.dev }
+func (s *Stream) Device() *Device { return s.device }
 
 // usable says why the stream cannot be used, if it cannot. The caller holds mu.
-func (s *Stream) usable() error {
+func (s *stream) usable() error {
 	if s.closed.Load() {
 		if err := s.dev.usable(); err != nil {
 			return err
@@ -67,6 +85,7 @@ func (s *Stream) usable() error {
 // Do enqueues work: f runs with the stream's lock held and must not keep its argument, nor call anything of this
 // package. It is the one door to the kernels, for package tensor.
 func (s *Stream) Do(f func(kernel.Stream) error) error {
+	defer runtime.KeepAlive(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -81,6 +100,7 @@ func (s *Stream) Enqueued() uint64 { return s.enqueued.Load() }
 
 // LastKernel names the kernel that the newest operation of the stream chose, "" where the device does not say.
 func (s *Stream) LastKernel() string {
+	defer runtime.KeepAlive(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k, ok := s.kernel.(kernel.KernelNamer); ok && !s.closed.Load() {
@@ -91,12 +111,13 @@ func (s *Stream) LastKernel() string {
 
 // Synchronize waits until all work enqueued so far has finished. Errors of that work appear here.
 func (s *Stream) Synchronize() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer runtime.KeepAlive(s)
 	return s.synchronize()
 }
 
-func (s *Stream) synchronize() error {
+func (s *stream) synchronize() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -113,6 +134,11 @@ func (s *Stream) synchronize() error {
 
 // Record puts a mark into the stream: the event is done once all work enqueued so far has finished.
 func (s *Stream) Record(e *Event) error {
+	defer runtime.KeepAlive(s)
+	return s.record(e)
+}
+
+func (s *stream) record(e *Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mark(e, s.kernel.Record)
@@ -121,6 +147,11 @@ func (s *Stream) Record(e *Event) error {
 // Wait makes work enqueued from here on wait for the event, without waiting itself. The event may be of another device of the
 // same backend. An event that was never recorded is done.
 func (s *Stream) Wait(e *Event) error {
+	defer runtime.KeepAlive(s)
+	return s.wait(e)
+}
+
+func (s *stream) wait(e *Event) error {
 	if e.dev != s.dev && e.dev.info.Backend == s.dev.info.Backend {
 		if !e.dev.stay() {
 			return e.dev.usable()
@@ -139,7 +170,7 @@ func (s *Stream) Wait(e *Event) error {
 }
 
 // mark records or awaits an event. The caller holds mu.
-func (s *Stream) mark(e *Event, f func(kernel.Event) error) error {
+func (s *stream) mark(e *Event, f func(kernel.Event) error) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -147,7 +178,7 @@ func (s *Stream) mark(e *Event, f func(kernel.Event) error) error {
 }
 
 // after makes work enqueued on s from here on wait for all work enqueued on other so far.
-func (s *Stream) after(other *Stream) error {
+func (s *stream) after(other *stream) error {
 	work := other.enqueued.Load()
 	if s == other || s.dev.info.HostMemory || other.finished.Load() >= work {
 		return nil // on a CPU, work has finished when its call returns
@@ -160,20 +191,20 @@ func (s *Stream) after(other *Stream) error {
 	}
 	if s.capture.Load() != nil {
 		// A captured stream may not wait for another's event: the replay would have nothing to wait for.
-		return other.Synchronize()
+		return other.synchronize()
 	}
-	e := s.dev.NewEvent()
+	e := s.dev.newEvent()
 	defer e.Close()
-	if err := other.Record(e); err != nil {
+	if err := other.record(e); err != nil {
 		return err
 	}
-	if err := s.Wait(e); err != nil {
+	if err := s.wait(e); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {
-		s.seen = map[*Stream]uint64{}
+		s.seen = map[*stream]uint64{}
 	}
 	for o := range s.seen {
 		if o.closed.Load() {
@@ -185,7 +216,7 @@ func (s *Stream) after(other *Stream) error {
 }
 
 // afterIfIdle is after, unless another goroutine is using the other stream.
-func (s *Stream) afterIfIdle(other *Stream) bool {
+func (s *stream) afterIfIdle(other *stream) bool {
 	if !other.mu.TryLock() {
 		return false
 	}
@@ -196,9 +227,14 @@ func (s *Stream) afterIfIdle(other *Stream) bool {
 // Close waits for the stream's work and gives it back. Buffers allocated from it stay valid and may be freed, but work
 // on it fails with ErrClosed. Closing twice is harmless; the default stream closes with its device.
 func (s *Stream) Close() error {
-	if s == s.dev.main {
+	defer runtime.KeepAlive(s)
+	if s == s.device.main {
 		return nil
 	}
+	return s.close()
+}
+
+func (s *stream) close() error {
 	s.dev.life.RLock()
 	defer s.dev.life.RUnlock()
 	s.dev.mu.Lock()
@@ -208,7 +244,7 @@ func (s *Stream) Close() error {
 }
 
 // shut ends the stream, whatever state the device is in.
-func (s *Stream) shut() error {
+func (s *stream) shut() error {
 	s.mu.Lock()
 	joined := s.joined
 	s.joined = nil

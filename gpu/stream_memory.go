@@ -5,11 +5,11 @@ import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 // streamMemory gives the backend's side of a stream memory of the pool: what its kernels need between themselves. It is called while
 // the stream is made or ended, and by calls that enqueue work, which hold the stream's lock. So it waits for no lock that
 // Device.Close may hold while it waits for the stream's.
-type streamMemory struct{ *Stream }
+type streamMemory struct{ *stream }
 
 // Alloc returns memory of exactly that size: drivers hand out 2 MiB at least where many streams could share them.
 func (m *streamMemory) Alloc(bytes int64) (kernel.Ptr, error) {
-	b, err := m.dev.pool.reserve(m.Stream, bytes)
+	b, err := m.dev.pool.reserve(m.stream, bytes)
 	if err != nil {
 		return nil, err
 	}

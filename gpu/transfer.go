@@ -32,7 +32,7 @@ type stagingHalf struct {
 }
 
 // prepare makes the staging buffers large enough for good speed with a copy of that many bytes.
-func (g *staging) prepare(s *Stream, bytes int64) error {
+func (g *staging) prepare(s *stream, bytes int64) error {
 	want := int64(smallCopy)
 	if bytes > smallCopy {
 		want = largeCopy
@@ -61,7 +61,7 @@ func (g *staging) prepare(s *Stream, bytes int64) error {
 	return nil
 }
 
-func (g *staging) release(d *Device) {
+func (g *staging) release(d *device) {
 	for _, h := range g.half {
 		if h.done != nil {
 			h.done.Close()
@@ -75,7 +75,7 @@ func (g *staging) release(d *Device) {
 
 // upload copies host memory to the device. It returns once src may be reused, which on a GPU is before the device has
 // the data.
-func (s *Stream) upload(dst kernel.Ptr, src []byte) error {
+func (s *stream) upload(dst kernel.Ptr, src []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -96,7 +96,7 @@ func (s *Stream) upload(dst kernel.Ptr, src []byte) error {
 	return nil
 }
 
-func (s *Stream) uploadStaged(dst kernel.Ptr, src []byte) error {
+func (s *stream) uploadStaged(dst kernel.Ptr, src []byte) error {
 	g := &s.staging
 	if err := g.prepare(s, int64(len(src))); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Stream) uploadStaged(dst kernel.Ptr, src []byte) error {
 }
 
 // download copies device memory to the host and waits for it, and so for all work before it.
-func (s *Stream) download(dst []byte, src kernel.Ptr) error {
+func (s *stream) download(dst []byte, src kernel.Ptr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -153,7 +153,7 @@ func (s *Stream) download(dst []byte, src kernel.Ptr) error {
 	return nil
 }
 
-func (s *Stream) downloadStaged(dst []byte, src kernel.Ptr) error {
+func (s *stream) downloadStaged(dst []byte, src kernel.Ptr) error {
 	g := &s.staging
 	if err := g.prepare(s, int64(len(dst))); err != nil {
 		return err

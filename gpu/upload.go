@@ -45,6 +45,7 @@ type chunk struct {
 // the device copies. It returns when everything is enqueued and what Read read from is not needed any more, or with the
 // first error, or that of ctx.
 func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
+	defer runtime.KeepAlive(s)
 	chunks, err := cut(s, uploads)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 	copied := make([]*Event, slots)
 	filled := make([]chan error, slots)
 	for i := range slots {
-		copied[i], filled[i] = s.dev.NewEvent(), make(chan error, 1)
+		copied[i], filled[i] = s.device.NewEvent(), make(chan error, 1)
 		defer copied[i].Close()
 	}
 

@@ -42,24 +42,40 @@ func TestSmallKernelsReadAsTheyShould(t *testing.T) {
 	}
 }
 
-// ptxas finds the assembler of a toolkit.
-func ptxas() string {
-	for _, path := range []string{os.Getenv("CUDA_HOME") + "/bin/ptxas", "../build/cuda-toolkit/site-packages/nvidia/cu13/bin/ptxas", "/usr/local/cuda/bin/ptxas"} {
-		if _, err := os.Stat(path); err == nil {
-			return path
+// targets are all that kernels may be written for.
+var targets = []string{"sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120"}
+
+// assemblers returns for each target the toolkits' ptxas that know it: of CUDA_HOME, of PATH, and those that PTXAS lists. A toolkit
+// drops old targets, so that CUDA 12's and 13's are both needed for all.
+func assemblers() map[string][]string {
+	paths := []string{os.Getenv("CUDA_HOME") + "/bin/ptxas", "../build/cuda-toolkit/site-packages/nvidia/cu13/bin/ptxas", "/usr/local/cuda/bin/ptxas"}
+	if path, err := exec.LookPath("ptxas"); err == nil {
+		paths = append(paths, path)
+	}
+	found, versions := map[string][]string{}, map[string]bool{}
+	for _, path := range append(paths, filepath.SplitList(os.Getenv("PTXAS"))...) {
+		version, err := exec.Command(path, "--version").Output()
+		if err != nil || versions[string(version)] {
+			continue
+		}
+		versions[string(version)] = true
+		help, _ := exec.Command(path, "--help").Output()
+		for _, target := range targets {
+			if strings.Contains(string(help), "'"+target+"'") {
+				found[target] = append(found[target], path)
+			}
 		}
 	}
-	path, _ := exec.LookPath("ptxas")
-	return path
+	return found
 }
 
 // TestAssemblerAcceptsEveryKernel assembles each kind at odd and random sizes for each target, and refuses warnings and spills.
 func TestAssemblerAcceptsEveryKernel(t *testing.T) {
-	assembler := ptxas()
+	found := assemblers()
 	r := rand.New(rand.NewPCG(1, 2))
 	size := func(most int) int { return 1 + r.IntN(most) }
 	spills := regexp.MustCompile(`[1-9][0-9]* bytes spill`)
-	for _, target := range []string{"sm_75", "sm_90", "sm_120"} {
+	for _, target := range targets {
 		kernels := []Kernel{
 			{Kind: GemmNaive, M: size(5000), N: size(5000), K: size(5000)},
 			{Kind: GemmTiled, M: size(5000), N: size(5000), K: size(5000), Tile: 8 << r.IntN(3)},
@@ -79,21 +95,20 @@ func TestAssemblerAcceptsEveryKernel(t *testing.T) {
 			if module.Entry != KernelName(k) || !strings.Contains(module.Text, ".entry "+module.Entry+"(") || module.GridX < 1 || module.Threads%32 != 0 {
 				t.Errorf("%+v: %s, %d blocks of %d threads", k, module.Entry, module.GridX, module.Threads)
 			}
-			if assembler == "" {
-				continue
-			}
 			path := filepath.Join(t.TempDir(), "kernel.ptx")
 			if err := os.WriteFile(path, []byte(module.Text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			out, err := exec.Command(assembler, "-v", "-O1", "-arch="+target, path, "-o", os.DevNull).CombinedOutput()
-			if err != nil || strings.Contains(string(out), "warning") || spills.Match(out) {
-				t.Errorf("%+v for %s: %v\n%s", k, target, err, out)
+			for _, assembler := range found[target] {
+				out, err := exec.Command(assembler, "-v", "-O1", "-arch="+target, path, "-o", os.DevNull).CombinedOutput()
+				if err != nil || strings.Contains(string(out), "warning") || spills.Match(out) {
+					t.Errorf("%+v for %s by %s: %v\n%s", k, target, assembler, err, out)
+				}
 			}
 		}
-	}
-	if assembler == "" {
-		t.Log("no ptxas: the texts were written and not assembled")
+		if len(found[target]) == 0 {
+			t.Logf("no ptxas for %s: its texts were written and not assembled", target)
+		}
 	}
 }
 

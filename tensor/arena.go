@@ -92,7 +92,10 @@ func PackInto(dst, src *Tensor) error {
 	})
 }
 
-// Upload describes data, as stored, that is to fill the tensor: see gpu.Upload.
+// Upload describes data, as stored, that is to fill the tensor, which is contiguous: see gpu.Upload.
 func (t *Tensor) Upload(read func(dst []byte, offset int64) error, then func() error) gpu.Upload {
+	if t.strides != nil {
+		misuse("upload", "%s: a view with strides", shapeString(t.shape))
+	}
 	return gpu.Upload{To: t.buffer, At: t.offset, Bytes: t.Bytes(), Read: read, Then: then}
 }

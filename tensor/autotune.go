@@ -28,7 +28,14 @@ func tuned(a kernel.W2A8GEMVArgs, d *gpu.Device) kernel.W2A8GEMVArgs {
 
 // Tunings lists the ways in which a GPU may compute W2A8 of up to four rows: every combination that TuneW2A8 tries.
 func Tunings() (all []Tuning) {
-	for _, threads := range []int{64, 128, 256} {
+	all = append(all, Tuning{Lanes: 4, Persistent: true})
+	for _, threads := range []int{64, 128, 256, 512} {
+		for _, tile := range []int{1, 2} {
+			all = append(all, Tuning{Threads: threads, Lanes: 4, Tile: tile})
+		}
+		if threads == 512 {
+			break
+		}
 		for _, lanes := range []int{8, 16, 32} {
 			for _, tile := range []int{1, 2} {
 				for _, persistent := range []bool{false, true} {

@@ -11,7 +11,16 @@ import (
 // communicator: tensors of F32 and one length, those of a rank on its stream. add may be nil; out[r] may be in[r] or
 // add[r]. Every rank gets the same bits of the sum. It may be captured (gpu.Communicator.Capture).
 func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
-	const op = "all reduce"
+	allReduce("all reduce", c, out, in, add, false)
+}
+
+// AllReduceRoundedInto is AllReduceInto where a device may round each summand to 2^-13 of the largest of its 8 neighbours (the
+// elements 8 j to 8 j + 7). GPUs do so where many elements cross, which takes half of the time.
+func AllReduceRoundedInto(c *gpu.Communicator, out, in, add []*Tensor) {
+	allReduce("all reduce rounded", c, out, in, add, true)
+}
+
+func allReduce(op string, c *gpu.Communicator, out, in, add []*Tensor, rounded bool) {
 	all := [][]*Tensor{out, in}
 	if add != nil {
 		all = append(all, add)
@@ -30,7 +39,7 @@ func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
 		if add != nil {
 			adds = pointersOf(add)
 		}
-		return k.AllReduce(pointersOf(out), pointersOf(in), adds, n)
+		return k.AllReduce(pointersOf(out), pointersOf(in), adds, n, rounded)
 	}, all...)
 }
 
@@ -115,6 +124,13 @@ func pointersOf(tensors []*Tensor) []kernel.Ptr {
 
 // collective enqueues a collective on the streams of all ranks.
 func collective(op string, c *gpu.Communicator, f func(kernel.Communicator) error, lists ...[]*Tensor) {
+	for _, list := range lists {
+		for r, t := range list {
+			if t.strides != nil {
+				misuse(op, "%s of rank %d is a view with strides", shapeString(t.shape), r)
+			}
+		}
+	}
 	err := c.Do(func(k kernel.Communicator) error {
 		for _, list := range lists {
 			for _, t := range list {

@@ -111,6 +111,76 @@ func TestAllReduceSumsInTheOrderOfRanksOnEveryRank(t *testing.T) {
 	}
 }
 
+// Each summand is rounded to 2^-13 of the largest of its 8 neighbours at most, on every rank to the same bits. A number that is not
+// finite shows in the result.
+func TestAllReduceRoundedStaysNearTheSum(t *testing.T) {
+	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
+		sizes := []int{8, 4096, 1<<17 + 8, 1<<17 + 9, 64 * 3584}
+		if c.Stream(0).Device().Info().Backend == "cuda" {
+			sizes = append(sizes, 64*8192, 5<<20) // several letters
+		}
+		for i, n := range sizes {
+			whole := func(int) []int { return []int{n} }
+			in, values := randomRanks(t, c, uint64(i), whole)
+			for r, v := range values { // numbers of different sizes, and zeros
+				for j := range v {
+					v[j] *= float32(math.Exp2(float64(j/8%40 - 20)))
+					if j/8%41 == 40 {
+						v[j] = 0
+					}
+				}
+				if err := in[r].WriteFloat32s(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			add, more := randomRanks(t, c, 7, whole)
+			for again := range 3 { // letters take turns
+				out, _ := randomRanks(t, c, 0, whole)
+				tensor.AllReduceRoundedInto(c, out, in, add)
+				first := out[0].Float32s()
+				for r := range c.Ranks() {
+					got := out[r].Float32s()
+					for j := range got {
+						from, want, bound := j/8*8, float64(more[r][j]), 0.0
+						for _, v := range values {
+							largest := 0.0
+							for _, x := range v[from:min(from+8, n)] {
+								largest = max(largest, math.Abs(float64(x)))
+							}
+							want += float64(v[j])
+							bound += largest / (1 << 13)
+						}
+						bound += 1e-6 * (1 + math.Abs(want))
+						if diff := math.Abs(float64(got[j]) - want); !(diff <= bound) {
+							t.Fatalf("%d elements, time %d: rank %d has %g at %d, want %g within %g", n, again, r, got[j], j, want, bound)
+						}
+						if more[r][j] == more[0][j] && math.Float32bits(got[j]) != math.Float32bits(first[j]) {
+							t.Fatalf("%d elements: rank %d has %g at %d, rank 0 %g", n, r, got[j], j, first[j])
+						}
+					}
+				}
+				for _, x := range out {
+					x.Free()
+				}
+			}
+			values[1][n/2] = float32(math.Inf(1))
+			if err := in[1].WriteFloat32s(values[1]); err != nil {
+				t.Fatal(err)
+			}
+			tensor.AllReduceRoundedInto(c, in, in, nil)
+			for r := range c.Ranks() {
+				if got := float64(in[r].Float32s()[n/2]); !math.IsNaN(got) && !math.IsInf(got, 1) {
+					t.Errorf("%d elements: rank %d has %g where a summand is infinite", n, r, got)
+				}
+			}
+			for r := range in {
+				in[r].Free()
+				add[r].Free()
+			}
+		}
+	})
+}
+
 func TestAllGatherPutsRowsSideBySide(t *testing.T) {
 	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
 		for i, rows := range []int{1, 3, 64} {
@@ -343,12 +413,21 @@ func TestCopiesBetweenGPUsFollowBothStreams(t *testing.T) {
 
 // BenchmarkAllReduce has the time of one of 200 all-reduces in a graph, between two GPUs (or two streams of the only one).
 func BenchmarkAllReduce(b *testing.B) {
+	benchmarkAllReduce(b, func(c *gpu.Communicator, x []*tensor.Tensor) { tensor.AllReduceInto(c, x, x, nil) })
+}
+
+// BenchmarkAllReduceRounded is the same where summands may be rounded.
+func BenchmarkAllReduceRounded(b *testing.B) {
+	benchmarkAllReduce(b, func(c *gpu.Communicator, x []*tensor.Tensor) { tensor.AllReduceRoundedInto(c, x, x, nil) })
+}
+
+func benchmarkAllReduce(b *testing.B, sum func(c *gpu.Communicator, x []*tensor.Tensor)) {
 	for _, backend := range backends() {
 		if backend.Name() != "cuda" {
 			continue
 		}
 		c := openRanks(b, backend, 2)
-		for _, kib := range []int{8, 16, 32, 64, 256, 512, 1024, 16 << 10, 64 << 10} {
+		for _, kib := range []int{8, 16, 32, 64, 256, 512, 1024, 2048, 16 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("%s/%dKiB", c, kib), func(b *testing.B) {
 				const inner = 200
 				x, _ := randomRanks(b, c, 1, func(int) []int { return []int{kib << 8} })
@@ -358,7 +437,7 @@ func BenchmarkAllReduce(b *testing.B) {
 				graphs, err := c.Capture(func() error {
 					return tensor.Try(func() {
 						for range inner {
-							tensor.AllReduceInto(c, x, x, nil)
+							sum(c, x)
 						}
 					})
 				})

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -9,7 +10,7 @@ import (
 )
 
 // bytesOf views a slice of numbers as bytes.
-func bytesOf[T float32 | int32 | int8](v []T) []byte {
+func bytesOf[T float32 | int32 | int8 | uint8 | bool](v []T) []byte {
 	var one T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(one)))
 }
@@ -45,7 +46,7 @@ func (t *Tensor) ReadFloat32s(dst []float32) error {
 		defer f.Free()
 		t = f
 	}
-	return t.buffer.CopyToHostAt(bytesOf(dst), t.offset)
+	return t.read(bytesOf(dst))
 }
 
 // ReadInt32s is Int32s into a slice of the tensor's length.
@@ -53,15 +54,44 @@ func (t *Tensor) ReadInt32s(dst []int32) error {
 	if len(dst) != t.n || t.dtype != I32 {
 		return &ShapeError{"read int32s", fmt.Sprintf("%v %s into %d int32", t.dtype, shapeString(t.shape), len(dst))}
 	}
-	return t.buffer.CopyToHostAt(bytesOf(dst), t.offset)
+	return t.read(bytesOf(dst))
 }
 
-// ReadBytes copies the data as stored into dst, which has the size of Bytes; it waits for the device.
+// ReadBytes copies the data as stored, row by row, into dst, which has the size of Bytes; it waits for the device.
 func (t *Tensor) ReadBytes(dst []byte) error {
 	if int64(len(dst)) != t.Bytes() {
 		return &ShapeError{"read bytes", fmt.Sprintf("%v %s of %d bytes into %d", t.dtype, shapeString(t.shape), t.Bytes(), len(dst))}
 	}
-	return t.buffer.CopyToHostAt(dst, t.offset)
+	return t.read(dst)
+}
+
+// read copies the elements in row-major order to the host.
+func (t *Tensor) read(dst []byte) error {
+	if t.strides == nil {
+		return t.buffer.CopyToHostAt(dst, t.offset)
+	}
+	c, err := t.duplicate(t.Stream())
+	if err != nil {
+		return err
+	}
+	defer c.Free()
+	return c.buffer.CopyToHostAt(dst, c.offset)
+}
+
+// write replaces the elements by those of the host, in row-major order.
+func (t *Tensor) write(src []byte) error {
+	if t.strides == nil {
+		return t.buffer.CopyFromHostAt(src, t.offset)
+	}
+	c, err := allocate(t.Stream(), t.dtype, t.shape, t.n)
+	if err != nil {
+		return err
+	}
+	defer c.Free()
+	if err := c.buffer.CopyFromHostAt(src, c.offset); err != nil {
+		return err
+	}
+	return transfer(t, c)
 }
 
 // WriteFloat32s replaces the values of an F32 tensor, in stream order.
@@ -69,7 +99,7 @@ func (t *Tensor) WriteFloat32s(src []float32) error {
 	if len(src) != t.n || t.dtype != F32 {
 		return &ShapeError{"write float32s", fmt.Sprintf("%d float32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
 	}
-	return t.buffer.CopyFromHostAt(bytesOf(src), t.offset)
+	return t.write(bytesOf(src))
 }
 
 // WriteInt32s replaces the values of an I32 tensor, in stream order.
@@ -77,7 +107,7 @@ func (t *Tensor) WriteInt32s(src []int32) error {
 	if len(src) != t.n || t.dtype != I32 {
 		return &ShapeError{"write int32s", fmt.Sprintf("%d int32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
 	}
-	return t.buffer.CopyFromHostAt(bytesOf(src), t.offset)
+	return t.write(bytesOf(src))
 }
 
 // WriteBytes replaces the data as stored, in stream order.
@@ -85,11 +115,15 @@ func (t *Tensor) WriteBytes(src []byte) error {
 	if int64(len(src)) != t.Bytes() {
 		return &ShapeError{"write bytes", fmt.Sprintf("%d bytes into %v %s of %d", len(src), t.dtype, shapeString(t.shape), t.Bytes())}
 	}
-	return t.buffer.CopyFromHostAt(src, t.offset)
+	return t.write(src)
 }
 
 // Zero sets all bytes to 0, in stream order.
 func (t *Tensor) Zero() {
+	if t.strides != nil {
+		mapInto("zero", t, func(p *program, _ []Expr) Expr { return p.constant(t.dtype, 0) })
+		return
+	}
 	err := enqueue(t.Stream(), func(k kernel.Stream, p pointers) error { return k.Memset(p[0], 0, t.Bytes()) }, t)
 	if err != nil {
 		fail("zero", err, t)
@@ -163,6 +197,9 @@ func transfer(dst, src *Tensor) error {
 	if bytes == 0 {
 		return nil
 	}
+	if dst.strides != nil || src.strides != nil {
+		return transferViews(dst, src)
+	}
 	if dst.Device() == src.Device() {
 		return enqueue(dst.Stream(), func(k kernel.Stream, p pointers) error { return k.CopyOnDevice(p[0], p[1], bytes) }, dst, src)
 	}
@@ -194,7 +231,31 @@ func transfer(dst, src *Tensor) error {
 	return nil
 }
 
-// Clone returns a copy on the same stream. A packed weight cannot be cloned.
+// transferViews is transfer where either has strides. Between devices a copy without gaps goes.
+func transferViews(dst, src *Tensor) error {
+	if dst.Device() == src.Device() {
+		return Try(func() { mapInto("copy", dst, same, src) })
+	}
+	if src.strides != nil {
+		c, err := src.duplicate(src.Stream())
+		if err != nil {
+			return err
+		}
+		defer c.Free()
+		src = c
+	}
+	if dst.strides == nil {
+		return transfer(dst, src)
+	}
+	c, err := src.duplicate(dst.Stream())
+	if err != nil {
+		return err
+	}
+	defer c.Free()
+	return transferViews(dst, c)
+}
+
+// Clone returns a copy on the same stream, without gaps. A packed weight cannot be cloned.
 func (t *Tensor) Clone() *Tensor { return Copy(t) }
 
 // Copy returns a copy of a on its stream.
@@ -213,7 +274,10 @@ func CopyInto(dst, a *Tensor) {
 	if dst.dtype != a.dtype || dst.n != a.n || dst.packed || a.packed {
 		misuse("copy", "%v %s to %v %s", a.dtype, shapeString(a.shape), dst.dtype, shapeString(dst.shape))
 	}
-	if dst.Device() != a.Device() {
+	if dst.Device() != a.Device() || dst.strides != nil || a.strides != nil {
+		if dst.strides != nil && !slices.Equal(dst.shape, a.shape) {
+			misuse("copy", "%s to a view %s with strides: shapes differ", shapeString(a.shape), shapeString(dst.shape))
+		}
 		if err := transfer(dst, a); err != nil {
 			fail("copy", err, dst, a)
 		}

@@ -21,14 +21,15 @@ type pointers [20]kernel.Ptr
 // Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device or not
 // aligned is copied, and what the device has no kernel for runs on the CPU, unless strict.
 func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands ...*Tensor) {
+	again := func(s *gpu.Stream, there []*Tensor) { exec(op, s, outputs, f, there...) }
 	for _, t := range operands {
 		if t != nil && t.Stream() != s && t.Device() != s.Device() {
 			checkMove(op, s, outputs, operands)
-			onCopies(op, s, outputs, f, operands, func(t *Tensor) bool { return t.Device() != s.Device() })
+			onCopies(op, s, outputs, again, operands, func(t *Tensor) bool { return t.Device() != s.Device() })
 			return
 		}
-		if t != nil && !t.aligned() {
-			onCopies(op, s, outputs, f, operands, func(t *Tensor) bool { return !t.aligned() })
+		if t != nil && !t.direct() {
+			onCopies(op, s, outputs, again, operands, func(t *Tensor) bool { return !t.direct() })
 			return
 		}
 	}
@@ -40,7 +41,28 @@ func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers)
 		fail(op, err, operands...)
 	}
 	count(op, err.Error())
-	onCopies(op, gpu.CPU().Stream(), outputs, f, operands, func(*Tensor) bool { return true })
+	onCopies(op, gpu.CPU().Stream(), outputs, again, operands, func(*Tensor) bool { return true })
+}
+
+// execViews is exec for operations that take strides and any alignment: f gets the operands themselves, or copies in their place.
+func execViews(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, []*Tensor, pointers) error, operands ...*Tensor) {
+	again := func(s *gpu.Stream, there []*Tensor) { execViews(op, s, outputs, f, there...) }
+	for _, t := range operands {
+		if t.Stream() != s && t.Device() != s.Device() {
+			checkMove(op, s, outputs, operands)
+			onCopies(op, s, outputs, again, operands, func(t *Tensor) bool { return t.Device() != s.Device() })
+			return
+		}
+	}
+	err := enqueue(s, func(k kernel.Stream, p pointers) error { return f(k, operands, p) }, operands...)
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, gpu.ErrUnsupported) || s.Device().Info().HostMemory || strictOn(s.Device()) {
+		fail(op, err, operands...)
+	}
+	count(op, err.Error())
+	onCopies(op, gpu.CPU().Stream(), outputs, again, operands, func(*Tensor) bool { return true })
 }
 
 // enqueue calls f with the addresses of operands that are all on the stream's device.
@@ -71,6 +93,9 @@ const alignment = 16
 // aligned reports whether kernels may read the tensor where it is: a view may begin anywhere.
 func (t *Tensor) aligned() bool { return t.offset%alignment == 0 || t.dtype == I32 }
 
+// direct reports whether kernels that know no strides may read the tensor where it is.
+func (t *Tensor) direct() bool { return t.strides == nil && t.aligned() }
+
 // checkMove counts the operands on other devices than the op, or panics where they may not be moved.
 func checkMove(op string, s *gpu.Stream, outputs int, operands []*Tensor) {
 	for i, t := range operands {
@@ -85,15 +110,15 @@ func checkMove(op string, s *gpu.Stream, outputs int, operands []*Tensor) {
 	}
 }
 
-// onCopies runs an op on a stream with copies of some operands in their place, and copies outputs back.
-func onCopies(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands []*Tensor, copied func(*Tensor) bool) {
+// onCopies runs an op on a stream, by calling run, with copies of some operands in their place, and copies outputs back.
+func onCopies(op string, s *gpu.Stream, outputs int, run func(*gpu.Stream, []*Tensor), operands []*Tensor, copied func(*Tensor) bool) {
 	there := slices.Clone(operands)
 	for i, t := range operands {
 		if t == nil || !copied(t) {
 			continue
 		}
 		earlier := slices.IndexFunc(operands[:i], func(e *Tensor) bool { // in place: one copy for one piece of memory
-			return e != nil && e.buffer == t.buffer && e.offset == t.offset && e.n == t.n
+			return e != nil && e.buffer == t.buffer && e.offset == t.offset && e.n == t.n && slices.Equal(e.strides, t.strides)
 		})
 		if earlier >= 0 {
 			there[i] = there[earlier]
@@ -106,7 +131,7 @@ func onCopies(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, point
 		defer c.Free()
 		there[i] = c
 	}
-	exec(op, s, outputs, f, there...)
+	run(s, there)
 	for i, t := range operands[:outputs] {
 		if t != there[i] {
 			if err := transfer(t, there[i]); err != nil {

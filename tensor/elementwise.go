@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
+import (
+	"slices"
+
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+)
 
 // elementwise checks operands of one type and length; out may be any of them. Types F32, F16, BF16.
 func elementwise(op string, out *Tensor, in ...*Tensor) {
@@ -23,44 +27,75 @@ type (
 	binaryKernel func(s kernel.Stream, out, a, b kernel.Ptr, t DType, n int) error
 )
 
-func unary(op string, f unaryKernel, a *Tensor) *Tensor {
+// dedicated reports whether the kernels of float types without strides compute an operation of these operands; the others are those
+// of Fuse.
+func dedicated(a *Tensor, more ...*Tensor) bool {
+	if integers(a.dtype) || a.strides != nil {
+		return false
+	}
+	for _, t := range more {
+		if t.strides != nil || !slices.Equal(t.shape, a.shape) {
+			return false
+		}
+	}
+	return true
+}
+
+func unary(op string, f unaryKernel, g func(Expr) Expr, a *Tensor) *Tensor {
+	if !dedicated(a) {
+		return mapped(op, one(g), a)
+	}
 	elementwise(op, a)
 	out := like(op, a)
-	unaryInto(op, f, out, a)
+	unaryInto(op, f, g, out, a)
 	return out
 }
 
-func unaryInto(op string, f unaryKernel, dst, a *Tensor) {
+func unaryInto(op string, f unaryKernel, g func(Expr) Expr, dst, a *Tensor) {
+	if dst.strides != nil || a.strides != nil {
+		mapInto(op, dst, one(g), a)
+		return
+	}
 	elementwise(op, dst, a)
 	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error { return f(s, p[0], p[1], dst.dtype, dst.n) }, dst, a)
 }
 
-func binary(op string, f binaryKernel, a, b *Tensor) *Tensor {
+func binary(op string, f binaryKernel, g func(Expr, Expr) Expr, a, b *Tensor) *Tensor {
+	if !dedicated(a, b) {
+		return mapped(op, two(g), a, b)
+	}
 	elementwise(op, a, b)
 	out := like(op, a)
-	binaryInto(op, f, out, a, b)
+	binaryInto(op, f, g, out, a, b)
 	return out
 }
 
-func binaryInto(op string, f binaryKernel, dst, a, b *Tensor) {
+func binaryInto(op string, f binaryKernel, g func(Expr, Expr) Expr, dst, a, b *Tensor) {
+	if !dedicated(a, b) || dst.strides != nil {
+		mapInto(op, dst, two(g), a, b)
+		return
+	}
 	elementwise(op, dst, a, b)
 	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error { return f(s, p[0], p[1], p[2], dst.dtype, dst.n) }, dst, a, b)
 }
 
-// Add returns a + b, of one type and length (F32, F16, BF16; so all element-wise ops).
-func Add(a, b *Tensor) *Tensor { return binary("add", kernel.Stream.Add, a, b) }
+// Add returns a + b, of one type, broadcast.
+func Add(a, b *Tensor) *Tensor { return binary("add", kernel.Stream.Add, Expr.Add, a, b) }
 
 // AddInto writes a + b to dst, which may be a or b.
-func AddInto(dst, a, b *Tensor) { binaryInto("add", kernel.Stream.Add, dst, a, b) }
+func AddInto(dst, a, b *Tensor) { binaryInto("add", kernel.Stream.Add, Expr.Add, dst, a, b) }
 
 // Mul returns a * b, element by element.
-func Mul(a, b *Tensor) *Tensor { return binary("mul", kernel.Stream.Mul, a, b) }
+func Mul(a, b *Tensor) *Tensor { return binary("mul", kernel.Stream.Mul, Expr.Mul, a, b) }
 
 // MulInto writes a * b to dst, which may be a or b.
-func MulInto(dst, a, b *Tensor) { binaryInto("mul", kernel.Stream.Mul, dst, a, b) }
+func MulInto(dst, a, b *Tensor) { binaryInto("mul", kernel.Stream.Mul, Expr.Mul, dst, a, b) }
 
 // MulScalar returns a * scalar.
 func MulScalar(a *Tensor, scalar float32) *Tensor {
+	if !dedicated(a) {
+		return mapped("mul scalar", one(func(x Expr) Expr { return x.MulScalar(float64(scalar)) }), a)
+	}
 	elementwise("mul scalar", a)
 	out := like("mul scalar", a)
 	MulScalarInto(out, a, scalar)
@@ -69,6 +104,10 @@ func MulScalar(a *Tensor, scalar float32) *Tensor {
 
 // MulScalarInto writes a * scalar to dst, which may be a.
 func MulScalarInto(dst, a *Tensor, scalar float32) {
+	if !dedicated(a) || dst.strides != nil {
+		mapInto("mul scalar", dst, one(func(x Expr) Expr { return x.MulScalar(float64(scalar)) }), a)
+		return
+	}
 	elementwise("mul scalar", dst, a)
 	exec("mul scalar", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
 		return s.MulScalar(p[0], p[1], scalar, dst.dtype, dst.n)
@@ -76,30 +115,38 @@ func MulScalarInto(dst, a *Tensor, scalar float32) {
 }
 
 // SiLU returns a / (1 + exp(-a)).
-func SiLU(a *Tensor) *Tensor { return unary("silu", kernel.Stream.SiLU, a) }
+func SiLU(a *Tensor) *Tensor { return unary("silu", kernel.Stream.SiLU, Expr.SiLU, a) }
 
 // SiLUInto writes SiLU(a) to dst, which may be a.
-func SiLUInto(dst, a *Tensor) { unaryInto("silu", kernel.Stream.SiLU, dst, a) }
+func SiLUInto(dst, a *Tensor) { unaryInto("silu", kernel.Stream.SiLU, Expr.SiLU, dst, a) }
 
 // GELU returns a / 2 * (1 + erf(a / sqrt(2))) (Hendrycks & Gimpel 2016), what PyTorch calls approximate='none'. Its accuracy
 // is relative to the result, also where that is tiny.
-func GELU(a *Tensor) *Tensor { return unary("gelu", kernel.Stream.GELU, a) }
+func GELU(a *Tensor) *Tensor { return unary("gelu", kernel.Stream.GELU, Expr.GELU, a) }
 
 // GELUInto writes GELU(a) to dst, which may be a.
-func GELUInto(dst, a *Tensor) { unaryInto("gelu", kernel.Stream.GELU, dst, a) }
+func GELUInto(dst, a *Tensor) { unaryInto("gelu", kernel.Stream.GELU, Expr.GELU, dst, a) }
 
 // GELUTanh returns a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))), the approximation of GELU that GPT-2 and Gemma were
 // trained with; PyTorch's approximate='tanh'.
-func GELUTanh(a *Tensor) *Tensor { return unary("gelu tanh", kernel.Stream.GELUTanh, a) }
+func GELUTanh(a *Tensor) *Tensor { return unary("gelu tanh", kernel.Stream.GELUTanh, Expr.GELUTanh, a) }
 
 // GELUTanhInto writes GELUTanh(a) to dst, which may be a.
-func GELUTanhInto(dst, a *Tensor) { unaryInto("gelu tanh", kernel.Stream.GELUTanh, dst, a) }
+func GELUTanhInto(dst, a *Tensor) {
+	unaryInto("gelu tanh", kernel.Stream.GELUTanh, Expr.GELUTanh, dst, a)
+}
+
+func swiglu(gate, up Expr) Expr { return gate.SiLU().Mul(up) }
 
 // SwiGLU returns SiLU(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer").
-func SwiGLU(gate, up *Tensor) *Tensor { return binary("swiglu", kernel.Stream.SwiGLU, gate, up) }
+func SwiGLU(gate, up *Tensor) *Tensor {
+	return binary("swiglu", kernel.Stream.SwiGLU, swiglu, gate, up)
+}
 
 // SwiGLUInto writes SwiGLU(gate, up) to dst, which may be either.
-func SwiGLUInto(dst, gate, up *Tensor) { binaryInto("swiglu", kernel.Stream.SwiGLU, dst, gate, up) }
+func SwiGLUInto(dst, gate, up *Tensor) {
+	binaryInto("swiglu", kernel.Stream.SwiGLU, swiglu, dst, gate, up)
+}
 
 // Activation is the gate of a GLU.
 type Activation struct {
@@ -138,10 +185,10 @@ func GLUInto(dst, gate, up *Tensor, act Activation) {
 }
 
 // Sigmoid returns 1 / (1 + exp(-a)).
-func Sigmoid(a *Tensor) *Tensor { return unary("sigmoid", kernel.Stream.Sigmoid, a) }
+func Sigmoid(a *Tensor) *Tensor { return unary("sigmoid", kernel.Stream.Sigmoid, Expr.Sigmoid, a) }
 
 // SigmoidInto writes Sigmoid(a) to dst, which may be a.
-func SigmoidInto(dst, a *Tensor) { unaryInto("sigmoid", kernel.Stream.Sigmoid, dst, a) }
+func SigmoidInto(dst, a *Tensor) { unaryInto("sigmoid", kernel.Stream.Sigmoid, Expr.Sigmoid, dst, a) }
 
 // SoftCap returns limit * tanh(a / limit), limit > 0: logits held below a bound, as in Gemma 2.
 func SoftCap(a *Tensor, limit float32) *Tensor {
@@ -162,8 +209,12 @@ func SoftCapInto(dst, a *Tensor, limit float32) {
 	}, dst, a)
 }
 
-// Convert returns a in another type: any type to F32; F32, F16 and BF16 among each other, rounded to nearest even.
+// Convert returns a in another type: any type to F32, and plain types among each other, as Expr.To does; to F16 and BF16 values are
+// rounded to nearest even.
 func Convert(a *Tensor, dtype DType) *Tensor {
+	if a.dtype.BlockSize() == 1 && (integers(a.dtype) || integers(dtype) || a.strides != nil) {
+		return mapped("convert", one(func(x Expr) Expr { return x.To(dtype) }), a)
+	}
 	checkConvert(dtype, a)
 	out := output("convert", a.Stream(), dtype, a.shape)
 	ConvertInto(out, a)
@@ -172,6 +223,10 @@ func Convert(a *Tensor, dtype DType) *Tensor {
 
 // ConvertInto writes a to dst in dst's type; not in place.
 func ConvertInto(dst, a *Tensor) {
+	if a.dtype.BlockSize() == 1 && (integers(a.dtype) || integers(dst.dtype) || a.strides != nil || dst.strides != nil) {
+		mapInto("convert", dst, one(func(x Expr) Expr { return x.To(dst.dtype) }), a)
+		return
+	}
 	checkConvert(dst.dtype, a)
 	if dst.n != a.n {
 		misuse("convert", "%s to %s: lengths differ", shapeString(a.shape), shapeString(dst.shape))

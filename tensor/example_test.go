@@ -48,7 +48,12 @@ func ExampleMatMulWith() {
 	k := tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 2, 2)
 	scores := tensor.MatMulWith(q, k, tensor.MatMulOptions{TransB: true, Precision: tensor.PrecisionTF32})
 	fmt.Println(scores)
-	// Output: F32(2,2,2) on cpu [1 3 2 4 11 15 22 30]
+	// Output:
+	// [[[ 1.  3.]
+	//   [ 2.  4.]]
+	//
+	//  [[11. 15.]
+	//   [22. 30.]]]
 }
 
 func ExampleSoftmax() {
@@ -76,7 +81,10 @@ func ExampleTensor_Slice() {
 	row := x.Slice(1, 2) // shares memory
 	tensor.MulScalarInto(row, row, 10)
 	fmt.Println(x)
-	// Output: F32(3,2) on cpu [1 2 30 40 5 6]
+	// Output:
+	// [[ 1.  2.]
+	//  [30. 40.]
+	//  [ 5.  6.]]
 }
 
 func ExampleTopK() {
@@ -122,4 +130,27 @@ func ExampleAttention() {
 	// Output:
 	// [1 0]
 	// [2 0]
+}
+
+// One kernel computes the whole expression.
+func ExampleFuse() {
+	f := tensor.Fuse(func(x, y tensor.Expr) tensor.Expr { return x.Mul(y).AddScalar(1).ReLU() })
+	column := tensor.FromSlice([]float32{1, -1}, 2, 1)
+	row := tensor.FromSlice([]float32{1, 2, 3})
+	fmt.Println(f.Call(column, row))
+	// Output:
+	// [[2. 3. 4.]
+	//  [0. 0. 0.]]
+}
+
+// The gradient of a bias is the sum of the rows, that of a weight a product with a transposed view.
+func ExampleSum() {
+	x := tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
+	gradient := tensor.FromSlice([]float32{1, 0, 0, 1, 1, 1}, 3, 2)
+	fmt.Println(tensor.Sum(gradient, 0))
+	fmt.Println(tensor.MatMul(x.T(), gradient))
+	// Output:
+	// [2. 2.]
+	// [[ 6.  8.]
+	//  [ 8. 10.]]
 }

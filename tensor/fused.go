@@ -9,10 +9,10 @@ import (
 // The fused operations, which internal/fused describes and lends to models.
 
 func init() {
-	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written]{
+	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written, Router]{
 		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto,
 		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV,
-		ExpertFeedForward: expertFeedForward,
+		ExpertFeedForward: expertFeedForward, NormRoute: normRoute,
 	})
 }
 
@@ -163,6 +163,28 @@ func expertFeedForward(dst, add, x *Tensor, a fused.Experts[*Tensor, Activation]
 		args.GateBias, args.UpBias, args.DownBias = p[11], p[12], p[13]
 		return s.ExpertFeedForward(&args)
 	}, dst, a.Gated, a.Product, a.Chosen, add, x, a.IDs, a.Weights, a.Gate, a.Up, a.Down, a.GateBias, a.UpBias, a.DownBias)
+}
+
+func normRoute(ids, weights, normed, x *Tensor, a fused.Router[*Tensor, Router]) {
+	const op = "norm route"
+	checkLinear(x, a.Router, a.RouterBias)
+	checkNorm(op, x, a.Norm)
+	n, cols, experts, k := x.rows(), x.cols(), a.Router.shape[0], ids.cols()
+	scratch(op, "normed", normed, n, cols)
+	scratch(op, "logits", a.Logits, n, experts)
+	r := a.Choice
+	checkRoute(op, ids, weights, a.Logits, &r)
+	s := ids.Stream()
+	for _, w := range []**Tensor{&a.Norm, &a.Router, &a.RouterBias, &r.Bias} {
+		*w = (*w).on(op, s)
+	}
+	args := kernel.NormRouteArgs{N: n, K: k, Groups: r.Groups, GroupsUsed: r.GroupsUsed, Eps: a.Eps, Scale: r.Scale, Gating: kernel.Gating(r.Gating),
+		Normalized: r.Normalized, GroupByBest: r.GroupByBest}
+	exec(op, s, 4, func(s kernel.Stream, p pointers) error {
+		args.IDs, args.Weights, args.Normed, args.Logits, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
+		args.Router, args.RouterBias, args.Bias = a.Router.weight(p[6]), p[7], p[8]
+		return s.NormRoute(&args)
+	}, ids, weights, normed, a.Logits, x, a.Norm, a.Router, a.RouterBias, r.Bias)
 }
 
 func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) fused.Handoff {

@@ -129,7 +129,7 @@ func (t *Tensor) Int8s() []int8 {
 		misuse("int8s", "%v %s: want I8", t.dtype, shapeString(t.shape))
 	}
 	values := make([]int8, t.n)
-	if err := t.buffer.CopyToHostAt(bytesOf(values), t.offset); err != nil {
+	if err := t.read(bytesOf(values)); err != nil {
 		fail("int8s", err, t)
 	}
 	return values

@@ -7,7 +7,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but I8 and I32, as a GGUF file stores it or packed,
+// Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but integers, as a GGUF file stores it or packed,
 // bias (rows) F32 or nil; the result is (..., rows) F32. Weights that are not F32 may be multiplied with rounded
 // activations: within 0.5 % (RMS) of exact arithmetic.
 func Linear(x, w, bias *Tensor) *Tensor {
@@ -56,7 +56,7 @@ func (t *Tensor) weight(p kernel.Ptr) kernel.Weight {
 	return kernel.Weight{Data: p, Type: t.dtype, Packed: t.packed, Rows: extent(t.shape[:last]), Cols: t.shape[last]}
 }
 
-// Embedding returns the rows of a table (rows, cols) of any type but I8 and I32 that ids (I32, any shape) name: F32 of shape
+// Embedding returns the rows of a table (rows, cols) of any type but integers that ids (I32, any shape) name: F32 of shape
 // (ids..., cols). An id outside the table gives a row of NaN on a GPU and an OpError on the CPU.
 func Embedding(table, ids *Tensor) *Tensor {
 	checkEmbedding(table, ids)
@@ -92,6 +92,9 @@ func checkEmbedding(table, ids *Tensor) {
 func (t *Tensor) Pack() error {
 	if len(t.shape) != 2 && len(t.shape) != 3 || integers(t.dtype) {
 		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}
+	}
+	if t.strides != nil {
+		return &ShapeError{"pack", shapeString(t.shape) + ": a view with strides"}
 	}
 	if t.packed || t.n == 0 || !packable(t.shape) {
 		return nil
@@ -147,4 +150,4 @@ func packedSize(d *gpu.Device, w kernel.Weight) (int64, error) {
 func (t *Tensor) Packed() bool { return t.packed }
 
 // integers reports whether t is a type of whole numbers, which are no weights.
-func integers(t DType) bool { return t == I8 || t == I32 }
+func integers(t DType) bool { return t == I8 || t == I32 || t == U8 || t == BOOL }

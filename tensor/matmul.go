@@ -60,19 +60,63 @@ func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
 		dst.Zero() // the empty sum
 		return
 	}
+	if m, ok := a.matrix(); ok && args.M*args.K*args.Batch == a.n {
+		a, args.AStride, args.ATransposed = m.memory, m.stride, args.ATransposed != m.transposed
+		if args.ABatchStride > 0 {
+			args.ABatchStride = m.batchStride
+		}
+	}
+	if m, ok := b.matrix(); ok {
+		b, args.BStride, args.BTransposed = m.memory, m.stride, args.BTransposed != m.transposed
+		if args.BBatchStride > 0 {
+			args.BBatchStride = m.batchStride
+		}
+	}
 	exec("matmul", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
 		args := args
 		args.C, args.A, args.B = p[0], p[1], p[2]
-		if args.M == 1 && args.Batch == 1 && !o.TransA && !o.TransB {
+		if args.M == 1 && args.Batch == 1 && !args.ATransposed && !args.BTransposed && args.BStride == args.N {
 			return s.MatMulSingleRow(args.C, args.A, args.B, args.Type, args.K, args.N)
 		}
 		return s.MatMul(&args)
 	}, dst, a, b)
 }
 
+// matrix is how the last two dimensions of a view lie in memory, where one of them is without gaps.
+type matrix struct {
+	memory              *Tensor // all that the view reaches, as one dimension
+	stride, batchStride int
+	transposed          bool
+}
+
+// matrix describes a view of two or three dimensions with strides that products read as it is.
+func (t *Tensor) matrix() (m matrix, ok bool) {
+	last := len(t.shape) - 1
+	if t.strides == nil || t.n == 0 || last < 1 || last > 2 {
+		return m, false
+	}
+	m = matrix{stride: t.strides[last-1]}
+	least := t.shape[last]
+	if t.strides[last] != 1 && t.shape[last] > 1 { // or one place, whose stride means nothing
+		m.stride, m.transposed, least = t.strides[last], true, t.shape[last-1]
+		if t.strides[last-1] != 1 && t.shape[last-1] > 1 {
+			return m, false
+		}
+	}
+	if m.stride = max(m.stride, least); !m.transposed && t.shape[last-1] > 1 && t.strides[last-1] < least || m.transposed && t.strides[last] < least {
+		return m, false // rows that overlap
+	}
+	if last == 2 {
+		m.batchStride = t.strides[0]
+	}
+	n := int(t.reach()) / t.dtype.BlockBytes()
+	m.memory = t.view([]int{n}, n, t.offset)
+	return m, true
+}
+
 // overlaps reports whether two tensors share memory, as views of one do.
 func (t *Tensor) overlaps(x *Tensor) bool {
-	return t.buffer == x.buffer && t.offset < x.offset+x.Bytes() && x.offset < t.offset+t.Bytes()
+	return t.buffer == x.buffer && t.offset < x.offset+x.reach() && x.offset < t.offset+t.reach()
 }
 
 // matMulArgs checks the operands of a product and returns its sizes and the shape of the output.

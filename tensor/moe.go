@@ -38,6 +38,18 @@ func Route(logits *Tensor, k int, r Router) (ids, weights *Tensor) {
 // RouteInto writes Route(logits, k, r) to ids and weights, whose last dimension is k.
 func RouteInto(ids, weights, logits *Tensor, r Router) {
 	const op = "route"
+	checkRoute(op, ids, weights, logits, &r)
+	n, experts, k := logits.rows(), logits.cols(), ids.cols()
+	args := kernel.RouteArgs{N: n, Experts: experts, K: k, Groups: r.Groups, GroupsUsed: r.GroupsUsed, Scale: r.Scale, Gating: kernel.Gating(r.Gating),
+		Normalized: r.Normalized, GroupByBest: r.GroupByBest}
+	exec(op, ids.Stream(), 2, func(s kernel.Stream, p pointers) error {
+		args.IDs, args.Weights, args.Logits, args.Bias = p[0], p[1], p[2], p[3]
+		return s.Route(&args)
+	}, ids, weights, logits, r.Bias.on(op, ids.Stream()))
+}
+
+// checkRoute checks the operands of a choice, and sets its scale where that is 1.
+func checkRoute(op string, ids, weights, logits *Tensor, r *Router) {
 	k := ids.cols()
 	checkRows(op, logits, k)
 	n, experts := logits.rows(), logits.cols()
@@ -54,12 +66,6 @@ func RouteInto(ids, weights, logits *Tensor, r Router) {
 	if r.Scale == 0 {
 		r.Scale = 1
 	}
-	args := kernel.RouteArgs{N: n, Experts: experts, K: k, Groups: r.Groups, GroupsUsed: r.GroupsUsed, Scale: r.Scale, Gating: kernel.Gating(r.Gating),
-		Normalized: r.Normalized, GroupByBest: r.GroupByBest}
-	exec(op, ids.Stream(), 2, func(s kernel.Stream, p pointers) error {
-		args.IDs, args.Weights, args.Logits, args.Bias = p[0], p[1], p[2], p[3]
-		return s.Route(&args)
-	}, ids, weights, logits, r.Bias.on(op, ids.Stream()))
 }
 
 // ExpertLinear multiplies rows with the experts chosen for them: w is (experts, rows, cols) of any type of weights, bias (experts,

@@ -17,8 +17,8 @@ func NewReadback(s *gpu.Stream) *Readback { return &Readback{s.NewReadback()} }
 func (r *Readback) Start(tensors ...*Tensor) error {
 	parts := make([]gpu.Part, len(tensors))
 	for i, t := range tensors {
-		if t.dtype != F32 && t.dtype != I32 {
-			return &ShapeError{"readback", fmt.Sprintf("%v %s: want F32 or I32", t.dtype, shapeString(t.shape))}
+		if t.dtype != F32 && t.dtype != I32 || t.strides != nil {
+			return &ShapeError{"readback", fmt.Sprintf("%v %s: want F32 or I32, contiguous", t.dtype, shapeString(t.shape))}
 		}
 		parts[i] = gpu.Part{Buffer: t.buffer, Offset: t.offset, Bytes: t.Bytes()}
 	}

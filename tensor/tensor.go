@@ -20,7 +20,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -32,15 +31,18 @@ import (
 // DType is an element type, by ggml's type id. Quantized types come in blocks of elements along the last dimension.
 type DType = dtype.Type
 
-// Tensor is a row-major, contiguous array on a device. Its shape and type never change. Several goroutines may read a
-// tensor; writing one, as Into does, is for one at a time.
+// Tensor is an array on a device: row-major and without gaps, or a view of one with strides (Transpose, SliceAlong, ...). Its
+// shape and type never change. Several goroutines may read a tensor; writing one, as Into does, is for one at a time.
 type Tensor struct {
 	dtype  DType
 	packed bool
 	shape  []int // never written to: tensors share it
-	n      int
-	offset int64
-	buffer *gpu.Buffer
+	// strides are the elements from one place to the next along each dimension; nil where the elements lie in row-major order
+	// without gaps. Never written to.
+	strides []int
+	n       int
+	offset  int64
+	buffer  *gpu.Buffer
 
 	packedBytes int64 // of a packed weight
 
@@ -207,7 +209,7 @@ func (t *Tensor) Rank() int { return len(t.shape) }
 // Len returns the number of elements.
 func (t *Tensor) Len() int { return t.n }
 
-// Bytes returns the size of the data, as stored or packed.
+// Bytes returns the size of the data, as stored or packed; of a view with strides, that of its elements.
 func (t *Tensor) Bytes() int64 {
 	if t.packed {
 		return t.packedBytes
@@ -252,51 +254,6 @@ func (t *Tensor) rows() int {
 	return rows
 }
 
-// Reshape returns a view of the same memory with another shape of the same length; one dimension may be -1.
-func (t *Tensor) Reshape(shape ...int) *Tensor {
-	s := append([]int(nil), shape...)
-	known, open := 1, -1
-	for i, d := range s {
-		switch {
-		case d == -1 && open < 0:
-			open = i
-		case d < 0:
-			misuse("reshape", "%s to %s: negative dimension", shapeString(t.shape), shapeString(shape))
-		default:
-			known *= d
-		}
-	}
-	if open >= 0 && known > 0 && t.n%known == 0 {
-		s[open] = t.n / known
-	}
-	n, err := elements("reshape", t.dtype, s)
-	if err != nil || n != t.n || t.packed {
-		misuse("reshape", "%v %s to %s does not fit", t.dtype, shapeString(t.shape), shapeString(shape))
-	}
-	return t.view(s, n, t.offset)
-}
-
-// Slice returns the view [lo:hi] of the leading dimension; it shares memory.
-func (t *Tensor) Slice(lo, hi int) *Tensor {
-	if len(t.shape) == 0 || lo < 0 || hi < lo || hi > t.shape[0] {
-		misuse("slice", "[%d:%d] of %s", lo, hi, shapeString(t.shape))
-	}
-	if t.packed || len(t.shape) == 1 && (lo%t.dtype.BlockSize() != 0 || hi%t.dtype.BlockSize() != 0) {
-		misuse("slice", "[%d:%d] of %v %s cuts through packed blocks", lo, hi, t.dtype, shapeString(t.shape))
-	}
-	row := 0
-	if t.shape[0] > 0 {
-		row = t.n / t.shape[0]
-	}
-	s := t.Shape()
-	s[0] = hi - lo
-	return t.view(s, (hi-lo)*row, t.offset+t.dtype.Bytes(lo*row))
-}
-
-func (t *Tensor) view(shape []int, n int, offset int64) *Tensor {
-	return &Tensor{dtype: t.dtype, packed: t.packed, shape: shape, n: n, offset: offset, buffer: t.buffer}
-}
-
 // Free gives the memory back, which views of the tensor share. Freeing twice is harmless; using it afterwards is an
 // OpError with gpu.ErrClosed.
 func (t *Tensor) Free() {
@@ -326,34 +283,3 @@ func (t *Tensor) freeCopies() {
 
 // SyncGPU waits until the work enqueued on the tensor's stream has finished.
 func (t *Tensor) SyncGPU() error { return t.Stream().Synchronize() }
-
-// String shows type, shape, device and the first values, for which it waits.
-func (t *Tensor) String() string {
-	const most = 8
-	head := fmt.Sprintf("%v%s on %s", t.dtype, shapeString(t.shape), t.Device())
-	var values string
-	err := Try(func() {
-		row := t.Reshape(-1)
-		n := min(t.n, most)
-		if b := t.dtype.BlockSize(); b > 1 {
-			row = row.Slice(0, min(t.n, b))
-		} else {
-			row = row.Slice(0, n)
-		}
-		switch t.dtype {
-		case I32:
-			values = fmt.Sprint(row.Int32s())
-		case I8:
-			values = fmt.Sprint(row.Int8s())
-		default:
-			values = fmt.Sprint(row.Float32s()[:n])
-		}
-	})
-	switch {
-	case err != nil:
-		return fmt.Sprintf("%s (%v)", head, err)
-	case t.n > most:
-		values = strings.TrimSuffix(values, "]") + " ...]"
-	}
-	return head + " " + values
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -84,12 +85,12 @@ func TestMisusePanicsWithOpAndShapes(t *testing.T) {
 	m := func(shape ...int) *tensor.Tensor { return tensor.Zeros(shape...) }
 	ids := tensor.FromInt32s([]int32{0, 1})
 	for want, f := range map[string]func(){
-		"matmul: (4,8) x (7,16): inner dimensions 8 and 7 differ": func() { tensor.MatMul(m(4, 8), m(7, 16)) },
-		"matmul: (4,8) x (8): want (..., K) x (K, N)":             func() { tensor.MatMul(m(4, 8), m(8)) },
-		"matmul: (2,2) x (2,3) into F32 (3,2): want F32 (2,3)":    func() { tensor.MatMulInto(m(3, 2), m(2, 2), m(2, 3)) },
-		"add: (3) and (2): shapes differ":                         func() { tensor.Add(m(2), m(3)) },
-		"add: (2) of I32 and (2) of F32: types differ":            func() { tensor.Add(m(2), ids) },
-		"silu: I32 (2): want F32, F16 or BF16":                    func() { tensor.SiLU(ids) },
+		"matmul: (4,8) x (7,16): inner dimensions 8 and 7 differ":   func() { tensor.MatMul(m(4, 8), m(7, 16)) },
+		"matmul: (4,8) x (8): want (..., K) x (K, N)":               func() { tensor.MatMul(m(4, 8), m(8)) },
+		"matmul: (2,2) x (2,3) into F32 (3,2): want F32 (2,3)":      func() { tensor.MatMulInto(m(3, 2), m(2, 2), m(2, 3)) },
+		"add: (2) and (3): shapes differ, and neither 2 nor 3 is 1": func() { tensor.Add(m(2), m(3)) },
+		"add: (2) of I32 and (2) of F32: types differ":              func() { tensor.Add(m(2), ids) },
+		"silu: silu of I32: want F32, F16 or BF16":                  func() { tensor.SiLU(ids) },
 		"matmul: (4,4) x (4,4): the result may not lie in the memory of an operand": func() {
 			q := m(4, 4)
 			tensor.MatMulInto(q, q, q)
@@ -124,15 +125,15 @@ func TestMisusePanicsWithOpAndShapes(t *testing.T) {
 		"kv write: positions I32 (2): want I32 of 3": func() {
 			tensor.KVWrite(m(1, 2, 4, 8), m(1, 2, 4, 8), m(3, 2, 8), m(3, 2, 8), ids, nil)
 		},
-		"reshape: F32 (6) to (4,-1) does not fit":           func() { m(6).Reshape(4, -1) },
-		"slice: [1:4] of (3,2)":                             func() { m(3, 2).Slice(1, 4) },
-		"zeros: (2,-1): negative dimension":                 func() { m(2, -1) },
-		"zeros: (1073741824,1073741824): too many elements": func() { m(1<<30, 1<<30) },
-		"from slice: 3 values do not fill (2,2)":            func() { tensor.FromSlice(ramp(3), 2, 2) },
-		"copy: F32 (2) to F32 (3)":                          func() { tensor.CopyInto(m(3), m(2)) },
-		"softmax: (2) and (3): shapes differ":               func() { tensor.SoftmaxInto(m(3), m(2)) },
-		"add rmsnorm: (2,3) and (2,4): shapes differ":       func() { tensor.AddRMSNorm(m(2, 4), m(2, 3), nil, 1e-5) },
-		"swiglu: (2) and (3): shapes differ":                func() { tensor.SwiGLU(m(3), m(2)) },
+		"reshape: F32 (6) to (4,-1) does not fit":                      func() { m(6).Reshape(4, -1) },
+		"slice: [1:4] of (3,2)":                                        func() { m(3, 2).Slice(1, 4) },
+		"zeros: (2,-1): negative dimension":                            func() { m(2, -1) },
+		"zeros: (1073741824,1073741824): too many elements":            func() { m(1<<30, 1<<30) },
+		"from slice: 3 values do not fill (2,2)":                       func() { tensor.FromSlice(ramp(3), 2, 2) },
+		"copy: F32 (2) to F32 (3)":                                     func() { tensor.CopyInto(m(3), m(2)) },
+		"softmax: (2) and (3): shapes differ":                          func() { tensor.SoftmaxInto(m(3), m(2)) },
+		"add rmsnorm: (2,3) and (2,4): shapes differ":                  func() { tensor.AddRMSNorm(m(2, 4), m(2, 3), nil, 1e-5) },
+		"swiglu: (3) and (2): shapes differ, and neither 3 nor 2 is 1": func() { tensor.SwiGLU(m(3), m(2)) },
 	} {
 		err := tensor.Try(f)
 		var shape *tensor.ShapeError
@@ -216,10 +217,7 @@ func TestDataComesBackAsItWent(t *testing.T) {
 			if err := ids.WriteInt32s([]int32{1, 2}); err != nil {
 				t.Error(err)
 			}
-			if s := ids.String(); s != "I32(2) on "+d.String()+" [1 2]" {
-				t.Error(s)
-			}
-			if s := x.String(); s != "F32(3,5) on "+d.String()+" [1 2 3 4 5 6 7 8 ...]" {
+			if s := fmt.Sprintf("%+v", ids); s != "I32(2) on "+d.String()+"\n[1 2]" {
 				t.Error(s)
 			}
 			var shape *tensor.ShapeError
@@ -554,6 +552,32 @@ func BenchmarkAddInto32(b *testing.B) {
 		y := x.Clone()
 		for b.Loop() {
 			tensor.AddInto(y, x, x)
+		}
+	})
+}
+
+// TestDataOfAStructBesidePointers writes from and reads into arrays of a struct that holds pointers of Go.
+func TestDataOfAStructBesidePointers(t *testing.T) {
+	eachBackend(t, func(t *testing.T, _ kernel.Backend, d *gpu.Device) {
+		x, err := tensor.New(d.Stream(), tensor.I32, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Free()
+		type held struct {
+			other  *int
+			values [3]int32
+			raw    [12]byte
+		}
+		h := &held{other: new(int), values: [3]int32{1, -2, 3}}
+		if err := x.WriteInt32s(h.values[:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.ReadBytes(h.raw[:]); err != nil {
+			t.Fatal(err)
+		}
+		if want := [12]byte{1, 0, 0, 0, 254, 255, 255, 255, 3}; h.raw != want {
+			t.Errorf("%v, want %v", h.raw, want)
 		}
 	})
 }

@@ -266,12 +266,12 @@ type W2A8Options struct {
 	Tuning
 }
 
-// Tuning is how a GPU computes products of up to four rows; the result is the same. Zero means what the library thinks best.
+// Tuning is how a GPU computes products of up to eight rows; the result is the same. Zero means what the library thinks best.
 type Tuning struct {
-	Threads     int  // of a block: 64, 128 or 256
-	Lanes       int  // that share the elements of a row: 8, 16 or 32
-	Tile        int  // rows that a thread has at a time: 1 or 2
-	Persistent  bool // as many blocks as the GPU holds, each for several tiles, instead of one a tile
+	Threads     int  // of a block: 64, 128, 256, or with 4 lanes 512
+	Lanes       int  // that share the elements of a row: 4 (int8 tensor cores), 8, 16 or 32
+	Tile        int  // rows that a thread has at a time: 1 or 2; with 4 lanes pairs of rows
+	Persistent  bool // as many blocks as the GPU holds, each for several tiles, instead of one a tile; with 4 lanes by bulk copies (9.0)
 	WithoutDP4A bool // byte by byte instead of by dp4a
 	Narrow      bool // weights are read by 4 bytes instead of 16
 }

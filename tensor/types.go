@@ -36,4 +36,6 @@ const (
 	NVFP4   = dtype.NVFP4
 	Q1_0    = dtype.Q1_0
 	Q2_0    = dtype.Q2_0
+	U8      = dtype.U8
+	BOOL    = dtype.BOOL
 )

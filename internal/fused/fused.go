@@ -13,8 +13,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Operations are the fused operations on tensors T, with options O of attention and activations A; W says what was written to a cache.
-type Operations[T, O, A, W any] struct {
+// Operations are the fused operations on tensors T, with options O of attention, activations A and routers R; W says
+// what was written to a cache.
+type Operations[T, O, A, W, R any] struct {
 	// NormLinear writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
 	NormLinear func(dst, x, norm T, eps float32, w, bias, normed T)
 	// NormSwiGLU writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed
@@ -28,6 +29,9 @@ type Operations[T, O, A, W any] struct {
 	// ExpertFeedForward writes add + ExpertSum(ExpertLinear(GLU(ExpertLinear(x, a.Gate, ...), ExpertLinear(x, a.Up, ...)),
 	// a.Down, ...)) of the experts a.IDs by a.Weights to dst; add may be nil, or dst.
 	ExpertFeedForward func(dst, add, x T, a Experts[T, A])
+	// NormRoute writes h = RMSNorm(x, a.Norm, a.Eps) to normed, and the experts that its logits Linear(h, a.Router,
+	// a.RouterBias) choose, as RouteInto does, to ids and weights.
+	NormRoute func(ids, weights, normed, x T, a Router[T, R])
 	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's
 	// first half. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's
 	// shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16 and w is
@@ -61,6 +65,17 @@ type Experts[T, A any] struct {
 
 	Gated, Product T // scratch (rows of x, k, inner)
 	Chosen         T // scratch (rows of x, k, hidden)
+}
+
+// Router is what NormRoute computes with; what may be nil says so.
+type Router[T, R any] struct {
+	Norm       T // (hidden), nil for ones
+	Router     T // weights (experts, hidden)
+	RouterBias T // (experts), nil for none
+	Eps        float32
+	Choice     R // how experts are chosen by the logits
+
+	Logits T // scratch (rows of x, experts)
 }
 
 // QKV is what NormQKV computes with; what may be nil says so.
@@ -117,7 +132,7 @@ func (h Handoff) Prepared() bool { return h.left.Stream != nil }
 var lent any
 
 // Lend is how package tensor gives its operations, once.
-func Lend[T, O, A, W any](o Operations[T, O, A, W]) { lent = &o }
+func Lend[T, O, A, W, R any](o Operations[T, O, A, W, R]) { lent = &o }
 
-// On returns the operations on the tensors of package tensor, its AttentionOptions, its Activation and its Written.
-func On[T, O, A, W any]() *Operations[T, O, A, W] { return lent.(*Operations[T, O, A, W]) }
+// On returns the operations on the tensors of package tensor, its AttentionOptions, Activation, Written and Router.
+func On[T, O, A, W, R any]() *Operations[T, O, A, W, R] { return lent.(*Operations[T, O, A, W, R]) }

@@ -57,13 +57,13 @@ func (c *communicator) check(op string, status uintptr) error {
 	return check(op, status, c.streams[0].device)
 }
 
-func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool) error {
 	o, i, adds := addressesOf(out), addressesOf(in), (*addresses)(nil)
 	if add != nil {
 		adds = addressesOf(add)
 	}
 	return c.check("all reduce", invoke(fnAllReduce, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(adds)),
-		uintptr(n), uintptr(c.p)))
+		uintptr(n), uintptr(truth(rounded)), uintptr(c.p)))
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {

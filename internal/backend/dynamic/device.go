@@ -265,6 +265,41 @@ func asWeight(w kernel.Weight) cWeight {
 	return cWeight{data: w.Data, t: int32(w.Type), layout: truth(w.Packed), rows: int64(w.Rows), cols: int64(w.Cols)}
 }
 
+// cView is vb_view, cStep vb_step.
+type (
+	cView struct {
+		data    kernel.Ptr
+		t       int32
+		strides [kernel.MaxDims]int64
+	}
+	cStep struct{ op, a, b, c int32 }
+)
+
+func asView(v kernel.View) cView {
+	return cView{data: v.Data, t: int32(v.Type), strides: asNumbers(v.Strides)}
+}
+
+func asViews(all [kernel.MaxInputs]kernel.View) (c [kernel.MaxInputs]cView) {
+	for i, v := range all {
+		c[i] = asView(v)
+	}
+	return c
+}
+
+func asSteps(all [kernel.MaxSteps]kernel.Step) (c [kernel.MaxSteps]cStep) {
+	for i, s := range all {
+		c[i] = cStep{int32(s.Op), s.A, s.B, s.C}
+	}
+	return c
+}
+
+func asNumbers(all [kernel.MaxDims]int) (c [kernel.MaxDims]int64) {
+	for i, n := range all {
+		c[i] = int64(n)
+	}
+	return c
+}
+
 func truth(b bool) int32 {
 	if b {
 		return 1

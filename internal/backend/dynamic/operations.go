@@ -13,8 +13,84 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 2810284120949714787
+	abi     = 2837354627707302959
 )
+
+type cMapArgs struct {
+	size    uintptr
+	out     cView
+	in      [kernel.MaxInputs]cView
+	sizes   [kernel.MaxDims]int64
+	program [kernel.MaxSteps]cStep
+	rank    int64
+	inputs  int64
+	steps   int64
+}
+
+func asMapArgs(a *kernel.MapArgs) cMapArgs {
+	return cMapArgs{
+		size:    unsafe.Sizeof(cMapArgs{}),
+		out:     asView(a.Out),
+		in:      asViews(a.In),
+		sizes:   asNumbers(a.Sizes),
+		program: asSteps(a.Program),
+		rank:    int64(a.Rank),
+		inputs:  int64(a.Inputs),
+		steps:   int64(a.Steps),
+	}
+}
+
+type cReduceArgs struct {
+	size      uintptr
+	out       cView
+	in        cView
+	sizes     [kernel.MaxDims]int64
+	rank      int64
+	reduced   int64
+	reduction int32
+	parameter float32
+}
+
+func asReduceArgs(a *kernel.ReduceArgs) cReduceArgs {
+	return cReduceArgs{
+		size:      unsafe.Sizeof(cReduceArgs{}),
+		out:       asView(a.Out),
+		in:        asView(a.In),
+		sizes:     asNumbers(a.Sizes),
+		rank:      int64(a.Rank),
+		reduced:   int64(a.Reduced),
+		reduction: int32(a.Reduction),
+		parameter: float32(a.Parameter),
+	}
+}
+
+type cIndexArgs struct {
+	size     uintptr
+	out      cView
+	in       cView
+	ids      cView
+	outSizes [kernel.MaxDims]int64
+	inSizes  [kernel.MaxDims]int64
+	idsSizes [kernel.MaxDims]int64
+	rank     int64
+	dim      int64
+	indexing int32
+}
+
+func asIndexArgs(a *kernel.IndexArgs) cIndexArgs {
+	return cIndexArgs{
+		size:     unsafe.Sizeof(cIndexArgs{}),
+		out:      asView(a.Out),
+		in:       asView(a.In),
+		ids:      asView(a.IDs),
+		outSizes: asNumbers(a.OutSizes),
+		inSizes:  asNumbers(a.InSizes),
+		idsSizes: asNumbers(a.IDsSizes),
+		rank:     int64(a.Rank),
+		dim:      int64(a.Dim),
+		indexing: int32(a.Indexing),
+	}
+}
 
 type cMatMulArgs struct {
 	size         uintptr
@@ -591,6 +667,52 @@ func asExpertFeedForwardArgs(a *kernel.ExpertFeedForwardArgs) cExpertFeedForward
 	}
 }
 
+type cNormRouteArgs struct {
+	size        uintptr
+	ids         kernel.Ptr
+	weights     kernel.Ptr
+	normed      kernel.Ptr
+	logits      kernel.Ptr
+	x           kernel.Ptr
+	norm        kernel.Ptr
+	router      cWeight
+	routerBias  kernel.Ptr
+	bias        kernel.Ptr
+	n           int64
+	k           int64
+	groups      int64
+	groupsUsed  int64
+	eps         float32
+	scale       float32
+	gating      int32
+	normalized  int32
+	groupByBest int32
+}
+
+func asNormRouteArgs(a *kernel.NormRouteArgs) cNormRouteArgs {
+	return cNormRouteArgs{
+		size:        unsafe.Sizeof(cNormRouteArgs{}),
+		ids:         a.IDs,
+		weights:     a.Weights,
+		normed:      a.Normed,
+		logits:      a.Logits,
+		x:           a.X,
+		norm:        a.Norm,
+		router:      asWeight(a.Router),
+		routerBias:  a.RouterBias,
+		bias:        a.Bias,
+		n:           int64(a.N),
+		k:           int64(a.K),
+		groups:      int64(a.Groups),
+		groupsUsed:  int64(a.GroupsUsed),
+		eps:         float32(a.Eps),
+		scale:       float32(a.Scale),
+		gating:      int32(a.Gating),
+		normalized:  truth(a.Normalized),
+		groupByBest: truth(a.GroupByBest),
+	}
+}
+
 type cNormQKVArgs struct {
 	size      uintptr
 	q         kernel.Ptr
@@ -970,6 +1092,51 @@ func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
 	return s.call("top_k", 20, kernel.Ptr(f))
 }
 
+type mapFrame struct {
+	args   cMapArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Map(args *kernel.MapArgs) error {
+	f := &mapFrame{args: asMapArgs(args), stream: s.p}
+	return s.call("map", 21, kernel.Ptr(f))
+}
+
+type reduceFrame struct {
+	args   cReduceArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Reduce(args *kernel.ReduceArgs) error {
+	f := &reduceFrame{args: asReduceArgs(args), stream: s.p}
+	return s.call("reduce", 22, kernel.Ptr(f))
+}
+
+type cumSumFrame struct {
+	out    kernel.Ptr
+	in     kernel.Ptr
+	t      int32
+	rows   int64
+	n      int64
+	cols   int64
+	stream kernel.Ptr
+}
+
+func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
+	f := &cumSumFrame{out: out, in: in, t: int32(t), rows: int64(rows), n: int64(n), cols: int64(cols), stream: s.p}
+	return s.call("cumsum", 23, kernel.Ptr(f))
+}
+
+type indexFrame struct {
+	args   cIndexArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Index(args *kernel.IndexArgs) error {
+	f := &indexFrame{args: asIndexArgs(args), stream: s.p}
+	return s.call("index", 24, kernel.Ptr(f))
+}
+
 type matMulFrame struct {
 	args   cMatMulArgs
 	stream kernel.Ptr
@@ -977,7 +1144,7 @@ type matMulFrame struct {
 
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
 	f := &matMulFrame{args: asMatMulArgs(args), stream: s.p}
-	return s.call("matmul", 21, kernel.Ptr(f))
+	return s.call("matmul", 25, kernel.Ptr(f))
 }
 
 type matMulSingleRowFrame struct {
@@ -992,7 +1159,7 @@ type matMulSingleRowFrame struct {
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
 	f := &matMulSingleRowFrame{c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
-	return s.call("matmul_single_row", 22, kernel.Ptr(f))
+	return s.call("matmul_single_row", 26, kernel.Ptr(f))
 }
 
 type weightPackFrame struct {
@@ -1003,7 +1170,7 @@ type weightPackFrame struct {
 
 func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
 	f := &weightPackFrame{out: out, w: asWeight(w), stream: s.p}
-	return s.call("weight_pack", 23, kernel.Ptr(f))
+	return s.call("weight_pack", 27, kernel.Ptr(f))
 }
 
 type linearFrame struct {
@@ -1017,7 +1184,7 @@ type linearFrame struct {
 
 func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
 	f := &linearFrame{y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
-	return s.call("linear", 24, kernel.Ptr(f))
+	return s.call("linear", 28, kernel.Ptr(f))
 }
 
 type embeddingFrame struct {
@@ -1030,7 +1197,7 @@ type embeddingFrame struct {
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
 	f := &embeddingFrame{out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
-	return s.call("embedding", 25, kernel.Ptr(f))
+	return s.call("embedding", 29, kernel.Ptr(f))
 }
 
 type fusedUpdateFrame struct {
@@ -1040,7 +1207,7 @@ type fusedUpdateFrame struct {
 
 func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
 	f := &fusedUpdateFrame{args: asFusedUpdateArgs(args), stream: s.p}
-	return s.call("fused_update", 26, kernel.Ptr(f))
+	return s.call("fused_update", 30, kernel.Ptr(f))
 }
 
 type normQuantizeFrame struct {
@@ -1050,7 +1217,7 @@ type normQuantizeFrame struct {
 
 func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
 	f := &normQuantizeFrame{args: asNormQuantizeArgs(args), stream: s.p}
-	return s.call("norm_quantize", 27, kernel.Ptr(f))
+	return s.call("norm_quantize", 31, kernel.Ptr(f))
 }
 
 type dequantizeRowsFrame struct {
@@ -1064,7 +1231,7 @@ type dequantizeRowsFrame struct {
 
 func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
 	f := &dequantizeRowsFrame{out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("dequantize_rows", 28, kernel.Ptr(f))
+	return s.call("dequantize_rows", 32, kernel.Ptr(f))
 }
 
 type w2A8GEMVFrame struct {
@@ -1074,7 +1241,7 @@ type w2A8GEMVFrame struct {
 
 func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	f := &w2A8GEMVFrame{args: asW2A8GEMVArgs(args), stream: s.p}
-	return s.call("w2a8_gemv", 29, kernel.Ptr(f))
+	return s.call("w2a8_gemv", 33, kernel.Ptr(f))
 }
 
 type tMACLUTFrame struct {
@@ -1087,7 +1254,7 @@ type tMACLUTFrame struct {
 
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	f := &tMACLUTFrame{lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
-	return s.call("tmac_lut", 30, kernel.Ptr(f))
+	return s.call("tmac_lut", 34, kernel.Ptr(f))
 }
 
 type tMACMatMulFrame struct {
@@ -1097,7 +1264,7 @@ type tMACMatMulFrame struct {
 
 func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
 	f := &tMACMatMulFrame{args: asTMACMatMulArgs(args), stream: s.p}
-	return s.call("tmac_matmul", 31, kernel.Ptr(f))
+	return s.call("tmac_matmul", 35, kernel.Ptr(f))
 }
 
 type routeFrame struct {
@@ -1107,7 +1274,7 @@ type routeFrame struct {
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
 	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 32, kernel.Ptr(f))
+	return s.call("route", 36, kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
@@ -1117,7 +1284,7 @@ type expertLinearFrame struct {
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
 	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 33, kernel.Ptr(f))
+	return s.call("expert_linear", 37, kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
@@ -1133,7 +1300,7 @@ type expertSumFrame struct {
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
 	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 34, kernel.Ptr(f))
+	return s.call("expert_sum", 38, kernel.Ptr(f))
 }
 
 type roPEFrame struct {
@@ -1143,7 +1310,7 @@ type roPEFrame struct {
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 35, kernel.Ptr(f))
+	return s.call("rope", 39, kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
@@ -1153,7 +1320,7 @@ type kVWriteFrame struct {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 36, kernel.Ptr(f))
+	return s.call("kv_write", 40, kernel.Ptr(f))
 }
 
 type attentionFrame struct {
@@ -1163,7 +1330,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 37, kernel.Ptr(f))
+	return s.call("attention", 41, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -1173,7 +1340,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 38, kernel.Ptr(f))
+	return s.call("causal_conv", 42, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -1183,7 +1350,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 39, kernel.Ptr(f))
+	return s.call("gated_delta", 43, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -1200,7 +1367,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 40, kernel.Ptr(f))
+	return s.call("norm_linear", 44, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -1218,7 +1385,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 41, kernel.Ptr(f))
+	return s.call("norm_swiglu", 45, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -1234,7 +1401,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 42, kernel.Ptr(f))
+	return s.call("linear_add", 46, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -1245,7 +1412,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 43, kernel.Ptr(f))
+	err := s.call("feed_forward", 47, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -1257,7 +1424,17 @@ type expertFeedForwardFrame struct {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 44, kernel.Ptr(f))
+	return s.call("expert_feed_forward", 48, kernel.Ptr(f))
+}
+
+type normRouteFrame struct {
+	args   cNormRouteArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
+	f := &normRouteFrame{args: asNormRouteArgs(args), stream: s.p}
+	return s.call("norm_route", 49, kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
@@ -1267,7 +1444,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 45, kernel.Ptr(f))
+	return s.call("norm_qkv", 50, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1285,6 +1462,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 46, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 51, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

@@ -110,7 +110,7 @@ func (c *communicator) collective(name string, operands func(o *op, rank int), c
 	return nil
 }
 
-func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool) error {
 	ranks := len(c.streams)
 	outs, ins := make([]kernel.Ptr, ranks), make([]kernel.Ptr, ranks)
 	var adds []kernel.Ptr
@@ -123,7 +123,7 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
 		if add != nil {
 			adds[r] = o.at(add[r], bytes)
 		}
-	}, func() error { return c.kernels.AllReduce(outs, ins, adds, n) })
+	}, func() error { return c.kernels.AllReduce(outs, ins, adds, n, rounded) })
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {

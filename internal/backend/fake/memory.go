@@ -141,6 +141,12 @@ func reach(t kernel.DType, strides []int, extents ...int) int64 {
 	return t.Bytes(last)
 }
 
+// view makes a view of this device one of host memory; nil stays for what is left out.
+func (o *op) view(v kernel.View, sizes []int) kernel.View {
+	v.Data = o.optional(v.Data, reach(v.Type, v.Strides[:len(sizes)], sizes...))
+	return v
+}
+
 // weight makes a weight of this device one of internal/backend/purego, which knows only the stored form.
 func (o *op) weight(w kernel.Weight) kernel.Weight {
 	n := size(w.Type, w.Rows, w.Cols)

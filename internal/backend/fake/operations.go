@@ -8,6 +8,30 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
+// placeMapArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeMapArgs(a kernel.MapArgs) kernel.MapArgs {
+	a.Out = o.view(a.Out, a.Sizes[:a.Rank])
+	for i := range a.In {
+		a.In[i] = o.view(a.In[i], a.Sizes[:a.Rank])
+	}
+	return a
+}
+
+// placeReduceArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeReduceArgs(a kernel.ReduceArgs) kernel.ReduceArgs {
+	a.Out = o.view(a.Out, a.Sizes[:a.Rank])
+	a.In = o.view(a.In, a.Sizes[:a.Rank])
+	return a
+}
+
+// placeIndexArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeIndexArgs(a kernel.IndexArgs) kernel.IndexArgs {
+	a.Out = o.view(a.Out, a.OutSizes[:a.Rank])
+	a.In = o.view(a.In, a.InSizes[:a.Rank])
+	a.IDs = o.view(a.IDs, a.IDsSizes[:a.Rank])
+	return a
+}
+
 // placeMatMulArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeMatMulArgs(a kernel.MatMulArgs) kernel.MatMulArgs {
 	a.C = o.at(a.C, reach(a.Type, []int{a.CBatchStride, a.CStride}, a.Batch, a.M, a.N))
@@ -209,6 +233,20 @@ func (o *op) placeExpertFeedForwardArgs(a kernel.ExpertFeedForwardArgs) kernel.E
 	return a
 }
 
+// placeNormRouteArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeNormRouteArgs(a kernel.NormRouteArgs) kernel.NormRouteArgs {
+	a.IDs = o.at(a.IDs, size(kernel.I32, a.N, a.K))
+	a.Weights = o.at(a.Weights, size(kernel.F32, a.N, a.K))
+	a.Normed = o.at(a.Normed, size(kernel.F32, a.N, a.Router.Cols))
+	a.Logits = o.at(a.Logits, size(kernel.F32, a.N, a.Router.Rows))
+	a.X = o.at(a.X, size(kernel.F32, a.N, a.Router.Cols))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.Router.Cols))
+	a.Router = o.weight(a.Router)
+	a.RouterBias = o.optional(a.RouterBias, size(kernel.F32, a.Router.Rows))
+	a.Bias = o.optional(a.Bias, size(kernel.F32, a.Router.Rows))
+	return a
+}
+
 // placeNormQKVArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeNormQKVArgs(a kernel.NormQKVArgs) kernel.NormQKVArgs {
 	a.Q = o.at(a.Q, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
@@ -400,6 +438,31 @@ func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
 	return o.launch(func() error { return s.kernels.TopK(values, ids, in, rows, cols, k) })
 }
 
+func (s *stream) Map(args *kernel.MapArgs) error {
+	o := s.op("Map")
+	placedArgs := o.placeMapArgs(*args)
+	return o.launch(func() error { return s.kernels.Map(&placedArgs) })
+}
+
+func (s *stream) Reduce(args *kernel.ReduceArgs) error {
+	o := s.op("Reduce")
+	placedArgs := o.placeReduceArgs(*args)
+	return o.launch(func() error { return s.kernels.Reduce(&placedArgs) })
+}
+
+func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
+	o := s.op("CumSum")
+	out = o.at(out, size(t, rows, n, cols))
+	in = o.at(in, size(t, rows, n, cols))
+	return o.launch(func() error { return s.kernels.CumSum(out, in, t, rows, n, cols) })
+}
+
+func (s *stream) Index(args *kernel.IndexArgs) error {
+	o := s.op("Index")
+	placedArgs := o.placeIndexArgs(*args)
+	return o.launch(func() error { return s.kernels.Index(&placedArgs) })
+}
+
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
 	o := s.op("MatMul")
 	placedArgs := o.placeMatMulArgs(*args)
@@ -566,6 +629,12 @@ func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	o := s.op("ExpertFeedForward")
 	placedArgs := o.placeExpertFeedForwardArgs(*args)
 	return o.launch(func() error { return s.kernels.ExpertFeedForward(&placedArgs) })
+}
+
+func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
+	o := s.op("NormRoute")
+	placedArgs := o.placeNormRouteArgs(*args)
+	return o.launch(func() error { return s.kernels.NormRoute(&placedArgs) })
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {

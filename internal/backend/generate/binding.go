@@ -100,18 +100,28 @@ func cField(name string) string {
 // toC returns the expression that makes a Go value one of C.
 func toC(f *field, value string) string {
 	switch {
+	case f.array != "":
+		return plural(f) + "(" + value + ")"
 	case f.points() && f.ctype == "float":
 		return "f32(" + value + ")"
 	case f.points() && f.ctype == "int32_t":
 		return "i32(" + value + ")"
 	case f.points():
 		return value
-	case f.ctype == "vb_weight":
-		return "weight(" + value + ")"
+	case values[f.ctype] != "":
+		return local(strings.TrimPrefix(f.ctype, "vb_")) + "(" + value + ")"
 	case f.ctype == "int":
 		return "truth(" + value + ")"
 	}
 	return fmt.Sprintf("C.%s(%s)", f.ctype, value)
+}
+
+// plural returns the name of the function that converts an array: views of vb_view, numbers of int64_t.
+func plural(f *field) string {
+	if f.ctype == "int64_t" {
+		return "numbers"
+	}
+	return strings.TrimPrefix(f.ctype, "vb_") + "s"
 }
 
 // wrapper returns a C function that takes by value what the operation takes by pointer, or nothing where it takes no structs.

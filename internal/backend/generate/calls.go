@@ -138,10 +138,14 @@ func (h *header) callsInGo() (string, error) {
 // rawType returns the Go type of what lies in a frame, as wide and aligned as C's.
 func (h *header) rawType(f *field) string {
 	switch {
+	case f.array != "":
+		one := *f
+		one.array = ""
+		return "[kernel." + goName(strings.TrimPrefix(f.array, "VB_")) + "]" + h.rawType(&one)
 	case f.points(), f.result():
 		return "kernel.Ptr"
-	case f.ctype == "vb_weight":
-		return "cWeight"
+	case values[f.ctype] != "":
+		return "c" + values[f.ctype]
 	case h.structs[f.ctype] != nil:
 		return "c" + typeName(f.ctype)
 	case f.ctype == "size_t":
@@ -157,10 +161,12 @@ func (h *header) rawType(f *field) string {
 // toRaw returns the expression that makes a Go value one of a frame.
 func (h *header) toRaw(f *field, value string) string {
 	switch {
+	case f.array != "":
+		return "as" + title(plural(f)) + "(" + value + ")"
 	case f.points():
 		return value
-	case f.ctype == "vb_weight":
-		return "asWeight(" + value + ")"
+	case values[f.ctype] != "":
+		return "as" + values[f.ctype] + "(" + value + ")"
 	case h.structs[f.ctype] != nil:
 		return "as" + typeName(f.ctype) + "(" + value + ")"
 	case f.ctype == "int":

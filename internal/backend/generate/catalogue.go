@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,12 +17,16 @@ const (
 // goType returns the type of an operand in package kernel.
 func (h *header) goType(f *field) string {
 	switch {
+	case f.array != "":
+		one := *f
+		one.array = ""
+		return "[" + goName(strings.TrimPrefix(f.array, "VB_")) + "]" + h.goType(&one)
 	case f.points():
 		return "Ptr"
 	case f.result():
 		return "bool"
-	case f.ctype == "vb_weight":
-		return "Weight"
+	case values[f.ctype] != "":
+		return values[f.ctype]
 	case f.ctype == "vb_dtype":
 		return "DType"
 	case f.ctype == "int64_t":
@@ -108,6 +113,9 @@ func (h *header) typesOf(name string) (string, error) {
 func (h *header) catalogue() (string, error) {
 	var b strings.Builder
 	b.WriteString(goNotice + "package kernel\n")
+	for _, name := range slices.Sorted(maps.Keys(h.most)) {
+		fmt.Fprintf(&b, "\n// %s is VB_%s.\nconst %s = %s\n", goName(name), name, goName(name), h.most[name])
+	}
 	for _, e := range h.used() {
 		b.WriteString("\n" + comment("", typeName(e.name)+" is "+e.name+sentence(e.doc)))
 		fmt.Fprintf(&b, "type %s int\n\nconst (\n", typeName(e.name))
@@ -159,11 +167,11 @@ func (a *args) operands() (all []*field) {
 	return all
 }
 
-// used returns the enumerations that operands have.
+// used returns the enumerations that operands have, and steps of expressions.
 func (h *header) used() (all []*enum) {
 	for _, e := range h.enums {
 		has := func(f *field) bool { return f.ctype == e.name }
-		if e.name != "vb_dtype" && (slices.ContainsFunc(h.order, func(a *args) bool { return slices.ContainsFunc(a.fields, has) }) ||
+		if e.name != "vb_dtype" && (e.name == "vb_element_op" || slices.ContainsFunc(h.order, func(a *args) bool { return slices.ContainsFunc(a.fields, has) }) ||
 			slices.ContainsFunc(h.ops, func(o *op) bool { return slices.ContainsFunc(o.params, has) })) {
 			all = append(all, e)
 		}

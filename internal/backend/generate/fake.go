@@ -74,6 +74,13 @@ func place(f *field, all []*field, arguments bool) string {
 	if m == nil {
 		return ""
 	}
+	if f.ctype == "vb_view" {
+		extents := expression(m.shape[0].extent, arguments)
+		if f.array != "" {
+			return fmt.Sprintf("\tfor i := range %s {\n\t\t%s[i] = o.view(%s[i], %s[:a.Rank])\n\t}\n", name, name, name, extents)
+		}
+		return fmt.Sprintf("\t%s = o.view(%s, %s[:a.Rank])\n", name, name, extents)
+	}
 	method := "at"
 	if m.optional {
 		method = "optional"
@@ -82,12 +89,17 @@ func place(f *field, all []*field, arguments bool) string {
 	if m.where == "" {
 		return fmt.Sprintf("\t%s = o.%s(%s, %s)\n", name, method, name, bytes(element, m.shape, arguments))
 	}
-	condition := expression(m.where, arguments)
-	if slices.ContainsFunc(all, func(f *field) bool { return f.name == m.where && f.pointer }) {
+	return fmt.Sprintf("\tif %s {\n\t\t%s = o.%s(%s, %s)\n\t} else {\n\t\t%s = o.%s(%s, %s)\n\t}\n",
+		whether(f, all, arguments), name, method, name, bytes(element, m.other, arguments), name, method, name, bytes(element, m.shape, arguments))
+}
+
+// whether returns the condition under which an operand has its other shape.
+func whether(f *field, all []*field, arguments bool) string {
+	condition := expression(f.memory.where, arguments)
+	if slices.ContainsFunc(all, func(other *field) bool { return other.name == f.memory.where && other.pointer }) {
 		condition += " != nil"
 	}
-	return fmt.Sprintf("\tif %s {\n\t\t%s = o.%s(%s, %s)\n\t} else {\n\t\t%s = o.%s(%s, %s)\n\t}\n",
-		condition, name, method, name, bytes(element, m.other, arguments), name, method, name, bytes(element, m.shape, arguments))
+	return condition
 }
 
 // bytes returns the expression of how many bytes a shape covers.

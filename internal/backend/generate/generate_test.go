@@ -31,6 +31,9 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 // Files hold more types than kernels compute on; those of both have one size.
 func TestTypesAreThoseOfFiles(t *testing.T) {
 	for _, d := range dtype.All() {
+		if d == dtype.U8 || d == dtype.BOOL {
+			continue // of no file
+		}
 		if f := gguf.Type(d); f.String() != d.String() || f.BlockSize() != d.BlockSize() || f.TypeSize() != d.BlockBytes() {
 			t.Errorf("%v: %d elements in %d bytes; in files %v: %d in %d", d, d.BlockSize(), d.BlockBytes(), f, f.BlockSize(), f.TypeSize())
 		}

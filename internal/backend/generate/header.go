@@ -13,7 +13,8 @@ type header struct {
 	structs map[string]*args
 	order   []*args
 	ops     []*op
-	version string // "0.1.0"
+	version string            // "0.1.0"
+	most    map[string]string // the numbers of VB_MAX_...: how many places arrays have
 	abi     int64
 }
 
@@ -46,7 +47,8 @@ type field struct {
 	name    string
 	ctype   string // without const and *: "float", "vb_weight"
 	pointer bool
-	read    bool // behind const
+	array   string // the number of its places, an expression of C; "" where it is no array
+	read    bool   // behind const
 	note    string
 	memory  *memory // what a pointer points to; nil for numbers, weights and results
 }
@@ -65,8 +67,9 @@ var (
 	sectionPattern  = regexp.MustCompile(`(?s)^/\* ---- (.*?) ?-{4,}`)
 	valuePattern    = regexp.MustCompile(`(?s)(/\*.*?\*/)|(\w+) = (\d+),?`)
 	memberPattern   = regexp.MustCompile(`(?s)(/\*.*?\*/)|([^;/]+);`)
-	operandPattern  = regexp.MustCompile(`(?s)^(const )?(\w+)\s+(\**)\s*(\w+)$`)
+	operandPattern  = regexp.MustCompile(`(?s)^(const )?(\w+)\s+(\**)\s*(\w+)(?:\[(\w+)\])?$`)
 	shortFor        = regexp.MustCompile(`Short for (vb_\w+) with`)
+	mostPattern     = regexp.MustCompile(`#define VB_(MAX_\w+) (\d+)\n`)
 	versionPattern  = regexp.MustCompile(`#define VB_VERSION_[A-Z]+ (\d+)\n`)
 	spaces          = regexp.MustCompile(`\s+`)
 )
@@ -87,6 +90,10 @@ func parse(text string) (*header, error) {
 	h := &header{structs: map[string]*args{}, abi: abi(text)}
 	for _, m := range versionPattern.FindAllStringSubmatch(text, -1) {
 		h.version = strings.TrimPrefix(h.version+"."+m[1], ".")
+	}
+	h.most = map[string]string{}
+	for _, m := range mostPattern.FindAllStringSubmatch(text, -1) {
+		h.most[m[1]] = m[2]
 	}
 	section, doc := "", ""
 	for {
@@ -165,7 +172,8 @@ func (h *header) addStruct(name, doc, body string) error {
 		}
 		// "const float *cos, *sin" is "const float *cos" and "const float *sin".
 		declarators := strings.Split(strings.TrimSpace(m[2]), ",")
-		base := strings.TrimRight(declarators[0], "abcdefghijklmnopqrstuvwxyz0123456789_")
+		first, _, _ := strings.Cut(declarators[0], "[")
+		base := strings.TrimRight(first, "abcdefghijklmnopqrstuvwxyz0123456789_")
 		base = strings.TrimRight(base, "*")
 		declarators[0] = strings.TrimPrefix(declarators[0], base)
 		last = nil
@@ -179,12 +187,15 @@ func (h *header) addStruct(name, doc, body string) error {
 		a.fields = append(a.fields, last...)
 	}
 	for _, f := range a.fields {
-		if f.points() {
+		if f.points() || f.ctype == "vb_view" {
 			var err error
 			if f.memory, err = parseMemory(f.note); err != nil {
 				return fmt.Errorf("%s: the comment beside %s: %w", name, f.name, err)
 			}
 			f.memory.element = f.element(f.memory.element)
+		}
+		if f.array != "" && h.most[strings.TrimPrefix(f.array, "VB_")] == "" {
+			return fmt.Errorf("%s: %s has %s places: want a VB_MAX_... that the header defines", name, f.name, f.array)
 		}
 	}
 	h.structs[name], h.order = a, append(h.order, a)
@@ -196,7 +207,7 @@ func parseOperand(text string) (*field, error) {
 	if m == nil || len(m[3]) > 1 {
 		return nil, fmt.Errorf("no operand: %q", text)
 	}
-	return &field{name: m[4], ctype: m[2], pointer: m[3] != "", read: m[1] != ""}, nil
+	return &field{name: m[4], ctype: m[2], pointer: m[3] != "", array: m[5], read: m[1] != ""}, nil
 }
 
 // points reports whether the field is memory of the device.

@@ -65,6 +65,7 @@ func generate(path string) ([]file, error) {
 		{"csrc/operations.go", h.binding},
 		{"internal/backend/dynamic/operations.go", h.callsInGo},
 		{"internal/backend/fake/operations.go", h.fake},
+		{"internal/backend/profile/operations.go", h.profile},
 	} {
 		source, err := part.make()
 		if err != nil {

@@ -6,13 +6,16 @@ import (
 	"strings"
 )
 
+// values are the structs that lie inside others or go by value, whose forms in Go and in each binding are written by hand.
+var values = map[string]string{"vb_weight": "Weight", "vb_view": "View", "vb_step": "Step"}
+
 // special are the operations whose memory is no shape: the fake binds them by hand, in its memory.go.
 var special = map[string]bool{"weight_pack": true}
 
 // words are the parts of C names that Go does not just capitalize.
 var words = map[string]string{
 	"rms": "RMS", "silu": "SiLU", "gelu": "GELU", "relu": "ReLU", "swiglu": "SwiGLU", "glu": "GLU", "geglu": "GeGLU", "rope": "RoPE", "neox": "NeoX",
-	"matmul": "MatMul", "kv": "KV", "qkv": "QKV", "i32": "I32", "int2": "Int2", "w2a8": "W2A8", "gemv": "GEMV", "dp4a": "DP4A", "tmac": "TMAC", "lut": "LUT", "f32": "F32", "ieee": "IEEE", "tf32": "TF32", "moe": "MoE", "ids": "IDs",
+	"matmul": "MatMul", "kv": "KV", "qkv": "QKV", "i32": "I32", "int2": "Int2", "w2a8": "W2A8", "gemv": "GEMV", "dp4a": "DP4A", "tmac": "TMAC", "lut": "LUT", "f32": "F32", "ieee": "IEEE", "tf32": "TF32", "moe": "MoE", "ids": "IDs", "argmax": "Argmax", "argmin": "Argmin", "logsumexp": "LogSumExp", "cumsum": "CumSum",
 	"wq": "WQ", "wk": "WK", "wv": "WV", "bq": "BQ", "bk": "BK", "bv": "BV", "l2": "L2", "id": "ID",
 }
 

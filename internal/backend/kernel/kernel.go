@@ -82,14 +82,12 @@ type Device interface {
 	Close() error
 }
 
-// MaxRanks is the most streams of a communicator, as csrc/vibrant.h has it.
-const MaxRanks = 8
-
 // Communicator combines what the streams of several devices compute, as csrc/vibrant.h says. One goroutine at a time uses it, and
 // all its streams with it. Slices have an address for each rank.
 type Communicator interface {
-	// AllReduce computes out[r] = in[0] + in[1] + ... + add[r] of n elements of F32; add nil is none.
-	AllReduce(out, in, add []Ptr, n int) error
+	// AllReduce computes out[r] = in[0] + in[1] + ... + add[r] of n elements of F32; add nil is none. rounded permits the rounding of
+	// summands that csrc/vibrant.h describes.
+	AllReduce(out, in, add []Ptr, n int, rounded bool) error
 	// AllGather makes each row of out[r] of the rows of in[0], in[1], ..., which have cols[0], cols[1], ... elements of F32.
 	AllGather(out, in []Ptr, rows int, cols []int) error
 	Close() error
@@ -149,6 +147,19 @@ type Graph interface {
 	Update(newer Graph) error
 	Prepare() error // does what the first launch would have to do before it can run
 	Close() error
+}
+
+// View is an array in memory: element (i0, i1, ...) lies i0 * Strides[0] + i1 * Strides[1] + ... elements behind Data.
+type View struct {
+	Data    Ptr
+	Type    DType
+	Strides [MaxDims]int
+}
+
+// Step is a step of an expression of elements: Op of the values A, B and C, as vb_step says.
+type Step struct {
+	Op      ElementOp
+	A, B, C int32
 }
 
 // Weight is a matrix [Rows][Cols], one row an output, as a GGUF file stores it or packed by its device.

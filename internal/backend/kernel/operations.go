@@ -2,6 +2,18 @@
 
 package kernel
 
+// MaxDims is VB_MAX_DIMS.
+const MaxDims = 8
+
+// MaxInputs is VB_MAX_INPUTS.
+const MaxInputs = 6
+
+// MaxRanks is VB_MAX_RANKS.
+const MaxRanks = 8
+
+// MaxSteps is VB_MAX_STEPS.
+const MaxSteps = 48
+
 // Activation is vb_activation: The gates of gated linear units (Shazeer 2020), as vb_glu applies them to g =
 // gate[i], u = up[i].
 type Activation int
@@ -18,6 +30,143 @@ const (
 	// ActivationClampedSiLU is VB_CLAMPED_SILU: g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u
 	// clamped to -limit..limit (gpt-oss).
 	ActivationClampedSiLU Activation = 4
+)
+
+// ElementOp is vb_element_op: The steps of an expression of elements. A value is a float32, or an int32 whose
+// overflow wraps. Operands of one step are of one kind, and so is its result, unless the comment says more.
+// Comparisons give the int32 1 or 0.
+type ElementOp int
+
+const (
+	// ElementConstant is VB_ELEMENT_CONSTANT: the float32 whose bits are a.
+	ElementConstant ElementOp = 0
+	// ElementInteger is VB_ELEMENT_INTEGER: the int32 a.
+	ElementInteger ElementOp = 1
+	// ElementIndex is VB_ELEMENT_INDEX: the element's number in row-major order, an int32; at most 2^31 - 1 elements.
+	ElementIndex ElementOp = 2
+	// ElementRandom is VB_ELEMENT_RANDOM: word c (0 to 3) of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random
+	// Numbers: As Easy as 1, 2, 3") of the key (a, b) and the counter (index, 0, 0, 0), an int32.
+	ElementRandom ElementOp = 3
+	// ElementToFloat is VB_ELEMENT_TO_FLOAT: int32 a as float32, to the nearest.
+	ElementToFloat ElementOp = 4
+	// ElementToInteger is VB_ELEMENT_TO_INTEGER: float32 a as int32: towards 0, held within the range, 0 for NaN.
+	ElementToInteger ElementOp = 5
+	// ElementWhere is VB_ELEMENT_WHERE: b where the int32 a is not 0, else c.
+	ElementWhere ElementOp = 6
+	// ElementAdd is VB_ELEMENT_ADD: a + b.
+	ElementAdd ElementOp = 7
+	// ElementSub is VB_ELEMENT_SUB: a - b.
+	ElementSub ElementOp = 8
+	// ElementMul is VB_ELEMENT_MUL: a * b.
+	ElementMul ElementOp = 9
+	// ElementDiv is VB_ELEMENT_DIV: a / b; of integers towards 0, and 0 where b is 0.
+	ElementDiv ElementOp = 10
+	// ElementMin is VB_ELEMENT_MIN: the smaller, NaN if either is NaN.
+	ElementMin ElementOp = 11
+	// ElementMax is VB_ELEMENT_MAX: the greater, NaN if either is NaN.
+	ElementMax ElementOp = 12
+	// ElementNeg is VB_ELEMENT_NEG: -a.
+	ElementNeg ElementOp = 13
+	// ElementAbs is VB_ELEMENT_ABS: |a|.
+	ElementAbs ElementOp = 14
+	// ElementEq is VB_ELEMENT_EQ: a == b.
+	ElementEq ElementOp = 15
+	// ElementNe is VB_ELEMENT_NE: a != b.
+	ElementNe ElementOp = 16
+	// ElementLt is VB_ELEMENT_LT: a < b.
+	ElementLt ElementOp = 17
+	// ElementLe is VB_ELEMENT_LE: a <= b.
+	ElementLe ElementOp = 18
+	// ElementAnd is VB_ELEMENT_AND: bits of integers.
+	ElementAnd ElementOp = 19
+	// ElementOr is VB_ELEMENT_OR.
+	ElementOr ElementOp = 20
+	// ElementXor is VB_ELEMENT_XOR.
+	ElementXor ElementOp = 21
+	// ElementShiftRight is VB_ELEMENT_SHIFT_RIGHT: a as 32 bits without sign, by b % 32 bits.
+	ElementShiftRight ElementOp = 22
+	// ElementRem is VB_ELEMENT_REM: a - a / b * b of integers, and 0 where b is 0.
+	ElementRem ElementOp = 23
+	// ElementPow is VB_ELEMENT_POW: from here on float32 alone.
+	ElementPow ElementOp = 24
+	// ElementExp is VB_ELEMENT_EXP: a to the power of b.
+	ElementExp ElementOp = 25
+	// ElementLog is VB_ELEMENT_LOG: natural.
+	ElementLog ElementOp = 26
+	// ElementSqrt is VB_ELEMENT_SQRT.
+	ElementSqrt ElementOp = 27
+	// ElementRsqrt is VB_ELEMENT_RSQRT: 1 / sqrt(a).
+	ElementRsqrt ElementOp = 28
+	// ElementSin is VB_ELEMENT_SIN.
+	ElementSin ElementOp = 29
+	// ElementCos is VB_ELEMENT_COS.
+	ElementCos ElementOp = 30
+	// ElementTanh is VB_ELEMENT_TANH.
+	ElementTanh ElementOp = 31
+	// ElementSigmoid is VB_ELEMENT_SIGMOID: 1 / (1 + exp(-a)).
+	ElementSigmoid ElementOp = 32
+	// ElementSiLU is VB_ELEMENT_SILU: as vb_silu, vb_gelu and vb_gelu_tanh.
+	ElementSiLU ElementOp = 33
+	// ElementGELU is VB_ELEMENT_GELU.
+	ElementGELU ElementOp = 34
+	// ElementGELUTanh is VB_ELEMENT_GELU_TANH.
+	ElementGELUTanh ElementOp = 35
+	// ElementFloor is VB_ELEMENT_FLOOR.
+	ElementFloor ElementOp = 36
+	// ElementCeil is VB_ELEMENT_CEIL.
+	ElementCeil ElementOp = 37
+	// ElementRound is VB_ELEMENT_ROUND: to the nearest, ties to even.
+	ElementRound ElementOp = 38
+)
+
+// Reduction is vb_reduction: What a reduction makes of the elements x that it takes together: floats, and integers
+// where it says so. Sums and products of integers wrap.
+type Reduction int
+
+const (
+	// ReductionSum is VB_REDUCTION_SUM: integers too.
+	ReductionSum Reduction = 0
+	// ReductionProd is VB_REDUCTION_PROD: integers too.
+	ReductionProd Reduction = 1
+	// ReductionMax is VB_REDUCTION_MAX: NaN where one is NaN; integers too.
+	ReductionMax Reduction = 2
+	// ReductionMin is VB_REDUCTION_MIN: NaN where one is NaN; integers too.
+	ReductionMin Reduction = 3
+	// ReductionArgmax is VB_REDUCTION_ARGMAX: the lowest number of a greatest one, NaN being the greatest; integers
+	// too.
+	ReductionArgmax Reduction = 4
+	// ReductionArgmin is VB_REDUCTION_ARGMIN: the lowest number of a smallest one, NaN being the smallest; integers
+	// too.
+	ReductionArgmin Reduction = 5
+	// ReductionAny is VB_REDUCTION_ANY: whether one is not 0; integers too.
+	ReductionAny Reduction = 6
+	// ReductionAll is VB_REDUCTION_ALL: whether none is 0; integers too.
+	ReductionAll Reduction = 7
+	// ReductionMean is VB_REDUCTION_MEAN.
+	ReductionMean Reduction = 8
+	// ReductionVar is VB_REDUCTION_VAR: the sum of (x - mean)^2, divided by their number less `parameter`.
+	ReductionVar Reduction = 9
+	// ReductionNorm is VB_REDUCTION_NORM: (the sum of |x|^p)^(1/p) for a parameter p of 1 or 2; greatest |x| for
+	// infinity.
+	ReductionNorm Reduction = 10
+	// ReductionLogSumExp is VB_REDUCTION_LOGSUMEXP: log(sum(exp(x))), without overflow.
+	ReductionLogSumExp Reduction = 11
+)
+
+// Indexing is vb_indexing: Elements at places that are in memory: out is in with coordinate `dim` replaced by ids;
+// where scatter, out with coordinate `dim` replaced by ids becomes in, or has it added. Views of the same type
+// size. Additions are of F32 and I32, in any order. An id outside 0..places-1 gives an element of zeros, and
+// scatters nothing (on the CPU the call returns VB_INVALID_ARGUMENT instead). Of several elements of one place any
+// may stay. Not in place.
+type Indexing int
+
+const (
+	// IndexingGather is VB_INDEXING_GATHER.
+	IndexingGather Indexing = 0
+	// IndexingScatter is VB_INDEXING_SCATTER.
+	IndexingScatter Indexing = 1
+	// IndexingScatterAdd is VB_INDEXING_SCATTER_ADD.
+	IndexingScatterAdd Indexing = 2
 )
 
 // Precision is vb_precision: What a product of F32 matrices may do to be fast. The 16-bit types are multiplied
@@ -74,6 +223,41 @@ const (
 	// RoPENeoX is VB_ROPE_NEOX: pairs (i, i + half): GPT-NeoX, Qwen.
 	RoPENeoX RoPEMode = 1
 )
+
+// MapArgs is vb_map_args.
+type MapArgs struct {
+	Out     View            // [sizes]
+	In      [MaxInputs]View // [sizes], the first `inputs` of them
+	Sizes   [MaxDims]int
+	Program [MaxSteps]Step
+	Rank    int
+	Inputs  int
+	Steps   int
+}
+
+// ReduceArgs is vb_reduce_args.
+type ReduceArgs struct {
+	Out       View // [sizes]
+	In        View // [sizes]
+	Sizes     [MaxDims]int
+	Rank      int
+	Reduced   int
+	Reduction Reduction
+	Parameter float32
+}
+
+// IndexArgs is vb_index_args.
+type IndexArgs struct {
+	Out      View // [out_sizes]
+	In       View // [in_sizes]
+	IDs      View // [ids_sizes]
+	OutSizes [MaxDims]int
+	InSizes  [MaxDims]int
+	IDsSizes [MaxDims]int // those of out where gathered, of in where scattered
+	Rank     int
+	Dim      int
+	Indexing Indexing
+}
 
 // MatMulArgs is vb_matmul_args.
 type MatMulArgs struct {
@@ -148,10 +332,10 @@ type W2A8GEMVArgs struct {
 	Layout           Int2Layout
 	OutType          DType // I32, F32, F16, BF16
 	Settled          bool  // the op before does not write weights, which may be read while it still runs
-	Threads          int   // of a block: 64, 128, 256
-	Lanes            int   // that share the elements of a row: 8, 16, 32
-	Tile             int   // rows that a thread has at a time: 1, 2
-	Persistent       bool  // as many blocks as the GPU holds, for several tiles each, not one a tile
+	Threads          int   // of a block: 64, 128, 256; 512 with 4 lanes
+	Lanes            int   // that share the elements of a row: 4 (int8 tensor cores), 8, 16, 32 (m <= 4)
+	Tile             int   // rows that a thread has at a time: 1, 2; with 4 lanes pairs of rows
+	Persistent       bool  // as many blocks as the GPU holds, for several tiles each, not one a tile; with 4 lanes, m = 1 and threads and tile 0 by bulk copies (9.0)
 	WithoutDP4A      bool  // multiply byte by byte
 	Narrow           bool  // read weights by 4 bytes instead of 16
 }
@@ -349,6 +533,28 @@ type ExpertFeedForwardArgs struct {
 	Limit      float32 // as vb_glu
 }
 
+// NormRouteArgs is vb_norm_route_args.
+type NormRouteArgs struct {
+	IDs         Ptr    // [n][k]
+	Weights     Ptr    // [n][k]
+	Normed      Ptr    // [n][router.cols]
+	Logits      Ptr    // [n][router.rows]
+	X           Ptr    // [n][router.cols]
+	Norm        Ptr    // [router.cols], or NULL for ones
+	Router      Weight // a row for each expert
+	RouterBias  Ptr    // [router.rows], or NULL for none
+	Bias        Ptr    // [router.rows], or NULL for none
+	N           int
+	K           int
+	Groups      int // 0: none
+	GroupsUsed  int // 0: none
+	Eps         float32
+	Scale       float32
+	Gating      Gating
+	Normalized  bool
+	GroupByBest bool
+}
+
 // NormQKVArgs is vb_norm_qkv_args.
 type NormQKVArgs struct {
 	Q         Ptr // [batch][seq][heads][dim]
@@ -415,6 +621,13 @@ type Kernels interface {
 	Argmax(out, in Ptr, rows, cols int) error
 	TopK(values, ids, in Ptr, rows, cols, k int) error
 
+	// Arrays with strides.
+
+	Map(args *MapArgs) error
+	Reduce(args *ReduceArgs) error
+	CumSum(out, in Ptr, t DType, rows, n, cols int) error
+	Index(args *IndexArgs) error
+
 	// Matrices.
 
 	MatMul(args *MatMulArgs) error
@@ -459,6 +672,7 @@ type Kernels interface {
 	LinearAdd(sum, a, x Ptr, w Weight, bias, product Ptr, n int) error
 	FeedForward(args *FeedForwardArgs) error
 	ExpertFeedForward(args *ExpertFeedForwardArgs) error
+	NormRoute(args *NormRouteArgs) error
 	NormQKV(args *NormQKVArgs) error
 	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
 }

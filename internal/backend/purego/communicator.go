@@ -35,7 +35,7 @@ func (c *communicator) ranked(op, name string, pointers []kernel.Ptr, n int) ([]
 	return all, nil
 }
 
-func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int) error {
+func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, _ bool) error {
 	if n == 0 {
 		return nil
 	}

@@ -205,6 +205,9 @@ func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, in
 	if err := blocks("convert", inType, n); err != nil {
 		return err
 	}
+	if inType == kernel.U8 || inType == kernel.BOOL {
+		return fmt.Errorf("convert %v: %w", inType, kernel.ErrInvalid)
+	}
 	if err := floatType("convert to", outType); err != nil {
 		return err
 	}

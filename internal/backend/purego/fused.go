@@ -120,6 +120,22 @@ func (s *stream) ExpertFeedForward(a *kernel.ExpertFeedForwardArgs) error {
 		func() error { return s.ExpertSum(a.Sum, a.Add, a.Chosen, a.Weights, a.N, a.K, a.Gate.Cols) })
 }
 
+func (s *stream) NormRoute(a *kernel.NormRouteArgs) error {
+	const op = "norm_route"
+	if _, err := product(op, a.Router, a.N); err != nil {
+		return err
+	}
+	if err := notNil(op, a.Normed, a.Logits); a.N > 0 && a.K > 0 && err != nil {
+		return err
+	}
+	route := kernel.RouteArgs{IDs: a.IDs, Weights: a.Weights, Logits: a.Logits, Bias: a.Bias, N: a.N, Experts: a.Router.Rows, K: a.K,
+		Groups: a.Groups, GroupsUsed: a.GroupsUsed, Scale: a.Scale, Gating: a.Gating, Normalized: a.Normalized, GroupByBest: a.GroupByBest}
+	return sequence(
+		func() error { return s.RMSNorm(a.Normed, a.X, a.Norm, kernel.F32, a.N, a.Router.Cols, a.Eps) },
+		func() error { return s.Linear(a.Logits, a.Normed, a.Router, a.RouterBias, a.N) },
+		func() error { return s.Route(&route) })
+}
+
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	const op = "attention_linear_add"
 	q := attention

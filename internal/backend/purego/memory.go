@@ -125,7 +125,7 @@ func cacheType(op string, t kernel.DType, dim int) error {
 
 // weightBytes checks the shape and type of a stored weight (its data aside) and returns its size.
 func weightBytes(op string, w kernel.Weight) (int64, error) {
-	if !w.Type.Known() || w.Type == kernel.I32 || w.Type == kernel.I8 {
+	if !w.Type.Known() || integer(w.Type) {
 		return 0, fmt.Errorf("%s: weights of %v: %w", op, w.Type, kernel.ErrInvalid)
 	}
 	if w.Packed {

@@ -8,7 +8,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// mostExperts is the most that a router chooses from, as csrc/ops.c has it.
+// mostExperts is the most that a router chooses from, as csrc/ops_experts.c has it.
 const mostExperts = 1024
 
 func (s *stream) Route(a *kernel.RouteArgs) error {

@@ -142,7 +142,7 @@ func (s *stream) W2A8GEMV(a *kernel.W2A8GEMVArgs) error {
 		return fmt.Errorf("%s: scales, bias or add with sums of I32: %w", op, kernel.ErrInvalid)
 	case a.Segments < 0 || a.Segments > a.N || a.WeightScales != nil && a.Segments == 0 || a.SegmentEnds != nil && a.WeightScales == nil:
 		return fmt.Errorf("%s: %d segments of %d rows: %w", op, a.Segments, a.N, kernel.ErrInvalid)
-	case a.Threads != 0 && a.Threads != 64 && a.Threads != 128 && a.Threads != 256 || a.Lanes != 0 && a.Lanes != 8 && a.Lanes != 16 && a.Lanes != 32 || a.Tile < 0 || a.Tile > 2:
+	case a.Threads != 0 && a.Threads != 64 && a.Threads != 128 && a.Threads != 256 && a.Threads != 512 || a.Lanes != 0 && a.Lanes != 4 && a.Lanes != 8 && a.Lanes != 16 && a.Lanes != 32 || a.Tile < 0 || a.Tile > 2:
 		return fmt.Errorf("%s: %d threads, %d lanes, tiles of %d: %w", op, a.Threads, a.Lanes, a.Tile, kernel.ErrInvalid)
 	}
 	if err := notNil(op, a.Out); err != nil {

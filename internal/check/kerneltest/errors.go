@@ -61,6 +61,11 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.ExpertFeedForward(&a)
 	}
+	normRoute := func(edit func(*kernel.NormRouteArgs)) error {
+		a := kernel.NormRouteArgs{IDs: position, Weights: p, Normed: p, Logits: p, X: p, Router: weight(f32, 2, 2), N: 1, K: 1}
+		edit(&a)
+		return s.NormRoute(&a)
+	}
 	for _, c := range []struct {
 		what string
 		err  error
@@ -132,6 +137,9 @@ func testErrors(h *harness) {
 		{"expert_feed_forward null", experts(func(a *kernel.ExpertFeedForwardArgs) { a.X = nil })}, {"expert_feed_forward null scratch", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Chosen = nil })},
 		{"expert_feed_forward gate and up", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Up.Rows = 3 })}, {"expert_feed_forward down", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Down.Cols = 3 })},
 		{"expert_feed_forward negative", experts(func(a *kernel.ExpertFeedForwardArgs) { a.K = -1 })}, {"expert_feed_forward activation", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Activation = 9 })},
+		{"norm_route null", normRoute(func(a *kernel.NormRouteArgs) { a.X = nil })}, {"norm_route null scratch", normRoute(func(a *kernel.NormRouteArgs) { a.Logits = nil })},
+		{"norm_route null normed", normRoute(func(a *kernel.NormRouteArgs) { a.Normed = nil })}, {"norm_route more than there are", normRoute(func(a *kernel.NormRouteArgs) { a.K = 3 })},
+		{"norm_route negative", normRoute(func(a *kernel.NormRouteArgs) { a.N = -1 })}, {"norm_route gating", normRoute(func(a *kernel.NormRouteArgs) { a.Gating = 9 })},
 		{"norm_qkv null", qkv(func(a *kernel.NormQKVArgs) { a.V = nil })}, {"norm_qkv null positions", qkv(func(a *kernel.NormQKVArgs) { a.Positions = nil })},
 		{"norm_qkv shapes", qkv(func(a *kernel.NormQKVArgs) { a.WK.Rows = 3 })}, {"norm_qkv inner", qkv(func(a *kernel.NormQKVArgs) { a.WV.Cols = 3 })},
 		{"norm_qkv one norm", qkv(func(a *kernel.NormQKVArgs) { a.KNorm = p })}, {"norm_qkv wide", qkv(func(a *kernel.NormQKVArgs) { a.Half = 3 })},
@@ -153,7 +161,8 @@ func testErrors(h *harness) {
 		rope(func(a *kernel.RoPEArgs) { a.Seq, a.In = 0, nil }), kv(func(a *kernel.KVWriteArgs) { a.Batch, a.K = 0, nil }), attention(func(a *kernel.AttentionArgs) { a.Seq, a.Q = 0, nil }),
 		s.NormLinear(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0), s.LinearAdd(nil, nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 2}, nil, nil, 2),
 		s.NormSwiGLU(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0),
-		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), experts(func(a *kernel.ExpertFeedForwardArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
+		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), experts(func(a *kernel.ExpertFeedForwardArgs) { a.N, a.X = 0, nil }),
+		normRoute(func(a *kernel.NormRouteArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {
 		if err != nil {
@@ -216,4 +225,9 @@ func testMemory(h *harness) {
 	if h.dev.Info().HostMemory {
 		h.is("capture", h.stream.BeginCapture(), kernel.ErrUnsupported)
 	}
+}
+
+// matmul is a product of contiguous matrices.
+func matmul(c, a, b kernel.Ptr, t kernel.DType, m, k, n int) *kernel.MatMulArgs {
+	return &kernel.MatMulArgs{C: c, A: a, B: b, M: m, K: k, N: n, Batch: 1, AStride: k, BStride: n, CStride: n, Type: t}
 }

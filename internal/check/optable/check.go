@@ -13,8 +13,27 @@ import (
 // Check runs one case on a device against the reference, and again in place and with packed weights where the operation
 // has these, and returns the greatest error in units of the tolerance's measure.
 func (op *Op) Check(d *gpu.Device, c Case, seed uint64) (worst float64, err error) {
+	return op.CheckEach([]*gpu.Device{d}, c, seed)
+}
+
+// CheckEach is Check on several devices, with one computation of the reference, which takes most of the time.
+func (op *Op) CheckEach(devices []*gpu.Device, c Case, seed uint64) (worst float64, err error) {
 	in := op.Inputs(NewGenerator(seed), c)
 	want := op.Reference(copies(in), c)
+	for _, d := range devices {
+		e, err := op.checkVariants(d, c, in, want)
+		if err != nil && len(devices) > 1 {
+			err = fmt.Errorf("%s: %w", d.Info().Features, err)
+		}
+		if err != nil {
+			return e, err
+		}
+		worst = math.Max(worst, e)
+	}
+	return worst, nil
+}
+
+func (op *Op) checkVariants(d *gpu.Device, c Case, in []*Array, want []Want) (worst float64, err error) {
 	variants := []variant{{}}
 	if op.InPlace && in[0] != nil {
 		variants = append(variants, variant{inPlace: true})

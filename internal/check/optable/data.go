@@ -81,6 +81,24 @@ func (g *Generator) Ints(limit int, shape ...int) *Array {
 	})
 }
 
+// Whole makes whole numbers of an integer type: of its whole range, and for I32 of some that overflow and some that are small.
+func (g *Generator) Whole(t tensor.DType, shape ...int) *Array {
+	return g.build(t, shape, func(n int) []byte {
+		raw := make([]byte, 0, t.Bytes(n))
+		for range n {
+			switch t {
+			case tensor.I32:
+				raw = binary.LittleEndian.AppendUint32(raw, uint32(int32(g.rng.Uint32())>>g.rng.IntN(32)))
+			case tensor.BOOL:
+				raw = append(raw, byte(g.rng.IntN(2)))
+			default:
+				raw = append(raw, byte(g.rng.Uint32()))
+			}
+		}
+		return raw
+	})
+}
+
 // List makes an I32 array of given values.
 func List(values ...int) *Array {
 	a := &Array{Type: tensor.I32, Shape: []int{len(values)}}
@@ -123,12 +141,25 @@ var scaleOffsets = map[tensor.DType][]int{
 	tensor.Q4_0: {0}, tensor.Q4_1: {0, 2}, tensor.Q5_0: {0}, tensor.Q5_1: {0, 2}, tensor.Q8_0: {0},
 	tensor.Q2_K: {80, 82}, tensor.Q3_K: {108}, tensor.Q4_K: {0, 2}, tensor.Q5_K: {0, 2}, tensor.Q6_K: {208},
 	tensor.IQ4_NL: {0}, tensor.IQ4_XS: {0}, tensor.TQ1_0: {52}, tensor.TQ2_0: {64},
-	tensor.Q1_0: {0}, tensor.Q2_0: {0}, tensor.IQ1_S: {0}, tensor.IQ3_XXS: {0}, tensor.IQ3_S: {0},
+	tensor.Q1_0: {0}, tensor.Q2_0: {0}, tensor.IQ1_S: {0}, tensor.IQ2_XXS: {0}, tensor.IQ2_XS: {0}, tensor.IQ2_S: {0},
+	tensor.IQ3_XXS: {0}, tensor.IQ3_S: {0},
 }
 
 func (g *Generator) setScales(block []byte, t tensor.DType) {
-	if t == tensor.MXFP4 {
+	switch t {
+	case tensor.MXFP4:
 		block[0] = byte(118 + g.rng.IntN(8)) // the exponent of a power of two, biased by 127
+		return
+	case tensor.NVFP4:
+		for i := range 4 {
+			block[i] = byte(g.rng.IntN(24)) // four bits of exponent above three: up to 2^-5
+		}
+		return
+	case tensor.IQ1_M: // the scale is the upper nibbles of four words
+		scale := binary.LittleEndian.Uint16(appendFloat(nil, tensor.F16, (0.5+g.rng.Float64())*0x1p-8))
+		for i := range 4 {
+			block[49+2*i] = block[49+2*i]&15 | byte(scale>>(4*i)&15<<4)
+		}
 		return
 	}
 	for _, at := range scaleOffsets[t] {
@@ -201,6 +232,12 @@ func decode(raw []byte, t tensor.DType, n int) []float64 {
 	if t == tensor.I8 {
 		for i := range values {
 			values[i] = float64(int8(raw[i]))
+		}
+		return values
+	}
+	if t == tensor.U8 || t == tensor.BOOL { // any byte but 0 and 1 of a BOOL is wrong
+		for i := range values {
+			values[i] = float64(raw[i])
 		}
 		return values
 	}

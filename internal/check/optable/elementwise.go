@@ -13,6 +13,15 @@ var lengths = []Case{
 	{Label: "qwen2.5-3b_hidden", Dims: []int{2048}}, {Label: "64Mi", Dims: []int{64 << 20}, Bench: true, Large: true},
 }
 
+// extremes are where an exponential overflows, or loses a sign.
+var extremes = []float64{-1000, -100, -88, -50, 0, 50, 88, 100, 1000, math.Inf(1), math.NaN()}
+
+// withExtremes adds the case of these inputs to a row.
+func withExtremes(op *Op) *Op {
+	op.Cases = append(op.Cases, Case{Label: "extremes", Type: tensor.F32, Dims: []int{len(extremes)}, Flags: "extremes"})
+	return op
+}
+
 // mapOp is a row for out[i] = f(a[i], b[i], ...) with the given number of inputs.
 func mapOp(name string, inputs int, run func(out, in []*tensor.Tensor), f func(x []float64) float64, rel float64, why string) *Op {
 	return &Op{
@@ -21,6 +30,9 @@ func mapOp(name string, inputs int, run func(out, in []*tensor.Tensor), f func(x
 			in := make([]*Array, inputs)
 			for i := range in {
 				in[i] = g.Normal(c.Type, c.Dims...)
+			}
+			if c.Flags == "extremes" {
+				in[0] = Floats(extremes, c.Dims...)
 			}
 			return in
 		},
@@ -56,8 +68,8 @@ func elementwiseOps() []*Op {
 			func(x []float64) float64 { return x[0] * x[1] }, 0, "one rounding"),
 		mapOp("MulScalar", 1, func(out, in []*tensor.Tensor) { tensor.MulScalarInto(out[0], in[0], scalar) },
 			func(x []float64) float64 { return x[0] * float64(scalar) }, 0, "one rounding"),
-		mapOp("SiLU", 1, func(out, in []*tensor.Tensor) { tensor.SiLUInto(out[0], in[0]) },
-			func(x []float64) float64 { return silu(x[0]) }, exp, "exp in float32"),
+		withExtremes(mapOp("SiLU", 1, func(out, in []*tensor.Tensor) { tensor.SiLUInto(out[0], in[0]) },
+			func(x []float64) float64 { return silu(x[0]) }, exp, "exp in float32")),
 		mapOp("GELU", 1, func(out, in []*tensor.Tensor) { tensor.GELUInto(out[0], in[0]) },
 			func(x []float64) float64 { return x[0] / 2 * math.Erfc(-x[0]/math.Sqrt2) }, 8e-6,
 			"an exponential in float32 of up to -x^2 / 2, whose rounding it multiplies"),
@@ -80,8 +92,8 @@ func elementwiseOps() []*Op {
 			x, y := min(g, limit), max(-limit, min(u, limit))
 			return x / (1 + math.Exp(-float64(float32(1.702))*x)) * (y + 1)
 		}, 2e-6, "as SiLU; up + 1 cancels where up is near -limit"),
-		mapOp("Sigmoid", 1, func(out, in []*tensor.Tensor) { tensor.SigmoidInto(out[0], in[0]) },
-			func(x []float64) float64 { return 1 / (1 + math.Exp(-x[0])) }, exp, "exp in float32"),
+		withExtremes(mapOp("Sigmoid", 1, func(out, in []*tensor.Tensor) { tensor.SigmoidInto(out[0], in[0]) },
+			func(x []float64) float64 { return 1 / (1 + math.Exp(-x[0])) }, exp, "exp in float32")),
 		mapOp("SoftCap", 1, func(out, in []*tensor.Tensor) { tensor.SoftCapInto(out[0], in[0], 2.5) },
 			func(x []float64) float64 { return 2.5 * math.Tanh(x[0]/2.5) }, exp, "an exponential, or a polynomial near 0, in float32"),
 		mapOp("Copy", 1, func(out, in []*tensor.Tensor) { tensor.CopyInto(out[0], in[0]) },

@@ -10,7 +10,7 @@ import (
 )
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router]()
 
 func fusedOps() []*Op {
 	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}
@@ -266,6 +266,9 @@ func normQKVOp() *Op {
 		Case{Label: "token", Dims: []int{1, 1, 2048, 2, 1, 128, 64, 40, 3}, Flags: "interleaved-places"},
 		Case{Label: "token", Dims: []int{1, 1, 256, 3, 1, 64, 32, 5, 1}, Flags: "neox-headnorm-f32"},
 		Case{Label: "token", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias-q8cache"},
+		Case{Label: "token", Dims: []int{1, 1, 512, 6, 2, 128, 64, 40, 3}, Flags: "neox-q8cache-places"},
+		Case{Label: "token", Dims: []int{1, 1, 256, 2, 1, 64, 32, 40, 1}, Flags: "interleaved-q8cache"},
+		Case{Label: "token", Dims: []int{1, 1, 512, 4, 2, 128, 64, 40, 1}, Flags: "neox-headnorm"},
 		Case{Label: "partial", Dims: []int{1, 1, 512, 2, 2, 64, 16, 40, 1}, Flags: "neox"},
 		Case{Label: "odd_heads", Dims: []int{1, 1, 256, 3, 1, 50, 25, 40, 1}, Flags: "interleaved-bias"},
 		Case{Label: "batch", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places"},

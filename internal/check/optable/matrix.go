@@ -12,7 +12,8 @@ func weightTypes() []tensor.DType {
 	return []tensor.DType{
 		tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0,
 		tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.IQ4_NL, tensor.IQ4_XS,
-		tensor.TQ1_0, tensor.TQ2_0, tensor.MXFP4, tensor.Q1_0, tensor.Q2_0, tensor.IQ1_S, tensor.IQ3_XXS, tensor.IQ3_S,
+		tensor.TQ1_0, tensor.TQ2_0, tensor.MXFP4, tensor.Q1_0, tensor.Q2_0, tensor.IQ1_S, tensor.IQ1_M, tensor.IQ2_XXS, tensor.IQ2_XS,
+		tensor.IQ2_S, tensor.IQ3_XXS, tensor.IQ3_S, tensor.NVFP4,
 	}
 }
 
@@ -206,6 +207,9 @@ func linearOp() *Op {
 					Case{Label: "gpt-oss_hidden", Type: t, Dims: []int{n, 2880, 144}, Flags: "packed_bias"})
 			}
 		}
+	}
+	for _, t := range weightTypes() { // a prompt short enough for an interpreter
+		cases = append(cases, Case{Label: "short_prompt", Type: t, Dims: []int{33, 256, 5}, Flags: "packed_bias"})
 	}
 	return &Op{
 		Name: "Linear", Cases: cases, Packs: []int{1},

@@ -8,25 +8,75 @@ import (
 )
 
 func expertOps() []*Op {
-	return []*Op{routeOp(), expertLinearOp(), expertSumOp(), expertFeedForwardOp()}
+	return []*Op{routeOp(), normRouteOp(), expertLinearOp(), expertSumOp(), expertFeedForwardOp()}
+}
+
+// routerOf returns how a case chooses experts, by its flags.
+func routerOf(c Case, groups, groupsUsed int, bias *tensor.Tensor) tensor.Router {
+	r := tensor.Router{Normalized: hasFlag(c, "normalized"), Bias: bias, Groups: groups, GroupsUsed: groupsUsed, GroupByBest: hasFlag(c, "best")}
+	switch {
+	case hasFlag(c, "chosen"):
+		r.Gating = tensor.GatingSoftmaxChosen
+	case hasFlag(c, "sigmoid"):
+		r.Gating = tensor.GatingSigmoid
+	}
+	if hasFlag(c, "scaled") {
+		r.Scale = 2.5
+	}
+	return r
+}
+
+// routed returns the k experts of a row of logits and their weights; bias may be nil.
+func routed(row []float64, k int, r tensor.Router, bias *Array) (ids, weights []float64) {
+	scores := softmax(row)
+	if r.Gating == tensor.GatingSigmoid {
+		for e, l := range row {
+			scores[e] = 1 / (1 + math.Exp(-l))
+		}
+	}
+	choice := append([]float64(nil), scores...)
+	for e := range choice {
+		if bias != nil {
+			choice[e] += bias.Values[e]
+		}
+	}
+	if r.Groups > 0 {
+		size := len(row) / r.Groups
+		groups := make([]float64, r.Groups)
+		for g := range groups {
+			of := choice[g*size:][:size]
+			best := ranked(of)
+			groups[g] = of[best[0]]
+			if !r.GroupByBest && size > 1 {
+				groups[g] += of[best[1]]
+			}
+		}
+		for _, g := range ranked(groups)[r.GroupsUsed:] {
+			for e := range size {
+				choice[g*size+e] = math.Inf(-1)
+			}
+		}
+	}
+	sum, chosen := 0.0, ranked(choice)[:k]
+	for _, e := range chosen {
+		sum += scores[e]
+	}
+	for _, e := range chosen {
+		w := scores[e]
+		if r.Normalized || r.Gating == tensor.GatingSoftmaxChosen {
+			w /= sum
+		}
+		if r.Scale != 0 {
+			w *= float64(r.Scale)
+		}
+		ids, weights = append(ids, float64(e)), append(weights, w)
+	}
+	return ids, weights
 }
 
 // routeOp has {n, experts, k, groups, groups used}. Flags: "softmax", "chosen" or "sigmoid"; "normalized", "bias", "best" (a group's
 // score is its best), "ties" (logits of few values), "scaled".
 func routeOp() *Op {
-	router := func(c Case, bias *tensor.Tensor) tensor.Router {
-		r := tensor.Router{Normalized: hasFlag(c, "normalized"), Bias: bias, Groups: c.Dims[3], GroupsUsed: c.Dims[4], GroupByBest: hasFlag(c, "best")}
-		switch {
-		case hasFlag(c, "chosen"):
-			r.Gating = tensor.GatingSoftmaxChosen
-		case hasFlag(c, "sigmoid"):
-			r.Gating = tensor.GatingSigmoid
-		}
-		if hasFlag(c, "scaled") {
-			r.Scale = 2.5
-		}
-		return r
-	}
 	return &Op{
 		Name: "Route",
 		Cases: each([]tensor.DType{tensor.F32},
@@ -56,54 +106,14 @@ func routeOp() *Op {
 			shape := []int{c.Dims[0], c.Dims[2]}
 			return []Spec{{tensor.I32, shape}, {tensor.F32, shape}}
 		},
-		Run: func(out, in []*tensor.Tensor, c Case) { tensor.RouteInto(out[0], out[1], in[0], router(c, in[1])) },
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			tensor.RouteInto(out[0], out[1], in[0], routerOf(c, c.Dims[3], c.Dims[4], in[1]))
+		},
 		Reference: func(in []*Array, c Case) []Want {
-			r, experts, k := router(c, nil), c.Dims[1], c.Dims[2]
 			var ids, weights []float64
-			byRow(in[0].Values, experts, func(row []float64) []float64 {
-				scores := softmax(row)
-				if r.Gating == tensor.GatingSigmoid {
-					for e, l := range row {
-						scores[e] = 1 / (1 + math.Exp(-l))
-					}
-				}
-				choice := append([]float64(nil), scores...)
-				for e := range choice {
-					if in[1] != nil {
-						choice[e] += in[1].Values[e]
-					}
-				}
-				if r.Groups > 0 {
-					size := experts / r.Groups
-					groups := make([]float64, r.Groups)
-					for g := range groups {
-						of := choice[g*size:][:size]
-						best := ranked(of)
-						groups[g] = of[best[0]]
-						if !r.GroupByBest && size > 1 {
-							groups[g] += of[best[1]]
-						}
-					}
-					for _, g := range ranked(groups)[r.GroupsUsed:] {
-						for e := range size {
-							choice[g*size+e] = math.Inf(-1)
-						}
-					}
-				}
-				sum, chosen := 0.0, ranked(choice)[:k]
-				for _, e := range chosen {
-					sum += scores[e]
-				}
-				for _, e := range chosen {
-					w := scores[e]
-					if r.Normalized || r.Gating == tensor.GatingSoftmaxChosen {
-						w /= sum
-					}
-					if r.Scale != 0 {
-						w *= float64(r.Scale)
-					}
-					ids, weights = append(ids, float64(e)), append(weights, w)
-				}
+			byRow(in[0].Values, c.Dims[1], func(row []float64) []float64 {
+				i, w := routed(row, c.Dims[2], routerOf(c, c.Dims[3], c.Dims[4], nil), in[1])
+				ids, weights = append(ids, i...), append(weights, w...)
 				return nil
 			})
 			return []Want{{Values: ids}, {Values: weights}}
@@ -112,6 +122,82 @@ func routeOp() *Op {
 			return Tolerance{Rel: 4e-6, Why: "exponentials and sums in float32; an index that is off is off by one at least"}
 		},
 		Bytes: func(c Case) int64 { return 4 * int64(c.Dims[0]*c.Dims[1]+2*c.Dims[0]*c.Dims[2]) },
+	}
+}
+
+// normRouteOp has {n, cols, experts, k, groups, groups used}. Type is the router's. Flags as Route's, and "plain" (no norm).
+func normRouteOp() *Op {
+	return &Op{
+		Name: "NormRoute",
+		Cases: append(each([]tensor.DType{tensor.F32},
+			Case{Label: "no_tokens", Dims: []int{0, 64, 8, 2, 0, 0}, Flags: "softmax"}, Case{Label: "one", Dims: []int{1, 4, 1, 1, 0, 0}, Flags: "softmax"},
+			Case{Label: "none_chosen", Dims: []int{2, 64, 8, 0, 0, 0}, Flags: "softmax"}, Case{Label: "odd", Dims: []int{2, 127, 9, 2, 0, 0}, Flags: "softmax"},
+			Case{Label: "gpt-oss", Dims: []int{1, 2880, 32, 4, 0, 0}, Flags: "chosen_bias"}, Case{Label: "all", Dims: []int{1, 256, 40, 40, 0, 0}, Flags: "chosen"},
+			Case{Label: "deepseek-v3", Dims: []int{3, 1024, 256, 8, 8, 4}, Flags: "sigmoid_normalized_bias_scaled"},
+			Case{Label: "most", Dims: []int{2, 132, 1024, 16, 0, 0}, Flags: "sigmoid_plain"}, Case{Label: "step", Dims: []int{16, 512, 60, 4, 0, 0}, Flags: "softmax"},
+			Case{Label: "prompt", Dims: []int{19, 512, 60, 4, 0, 0}, Flags: "softmax_normalized_bias"},
+			Case{Label: "qwen3-30b-a3b", Dims: []int{1, 2048, 128, 8, 0, 0}, Flags: "softmax_normalized", Bench: true}),
+			Case{Label: "half", Type: tensor.F16, Dims: []int{1, 512, 60, 4, 0, 0}, Flags: "softmax"}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			n, cols, experts := c.Dims[0], c.Dims[1], c.Dims[2]
+			in := []*Array{g.Normal(tensor.F32, n, cols), g.Offset(1, tensor.F32, cols), g.Scaled(3/math.Sqrt(float64(cols)), c.Type, experts, cols), nil, nil,
+				g.Normal(tensor.F32, n, experts)}
+			if hasFlag(c, "plain") {
+				in[1] = nil
+			}
+			if hasFlag(c, "bias") {
+				in[3] = g.Scaled(0.3, tensor.F32, experts)
+				if !hasFlag(c, "chosen") { // scores are known once the experts are: there is none to add a bias to
+					in[4] = g.Scaled(0.3, tensor.F32, experts)
+				}
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec {
+			shape := []int{c.Dims[0], c.Dims[3]}
+			return []Spec{{tensor.I32, shape}, {tensor.F32, shape}, {tensor.F32, []int{c.Dims[0], c.Dims[1]}}}
+		},
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			fusedOperations.NormRoute(out[0], out[1], out[2], in[0], fused.Router[*tensor.Tensor, tensor.Router]{Norm: in[1], Router: in[2], RouterBias: in[3],
+				Eps: 1e-6, Choice: routerOf(c, c.Dims[4], c.Dims[5], in[4]), Logits: in[5]})
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			cols, experts := c.Dims[1], c.Dims[2]
+			var ids, weights, normed []float64
+			byRow(in[0].Values, cols, func(row []float64) []float64 {
+				squares := 0.0
+				for _, v := range row {
+					squares += v * v
+				}
+				h := make([]float64, cols)
+				for i, v := range row {
+					h[i] = v / math.Sqrt(squares/float64(cols)+1e-6)
+					if in[1] != nil {
+						h[i] *= in[1].Values[i]
+					}
+				}
+				logits := make([]float64, experts)
+				for e := range logits {
+					for i, v := range h {
+						logits[e] += v * in[2].Values[e*cols+i]
+					}
+					if in[3] != nil {
+						logits[e] += in[3].Values[e]
+					}
+				}
+				i, w := routed(logits, c.Dims[3], routerOf(c, c.Dims[4], c.Dims[5], nil), in[4])
+				ids, weights, normed = append(ids, i...), append(weights, w...), append(normed, h...)
+				return nil
+			})
+			return []Want{{Values: ids}, {Values: weights}, {Values: normed}}
+		},
+		Tolerance: func(c Case) Tolerance {
+			if c.Type != tensor.F32 {
+				return Tolerance{Rel: 0.02, Why: "logits of the accuracy of vb_linear, in an exponential"}
+			}
+			return Tolerance{Rel: 3e-5, Why: "logits around 3 in float32, in an exponential; an index that is off is off by one at least"}
+		},
+		Bytes: func(c Case) int64 { return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 8*int64(c.Dims[0]*c.Dims[1]) },
 	}
 }
 

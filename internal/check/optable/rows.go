@@ -83,9 +83,18 @@ func rowOps() []*Op {
 
 func softmaxOp() *Op {
 	return &Op{
-		Name: "Softmax", Cases: each(floats, slices.Concat(rowCases, narrowCases)...), InPlace: true, Outputs: sameShape,
-		Inputs: func(g *Generator, c Case) []*Array { return []*Array{g.Scaled(3, c.Type, c.Dims...)} },
-		Run:    func(out, in []*tensor.Tensor, _ Case) { tensor.SoftmaxInto(out[0], in[0]) },
+		Name: "Softmax", InPlace: true, Outputs: sameShape,
+		Cases: append(each(floats, slices.Concat(rowCases, narrowCases)...),
+			Case{Label: "extremes", Type: tensor.F32, Dims: []int{7, 3}, Flags: "extremes"}),
+		Inputs: func(g *Generator, c Case) []*Array {
+			if c.Flags == "extremes" {
+				inf, nan := math.Inf(1), math.NaN()
+				return []*Array{Floats([]float64{-inf, -inf, -inf, -inf, 0, -inf, 1e30, -1e30, 1e30, nan, 1, 2, 3e38, 3e38, 0, inf, 1, 0,
+					-3e38, -3e38, 3e38}, c.Dims...)}
+			}
+			return []*Array{g.Scaled(3, c.Type, c.Dims...)}
+		},
+		Run: func(out, in []*tensor.Tensor, _ Case) { tensor.SoftmaxInto(out[0], in[0]) },
 		Reference: func(in []*Array, c Case) []Want {
 			return []Want{{Values: byRow(in[0].Values, c.Dims[1], softmax)}}
 		},
@@ -210,14 +219,35 @@ func addRMSNormOp() *Op {
 	}
 }
 
-// ranked returns the indices of a row by descending value, the lowest first among equals.
+// ranked returns the indices of a row by descending value, NaN above all, the lowest first among equals.
 func ranked(row []float64) []int {
 	ids := make([]int, len(row))
 	for i := range ids {
 		ids[i] = i
 	}
-	sort.SliceStable(ids, func(a, b int) bool { return row[ids[a]] > row[ids[b]] })
+	sort.SliceStable(ids, func(a, b int) bool {
+		x, y := row[ids[a]], row[ids[b]]
+		return x > y || math.IsNaN(x) && !math.IsNaN(y)
+	})
 	return ids
+}
+
+// withExtremes makes F32 rows of NaN, infinities, both zeros and subnormals in any order; the first row is of -Inf alone.
+func (g *Generator) withExtremes(rows, cols int) *Array {
+	inf := math.Inf(1)
+	kinds := []float64{math.NaN(), inf, -inf, math.Copysign(0, -1), 0, 1, -1, 1e-45, -1e-45, 3e38}
+	x := make([]float64, rows*cols)
+	for i := range x {
+		switch row := i / cols; {
+		case row == 0:
+			x[i] = -inf
+		case row%2 == 0: // zeros
+			x[i] = kinds[3+g.rng.IntN(2)]
+		default:
+			x[i] = kinds[g.rng.IntN(len(kinds))]
+		}
+	}
+	return Floats(x, rows, cols)
 }
 
 // withTies makes F32 rows of few distinct values, so that the order among equals shows.
@@ -229,10 +259,20 @@ func withTies(g *Generator, shape ...int) *Array {
 	return Floats(a.Values, shape...)
 }
 
+// rankedInputs makes the rows of a case whose first dimensions are {rows, cols}.
+func rankedInputs(g *Generator, c Case) []*Array {
+	if c.Flags == "extremes" {
+		return []*Array{g.withExtremes(c.Dims[0], c.Dims[1])}
+	}
+	return []*Array{withTies(g, c.Dims[:2]...)}
+}
+
 func argmaxOp() *Op {
 	return &Op{
-		Name: "Argmax", Cases: each([]tensor.DType{tensor.F32}, rowCases...),
-		Inputs:  func(g *Generator, c Case) []*Array { return []*Array{withTies(g, c.Dims...)} },
+		Name: "Argmax",
+		Cases: each([]tensor.DType{tensor.F32}, slices.Concat(rowCases, []Case{
+			{Label: "extremes", Dims: []int{5, 17}, Flags: "extremes"}, {Label: "extremes", Dims: []int{5, 20481}, Flags: "extremes"}})...),
+		Inputs:  rankedInputs,
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.I32, c.Dims[:1]}} },
 		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.ArgmaxInto(out[0], in[0]) },
 		Reference: func(in []*Array, c Case) []Want {
@@ -251,8 +291,10 @@ func topKOp() *Op {
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_rows", Dims: []int{0, 5, 2}}, Case{Label: "none", Dims: []int{3, 5, 0}}, Case{Label: "one", Dims: []int{1, 1, 1}},
 			Case{Label: "all", Dims: []int{3, 127, 127}}, Case{Label: "odd", Dims: []int{5, 255, 7}},
+			Case{Label: "extremes", Dims: []int{5, 17, 17}, Flags: "extremes"}, Case{Label: "extremes", Dims: []int{5, 255, 40}, Flags: "extremes"},
+			Case{Label: "extremes", Dims: []int{5, 20481, 64}, Flags: "extremes"},
 			Case{Label: "odd_long", Dims: []int{2, 20481, 64}}, Case{Label: "vocabulary", Dims: []int{1, 151936, 40}, Bench: true}),
-		Inputs: func(g *Generator, c Case) []*Array { return []*Array{withTies(g, c.Dims[:2]...)} },
+		Inputs: rankedInputs,
 		Outputs: func(c Case) []Spec {
 			shape := []int{c.Dims[0], c.Dims[2]}
 			return []Spec{{tensor.F32, shape}, {tensor.I32, shape}}

@@ -145,7 +145,7 @@ func weightOf(c Case, raw []byte, r, k, cols int) float64 {
 }
 
 // w2a8Op has {m, n, k}; the type is that of the result. Flags: "rows" or "interleaved"; "scaled" (activations, and one scale of the
-// weights), "segments" (three of different sizes), "equal" (five equal segments, as in Microsoft's kernel), "bias", "add"; "t64" .. "t256", "l8"
+// weights), "segments" (three of different sizes), "equal" (five equal segments, as in Microsoft's kernel), "bias", "add"; "t64" .. "t512", "l4"
 // .. "l32", "r1", "r2", "persistent", "plain", "narrow" of the ways on CUDA.
 func w2a8Op() *Op {
 	ints := []tensor.DType{tensor.I32}
@@ -164,10 +164,21 @@ func w2a8Op() *Op {
 			Case{Label: "scaled", Dims: []int{1, 130, 256}, Flags: layout + "_scaled_segments_bias"}, Case{Label: "scaled", Dims: []int{3, 25, 68}, Flags: layout + "_scaled_equal_add"},
 			Case{Label: "scaled", Dims: []int{9, 48, 512}, Flags: layout + "_scaled"}, Case{Label: "scaled", Dims: []int{40, 129, 192}, Flags: layout + "_scaled_segments_bias_add"})...)
 	}
-	for _, way := range []string{"t64", "t256", "l8", "l16", "l32", "l8_r2", "l16_r2", "l32_r2", "persistent", "persistent_r2", "plain", "narrow"} {
+	for _, way := range []string{"t64", "t256", "l8", "l16", "l32", "l8_r2", "l16_r2", "l32_r2", "persistent", "persistent_r2", "plain", "narrow",
+		"l4_t64", "l4_t128_r2", "l4_t256", "l4_t512"} {
 		for _, m := range []int{1, 2, 4} {
-			cases = append(cases, Case{Label: "way", Type: tensor.I32, Dims: []int{m, 70, 1604}, Flags: "interleaved_" + way})
+			cases = append(cases, Case{Label: "way", Type: tensor.I32, Dims: []int{m, 70, 1616}, Flags: "interleaved_" + way})
 		}
+	}
+	// Pieces and units of a row that are whole and not, on tensor cores.
+	for i, k := range []int{16, 64, 240, 256, 512, 1040, 2560, 3200, 10240, 33024} {
+		cases = append(cases, Case{Label: "tiles", Type: tensor.I32, Dims: []int{i%8 + 1, 35, k}, Flags: "interleaved"},
+			Case{Label: "tiles", Type: tensor.BF16, Dims: []int{1, 47, k}, Flags: "interleaved_scaled_segments_bias"},
+			Case{Label: "ring", Type: tensor.I32, Dims: []int{1, 33, k}, Flags: "interleaved_l4_persistent"})
+	}
+	// Several tiles a block of a large GPU, and more than its ring has stages.
+	for _, shape := range [][2]int{{5003, 64}, {4097, 3200}, {40000, 256}} {
+		cases = append(cases, Case{Label: "ring", Type: tensor.I32, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_l4_persistent"})
 	}
 	for _, shape := range [][2]int{{2560, 2560}, {3840, 2560}, {13824, 2560}, {2560, 6912}, {3200, 3200}, {4800, 3200}, {3200, 10240}, {20480, 3200}} {
 		cases = append(cases, Case{Label: "bitnet", Type: tensor.BF16, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_scaled", Bench: true, Large: true})
@@ -313,6 +324,8 @@ func tmacOp() *Op {
 			Case{Label: "small_groups", Dims: []int{70, 1, 96, 24}}, Case{Label: "table", Dims: []int{129, 2, 130, 1}, Flags: "table"},
 			Case{Label: "table", Dims: []int{40, 1, 512, 4}, Flags: "table"}, Case{Label: "norm", Dims: []int{97, 1, 640, 1}, Flags: "norm_weight"},
 			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
+			Case{Label: "whole_groups", Dims: []int{70, 1, 1536, 3}}, Case{Label: "whole_groups", Dims: []int{33, 6, 3200, 1}, Flags: "norm_weight"},
+			Case{Label: "whole", Dims: []int{47, 2, 64, 1}}, Case{Label: "whole", Dims: []int{129, 9, 10240, 0}}, Case{Label: "whole_groups", Dims: []int{31, 3, 33024, 129}},
 			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Bench: true, Large: true},
 			Case{Label: "bitnet-2b_ffn_down", Dims: []int{2560, 1, 6912, 1}, Bench: true, Large: true},
 			Case{Label: "bitnet", Dims: []int{20480, 1, 3200, 1}, Bench: true, Large: true}),

@@ -31,10 +31,10 @@ dtype, internal/backend/generate, internal/check/soak, internal/check/testdata, 
 internal/language/gguf  < internal/mapped
 internal/backend/kernel < dtype
 internal/backend/purego < internal/mapped
-internal/backend/dynamic, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
+internal/backend/dynamic, internal/backend/profile, internal/backend/purego, internal/check/kerneltest < internal/backend/kernel, internal/check/testdata
 csrc                    < internal/backend/dynamic
 cuda                    < csrc
-gpu                     < csrc, cuda, internal/backend/purego
+gpu                     < csrc, cuda, internal/backend/profile, internal/backend/purego
 ptx                     < csrc
 internal/backend/fake           < internal/backend/purego
 internal/fused          < gpu

@@ -1,6 +1,6 @@
 // Soak runs the long forms of what the tests sample, one after the other, and prints a line of figures for each: what make soak runs.
 //
-//	go run ./internal/check/soak [-executions 1000000] [-draws 20000] [-limit 1h] [-only PATTERN]
+//	go run ./internal/check/soak [-executions 1000000] [-draws 20000] [-limit 70m] [-only PATTERN]
 //
 // Executions is what each fuzz target gets, and how many round trips the tokenizers make. Limit bounds each line.
 package main
@@ -31,7 +31,7 @@ type soak struct {
 func main() {
 	executions := flag.Int("executions", 1_000_000, "executions of each fuzz target, and round trips of the tokenizers")
 	draws := flag.Int("draws", 20_000, "random draws of operations a backend")
-	limit := flag.Duration("limit", time.Hour, "of each line")
+	limit := flag.Duration("limit", 70*time.Minute, "of each line")
 	only := flag.String("only", "", "run the lines whose name matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -64,6 +64,7 @@ func main() {
 		{name: "handles", pkg: "gpu", args: []string{"-test.run", "Reclaimed", "-test.v"}, figures: "[0-9].*reclaimed.*"},
 		{name: "loads", pkg: ".", args: []string{"-test.run", "AgainAndAgain", "-test.v"}, figures: "[0-9]+ loads: .*"},
 		{name: "turns", pkg: ".", args: []string{"-test.run", "StaysFlat", "-test.v"}, figures: "[0-9]+ turns: .*"},
+		{name: "chats", pkg: ".", args: []string{"-test.run", "TestChatsLeaveNothing/cpu", "-test.v", "-chats", "1h"}, figures: "[0-9]+ chats.*"},
 	} {
 		if pattern.MatchString(s.name) && ctx.Err() == nil {
 			failed = s.run(ctx, dir, *limit) != nil || failed

@@ -1,0 +1,47 @@
+package tensor_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// The golden file is numpy's str(): testdata/golden.py.
+func TestTensorsPrintAsNumpyDoes(t *testing.T) {
+	text, err := os.ReadFile("testdata/numpy_prints.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := map[string]string{}
+	if err := json.Unmarshal(text, &golden); err != nil {
+		t.Fatal(err)
+	}
+	s := gpu.CPU().Stream()
+	f := func(v ...float32) *tensor.Tensor { return tensor.FromSlice(v) }
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	cases := map[string]*tensor.Tensor{
+		"arange": tensor.Arange(s, 0, 1, 24, tensor.F32).Reshape(2, 3, 4), "fractions": f(1.5, 2.25, -3, 100.125).Reshape(2, 2),
+		"tenth": f(0.1, 0.2, 0.30000001, 1./3), "long": tensor.Arange(s, 0, 1, 2000, tensor.F32),
+		"wide": tensor.Arange(s, 0, 1.5, 40, tensor.F32), "matrix": tensor.Arange(s, 0, 1, 4096, tensor.F32).Reshape(64, 64),
+		"int": tensor.Arange(s, 0, -11, 12, tensor.I32).Reshape(3, 4), "bool": tensor.Eye(s, tensor.BOOL, 3, 3),
+		"scientific": f(1e-9, 1, 2.5e9), "nan": f(nan, 1, -inf), "empty": tensor.Full(s, 0, tensor.F32, 0, 3),
+		"scalar": tensor.Full(s, 2.5, tensor.F32), "small": f(1e-5, 2e-5), "ratio": f(0.001, 5000),
+	}
+	for name, x := range cases {
+		if got := fmt.Sprint(x); got != golden[name] {
+			t.Errorf("%s:\n%s\nnumpy:\n%s", name, got, golden[name])
+		}
+	}
+	if len(cases) != len(golden) {
+		t.Errorf("%d cases of %d", len(cases), len(golden))
+	}
+	if got := fmt.Sprintf("%+v", cases["fractions"].T()); !strings.HasPrefix(got, "F32(2,2) on cpu") {
+		t.Errorf("%s", got)
+	}
+}
