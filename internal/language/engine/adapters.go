@@ -17,38 +17,67 @@ type adapters struct {
 	stacks []stackCodes
 	prompt stackSet // that prompts read
 	active []model.ActiveAdapter
-	source codeSource
+	source *codeSource // of prompts, and of a session's steps; nil for none
 }
 
 // CodeSource makes the codes of tokens: codes[i] is of ids[i], one for each rank of an adapter, and holds what the adapter's scale
 // gives them. It multiplies or replaces these.
 type CodeSource func(ids []int32, codes [][]float32)
 
-// codeSource is what makes the codes of one adapter, where f is not nil.
+// codeSource is what makes the codes of one adapter.
 type codeSource struct {
 	adapter *model.Adapter
 	f       CodeSource
-	rows    *tensor.Tensor // [tokens of a pass over a prompt][ranks of the stack]
 }
 
-// fill writes the codes of ids to the first rows of a tensor.
-func (a *adapters) fill(into *tensor.Tensor, ids []int32) error {
-	stack := a.source.adapter.Stack()
-	n := stack.Ranks()
-	all, own := make([]float32, len(ids)*n), make([][]float32, len(ids))
-	for i := range ids {
-		row := all[i*n : (i+1)*n]
-		stack.Codes(row, a.active)
-		own[i] = a.source.adapter.Own(row)
+// newCodeSource checks that the adapter is active; a nil f is no source.
+func newCodeSource(a *model.Adapter, f CodeSource, active []model.ActiveAdapter) (*codeSource, error) {
+	if !slices.ContainsFunc(active, func(active model.ActiveAdapter) bool { return active.Adapter == a }) {
+		return nil, fmt.Errorf("engine: codes of an adapter that is not active: %w", gpu.ErrInvalid)
 	}
-	a.source.f(ids, own)
-	return into.Slice(0, len(ids)).WriteFloat32s(all)
+	if f == nil {
+		return nil, nil
+	}
+	return &codeSource{a, f}, nil
 }
 
 type stackCodes struct {
 	stack *model.AdapterStack
 	once  *tensor.Tensor // [1][ranks]: of all tokens of a prompt
+	each  *tensor.Tensor // [tokens of a pass over a prompt][ranks], nil until tokens have codes of their own
 	rows  *tensor.Tensor // [rows of a step][ranks]
+	made  *tensor.Tensor // [rows of a pass][ranks], nil where the stack makes no codes
+}
+
+// write writes the codes of rows of tokens. Each source is asked once for all its tokens.
+func (c *stackCodes) write(into *tensor.Tensor, tokens []codedToken) error {
+	n := c.stack.Ranks()
+	all := make([]float32, len(tokens)*n)
+	var sources []*codeSource
+	for i, t := range tokens {
+		c.stack.Codes(all[i*n:(i+1)*n], t.active)
+		if t.source != nil && t.source.adapter.Stack() == c.stack && !slices.Contains(sources, t.source) {
+			sources = append(sources, t.source)
+		}
+	}
+	for _, source := range sources {
+		var ids []int32
+		var own [][]float32
+		for i, t := range tokens {
+			if t.source == source {
+				ids, own = append(ids, t.id), append(own, source.adapter.Own(all[i*n:(i+1)*n]))
+			}
+		}
+		source.f(ids, own)
+	}
+	return into.Slice(0, len(tokens)).WriteFloat32s(all)
+}
+
+// codedToken is a token with what its codes depend on.
+type codedToken struct {
+	id     int32
+	active []model.ActiveAdapter
+	source *codeSource
 }
 
 // stackSet is a set of indices of adapters.stacks.
@@ -84,8 +113,7 @@ func (r *runner) activate(active []model.ActiveAdapter) error {
 			return err
 		}
 	}
-	r.adapters.prompt, r.adapters.active = set, slices.Clone(active)
-	r.adapters.source.f = nil
+	r.adapters.prompt, r.adapters.active, r.adapters.source = set, slices.Clone(active), nil
 	var err error
 	set.each(func(i int) {
 		c := &r.adapters.stacks[i]
@@ -125,28 +153,42 @@ func (a *adapters) index(r *runner, stack *model.AdapterStack) (int, error) {
 	}
 	c := stackCodes{stack: stack}
 	var err error
-	if c.once, err = tensor.New(r.stream, tensor.F32, 1, stack.Ranks()); err == nil {
-		c.rows, err = tensor.New(r.stream, tensor.F32, r.stepIDs.Len(), stack.Ranks())
+	rows := map[**tensor.Tensor]int{&c.once: 1, &c.rows: r.stepIDs.Len()}
+	if stack.MakesCodes() {
+		rows[&c.each], rows[&c.made] = r.chunk, max(r.chunk, r.stepIDs.Len())
 	}
-	if err != nil {
-		c.once.Free()
-		return 0, err
+	for to, n := range rows {
+		if *to, err = tensor.New(r.stream, tensor.F32, n, stack.Ranks()); err != nil {
+			c.free()
+			return 0, err
+		}
 	}
 	a.stacks = append(a.stacks, c)
 	return len(a.stacks) - 1, nil
 }
 
-// writeSteps says which adapters each row of the steps to come has, for these stacks.
-func (a *adapters) writeSteps(set stackSet, active [][]model.ActiveAdapter) (err error) {
-	set.each(func(i int) {
-		c := &a.stacks[i]
-		n := c.stack.Ranks()
-		codes := make([]float32, len(active)*n)
-		for row := range active {
-			c.stack.Codes(codes[row*n:(row+1)*n], active[row])
+// setSource has prompts ask a source, whose adapter is active, for codes; nil for none.
+func (r *runner) setSource(source *codeSource) (err error) {
+	if source != nil {
+		i, err := r.adapters.index(r, source.adapter.Stack())
+		if err != nil {
+			return err
 		}
+		if c := &r.adapters.stacks[i]; c.each == nil {
+			if c.each, err = tensor.New(r.stream, tensor.F32, r.chunk, c.stack.Ranks()); err != nil {
+				return err
+			}
+		}
+	}
+	r.adapters.source = source
+	return nil
+}
+
+// writeSteps writes the codes of the rows of the steps to come, for these stacks. Ids count where there are sources.
+func (a *adapters) writeSteps(set stackSet, rows []codedToken) (err error) {
+	set.each(func(i int) {
 		if err == nil {
-			err = c.rows.Slice(0, len(active)).WriteFloat32s(codes)
+			err = a.stacks[i].write(a.stacks[i].rows, rows)
 		}
 	})
 	return err
@@ -155,41 +197,57 @@ func (a *adapters) writeSteps(set stackSet, active [][]model.ActiveAdapter) (err
 // ofPrompt returns what a pass over ids of a prompt reads.
 func (a *adapters) ofPrompt(ids []int32) (all []model.ActiveStack, err error) {
 	a.prompt.each(func(i int) {
-		codes := a.stacks[i].once
-		if a.source.f != nil && a.source.adapter.Stack() == a.stacks[i].stack {
-			codes, err = a.source.rows.Slice(0, len(ids)), a.fill(a.source.rows, ids)
+		c := &a.stacks[i]
+		codes := c.once
+		if c.stack.MakesCodes() || a.source != nil && a.source.adapter.Stack() == c.stack {
+			codes = c.each.Slice(0, len(ids))
+			tokens := make([]codedToken, len(ids))
+			for j, id := range ids {
+				tokens[j] = codedToken{id, a.active, a.source}
+			}
+			if e := c.write(c.each, tokens); e != nil {
+				err = e
+			}
 		}
-		all = append(all, model.ActiveStack{Stack: a.stacks[i].stack, Codes: codes})
+		all = append(all, c.activeFor(codes))
 	})
 	return all, err
 }
 
-// beforeStep writes the codes of the one token of a session's next step, where they are made for each.
-func (a *adapters) beforeStep(id int32) (err error) {
-	if a.source.f == nil {
+// activeFor returns what a pass reads with these codes.
+func (c *stackCodes) activeFor(codes *tensor.Tensor) model.ActiveStack {
+	active := model.ActiveStack{Stack: c.stack, Codes: codes}
+	if c.stack.MakesCodes() {
+		active.Made = c.made.Slice(0, codes.Dim(0))
+	}
+	return active
+}
+
+// beforeStep writes the codes of the one token of a session's next step, where a source makes them.
+func (a *adapters) beforeStep(id int32) error {
+	if a.source == nil {
 		return nil
 	}
-	a.prompt.each(func(i int) {
-		if a.source.adapter.Stack() == a.stacks[i].stack {
-			err = a.fill(a.stacks[i].rows, []int32{id})
-		}
-	})
-	return err
+	return a.writeSteps(a.prompt, []codedToken{{id, a.active, a.source}})
 }
 
 // ofStep returns what a step reads.
 func (a *adapters) ofStep(key stepKey) (all []model.ActiveStack) {
 	key.stacks.each(func(i int) {
-		all = append(all, model.ActiveStack{Stack: a.stacks[i].stack, Codes: a.stacks[i].rows.Slice(0, key.rows)})
+		all = append(all, a.stacks[i].activeFor(a.stacks[i].rows.Slice(0, key.rows)))
 	})
 	return all
 }
 
+func (c *stackCodes) free() {
+	for _, t := range []*tensor.Tensor{c.once, c.each, c.rows, c.made} {
+		t.Free()
+	}
+}
+
 func (a *adapters) free() {
-	a.source.rows.Free()
-	for _, c := range a.stacks {
-		c.once.Free()
-		c.rows.Free()
+	for i := range a.stacks {
+		a.stacks[i].free()
 	}
 	*a = adapters{}
 }

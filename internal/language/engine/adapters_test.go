@@ -243,21 +243,53 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 		}
 	}
 	m := merged(t, gpu.CPU(), testmodel.Tiny, nil)
-	for what, spoil := range map[string]func(folder string) error{
-		"use_dora": func(folder string) error {
-			return os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(`{"peft_type": "LORA", "use_dora": true}`), 0o600)
-		},
-		"header": func(folder string) error {
-			return os.WriteFile(filepath.Join(folder, "adapter_model.safetensors"), bytes.Repeat([]byte{1}, 20), 0o600)
-		},
+	config := func(text string) map[string]string { return map[string]string{"adapter_config.json": text} }
+	tensors := func(header string) map[string]string {
+		length := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+		return map[string]string{"adapter_model.safetensors": string(length) + header + strings.Repeat("\x00", 64)}
+	}
+	for what, files := range map[string]map[string]string{
+		"use_dora":             config(`{"peft_type": "LORA", "use_dora": true}`),
+		"fan_in_fan_out":       config(`{"peft_type": "LORA", "fan_in_fan_out": true}`),
+		`bias is "all"`:        config(`{"peft_type": "LORA", "bias": "all"}`),
+		"alpha_pattern":        config(`{"peft_type": "LORA", "alpha_pattern": {"q_proj": 3}}`),
+		`peft_type is "IA3"`:   config(`{"peft_type": "IA3"}`),
+		"header":               {"adapter_model.safetensors": strings.Repeat("\x01", 20)},
+		"embed_tokens":         tensors(`{"base_model.model.model.embed_tokens.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
+		"q_proj.lora_A.weight": tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "I8", "shape": [4, 4], "data_offsets": [0, 16]}}`),
+		"bytes [0 64]":         tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 	} {
 		folder := newLoRA(1, testmodel.Tiny, 4, "attn_q").writePEFT(t, testmodel.Tiny.HeadDim, true)
-		if err := spoil(folder); err != nil {
-			t.Fatal(err)
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if _, err := m.LoadAdapters(context.Background(), []string{folder}); !errors.Is(err, model.ErrAdapter) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestRootScaledAdaptersAreOfAlphaByTheRootOfTheirRanks compares use_rslora with the alpha that gives the same scale without.
+func TestRootScaledAdaptersAreOfAlphaByTheRootOfTheirRanks(t *testing.T) {
+	m := merged(t, gpu.CPU(), testmodel.Tiny, nil)
+	l := newLoRA(1, testmodel.Tiny, 4, allMatrices...)
+	rooted := l.writePEFT(t, testmodel.Tiny.HeadDim, true)
+	config := fmt.Sprintf(`{"peft_type": "LORA", "lora_alpha": %g, "use_rslora": true}`, l.alpha/2) // 2 is the root of 4 ranks
+	if err := os.WriteFile(filepath.Join(rooted, "adapter_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var rows [2][][]float32
+	for i, path := range []string{l.write(t, "llama", nil), rooted} {
+		s := newSession(t, m, Options{Context: 32, KVType: tensor.F32, LogitRows: 32})
+		if err := s.SetAdapters([]model.ActiveAdapter{{Adapter: load(t, m, path)[0], Scale: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		rows[i] = allLogits(t, s, randomIDs(1, 20, m.Vocab))
+	}
+	if w := worst(rows[1], rows[0]); w != 0 {
+		t.Errorf("logits differ by %g", w)
 	}
 }
 
@@ -291,7 +323,7 @@ func TestSwitchingAdaptersCapturesNothingAnew(t *testing.T) {
 
 func TestBatchWithAnAdapterForEachSequence(t *testing.T) {
 	eachDevice(t, func(t *testing.T, d *gpu.Device) {
-		m := merged(t, d, testmodel.Tiny, nil)
+		m := quantized(t, d, testmodel.Tiny, gguf.Q8_0)
 		loaded := load(t, m, newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil), newLoRA(2, testmodel.Tiny, 6, allMatrices...).write(t, "llama", nil))
 		alone := load(t, m, newLoRA(3, testmodel.Tiny, 2, "attn_k").write(t, "llama", nil)) // in another stack
 		choices := [][]model.ActiveAdapter{{{Adapter: loaded[0], Scale: 1}}, nil, {{Adapter: loaded[1], Scale: 1}}, {{Adapter: alone[0], Scale: 4}, {Adapter: loaded[0], Scale: 0.5}}}
@@ -432,6 +464,10 @@ func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
 			tensorOf("token_embd.weight.lora_b", 4, 64)(w)
 		}), []string{"token_embd.weight"}},
 		{"other tensors", one().write(t, "llama", tensorOf("blk.0.attn_k.weight", 32, 16)), []string{"blk.0.attn_k.weight", "neither"}},
+		{"codes", one().write(t, "llama", tensorOf("adapter.codes.weight", 32, 3)), []string{"adapter.codes.weight makes 3 codes", "4 ranks"}},
+		{"embeddings", one().write(t, "llama", tensorOf("adapter.codes.weight", 30, 4)), []string{"adapter.codes.weight", "embeddings of 30", "32"}},
+		{"codes without a weight", one().write(t, "llama", tensorOf("adapter.codes.bias", 4, 1)), []string{"adapter.codes.bias", "no adapter.codes.weight"}},
+		{"other codes", one().write(t, "llama", tensorOf("adapter.codes.scale", 4, 1)), []string{"adapter.codes.scale", "adapter.codes.bias"}},
 		{"ranks of all", newLoRA(1, testmodel.Tiny, 257, "attn_q").write(t, "llama", nil), []string{"257 ranks", "256"}},
 	} {
 		_, err := m.LoadAdapters(context.Background(), []string{c.path})

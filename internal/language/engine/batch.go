@@ -26,6 +26,7 @@ type Batch struct {
 	joined []*Sequence // since the newest step: their first token was chosen by their prompt
 
 	stepPlaces *tensor.Tensor // one element a row, in the order of active: which place of the cache it is
+	source     *codeSource    // of sequences that join
 	current    bool           // the rows' tensors are what active says; else they are written before the next step
 	ahead      bool           // and the next step, which feeds them, is on the device already
 	lost       bool           // the states of recurrent sequences
@@ -42,6 +43,7 @@ type Sequence struct {
 
 	active []model.ActiveAdapter
 	stacks stackSet // of these
+	source *codeSource
 }
 
 // NewBatch opens a batch of up to that many sequences of o.Context tokens each. Its memory is allocated here and given
@@ -88,7 +90,7 @@ func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool, a
 		return nil, err
 	}
 	b.current, b.ahead = false, false // what is ahead of the host may be in a workspace that goes
-	if err := b.activate(active); err != nil {
+	if err := b.activateFor(active, b.source); err != nil {
 		return nil, err
 	}
 	logits, err := b.prompt(ctx, ids, 0, place, nil, func(int) {})
@@ -96,7 +98,7 @@ func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool, a
 		return nil, err
 	}
 	s := &Sequence{batch: b, chooser: c, place: place, tokens: slices.Clone(ids), banned: banned && b.ban.mask != nil,
-		active: slices.Clone(active), stacks: b.adapters.prompt}
+		active: slices.Clone(active), stacks: b.adapters.prompt, source: b.source}
 	key := stepKey{rows: 1}
 	if s.banned {
 		key.banned = 1
@@ -113,6 +115,28 @@ func (b *Batch) Join(ctx context.Context, ids []int32, c Chooser, banned bool, a
 	b.joined = append(b.joined, s)
 	b.current = false
 	return s, nil
+}
+
+// SetCodes has f make the codes of an adapter for the tokens of sequences that join from now on, all of which have the adapter active;
+// nil ends that. f is asked once a step for all sequences of a SetCodes. No step is computed ahead meanwhile.
+func (b *Batch) SetCodes(a *model.Adapter, f CodeSource) {
+	b.source = nil
+	if f != nil {
+		b.source = &codeSource{a, f}
+	}
+}
+
+// activateFor has prompts read these adapters, and ask a source for codes.
+func (b *Batch) activateFor(active []model.ActiveAdapter, source *codeSource) error {
+	if source != nil {
+		if _, err := newCodeSource(source.adapter, source.f, active); err != nil {
+			return err
+		}
+	}
+	if err := b.activate(active); err != nil {
+		return err
+	}
+	return b.setSource(source)
 }
 
 // Newest returns the token that was chosen last; the next Step feeds it, but for the Step that gives the first one out.
@@ -165,6 +189,9 @@ func (b *Batch) restore() error {
 		if !b.lost {
 			break
 		}
+		if err := b.activateFor(s.active, s.source); err != nil {
+			return err
+		}
 		if _, err := b.prompt(context.Background(), s.tokens, 0, s.place, nil, func(int) {}); err != nil {
 			return err
 		}
@@ -175,13 +202,14 @@ func (b *Batch) restore() error {
 
 // advance computes a step of the active sequences.
 func (b *Batch) advance() error {
-	key, longest := stepKey{rows: len(b.active), candidates: 1}, 0
+	key, longest, asks := stepKey{rows: len(b.active), candidates: 1}, 0, false
 	for i, s := range b.active {
 		if s.Room() == 0 {
 			return fmt.Errorf("%w: a sequence has %d tokens", ErrContextFull, len(s.tokens))
 		}
 		longest = max(longest, len(s.tokens)+1)
 		key.stacks |= s.stacks
+		asks = asks || s.source != nil
 		if s.banned {
 			key.banned |= 1 << i
 		}
@@ -201,7 +229,7 @@ func (b *Batch) advance() error {
 			return err
 		}
 	}
-	b.current = key.candidates == 1 // the device chooses, and moves the positions on
+	b.current = key.candidates == 1 && !asks // the device chooses, and moves the positions on; a source is asked on the host
 	b.ahead = b.current && b.lookAhead && longest < b.context
 	if b.ahead {
 		if err := b.enqueue(key, compute); err != nil {
@@ -232,11 +260,11 @@ func (b *Batch) prepare(key stepKey) error {
 				return err
 			}
 		}
-		active := make([][]model.ActiveAdapter, n)
+		tokens := make([]codedToken, n)
 		for i, s := range b.active {
-			active[i] = s.active
+			tokens[i] = codedToken{s.newest, s.active, s.source}
 		}
-		if err := b.adapters.writeSteps(key.stacks, active); err != nil {
+		if err := b.adapters.writeSteps(key.stacks, tokens); err != nil {
 			return err
 		}
 	}

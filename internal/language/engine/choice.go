@@ -113,7 +113,11 @@ func (r *runner) prepareChoice(k int) (err error) {
 
 // enqueue enqueues a step, which compute enqueues the first times, and what brings its choice to the host.
 func (r *runner) enqueue(key stepKey, compute func() error) error {
-	if err := r.steps.run(r.streams, key, compute); err != nil {
+	if r.model.Staged() {
+		if err := compute(); err != nil {
+			return err
+		}
+	} else if err := r.steps.run(r.streams, key, compute); err != nil {
 		return err
 	}
 	return r.fetch(key)

@@ -65,7 +65,7 @@ func (s *Session) choice(key stepKey, c Chooser) (int32, error) {
 		}
 		s.chosen = key.candidates
 	}
-	if key.candidates == 1 && s.lookAhead && s.adapters.source.f == nil && s.Room() > 0 {
+	if key.candidates == 1 && s.lookAhead && s.adapters.source == nil && s.Room() > 0 {
 		if err := s.advance(key); err != nil {
 			return 0, err
 		}
@@ -150,14 +150,14 @@ func (s *Session) step(key stepKey) error {
 // it is. Keys and values of other adapters are forgotten; after an error no adapter is active. Steps of adapters that were
 // loaded together are captured once for all.
 func (s *Session) SetAdapters(active []model.ActiveAdapter) error {
-	if slices.Equal(active, s.active) && s.adapters.source.f == nil {
+	if slices.Equal(active, s.active) && s.adapters.source == nil {
 		return nil
 	}
 	s.Reset()
 	s.active = nil
 	err := s.activate(active)
 	if err == nil {
-		err = s.adapters.writeSteps(s.adapters.prompt, [][]model.ActiveAdapter{active})
+		err = s.adapters.writeSteps(s.adapters.prompt, []codedToken{{active: active}})
 	}
 	if err != nil {
 		s.adapters.prompt = 0
@@ -172,25 +172,15 @@ func (s *Session) SetAdapters(active []model.ActiveAdapter) error {
 // keys the session holds is not asked for again. The host has to see each token before its step, so no step is computed
 // ahead.
 func (s *Session) SetCodes(a *model.Adapter, f CodeSource) error {
-	if !slices.ContainsFunc(s.active, func(active model.ActiveAdapter) bool { return active.Adapter == a }) {
-		return fmt.Errorf("engine: codes of an adapter that is not active: %w", gpu.ErrInvalid)
+	source, err := newCodeSource(a, f, s.active)
+	if err != nil {
+		return err
 	}
 	s.Reset()
-	source := &s.adapters.source
-	source.f = nil
-	if f == nil {
-		return s.adapters.writeSteps(s.adapters.prompt, [][]model.ActiveAdapter{s.active})
+	if err := s.setSource(source); err != nil || source != nil {
+		return err
 	}
-	if source.adapter == nil || source.adapter.Stack() != a.Stack() {
-		source.rows.Free()
-		var err error
-		if source.rows, err = tensor.New(s.stream, tensor.F32, s.chunk, a.Stack().Ranks()); err != nil {
-			source.adapter = nil
-			return err
-		}
-	}
-	source.adapter, source.f = a, f
-	return nil
+	return s.adapters.writeSteps(s.adapters.prompt, []codedToken{{active: s.active}})
 }
 
 // Ban sets the ids that are never chosen from the next Prefill on.

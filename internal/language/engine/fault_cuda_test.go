@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -106,17 +107,18 @@ func TestEveryRealFaultOfALoadAndFourTokens(t *testing.T) {
 			ids, err := run()
 			switch {
 			case err == nil && !slices.Equal(ids, want):
-				t.Fatalf("%s %d failed without an error: %v, want %v", name, n, ids, want)
+				t.Errorf("%s %d failed without an error: %v, want %v", name, n, ids, want)
 			case err == nil: // while all is closed, or where it is tried again
 				harmless++
-			case !strings.Contains(err.Error(), "driver error 999") && !strings.Contains(err.Error(), "out of memory"):
-				t.Fatalf("%s %d: %v", name, n, err)
+			case !errors.Is(err, gpu.ErrOutOfMemory) && !strings.Contains(err.Error(), "driver error 999"):
+				t.Errorf("%s %d: %v", name, n, err)
 			default:
 				failed++
 			}
 			f.arm(-1, 0, 0)
 			if _, live := f.read(); live != before {
-				t.Fatalf("%s %d failed (%v), and %d blocks more stay live", name, n, err, live-before)
+				t.Errorf("%s %d failed (%v), and %d blocks more stay live", name, n, err, live-before)
+				before = live
 			}
 			if ids, err := run(); err != nil || !slices.Equal(ids, want) {
 				t.Fatalf("after %s %d failed: %v, %v, want %v", name, n, ids, err, want)

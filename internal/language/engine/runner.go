@@ -13,6 +13,9 @@ import (
 // ErrContextFull says that a prompt has more tokens than the context, or that no other token fits.
 var ErrContextFull = errors.New("the prompt does not fit into the context")
 
+// StageChunk is how many tokens of a prompt one pass computes where devices have whole layers each: many chunks keep all of them busy.
+const StageChunk = 256
+
 // defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
 // that cancelling is prompt and the workspace small (0.13 MB a token for 3 billion parameters). GPUs of compute capability 9,
 // which have 80 GB and more, are a quarter faster with 2048 than with 512.
@@ -36,6 +39,7 @@ type runner struct {
 
 	ids, positions *tensor.Tensor // [chunk] of a prompt
 	sequence       *tensor.Tensor // [1]: where in the cache it goes
+	place          []int32        // the same on the host
 	row            []float32      // logits on the host
 
 	// Of generation: captured steps, and the results of those that the host has not looked at yet.
@@ -62,7 +66,8 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		o.Chunk = defaultChunk(m.Device())
 	}
 	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
-	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory
+	r.place = make([]int32, 1) // of its own: C is given no memory that holds pointers of Go
+	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory && !m.Staged()
 	if r.streams, err = m.NewStreams(); err != nil {
 		return err
 	}
@@ -125,7 +130,8 @@ func (r *runner) check(ids []int32) error {
 // is set, gets the hidden states of each chunk, of n tokens from the first on; done is told how many ids the cache holds.
 func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 	each func(hidden *tensor.Tensor, first, n int) error, done func(n int)) (logits *tensor.Tensor, err error) {
-	if err := r.sequence.WriteInt32s([]int32{int32(sequence)}); err != nil {
+	r.place[0] = int32(sequence)
+	if err := r.sequence.WriteInt32s(r.place); err != nil {
 		return nil, err
 	}
 	for lo := from; lo < len(ids); {
@@ -147,8 +153,8 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		if err == nil && hi == len(ids) {
 			err = tensor.Try(func() { logits = r.model.Logits(r.work, hidden, hi-lo-1, hi-lo) })
 		}
-		if err == nil {
-			// Cancelling is prompt because no more than one chunk is ever enqueued.
+		if err == nil && (hi == len(ids) || !r.model.Staged()) {
+			// Cancelling is prompt because no more than one chunk is ever enqueued, or one for each stage.
 			err = r.streams.Synchronize()
 		}
 		if err == nil {
@@ -179,6 +185,7 @@ func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tens
 		Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n,
 		Adapters: active,
 	}
+	b.Known.IDs, b.Known.Positions, b.Known.Sequences = ids, positions, r.place
 	if err := b.IDs.WriteInt32s(ids); err != nil {
 		return nil, err
 	}

@@ -115,18 +115,7 @@ func TestSplitModelsMatchTransformers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					tolerance := f32Tolerance
-					if c.f32 > 0 {
-						tolerance = c.f32
-					}
-					s := newSession(t, m, Options{Context: tokens, KVType: tensor.F32, Chunk: 7, LogitRows: 16})
-					if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= tolerance) {
-						t.Errorf("fused %s: logits differ by %g", fuse, w)
-					}
-					if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); !slices.Equal(ids, golden.Greedy) {
-						t.Errorf("fused %s: greedy ids %v, want %v", fuse, ids, golden.Greedy)
-					}
-					s.Close()
+					checkGolden(t, m, golden, tokens, c.f32, fuse)
 					for _, kv := range []struct {
 						t         tensor.DType
 						tolerance float64
@@ -365,4 +354,21 @@ func splitInMemory(t *testing.T, devices []*gpu.Device, data []byte) *model.Mode
 		t.Fatal(err)
 	}
 	return m
+}
+
+// checkGolden holds a model with a cache in F32, prompts in chunks of 7, to another engine's logits and greedy ids; a tolerance of 0 is
+// f32Tolerance.
+func checkGolden(t *testing.T, m *model.Model, golden goldenModel, tokens int, tolerance float64, fuse string) {
+	t.Helper()
+	if tolerance == 0 {
+		tolerance = f32Tolerance
+	}
+	s := newSession(t, m, Options{Context: tokens, KVType: tensor.F32, Chunk: 7, LogitRows: 16})
+	defer s.Close()
+	if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= tolerance) {
+		t.Errorf("fused %s: logits differ by %g", fuse, w)
+	}
+	if ids := greedy(t, s, golden.IDs, len(golden.Greedy)); !slices.Equal(ids, golden.Greedy) {
+		t.Errorf("fused %s: greedy ids %v, want %v", fuse, ids, golden.Greedy)
+	}
 }

@@ -485,3 +485,25 @@ func BenchmarkOpen(b *testing.B) {
 		f.Close()
 	}
 }
+
+// TestType39IsNamedByTheArchitecture: it is MXFP4, but TL2 in Microsoft's files of BitNet, which nobody may read as the other.
+func TestType39IsNamedByTheArchitecture(t *testing.T) {
+	for architecture, refused := range map[string]bool{"gpt-oss": false, "llama": false, "bitnet": true, "bitnet-25": true, "bitnet-b1.58": true} {
+		w := &Writer{}
+		w.Set("general.architecture", architecture)
+		w.AddTensor("blk.0.ffn_up.weight", MXFP4, []int{32, 2}, make([]byte, 34))
+		var b bytes.Buffer
+		if _, err := w.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		f, err := FromBytes(b.Bytes())
+		switch {
+		case refused && (err == nil || !strings.Contains(err.Error(), "TL2") || !strings.Contains(err.Error(), "TQ2_0")):
+			t.Errorf("%s: %v, want an error that names TL2 and what to convert to", architecture, err)
+		case !refused && err != nil:
+			t.Errorf("%s: %v", architecture, err)
+		case !refused && f.Tensors()[0].Type != MXFP4:
+			t.Errorf("%s: type %s", architecture, f.Tensors()[0].Type)
+		}
+	}
+}

@@ -33,8 +33,13 @@ type AdapterStack struct {
 	model    *Model
 	ranks    int
 	changes  map[*weight]change
+	codes    codesMaker
 	memory   *tensor.Arena
 }
+
+// codesMaker makes the codes of tokens from their embeddings, for those adapters of a stack that say how: weight [ranks][hidden] and
+// bias [ranks]; both nil where none does. The others' rows are zeros, with ones in the bias.
+type codesMaker struct{ weight, bias *tensor.Tensor }
 
 // change is U V^T of one matrix: v [ranks][cols], u [rows][ranks].
 type change struct{ v, u *tensor.Tensor }
@@ -45,10 +50,11 @@ type ActiveAdapter struct {
 	Scale   float32
 }
 
-// ActiveStack is what a pass has of a stack: Codes is F32 of [rows of the pass][ranks], or [1][ranks] for all.
+// ActiveStack is what a pass has of a stack: Codes is F32 of [rows of the pass][ranks], or [1][ranks] for all. Where the stack makes
+// codes, there is a row for each, and the pass writes their product with Codes to Made, of the same shape.
 type ActiveStack struct {
-	Stack *AdapterStack
-	Codes *tensor.Tensor
+	Stack       *AdapterStack
+	Codes, Made *tensor.Tensor
 }
 
 // Stack returns what the adapter was loaded with.
@@ -62,6 +68,9 @@ func (a *Adapter) Of(m *Model) bool { return a.stack.model == m }
 
 // Ranks returns how many codes a row has.
 func (s *AdapterStack) Ranks() int { return s.ranks }
+
+// MakesCodes reports whether one of the adapters makes the codes of a token from its embedding.
+func (s *AdapterStack) MakesCodes() bool { return s.codes.weight != nil }
 
 // Codes fills a row with those of the active adapters that are in this stack, and zeros for the others.
 func (s *AdapterStack) Codes(row []float32, active []ActiveAdapter) {
@@ -88,6 +97,7 @@ type stackPlan struct {
 	ranks   int
 	dtype   tensor.DType
 	weights []*weight // that are changed, in the model's order
+	makes   bool      // codes
 	bytes   int64
 }
 
@@ -132,6 +142,10 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 				p.dtype = tensor.F32
 			}
 		}
+		if err := f.codes.check(f.ranks(), c.weights.embedding.cols); err != nil {
+			return nil, fmt.Errorf("%s: %w: %v", f.path, ErrAdapter, err)
+		}
+		p.makes = p.makes || f.codes.weight != nil
 		p.first = append(p.first, p.ranks)
 		p.ranks += (f.ranks() + rankTile - 1) / rankTile * rankTile
 	}
@@ -143,6 +157,9 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 			p.weights = append(p.weights, w)
 			p.bytes += tensor.Aligned(p.dtype.Bytes(p.ranks*w.cols)) + tensor.Aligned(p.dtype.Bytes(p.ranks*w.rows))
 		}
+	}
+	if p.makes {
+		p.bytes += tensor.Aligned(tensor.F32.Bytes(p.ranks*c.weights.embedding.cols)) + tensor.Aligned(tensor.F32.Bytes(p.ranks))
 	}
 	return p, nil
 }
@@ -199,6 +216,11 @@ func (m *Model) LoadAdapters(ctx context.Context, paths []string) (_ *AdapterSta
 			return nil, err
 		}
 	}
+	if p.makes {
+		if s.codes, err = s.codesMaker(p, m.weights.embedding.cols); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.device.Stream().Synchronize(); err != nil {
 		return nil, err
 	}
@@ -215,6 +237,9 @@ func (m *Model) AdapterMemory() (bytes int64) {
 	for _, s := range m.stacks.loaded {
 		for _, c := range s.changes {
 			bytes += tensor.Aligned(c.v.Bytes()) + tensor.Aligned(c.u.Bytes())
+		}
+		if s.MakesCodes() {
+			bytes += tensor.Aligned(s.codes.weight.Bytes()) + tensor.Aligned(s.codes.bias.Bytes())
 		}
 	}
 	return bytes
@@ -247,6 +272,35 @@ func (s *AdapterStack) fill(p *stackPlan, w *weight) (c change, err error) {
 	}
 	if c.v, err = s.write(p.dtype, v, p.ranks, w.cols); err == nil {
 		c.u, err = s.write(p.dtype, u, w.rows, p.ranks)
+	}
+	return c, err
+}
+
+// codesMaker puts what makes the codes of all adapters side by side.
+func (s *AdapterStack) codesMaker(p *stackPlan, hidden int) (c codesMaker, err error) {
+	weight, bias := make([]float32, p.ranks*hidden), make([]float32, p.ranks)
+	for i, f := range p.files {
+		own := bias[p.first[i]:][:f.ranks()]
+		if f.codes.weight == nil {
+			for j := range own {
+				own[j] = 1
+			}
+			continue
+		}
+		if err := f.codes.weight.copyTo(weight[p.first[i]*hidden:]); err != nil {
+			return c, fmt.Errorf("%s: %w", f.path, err)
+		}
+		if f.codes.bias == nil {
+			continue
+		}
+		if err := f.codes.bias.copyTo(own); err != nil {
+			return c, fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	if c.weight, err = s.write(tensor.F32, weight, p.ranks, hidden); err == nil {
+		if c.bias, err = s.memory.New(tensor.F32, p.ranks); err == nil {
+			err = c.bias.WriteFloat32s(bias)
+		}
 	}
 	return c, err
 }

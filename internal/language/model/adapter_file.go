@@ -20,8 +20,13 @@ type adapterFile struct {
 	alpha        float64
 	rootScaled   bool // the scale is alpha / sqrt(ranks) (Kalajdzievski 2023, "rsLoRA")
 	pairs        map[string]*pair
+	codes        codesFile
 	close        func() error
 }
+
+// codesFile is what makes the codes of a token: weight [ranks][hidden], which its embedding is multiplied with, and bias [ranks], which
+// may be missing. Without a weight all codes are 1.
+type codesFile struct{ weight, bias *matrixHalf }
 
 // pair is the two matrices of a change: a [ranks][cols of the weight], b [rows of the weight][ranks].
 type pair struct{ a, b *matrixHalf }
@@ -32,6 +37,16 @@ type matrixHalf struct {
 	rows, cols int
 	half       bool // all its values are F16
 	values     func() ([]float32, error)
+}
+
+// copyTo copies the values to the first elements of a slice.
+func (m *matrixHalf) copyTo(to []float32) error {
+	values, err := m.values()
+	if err != nil {
+		return fmt.Errorf("tensor %s: %w", m.name, err)
+	}
+	copy(to, values)
+	return nil
 }
 
 // ranks returns the most that a matrix's change has.
@@ -130,6 +145,12 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 	}
 	for i := range f.Tensors() {
 		t := &f.Tensors()[i]
+		if strings.HasPrefix(t.Name, codesPrefix) {
+			if err := a.codes.read(f, t); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		name, isA := strings.CutSuffix(t.Name, ".lora_a")
 		isB := false
 		if !isA {
@@ -138,12 +159,10 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 		if !isA && !isB {
 			return nil, fmt.Errorf("%w: tensor %s is neither .lora_a nor .lora_b of one", ErrAdapter, t.Name)
 		}
-		d := kernel.DType(t.Type)
-		if len(t.Dims) != 2 || !d.Known() || d == kernel.I32 {
-			return nil, fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
+		half, err := ggufMatrix(f, t)
+		if err != nil {
+			return nil, err
 		}
-		half := &matrixHalf{name: t.Name, rows: t.Dims[1], cols: t.Dims[0], half: d == kernel.F16}
-		half.values = func() ([]float32, error) { return ggufValues(f, t) }
 		if a.pairs[name] == nil {
 			a.pairs[name] = &pair{}
 		}
@@ -156,13 +175,55 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 	return a, nil
 }
 
-// ggufValues returns a tensor's values.
-func ggufValues(f *gguf.File, t *gguf.Tensor) ([]float32, error) {
-	data := make([]byte, t.Bytes)
-	if err := f.ReadTensor(t, data, 0); err != nil {
-		return nil, err
+// codesPrefix begins the names of tensors that make codes.
+const codesPrefix = "adapter.codes."
+
+func (c *codesFile) read(f *gguf.File, t *gguf.Tensor) (err error) {
+	switch t.Name {
+	case codesPrefix + "weight":
+		c.weight, err = ggufMatrix(f, t)
+	case codesPrefix + "bias":
+		c.bias, err = ggufMatrix(f, t)
+	default:
+		err = fmt.Errorf("%w: tensor %s: want %sweight or %sbias", ErrAdapter, t.Name, codesPrefix, codesPrefix)
 	}
-	return float32Values(kernel.DType(t.Type), data, t.Dims[1], t.Dims[0])
+	return err
+}
+
+// check says what does not fit an adapter of so many ranks and embeddings of hidden numbers.
+func (c *codesFile) check(ranks, hidden int) error {
+	switch {
+	case c.weight == nil && c.bias == nil:
+	case c.weight == nil:
+		return fmt.Errorf("tensor %s has no %sweight beside it", c.bias.name, codesPrefix)
+	case c.weight.rows != ranks || c.weight.cols != hidden:
+		return fmt.Errorf("tensor %s makes %d codes from embeddings of %d, the adapter has %d ranks and the model embeddings of %d",
+			c.weight.name, c.weight.rows, c.weight.cols, ranks, hidden)
+	case c.bias != nil && (c.bias.rows != 1 || c.bias.cols != ranks):
+		return fmt.Errorf("tensor %s has %d elements, the adapter %d ranks", c.bias.name, c.bias.rows*c.bias.cols, ranks)
+	}
+	return nil
+}
+
+// ggufMatrix describes a tensor of one or two dimensions.
+func ggufMatrix(f *gguf.File, t *gguf.Tensor) (*matrixHalf, error) {
+	d := kernel.DType(t.Type)
+	vector := len(t.Dims) == 1 && strings.HasPrefix(t.Name, codesPrefix)
+	if len(t.Dims) != 2 && !vector || !d.Known() || d == kernel.I32 {
+		return nil, fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
+	}
+	m := &matrixHalf{name: t.Name, rows: 1, cols: t.Dims[0], half: d == kernel.F16}
+	if !vector {
+		m.rows = t.Dims[1]
+	}
+	m.values = func() ([]float32, error) {
+		data := make([]byte, t.Bytes)
+		if err := f.ReadTensor(t, data, 0); err != nil {
+			return nil, err
+		}
+		return float32Values(d, data, m.rows, m.cols)
+	}
+	return m, nil
 }
 
 // float32Values decodes a matrix of any type.

@@ -20,6 +20,8 @@ type architecture struct {
 	longRoPE bool
 	// latent says that keys are compressed, and values a part of them.
 	latent bool
+	// rounds says that the model rounds what its matrices multiply to int8 (BitNet).
+	rounds bool
 	// read reads the keys that llama's files do not have; nil for none. Errors stay in the reader.
 	read func(r *reader, c *Config)
 	// outer lists the tensors before and after the layers, layer those of layer i, with the fields that hold them.

@@ -13,8 +13,9 @@ import (
 // Ma et al. 2024, "The Era of 1-bit LLMs"; Ma et al. 2025, "BitNet b1.58 2B4T Technical Report".
 var bitnetB158 = architecture{
 	name: "bitnet-b1.58", example: "BitNet b1.58 2B-4T", tested: "transformers 5.23",
-	rope:  kernel.RoPENeoX,
-	outer: plainOuter,
+	rope:   kernel.RoPENeoX,
+	rounds: true,
+	outer:  plainOuter,
 	layer: func(c *Config, _ int, l *layer) []spec {
 		matrices := slices.Concat(projections(c, l, absent), gatedFeedForward(c, l))
 		for i := range matrices {
@@ -36,7 +37,7 @@ var bitnetB158 = architecture{
 // bitnet25 is what Microsoft's converter calls the same blocks.
 var bitnet25 = architecture{
 	name: "bitnet-25", example: "BitNet b1.58 2B-4T, converted earlier", tested: "as bitnet-b1.58, under its other name",
-	rope: kernel.RoPENeoX, outer: plainOuter, layer: bitnetB158.layer, forward: bitnetB158.forward,
+	rope: kernel.RoPENeoX, rounds: true, outer: plainOuter, layer: bitnetB158.layer, forward: bitnetB158.forward,
 }
 
 // bitnet is the older model of 1bitLLM: the same with SiLU in the place of squared ReLU, and a scale beside each matrix.
@@ -44,7 +45,7 @@ var bitnet25 = architecture{
 // Wang et al. 2023, "BitNet: Scaling 1-bit Transformers for Large Language Models".
 var bitnet = architecture{
 	name: "bitnet", example: "1bitLLM bitnet_b1_58-3B", tested: "as bitnet-b1.58, with SiLU by the plain operations",
-	rope: kernel.RoPENeoX, outer: plainOuter, layer: bitnetB158.layer,
+	rope: kernel.RoPENeoX, rounds: true, outer: plainOuter, layer: bitnetB158.layer,
 	forward: func(g *graph, c *Config, w *weights) { g.bitnet(c, w, tensor.ActivationSiLU) },
 }
 

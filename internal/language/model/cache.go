@@ -48,7 +48,12 @@ type cacheShape struct {
 	heads, dim int
 	latent     bool // keys alone
 	window     int  // of the newest keys, which are all that is seen; 0 for all
+	elsewhere  bool // kept by another stage
 }
+
+// Rounds reports whether the model rounds what its matrices multiply to int8. A difference in the last place of a value then grows to
+// a 127th of the largest where the value is near a half.
+func (c *Config) Rounds() bool { return c.arch.rounds }
 
 // CheckCacheType says why keys and values cannot be kept in t: blocks of a quantized type lie along a head.
 func (c *Config) CheckCacheType(t tensor.DType) error {
@@ -104,6 +109,10 @@ func (m *Model) newCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
 		}
 	}()
 	for _, shape := range m.graph.caches {
+		if shape.elsewhere {
+			c.layers = append(c.layers, layerCache{})
+			continue
+		}
 		n, ring := shape.room(o)
 		l := layerCache{ring: ring}
 		if l.k, err = c.memory.New(o.Type, o.Sequences, shape.heads, n, shape.dim); err != nil {
@@ -179,6 +188,9 @@ func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
 func (c *Config) CacheBytes(o CacheOptions) int64 {
 	var sum int64
 	for _, shape := range c.graph.caches {
+		if shape.elsewhere {
+			continue
+		}
 		n, _ := shape.room(o)
 		bytes := tensor.Aligned(int64(o.Sequences) * o.Type.Bytes(shape.heads*n*shape.dim))
 		if !shape.latent {
@@ -198,6 +210,9 @@ func (c *Config) CacheBytes(o CacheOptions) int64 {
 func (c *Config) CacheTokenBytes(t tensor.DType) int64 {
 	var sum int64
 	for _, shape := range c.graph.caches {
+		if shape.elsewhere {
+			continue
+		}
 		bytes := t.Bytes(shape.heads * shape.dim)
 		if !shape.latent {
 			bytes *= 2
@@ -215,6 +230,11 @@ func (c *Config) Recurrent() bool { return c.graph.states > 0 }
 // have overwritten those that a query further back would see. -1 stands for any position.
 func (m *Model) Held(c *Cache) int {
 	held := -1
+	for i, f := range m.followers {
+		if n := f.Held(c.followers[i]); n >= 0 && (held < 0 || n < held) {
+			held = n
+		}
+	}
 	for i, shape := range m.graph.caches {
 		if c.layers[i].ring {
 			if n := c.layers[i].k.Dim(2) - (shape.window - 1); held < 0 || n < held {

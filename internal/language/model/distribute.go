@@ -205,7 +205,8 @@ type collectiveOp interface {
 	together(c *gpu.Communicator, ops []op, passes []*pass)
 }
 
-// reduceOp adds up what the ranks have, and a value that all have.
+// reduceOp adds up what the ranks have, and a value that all have. Where many rows cross, what the ranks have may be rounded, as the
+// products of many rows round theirs.
 type reduceOp struct{ out, x, add *value } // add: nil for none
 
 func (o *reduceOp) reads() []*value {
@@ -226,7 +227,7 @@ func (o *reduceOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 			add = append(add, p.rows(own.add))
 		}
 	}
-	tensor.AllReduceInto(c, out, in, add)
+	tensor.AllReduceRoundedInto(c, out, in, add)
 }
 
 // gatherOp puts the columns of the ranks side by side.

@@ -22,6 +22,9 @@ func (m *Model) NewStreams() (_ *gpu.Communicator, err error) {
 		}
 		streams = append(streams, s)
 	}
+	if m.staged {
+		return gpu.NewStreamGroup(streams...)
+	}
 	return gpu.NewCommunicator(streams...)
 }
 

@@ -19,6 +19,8 @@ type Batch struct {
 	Adapters   []ActiveStack  // nil for none; else the workspace is of NewAdaptedWorkspace
 	// Check, where it is set, is asked before each operation whether to go on: on a CPU one pass may take seconds.
 	Check func() error
+	// The same on the host, where the caller has it: other stages then need not wait for the device.
+	Known struct{ IDs, Positions, Sequences []int32 }
 }
 
 // Forward computes the layers for a batch, writes its keys, values and states to the cache, and returns the residual stream
@@ -38,6 +40,12 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	passes := []*pass{p}
 	for i, f := range w.followers {
 		passes = append(passes, f.pass(c.followers[i], b))
+	}
+	if m.staged {
+		if err := w.forwardStages(passes, b.Check); err != nil {
+			return nil, err
+		}
+		return p.rows(g.hidden), nil
 	}
 	w.lead(passes)
 	for i := range len(g.blocks) - 1 {
@@ -64,6 +72,9 @@ func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tenso
 	}
 	passes := []*pass{p}
 	for _, f := range w.followers {
+		if m.staged {
+			break
+		}
 		plain := f.work.plain
 		passes = append(passes, &pass{
 			model: f.model, graph: plain.graph, views: plain.viewsOf(1, hi-lo), hidden: f.hidden.Slice(lo, hi),

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -56,7 +57,7 @@ func by[T op](m *matcher, v *value, uses int) (o T, ok bool) {
 // rewrite tries the widest patterns first. Each is anchored at its last operation, in whose place the fused one comes.
 func (m *matcher) rewrite(block []op) []op {
 	for _, match := range []func(op, []op) (op, []op){
-		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normLinear,
+		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normRoute, m.normLinear,
 	} {
 		var out []op
 		gone := map[op]bool{}
@@ -211,6 +212,31 @@ func (m *matcher) expertFeedForward(o op, _ []op) (op, []op) {
 		out: sum.out, add: sum.add, x: gate.x, ids: gate.ids, weights: sum.weights, gated: glu.out, product: up.out, chosen: down.out,
 		gate: gate, up: up, down: down, activation: glu.activation,
 	}, []op{gate, up, glu, down}
+}
+
+// normRoute matches route(linear(h)) with h = norm(x), which others may read as well, after the choice.
+func (m *matcher) normRoute(o op, block []op) (op, []op) {
+	route, ok := o.(*routeOp)
+	if !ok {
+		return nil, nil
+	}
+	router, ok := by[*linearOp](m, route.logits, 1)
+	if !ok {
+		return nil, nil
+	}
+	norm, ok := m.producer[router.x].(*normOp)
+	if !ok || norm.cols != norm.x.cols {
+		return nil, nil
+	}
+	for _, other := range block[slices.Index(block, op(norm)):slices.Index(block, o)] {
+		if other != op(router) && slices.Contains(other.reads(), norm.out) {
+			return nil, nil
+		}
+	}
+	return &normRouteOp{
+		ids: route.ids, weights: route.weights, normed: norm.out, logits: route.logits, x: norm.x, norm: norm.weight, router: router.weight,
+		routerBias: router.bias, eps: norm.eps, mixture: route.mixture, bias: route.bias,
+	}, []op{norm, router}
 }
 
 // normLinear matches linear(norm(x)).

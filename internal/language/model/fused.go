@@ -9,7 +9,7 @@ import (
 // The fused operations of a graph. The values within a pattern, which nothing else reads, are their scratch memory.
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router]()
 
 type normQKVOp struct {
 	fresh
@@ -116,6 +116,23 @@ func (o *expertFeedForwardOp) run(p *pass) {
 		GateBias: o.gate.bias.get(), UpBias: o.up.bias.get(), DownBias: o.down.bias.get(),
 		IDs: p.rows(o.ids), Weights: weights, Activation: o.activation,
 		Gated: p.rows(o.gated), Product: p.rows(o.product), Chosen: p.rows(o.chosen),
+	})
+}
+
+type normRouteOp struct {
+	fresh
+	ids, weights, normed, logits, x *value
+	norm, router, routerBias, bias  *weight
+	mixture                         *mixture
+	eps                             float32
+}
+
+func (o *normRouteOp) reads() []*value  { return []*value{o.x} }
+func (o *normRouteOp) writes() []*value { return []*value{o.ids, o.weights, o.normed, o.logits} }
+func (o *normRouteOp) run(p *pass) {
+	fusedOperations.NormRoute(p.rows(o.ids), p.rows(o.weights), p.rows(o.normed), p.rows(o.x), fused.Router[*tensor.Tensor, tensor.Router]{
+		Norm: o.norm.get(), Router: o.router.tensor, RouterBias: o.routerBias.get(), Eps: o.eps, Choice: o.mixture.choice(o.bias),
+		Logits: p.rows(o.logits),
 	})
 }
 

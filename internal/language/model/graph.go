@@ -15,6 +15,7 @@ type graph struct {
 	ropes  []*RoPE      // whose tables the operations read
 	caches []cacheShape // of the layers with attention
 	states int          // layers with a recurrent state
+	entry  *value       // what a stage takes from the one before, nil for none
 	hidden *value       // the residual stream after the last layer
 	logits *value
 	slots  []slot

@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -20,6 +21,7 @@ type Progress struct {
 type Options struct {
 	Context  int            // the longest context of any session, 0 for the model's own
 	Progress func(Progress) // may be nil
+	Layers   []int          // how many layers each device has, in order; nil where all devices compute every layer together
 }
 
 // Load brings the weights of f to a device: a CPU reads them in the file, which must stay open as long as the model; to
@@ -29,8 +31,19 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (*Model, 
 	return LoadSplit(ctx, f, []*gpu.Device{d}, o)
 }
 
-// LoadSplit is Load for several devices, which compute each pass together: Config.Split says how. Each reads its part of
-// the file. The model is used as one on the first device is.
+// Parts returns what each of so many devices computes: Stages of so many layers, or a part of every layer where layers is nil (Split).
+func (c *Config) Parts(f *gguf.File, devices int, layers []int) ([]*Config, error) {
+	if layers == nil {
+		return c.Split(f, devices)
+	}
+	if len(layers) != devices {
+		return nil, fmt.Errorf("layers of %d devices, %d devices", len(layers), devices)
+	}
+	return c.Stages(f, layers)
+}
+
+// LoadSplit is Load for several devices, which compute each pass together: Config.Parts says how. Each reads its part of
+// the file. The model is used as one on the first device is, or of stages as one on the last.
 func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Options) (_ *Model, err error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -46,12 +59,14 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions",
 			o.Context, positions.rows)
 	}
-	parts, err := c.Split(f, len(devices))
+	parts, err := c.Parts(f, len(devices), o.Layers)
 	if err != nil {
 		return nil, err
 	}
-	if err := reachEachOther(devices); err != nil {
-		return nil, err
+	if o.Layers == nil {
+		if err := reachEachOther(devices); err != nil {
+			return nil, err
+		}
 	}
 	progress := &loading{report: o.Progress, state: Progress{TotalLayers: c.Layers}}
 	var ranks []*Model
@@ -81,8 +96,14 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 			return nil, err
 		}
 	}
-	ranks[0].followers = ranks[1:]
-	return ranks[0], f.Intact()
+	leader := ranks[0]
+	if o.Layers != nil { // the last stage has the logits
+		leader = ranks[len(ranks)-1]
+		leader.followers, leader.staged = ranks[:len(ranks)-1], len(ranks) > 1
+	} else {
+		leader.followers = ranks[1:]
+	}
+	return leader, f.Intact()
 }
 
 // reachEachOther says why devices cannot compute together, before they load anything.
@@ -92,6 +113,9 @@ func reachEachOther(devices []*gpu.Device) error {
 		streams = append(streams, d.Stream())
 	}
 	c, err := gpu.NewCommunicator(streams...)
+	if errors.Is(err, gpu.ErrUnsupported) {
+		return fmt.Errorf("%w; devices with whole layers each need no such access (--split layer)", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -123,10 +147,12 @@ func (m *Model) fill(ctx context.Context, f *gguf.File, p *plan, progress *loadi
 
 // Intact returns gguf.ErrFileChanged where the file that weights are used in was cut short or grew: what was computed may be wrong.
 func (m *Model) Intact() error {
-	if m.file == nil {
-		return nil
+	for _, rank := range m.Ranks() {
+		if rank.file != nil {
+			return rank.file.Intact()
+		}
 	}
-	return m.file.Intact()
+	return nil
 }
 
 // plan says what a model takes on a device.
@@ -165,10 +191,17 @@ func (c *Config) plan(f *gguf.File, d *gpu.Device, context int) (*plan, error) {
 	return p, err
 }
 
+// exactColumns are those up to which BitNet's matrices of other types than two bits stay as stored: packed, a GPU rounds what they
+// multiply to int8 once more, which is no faster for so few.
+const exactColumns = 256
+
 // place is plan; without `roomy` no packed form is larger than stored by more than a quarter.
 func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int, roomy bool) (*plan, error) {
 	p := &plan{memory: c.TableBytes(context), model: c.TableBytes(context)}
 	for _, bound := range c.weights.all {
+		if bound.elsewhere {
+			continue
+		}
 		w := placement{weight: bound, stored: found[bound.name]}
 		t := kernel.DType(w.stored.Type)
 		w.from = w.pieces(t)
@@ -188,6 +221,8 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 		case w.twoBits:
 			w.bytes = w.twoBitBytes()
 		case w.experts > 0 && !w.chosen: // small
+			w.inFile = usable
+		case c.Rounds() && w.cols <= exactColumns:
 			w.inFile = usable
 		default:
 			packed, err := tensor.PackedSize(d, t, w.shape()...)

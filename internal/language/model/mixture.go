@@ -67,6 +67,14 @@ func (r *reader) readMixture(c *Config, gating tensor.Gating, normalized bool) {
 	c.mixture = m
 }
 
+// choice says how experts are chosen; bias may be nil.
+func (m *mixture) choice(bias *weight) tensor.Router {
+	return tensor.Router{
+		Gating: m.gating, Normalized: m.normalized, Scale: m.scale, Bias: bias.get(),
+		Groups: m.groups, GroupsUsed: m.groupsUsed, GroupByBest: m.groupByBest,
+	}
+}
+
 // experts lists the tensors of the experts.
 func (m *mixture) tensors(c *Config, l *layer, bias need) []spec {
 	return []spec{
@@ -172,11 +180,7 @@ type routeOp struct {
 func (o *routeOp) reads() []*value  { return []*value{o.logits} }
 func (o *routeOp) writes() []*value { return []*value{o.ids, o.weights} }
 func (o *routeOp) run(p *pass) {
-	m := o.mixture
-	tensor.RouteInto(p.rows(o.ids), p.rows(o.weights), p.rows(o.logits), tensor.Router{
-		Gating: m.gating, Normalized: m.normalized, Scale: m.scale, Bias: o.bias.get(),
-		Groups: m.groups, GroupsUsed: m.groupsUsed, GroupByBest: m.groupByBest,
-	})
+	tensor.RouteInto(p.rows(o.ids), p.rows(o.weights), p.rows(o.logits), o.mixture.choice(o.bias))
 }
 
 type expertLinearOp struct {

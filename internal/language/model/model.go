@@ -18,7 +18,8 @@ import (
 // it, and it has the others compute theirs.
 type Model struct {
 	Config
-	followers []*Model // the ranks after it, which are used through it alone
+	followers []*Model // the ranks after it, or the stages before it, which are used through it alone
+	staged    bool     // stages
 
 	device  *gpu.Device
 	context int              // rows of the RoPE tables
@@ -73,14 +74,14 @@ func (m *Model) Bytes() int64 { return m.memoryBytes }
 // output matrix too just one row, and of experts those that it has.
 func (m *Model) DecodeBytes() int64 {
 	n := m.bytes
-	if !m.Tied {
-		embedding := m.weights.embedding.tensor.Bytes()
+	if e := m.weights.embedding; !m.Tied && !e.elsewhere {
+		embedding := e.tensor.Bytes()
 		n -= embedding - embedding/int64(m.Vocab)
 	}
 	for i := range m.weights.layers {
 		l := &m.weights.layers[i]
 		for _, w := range []*weight{l.expertGate, l.expertUp, l.expertDown} {
-			if w != nil {
+			if w != nil && !w.elsewhere {
 				n -= w.tensor.Bytes() / int64(w.experts) * int64(w.experts-m.mixture.used)
 			}
 		}

@@ -2,7 +2,7 @@ package model
 
 import "github.com/vibrant-ml/vibrant/tensor"
 
-// adapt puts the updates of adapters behind every product with a matrix. Where a product is added to something at once, the
+// adapt puts the making of codes behind the embedding, and the updates of adapters behind every product with a matrix. Where a product is added to something at once, the
 // update comes behind the sum, so that product and sum can still be one operation.
 func (g *graph) adapt() {
 	uses, reader := map[*value]int{}, map[*value]op{}
@@ -20,6 +20,10 @@ func (g *graph) adapt() {
 		for _, o := range block {
 			all = append(all, o)
 			switch o := o.(type) {
+			case *embeddingOp:
+				if !o.byPosition {
+					all = append(all, &codesOp{x: o.out})
+				}
 			case *addOp:
 				if u := behind[o]; u != nil {
 					all = append(all, u)
@@ -51,6 +55,24 @@ func (g *graph) adaptable() map[*weight]bool {
 		}
 	}
 	return all
+}
+
+// codesOp makes the codes of adapters that say how, from the embeddings of tokens: codes = scale * (x W^T + b).
+type codesOp struct{ x *value }
+
+func (o *codesOp) reads() []*value      { return []*value{o.x} }
+func (o *codesOp) writes() []*value     { return nil }
+func (o *codesOp) overwrites() []*value { return nil }
+func (o *codesOp) run(p *pass) {
+	for i := range p.adapters {
+		a := &p.adapters[i]
+		if !a.Stack.MakesCodes() {
+			continue
+		}
+		tensor.LinearInto(a.Made, p.rows(o.x), a.Stack.codes.weight, a.Stack.codes.bias)
+		tensor.MulInto(a.Made, a.Made, a.Codes)
+		a.Codes = a.Made
+	}
 }
 
 // updateOp adds what the active adapters make of x to its product with a weight.

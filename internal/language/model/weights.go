@@ -65,6 +65,8 @@ type weight struct {
 	// In the place of tensor, of matrices that are kept as two-bit codes: twoBits says so before they are loaded.
 	ternary *tensor.Ternary
 	twoBits bool
+	// elsewhere says that another stage's device has it.
+	elsewhere bool
 }
 
 // get returns the tensor, nil for a weight that the model lacks.
