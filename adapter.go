@@ -174,5 +174,21 @@ func (b *Batch) SetAdapters(active ...ActiveAdapter) error {
 	}
 	defer b.end()
 	b.adapters = all
+	b.engine.SetCodes(nil, nil)
+	return nil
+}
+
+// SetCodes has f make the codes of an adapter for each token of the answers that join from now on; nil ends that, and so does
+// SetAdapters. f is asked once a step for the newest tokens of all these answers, and for the tokens of each prompt. The adapter is one
+// of SetAdapters or WithAdapter. Likely errors: ErrAdapter where it is not active, ErrBusy, ErrClosed.
+func (b *Batch) SetCodes(a *Adapter, f CodeSource) error {
+	if err := b.begin(); err != nil {
+		return err
+	}
+	defer b.end()
+	if a == nil || !slices.ContainsFunc(b.adapters, func(active model.ActiveAdapter) bool { return active.Adapter == a.adapter }) {
+		return fmt.Errorf("%w: codes for one that the batch does not have", ErrAdapter)
+	}
+	b.engine.SetCodes(a.adapter, f)
 	return nil
 }

@@ -124,6 +124,52 @@ func TestAnswersOfABatchHaveTheirAdapters(t *testing.T) {
 	}
 }
 
+// TestCodesOfABatchDecideForTheAnswersThatHaveThem has one of two answers with the same adapter ask for codes.
+func TestCodesOfABatchDecideForTheAnswersThatHaveThem(t *testing.T) {
+	m := openReciter(t, vibrant.WithAdapter(skipper(t), 1))
+	b, err := m.NewBatch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	send := func() *vibrant.Answer {
+		a, err := b.Send(t.Context(), []vibrant.Message{{Role: "user", Content: "Hi"}}, greedy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	never := func(_ []int32, codes [][]float32) {
+		for _, row := range codes {
+			clear(row)
+		}
+	}
+	if err := b.SetCodes(m.Adapters()[0].Adapter, never); err != nil {
+		t.Fatal(err)
+	}
+	want := map[*vibrant.Answer]string{send(): recitedText}
+	if err := b.SetAdapters(m.Adapters()...); err != nil { // ends the codes
+		t.Fatal(err)
+	}
+	want[send()] = skippedText
+	for b.Len() > 0 {
+		if _, err := b.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for a, text := range want {
+		if a.Text() != text {
+			t.Errorf("%q, want %q", a.Text(), text)
+		}
+	}
+	if err := b.SetAdapters(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.SetCodes(m.Adapters()[0].Adapter, never); !errors.Is(err, vibrant.ErrAdapter) {
+		t.Errorf("codes of an adapter that is not active: %v", err)
+	}
+}
+
 func TestAdaptersOfOpenAreActiveAndPredicted(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "model.gguf")
 	if err := os.WriteFile(model, testmodel.Reciter(recited...), 0o600); err != nil {

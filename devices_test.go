@@ -33,13 +33,35 @@ func TestSeveralDevicesAnswerAsOne(t *testing.T) {
 	}
 }
 
+// TestWholeLayersOnSeveralDevicesAnswerAsOne gives each of two CPU devices half of the demo model's layers.
+func TestWholeLayersOnSeveralDevicesAnswerAsOne(t *testing.T) {
+	var answers []string
+	for _, options := range [][]vibrant.Option{{vibrant.WithDevice("cpu")}, {vibrant.WithDevices("cpu", "cpu"), vibrant.WithLayerSplit()}} {
+		m, err := vibrant.OpenBytes(context.Background(), demomodel.GGUF(), append(options, vibrant.WithContext(512))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		answers = append(answers, read(t, newSession(t, m, vibrant.WithGeneration(greedy())).Send(context.Background(), "What is Vibrant?")))
+	}
+	if answers[0] != answers[1] || len(answers[0]) < 20 {
+		t.Errorf("%q on one device, %q on two", answers[0], answers[1])
+	}
+}
+
 // TestFitOfSeveralDevicesIsEachOnes compares what is foretold of two devices with what they take.
 func TestFitOfSeveralDevicesIsEachOnes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	if err := os.WriteFile(path, testmodel.Random(testmodel.Tiny), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options := []vibrant.Option{vibrant.WithDevices("cpu", "cpu")}
+	for _, options := range [][]vibrant.Option{{vibrant.WithDevices("cpu", "cpu")}, {vibrant.WithDevices("cpu", "cpu"), vibrant.WithLayerSplit()}} {
+		checkFitOfTwo(t, path, options)
+	}
+}
+
+func checkFitOfTwo(t *testing.T, path string, options []vibrant.Option) {
+	t.Helper()
 	fit, err := vibrant.PredictFit(path, options...)
 	if err != nil {
 		t.Fatal(err)

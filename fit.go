@@ -23,6 +23,7 @@ type Fit struct {
 	Devices []DeviceFit `json:"devices,omitempty"` // of a model on several
 
 	name   string
+	chunk  int
 	kvType tensor.DType
 }
 
@@ -32,6 +33,7 @@ type DeviceFit struct {
 	Memory Memory `json:"memory"`
 	Limit  int64  `json:"limit"`
 	Fits   bool   `json:"fits"`
+	Layers int    `json:"layers,omitempty"` // that it has, where each device has some
 }
 
 // PredictFit computes what Open with these options and NewSession would take, without loading.
@@ -45,15 +47,16 @@ func PredictFit(path string, options ...Option) (*Fit, error) {
 		return nil, err
 	}
 	defer f.Close()
-	devices, _, err := c.open()
+	where, err := c.place(f)
 	if err != nil {
 		return nil, err
 	}
-	defer closeDevices(devices)
-	return predict(f, devices, c)
+	defer closeDevices(where.devices)
+	return predict(f, where, c)
 }
 
-func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
+func predict(f *gguf.File, where placement, c config) (*Fit, error) {
+	devices := where.devices
 	if err := isModel(f); err != nil {
 		return nil, err
 	}
@@ -61,7 +64,10 @@ func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Fit{Context: c.context, name: shape.Name, kvType: tensor.F16}
+	if len(devices) > 1 && where.layers != nil && c.chunk == 0 {
+		c.chunk = engine.StageChunk
+	}
+	p := &Fit{Context: c.context, chunk: c.chunk, name: shape.Name, kvType: tensor.F16}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 		if c.enough > 0 {
@@ -69,7 +75,7 @@ func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
 		}
 	}
 	switch {
-	case c.kvType == KVF32 || c.kvType == KVAuto && allF32(f):
+	case c.kvType == KVF32 || c.kvType == KVAuto && (allF32(f) || shape.Rounds()):
 		p.kvType = tensor.F32
 	case c.kvType == KVBF16:
 		p.kvType = tensor.BF16
@@ -83,14 +89,14 @@ func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
 	if len(devices) > 1 && len(c.adapters) > 0 {
 		return nil, fmt.Errorf("adapters of a model on %d devices are not supported", len(devices))
 	}
-	parts, err := shape.Split(f, len(devices))
+	parts, err := shape.Parts(f, len(devices), where.layers)
 	if err != nil {
 		return nil, err
 	}
 	var ranks []*rankFit
 	p.Fits, p.LargestContext = true, shape.Context
 	for i, part := range parts {
-		r, err := fitRank(f, part, devices[i], len(devices), p, c)
+		r, err := fitRank(f, part, devices[i], where.exchanging(), p, c)
 		if err != nil {
 			return nil, err
 		}
@@ -109,6 +115,9 @@ func predict(f *gguf.File, devices []*gpu.Device, c config) (*Fit, error) {
 		p.Limit += d.Limit
 		p.Fits = p.Fits && d.Fits
 		p.LargestContext = min(p.LargestContext, r.largest(shape.Context))
+		if where.layers != nil {
+			d.Layers = where.layers[i]
+		}
 		if len(ranks) > 1 {
 			p.Devices = append(p.Devices, d)
 		}
@@ -181,7 +190,7 @@ func sessionMemory(shape *model.Config, d *gpu.Device, ranks int, weights, adapt
 func (m *Model) memory() (sum Memory) {
 	ranks := m.model.Ranks()
 	for _, r := range ranks {
-		one := sessionMemory(&r.Config, r.Device(), len(ranks), r.Bytes(), r.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
+		one := sessionMemory(&r.Config, r.Device(), placement{m.devices, m.layers, ""}.exchanging(), r.Bytes(), r.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
 		sum.Weights += one.Weights
 		sum.Adapters += one.Adapters
 		sum.Cache += one.Cache

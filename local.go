@@ -88,7 +88,7 @@ func (m *LocalModel) describe(devices []*gpu.Device, c config) error {
 			most, m.Quantization = bytes[t.Type], t.Type.String()
 		}
 	}
-	fit, err := predict(f, devices, c)
+	fit, err := predict(f, placement{devices: devices}, c)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -62,9 +63,15 @@ func (m *Model) Info() Info {
 	return info
 }
 
-// free returns the memory that all devices have free.
+// onHost reports whether a device's memory is the host's.
+func onHost(d *gpu.Device) bool { return d.Info().HostMemory }
+
+// free returns the memory that all devices have free, on GPUs alone where there are some.
 func (m *Model) free() (sum int64, err error) {
 	for _, d := range m.devices {
+		if onHost(d) && !onHost(m.device) {
+			continue
+		}
 		free, _, err := d.Memory()
 		if err != nil {
 			return 0, err
@@ -77,9 +84,18 @@ func (m *Model) free() (sum int64, err error) {
 // deviceInfo describes the device; several as one, with their memory and processors together.
 func (m *Model) deviceInfo(free int64) DeviceInfo {
 	info := deviceInfo(m.device.Info(), free)
-	for _, d := range m.devices[1:] {
+	if len(m.devices) > 1 {
+		info.ID, info.TotalMemory, info.Multiprocessors = "", 0, 0
+	}
+	for n, d := range m.devices {
+		if len(m.devices) == 1 {
+			break
+		}
 		i := d.Info()
-		info.ID += "," + i.ID
+		if n > 0 {
+			info.ID += ","
+		}
+		info.ID += i.ID
 		info.TotalMemory += i.TotalMemory
 		info.Multiprocessors += i.Multiprocessors
 	}
@@ -177,6 +193,10 @@ type wrapped struct {
 
 func (w wrapped) Error() string { return w.text }
 func (w wrapped) Unwrap() error { return w.error }
+
+// Profile returns what the operations on the model's device took so far: an error of gpu.ErrInvalid where it was opened without
+// WithProfiling.
+func (m *Model) Profile() (*gpu.Profile, error) { return m.device.Profile() }
 
 // MeasureBandwidth measures in about half a second how fast the device's memory is, in bytes per second: a GPU's by
 // copying (read and written), a CPU's by reading with all of its threads. It is the roofline of generation.

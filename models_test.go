@@ -1,11 +1,32 @@
 package vibrant
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 )
+
+// TestCachesAreExactWhereRoundingIsCoarse holds what KVAuto means: a cache in F16 would move the logits of a BitNet model by six times
+// what its golden data allow.
+func TestCachesAreExactWhereRoundingIsCoarse(t *testing.T) {
+	for name, want := range map[string]KVType{"tiny-bitnet-tq2_0": KVF32, "tiny-llama": KVF32, "stories260K-q8_0": KVF16} {
+		m, err := Open(context.Background(), filepath.Join(testdata.Path(t, "models"), name+".gguf"), WithDevice("cpu"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kv := m.Info().KVType; kv != want {
+			t.Errorf("%s: %s, want %s", name, kv, want)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 func TestModelsPageListsEveryArchitecture(t *testing.T) {
 	page, err := os.ReadFile("docs/models.md")

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ const DefaultContext = 4096
 type KVType string
 
 const (
-	KVAuto KVType = "auto" // F32 for models whose matrices all are F32, else F16
+	KVAuto KVType = "auto" // F32 for models whose matrices all are F32 or multiply rounded inputs (BitNet), else F16
 	KVF16  KVType = "f16"
 	KVF32  KVType = "f32"
 	// KVBF16 takes the memory of F16, and has the range of F32 with 8 bits of precision.
@@ -90,6 +91,9 @@ type config struct {
 	progress       func(Progress)
 	preTokenizer   string
 	adapters       []adapterChoice
+	profiling      bool
+	gpuLayers      *int // nil: the model is on its devices as a whole
+	layerSplit     bool
 }
 
 // Option adjusts Open.
@@ -141,6 +145,9 @@ type Progress struct {
 	Layers, TotalLayers int   // that are complete, and of all
 }
 
+// WithProfiling times every operation on the model's device: see Model.Profile. The model runs slower then, and on one device only.
+func WithProfiling() Option { return func(c *config) { c.profiling = true } }
+
 func newConfig(options []Option) (config, error) {
 	c := config{device: "auto", kvType: KVAuto}
 	for _, o := range options {
@@ -161,6 +168,9 @@ func newConfig(options []Option) (config, error) {
 	if c.memoryFraction == 0 {
 		c.memoryFraction = 0.8
 	}
+	if c.gpuLayers != nil && *c.gpuLayers < GPULayersAuto {
+		return c, fmt.Errorf("%d layers on the GPU: want 0 or more", *c.gpuLayers)
+	}
 	if err := checkAdapters(c.adapters); err != nil {
 		return c, err
 	}
@@ -172,7 +182,11 @@ func (c *config) open() ([]*gpu.Device, string, error) {
 }
 
 func (c *config) deviceOptions() []gpu.Option {
-	return []gpu.Option{gpu.WithThreads(c.threads), gpu.WithPoolFraction(c.memoryFraction)}
+	o := []gpu.Option{gpu.WithThreads(c.threads), gpu.WithPoolFraction(c.memoryFraction)}
+	if c.profiling {
+		o = append(o, gpu.WithProfiling())
+	}
+	return o
 }
 
 // Model is a language model on a device.
@@ -181,7 +195,8 @@ type Model struct {
 	name       string
 	file       *gguf.File
 	devices    []*gpu.Device // that the model is divided among
-	device     *gpu.Device   // the first
+	layers     []int         // of each, where they have whole layers
+	device     *gpu.Device   // that a session's tokens are on
 	deviceNote string
 	model      *model.Model
 	kvType     tensor.DType
@@ -282,14 +297,15 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if m.template, err = chatTemplate(f, m.tokenizer); err != nil {
 		return nil, err
 	}
-	if m.devices, m.deviceNote, err = c.open(); err != nil {
+	where, err := c.place(f)
+	if err != nil {
 		return nil, err
 	}
-	m.device = m.devices[0]
+	m.devices, m.layers, m.device, m.deviceNote = where.devices, where.layers, where.leader(), where.note
 	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
-	fit, err := predict(f, m.devices, c)
+	fit, err := predict(f, where, c)
 	if err != nil {
 		return nil, err
 	}
@@ -303,9 +319,9 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	}
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
-	m.config.context = fit.Context
+	m.config.context, m.config.chunk = fit.Context, fit.chunk
 	start := time.Now()
-	load := model.Options{Context: fit.Context}
+	load := model.Options{Context: fit.Context, Layers: m.layers}
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}
@@ -323,7 +339,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 		}
 	}
 	m.loadTime = time.Since(start)
-	if !m.device.Info().HostMemory {
+	if !slices.ContainsFunc(m.devices, onHost) {
 		m.fingerprint, m.fingerprintErr = fingerprint(f)
 		f.Close() // the weights are on the GPU; what is kept of the file was copied
 	}

@@ -34,6 +34,8 @@ const (
 	NVFP4   Type = 40
 	Q1_0    Type = 41
 	Q2_0    Type = 42
+	U8      Type = 62
+	BOOL    Type = 63
 )
 
 var table = []row{
@@ -67,4 +69,6 @@ var table = []row{
 	{NVFP4, "NVFP4", 64, 36},
 	{Q1_0, "Q1_0", 128, 18},
 	{Q2_0, "Q2_0", 64, 18},
+	{U8, "U8", 1, 1},
+	{BOOL, "BOOL", 1, 1},
 }

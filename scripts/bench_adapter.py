@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measure the update of an adapter beside PyTorch, eager and compiled, in one run on one NVIDIA GPU.
 
-    make lib && python3 scripts/bench_adapter.py [--only TEXT] [--no-compile] [--out docs/benchmarks/fused-update.jsonl]
+    make lib && python3 scripts/bench_adapter.py [--only TEXT] [--no-compile] [--save]
 
 Calls vb_fused_update of libvibrant_cuda.so. All sides run as graphs of several calls whose inputs rotate over more memory than
 the L2 holds, and their replays alternate. Eager PyTorch is what a program without a kernel of its own runs:
 torch.matmul, mul, torch.matmul, mul. Prints a row a case: microseconds of ours, eager and compiled; their ratios to ours;
 percent of the roofline (bytes at the rate of a device copy, or FLOPs at that of a bf16 product of 8192); and the error of ours
-against float64, relative to RMS.
+against float64, relative to RMS. --save keeps these, beside eager, in docs/benchmarks/fused_update.jsonl.
 """
 import argparse
 import ctypes
@@ -40,15 +40,14 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
-    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(7)
     library = Library(options.library)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
 
-    big = [torch.empty(1 << 29, dtype=torch.uint8, device="cuda") for _ in range(2)]
-    copied = statistics.median(torch_graph([lambda: big[0].copy_(big[1])])() for _ in range(5))
-    copy_rate = 2 * big[0].numel() / copied  # bytes a microsecond
+    big = [torch.empty(1 << 28, device="cuda") for _ in range(2)]
+    copy_rate = 8 * big[0].numel() / alternate([torch_graph([lambda: big[0].copy_(big[1])] * 3)], 7)[0]  # bytes a microsecond
     del big
     square = [torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
     matrix_rate = 2 * 8192**3 / statistics.median(torch_graph([lambda: torch.matmul(square[0], square[1], out=square[2])])()
@@ -91,14 +90,17 @@ def main():
                 print(f"{name}: torch.compile: {str(problem)[:80]}", file=sys.stderr)
         times = alternate([library.graph([lambda s=s: ours(s) for s in sets])] + peers, 15)
         floor = max(moved / copy_rate, 2 * m * r * (k + n) / matrix_rate)
-        row = {"case": name, "kernel": kernel, "ours": times[0], "eager": times[1], "compiled": times[2] if len(times) > 2 else None,
-               "roofline": 100 * floor / times[0], "error": error}
+        row = {"suite": "fused_update", "case": name, "ours": round(times[0], 2), "peer": round(times[1], 2), "unit": "us",
+               "ratio": round(times[1] / times[0], 3), "roofline": round(100 * floor / times[0], 1), "error": error,
+               "device": torch.cuda.get_device_name(), "command": "python3 scripts/bench_adapter.py --save", "kernel": kernel,
+               "compiled": round(times[2], 2) if len(times) > 2 else None}
         rows.append(row)
         compiled_text = f"{times[2]:8.1f} {times[2] / times[0]:5.2f}x" if len(times) > 2 else ""
         print(f"{name:28s} {times[0]:8.1f} us  eager {times[1]:8.1f} {times[1] / times[0]:5.2f}x  compiled {compiled_text}  "
               f"{row['roofline']:5.1f} %  error {error:.1e}  {kernel}", flush=True)
-    if options.out:
-        options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if options.save:
+        saved = pathlib.Path(__file__).resolve().parents[1] / "docs/benchmarks/fused_update.jsonl"
+        saved.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

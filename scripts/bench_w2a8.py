@@ -6,13 +6,16 @@
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
 calls in it. Results are compared first: ours with integers exactly, Microsoft's with ours. --ways measures every way of
-computing (block, lanes, tile, grid, loads, dp4a) for each shape.
+computing (block, lanes, tile, grid, loads, dp4a) for each shape. --out writes a line a shape and peer; the roofline is the
+time of reading the weights at the rate of a copy measured in the same run.
 """
 import argparse
 import ctypes
 import json
 import pathlib
+import shlex
 import subprocess
+import sys
 import tempfile
 
 import torch
@@ -71,7 +74,12 @@ def main():
     args = parser.parse_args()
     library, peer = Library(args.library), build(args.microsoft) if args.microsoft else None
     rows = []
-    print(f"{'n x k':>14} {'ours us':>8} {'GB/s':>6} {'theirs':>7} {'ratio':>6} {'bf16':>7} {'ratio':>6}  best way")
+    device, command = torch.cuda.get_device_name(), "python3 scripts/bench_w2a8.py " + " ".join(
+        "FOLDER" if before == "--microsoft" else shlex.quote(word) for before, word in zip(sys.argv, sys.argv[1:]))
+    source, target = (torch.zeros(256 << 20, device="cuda", dtype=torch.uint8) for _ in range(2))
+    copy_rate = 2 * source.numel() / alternate([torch_graph([lambda: target.copy_(source)] * 4)], args.replays)[0]  # bytes a us
+    del source, target
+    print(f"{'n x k':>14} {'ours us':>8} {'GB/s':>6} {'theirs':>7} {'ratio':>6} {'bf16':>7} {'ratio':>6} {'roofline':>8}  best way")
     for n, k in SHAPES + MORE:
         torch.manual_seed(n + k)
         codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
@@ -117,22 +125,23 @@ def main():
         times = alternate(replays, args.replays)
         ours, bf16 = times[0], times[-1]
         theirs_us = times[1] if len(times) == 3 else float("nan")
-        best, best_us = "", ours
+        best, best_us, roofline = "", ours, n * k / 4 / copy_rate / ours
         if args.ways:
-            for threads in (64, 128, 256):
-                for lanes in (8, 16, 32):
-                    for tile in (1, 2):
-                        for persistent in (0, 1):
-                            way = dict(threads=threads, lanes=lanes, tile=tile, persistent=persistent)
-                            us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
-                            rows.append(dict(way, n=n, k=k, us=us))
-                            if us < best_us:
-                                best, best_us = f"{threads} {lanes} {tile} {persistent}: {us:.2f}", us
+            ways = [(threads, lanes, tile, persistent) for threads in (64, 128, 256, 512) for lanes in (4, 8, 16, 32) for tile in (1, 2)
+                    for persistent in (0, 1) if (threads < 512 or lanes == 4) and (lanes > 4 or not persistent)] + [(0, 4, 0, 1)]
+            for threads, lanes, tile, persistent in ways:
+                way = dict(threads=threads, lanes=lanes, tile=tile, persistent=persistent)
+                us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
+                if us < best_us:
+                    best, best_us = f"{threads} {lanes} {tile} {persistent}: {us:.2f}", us
             for way in (dict(without_dp4a=1), dict(narrow=1)):
                 us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
                 best += f"  {next(iter(way))}: {us:.2f}"
-        print(f"{n:>6} x {k:<5} {ours:8.2f} {n * k / 4 / ours / 1e3:6.0f} {theirs_us:7.2f} {theirs_us / ours:6.2f} {bf16:7.2f} {bf16 / ours:6.2f}  {best}", flush=True)
-        rows.append(dict(suite="w2a8", case=f"{n}x{k}", ours=ours, microsoft=theirs_us, bf16=bf16, unit="us"))
+        print(f"{n:>6} x {k:<5} {ours:8.2f} {n * k / 4 / ours / 1e3:6.0f} {theirs_us:7.2f} {theirs_us / ours:6.2f} {bf16:7.2f} {bf16 / ours:6.2f} {100 * roofline:7.1f}%  {best}", flush=True)
+        for peer_name, us in ("Microsoft's kernel", theirs_us), ("cuBLAS bf16", bf16):
+            if us == us:
+                rows.append(dict(suite="w2a8", case=f"{n}x{k} beside {peer_name}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
+                                 roofline=round(100 * roofline, 1), error=0, device=device, command=command))
         del dense, ours_weights
     if args.out:
         args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a GGUF file with the shapes and the types of a published model, and random weights of a realistic scale.
 
-    make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N]
+    make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N] [--adapter RANKS]
 
 For measuring speed and memory, and for comparing engines on one file, where the weights cannot be had: 18 GB in half a
 minute. A tensor repeats a stretch of a few thousand random blocks. The vocabulary is `no_vocab`. Needs Python alone.
@@ -18,20 +18,39 @@ MODELS = {
     # Dubey et al. 2024, "The Llama 3 Herd of Models"; Yang et al. 2024, "Qwen2.5 Technical Report" (a llama of its sizes)
     "llama-3-70b": dict(arch="llama", hidden=8192, layers=80, heads=64, kv_heads=8, dim=128, vocab=128256, base=5e5, eps=1e-5,
                         experts=0, width=28672, context=8192, types="q4_k_m"),
+    "qwen2.5-3b": dict(arch="llama", hidden=2048, layers=36, heads=16, kv_heads=2, dim=128, vocab=151936, base=1e6, eps=1e-6,
+                       experts=0, width=11008, context=32768, types="q4_k_m"),
     "qwen2.5-7b": dict(arch="llama", hidden=3584, layers=28, heads=28, kv_heads=4, dim=128, vocab=152064, base=1e6, eps=1e-6,
                        experts=0, width=18944, context=32768, types="q4_k_m"),
+    # Ma et al. 2025, "BitNet b1.58 2B4T Technical Report", and a llama of its size in BF16; the embedding is the output matrix
+    "bitnet-2b-4t": dict(arch="bitnet-b1.58", hidden=2560, layers=30, heads=20, kv_heads=5, dim=128, vocab=128256, base=5e5, eps=1e-5,
+                         experts=0, width=6912, context=4096, types="tq2_0", tied="f16"),
+    "llama-2b-bf16": dict(arch="llama", hidden=2560, layers=30, heads=20, kv_heads=5, dim=128, vocab=128256, base=5e5, eps=1e-5,
+                          experts=0, width=6912, context=4096, types="bf16", tied="bf16"),
+    # the shapes and types of two small trained files, whose embedding is their vocabulary too
+    "smollm2-135m": dict(arch="llama", hidden=576, layers=30, heads=9, kv_heads=3, dim=64, vocab=49152, base=1e5, eps=1e-5,
+                         experts=0, width=1536, context=8192, types="q4_1", tied="q8_0"),
+    "gemma3-270m": dict(arch="gemma3", hidden=640, layers=18, heads=4, kv_heads=1, dim=256, vocab=262144, base=1e6, eps=1e-6,
+                        experts=0, width=2048, context=32768, window=512, types="q4_k_m", tied="q8_0"),
     # small ones of the same kinds, to see that a file opens
     "tiny-qwen3moe": dict(arch="qwen3moe", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=1e6, eps=1e-6,
                           experts=8, used=2, width=256, context=4096, types="q4_k_m"),
     "tiny-llama": dict(arch="llama", hidden=512, layers=4, heads=8, kv_heads=4, dim=64, vocab=512, base=1e6, eps=1e-6,
                        experts=0, width=1024, context=4096, types="q4_k_m"),
+    "tiny-bitnet": dict(arch="bitnet-b1.58", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=5e5, eps=1e-5,
+                        experts=0, width=512, context=4096, types="tq2_0", tied="f16"),
     "tiny-gpt-oss": dict(arch="gpt-oss", hidden=288, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=150000.0, eps=1e-5,
                          experts=4, used=2, width=288, context=4096, window=128, types="mxfp4"),
 }
 STD = 0.02       # of weights
 STRETCH = 8192   # different blocks of a type
-F32, Q8_0, Q4_K, Q6_K, MXFP4, ONES = 0, 8, 12, 14, 39, -1
-BLOCK = {F32: (1, 4), ONES: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}  # elements, bytes
+F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16, TQ2_0, MXFP4, ONES = 0, 1, 3, 6, 8, 12, 14, 30, 35, 39, -1
+# of most matrices, of those with more bits, and the same of experts
+TYPES = {"q4_k_m": (Q4_K, Q6_K, Q4_K, Q6_K), "q4_1": (Q4_1,) * 4, "mxfp4": (Q8_0, Q8_0, MXFP4, MXFP4), "tq2_0": (TQ2_0,) * 4,
+         "bf16": (BF16,) * 4}
+TIED = {"f16": F16, "bf16": BF16, "q8_0": Q8_0}  # of an embedding that is the output matrix too
+BLOCK = {F32: (1, 4), ONES: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144),
+         Q6_K: (256, 210), TQ2_0: (256, 66), MXFP4: (32, 17)}  # elements, bytes
 
 
 def block(kind):
@@ -40,21 +59,35 @@ def block(kind):
     half = lambda x: struct.pack("<e", x)
     if kind == Q8_0:  # d q, q of 8 bits: 74 d
         return half(scale / 74) + random.randbytes(32)
+    if kind == Q5_0:  # d (q - 16), q of 5 bits: 9.2 d
+        return half(scale / 9.2) + random.randbytes(20)
+    if kind == Q4_1:  # d q + m, of 4 bits: 4.6 d
+        return half(scale / 4.6) + half(-7.5 * scale / 4.6) + random.randbytes(16)
     if kind == Q4_K:  # d s q - m of the same mean: 257 d
         return half(scale / 257) + half(7.5 * scale / 257) + random.randbytes(140)
     if kind == Q6_K:  # d s (q - 32), s of 8 bits: 74 * 18.5 d
         return random.randbytes(208) + half(scale / (74 * 18.5))
+    if kind == F16:
+        return half(random.gauss(0, STD))
+    if kind == BF16:
+        return struct.pack("<f", random.gauss(0, STD))[2:]
+    if kind == TQ2_0:  # one scale for all of a matrix, as BitNet has it
+        return bytes(sum(random.randrange(3) << (2 * i) for i in range(4)) for _ in range(64)) + half(STD)
     if kind == MXFP4:  # 2^e f, f of 0 to 6 with a sign: 3.1 * 2^e
         return bytes([round(math.log2(scale / 3.1)) + 127]) + random.randbytes(16)
     return struct.pack("<f", 1.0 if kind == ONES else random.gauss(0, STD))
 
 
 def tensors(m):
-    """name, dimensions with the contiguous one first, type"""
-    k = m["types"] == "q4_k_m"
-    plain, better, expert, expert_better = (Q4_K, Q6_K, Q4_K, Q6_K) if k else (Q8_0, Q8_0, MXFP4, MXFP4)
+    """name, dimensions with the contiguous one first, type: in rows of no whole blocks of 256, 5 and 8 bits for 4 and 6"""
+    for name, dims, kind in tensors_of_256(m):
+        yield name, dims, {Q4_K: Q5_0, Q6_K: Q8_0}.get(kind, kind) if dims[0] % 256 else kind
+
+
+def tensors_of_256(m):
+    plain, better, expert, expert_better = TYPES[m["types"]]
     hidden, q, kv, experts, width = m["hidden"], m["heads"] * m["dim"], m["kv_heads"] * m["dim"], m["experts"], m["width"]
-    yield "token_embd.weight", (hidden, m["vocab"]), plain
+    yield "token_embd.weight", (hidden, m["vocab"]), TIED[m["tied"]] if "tied" in m else plain
     for i in range(m["layers"]):
         p, n = f"blk.{i}.", m["layers"]
         more = i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2  # these layers of a Q4_K_M file have more bits
@@ -63,7 +96,13 @@ def tensors(m):
         yield p + "attn_k.weight", (hidden, kv), plain
         yield p + "attn_v.weight", (hidden, kv), better if more else plain
         yield p + "attn_output.weight", (q, hidden), plain
-        if m["arch"] == "qwen3moe":
+        if m["arch"] == "bitnet-b1.58":
+            yield p + "attn_sub_norm.weight", (q,), ONES
+            yield p + "ffn_sub_norm.weight", (width,), ONES
+        if m["arch"] == "gemma3":
+            yield p + "post_attention_norm.weight", (hidden,), ONES
+            yield p + "post_ffw_norm.weight", (hidden,), ONES
+        if m["arch"] in ("qwen3moe", "gemma3"):
             yield p + "attn_q_norm.weight", (m["dim"],), ONES
             yield p + "attn_k_norm.weight", (m["dim"],), ONES
         if m["arch"] != "gpt-oss":
@@ -85,7 +124,16 @@ def tensors(m):
         yield p + "ffn_up_exps.weight", (hidden, width, experts), expert
         yield p + "ffn_down_exps.weight", (width, hidden, experts), expert_better if more else expert
     yield "output_norm.weight", (hidden,), ONES
-    yield "output.weight", (hidden, m["vocab"]), better
+    if "tied" not in m:
+        yield "output.weight", (hidden, m["vocab"]), better
+
+
+def adapter_tensors(m, ranks):
+    """The two halves of a low-rank change of each matrix of the layers."""
+    for name, dims, _ in tensors(m):
+        if name.startswith("blk.") and len(dims) == 2:
+            yield name + ".lora_a", (dims[0], ranks), F16
+            yield name + ".lora_b", (ranks, dims[1]), F16
 
 
 def text(s):
@@ -107,7 +155,9 @@ def metadata(name, m):
     if m["experts"]:
         pairs.update({a + "expert_count": m["experts"], a + "expert_used_count": m["used"], a + "expert_feed_forward_length": m["width"]})
     if "window" in m:
-        pairs.update({a + "attention.sliding_window": m["window"], a + "rope.scaling.type": "yarn", a + "rope.scaling.factor": 32.0,
+        pairs[a + "attention.sliding_window"] = m["window"]
+    if m["arch"] == "gpt-oss":
+        pairs.update({a + "rope.scaling.type": "yarn", a + "rope.scaling.factor": 32.0,
                       a + "rope.scaling.original_context_length": 4096})
     return pairs
 
@@ -118,12 +168,15 @@ def main():
     ap.add_argument("file")
     ap.add_argument("--layers", type=int)
     ap.add_argument("--experts", type=int)
+    ap.add_argument("--adapter", type=int, metavar="RANKS", help="write a low-rank adapter (LoRA) of the model instead")
     a = ap.parse_args()
     m = dict(MODELS[a.model])
     m["layers"], m["experts"] = a.layers or m["layers"], a.experts or m["experts"]
     random.seed(1)
     pairs, infos, offset, sizes = metadata(a.model, m), b"", 0, []
-    for name, dims, kind in tensors(m):
+    if a.adapter:
+        pairs = {"general.type": "adapter", "general.architecture": m["arch"], "adapter.type": "lora", "adapter.lora.alpha": float(a.adapter)}
+    for name, dims, kind in adapter_tensors(m, a.adapter) if a.adapter else tensors(m):
         elements, size = BLOCK[kind]
         if dims[0] % elements:
             raise SystemExit(f"make_synthetic_gguf: {name}: rows of {dims[0]} are no whole blocks")

@@ -67,6 +67,7 @@ func benchCommand() *cobra.Command {
 	var b benchFlags
 	var ops optable.Choice
 	var format string
+	var trace string
 	var asJSON, lines, compare bool
 	c := &cobra.Command{
 		Use:   "bench | bench --compare A B",
@@ -75,6 +76,7 @@ func benchCommand() *cobra.Command {
 			"tokens, the median of the repetitions after one that is not counted. The roofline of generation is the time that reading\n" +
 			"its bytes would take at the bandwidth measured in the same run.\n\n" +
 			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.\n\n" +
+			"With --trace FILE, operations are timed one by one, which is slower, and written as a trace that ui.perfetto.dev opens.\n\n" +
 			"With --compare A B, two files of --output json or jsonl (ours, or llama-bench's) are shown side by side.",
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,15 +106,21 @@ func benchCommand() *cobra.Command {
 			if !slices.Contains([]string{"", "md", "csv", "json", "jsonl"}, format) {
 				return usagef("--output is %q, want md, csv, json or jsonl", format)
 			}
+			if cmd.Flags().Changed("trace") {
+				if trace == "" {
+					return usagef("--trace wants a file")
+				}
+				m.profiling = true
+			}
 			w := &figureWriter{out: cmd.OutOrStdout(), format: format, command: commandLine(cmd)}
 			var err error
 			switch {
 			case ops.Match != "":
-				err = benchOps(cmd, &m, ops, w)
+				err = benchOps(cmd, &m, ops, trace, w)
 			case len(b.parallel) > 0:
-				err = benchParallel(cmd, &m, &b, w)
+				err = benchParallel(cmd, &m, &b, trace, w)
 			default:
-				err = benchModel(cmd, &m, &b, w)
+				err = benchModel(cmd, &m, &b, trace, w)
 			}
 			// An interrupt leaves what was measured until then.
 			if err == nil || errors.Is(err, context.Canceled) && len(w.all) > 0 {
@@ -137,6 +145,8 @@ func benchCommand() *cobra.Command {
 	f.StringVarP(&format, "output", "o", "", "format: md, csv, json or jsonl (default: a table)")
 	f.BoolVar(&asJSON, "json", false, "print a JSON list of figures, as -o json")
 	f.BoolVar(&lines, "jsonl", false, "print a figure a line as JSON, as -o jsonl")
+	f.StringVar(&trace, "trace", "", "time each operation on the device, and write a trace for ui.perfetto.dev to this file")
+	c.MarkFlagFilename("trace", "json")
 	f.BoolVar(&compare, "compare", false, "compare two files of figures")
 	complete(c, "output", func() []string { return []string{"md", "csv", "json", "jsonl"} })
 	return c
@@ -172,7 +182,7 @@ func greedyGeneration(n int) vibrant.Generation {
 	return g
 }
 
-func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figureWriter) (err error) {
+func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace string, figures *figureWriter) (err error) {
 	longest := 0
 	for _, d := range b.depths {
 		for _, n := range b.prompts {
@@ -192,6 +202,9 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figur
 		return err
 	}
 	defer session.Close()
+	if m.profiling {
+		defer func() { err = errors.Join(err, writeTrace(cmd, trace, model.Profile)) }()
+	}
 	info := model.Info()
 	bandwidth, err := model.MeasureBandwidth(cmd.Context())
 	if err != nil {
@@ -236,12 +249,11 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figur
 				err := session.Prefill(cmd.Context(), ids[:depth+n])
 				return session.Stats().PrefillRate(), err
 			})
-			if err != nil {
-				return err
+			if len(rates) > 0 {
+				fmt.Fprintf(t, "%s\t%.1f\t%.1f %%\t\t\t\n", test, median(rates), 100*spread(rates))
+				err = errors.Join(err, figures.emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
+					ModelRun: newModelRun(m, info, n, 0, depth, 1, rates)}))
 			}
-			fmt.Fprintf(t, "%s\t%.1f\t%.1f %%\t\t\t\n", test, median(rates), 100*spread(rates))
-			err = figures.emit(figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
-				ModelRun: newModelRun(m, info, n, 0, depth, 1, rates)})
 			if err != nil {
 				return err
 			}
@@ -263,17 +275,16 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figur
 				}
 				return session.Stats().DecodeRate(), nil
 			})
-			if err != nil {
-				return err
+			if len(rates) > 0 {
+				// Of the tokens generated, half of the keys and values are read on average.
+				bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*(float64(depth)+float64(n)/2)
+				roofline := 100 * median(rates) * bytes / bandwidth
+				fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%s\t\n", test, median(rates), 100*spread(rates), quantity(bytes), rooflineText(roofline))
+				f := figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
+					ModelRun: newModelRun(m, info, 0, n, depth, 1, rates)}
+				f.setRoofline(roofline)
+				err = errors.Join(err, figures.emit(f))
 			}
-			// Of the tokens generated, half of the keys and values are read on average.
-			bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*(float64(depth)+float64(n)/2)
-			roofline := 100 * median(rates) * bytes / bandwidth
-			fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%s\t\n", test, median(rates), 100*spread(rates), quantity(bytes), rooflineText(roofline))
-			f := figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
-				ModelRun: newModelRun(m, info, 0, n, depth, 1, rates)}
-			f.setRoofline(roofline)
-			err = figures.emit(f)
 			if err != nil {
 				return err
 			}
@@ -285,21 +296,21 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figur
 	return nil
 }
 
-// benchRuns measures once to warm up and then as often as asked.
+// benchRuns measures once to warm up and then as often as asked. With an error come the rates that were measured before it.
 func benchRuns(status *progress, test string, repetitions int, once func() (float64, error)) ([]float64, error) {
 	var rates []float64
 	defer status.done()
+	defer func() { sort.Float64s(rates) }()
 	for i := range repetitions + 1 {
 		status.show("%s: run %d of %d", test, i+1, repetitions+1)
 		rate, err := once()
 		if err != nil {
-			return nil, err
+			return rates, err
 		}
 		if i > 0 {
 			rates = append(rates, rate)
 		}
 	}
-	sort.Float64s(rates)
 	return rates, nil
 }
 

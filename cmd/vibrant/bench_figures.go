@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -192,7 +191,8 @@ func writeCSV(out io.Writer, figures []figure) error {
 			return err
 		}
 		d := json.NewDecoder(bytes.NewReader(b))
-		d.Token() // {
+		d.UseNumber() // 7340992, not 7.340992e+06
+		d.Token()     // {
 		values := map[string]string{}
 		var keys []string
 		for d.More() {
@@ -204,8 +204,8 @@ func writeCSV(out io.Writer, figures []figure) error {
 			keys = append(keys, key.(string))
 			switch v := v.(type) {
 			case nil:
-			case float64:
-				values[key.(string)] = strconv.FormatFloat(v, 'g', -1, 64)
+			case json.Number:
+				values[key.(string)] = v.String()
 			case string:
 				values[key.(string)] = v
 			default:

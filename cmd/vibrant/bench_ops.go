@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // benchOps measures single operations, by the project's table of them.
-func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, figures *figureWriter) error {
+func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace string, figures *figureWriter) (err error) {
 	options, err := m.options()
 	if err != nil {
 		return err
@@ -21,6 +22,9 @@ func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, figures 
 		return err
 	}
 	defer d.Close()
+	if m.profiling {
+		defer func() { err = errors.Join(err, writeTrace(cmd, trace, d.Profile)) }()
+	}
 	if note != "" && m.verbose {
 		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s\n", note)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,7 +13,7 @@ import (
 )
 
 // benchParallel measures sequences that generate together: a prompt of each, then one token of all in a pass.
-func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *figureWriter) (err error) {
+func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace string, figures *figureWriter) (err error) {
 	longest := 0
 	for _, p := range b.prompts {
 		for _, n := range b.gens {
@@ -24,6 +25,9 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, figures *fi
 		return err
 	}
 	defer model.Close()
+	if m.profiling {
+		defer func() { err = errors.Join(err, writeTrace(cmd, trace, model.Profile)) }()
+	}
 	info := model.Info()
 	bandwidth, err := model.MeasureBandwidth(cmd.Context())
 	if err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,7 +35,7 @@ func TestBenchFormats(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	rows, err := csv.NewReader(strings.NewReader(bench("-o", "csv"))).ReadAll()
-	if err != nil || len(rows) != 3 || rows[0][0] != "suite" {
+	if err != nil || len(rows) != 3 || rows[0][0] != "suite" || strings.Contains(strings.Join(rows[1], " "), "e+") {
 		t.Errorf("%v, %q", err, rows)
 	}
 	lines := bench("-o", "jsonl")
@@ -57,10 +59,62 @@ func TestBenchFormats(t *testing.T) {
 	}
 }
 
+func TestBenchWritesATrace(t *testing.T) {
+	m := reciter(t)
+	for _, args := range [][]string{{"-p", "8", "-n", "4", "-r", "1"}, {"--parallel", "2", "-p", "8", "-n", "2", "-r", "1"}} {
+		path := filepath.Join(t.TempDir(), "trace.json")
+		status, _, errs := command(t, "", append([]string{"bench", "-m", m, "--device", "cpu", "--trace", path}, args...)...)
+		if status != 0 || !strings.Contains(errs, "roofline") {
+			t.Fatalf("%q: exit %d, %s", args, status, errs)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trace struct {
+			TraceEvents []struct {
+				Name, Ph string
+				Dur      float64
+			}
+		}
+		if err := json.Unmarshal(data, &trace); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, e := range trace.TraceEvents {
+			found[e.Name] = found[e.Name] || e.Ph == "X" && e.Dur >= 0
+		}
+		if !found["Linear"] && !found["NormLinear"] || !found["Embedding"] {
+			t.Errorf("%q: operations %v", args, found)
+		}
+	}
+	for _, path := range []string{"", "/nowhere/trace.json"} {
+		status, _, errs := command(t, "", "bench", "-m", m, "--device", "cpu", "-p", "4", "-n", "0", "-r", "1", "--trace", path)
+		if status == 0 || !strings.Contains(errs, "trace") {
+			t.Errorf("--trace %q: exit %d, %s", path, status, errs)
+		}
+	}
+}
+
 func TestRooflinesAboveMemoryAreMarked(t *testing.T) {
 	f := figure{}
 	f.setRoofline(250)
 	if f.Note != inCache || rooflineText(250) != "in cache" || rooflineText(81.25) != "81.2 %" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestBenchChecksAnOperationOfGivenSizes has an error below any rounding fail, and the operation's own pass.
+func TestBenchChecksAnOperationOfGivenSizes(t *testing.T) {
+	ops := []string{"bench", "--device", "cpu", "--ops", "^FusedUpdate/bem_128", "--dims", "5,48,40,8", "--check"}
+	status, out, errs := command(t, "", ops...)
+	if status != 0 || !strings.Contains(out, "given_5x48x40x8_F16_codes") {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	if status, out, errs = command(t, "", append(ops, "--rtol", "1e-12")...); status == 0 || !strings.Contains(errs, "relative RMS error") {
+		t.Errorf("an error above --rtol: status %d, %s%s", status, out, errs)
+	}
+	if status, _, errs = command(t, "", append(ops, "--dims", "5,48,40")...); status == 0 || !strings.Contains(errs, "4") {
+		t.Errorf("three dimensions of four: status %d, %s", status, errs)
 	}
 }

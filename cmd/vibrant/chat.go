@@ -49,11 +49,11 @@ func chatCommand() *cobra.Command {
 			return chat.end(chat.piped(commands))
 		},
 	}
+	c.Flags().BoolVar(&once, "single-turn", false, "leave after one answer")
 	m.add(c)
 	g.add(c)
 	in.add(c)
 	conversation.add(c)
-	c.Flags().BoolVar(&once, "single-turn", false, "leave after one answer")
 	c.Flags().BoolVar(&commands, "commands", false, `obey / commands and """ in piped input too`)
 	return c
 }

@@ -88,6 +88,9 @@ func factsOf(root *cobra.Command) commandFacts {
 		facts.Slashes = append(facts.Slashes, factOfWord{c.name, c.help})
 	}
 	for _, f := range foreignFlags {
+		if slices.ContainsFunc(facts.Flags, func(own *factOfFlag) bool { return slices.Contains(own.Names, "--"+f.name) }) {
+			continue // of some commands it is a flag like others
+		}
 		facts.Foreign = append(facts.Foreign, factOfFlag{otherNames("--"+f.name, f.name), []factOfHelp{{Text: f.note}}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(elsewhere)) {

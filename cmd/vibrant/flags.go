@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,9 +29,12 @@ type modelFlags struct {
 	enough         int // tokens that the command will not exceed, where it knows
 	hub            string
 	lora           []string
+	profiling      bool
 
-	notes    []string // about flags of other programs that mean nothing here
-	noLayers bool     // none on a GPU: llama.cpp's way to choose the CPU
+	gpuLayers string
+	split     string
+
+	notes []string // about flags of other programs that mean nothing here
 }
 
 func (m *modelFlags) add(c *cobra.Command) {
@@ -40,8 +44,10 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.IntVarP(&m.context, "ctx", "c", 0, "tokens of context (0: the model's own, at most 4096)")
 	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (0: one a core)")
 	f.IntVarP(&m.batch, "batch", "b", 0, "prompt tokens computed at once (0: 2048 on Hopper GPUs, else 512)")
-	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, bf16, q8_0 (about half the memory of f16), or auto (f32 for models in F32, else f16)")
+	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, bf16, q8_0 (about half the memory of f16), or auto (f32 for models in F32 and BitNet's, else f16)")
 	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
+	f.StringVar(&m.gpuLayers, "gpu-layers", "", "layers on the GPU (-ngl): a number, auto for as many as fit, or all; the CPU has the others, 0 means --device cpu (default: all, or an error)")
+	f.StringVar(&m.split, "split", "tensor", "how several GPUs share a model: tensor (a part of every layer each) or layer (whole layers each)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
 	m.addForeign(f)
@@ -130,19 +136,49 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 	if !(m.memoryFraction >= 0 && m.memoryFraction <= 1) {
 		return nil, usagef("--memory-fraction is %v, want 0 to 1", m.memoryFraction)
 	}
-	device := m.device
-	if m.noLayers && device == "auto" {
-		device = "cpu"
+	placing, err := m.placing()
+	if err != nil {
+		return nil, err
 	}
-	options := []vibrant.Option{vibrant.WithDevice(device), vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
+	options := append(placing, vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
 		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction),
-		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough)}
+		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough))
+	if m.profiling {
+		options = append(options, vibrant.WithProfiling())
+	}
 	for _, text := range m.lora {
 		path, scale, err := parseAdapter(text)
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, vibrant.WithAdapter(path, scale))
+	}
+	return options, nil
+}
+
+// placing says where the model is.
+func (m *modelFlags) placing() ([]vibrant.Option, error) {
+	options, layers := []vibrant.Option{vibrant.WithDevice(m.device)}, 0
+	if m.gpuLayers != "" {
+		var err error
+		if layers, err = vibrant.ParseGPULayers(m.gpuLayers); err != nil {
+			return nil, usagef("--gpu-layers: %v", err)
+		}
+		if options = append(options, vibrant.WithGPULayers(layers)); layers != 0 && m.device == "cpu" {
+			m.notes = append(m.notes, "--gpu-layers: --device cpu has none")
+		}
+	}
+	switch {
+	case !slices.Contains([]string{"", "tensor", "row", "layer", "none"}, m.split): // two words of llama.cpp, whose rows are our tensors
+		return nil, usagef("--split is %q, want tensor or layer", m.split)
+	case m.split == "none" && strings.Contains(m.device, ","):
+		return nil, usagef("--split none and --device %s: choose one", m.device)
+	case m.gpuLayers != "" && layers == 0 && m.device != "auto" && m.device != "cpu":
+		return nil, usagef("--gpu-layers 0 and --device %s: choose one", m.device)
+	case m.gpuLayers != "" && layers == 0:
+		return []vibrant.Option{vibrant.WithDevice("cpu")}, nil
+	case m.split == "layer":
+		options = append(options, vibrant.WithLayerSplit())
 	}
 	return options, nil
 }
@@ -165,12 +201,12 @@ func parseAdapter(text string) (path string, scale float32, err error) {
 
 // open loads the model, with progress where stderr is a terminal.
 func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
-	for _, note := range m.notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: %s\n", note)
-	}
 	options, err := m.options()
 	if err != nil {
 		return nil, err
+	}
+	for _, note := range m.notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: %s\n", note)
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.done()

@@ -25,7 +25,8 @@ var foreignNames = map[string]string{
 	"cache-type": "kv-type", "cache-type-k": "kv-type", "cache-type-v": "kv-type", "type-k": "kv-type", "type-v": "kv-type",
 	"system-prompt": "system", "sys": "system",
 	"reverse-prompt": "stop",
-	"gpu-layers":     "n-gpu-layers", "num-gpu": "n-gpu-layers",
+	"n-gpu-layers":   "gpu-layers", "num-gpu": "gpu-layers",
+	"split-mode":  "split",
 	"draft-model": "model-draft", "spec-draft-model": "model-draft",
 	"hf":              "hf-repo",
 	"flash-attention": "flash-attn",
@@ -42,9 +43,9 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // foreignWords maps llama.cpp's words of one dash and several letters to long names.
 var foreignWords = map[string]string{
-	"ngl": "n-gpu-layers", "sys": "system", "md": "model-draft", "fa": "flash-attn", "ub": "ubatch-size", "hf": "hf-repo",
+	"ngl": "gpu-layers", "sys": "system", "md": "model-draft", "fa": "flash-attn", "ub": "ubatch-size", "hf": "hf-repo",
 	"hfr": "hf-repo", "hff": "hf-file", "cnv": "conversation", "no-cnv": "no-conversation", "st": "single-turn",
-	"ctk": "cache-type-k", "ctv": "cache-type-v", "dev": "device", "tb": "threads-batch", "mg": "main-gpu", "sm": "split-mode",
+	"ctk": "cache-type-k", "ctv": "cache-type-v", "dev": "device", "tb": "threads-batch", "mg": "main-gpu", "sm": "split",
 	"ts": "tensor-split", "nkvo": "no-kv-offload", "np": "parallel", "npl": "parallel", "npp": "prompt", "ntg": "gen",
 	"mli": "multiline-input", "co": "color", "if": "interactive-first", "dio": "direct-io", "nopo": "no-op-offload",
 	"ngld": "n-gpu-layers-draft",
@@ -56,7 +57,6 @@ var foreignFlags = []struct {
 	value, optional bool
 	note            string
 }{
-	{"n-gpu-layers", true, false, "a model is on one device as a whole (--device); 0 means --device cpu"},
 	{"flash-attn", true, true, "attention always works without its matrix of scores"},
 	{"model-draft", true, false, "no draft model is used"},
 	{"n-gpu-layers-draft", true, false, "no draft model is used"},
@@ -65,10 +65,9 @@ var foreignFlags = []struct {
 	{"no-conversation", false, false, "complete continues a text without a chat template"},
 	{"threads-batch", true, false, "prompts use --threads too"},
 	{"main-gpu", true, false, "--device cuda:N chooses a GPU"},
-	{"split-mode", true, false, "a model is on one device as a whole"},
-	{"tensor-split", true, false, "a model is on one device as a whole"},
+	{"tensor-split", true, false, "layers are divided by what memory devices have (--split layer)"},
 	{"no-kv-offload", false, false, "the cache is where the model is"},
-	{"no-op-offload", false, false, "a model is on one device as a whole"},
+	{"no-op-offload", false, false, "a layer is computed where it is (--gpu-layers)"},
 	{"mlock", false, false, "the system decides what of a mapped file stays in memory"},
 	{"mmap", true, true, "files are mapped where the system can"},
 	{"no-mmap", false, false, "files are mapped where the system can"},
@@ -83,6 +82,7 @@ var foreignFlags = []struct {
 	{"interactive", false, false, "chat is interactive on a terminal"},
 	{"interactive-first", false, false, "chat is interactive on a terminal"},
 	{"log-disable", false, false, "nothing is logged"},
+	{"single-turn", false, false, "there is one answer, and no chat"},
 	{"no-perf", false, false, "--verbose reports the speed"},
 	{"context-shift", false, false, "--context-full says what a full context does"},
 	{"no-context-shift", false, false, "--context-full says what a full context does"},
@@ -118,11 +118,7 @@ func (m *modelFlags) addForeign(f *pflag.FlagSet) {
 		if !x.value {
 			typ = "bool"
 		}
-		flag := add(x.name, typ, func(value string) error {
-			if x.name == "n-gpu-layers" && value == "0" {
-				m.noLayers = true
-				return nil
-			}
+		flag := add(x.name, typ, func(string) error {
 			m.notes = append(m.notes, fmt.Sprintf("--%s: %s", x.name, x.note))
 			return nil
 		})

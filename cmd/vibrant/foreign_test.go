@@ -15,18 +15,19 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		out  string
 		errs []string // what stderr says; empty for nothing
 	}{
-		{"ask -m M --device cpu --temp 0 -ngl 99 hi", " Hello, I recite.\n", []string{"note: --n-gpu-layers: "}},
+		{"ask -m M --device cpu --temp 0 -ngl 99 hi", " Hello, I recite.\n", []string{"note: --gpu-layers: "}},
 		{"ask -m M --temp 0 -ngl 0 hi", " Hello, I recite.\n", nil},
 		{"ask -m M --temp 0 --n-gpu-layers=0 hi", " Hello, I recite.\n", nil},
 		{"ask -m M -dev cpu --temperature 0 -sys brief hi", " Hello, I recite.\n", nil},
 		{"ask -m M -dev cpu --temp 0 --system-prompt -fa hi", " Hello, I recite.\n", nil}, // a value, not a word
 		{"ask -m M -dev cpu --temp 0 -fa on hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
+		{"ask -m M -dev cpu --temp 0 -st hi", " Hello, I recite.\n", []string{"note: --single-turn: "}},
 		{"ask -m M -dev cpu --temp 0 -fa hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
 		{"ask -m M -dev cpu --temp 0 -fa 1 -ub 64 -b 128 hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
 		{"ask -m M -dev cpu --temp 0 -md other.gguf --jinja -cnv hi", " Hello, I recite.\n", []string{"--model-draft", "--jinja", "--conversation"}},
 		{"ask -m M -dev cpu --temp 0 -ctk f32 -ctv f32 hi", " Hello, I recite.\n", nil},
 		{"ask -m M -dev cpu --temp 0 --cache-type-k f16 --cache_type_v f16 hi", " Hello, I recite.\n", nil},
-		{"ask -m M -dev cpu --temp 0 --no-mmap --mlock -tb 2 -sm none hi", " Hello, I recite.\n", []string{"mmap", "mlock", "threads-batch", "split-mode"}},
+		{"ask -m M -dev cpu --temp 0 --no-mmap --mlock -tb 2 -sm none hi", " Hello, I recite.\n", []string{"mmap", "mlock", "threads-batch"}},
 		{"complete -m M -dev cpu --temp 0 -n2 -p x", " Hello,\n", nil},
 		{"chat -m M -dev cpu --temp 0 -st -p hi", " Hello, I recite.\n", nil},
 		{"-m M --device cpu --temp 0 -p hi -st", " Hello, I recite.\n", nil},

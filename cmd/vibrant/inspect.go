@@ -69,7 +69,11 @@ func printFit(w io.Writer, f *vibrant.Fit) error {
 	fmt.Fprintf(t, "workspace\t%s\n", byteSize(f.Memory.Workspace))
 	fmt.Fprintf(t, "total\t%s of %s\n", byteSize(f.Memory.Total()), byteSize(f.Limit))
 	for _, d := range f.Devices {
-		fmt.Fprintf(t, "%s\tweights %s, cache %s, workspace %s: %s of %s\n", d.Device, byteSize(d.Memory.Weights), byteSize(d.Memory.Cache),
+		layers := ""
+		if d.Layers > 0 {
+			layers = fmt.Sprintf("%d layers, ", d.Layers)
+		}
+		fmt.Fprintf(t, "%s\t%sweights %s, cache %s, workspace %s: %s of %s\n", d.Device, layers, byteSize(d.Memory.Weights), byteSize(d.Memory.Cache),
 			byteSize(d.Memory.Workspace), byteSize(d.Memory.Total()), byteSize(d.Limit))
 	}
 	if f.Fits {

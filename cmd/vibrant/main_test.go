@@ -110,6 +110,7 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{1, "outside the vocabulary", []string{"logits", "-m", m, "--device", "cpu", "--ids", "99999", "-o", filepath.Join(t.TempDir(), "x.npy")}},
 		{2, "the path is empty", []string{"ask", "-m", "", "hi"}},
 		{2, "the path of the model is empty", []string{"inspect", ""}},
+		{2, "which model?", []string{"pull"}},
 		{2, "the prompt is empty", []string{"ask", "-m", m, "-"}},
 		{2, "the prompt is empty", []string{"chat", "-m", m, "-p", ""}},
 		{2, "--ops", []string{"bench", "--ops", "("}},

@@ -13,7 +13,12 @@ func pullCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull hf:OWNER/REPO[:QUANT]",
 		Short: "Bring a model from Hugging Face (HF_ENDPOINT, HF_TOKEN) and print its path",
-		Args:  cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("which model? vibrant pull hf:OWNER/REPO[:QUANT] brings one")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := pull(cmd, args[0])
 			if err == nil {

@@ -323,9 +323,12 @@ func TestLongWorkShowsItself(t *testing.T) {
 
 	h = onTerminal(t, false, "bench", "-m", reciter(t), "--device", "cpu", "-p", "256", "-n", "64", "-r", "2000")
 	h.expect("run ")
+	h.expect("run ") // the first may be the one that warms up
 	unix.Kill(os.Getpid(), unix.SIGINT)
 	h.leaves(130)
 	h.expect("tok/s")
+	h.expect("pp256")
+	h.expect(" %") // of what was measured until then
 }
 
 func TestTheEmbeddedModelSaysWhatItIs(t *testing.T) {

@@ -88,6 +88,20 @@ def flag_names(names):
     return out + [f"the {n[2:]} {noun}" for n in names[:2] if len(n) > 4 for noun in P.NOUNS["flag"][:2]]
 
 
+def with_values(names, example):
+    """Flags as people type them, with the value of their example and like ones: '--temp 0.7', '-ctk q8_0'."""
+    flags = [n for n in names if re.fullmatch("--?[a-z][a-z-]*", n)]
+    value = next((m[1] for n in flags if (m := re.search(rf"(?<!\S){n} ([^-\s]\S*)", example))), None)
+    if value is None:
+        return []
+    alike = ["f16", "q8_0", "q4_0", "f32"] if value == "f16" else [value]
+    if re.fullmatch(r"\d+", value):
+        alike = [value, "1", "8", "50", "100", "512", "2048"]
+    elif re.fullmatch(r"\d*\.\d+", value):
+        alike = [value, "0.1", "0.3", "0.8", "1.2"]
+    return [f"{n} {v}" for n in dict.fromkeys(flags) for v in alike]
+
+
 def flag_answer(names, help):
     """Its first meaning, then what else it means to other commands."""
     name, (first, *others) = ", ".join(names[:2]), help
@@ -111,6 +125,9 @@ def flag_facts():
     for f in flags:
         names = [n for n in f["names"] if n not in shared]
         yield names, flag_answer(names, f["help"])
+
+
+MODELS = "llama llama3.2 qwen3:8b gemma3 gemma phi4 tinyllama deepseek-r1 mixtral smollm my-model model.gguf".split()
 
 
 def number_text(x):
@@ -137,7 +154,7 @@ def facts():
     def use(kind, thing, what, names, said):
         """A thing that does something, with the phrases and the example that the table has for it."""
         names = names + said.get("aka", []) * 2
-        put(kind, thing, "what", what, names, P.WHAT_DOES * 2 + P.WHAT, said.get("ask", ()), said.get("do", ()))
+        put(kind, thing, "what", what, names + with_values(names, said.get("example", "")), P.WHAT_DOES * 2 + P.WHAT, said.get("ask", ()), said.get("do", ()))
         if "example" in said:
             put(kind, thing, "example", "For example: " + said["example"], names, P.EXAMPLE)
 
@@ -155,7 +172,11 @@ def facts():
     for f in command()["foreign"]:
         of_command("foreign", f["names"][0], sentence(f["names"][0], "accepted, changes nothing: " + f["help"][0]["text"]), flag_names(f["names"]))
     for c in command()["elsewhere"]:
-        of_command("elsewhere", c["name"], f"There is no vibrant {c['name']}; {c['help']}.", ["vibrant " + c["name"], f"the {c['name']} command"])
+        said = phrases.pop(("elsewhere", c["name"]), {})
+        whole = [f"{program} {c['name']} {model}" for program in ("vibrant", "ollama") for model in MODELS]
+        use("elsewhere", c["name"], f"There is no vibrant {c['name']}; {c['help']}.", ["vibrant " + c["name"], f"the {c['name']} command", "ollama " + c["name"]] + whole,
+            said | {"ask": said.get("ask", []) + whole})
+
     if phrases:
         raise SystemExit(f"facts.toml has phrases for what the command has not: {', '.join(x for _, x in phrases)}")
     for kind, prefix in (("target", "make "), ("go", ""), ("c", "")):
@@ -270,7 +291,7 @@ def noisy(rng, q, keep=None, typos=True):
     elif r < 0.25:
         q = rng.choice(P.OPENINGS) + q.rstrip("?.") + rng.choice(P.ENDINGS)
     kept = set(keep.split()) if keep else ()
-    if rng.random() < 0.07:
+    if rng.random() < 0.12:
         q = clipped(q, kept)
     elif rng.random() < 0.12:
         ws = q.split()
@@ -278,7 +299,7 @@ def noisy(rng, q, keep=None, typos=True):
         for i in sorted(rng.sample(drop, min(len(drop), rng.choice((1, 1, 2, 3)))), reverse=True):
             del ws[i]
         q = " ".join(ws) or q
-    if typos and rng.random() < 0.18:
+    if typos and rng.random() < 0.22:
         ws = q.split()
         can = [i for i, w in enumerate(ws) if len(w) > 3 and w.isalpha() and w not in kept]
         for i in rng.sample(can, min(len(can), rng.choice((1, 1, 2)))):

@@ -47,7 +47,7 @@ def questions():
                 item["history"] = g["after"]
             items.append(item)
     for g in tomllib.load(open(os.path.join(HERE, "probes.toml"), "rb"))["group"]:
-        items += [{"q": q, "accept": g["accept"] + [DECLINED], "kind": "probe"} | ({"part": 2} if "part" in g else {}) for q in g["q"]]
+        items += [{"q": q, "accept": g["accept"] + [DECLINED], "kind": "probe"} | ({"part": g["part"]} if "part" in g else {}) for q in g["q"]]
     seen = {(i["q"], *i.get("history", ())) for i in items}
     for t in drawn():
         if (t.q,) not in seen:

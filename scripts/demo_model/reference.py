@@ -21,11 +21,12 @@ class Reference:
     def norm(self, x, w):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * w
 
-    def logits(self, ids):
-        """Float64 logits [n][vocab], row i after ids[0..i]."""
+    def logits(self, ids, past=None):
+        """Float64 logits [n][vocab], row i after past and ids[0..i]. past has each layer's keys and values of what came before."""
+        past = {} if past is None else past
         w, n, d = self.w, len(ids), self.dim // self.heads
-        half = d // 2
-        angle = np.arange(n)[:, None] * self.theta ** (-np.arange(half) / half)
+        half, before = d // 2, len(past[0][0]) if past else 0
+        angle = (before + np.arange(n))[:, None] * self.theta ** (-np.arange(half) / half)
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
 
         def rope(x):
@@ -33,12 +34,15 @@ class Reference:
             return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
         x = w["token_embd.weight"][ids]
-        mask = np.triu(np.full((n, n), -np.inf), 1)
+        mask = np.triu(np.full((n, before + n), -np.inf), before + 1)
         for i in range(self.layers):
             t = lambda name: w[f"blk.{i}.{name}"]
             h = self.norm(x, t("attn_norm.weight"))
             q, k, v = ((h @ t(f"attn_{c}.weight").T + t(f"attn_{c}.bias")).reshape(n, -1, d) for c in "qkv")
             q, k = rope(q), rope(k)
+            if i in past:
+                k, v = np.concatenate([past[i][0], k]), np.concatenate([past[i][1], v])
+            past[i] = k, v
             out = np.empty((n, self.heads, d))
             for j in range(self.heads):
                 g = j // (self.heads // self.kv)
@@ -57,9 +61,9 @@ class Reference:
 
     def greedy(self, ids, most, stop):
         """Greedy continuation: its ids, the smallest lead that a chosen token had over the second, the first logits."""
-        out, lead, first = [], np.inf, None
+        out, lead, first, past = [], np.inf, None, {}
         while len(out) < most:
-            row = self.logits(ids + out)[-1]
+            row = self.logits(out[-1:] or ids, past)[-1]
             first = row if first is None else first
             second, best = np.partition(row, -2)[-2:]
             lead = min(lead, best - second)

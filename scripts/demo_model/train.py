@@ -110,9 +110,9 @@ def score(model, tok, items, say=log):
     kinds = {}
     for item, (right, _) in zip(items, results):
         kinds.setdefault(item["kind"], []).append(right)
-        if item.get("part") == 2:
-            kinds.setdefault("part 2 " + (item["kind"] if item["kind"] in ("unknown", "probe") else "known"), []).append(right)
-    known = [r for k, rs in kinds.items() if "unknown" not in k and k not in ("part 2 known", "part 2 probe", "probe") for r in rs]
+        if "part" in item:
+            kinds.setdefault(f"part {item['part']} " + (item["kind"] if item["kind"] in ("unknown", "probe") else "known"), []).append(right)
+    known = [r for k, rs in kinds.items() if k not in ("unknown", "probe") and not k.startswith("part ") for r in rs]
     table = {k: (sum(rs), len(rs)) for k, rs in sorted(kinds.items())}
     table["all known"] = (sum(known), len(known))
     say("  ".join(f"{k} {a}/{n} {100 * a / n:.1f}%" for k, (a, n) in table.items()))
@@ -235,7 +235,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--steps", type=int, default=9000)
+    ap.add_argument("--steps", type=int, default=12000)
     ap.add_argument("--minutes", type=float, default=0, help="instead of --steps: as many as fit, by the speed of the first ones")
     ap.add_argument("--batch", type=int, default=65536, help="tokens a step")
     ap.add_argument("--lr", type=float, default=0.004, help="of the matrices (Muon)")
@@ -282,7 +282,7 @@ def main():
         for item, (right, answer) in sorted(zip(items, results), key=lambda x: x[0].get("part", 1)):
             f.write(f"{'ok ' if right else 'BAD'} [{item['kind']}] {' | '.join([*item.get('history', []), item['q']])}\n      {answer!r}\n")
     for item, (right, answer) in zip(items, results):
-        if not right and item.get("part") != 2:
+        if not right and "part" not in item:
             print(f"[{item['kind']}] {' | '.join([*item.get('history', []), item['q']])}  =>  {answer[:110]!r}")
     log("done")
 

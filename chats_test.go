@@ -1,0 +1,99 @@
+package vibrant
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+)
+
+var chatsFor = flag.Duration("chats", 2*time.Second, "how long TestChatsLeaveNothing chats on each device")
+
+// TestChatsLeaveNothing has four users chat with the embedded model: conversations of 1 to 12 turns at several temperatures, an
+// eighth of the answers cancelled on the way, the oldest turns dropped where the context is full. What is held after all is
+// compared with what was held after a tenth of the time. Memory may grow by a twentieth and 4 MiB, a GPU's by 2 MiB.
+// An hour: go test -run TestChatsLeaveNothing -v -chats 1h -timeout 0 .
+func TestChatsLeaveNothing(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		d, err := gpu.Open(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		var chats, turns, tokens atomic.Int64
+		chatFor := func(span time.Duration) (bytes int64, files int, free int64) {
+			end := time.Now().Add(span)
+			var users sync.WaitGroup
+			for user := range uint64(4) {
+				users.Add(1)
+				go func() {
+					defer users.Done()
+					random := rand.New(rand.NewPCG(1, user))
+					for time.Now().Before(end) && !t.Failed() {
+						chats.Add(1)
+						if err := converse(m, random, &turns, &tokens); err != nil {
+							t.Error(err)
+						}
+					}
+				}()
+			}
+			users.Wait()
+			m.device.Pool().Trim() // what it keeps for later is no leak
+			bytes, files = resident(t)
+			if free, _, err = d.Memory(); err != nil {
+				t.Fatal(err)
+			}
+			return bytes, files, free
+		}
+		before, files, free := chatFor(*chatsFor / 10)
+		after, open, now := chatFor(*chatsFor * 9 / 10)
+		t.Logf("%d chats, %d turns, %d tokens in %v: %.1f MB after a tenth, %.1f after all, %d files open, then %d (%s kernels)",
+			chats.Load(), turns.Load(), tokens.Load(), *chatsFor, float64(before)/1e6, float64(after)/1e6, files, open, d.Info().Backend)
+		if after > before+before/20+4<<20 || open > files {
+			t.Errorf("%d bytes before, %d after; %d files open before, %d after", before, after, files, open)
+		}
+		if !d.Info().HostMemory && now < free-2<<20 {
+			t.Errorf("%d bytes of the GPU were free, %d are", free, now)
+		}
+	})
+}
+
+// converse is one conversation.
+func converse(m *Model, random *rand.Rand, turns, tokens *atomic.Int64) error {
+	questions := []string{"What is Vibrant?", "How do I build it for an RTX card?", "and for Jetson Orin?", "What is 17 * 23?", "spell cache", "Hello!"}
+	g := DefaultGeneration()
+	g.Temperature, g.MaxTokens = []float64{0, 0.7, 1.5}[random.IntN(3)], 1+random.IntN(40)
+	s, err := m.NewSession(WithGeneration(g), WithContextFull(ContextDrop))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for range 1 + random.IntN(12) {
+		ctx, cancel := context.WithCancel(context.Background())
+		stop := random.IntN(80) // an answer has at most 40 tokens
+		for _, err := range s.Send(ctx, questions[random.IntN(len(questions))]) {
+			if err != nil && ctx.Err() == nil {
+				cancel()
+				return err
+			}
+			tokens.Add(1)
+			if stop--; stop < 0 {
+				cancel()
+			}
+		}
+		cancel()
+		turns.Add(1)
+	}
+	return nil
+}

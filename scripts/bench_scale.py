@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Measure models on several GPUs, and on a GPU with layers in RAM, against one GPU with all of them.
+
+    bench_scale.py [--devices cuda:0,cuda:1] [--split tensor|layer] [-p 512,2048] [-n 128] [--parallel 64] [--gpu-layers 0,10,20] [--save docs/benchmarks] NAME=FILE.gguf ...
+
+Suite scale: `vibrant bench` on --devices against the first of them; the ratio is the speedup. Suite offload, with --gpu-layers: the
+peer is the speed of which a token would take that part of the GPU's time and of the CPU's that their layers are, so that the ratio
+is what is lost between devices. Cases that were measured are replaced in SUITE.jsonl below --save.
+Needs nothing but Python.
+"""
+import argparse, json, os, subprocess, sys
+
+ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+ap.add_argument("models", nargs="+", metavar="NAME=FILE")
+ap.add_argument("--vibrant", default="bin/vibrant")
+ap.add_argument("--devices", default="cuda:0,cuda:1")
+ap.add_argument("--split", default="tensor", choices=["tensor", "layer"])
+ap.add_argument("-p", default="512,2048", help="prompt tokens")
+ap.add_argument("-n", type=int, default=128, help="generated tokens")
+ap.add_argument("-r", type=int, default=3, help="repetitions")
+ap.add_argument("--parallel", default="", help="also so many sequences together")
+ap.add_argument("--gpu-layers", default="", help="layers on the GPU, in place of several GPUs")
+ap.add_argument("--save", help="folder of the suites")
+A = ap.parse_args()
+prompts = [int(p) for p in A.p.split(",") if p != "0"]
+
+
+def bench(path, *more):
+    """tokens a second by test, and the device"""
+    command = [A.vibrant, "bench", "-m", path, "-r", str(A.r), "--json", *more]
+    p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if p.returncode:
+        print(f"bench_scale: {' '.join(command)}: exit status {p.returncode}: {p.stderr.strip()[-400:]}", file=sys.stderr)
+        return {}, ""
+    figures = json.loads(p.stdout)
+    name = lambda f: f"x {f['n_parallel']}" if f["n_parallel"] > 1 else f"tg{f['n_gen']}" if f["n_gen"] else f"pp{f['n_prompt']}"
+    return {name(f): f["ours"] for f in figures}, figures[0]["device"]
+
+
+def measure(path, *where):
+    found, device = bench(path, "-p", A.p, "-n", str(A.n), *where)
+    if A.parallel:
+        batch, device = bench(path, "-p", "64", "-n", "64", "--parallel", A.parallel, *where)
+        found.update(batch)
+    return found, device
+
+
+def save(suite, lines):
+    """replaces the cases of `lines` in suite.jsonl"""
+    if not A.save:
+        return
+    os.makedirs(A.save, exist_ok=True)
+    path = os.path.join(A.save, suite + ".jsonl")
+    fresh = {(l["case"], l["device"]) for l in lines}
+    kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
+    with open(path, "w") as f:
+        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
+            f.write(json.dumps(l) + "\n")
+
+
+typed = " ".join(["scripts/bench_scale.py"] + [w if "=" not in w else w.split("=")[0] + "=FILE" for w in sys.argv[1:] if w not in ("--save", A.save, "--vibrant", A.vibrant)])
+lines = []
+
+
+def line(suite, case, ours, peer, device):
+    lines.append({"suite": suite, "case": case, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "tok/s", "ratio": round(ours / peer, 3),
+                  "roofline": None, "error": None, "device": device, "command": typed})
+    print(json.dumps(lines[-1]), flush=True)
+
+
+for spec in A.models:
+    name, _, path = spec.partition("=")
+    first = A.devices.split(",")[0]
+    one, device = measure(path, "--device", first)
+    if not A.gpu_layers:
+        some, _ = measure(path, "--device", A.devices, "--split", A.split)
+        for test in [t for t in one if t in some]:
+            count = A.devices.count(",") + 1
+            line("scale", f"{name} {test}, {count} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
+        continue
+    cpu, _ = measure(path, "--device", "cpu")
+    info = json.loads(subprocess.run([A.vibrant, "inspect", "-m", path, "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+    total = next(int(kv["value"]) for kv in info["file"]["metadata"] if kv["key"].endswith(".block_count"))
+    for n in map(int, A.gpu_layers.split(",")):
+        some, _ = measure(path, "--device", first, "--gpu-layers", str(n))
+        for test in [t for t in one if t in some and t in cpu]:
+            expected = 1 / (n / total / one[test] + (1 - n / total) / cpu[test])
+            line("offload", f"{name} {test}, {n} of {total} layers on the GPU", some[test], expected, device)
+save(lines[0]["suite"] if lines else "scale", lines)
