@@ -29,11 +29,15 @@ func TestSessionsThatGoBackEqualFreshOnes(t *testing.T) {
 		for _, name := range goesBack {
 			t.Run(name, func(t *testing.T) {
 				const tokens = 512
+				turns := 14
+				if testing.Short() { // the race detector takes a minute for more
+					turns = 4
+				}
 				m := loadModel(t, d, filepath.Join(dir, name+".gguf"), tokens)
 				o := Options{Context: tokens, KVType: tensor.F32, Chunk: 24}
 				s, r := newSession(t, m, o), rand.New(rand.NewPCG(5, 0))
 				var ids []int32
-				for turn := range 14 {
+				for turn := range turns {
 					switch kept := r.IntN(4); kept {
 					case 0:
 						ids = slices.Clone(s.Tokens())
@@ -170,8 +174,12 @@ func TestFailedStepsOfRecurrentModelsLeaveNoTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	calls := 60
+	if testing.Short() { // the race detector takes a minute for more
+		calls = 12
+	}
 	for call, name := range map[fake.Call]string{fake.Copy: "copy", fake.Launch: "launch", fake.Sync: "synchronization"} {
-		for n := range 60 {
+		for n := range calls {
 			hw.FailAfter(call, n, errInjected)
 			err := s.Prefill(context.Background(), prompt)
 			for i := 0; err == nil && i < 6; i++ {
