@@ -316,6 +316,15 @@ static vb_status call_cumsum(struct cumsum_frame *f) {
     return vb_cumsum(f->out, f->in, f->type, f->rows, f->n, f->cols, f->stream);
 }
 
+struct sort_frame {
+    vb_sort_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_sort(struct sort_frame *f) {
+    return vb_sort(&f->args, f->stream);
+}
+
 struct index_frame {
     vb_index_args args;
     vb_stream *stream;
@@ -653,36 +662,37 @@ vb_status vb_call(int operation, void *frame) {
     case 21: return call_map(frame);
     case 22: return call_reduce(frame);
     case 23: return call_cumsum(frame);
-    case 24: return call_index(frame);
-    case 25: return call_matmul_batched(frame);
-    case 26: return call_matmul_single_row(frame);
-    case 27: return call_weight_pack(frame);
-    case 28: return call_linear(frame);
-    case 29: return call_embedding(frame);
-    case 30: return call_fused_update(frame);
-    case 31: return call_norm_quantize(frame);
-    case 32: return call_dequantize_rows(frame);
-    case 33: return call_w2a8_gemv(frame);
-    case 34: return call_tmac_lut(frame);
-    case 35: return call_tmac_matmul(frame);
-    case 36: return call_route(frame);
-    case 37: return call_expert_linear(frame);
-    case 38: return call_expert_sum(frame);
-    case 39: return call_rope(frame);
-    case 40: return call_kv_write(frame);
-    case 41: return call_attention(frame);
-    case 42: return call_causal_conv(frame);
-    case 43: return call_gated_delta(frame);
-    case 44: return call_norm_linear(frame);
-    case 45: return call_norm_swiglu(frame);
-    case 46: return call_linear_add(frame);
-    case 47: return call_feed_forward(frame);
-    case 48: return call_expert_feed_forward(frame);
-    case 49: return call_norm_route(frame);
-    case 50: return call_norm_qkv(frame);
-    case 51: return call_attention_linear_add(frame);
+    case 24: return call_sort(frame);
+    case 25: return call_index(frame);
+    case 26: return call_matmul_batched(frame);
+    case 27: return call_matmul_single_row(frame);
+    case 28: return call_weight_pack(frame);
+    case 29: return call_linear(frame);
+    case 30: return call_embedding(frame);
+    case 31: return call_fused_update(frame);
+    case 32: return call_norm_quantize(frame);
+    case 33: return call_dequantize_rows(frame);
+    case 34: return call_w2a8_gemv(frame);
+    case 35: return call_tmac_lut(frame);
+    case 36: return call_tmac_matmul(frame);
+    case 37: return call_route(frame);
+    case 38: return call_expert_linear(frame);
+    case 39: return call_expert_sum(frame);
+    case 40: return call_rope(frame);
+    case 41: return call_kv_write(frame);
+    case 42: return call_attention(frame);
+    case 43: return call_causal_conv(frame);
+    case 44: return call_gated_delta(frame);
+    case 45: return call_norm_linear(frame);
+    case 46: return call_norm_swiglu(frame);
+    case 47: return call_linear_add(frame);
+    case 48: return call_feed_forward(frame);
+    case 49: return call_expert_feed_forward(frame);
+    case 50: return call_norm_route(frame);
+    case 51: return call_norm_qkv(frame);
+    case 52: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(2837354627707302959); }
+int64_t vb_call_abi(void) { return INT64_C(4864618004186721424); }

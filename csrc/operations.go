@@ -10,6 +10,7 @@ package csrc
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.
 static vb_status call_map(vb_map_args args, vb_stream *stream) { return vb_map(&args, stream); }
 static vb_status call_reduce(vb_reduce_args args, vb_stream *stream) { return vb_reduce(&args, stream); }
+static vb_status call_sort(vb_sort_args args, vb_stream *stream) { return vb_sort(&args, stream); }
 static vb_status call_index(vb_index_args args, vb_stream *stream) { return vb_index(&args, stream); }
 static vb_status call_matmul_batched(vb_matmul_args args, vb_stream *stream) { return vb_matmul_batched(&args, stream); }
 static vb_status call_weight_pack(void *out, vb_weight w, vb_stream *stream) { return vb_weight_pack(out, &w, stream); }
@@ -62,6 +63,20 @@ func cReduceArgs(a *kernel.ReduceArgs) C.vb_reduce_args {
 		reduced:   C.int64_t(a.Reduced),
 		reduction: C.vb_reduction(a.Reduction),
 		parameter: C.float(a.Parameter),
+	}
+}
+
+func cSortArgs(a *kernel.SortArgs) C.vb_sort_args {
+	return C.vb_sort_args{
+		size:       C.sizeof_vb_sort_args,
+		values:     view(a.Values),
+		indices:    view(a.Indices),
+		in:         view(a.In),
+		sizes:      numbers(a.Sizes),
+		out_sizes:  numbers(a.OutSizes),
+		rank:       C.int64_t(a.Rank),
+		dim:        C.int64_t(a.Dim),
+		descending: truth(a.Descending),
 	}
 }
 
@@ -538,6 +553,10 @@ func (s *stream) Reduce(args *kernel.ReduceArgs) error {
 
 func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
 	return s.check("cumsum", C.vb_cumsum(out, in, C.vb_dtype(t), C.int64_t(rows), C.int64_t(n), C.int64_t(cols), s.p))
+}
+
+func (s *stream) Sort(args *kernel.SortArgs) error {
+	return s.check("sort", C.call_sort(cSortArgs(args), s.p))
 }
 
 func (s *stream) Index(args *kernel.IndexArgs) error {

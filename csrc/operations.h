@@ -26,6 +26,7 @@
     X(map) \
     X(reduce) \
     X(cumsum) \
+    X(sort) \
     X(index) \
     X(matmul_batched) \
     X(matmul_single_row) \

@@ -85,6 +85,31 @@ vb_status vb_cumsum(void *out, const void *in, vb_dtype type, int64_t rows, int6
     return RUN(cumsum, out, in, type, rows, n, cols, stream);
 }
 
+vb_status vb_sort(const vb_sort_args *args, vb_stream *stream) {
+    TAKE(vb_sort_args, a, args);
+    int64_t count, written;
+    REQUIRE_SHAPE(count, a.sizes, a.rank);
+    REQUIRE(elements(&written, (int)a.rank, a.out_sizes), "out_sizes: negative, or their product is too large");
+    REQUIRE(a.dim >= 0 && a.dim < a.rank, "dim: no dimension");
+    for (int d = 0; d < a.rank; d++)
+        REQUIRE(d == a.dim ? a.out_sizes[d] <= a.sizes[d] : a.out_sizes[d] == a.sizes[d],
+                "out_sizes: more than sizes along dim, or others beside it");
+    REQUIRE(a.values.data || a.indices.data || written == 0, "values, indices: both null");
+    if (written == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(a.sizes[a.dim] <= INT32_MAX, "sizes: a line of 2^31 elements or more");
+    REQUIRE_VIEW(a.in, a.sizes, a.rank, false);
+    if (a.values.data) {
+        REQUIRE_VIEW(a.values, a.out_sizes, a.rank, true);
+        REQUIRE(a.values.type == a.in.type, "values.type: not in.type");
+    }
+    if (a.indices.data) {
+        REQUIRE_VIEW(a.indices, a.out_sizes, a.rank, true);
+        REQUIRE(a.indices.type == VB_I32, "indices.type: not I32");
+    }
+    return RUN(sort, &a, stream);
+}
+
 vb_status vb_index(const vb_index_args *args, vb_stream *stream) {
     TAKE(vb_index_args, a, args);
     int64_t count, other;

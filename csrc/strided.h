@@ -125,6 +125,30 @@ static inline void vb_reduce_split(vb_reduce_dims *s, const vb_reduce_args *a) {
     s->reduced_rank = vb_join_dims(s->reduced, reduced, one, 1);
 }
 
+/* The lines of a sort: the views without the dimension that is sorted, and the steps along it. */
+typedef struct vb_sort_lines {
+    int64_t sizes[VB_MAX_DIMS], lines, n, k;
+    vb_view values, indices, in;
+    int64_t values_step, indices_step, in_step;
+    int rank;
+} vb_sort_lines;
+
+static inline void vb_sort_split(vb_sort_lines *s, const vb_sort_args *a) {
+    vb_view *const views[] = {&s->values, &s->indices, &s->in};
+    int64_t *const steps[] = {&s->values_step, &s->indices_step, &s->in_step};
+    s->values = a->values, s->indices = a->indices, s->in = a->in;
+    s->n = a->sizes[a->dim], s->k = a->out_sizes[a->dim], s->lines = 1;
+    for (int v = 0; v < 3; v++) {
+        *steps[v] = views[v]->strides[a->dim];
+        for (int d = (int)a->dim; d + 1 < a->rank; d++) views[v]->strides[d] = views[v]->strides[d + 1];
+    }
+    for (int d = 0, to = 0; d < a->rank; d++) {
+        if (d == a->dim) continue;
+        s->lines *= s->sizes[to++] = a->sizes[d];
+    }
+    s->rank = vb_join_dims(s->sizes, a->rank - 1, views, 3);
+}
+
 /* The place of element i, in elements behind the data. */
 static inline int64_t vb_place(const vb_view *v, const int64_t *sizes, int rank, int64_t i) {
     int64_t place = 0;

@@ -498,6 +498,21 @@ vb_status vb_reduce(const vb_reduce_args *args, vb_stream *stream);
 vb_status vb_cumsum(void *out, const void *in, vb_dtype type, int64_t rows, int64_t n, int64_t cols,
                     vb_stream *stream);
 
+/* The first k elements of each line along dimension `dim` in ascending or descending order, and their places in it. The
+ * order is stable: equal elements stay as they lie. NaN is the greatest, and -0 equals 0. Lines have fewer than 2^31
+ * elements. Not in place. */
+typedef struct vb_sort_args {
+    size_t size;
+    vb_view values;  /* [out_sizes], or NULL for none; of the type of in */
+    vb_view indices; /* [out_sizes], or NULL for none; I32 */
+    vb_view in;      /* [sizes] */
+    int64_t sizes[VB_MAX_DIMS];
+    int64_t out_sizes[VB_MAX_DIMS]; /* sizes, but k along dim */
+    int64_t rank, dim;
+    int descending;
+} vb_sort_args;
+vb_status vb_sort(const vb_sort_args *args, vb_stream *stream);
+
 /* Elements at places that are in memory: out is in with coordinate `dim` replaced by ids; where scatter, out with
  * coordinate `dim` replaced by ids becomes in, or has it added. Views of the same type size. Additions are of F32 and
  * I32, in any order. An id outside 0..places-1 gives an element of zeros, and scatters nothing (on the CPU the call

@@ -106,7 +106,7 @@ func withFewerInstructions(t *testing.T, b kernel.Backend, d *gpu.Device) []*gpu
 // ptxLacks are the operations that have no kernel for the driver to compile, which the device says.
 var ptxLacks = map[string]bool{"Route": true, "NormRoute": true, "ExpertLinear": true, "ExpertSum": true, "CausalConv": true, "GatedDelta": true,
 	"FusedUpdate": true, "NormQuantize": true, "DequantizeRows": true, "W2A8GEMV": true, "TMACLUT": true, "TMACMatMul": true,
-	"ExpertFeedForward": true, "CumSum": true, "Gather": true, "ScatterAdd": true}
+	"ExpertFeedForward": true, "CumSum": true, "Gather": true, "ScatterAdd": true, "Sort": true, "TopKOver": true}
 
 // long tells cases that take more than a second under the race detector. Dimensions of attention may be 0, so that their product
 // tells nothing.

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 2837354627707302959
+	abi     = 4864618004186721424
 )
 
 type cMapArgs struct {
@@ -61,6 +61,32 @@ func asReduceArgs(a *kernel.ReduceArgs) cReduceArgs {
 		reduced:   int64(a.Reduced),
 		reduction: int32(a.Reduction),
 		parameter: float32(a.Parameter),
+	}
+}
+
+type cSortArgs struct {
+	size       uintptr
+	values     cView
+	indices    cView
+	in         cView
+	sizes      [kernel.MaxDims]int64
+	outSizes   [kernel.MaxDims]int64
+	rank       int64
+	dim        int64
+	descending int32
+}
+
+func asSortArgs(a *kernel.SortArgs) cSortArgs {
+	return cSortArgs{
+		size:       unsafe.Sizeof(cSortArgs{}),
+		values:     asView(a.Values),
+		indices:    asView(a.Indices),
+		in:         asView(a.In),
+		sizes:      asNumbers(a.Sizes),
+		outSizes:   asNumbers(a.OutSizes),
+		rank:       int64(a.Rank),
+		dim:        int64(a.Dim),
+		descending: truth(a.Descending),
 	}
 }
 
@@ -1127,6 +1153,16 @@ func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) e
 	return s.call("cumsum", 23, kernel.Ptr(f))
 }
 
+type sortFrame struct {
+	args   cSortArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) Sort(args *kernel.SortArgs) error {
+	f := &sortFrame{args: asSortArgs(args), stream: s.p}
+	return s.call("sort", 24, kernel.Ptr(f))
+}
+
 type indexFrame struct {
 	args   cIndexArgs
 	stream kernel.Ptr
@@ -1134,7 +1170,7 @@ type indexFrame struct {
 
 func (s *stream) Index(args *kernel.IndexArgs) error {
 	f := &indexFrame{args: asIndexArgs(args), stream: s.p}
-	return s.call("index", 24, kernel.Ptr(f))
+	return s.call("index", 25, kernel.Ptr(f))
 }
 
 type matMulFrame struct {
@@ -1144,7 +1180,7 @@ type matMulFrame struct {
 
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
 	f := &matMulFrame{args: asMatMulArgs(args), stream: s.p}
-	return s.call("matmul", 25, kernel.Ptr(f))
+	return s.call("matmul", 26, kernel.Ptr(f))
 }
 
 type matMulSingleRowFrame struct {
@@ -1159,7 +1195,7 @@ type matMulSingleRowFrame struct {
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
 	f := &matMulSingleRowFrame{c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
-	return s.call("matmul_single_row", 26, kernel.Ptr(f))
+	return s.call("matmul_single_row", 27, kernel.Ptr(f))
 }
 
 type weightPackFrame struct {
@@ -1170,7 +1206,7 @@ type weightPackFrame struct {
 
 func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
 	f := &weightPackFrame{out: out, w: asWeight(w), stream: s.p}
-	return s.call("weight_pack", 27, kernel.Ptr(f))
+	return s.call("weight_pack", 28, kernel.Ptr(f))
 }
 
 type linearFrame struct {
@@ -1184,7 +1220,7 @@ type linearFrame struct {
 
 func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
 	f := &linearFrame{y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
-	return s.call("linear", 28, kernel.Ptr(f))
+	return s.call("linear", 29, kernel.Ptr(f))
 }
 
 type embeddingFrame struct {
@@ -1197,7 +1233,7 @@ type embeddingFrame struct {
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
 	f := &embeddingFrame{out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
-	return s.call("embedding", 29, kernel.Ptr(f))
+	return s.call("embedding", 30, kernel.Ptr(f))
 }
 
 type fusedUpdateFrame struct {
@@ -1207,7 +1243,7 @@ type fusedUpdateFrame struct {
 
 func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
 	f := &fusedUpdateFrame{args: asFusedUpdateArgs(args), stream: s.p}
-	return s.call("fused_update", 30, kernel.Ptr(f))
+	return s.call("fused_update", 31, kernel.Ptr(f))
 }
 
 type normQuantizeFrame struct {
@@ -1217,7 +1253,7 @@ type normQuantizeFrame struct {
 
 func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
 	f := &normQuantizeFrame{args: asNormQuantizeArgs(args), stream: s.p}
-	return s.call("norm_quantize", 31, kernel.Ptr(f))
+	return s.call("norm_quantize", 32, kernel.Ptr(f))
 }
 
 type dequantizeRowsFrame struct {
@@ -1231,7 +1267,7 @@ type dequantizeRowsFrame struct {
 
 func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
 	f := &dequantizeRowsFrame{out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("dequantize_rows", 32, kernel.Ptr(f))
+	return s.call("dequantize_rows", 33, kernel.Ptr(f))
 }
 
 type w2A8GEMVFrame struct {
@@ -1241,7 +1277,7 @@ type w2A8GEMVFrame struct {
 
 func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	f := &w2A8GEMVFrame{args: asW2A8GEMVArgs(args), stream: s.p}
-	return s.call("w2a8_gemv", 33, kernel.Ptr(f))
+	return s.call("w2a8_gemv", 34, kernel.Ptr(f))
 }
 
 type tMACLUTFrame struct {
@@ -1254,7 +1290,7 @@ type tMACLUTFrame struct {
 
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	f := &tMACLUTFrame{lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
-	return s.call("tmac_lut", 34, kernel.Ptr(f))
+	return s.call("tmac_lut", 35, kernel.Ptr(f))
 }
 
 type tMACMatMulFrame struct {
@@ -1264,7 +1300,7 @@ type tMACMatMulFrame struct {
 
 func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
 	f := &tMACMatMulFrame{args: asTMACMatMulArgs(args), stream: s.p}
-	return s.call("tmac_matmul", 35, kernel.Ptr(f))
+	return s.call("tmac_matmul", 36, kernel.Ptr(f))
 }
 
 type routeFrame struct {
@@ -1274,7 +1310,7 @@ type routeFrame struct {
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
 	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 36, kernel.Ptr(f))
+	return s.call("route", 37, kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
@@ -1284,7 +1320,7 @@ type expertLinearFrame struct {
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
 	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 37, kernel.Ptr(f))
+	return s.call("expert_linear", 38, kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
@@ -1300,7 +1336,7 @@ type expertSumFrame struct {
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
 	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 38, kernel.Ptr(f))
+	return s.call("expert_sum", 39, kernel.Ptr(f))
 }
 
 type roPEFrame struct {
@@ -1310,7 +1346,7 @@ type roPEFrame struct {
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 39, kernel.Ptr(f))
+	return s.call("rope", 40, kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
@@ -1320,7 +1356,7 @@ type kVWriteFrame struct {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 40, kernel.Ptr(f))
+	return s.call("kv_write", 41, kernel.Ptr(f))
 }
 
 type attentionFrame struct {
@@ -1330,7 +1366,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 41, kernel.Ptr(f))
+	return s.call("attention", 42, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -1340,7 +1376,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 42, kernel.Ptr(f))
+	return s.call("causal_conv", 43, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -1350,7 +1386,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 43, kernel.Ptr(f))
+	return s.call("gated_delta", 44, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -1367,7 +1403,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 44, kernel.Ptr(f))
+	return s.call("norm_linear", 45, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -1385,7 +1421,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 45, kernel.Ptr(f))
+	return s.call("norm_swiglu", 46, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -1401,7 +1437,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 46, kernel.Ptr(f))
+	return s.call("linear_add", 47, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -1412,7 +1448,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 47, kernel.Ptr(f))
+	err := s.call("feed_forward", 48, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -1424,7 +1460,7 @@ type expertFeedForwardFrame struct {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 48, kernel.Ptr(f))
+	return s.call("expert_feed_forward", 49, kernel.Ptr(f))
 }
 
 type normRouteFrame struct {
@@ -1434,7 +1470,7 @@ type normRouteFrame struct {
 
 func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
 	f := &normRouteFrame{args: asNormRouteArgs(args), stream: s.p}
-	return s.call("norm_route", 49, kernel.Ptr(f))
+	return s.call("norm_route", 50, kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
@@ -1444,7 +1480,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 50, kernel.Ptr(f))
+	return s.call("norm_qkv", 51, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1462,6 +1498,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 51, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 52, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

@@ -24,6 +24,14 @@ func (o *op) placeReduceArgs(a kernel.ReduceArgs) kernel.ReduceArgs {
 	return a
 }
 
+// placeSortArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeSortArgs(a kernel.SortArgs) kernel.SortArgs {
+	a.Values = o.view(a.Values, a.OutSizes[:a.Rank])
+	a.Indices = o.view(a.Indices, a.OutSizes[:a.Rank])
+	a.In = o.view(a.In, a.Sizes[:a.Rank])
+	return a
+}
+
 // placeIndexArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeIndexArgs(a kernel.IndexArgs) kernel.IndexArgs {
 	a.Out = o.view(a.Out, a.OutSizes[:a.Rank])
@@ -455,6 +463,12 @@ func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) e
 	out = o.at(out, size(t, rows, n, cols))
 	in = o.at(in, size(t, rows, n, cols))
 	return o.launch(func() error { return s.kernels.CumSum(out, in, t, rows, n, cols) })
+}
+
+func (s *stream) Sort(args *kernel.SortArgs) error {
+	o := s.op("Sort")
+	placedArgs := o.placeSortArgs(*args)
+	return o.launch(func() error { return s.kernels.Sort(&placedArgs) })
 }
 
 func (s *stream) Index(args *kernel.IndexArgs) error {

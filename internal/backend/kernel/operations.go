@@ -246,6 +246,18 @@ type ReduceArgs struct {
 	Parameter float32
 }
 
+// SortArgs is vb_sort_args.
+type SortArgs struct {
+	Values     View // [out_sizes], or NULL for none; of the type of in
+	Indices    View // [out_sizes], or NULL for none; I32
+	In         View // [sizes]
+	Sizes      [MaxDims]int
+	OutSizes   [MaxDims]int // sizes, but k along dim
+	Rank       int
+	Dim        int
+	Descending bool
+}
+
 // IndexArgs is vb_index_args.
 type IndexArgs struct {
 	Out      View // [out_sizes]
@@ -626,6 +638,7 @@ type Kernels interface {
 	Map(args *MapArgs) error
 	Reduce(args *ReduceArgs) error
 	CumSum(out, in Ptr, t DType, rows, n, cols int) error
+	Sort(args *SortArgs) error
 	Index(args *IndexArgs) error
 
 	// Matrices.

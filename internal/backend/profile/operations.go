@@ -22,6 +22,13 @@ func bytesOfReduceArgs(a *kernel.ReduceArgs) (n int64) {
 	return n
 }
 
+func bytesOfSortArgs(a *kernel.SortArgs) (n int64) {
+	n += view(a.Values, a.OutSizes[:a.Rank])
+	n += view(a.Indices, a.OutSizes[:a.Rank])
+	n += view(a.In, a.Sizes[:a.Rank])
+	return n
+}
+
 func bytesOfIndexArgs(a *kernel.IndexArgs) (n int64) {
 	a = touchedIndexArgs(*a)
 	n += view(a.Out, a.OutSizes[:a.Rank])
@@ -435,6 +442,12 @@ func (s *Stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) e
 	moved += operand(out, size(t, rows, n, cols))
 	moved += operand(in, size(t, rows, n, cols))
 	return s.timed("CumSum", moved, func() error { return s.Stream.CumSum(out, in, t, rows, n, cols) })
+}
+
+func (s *Stream) Sort(args *kernel.SortArgs) error {
+	moved := int64(0)
+	moved += bytesOfSortArgs(args)
+	return s.timed("Sort", moved, func() error { return s.Stream.Sort(args) })
 }
 
 func (s *Stream) Index(args *kernel.IndexArgs) error {
