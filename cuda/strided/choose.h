@@ -19,6 +19,8 @@
     X(STRIDED_REDUCE_COLUMNS, "reduce_columns", "strided/reduce.cu",                                                   \
       "reduce where results lie closer: neighbouring threads have a result each")                                      \
     X(STRIDED_CUMSUM, "cumsum", "strided/index.cu", "cumsum")                                                          \
+    X(STRIDED_SORT_TILE, "sort_tile", "strided/sort.cu", "sort of lines of up to 4096 elements, in shared memory")     \
+    X(STRIDED_SORT_MERGE, "sort_merge", "strided/sort.cu", "sort of longer lines: sorted tiles are merged in pairs")   \
     X(STRIDED_INDEX, "index", "strided/index.cu", "gather, scatter, scatter-add")
 VB_KERNEL_FAMILY(strided, STRIDED, STRIDED_KERNELS)
 
@@ -81,6 +83,24 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
     plan.parts = wanted < most ? wanted : most;
     if (plan.parts > REDUCE_MOST_PARTS) plan.parts = REDUCE_MOST_PARTS;
     if (plan.parts < 1) plan.parts = 1;
+    return plan;
+}
+
+/* How a sort is divided: a line is `tiles` tiles, or one tile holds as many lines, each padded to 2^line_log keys, as
+ * 2^tile_log keys are. */
+typedef struct sort_plan {
+    strided_kernel kernel;
+    int line_log, tile_log;
+    int64_t tiles;
+} sort_plan;
+
+enum { SORT_TILE = 4096, SORT_WORKSPACE = 32 << 20 }; /* keys of 8 bytes */
+
+static inline sort_plan choose_strided_sort(int64_t n) {
+    sort_plan plan = {STRIDED_SORT_TILE, 0, 10, vb_ceil_div(n, SORT_TILE)};
+    while (1 << plan.line_log < n && 1 << plan.line_log < SORT_TILE) plan.line_log++;
+    if (plan.tile_log < plan.line_log) plan.tile_log = plan.line_log;
+    if (plan.tiles > 1) plan.kernel = STRIDED_SORT_MERGE;
     return plan;
 }
 

@@ -37,6 +37,14 @@ static void test_strided(void) {
                   (long)plan.parts);
         }
     }
+    for (int i = 0; i < 4000; i++) {
+        const int64_t n = 1 + any_size(24);
+        const sort_plan plan = choose_strided_sort(n);
+        CHECK(plan.line_log <= plan.tile_log && 1 << plan.tile_log <= SORT_TILE && plan.tiles << plan.line_log >= n &&
+                  (plan.kernel == STRIDED_SORT_TILE) == (n <= SORT_TILE) &&
+                  (plan.tiles == 1 || 1 << plan.tile_log == SORT_TILE),
+              "lines of %ld: %ld tiles of 2^%d", (long)n, (long)plan.tiles, plan.line_log);
+    }
     vb_map_args a = {.rank = 1, .sizes = {1 << 26}, .inputs = 2, .out = {ALIGNED, VB_F32, {1}}};
     a.in[0] = a.in[1] = a.out;
     CHECK(choose_strided_map(&a, &add, 1) == STRIDED_CONTIGUOUS, "add");
