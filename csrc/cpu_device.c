@@ -192,6 +192,11 @@ vb_status vb_cpu_free(void *memory, vb_device *device) {
     return VB_OK;
 }
 
+vb_status vb_cpu_memory_check(const void *memory, int64_t bytes, vb_device *device) {
+    (void)memory, (void)bytes, (void)device;
+    return VB_OK;
+}
+
 vb_status vb_cpu_alloc_host(void **memory, int64_t bytes, vb_device *device) {
     return vb_cpu_alloc(memory, bytes, device);
 }
@@ -215,6 +220,11 @@ void vb_cpu_stream_destroy(vb_stream *stream) {
     vb_cpu_free(((vb_cpu_stream *)stream)->scratch, device);
     free(stream);
     release(device);
+}
+
+vb_status vb_cpu_stream_handle(void **handle, vb_stream *stream) {
+    (void)handle, (void)stream;
+    return VB_OK;
 }
 
 void *vb_cpu_scratch(vb_stream *stream, int64_t bytes) {

@@ -150,6 +150,10 @@ func (d *device) Alloc(bytes int64) (p kernel.Ptr, err error) {
 
 func (d *device) Free(p kernel.Ptr) error { return check("free", C.vb_free(p, d.p), d.p) }
 
+func (d *device) CheckMemory(p kernel.Ptr, bytes int64) error {
+	return check(fmt.Sprintf("%d bytes of memory", bytes), C.vb_memory_check(p, C.int64_t(bytes), d.p), d.p)
+}
+
 func (d *device) AllocHost(bytes int64) (p kernel.Ptr, err error) {
 	err = check(fmt.Sprintf("host alloc of %d bytes", bytes), C.vb_alloc_host(&p, C.int64_t(bytes), d.p), d.p)
 	return p, err

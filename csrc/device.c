@@ -88,6 +88,13 @@ vb_status vb_free(void *memory, vb_device *device) {
     return device->backend->free(memory, device);
 }
 
+vb_status vb_memory_check(const void *memory, int64_t bytes, vb_device *device) {
+    CHECK(bytes >= 0 && device);
+    if (bytes == 0) return VB_OK;
+    CHECK(memory);
+    return device->backend->memory_check(memory, bytes, device);
+}
+
 vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device) {
     CHECK(memory);
     *memory = NULL;
@@ -119,6 +126,13 @@ void vb_stream_destroy(vb_stream *stream) {
 vb_status vb_stream_synchronize(vb_stream *stream) {
     CHECK(stream);
     return stream->device->backend->stream_synchronize(stream);
+}
+
+vb_status vb_stream_handle(void **handle, vb_stream *stream) {
+    CHECK(handle);
+    *handle = NULL;
+    CHECK(stream);
+    return stream->device->backend->stream_handle(handle, stream);
 }
 
 const char *vb_stream_invalid_argument(const vb_stream *stream) {

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef int cu_result; /* 0: success */
 typedef uint64_t cu_address;
 
@@ -31,6 +35,7 @@ enum {
     X(release, "cuDevicePrimaryCtxRelease_v2", (int)) \
     X(set_current, "cuCtxSetCurrent", (void *)) \
     X(memory, "cuMemGetInfo_v2", (size_t *, size_t *)) \
+    X(pointer_attribute, "cuPointerGetAttribute", (void *, int, cu_address)) \
     X(alloc, "cuMemAlloc_v2", (cu_address *, size_t)) \
     X(free, "cuMemFree_v2", (cu_address)) \
     X(alloc_host, "cuMemHostAlloc", (void **, size_t, unsigned)) \
@@ -90,4 +95,10 @@ typedef struct vb_driver {
  * vb_driver_report (vibrant.h). */
 const vb_driver *vb_driver_in_use(void);
 
+/* Whether kernels of the GPU of this number may use the bytes: memory of its own, or managed. A context is current. */
+int vb_driver_owns(const vb_driver *driver, int device, const void *memory, int64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

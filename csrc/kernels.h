@@ -15,8 +15,8 @@
 /* Everything that a device does besides kernels; the same rule of names. */
 #define VB_RUNTIME(X) \
     X(device_close) X(device_get_info) X(device_memory) X(device_driver_error) \
-    X(alloc) X(free) X(alloc_host) X(free_host) X(weight_packed_size) \
-    X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(memcpy) X(memset) \
+    X(alloc) X(free) X(memory_check) X(alloc_host) X(free_host) X(weight_packed_size) \
+    X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(stream_handle) X(memcpy) X(memset) \
     X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) \
     X(stream_wait) X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_prepare) \
     X(graph_destroy) X(communicator_create) X(communicator_destroy) X(all_reduce) X(all_gather)

@@ -213,6 +213,17 @@ void vb_jit_stream_destroy(vb_stream *stream) {
     release(&d->base);
 }
 
+vb_status vb_jit_stream_handle(void **handle, vb_stream *stream) {
+    *handle = handle_of(stream);
+    return VB_OK;
+}
+
+vb_status vb_jit_memory_check(const void *memory, int64_t bytes, vb_device *device) {
+    vb_jit_device *d = of(device);
+    TRY(make_current(d));
+    return vb_driver_owns(d->driver, d->index, memory, bytes) ? VB_OK : VB_INVALID_ARGUMENT;
+}
+
 vb_status vb_jit_stream_synchronize(vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
     TRY(make_current(d));

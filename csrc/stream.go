@@ -57,6 +57,11 @@ func (s *stream) Memset(dst kernel.Ptr, value byte, bytes int64) error {
 
 func (s *stream) Synchronize() error { return s.check("synchronize", C.vb_stream_synchronize(s.p)) }
 
+func (s *stream) Native() (p kernel.Ptr, err error) {
+	err = s.check("native handle", C.vb_stream_handle(&p, s.p))
+	return p, err
+}
+
 func (s *stream) LastKernel() string {
 	if name := C.vb_last_kernel(s.p); name != nil {
 		return C.GoString(name)

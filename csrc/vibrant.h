@@ -197,6 +197,11 @@ int vb_device_driver_error(const vb_device *device);
 vb_status vb_alloc(void **memory, int64_t bytes, vb_device *device);
 vb_status vb_free(void *memory, vb_device *device);
 
+/* VB_OK where the device's kernels may use `bytes` bytes of memory that somebody else allocated: on a GPU they are
+ * memory of that GPU, or managed memory; else VB_INVALID_ARGUMENT. A CPU cannot tell, and takes any address that is not
+ * null. */
+vb_status vb_memory_check(const void *memory, int64_t bytes, vb_device *device);
+
 /* Host memory that the device copies from and to at full speed (page-locked on CUDA). */
 vb_status vb_alloc_host(void **memory, int64_t bytes, vb_device *device);
 vb_status vb_free_host(void *memory, vb_device *device);
@@ -217,6 +222,10 @@ typedef struct vb_allocator {
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator);
 void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
+
+/* *handle = the stream as the driver knows it, for kernels of the caller's: a CUstream (cudaStream_t) of the device's
+ * primary context, which stays the stream's; NULL on a CPU, whose operations have ended when their calls return. */
+vb_status vb_stream_handle(void **handle, vb_stream *stream);
 
 /* What was wrong with the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as
  * in "k: more than cols"; a static string. "stream: null" for NULL, which is what was wrong then; "" where no call was

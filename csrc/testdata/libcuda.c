@@ -599,6 +599,16 @@ int cuMemFree_v2(word p) {
     free((void *)(uintptr_t)p);
     return 0;
 }
+int cuPointerGetAttribute(void *out, int attribute, word p) {
+    pthread_mutex_lock(&mutex);
+    const int place = first_above((char *)(uintptr_t)p) - 1;
+    const area found = place >= 0 ? areas[place] : (area){0, 0};
+    pthread_mutex_unlock(&mutex);
+    if (!found.at || (char *)(uintptr_t)p >= found.at + found.bytes) return 1;
+    if (attribute == 8 || attribute == 9) *(int *)out = 0; /* not managed; of device 0 */
+    else *(word *)out = attribute == 11 ? (word)(uintptr_t)found.at : found.bytes;
+    return 0;
+}
 int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : 2; }
 int cuMemFreeHost(void *p) { free(p); return 0; }
 int cuMemcpyHtoD_v2(word to, const void *from, size_t n) { memmove((void *)(uintptr_t)to, from, n); return 0; }

@@ -4,6 +4,7 @@
 // make_current. The runtime is linked statically and finds the driver by itself: a machine without one gives
 // VB_NO_DEVICE, no link error.
 
+#include "driver.h"
 #include "runtime/common.cuh"
 
 #include <cstdio>
@@ -319,6 +320,22 @@ vb_status vb_cuda_free(void *memory, vb_device *device) {
     return VB_CUDA(cudaFree(memory), device);
 }
 
+// The driver knows the bounds of allocations; where none is found by name, the runtime tells the device alone.
+vb_status vb_cuda_memory_check(const void *memory, int64_t bytes, vb_device *device) {
+    VB_TRY(make_current(device));
+    const int index = device_of(device)->index;
+    if (const vb_driver *driver = vb_driver_in_use())
+        return vb_driver_owns(driver, index, memory, bytes) ? VB_OK : VB_INVALID_ARGUMENT;
+    for (const char *p : {(const char *)memory, (const char *)memory + bytes - 1}) {
+        cudaPointerAttributes attributes;
+        const cudaError_t error = cudaPointerGetAttributes(&attributes, p);
+        if (error != cudaSuccess) return cudaGetLastError(), VB_INVALID_ARGUMENT;
+        const bool own = attributes.type == cudaMemoryTypeDevice && attributes.device == index;
+        if (!own && attributes.type != cudaMemoryTypeManaged) return VB_INVALID_ARGUMENT;
+    }
+    return VB_OK;
+}
+
 vb_status vb_cuda_alloc_host(void **memory, int64_t bytes, vb_device *device) {
     *memory = nullptr;
     VB_TRY(make_current(device));
@@ -359,6 +376,11 @@ void vb_cuda_stream_destroy(vb_stream *stream) {
     if (make_current(device) == VB_OK && cudaStreamSynchronize(s->handle) != cudaSuccess) cudaGetLastError();
     dismantle(s);
     release(device);
+}
+
+vb_status vb_cuda_stream_handle(void **handle, vb_stream *stream) {
+    *handle = stream_of(stream)->handle;
+    return VB_OK;
 }
 
 vb_status vb_cuda_stream_synchronize(vb_stream *stream) {

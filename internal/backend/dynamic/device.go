@@ -161,6 +161,10 @@ func (d *device) Free(p kernel.Ptr) error {
 	return check("free", invoke(fnFree, uintptr(p), uintptr(d.p)), d.p)
 }
 
+func (d *device) CheckMemory(p kernel.Ptr, bytes int64) error {
+	return check(fmt.Sprintf("%d bytes of memory", bytes), invoke(fnMemoryCheck, uintptr(p), uintptr(bytes), uintptr(d.p)), d.p)
+}
+
 func (d *device) AllocHost(bytes int64) (p kernel.Ptr, err error) {
 	status := invoke(fnAllocHost, uintptr(unsafe.Pointer(&p)), uintptr(bytes), uintptr(d.p))
 	return p, check(fmt.Sprintf("host alloc of %d bytes", bytes), status, d.p)

@@ -32,8 +32,8 @@ var names = []string{"libvibrant.so", "libvibrant_cuda.so"}
 // functions are what is called by name. Their order is that of the constants.
 var functions = []string{
 	"vb_call", "vb_status_string", "vb_cuda_library", "vb_driver_report", "vb_cuda_architectures_in_use", "vb_device_count", "vb_device_open", "vb_device_close",
-	"vb_device_get_info", "vb_device_memory", "vb_device_driver_error", "vb_alloc", "vb_free", "vb_alloc_host", "vb_free_host",
-	"vb_stream_create", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
+	"vb_device_get_info", "vb_device_memory", "vb_device_driver_error", "vb_alloc", "vb_free", "vb_memory_check", "vb_alloc_host", "vb_free_host",
+	"vb_stream_create", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_handle", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
 	"vb_event_create", "vb_event_destroy", "vb_event_record", "vb_event_synchronize", "vb_event_done", "vb_event_elapsed", "vb_stream_wait",
 	"vb_graph_begin", "vb_graph_end", "vb_graph_update", "vb_graph_launch", "vb_graph_prepare", "vb_graph_destroy", "vb_weight_packed_size",
 	"vb_communicator_create", "vb_communicator_destroy", "vb_all_reduce", "vb_all_gather",
@@ -54,11 +54,13 @@ const (
 	fnDeviceDriverError
 	fnAlloc
 	fnFree
+	fnMemoryCheck
 	fnAllocHost
 	fnFreeHost
 	fnStreamCreate
 	fnStreamDestroy
 	fnStreamSynchronize
+	fnStreamHandle
 	fnStreamInvalidArgument
 	fnLastKernel
 	fnMemcpy

@@ -56,6 +56,12 @@ func (s *stream) Synchronize() error {
 	return s.check("synchronize", invoke(fnStreamSynchronize, uintptr(s.p)))
 }
 
+func (s *stream) Native() (kernel.Ptr, error) {
+	var p kernel.Ptr
+	err := s.check("native handle", invoke(fnStreamHandle, uintptr(unsafe.Pointer(&p)), uintptr(s.p)))
+	return p, err
+}
+
 func (s *stream) LastKernel() string { return text(invoke(fnLastKernel, uintptr(s.p))) }
 
 func (s *stream) Record(e kernel.Event) error {

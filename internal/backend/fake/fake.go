@@ -240,6 +240,17 @@ func (d *device) Memory() (free, total int64, err error) {
 	return d.config.Memory - d.used, d.config.Memory, d.lost
 }
 
+func (d *device) CheckMemory(p kernel.Ptr, bytes int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.blocks {
+		if at := uintptr(p); at >= b.address && at < b.address+uintptr(len(b.memory)) && bytes <= int64(b.address+uintptr(len(b.memory))-at) {
+			return nil
+		}
+	}
+	return fmt.Errorf("fake: %d bytes of memory that is not this device's: %w", bytes, kernel.ErrInvalid)
+}
+
 func (d *device) Alloc(bytes int64) (kernel.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

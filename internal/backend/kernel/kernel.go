@@ -134,6 +134,16 @@ type KernelNamer interface {
 	LastKernel() string
 }
 
+// NativeStream is a Stream that the driver knows too: its CUstream. A Stream that is none has no handle, as those of a CPU.
+type NativeStream interface {
+	Native() (Ptr, error)
+}
+
+// MemoryChecker is a Device that can tell whether its kernels may use memory that somebody else allocated: ErrInvalid where not.
+type MemoryChecker interface {
+	CheckMemory(p Ptr, bytes int64) error
+}
+
 // Event is a point in a stream.
 type Event interface {
 	Done() (bool, error)

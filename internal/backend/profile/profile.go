@@ -61,6 +61,14 @@ func (s *Stream) LastKernel() string {
 	return ""
 }
 
+// Native returns the handle of the backend's stream, nil where it has none.
+func (s *Stream) Native() (kernel.Ptr, error) {
+	if n, ok := s.Stream.(kernel.NativeStream); ok {
+		return n.Native()
+	}
+	return nil, nil
+}
+
 func (s *Stream) event() (kernel.Event, error) {
 	if n := len(s.free); n > 0 {
 		e := s.free[n-1]
