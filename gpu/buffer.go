@@ -13,11 +13,13 @@ import (
 // without waiting for anything. It must not be copied.
 type Buffer struct {
 	stream  *Stream
-	block   *block // nil for host memory that somebody else owns
+	block   *block // nil for memory that somebody else owns
 	ptr     kernel.Ptr
 	size    int64
 	freed   atomic.Bool
-	keep    any // what owns foreign host memory
+	keep    any          // what owns host memory (FromHost)
+	foreign *foreign     // what gives it back (Foreign)
+	holds   atomic.Int32 // of Hold; -1 when the memory has been given back
 	cleanup runtime.Cleanup
 }
 
@@ -111,6 +113,9 @@ func (b *Buffer) Use(s *Stream) error {
 	if b.block != nil {
 		s.dev.pool.use(b.block, s.stream)
 	}
+	if b.foreign != nil {
+		b.foreign.use(s.stream)
+	}
 	return s.after(b.stream.stream)
 }
 
@@ -120,12 +125,7 @@ func (b *Buffer) Free() {
 	if b == nil || b.freed.Swap(true) {
 		return
 	}
-	b.keep = nil
-	if b.block != nil {
-		b.cleanup.Stop()
-		b.block.pool.put(b.block)
-	}
-	runtime.KeepAlive(b)
+	b.unhold()
 }
 
 // CopyFromHost writes src to the start of the buffer, in stream order. src may be reused when the call returns.
