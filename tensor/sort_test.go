@@ -85,15 +85,18 @@ func TestSortsAreNumpys(t *testing.T) {
 func TestSortRefusesWhatDoesNotFit(t *testing.T) {
 	a := tensor.Zeros(3, 4)
 	for name, f := range map[string]func(){
-		"dimension":      func() { tensor.Sort(a, 2, false) },
-		"more than all":  func() { tensor.TopKOver(a, 5, 1, true) },
-		"negative":       func() { tensor.TopKOver(a, -1, 1, true) },
-		"nothing asked":  func() { tensor.SortInto(nil, nil, a, 0, false) },
-		"indices' type":  func() { tensor.SortInto(nil, tensor.Zeros(3, 4), a, 0, false) },
-		"values' shape":  func() { tensor.SortInto(tensor.Zeros(4, 3), nil, a, 0, false) },
-		"shapes differ":  func() { tensor.SortInto(tensor.Zeros(3, 2), tensor.FromInt32s(make([]int32, 3), 3, 1), a, 1, false) },
-		"own memory":     func() { tensor.SortInto(a, nil, a, 0, false) },
-		"memory of both": func() { b := tensor.FromInt32s(make([]int32, 4)); tensor.SortInto(b, b, tensor.FromInt32s(make([]int32, 4)), 0, false) },
+		"dimension":     func() { tensor.Sort(a, 2, false) },
+		"more than all": func() { tensor.TopKOver(a, 5, 1, true) },
+		"negative":      func() { tensor.TopKOver(a, -1, 1, true) },
+		"nothing asked": func() { tensor.SortInto(nil, nil, a, 0, false) },
+		"indices' type": func() { tensor.SortInto(nil, tensor.Zeros(3, 4), a, 0, false) },
+		"values' shape": func() { tensor.SortInto(tensor.Zeros(4, 3), nil, a, 0, false) },
+		"shapes differ": func() { tensor.SortInto(tensor.Zeros(3, 2), tensor.FromInt32s(make([]int32, 3), 3, 1), a, 1, false) },
+		"own memory":    func() { tensor.SortInto(a, nil, a, 0, false) },
+		"memory of both": func() {
+			b := tensor.FromInt32s(make([]int32, 4))
+			tensor.SortInto(b, b, tensor.FromInt32s(make([]int32, 4)), 0, false)
+		},
 	} {
 		var shape *tensor.ShapeError
 		if err := tensor.Try(f); !errors.As(err, &shape) {

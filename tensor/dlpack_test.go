@@ -1,0 +1,306 @@
+//go:build linux && (amd64 || arm64) && !nodlopen
+
+package tensor
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	dl "github.com/ebitengine/purego"
+	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/cuda"
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+)
+
+func eachDevice(t *testing.T, f func(t *testing.T, d *gpu.Device)) {
+	all := []kernel.Backend{purego.Backend(), fake.New(fake.Config{Memory: 1 << 28}), cuda.Backend(), csrc.PTX()}
+	if c := csrc.Backend(); c != nil {
+		all = append(all, c)
+	}
+	for _, b := range all {
+		t.Run(b.Name(), func(t *testing.T) {
+			d, err := gpu.OpenBackend(b, 0)
+			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			f(t, d)
+		})
+	}
+}
+
+// counted returns 0, 1, ... of a shape on a device.
+func counted(t *testing.T, d *gpu.Device, shape ...int) *Tensor {
+	t.Helper()
+	values := make([]float32, extent(shape))
+	for i := range values {
+		values[i] = float32(i)
+	}
+	a, err := New(d.Stream(), F32, shape...)
+	if err == nil {
+		err = a.WriteFloat32s(values)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestDLPackSharesMemoryAndGivesItBackOnce(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for _, versioned := range []bool{false, true} {
+			before, exports := d.Pool().Stats().InUse, len(dlExports.at)
+			a := counted(t, d, 3, 4)
+			for name, view := range map[string]*Tensor{"whole": a, "transposed": a.T(), "column": a.Select(1, 1), "every other": a.SliceAlong(1, 1, 4, 2),
+				"from an odd place": a.Reshape(12).Slice(5, 12), "one": a.Select(0, 2).Select(0, 3), "none": a.Slice(1, 1)} {
+				managed, err := view.ToDLPack(versioned)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := FromDLPack(d.Stream(), managed, versioned)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if !slices.Equal(b.Shape(), view.Shape()) || !slices.Equal(b.Float32s(), view.Float32s()) {
+					t.Errorf("%s: %v, want %v", name, b, view)
+				}
+				if view.n > 0 && b.Pointer() != view.Pointer() {
+					t.Errorf("%s: a copy", name)
+				}
+				b.Free()
+				b.Free()
+				if len(dlExports.at) != exports {
+					t.Errorf("%s: its deleter was not called", name)
+				}
+			}
+			// The exported memory outlives the tensor.
+			managed, err := a.ToDLPack(versioned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Free()
+			if _, err := a.ToDLPack(versioned); !errors.Is(err, gpu.ErrClosed) {
+				t.Errorf("a freed tensor is exported: %v", err)
+			}
+			b, err := FromDLPack(d.Stream(), managed, versioned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other := counted(t, d, 3, 4); other.Pointer() == b.Pointer() {
+				t.Error("the memory of an export was given to another tensor")
+			} else {
+				other.Free()
+			}
+			if got := b.Float32s(); got[11] != 11 {
+				t.Errorf("the memory of an export has changed: %v", got)
+			}
+			b.Free()
+			// What nobody takes is given back by hand.
+			a = counted(t, d, 3, 4)
+			if managed, err = a.ToDLPack(versioned); err != nil {
+				t.Fatal(err)
+			}
+			FreeDLPack(managed)
+			FreeDLPack(managed)
+			a.Free()
+			if now := d.Pool().Stats().InUse; now != before || len(dlExports.at) != exports {
+				t.Errorf("versioned %v: %d bytes and %d exports stay", versioned, now-before, len(dlExports.at)-exports)
+			}
+		}
+	})
+}
+
+// foreignArray is an array of somebody else's, who counts the calls of its deleter.
+type foreignArray struct {
+	dlVersioned
+	extents [4]int64
+	data    [6]float32
+}
+
+var (
+	deleted       atomic.Int32
+	countDeletion = dl.NewCallback(func(uintptr) { deleted.Add(1) })
+)
+
+func newForeign(pins *runtime.Pinner) *foreignArray {
+	a := &foreignArray{extents: [4]int64{2, 3, 3, 1}, data: [6]float32{1, 2, 3, 4, 5, 6}}
+	pins.Pin(a)
+	a.major, a.deleter = 1, countDeletion
+	a.tensor = dlTensor{data: uintptr(unsafe.Pointer(&a.data)), deviceType: dlCPU, dims: 2, code: 2, bits: 32, lanes: 1,
+		shape: uintptr(unsafe.Pointer(&a.extents[0])), strides: uintptr(unsafe.Pointer(&a.extents[2]))}
+	return a
+}
+
+func TestDLPackOfOthers(t *testing.T) {
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	s := gpu.CPU().Stream()
+	deleted.Store(0)
+	a := newForeign(&pins)
+	x, err := FromDLPack(s, unsafe.Pointer(a), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := x.T()
+	x = nil
+	runtime.GC()
+	AddInto(view, view, view) // in place, in the memory of others
+	if a.data != [6]float32{2, 4, 6, 8, 10, 12} || deleted.Load() != 0 {
+		t.Errorf("%v, %d deletions", a.data, deleted.Load())
+	}
+	view = nil
+	for end := time.Now().Add(10 * time.Second); deleted.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		runtime.GC()
+	}
+	if deleted.Load() != 1 {
+		t.Errorf("a dropped array was deleted %d times", deleted.Load())
+	}
+	a.tensor.strides = 0 // row-major
+	a.tensor.byteOffset = 4
+	a.extents[0] = 1
+	if x, err = FromDLPack(s, unsafe.Pointer(a), true); err != nil || !slices.Equal(x.Float32s(), []float32{4, 6, 8}) {
+		t.Errorf("from an offset: %v %v", x, err)
+	}
+	x.Free()
+	if deleted.Load() != 2 {
+		t.Errorf("deleted %d times", deleted.Load())
+	}
+}
+
+// TestDLPackRefuses keeps the arrays their owner's: no deleter is called.
+func TestDLPackRefuses(t *testing.T) {
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	deleted.Store(0)
+	for name, c := range map[string]struct {
+		change func(a *foreignArray)
+		want   error
+		text   string
+	}{
+		"version":          {func(a *foreignArray) { a.major = 2 }, gpu.ErrUnsupported, "version 2.0"},
+		"read-only":        {func(a *foreignArray) { a.flags = 1 }, gpu.ErrUnsupported, "read-only"},
+		"int64":            {func(a *foreignArray) { a.tensor.code, a.tensor.bits = 0, 64 }, gpu.ErrUnsupported, "64 bits"},
+		"lanes":            {func(a *foreignArray) { a.tensor.lanes = 4 }, gpu.ErrUnsupported, "4 lanes"},
+		"device":           {func(a *foreignArray) { a.tensor.deviceType = dlCUDA }, gpu.ErrInvalid, "device (2, 0)"},
+		"nil":              {func(a *foreignArray) { a.tensor.data = 0 }, gpu.ErrInvalid, "nil"},
+		"misaligned":       {func(a *foreignArray) { a.tensor.byteOffset = 2 }, gpu.ErrInvalid, "multiple of 4"},
+		"dimensions":       {func(a *foreignArray) { a.tensor.dims = -1 }, gpu.ErrInvalid, "-1 dimensions"},
+		"negative stride":  {func(a *foreignArray) { a.extents[2] = -3 }, nil, "stride -3"},
+		"stride too large": {func(a *foreignArray) { a.extents[2] = 1 << 62 }, nil, "stride"},
+		"negative shape":   {func(a *foreignArray) { a.extents[0] = -2 }, nil, "negative"},
+	} {
+		a := newForeign(&pins)
+		c.change(a)
+		x, err := FromDLPack(gpu.CPU().Stream(), unsafe.Pointer(a), true)
+		var shape *ShapeError
+		if x != nil || err == nil || !strings.Contains(err.Error(), c.text) || c.want != nil && !errors.Is(err, c.want) || c.want == nil && !errors.As(err, &shape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := FromDLPack(gpu.CPU().Stream(), nil, false); !errors.Is(err, gpu.ErrInvalid) {
+		t.Error(err)
+	}
+	if deleted.Load() != 0 {
+		t.Errorf("%d arrays that were refused are deleted", deleted.Load())
+	}
+	q, err := New(gpu.CPU().Stream(), Q8_0, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.ToDLPack(false); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("blocks: %v", err)
+	}
+}
+
+func TestFromPointerChecks(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		theirs := counted(t, d, 64)
+		released := 0
+		of := func(shape, strides []int, bytes int64) Memory {
+			return Memory{Pointer: theirs.Pointer(), Bytes: bytes, DType: F32, Shape: shape, Strides: strides, Release: func() { released++ }}
+		}
+		x, err := FromPointer(d.Stream(), of([]int{4, 8}, []int{16, 2}, 256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := theirs.Reshape(4, 16).SliceAlong(1, 0, 16, 2)
+		if !slices.Equal(x.Float32s(), want.Float32s()) {
+			t.Errorf("%v, want %v", x, want)
+		}
+		x.Free()
+		if released != 1 {
+			t.Errorf("released %d times", released)
+		}
+		for name, m := range map[string]Memory{
+			"too short": of([]int{65}, nil, 256), "strides too far": of([]int{4, 8}, []int{17, 2}, 256), "strides of another rank": of([]int{4}, []int{1, 1}, 256),
+			"negative": of([]int{4}, []int{-1}, 256), "shape": of([]int{-4}, nil, 256),
+		} {
+			var shape *ShapeError
+			if _, err := FromPointer(d.Stream(), m); !errors.As(err, &shape) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		m := of([]int{1}, nil, 254)
+		m.Pointer = unsafe.Add(m.Pointer, 2)
+		if _, err := FromPointer(d.Stream(), m); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("misaligned: %v", err)
+		}
+		if !d.Info().HostMemory {
+			host := make([]float32, 4)
+			if _, err := FromPointer(d.Stream(), Memory{Pointer: unsafe.Pointer(&host[0]), Bytes: 16, DType: F32, Shape: []int{4}}); !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("host memory on a GPU: %v", err)
+			}
+		}
+		if released != 1 {
+			t.Errorf("memory that was refused is released")
+		}
+	})
+}
+
+func TestEnqueueOrdersOperandsAndChecksDevices(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		a, b := counted(t, d, 8), counted(t, d, 8)
+		view := a.Slice(2, 6)
+		if err := Enqueue("mine", d.Stream(), func(l Launch) error {
+			if l.At[0] != view.Pointer() || l.At[1] != nil || l.At[2] != b.Pointer() {
+				t.Errorf("operands at %v", l.At)
+			}
+			if driven := d.Info().Backend == "cuda" || d.Info().Backend == "ptx"; driven != (l.Stream != nil) {
+				t.Errorf("stream %v of %s", l.Stream, d)
+			}
+			if d.Info().HostMemory {
+				copy(unsafe.Slice((*float32)(l.At[0]), 4), unsafe.Slice((*float32)(l.At[2]), 4))
+			}
+			return nil
+		}, view, nil, b); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Float32s(); d.Info().HostMemory && !slices.Equal(got, []float32{0, 1, 0, 1, 2, 3, 6, 7}) {
+			t.Errorf("%v", got)
+		}
+		mine := errors.New("refused")
+		if err := Enqueue("mine", d.Stream(), func(Launch) error { return mine }, a); !errors.Is(err, mine) || !strings.HasPrefix(err.Error(), "mine: ") {
+			t.Error(err)
+		}
+		never := func(Launch) error { t.Error("launched"); return nil }
+		if err := Enqueue("mine", d.Stream(), never, a, FromSlice([]float32{1})); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("an operand elsewhere: %v", err)
+		}
+		b.Free()
+		if err := Enqueue("mine", d.Stream(), never, a, b); !errors.Is(err, gpu.ErrClosed) {
+			t.Errorf("a freed operand: %v", err)
+		}
+	})
+}
