@@ -188,6 +188,12 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
 /* n elements of any type to float; n is a multiple of the block size. */
 void vb_cpu_dequantize(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);
 
+/* n elements, a multiple of 32, to Q8_0 as ggml has it: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN
+ * makes all of its block NaN. */
+void vb_cpu_quantize_q8_0(void *out, const float *in, int64_t n);
+/* Quantizes n values, whole blocks; VB_INVALID_ARGUMENT for a value that no block can hold. */
+vb_status vb_cpu_quantize(void *out, vb_dtype type, const float *in, int64_t n, vb_stream *stream);
+
 static inline int64_t vb_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t vb_max(int64_t a, int64_t b) { return a > b ? a : b; }
 

@@ -234,6 +234,7 @@ static void convert_range(void *context, int worker, int64_t begin, int64_t end)
 }
 
 vb_status vb_cpu_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
+    if (vb_dtype_block_size(out_type) > 1) return vb_cpu_quantize(out, out_type, in, n, stream);
     convert_job job = {out, in, out_type, in_type, vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, n, 1 << 14, convert_range, &job);
     return VB_OK;

@@ -1,6 +1,4 @@
 /* cpu_rope.c: rotary position embedding, and storing keys and values into their cache. */
-#include <math.h>
-
 #include "checks.h"
 #include "cpu.h"
 #include "quant.h"
@@ -80,27 +78,9 @@ vb_status vb_cpu_rope(const vb_rope_args *args, vb_stream *stream) {
 
 /* ---- key-value cache --------------------------------------------------------------------------------------------- */
 
-/* Quantizes n elements, a multiple of 32, as ggml does: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN
- * makes all of its block NaN. */
-static void quantize_q8_0(vb_block_q8_0 *out, const float *in, int64_t n) {
-    for (; n > 0; n -= VB_QK, in += VB_QK, out++) {
-        float greatest = 0;
-        for (int i = 0; i < VB_QK; i++) {
-            float size = fabsf(in[i]);
-            greatest = size > greatest || size != size ? size : greatest; /* NaN stays */
-        }
-        float d = greatest / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
-        vb_cpu_store(&out->d, &d, VB_F16, 1, VB_SIMD_PLAIN);
-        for (int i = 0; i < VB_QK; i++) {
-            float q = roundf(in[i] * inverse);
-            out->qs[i] = q == q ? (int8_t)q : 0;
-        }
-    }
-}
-
 static void store_cache_row(void *cache, int64_t row, const float *in, int64_t dim, vb_dtype type, vb_simd simd) {
     if (type == VB_Q8_0)
-        quantize_q8_0((vb_block_q8_0 *)cache + row * dim / VB_QK, in, dim);
+        vb_cpu_quantize_q8_0((vb_block_q8_0 *)cache + row * dim / VB_QK, in, dim);
     else
         vb_cpu_store((void *)vb_at(cache, type, row * dim), in, type, dim, simd);
 }

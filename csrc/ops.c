@@ -93,13 +93,15 @@ vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream
 }
 
 vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
-    int64_t count, block = vb_dtype_block_size(in_type);
+    const bool quantized = out_type == VB_Q4_0 || out_type == VB_Q8_0 || out_type == VB_Q4_K || out_type == VB_Q6_K;
+    int64_t count, block = vb_dtype_block_size(quantized ? out_type : in_type);
     REQUIRE_SIZES(&count, n);
     if (count == 0) return VB_OK;
-    REQUIRE(vb_is_float(out_type), "out_type: neither F32, F16 nor BF16");
+    REQUIRE(vb_is_float(out_type) || quantized, "out_type: neither F32, F16, BF16, Q4_0, Q8_0, Q4_K nor Q6_K");
     REQUIRE(block > 0 && in_type != VB_U8 && in_type != VB_BOOL, "in_type: none of vb_dtype, or U8 or BOOL");
+    REQUIRE(!quantized || in_type == VB_F32, "in_type: blocks are made of F32 alone");
     REQUIRE(out_type == VB_F32 || vb_is_float(in_type), "out_type: blocks and integers become F32 alone");
-    REQUIRE(n % block == 0, "n: no multiple of in_type's block size");
+    REQUIRE(n % block == 0, "n: no multiple of the block size");
     NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);
     return RUN(convert, out, out_type, in, in_type, n, stream);
 }

@@ -171,6 +171,7 @@ kernel ENTRY(TYPE *out, u8 *in, u16 *book, u64 n) threads(256) {
 });
 
 vb_status vb_jit_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
+    if (!vb_jit_type(out_type)) return VB_UNSUPPORTED;
     cu_address book = vb_jit_book(in_type, vb_jit_of(stream));
     const vb_jit_filling f = {.source = convert, .type = vb_jit_type(out_type), .decode = vb_jit_decode(in_type),
         .constants = {{"QK", vb_dtype_block_size(in_type)}, {"BYTES", vb_dtype_block_bytes(in_type)}}};

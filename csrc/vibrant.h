@@ -342,7 +342,9 @@ vb_status vb_soft_cap(void *out, const void *a, float cap, vb_dtype type, int64_
 /* out[i] = in[i], n elements of the type (n a multiple of its block size), which may be any. Shapes: out, in [n]. */
 vb_status vb_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_stream *stream);
 /* out[i] = in[i] in another type: any type but U8 and BOOL to F32; F32, F16 and BF16 among each other (round to nearest
- * even). Quantized blocks are read as stored. Not in place. Shapes: out [n] of out_type; in [n] of in_type. */
+ * even); F32 to Q4_0, Q8_0, Q4_K and Q6_K, on the CPU alone, as ggml's reference quantizers do, bit for bit. A value
+ * that no block can hold is VB_INVALID_ARGUMENT. Quantized blocks are read as stored. Not in place.
+ * Shapes: out [n] of out_type; in [n] of in_type. */
 vb_status vb_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream);
 /* x[i] += 1: advances positions on the device between tokens. Shapes: x [n]. */
 vb_status vb_increment_i32(int32_t *x, int64_t n, vb_stream *stream);

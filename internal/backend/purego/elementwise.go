@@ -202,6 +202,9 @@ func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, in
 	if err := notNil("convert", out, in); err != nil {
 		return err
 	}
+	if block := quantizeFunc(outType); block != nil && inType == kernel.F32 {
+		return s.quantize(out, outType, slice[float32](in, n), block)
+	}
 	if err := blocks("convert", inType, n); err != nil {
 		return err
 	}

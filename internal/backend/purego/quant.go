@@ -153,7 +153,7 @@ func quantizeQ8_0(b []byte, x []float32) {
 		binary.LittleEndian.PutUint16(b, f32ToF16(d))
 		for i, v := range x[:32] {
 			q := math.Round(float64(v * inverse))
-			if q != q {
+			if !(math.Abs(q) <= 127) { // NaN, or infinite where d is denormal
 				q = 0
 			}
 			b[2+i] = byte(int8(q))
