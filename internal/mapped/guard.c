@@ -32,7 +32,8 @@ static int fill_with_zeros(uintptr_t address) {
         const uintptr_t end = atomic_load(&slots[i].end);
         if (address >= end || address < atomic_load(&slots[i].start)) continue;
         const uintptr_t page = address & ~(page_size - 1);
-        if (mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0) == MAP_FAILED)
+        if (mmap((void *)page, end - page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0) ==
+            MAP_FAILED)
             return 0;
         atomic_store(&slots[i].struck, 1);
         return 1;

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -24,6 +25,10 @@ type File struct {
 	data   []byte
 	slot   int // of the signal handler, where there is one
 	broken atomic.Bool
+
+	mu     sync.Mutex
+	users  int // values of Keep that are not collected
+	closed bool
 }
 
 // open holds the mappings of this process.
@@ -34,8 +39,13 @@ var open struct {
 
 // Map maps the first size bytes of a file, which stays open until Close. ErrUnsupported: this system maps no files; other
 // errors say that memory is short.
-func Map(fd *os.File, size int64) (*File, error) {
-	data, err := mmap(fd, size)
+func Map(fd *os.File, size int64) (*File, error) { return mapFile(fd, size, false) }
+
+// MapPrivate is Map to memory that may be written: the file does not change, and what is written is this mapping's alone.
+func MapPrivate(fd *os.File, size int64) (*File, error) { return mapFile(fd, size, true) }
+
+func mapFile(fd *os.File, size int64, private bool) (*File, error) {
+	data, err := mmap(fd, size, private)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +62,7 @@ func Map(fd *os.File, size int64) (*File, error) {
 	return f, nil
 }
 
-// Bytes returns the memory, which ends with Close.
+// Bytes returns the memory, which ends with Close, or later where Keep says so.
 func (f *File) Bytes() []byte { return f.data }
 
 // Intact returns ErrFileChanged where the file is not as long as it was, or an access found it shorter.
@@ -71,8 +81,42 @@ func (f *File) Intact() error {
 	return nil
 }
 
-// Close ends the mapping. It does not close the file.
+// Keep returns a value that holds the mapping beyond Close, until the garbage collector finds the value dropped.
+func (f *File) Keep() any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.users++
+	k := &keeper{f}
+	runtime.AddCleanup(k, (*File).drop, f)
+	return k
+}
+
+type keeper struct{ *File }
+
+// drop forgets a value of Keep.
+func (f *File) drop() {
+	f.mu.Lock()
+	f.users--
+	last := f.closed && f.users == 0
+	f.mu.Unlock()
+	if last {
+		f.unmap()
+	}
+}
+
+// Close ends the mapping, or has the last value of Keep end it. It does not close the file.
 func (f *File) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	used := f.users > 0
+	f.mu.Unlock()
+	if used {
+		return nil
+	}
+	return f.unmap()
+}
+
+func (f *File) unmap() error {
 	open.Lock()
 	delete(open.files, f)
 	open.Unlock()

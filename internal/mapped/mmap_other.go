@@ -7,6 +7,6 @@ import (
 	"os"
 )
 
-func mmap(*os.File, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+func mmap(*os.File, int64, bool) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func munmap([]byte) error { return nil }

@@ -10,11 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func mmap(fd *os.File, size int64) ([]byte, error) {
+func mmap(fd *os.File, size int64, private bool) ([]byte, error) {
 	if size <= 0 || size > math.MaxInt {
 		return nil, errors.ErrUnsupported
 	}
-	data, err := unix.Mmap(int(fd.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	protection, flags := unix.PROT_READ, unix.MAP_SHARED
+	if private {
+		protection, flags = unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE
+	}
+	data, err := unix.Mmap(int(fd.Fd()), 0, int(size), protection, flags)
 	if errors.Is(err, unix.ENODEV) {
 		return nil, errors.ErrUnsupported // a file system without mappings
 	}

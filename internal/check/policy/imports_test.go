@@ -27,7 +27,7 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-dtype, internal/backend/generate, internal/check/soak, internal/check/testdata, internal/mapped, internal/language/demomodel <
+dtype, internal/backend/generate, internal/check/soak, internal/check/testdata, internal/mapped, internal/wholefile, internal/language/demomodel <
 internal/language/gguf  < internal/mapped
 internal/backend/kernel < dtype
 internal/backend/purego < internal/mapped
@@ -38,14 +38,17 @@ gpu                     < csrc, cuda, internal/backend/profile, internal/backend
 ptx                     < csrc
 internal/backend/fake           < internal/backend/purego
 internal/fused          < gpu
-tensor                  < gpu, internal/fused
+gguf                    < internal/language/gguf, internal/wholefile, dtype
+tensor                  < gpu, internal/fused, gguf
+internal/arrayfile      < tensor, internal/mapped, internal/wholefile
+tensor/npy, tensor/safetensors < internal/arrayfile
 internal/check/optable        < tensor
 
 internal/language/hub   <
 internal/language/tokenizer/..., internal/language/chat/..., internal/language/sample/... < internal/language/gguf, internal/check/testdata
 
 internal/check/testmodel      < internal/language/gguf, internal/check/testdata
-internal/language/model          < tensor, internal/language/gguf
+internal/language/model < tensor, tensor/safetensors, internal/language/gguf
 internal/language/engine         < internal/language/model, internal/language/sample
 .                       < internal/language/engine, internal/language/tokenizer, internal/language/chat, internal/language/chat/jinja, internal/language/hub
 demo                    < ., internal/language/demomodel

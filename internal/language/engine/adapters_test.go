@@ -257,7 +257,7 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 		"header":               {"adapter_model.safetensors": strings.Repeat("\x01", 20)},
 		"embed_tokens":         tensors(`{"base_model.model.model.embed_tokens.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 		"q_proj.lora_A.weight": tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "I8", "shape": [4, 4], "data_offsets": [0, 16]}}`),
-		"bytes [0 64]":         tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 64]}}`),
+		"[0 64]":               tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 	} {
 		folder := newLoRA(1, testmodel.Tiny, 4, "attn_q").writePEFT(t, testmodel.Tiny.HeadDim, true)
 		for name, text := range files {

@@ -94,8 +94,13 @@ func (t *Tensor) Elements() int {
 // from the start of the part that holds the tensor. ErrMissingPart names those that are not there.
 //
 // Where others cut a mapped file short while it is open, its data reads as zeros and Intact returns ErrFileChanged.
-func Open(path string) (*File, error) {
-	f, err := open(path)
+func Open(path string) (*File, error) { return openPath(path, mapped.Map) }
+
+// OpenPrivate is Open of files whose data may be written to in memory; the files do not change.
+func OpenPrivate(path string) (*File, error) { return openPath(path, mapped.MapPrivate) }
+
+func openPath(path string, mapping mapper) (*File, error) {
+	f, err := open(path, mapping)
 	if err != nil {
 		// os errors name the path already.
 		var pe *os.PathError
@@ -107,12 +112,15 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-func open(path string) (*File, error) {
-	f, err := openOne(path)
+// mapper maps the first bytes of a file: mapped.Map or mapped.MapPrivate.
+type mapper func(fd *os.File, size int64) (*mapped.File, error)
+
+func open(path string, mapping mapper) (*File, error) {
+	f, err := openOne(path, mapping)
 	if err != nil {
 		return nil, err
 	}
-	whole, err := join(path, f)
+	whole, err := join(path, f, mapping)
 	if err != nil {
 		f.Close()
 	}
@@ -120,12 +128,15 @@ func open(path string) (*File, error) {
 }
 
 // openOne opens one file, which may be a part of a model.
-func openOne(path string) (*File, error) {
-	fd, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
+func openOne(path string, mapping mapper) (*File, error) {
+	fd, size, err := mapped.OpenFile(path)
+	if errors.Is(err, mapped.ErrNotRegular) {
+		return nil, fmt.Errorf("%w: %w", ErrNotGGUF, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFile(fd)
+	f, err := openFile(fd, size, mapping)
 	if err != nil {
 		fd.Close()
 		return nil, err
@@ -134,17 +145,10 @@ func openOne(path string) (*File, error) {
 }
 
 // openFile opens what fd is, which it owns from then on unless it fails.
-func openFile(fd *os.File) (*File, error) {
-	info, err := fd.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: not a regular file (%s)", ErrNotGGUF, kindOf(info.Mode()))
-	}
-	m, err := mapped.Map(fd, info.Size())
+func openFile(fd *os.File, size int64, mapping mapper) (*File, error) {
+	m, err := mapping(fd, size)
 	if errors.Is(err, errors.ErrUnsupported) {
-		f, err := parse(&parser{r: fd, size: info.Size()})
+		f, err := parse(&parser{r: fd, size: size})
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +156,7 @@ func openFile(fd *os.File) (*File, error) {
 		return f, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d bytes: %w (is the address space limited, as by ulimit -v?)", info.Size(), err)
+		return nil, fmt.Errorf("mapping %d bytes: %w (is the address space limited, as by ulimit -v?)", size, err)
 	}
 	f, err := parseMapped(m)
 	if err != nil {
@@ -162,19 +166,6 @@ func openFile(fd *os.File) (*File, error) {
 	f.data, f.memory, f.r = m.Bytes(), m, fd
 	f.closer = func() error { return errors.Join(m.Close(), fd.Close()) }
 	return f, nil
-}
-
-// kindOf says what a file is that is not a regular one.
-func kindOf(m os.FileMode) string {
-	switch {
-	case m.IsDir():
-		return "a directory"
-	case m&os.ModeNamedPipe != 0:
-		return "a pipe"
-	case m&os.ModeDevice != 0:
-		return "a device"
-	}
-	return m.Type().String()
 }
 
 // parseMapped parses a file that others may be cutting short.
@@ -279,6 +270,16 @@ func (f *File) Data(t *Tensor) ([]byte, error) {
 		return nil, fmt.Errorf("gguf: tensor %s: reading %d bytes at byte %d: %w", Quote(t.Name), t.Bytes, t.Offset, readError(err))
 	}
 	return b, nil
+}
+
+// Keep returns a value that holds the memory of a tensor's data beyond Close, until the garbage collector finds the value dropped;
+// nil where the data lies in no mapping.
+func (f *File) Keep(t *Tensor) any {
+	p, err := f.holding(t)
+	if err != nil || p.memory == nil {
+		return nil
+	}
+	return p.memory.Keep()
 }
 
 // ReadTensor fills dst with the bytes of a tensor from an offset on. Where a file is read once, from start to end, it is

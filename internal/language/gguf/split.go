@@ -27,7 +27,7 @@ var ErrMissingPart = errors.New("files of a split model are missing")
 var splitName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
 
 // join completes a file that is one of several, and returns the one that stands for them all.
-func join(path string, f *File) (*File, error) {
+func join(path string, f *File, mapping mapper) (*File, error) {
 	count, err := f.UintOr(splitCount, 1)
 	if err != nil || count <= 1 {
 		return f, err
@@ -57,7 +57,7 @@ func join(path string, f *File) (*File, error) {
 	files[number] = f
 	for n := range files {
 		if files[n] == nil {
-			if files[n], err = openOne(part(uint64(n))); err == nil {
+			if files[n], err = openOne(part(uint64(n)), mapping); err == nil {
 				err = files[n].expect(uint64(n), f)
 			}
 			if err != nil {

@@ -1,8 +1,8 @@
 package model
 
 import (
-	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/tensor"
+	"github.com/vibrant-ml/vibrant/tensor/safetensors"
 )
 
 // peftConfig is adapter_config.json of Hugging Face's PEFT.
@@ -33,9 +35,6 @@ var peftModules = map[string]string{
 }
 
 var peftLayer = regexp.MustCompile(`^base_model\.model\.model\.layers\.(\d+)\.(.+)$`)
-
-// mostHeader bounds the head of a safetensors file, as its own library does.
-const mostHeader = 100_000_000
 
 // readPEFTAdapter reads the head of a folder with adapter_config.json and adapter_model.safetensors.
 func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
@@ -59,90 +58,61 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 			return nil, fmt.Errorf("%w: adapter_config.json: %s", ErrAdapter, bad.what)
 		}
 	}
-	file, err := os.Open(filepath.Join(folder, "adapter_model.safetensors"))
+	file, err := safetensors.Open(filepath.Join(folder, "adapter_model.safetensors"))
+	if errors.Is(err, safetensors.ErrInvalid) {
+		return nil, fmt.Errorf("%w: %w", ErrAdapter, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	a := &adapterFile{alpha: p.Alpha, rootScaled: p.RootScaled, pairs: map[string]*pair{}, close: file.Close}
-	if err := c.readSafetensors(a, file); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("adapter_model.safetensors: %w", err)
+	for _, t := range file.Tensors() {
+		if err := c.readPEFTTensor(a, file, t); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("adapter_model.safetensors: %w", err)
+		}
 	}
 	return a, nil
 }
 
-type safetensor struct {
-	Type    string   `json:"dtype"`
-	Shape   []int    `json:"shape"`
-	Offsets [2]int64 `json:"data_offsets"`
-}
-
-// readSafetensors reads which matrices a file holds (github.com/huggingface/safetensors, "Format").
-func (c *Config) readSafetensors(a *adapterFile, file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
+// readPEFTTensor adds a matrix to those of an adapter.
+func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safetensors.Info) error {
+	module, isA := strings.CutSuffix(t.Name, ".lora_A.weight")
+	isB := false
+	if !isA {
+		module, isB = strings.CutSuffix(t.Name, ".lora_B.weight")
 	}
-	var length [8]byte
-	if _, err := file.ReadAt(length[:], 0); err != nil {
-		return err
+	weight := ggufName(module)
+	switch {
+	case !isA && !isB || weight == "":
+		return fmt.Errorf("%w: tensor %.64q is no lora_A or lora_B of a matrix that is known", ErrAdapter, t.Name)
+	case !slices.Contains([]string{"F32", "F16", "BF16"}, t.Type) || len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 ||
+		t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
+		return fmt.Errorf("%w: tensor %.64q of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, t.Name, t.Type, t.Shape)
 	}
-	size := binary.LittleEndian.Uint64(length[:])
-	if size > mostHeader || int64(size) > info.Size()-8 {
-		return fmt.Errorf("%w: a header of %d bytes in a file of %d", ErrAdapter, size, info.Size())
+	half := &matrixHalf{name: t.Name, rows: t.Shape[0], cols: t.Shape[1], half: t.Type == "F16"}
+	half.values = func() ([]float32, error) {
+		stored, err := file.TensorAs(gpu.CPU(), t.Name, tensor.F32)
+		if err != nil {
+			return nil, err
+		}
+		defer stored.Free()
+		values := make([]float32, half.rows*half.cols)
+		if err = stored.ReadFloat32s(values); err == nil {
+			err = file.Intact()
+		}
+		if isB {
+			values = c.permuted(weight, values, half)
+		}
+		return values, err
 	}
-	header := make([]byte, size)
-	if _, err := file.ReadAt(header, 8); err != nil {
-		return err
+	if a.pairs[weight] == nil {
+		a.pairs[weight] = &pair{}
 	}
-	var tensors map[string]json.RawMessage
-	if err := json.Unmarshal(header, &tensors); err != nil {
-		return fmt.Errorf("header: %w", err)
-	}
-	start := 8 + int64(size)
-	for name, raw := range tensors {
-		if name == "__metadata__" {
-			continue
-		}
-		var t safetensor
-		if err := json.Unmarshal(raw, &t); err != nil {
-			return fmt.Errorf("tensor %s: %w", name, err)
-		}
-		module, isA := strings.CutSuffix(name, ".lora_A.weight")
-		isB := false
-		if !isA {
-			module, isB = strings.CutSuffix(name, ".lora_B.weight")
-		}
-		weight := ggufName(module)
-		d, known := map[string]tensor.DType{"F32": tensor.F32, "F16": tensor.F16, "BF16": tensor.BF16}[t.Type]
-		switch {
-		case !isA && !isB || weight == "":
-			return fmt.Errorf("%w: tensor %s is no lora_A or lora_B of a matrix that is known", ErrAdapter, name)
-		case !known || len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 || t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
-			return fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, name, t.Type, t.Shape)
-		case t.Offsets[0] < 0 || t.Offsets[1]-t.Offsets[0] != d.Bytes(t.Shape[0]*t.Shape[1]) || t.Offsets[1] > info.Size()-start:
-			return fmt.Errorf("%w: tensor %s of shape %v lies at bytes %v of %d", ErrAdapter, name, t.Shape, t.Offsets, info.Size()-start)
-		}
-		half := &matrixHalf{name: name, rows: t.Shape[0], cols: t.Shape[1], half: d == tensor.F16}
-		half.values = func() ([]float32, error) {
-			data := make([]byte, t.Offsets[1]-t.Offsets[0])
-			if _, err := file.ReadAt(data, start+t.Offsets[0]); err != nil {
-				return nil, err
-			}
-			values, err := float32Values(d, data, half.rows, half.cols)
-			if err == nil && isB {
-				values = c.permuted(weight, values, half)
-			}
-			return values, err
-		}
-		if a.pairs[weight] == nil {
-			a.pairs[weight] = &pair{}
-		}
-		if isA {
-			a.pairs[weight].a = half
-		} else {
-			a.pairs[weight].b = half
-		}
+	if isA {
+		a.pairs[weight].a = half
+	} else {
+		a.pairs[weight].b = half
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package gguf
+package mapped
 
 // openFlags: opening waits for nobody on this system.
 const openFlags = 0
