@@ -141,7 +141,7 @@ func (a *Archive) tensor(name string, to *tensor.DType, left *int64) (x *tensor.
 			return err
 		}
 		var one [1]byte
-		if n, err := r.Read(one[:]); n > 0 || !errors.Is(err, io.EOF) { // at the end the checksum is compared
+		if n, err := io.ReadFull(r, one[:]); n > 0 || !errors.Is(err, io.EOF) { // at the end the checksum is compared
 			x.Free()
 			if n > 0 {
 				err = fmt.Errorf("%w: more than the %d bytes of shape %v", ErrInvalid, size, h.Shape)

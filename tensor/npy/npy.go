@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/arrayfile"
@@ -151,19 +152,19 @@ func (h *header) read(r io.Reader, to *tensor.DType) (*tensor.Tensor, error) {
 
 // tensor makes a tensor of the data.
 func (h *header) tensor(data []byte, keep any, to *tensor.DType) (*tensor.Tensor, error) {
-	shape := make([]int, len(h.Shape))
-	order := make([]int, len(h.Shape)) // of a view with Fortran's strides
-	for i, n := range h.Shape {
-		if shape[i] = n; h.Fortran {
-			shape[len(shape)-1-i] = n
-		}
-		order[i] = len(shape) - 1 - i
+	shape := slices.Clone(h.Shape)
+	if h.Fortran {
+		slices.Reverse(shape)
 	}
 	x, err := arrayfile.Tensor(gpu.CPU(), h.element, h.order, data, keep, to, shape...)
 	if err != nil {
 		return nil, err
 	}
 	if h.Fortran && len(shape) > 1 {
+		order := make([]int, len(shape))
+		for i := range order {
+			order[i] = len(shape) - 1 - i
+		}
 		x = x.Permute(order...)
 	}
 	return x, nil
