@@ -62,9 +62,15 @@ func (t Type) Bytes(n int) int64 {
 	return int64(n) / int64(i.block) * int64(i.blockBytes)
 }
 
-// String returns ggml's name of the type, such as Q4_K, or "type 99" for an unknown one.
+// others are types that files may have and kernels do not, by ggml's names; I2_S is of BitNet's own files.
+var others = map[Type]string{9: "Q8_1", 15: "Q8_K", 25: "I16", 27: "I64", 28: "F64", 36: "I2_S"}
+
+// String returns ggml's name of the type, such as Q4_K, also of F64 and others without kernels, or "type 99" for an unknown one.
 func (t Type) String() string {
 	if name := t.info().name; name != "" {
+		return name
+	}
+	if name := others[t]; name != "" {
 		return name
 	}
 	return fmt.Sprintf("type %d", uint32(t))
