@@ -210,7 +210,7 @@ func SoftCapInto(dst, a *Tensor, limit float32) {
 }
 
 // Convert returns a in another type: any type to F32, and plain types among each other, as Expr.To does; to F16 and BF16 values are
-// rounded to nearest even.
+// rounded to nearest even. Quantize makes blocks.
 func Convert(a *Tensor, dtype DType) *Tensor {
 	if a.dtype.BlockSize() == 1 && (integers(a.dtype) || integers(dtype) || a.strides != nil) {
 		return mapped("convert", one(func(x Expr) Expr { return x.To(dtype) }), a)

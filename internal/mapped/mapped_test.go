@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 )
 
 // sum reads a mapping as kernels do.
@@ -59,6 +61,57 @@ func TestFileThatIsCutShortWhileItIsMappedReadsAsZeros(t *testing.T) {
 			t.Error(err)
 		}
 		fd.Close()
+	}
+}
+
+func TestKeptMappingsOutliveTheirClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, keep, err := r.Part(2, 3)
+	if err != nil || string(data) != "234" {
+		t.Fatalf("%q %v", data, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	data[0] = 'x' // in memory alone
+	if b, _ := os.ReadFile(path); string(data) != "x34" || string(b) != "0123456789" {
+		t.Errorf("%q, the file has %q", data, b)
+	}
+	runtime.KeepAlive(keep)
+	if keep == nil {
+		t.Skip("this system maps no files")
+	}
+	f := keep.(*keeper).File
+	keep = nil
+	for end := time.Now().Add(10 * time.Second); mappings(f); time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Now().After(end) {
+			t.Fatal("the mapping stays when nothing uses it")
+		}
+	}
+}
+
+// mappings reports whether a file is among those that are mapped.
+func mappings(f *File) bool {
+	open.RLock()
+	defer open.RUnlock()
+	_, mapped := open.files[f]
+	return mapped
+}
+
+func TestOpeningWhatIsNoFileFailsAtOnce(t *testing.T) {
+	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNotRegular) {
+		t.Error(err)
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }
 

@@ -68,7 +68,8 @@ func program(block string) string {
 	}
 	imports := ""
 	for name, path := range map[string]string{"fmt": "fmt", "log": "log", "os": "os", "errors": "errors", "vibrant": module,
-		"tensor": module + "/tensor", "gpu": module + "/gpu"} {
+		"tensor": module + "/tensor", "gpu": module + "/gpu", "gguf": module + "/gguf", "npy": module + "/tensor/npy",
+		"safetensors": module + "/tensor/safetensors"} {
 		if regexp.MustCompile(`\b` + name + `\.`).MatchString(block) {
 			imports += fmt.Sprintf("import %q\n", path)
 		}

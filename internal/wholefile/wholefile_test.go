@@ -1,0 +1,60 @@
+package wholefile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFilesAreWrittenWholeOrNotAtAll(t *testing.T) {
+	folder := t.TempDir()
+	path, link := filepath.Join(folder, "file"), filepath.Join(folder, "link")
+	text := func(s string, fails error) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, s)
+			return errors.Join(err, fails)
+		}
+	}
+	boom := errors.New("boom")
+	if err := Write(path, text("first", boom)); !errors.Is(err, boom) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", link); err != nil {
+		link = path // a system without links
+	}
+	if err := Write(link, text("half", boom)); !errors.Is(err, boom) {
+		t.Error(err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Errorf("%q after a failure", b)
+	}
+	if err := Write(link, text("new", nil)); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := os.ReadFile(path)
+	info, err := os.Lstat(link)
+	if string(b) != "new" || err != nil || link != path && info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("%q, %v", b, info)
+	}
+	if info, err := os.Stat(path); err != nil || os.PathSeparator == '/' && info.Mode().Perm() != 0o640 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	entries, _ := os.ReadDir(folder)
+	if want := 2; len(entries) != want && link != path {
+		t.Errorf("%v is left", entries)
+	}
+	if err := Write(filepath.Join(folder, "none", "file"), text("x", nil)); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := Write(folder, text("x", nil)); err == nil {
+		t.Error("a folder was replaced")
+	}
+}
