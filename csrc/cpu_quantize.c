@@ -2,7 +2,8 @@
  * those of ggml's reference quantizers, bit for bit: every product and sum is rounded by itself, in ggml's order.
  *
  * The K-types search. A sub-block is tried with several steps; each trial rounds the values to codes, fits scale and
- * offset to these codes by weighted least squares, and the trial with the smallest weighted error stays. */
+ * offset to these codes by weighted least squares, and the trial with the smallest weighted error stays. Sub-blocks are
+ * the lanes of vectors: each lane adds its values in ggml's order. */
 #include <math.h>
 #include <stdatomic.h>
 
@@ -14,7 +15,7 @@
 #endif
 
 #define LARGEST 1e9f /* no block holds more, and below it the sums of the searches stay finite */
-#define TINY 1e-15f /* ggml's GROUP_MAX_EPS: scales below it make a block of zeros */
+#define TINY 1e-15f  /* ggml's GROUP_MAX_EPS: scales below it make a block of zeros */
 
 /* To nearest, ties to even, of |x| < 2^22: added to 1.5 * 2^23, x leaves its integer in the low bits. Infinity and NaN,
  * of blocks of denormal values, give some integer, the same on every processor. */
@@ -27,120 +28,152 @@ VB_INLINE int32_t clamp(int32_t x, int32_t low, int32_t high) { return x < low ?
 /* An infinite scale: of values that are too large for it. */
 VB_INLINE bool infinite(vb_half h) { return (h & 0x7c00) == 0x7c00; }
 
+/* The bits of |x|, which are in the order of magnitudes; NaN's are above infinity's. */
+VB_INLINE int32_t magnitude(float x) { return (int32_t)(vb_float_bits(x) & 0x7fffffff); }
+
+/* The largest of n values. */
+VB_INLINE int32_t largest(const float *x, int n) {
+    int32_t most = 0;
+    for (int i = 0; i < n; i++) most = magnitude(x[i]) > most ? magnitude(x[i]) : most;
+    return most;
+}
+
 VB_INLINE bool block_q4_0(vb_block_q4_0 *b, const float *x) {
-    float most = 0, max = 0;
-    for (int i = 0; i < 32; i++)
-        if (fabsf(x[i]) > most) most = fabsf(x[i]), max = x[i];
-    const float d = max / -8, inverse = d != 0 ? 1.0f / d : 0;
+    const int32_t most = largest(x, 32);
+    int at = 0;
+    while (magnitude(x[at]) != most) at++;
+    const float d = x[at] / -8, inverse = d != 0 ? 1.0f / d : 0;
     b->d = vb_float_half(d);
     uint8_t q[32];
     for (int i = 0; i < 32; i++) {
-        const float v = x[i] * inverse + 8.5f; /* 0.5 up to 16.5; infinite or NaN where d is denormal */
-        q[i] = v < 17 ? (uint8_t)clamp((int32_t)v, 0, 15) : 0;
+        float v = x[i] * inverse + 8.5f; /* 0.5 up to 16.5; infinite or NaN where d is denormal */
+        v = v < 17 ? v : 0;
+        q[i] = (uint8_t)clamp((int32_t)v, 0, 15);
     }
     for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q[i] | q[i + 16] << 4);
     return !infinite(b->d);
 }
 
-void vb_cpu_quantize_q8_0(void *out, const float *in, int64_t n) {
-    for (vb_block_q8_0 *b = out; n > 0; n -= VB_QK, in += VB_QK, b++) {
-        float greatest = 0;
-        for (int i = 0; i < VB_QK; i++) {
-            float size = fabsf(in[i]);
-            greatest = size > greatest || size != size ? size : greatest; /* NaN stays */
+/* To the nearest integer, halves away from 0, as roundf, in operations that compilers vectorize; 0 from 128 on and for
+ * NaN, which come of blocks of denormal values. */
+VB_INLINE int32_t half_away(float x) {
+    x += x < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f;
+    return (int32_t)(magnitude(x) < magnitude(128) ? x : 0);
+}
+
+VB_INLINE void block_q8_0(vb_block_q8_0 *b, const float *x) {
+    const float d = vb_bits_float((uint32_t)largest(x, 32)) / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+    b->d = vb_float_half(d);
+    for (int i = 0; i < 32; i++) b->qs[i] = (int8_t)half_away(x[i] * inverse);
+}
+
+/* ---- Q4_K: lane s of [32][8] is sub-block s ---------------------------------------------------------------------- */
+
+/* A loop over lanes is one vector operation; gcc would unroll it before it sees that. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define LANES(n) _Pragma("GCC unroll 1") for (int s = 0; s < n; s++)
+#else
+#define LANES(n) for (int s = 0; s < n; s++)
+#endif
+
+/* Codes of one step: nearest(inverse * (x - min)) in 0..15. */
+VB_INLINE void codes_of(int32_t q[32][8], float x[32][8], const float *inverse, const float *min) {
+    for (int i = 0; i < 32; i++)
+        LANES(8) q[i][s] = clamp(nearest(inverse[s] * (x[i][s] - min[s])), 0, 15);
+}
+
+/* The weighted errors of codes. */
+VB_INLINE void errors_of(float *error, int32_t q[32][8], float x[32][8], float weights[32][8], const float *scale,
+                         const float *min) {
+    LANES(8) error[s] = 0;
+    for (int i = 0; i < 32; i++)
+        LANES(8) {
+            const float diff = scale[s] * (float)q[i][s] + min[s] - x[i][s];
+            error[s] += weights[i][s] * (diff * diff);
         }
-        float d = greatest / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
-        b->d = vb_float_half(d);
-        for (int i = 0; i < VB_QK; i++) {
-            float q = roundf(in[i] * inverse);
-            b->qs[i] = fabsf(q) <= 127 ? (int8_t)q : 0; /* NaN, or infinite where d is denormal */
+}
+
+/* Finds codes 0..15 of the sub-blocks, whose values are scale * code - offset, offset >= 0. */
+VB_INLINE void fit_offsets(int32_t q[32][8], float *scale, float *offset, float x[32][8], float weights[32][8]) {
+    float min[8], max[8], low[8], high[8], sum_w[8], sum_x[8], inverse[8], best[8];
+    LANES(8) {
+        min[s] = max[s] = x[0][s];
+        sum_w[s] = weights[0][s];
+        sum_x[s] = weights[0][s] * x[0][s];
+    }
+    for (int i = 1; i < 32; i++)
+        LANES(8) {
+            min[s] = x[i][s] < min[s] ? x[i][s] : min[s];
+            max[s] = x[i][s] > max[s] ? x[i][s] : max[s];
+            sum_w[s] += weights[i][s];
+            sum_x[s] += weights[i][s] * x[i][s];
         }
+    LANES(8) {
+        min[s] = min[s] > 0 ? 0 : min[s];
+        low[s] = min[s], high[s] = max[s];
+        inverse[s] = 15 / (max[s] - min[s]);
+        scale[s] = 1 / inverse[s];
     }
-}
-
-/* Codes of 32 values for one step: nearest(inverse * (x - min)) in 0..15. */
-VB_INLINE void codes_of(int32_t *q, const float *x, float inverse, float min) {
-    for (int i = 0; i < 32; i++) q[i] = clamp(nearest(inverse * (x[i] - min)), 0, 15);
-}
-
-/* The weighted error of 32 codes. */
-VB_INLINE float error_of(const int32_t *q, const float *x, const float *weights, float scale, float min) {
-    float part[32], error = 0;
-    for (int i = 0; i < 32; i++) {
-        const float diff = scale * (float)q[i] + min - x[i];
-        part[i] = weights[i] * (diff * diff);
-    }
-    for (int i = 0; i < 32; i++) error += part[i];
-    return error;
-}
-
-/* Finds codes 0..15 of 32 values, which are scale * code - *offset, *offset >= 0. Returns the scale. */
-VB_INLINE float fit_offset(int32_t *q, float *offset, const float *x, const float *weights) {
-    float min = x[0], max = x[0], sum_w = weights[0], sum_x = weights[0] * x[0];
-    for (int i = 1; i < 32; i++) {
-        min = x[i] < min ? x[i] : min;
-        max = x[i] > max ? x[i] : max;
-        sum_w += weights[i];
-        sum_x += weights[i] * x[i];
-    }
-    if (min > 0) min = 0;
-    if (max == min) {
-        memset(q, 0, 32 * sizeof *q);
-        *offset = -min;
-        return 0;
-    }
-    float inverse = 15 / (max - min), scale = 1 / inverse;
     codes_of(q, x, inverse, min);
-    float best = error_of(q, x, weights, scale, min);
+    errors_of(best, q, x, weights, scale, min);
     for (int step = 0; step <= 20; step++) {
-        int32_t trial[32];
-        float wq[32], wqq[32], wqx[32], sum_q = 0, sum_qq = 0, sum_qx = 0;
-        inverse = (-1.0f + 0.1f * (float)step + 15) / (max - min); /* of the best minimum so far */
+        int32_t trial[32][8], better[8];
+        float sum_q[8] = {0}, sum_qq[8] = {0}, sum_qx[8] = {0}, trial_scale[8], trial_min[8], error[8], determinant[8];
+        const float range = -1.0f + 0.1f * (float)step + 15;
+        LANES(8) inverse[s] = range / (max[s] - min[s]); /* of the best minimum so far */
         codes_of(trial, x, inverse, min);
-        for (int i = 0; i < 32; i++) {
-            wq[i] = weights[i] * (float)trial[i];
-            wqq[i] = wq[i] * (float)trial[i];
-            wqx[i] = wq[i] * x[i];
+        for (int i = 0; i < 32; i++)
+            LANES(8) {
+                const float code = (float)trial[i][s], wq = weights[i][s] * code;
+                sum_q[s] += wq;
+                sum_qq[s] += wq * code;
+                sum_qx[s] += wq * x[i][s];
+            }
+        LANES(8) {
+            determinant[s] = sum_w[s] * sum_qq[s] - sum_q[s] * sum_q[s];
+            const float by_both = (sum_w[s] * sum_qx[s] - sum_x[s] * sum_q[s]) / determinant[s];
+            const float least = (sum_qq[s] * sum_x[s] - sum_q[s] * sum_qx[s]) / determinant[s];
+            const float alone = sum_qx[s] / sum_qq[s];
+            trial_scale[s] = least > 0 ? alone : by_both;
+            trial_min[s] = least > 0 ? 0 : least;
         }
-        for (int i = 0; i < 32; i++) {
-            sum_q += wq[i];
-            sum_qq += wqq[i];
-            sum_qx += wqx[i];
+        errors_of(error, trial, x, weights, trial_scale, trial_min);
+        LANES(8) {
+            better[s] = (determinant[s] > 0) & (error[s] < best[s]);
+            best[s] = better[s] ? error[s] : best[s];
+            scale[s] = better[s] ? trial_scale[s] : scale[s];
+            min[s] = better[s] ? trial_min[s] : min[s];
         }
-        const float determinant = sum_w * sum_qq - sum_q * sum_q;
-        if (!(determinant > 0)) continue;
-        float this_scale = (sum_w * sum_qx - sum_x * sum_q) / determinant;
-        float this_min = (sum_qq * sum_x - sum_q * sum_qx) / determinant;
-        if (this_min > 0) {
-            this_min = 0;
-            this_scale = sum_qx / sum_qq;
-        }
-        const float error = error_of(trial, x, weights, this_scale, this_min);
-        if (error < best) {
-            memcpy(q, trial, sizeof trial);
-            best = error, scale = this_scale, min = this_min;
-        }
+        for (int i = 0; i < 32; i++)
+            LANES(8) q[i][s] = better[s] ? trial[i][s] : q[i][s];
     }
-    *offset = -min;
-    return scale;
+    LANES(8) {
+        offset[s] = -min[s];
+        if (low[s] != high[s]) continue;
+        offset[s] = -low[s]; /* all values are alike, and negative or 0 */
+        scale[s] = 0;
+        for (int i = 0; i < 32; i++) q[i][s] = 0;
+    }
 }
 
-VB_INLINE bool block_q4_k(vb_block_q4_k *b, const float *x) {
-    int32_t q[256];
-    float scales[8], offsets[8], max_scale = 0, max_offset = 0;
-    for (int s = 0; s < 8; s++) {
-        const float *v = x + 32 * s;
-        float weights[32], squares = 0;
-        for (int i = 0; i < 32; i++) squares += v[i] * v[i];
-        const float mean = sqrtf(squares / 32);
-        for (int i = 0; i < 32; i++) weights[i] = mean + fabsf(v[i]);
-        scales[s] = fit_offset(q + 32 * s, &offsets[s], v, weights);
+VB_INLINE bool block_q4_k(vb_block_q4_k *b, const float *values) {
+    int32_t q[32][8];
+    float x[32][8], weights[32][8], squares[8] = {0}, scales[8], offsets[8], max_scale = 0, max_offset = 0;
+    for (int i = 0; i < 32; i++)
+        LANES(8) x[i][s] = values[32 * s + i];
+    for (int i = 0; i < 32; i++)
+        LANES(8) squares[s] += x[i][s] * x[i][s];
+    LANES(8) squares[s] = sqrtf(squares[s] / 32);
+    for (int i = 0; i < 32; i++)
+        LANES(8) weights[i][s] = squares[s] + fabsf(x[i][s]);
+    fit_offsets(q, scales, offsets, x, weights);
+    LANES(8) {
         max_scale = scales[s] > max_scale ? scales[s] : max_scale;
         max_offset = offsets[s] > max_offset ? offsets[s] : max_offset;
     }
     const float by_scale = max_scale > 0 ? 63.0f / max_scale : 0, by_offset = max_offset > 0 ? 63.0f / max_offset : 0;
     memset(b->scales, 0, sizeof b->scales);
-    for (int s = 0; s < 8; s++) {
+    LANES(8) {
         int32_t scale = nearest(by_scale * scales[s]) & 255, offset = nearest(by_offset * offsets[s]) & 255;
         scale = scale < 63 ? scale : 63;
         offset = offset < 63 ? offset : 63;
@@ -155,87 +188,105 @@ VB_INLINE bool block_q4_k(vb_block_q4_k *b, const float *x) {
     }
     b->d = vb_float_half(max_scale / 63.0f);
     b->dmin = vb_float_half(max_offset / 63.0f);
-    for (int s = 0; s < 8; s++) {
+    float d[8], min[8];
+    LANES(8) {
         int scale, offset;
         vb_k4_scale(b->scales, s, &scale, &offset);
-        const float d = vb_half_float(b->d) * (float)scale, min = vb_half_float(b->dmin) * (float)offset;
-        if (d == 0) continue; /* the codes of the search stay */
-        for (int i = 0; i < 32; i++) q[32 * s + i] = clamp(nearest((x[32 * s + i] + min) / d), 0, 15);
+        d[s] = vb_half_float(b->d) * (float)scale, min[s] = vb_half_float(b->dmin) * (float)offset;
     }
+    for (int i = 0; i < 32; i++)
+        LANES(8) { /* where d is 0, the codes of the search stay */
+            const int32_t code = clamp(nearest((x[i][s] + min[s]) / d[s]), 0, 15);
+            q[i][s] = d[s] != 0 ? code : q[i][s];
+        }
     for (int s = 0; s < 8; s += 2)
-        for (int i = 0; i < 32; i++) b->qs[16 * s + i] = (uint8_t)(q[32 * s + i] | q[32 * s + 32 + i] << 4);
+        for (int i = 0; i < 32; i++) b->qs[16 * s + i] = (uint8_t)(q[i][s] | q[i][s + 1] << 4);
     return !infinite(b->d) && !infinite(b->dmin);
 }
 
-/* Finds codes 0..63 of 16 values, which are scale * (code - 32); their weights are their squares. Returns the scale. */
-VB_INLINE float fit_scale(int32_t *codes, const float *x) {
-    float most = 0, max = 0;
+/* ---- Q6_K: lane s of [16][16] is sub-block s --------------------------------------------------------------------- */
+
+/* Finds codes 0..63 of the sub-blocks, whose values are scale * (code - 32); their weights are their squares. */
+VB_INLINE void fit_scales(int32_t q[16][16], float *scale, float x[16][16]) {
+    float most[16] = {0}, max[16] = {0}, best[16] = {0};
     for (int i = 0; i < 16; i++)
-        if (fabsf(x[i]) > most) most = fabsf(x[i]), max = x[i];
-    memset(codes, 0, 16 * sizeof *codes);
-    if (most < TINY) return 0;
-    float scale = 0, best = 0;
+        LANES(16) {
+            const float a = fabsf(x[i][s]);
+            max[s] = a > most[s] ? x[i][s] : max[s];
+            most[s] = a > most[s] ? a : most[s];
+        }
     for (int trial = 0; trial < 19; trial++) {
         const int step = trial == 0 ? 0 : trial <= 9 ? trial - 10 : trial - 9; /* 0, -9..-1, 1..9 */
-        const float inverse = -(32 + 0.1f * (float)step) / max;
-        int32_t q[16];
-        float wqx[16], wqq[16], sum_qx = 0, sum_qq = 0;
-        for (int i = 0; i < 16; i++) {
-            const float w = x[i] * x[i];
-            q[i] = clamp(nearest(inverse * x[i]), -32, 31);
-            wqx[i] = w * x[i] * (float)q[i];
-            wqq[i] = w * (float)q[i] * (float)q[i];
+        int32_t codes[16][16], better[16];
+        float inverse[16], sum_qx[16] = {0}, sum_qq[16] = {0};
+        LANES(16) inverse[s] = -(32 + 0.1f * (float)step) / max[s];
+        for (int i = 0; i < 16; i++)
+            LANES(16) {
+                const float w = x[i][s] * x[i][s];
+                codes[i][s] = clamp(nearest(inverse[s] * x[i][s]), -32, 31);
+                sum_qx[s] += w * x[i][s] * (float)codes[i][s];
+                sum_qq[s] += w * (float)codes[i][s] * (float)codes[i][s];
+            }
+        LANES(16) {
+            const float fitted = sum_qx[s] / sum_qq[s], fit = sum_qq[s] != 0 ? fitted : 0;
+            better[s] = (trial == 0) | ((sum_qq[s] > 0) & (sum_qx[s] * sum_qx[s] > best[s] * sum_qq[s]));
+            scale[s] = better[s] ? fit : scale[s];
+            best[s] = better[s] ? fit * sum_qx[s] : best[s];
         }
-        for (int i = 0; i < 16; i++) sum_qx += wqx[i], sum_qq += wqq[i];
-        if (trial > 0 && !(sum_qq > 0 && sum_qx * sum_qx > best * sum_qq)) continue;
-        scale = sum_qq != 0 ? sum_qx / sum_qq : 0;
-        best = scale * sum_qx;
-        for (int i = 0; i < 16; i++) codes[i] = q[i] + 32;
+        for (int i = 0; i < 16; i++)
+            LANES(16) q[i][s] = better[s] ? codes[i][s] + 32 : q[i][s];
     }
-    return scale;
+    for (int i = 0; i < 16; i++)
+        LANES(16) q[i][s] = most[s] < TINY ? 0 : q[i][s];
+    LANES(16) scale[s] = most[s] < TINY ? 0 : scale[s];
 }
 
-VB_INLINE bool block_q6_k(vb_block_q6_k *b, const float *x) {
-    int32_t q[256];
-    float scales[16], most = 0, max = 0;
-    for (int s = 0; s < 16; s++) {
-        scales[s] = fit_scale(q + 16 * s, x + 16 * s);
-        if (fabsf(scales[s]) > most) most = fabsf(scales[s]), max = scales[s];
-    }
+VB_INLINE bool block_q6_k(vb_block_q6_k *b, const float *values) {
+    int32_t q[16][16] = {{0}};
+    float x[16][16], scales[16] = {0}, d[16], most = 0, max = 0;
+    for (int i = 0; i < 16; i++)
+        LANES(16) x[i][s] = values[16 * s + i];
+    fit_scales(q, scales, x);
+    LANES(16) if (fabsf(scales[s]) > most) most = fabsf(scales[s]), max = scales[s];
     memset(b, 0, sizeof *b);
     if (most < TINY) return true;
     const float inverse = -128.0f / max;
     b->d = vb_float_half(1 / inverse);
-    for (int s = 0; s < 16; s++) {
+    LANES(16) {
         const int32_t scale = nearest(inverse * scales[s]);
         b->scales[s] = (int8_t)(scale < 127 ? scale : 127);
-        const float d = vb_half_float(b->d) * (float)b->scales[s];
-        if (d == 0) continue; /* the codes of the search stay */
-        for (int i = 0; i < 16; i++) q[16 * s + i] = clamp(nearest(x[16 * s + i] / d), -32, 31) + 32;
+        d[s] = vb_half_float(b->d) * (float)b->scales[s];
     }
-    for (int half = 0; half < 2; half++) {
+    uint8_t codes[256];
+    for (int i = 0; i < 16; i++)
+        LANES(16) { /* where d is 0, the codes of the search stay */
+            const int32_t code = clamp(nearest(x[i][s] / d[s]), -32, 31) + 32;
+            codes[16 * s + i] = (uint8_t)(d[s] != 0 ? code : q[i][s]);
+        }
+    for (int half = 0; half < 2; half++)
         for (int l = 0; l < 32; l++) {
-            const int32_t *v = q + 128 * half + l;
+            const uint8_t *v = codes + 128 * half + l;
             b->ql[64 * half + l] = (uint8_t)((v[0] & 15) | (v[64] & 15) << 4);
             b->ql[64 * half + 32 + l] = (uint8_t)((v[32] & 15) | (v[96] & 15) << 4);
             b->qh[32 * half + l] = (uint8_t)(v[0] >> 4 | v[32] >> 4 << 2 | v[64] >> 4 << 4 | v[96] >> 4 << 6);
         }
-    }
     return !infinite(b->d);
 }
 
 /* Quantizes n values; false where one is infinite or NaN, or too large for the half-precision scale of its block. */
 VB_INLINE bool quantize_body(void *out, vb_dtype type, const float *x, int64_t n) {
     bool good = true;
-    for (int64_t i = 0; i < n; i++) good &= fabsf(x[i]) <= LARGEST;
+    for (int64_t i = 0; i < n; i += 32) good &= largest(x + i, 32) <= magnitude(LARGEST);
     if (!good) return false;
     switch (type) {
     case VB_Q4_0:
         for (int64_t i = 0; i < n / 32; i++) good &= block_q4_0((vb_block_q4_0 *)out + i, x + 32 * i);
         return good;
     case VB_Q8_0:
-        vb_cpu_quantize_q8_0(out, x, n);
-        for (int64_t i = 0; i < n / 32; i++) good &= !infinite(((vb_block_q8_0 *)out)[i].d);
+        for (int64_t i = 0; i < n / 32; i++) {
+            block_q8_0((vb_block_q8_0 *)out + i, x + 32 * i);
+            good &= !infinite(((vb_block_q8_0 *)out)[i].d);
+        }
         return good;
     case VB_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) good &= block_q4_k((vb_block_q4_k *)out + i, x + 256 * i);
@@ -244,6 +295,10 @@ VB_INLINE bool quantize_body(void *out, vb_dtype type, const float *x, int64_t n
         for (int64_t i = 0; i < n / 256; i++) good &= block_q6_k((vb_block_q6_k *)out + i, x + 256 * i);
         return good;
     }
+}
+
+void vb_cpu_quantize_q8_0(void *out, const float *in, int64_t n) {
+    for (int64_t i = 0; i < n / VB_QK; i++) block_q8_0((vb_block_q8_0 *)out + i, in + VB_QK * i);
 }
 
 static bool quantize_plain(void *out, vb_dtype type, const float *x, int64_t n) {
