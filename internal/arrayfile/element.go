@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -52,8 +54,16 @@ func (e Element) Near() (tensor.DType, bool) {
 }
 
 // Tensor makes a tensor of elements as a file has them, of type `to`, or of their own where to is nil. It converts where a
-// caller asks for that, and never else. data may be changed. keep is what holds its memory, or nil.
-func Tensor(d *gpu.Device, e Element, order binary.ByteOrder, data []byte, keep any, to *tensor.DType, shape ...int) (*tensor.Tensor, error) {
+// caller asks for that, and never else. data may be changed. keep is what holds its memory, or nil. Data of a mapped file that was cut
+// short meanwhile is zeros, or mapped.ErrFileChanged.
+func Tensor(d *gpu.Device, e Element, order binary.ByteOrder, data []byte, keep any, to *tensor.DType, shape ...int) (t *tensor.Tensor, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err = mapped.ErrFileChanged // where Recover ends what follows
+	defer mapped.Recover()
+	return e.tensor(d, order, data, keep, to, shape)
+}
+
+func (e Element) tensor(d *gpu.Device, order binary.ByteOrder, data []byte, keep any, to *tensor.DType, shape []int) (*tensor.Tensor, error) {
 	stored, ok := e.Stored()
 	if !ok {
 		if to == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 )
 
@@ -85,6 +86,9 @@ func (r *Reader) ReadAt(b []byte, offset int64) (int, error) {
 func (r *Reader) Part(offset, n int64) (data []byte, keep any, err error) {
 	if r.file != nil {
 		return r.file.Bytes()[offset : offset+n : offset+n], r.file.Keep(), nil
+	}
+	if n > math.MaxInt {
+		return nil, nil, fmt.Errorf("%d bytes: more than this system addresses", n)
 	}
 	data = make([]byte, n)
 	_, err = r.ReadAt(data, offset)

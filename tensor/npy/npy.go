@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 
@@ -118,7 +119,11 @@ func (h *header) bytes(to *tensor.DType) (int64, error) {
 		to, _ := h.element.Near()
 		return 0, fmt.Errorf("'descr': %.32q: %w (ReadAs and LoadAs convert it to %v)", h.Type, ErrType, to)
 	}
-	return h.elements * int64(h.element.Size), nil
+	size := h.elements * int64(h.element.Size)
+	if size > math.MaxInt {
+		return 0, fmt.Errorf("shape %v of %s: more than this system addresses", h.Shape, h.Type)
+	}
+	return size, nil
 }
 
 // read reads the data behind a header. Memory grows with the data that is there, not with what the header announces.

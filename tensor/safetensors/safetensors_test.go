@@ -375,6 +375,29 @@ func TestTensorsOutliveTheirFile(t *testing.T) {
 	}
 }
 
+// What is gone reads as zeros, or is an error; the program lives.
+func TestFilesThatAreCutShortWhileTheyAreOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	x := tensor.Full(gpu.CPU().Stream(), 1, tensor.BOOL, 1<<20)
+	if err := safetensors.Write(path, map[string]*tensor.Tensor{"x": x, "y": tensor.Ones(gpu.CPU().Stream(), tensor.F32, 4)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, path)
+	if err := os.Truncate(path, 1<<16); err != nil {
+		t.Fatal(err)
+	}
+	if y, err := f.Tensor(gpu.CPU(), "x"); err == nil {
+		if n := tensor.Sum(tensor.Convert(y, tensor.F32)).Float32s()[0]; n > 1<<16 {
+			t.Errorf("the sum is %v", n)
+		}
+	} else if !errors.Is(err, safetensors.ErrFileChanged) {
+		t.Error(err)
+	}
+	if err := f.Intact(); !errors.Is(err, safetensors.ErrFileChanged) {
+		t.Error(err)
+	}
+}
+
 type failing struct{ left int }
 
 func (w *failing) Write(b []byte) (int, error) {
