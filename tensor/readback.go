@@ -35,8 +35,31 @@ func (r *Readback) Wait() ([]uint32, error) {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(&b[0])), len(b)/4), nil
 }
 
-// Drop gives up what was started and not waited for, without waiting.
-func (r *Readback) Drop() { r.r.Drop() }
+// WaitInto is Wait that copies the elements to tensors of the types and lengths of the oldest Start's, on any device.
+func (r *Readback) WaitInto(tensors ...*Tensor) error {
+	b, err := r.r.Wait()
+	if err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		n := t.Bytes()
+		if n > int64(len(b)) {
+			return &ShapeError{"readback", fmt.Sprintf("%d bytes for %v %s", len(b), t.dtype, shapeString(t.shape))}
+		}
+		if err := t.WriteBytes(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// Drop gives up what was started and not waited for, without waiting. Dropping nil is harmless.
+func (r *Readback) Drop() {
+	if r != nil {
+		r.r.Drop()
+	}
+}
 
 // Close gives the memory back, after the stream's work. Closing nil or twice is harmless.
 func (r *Readback) Close() {

@@ -309,10 +309,10 @@ func TestSwitchingAdaptersCapturesNothingAnew(t *testing.T) {
 				t.Fatalf("turn %d: %d kinds of steps", turn, len(s.steps))
 			}
 			for _, g := range s.steps {
-				if captured != nil && g != captured {
+				if captured != nil && g.graph != captured {
 					t.Errorf("turn %d: captured anew", turn)
 				}
-				captured = g
+				captured = g.graph
 			}
 		}
 		if len(answers) != 3 {

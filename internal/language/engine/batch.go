@@ -219,20 +219,24 @@ func (b *Batch) advance() error {
 			key.candidates = max(key.candidates, c)
 		}
 	}
-	compute := func() error { return b.step(key) }
+	step := func() model.Batch {
+		rows := b.rows(key)
+		rows.Adapters = b.adapters.ofStep(key)
+		return rows
+	}
 	if !b.current || !b.ahead {
 		b.results.Drop()
 		if err := b.prepare(key); err != nil {
 			return err
 		}
-		if err := b.enqueue(key, compute); err != nil {
+		if err := b.enqueue(key, step); err != nil {
 			return err
 		}
 	}
 	b.current = key.candidates == 1 && !asks // the device chooses, and moves the positions on; a source is asked on the host
 	b.ahead = b.current && b.lookAhead && longest < b.context
 	if b.ahead {
-		if err := b.enqueue(key, compute); err != nil {
+		if err := b.enqueue(key, step); err != nil {
 			return err
 		}
 	}
@@ -250,17 +254,13 @@ func (b *Batch) advance() error {
 // prepare brings ids, positions and places to the device where it does not have them, and allocates for the choice.
 func (b *Batch) prepare(key stepKey) error {
 	if !b.current {
-		n := key.rows
-		ids, positions, places := make([]int32, n), make([]int32, n), make([]int32, n)
-		for i, s := range b.active {
-			ids[i], positions[i], places[i] = s.newest, int32(len(s.tokens)), int32(s.place)
-		}
-		for t, values := range map[*tensor.Tensor][]int32{b.stepIDs: ids, b.stepPositions: positions, b.stepPlaces: places} {
-			if err := t.Slice(0, n).WriteInt32s(values); err != nil {
+		step := b.rows(key)
+		for t, values := range map[*tensor.Tensor][]int32{step.IDs: step.Known.IDs, step.Positions: step.Known.Positions, step.Sequences: step.Known.Sequences} {
+			if err := t.WriteInt32s(values); err != nil {
 				return err
 			}
 		}
-		tokens := make([]codedToken, n)
+		tokens := make([]codedToken, key.rows)
 		for i, s := range b.active {
 			tokens[i] = codedToken{s.newest, s.active, s.source}
 		}
@@ -271,16 +271,17 @@ func (b *Batch) prepare(key stepKey) error {
 	return b.prepareChoice(key.candidates)
 }
 
-// step enqueues one token of each sequence.
-func (b *Batch) step(key stepKey) error {
-	return tensor.Try(func() {
-		n := key.rows
-		positions := b.stepPositions.Slice(0, n)
-		hidden, _ := b.model.Forward(b.work, b.cache, model.Batch{
-			Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: positions, Sequences: b.stepPlaces.Slice(0, n), KVLen: b.context,
-			Adapters: b.adapters.ofStep(key),
-		})
-		b.choose(b.model.Logits(b.work, hidden, 0, n), key)
-		tensor.IncrementI32(positions)
-	})
+// rows returns one token of each sequence, without adapters.
+func (b *Batch) rows(key stepKey) model.Batch {
+	n := key.rows
+	step := model.Batch{
+		Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: b.stepPositions.Slice(0, n), Sequences: b.stepPlaces.Slice(0, n),
+		KVLen: b.context,
+	}
+	for _, s := range b.active {
+		step.Known.IDs = append(step.Known.IDs, s.newest)
+		step.Known.Positions = append(step.Known.Positions, int32(len(s.tokens)))
+		step.Known.Sequences = append(step.Known.Sequences, int32(s.place))
+	}
+	return step
 }

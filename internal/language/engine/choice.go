@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -111,13 +112,9 @@ func (r *runner) prepareChoice(k int) (err error) {
 	return err
 }
 
-// enqueue enqueues a step, which compute enqueues the first times, and what brings its choice to the host.
-func (r *runner) enqueue(key stepKey, compute func() error) error {
-	if r.model.Staged() {
-		if err := compute(); err != nil {
-			return err
-		}
-	} else if err := r.steps.run(r.streams, key, compute); err != nil {
+// enqueue enqueues a step and what brings its choice to the host.
+func (r *runner) enqueue(key stepKey, batch func() model.Batch) error {
+	if err := r.step(key, batch); err != nil {
 		return err
 	}
 	return r.fetch(key)

@@ -66,7 +66,7 @@ func (s *Session) choice(key stepKey, c Chooser) (int32, error) {
 		s.chosen = key.candidates
 	}
 	if key.candidates == 1 && s.lookAhead && s.adapters.source == nil && s.Room() > 0 {
-		if err := s.advance(key); err != nil {
+		if err := s.advance(key, nil); err != nil {
 			return 0, err
 		}
 		s.ahead = true
@@ -120,30 +120,25 @@ func (s *Session) feed(id int32, key stepKey) error {
 		return err
 	}
 	s.results.Drop()
-	return s.advance(key)
+	return s.advance(key, []int32{id})
 }
 
-// advance enqueues the step of the token after those of the session.
-func (s *Session) advance(key stepKey) error {
+// advance enqueues the step of the token after those of the session, whose id may be known to the device alone.
+func (s *Session) advance(key stepKey, ids []int32) error {
 	at := len(s.tokens)
 	s.past.begin(at, at+1)
-	if err := s.enqueue(key, func() error { return s.step(key) }); err != nil {
+	err := s.enqueue(key, func() model.Batch {
+		b := model.Batch{
+			Count: 1, Seq: 1, IDs: s.stepIDs, Positions: s.stepPositions, KVLen: s.context, Adapters: s.adapters.ofStep(key),
+		}
+		b.Known.IDs, b.Known.Positions = ids, []int32{int32(at)}
+		return b
+	})
+	if err != nil {
 		return err
 	}
 	s.past.end(at + 1)
 	return nil
-}
-
-// step enqueues one token: everything that changes from one to the next is read from device memory.
-func (s *Session) step(key stepKey) error {
-	return tensor.Try(func() {
-		hidden, _ := s.model.Forward(s.work, s.cache, model.Batch{
-			Count: 1, Seq: 1, IDs: s.stepIDs, Positions: s.stepPositions, KVLen: s.context,
-			Adapters: s.adapters.ofStep(key),
-		})
-		s.choose(s.model.Logits(s.work, hidden, 0, 1), key)
-		tensor.IncrementI32(s.stepPositions)
-	})
 }
 
 // SetAdapters sets the adapters that tokens have from the next Prefill on, in place of those before; none is the model as

@@ -195,10 +195,7 @@ func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tens
 	if r.stream.Device().Info().HostMemory {
 		b.Check = ctx.Err
 	}
-	if e := tensor.Try(func() { hidden, err = r.model.Forward(r.work, r.cache, b) }); e != nil {
-		return nil, e
-	}
-	return hidden, err
+	return r.forward(b)
 }
 
 // read copies logits to the host, into memory that is used again.
@@ -221,36 +218,82 @@ type stepKey struct {
 }
 
 // steps holds captured steps by what they compute.
-type steps map[stepKey]*gpu.Graphs
+type steps map[stepKey]*capturedStep
 
-// run computes the step of a key, which enqueue enqueues. The first time it is computed as it stands, since what a library
-// sets up at its first call may not be captured; the second time it is captured, and then replayed.
-func (g steps) run(s *gpu.Communicator, key stepKey, enqueue func() error) error {
-	graph, seen := g[key]
-	if !seen {
-		g[key] = nil
-		return enqueue()
-	}
-	if graph == nil {
-		var err error
-		if graph, err = s.Capture(enqueue); err != nil {
-			return err
+// capturedStep is a step that was computed once or more: from the second time on as one graph of all devices, of stages as one for
+// each segment.
+type capturedStep struct {
+	graph  *gpu.Graphs
+	replay *model.Replay
+}
+
+// of returns the step of a key, and whether it was computed before.
+func (g steps) of(key stepKey, staged bool) (step *capturedStep, seen bool) {
+	if step, seen = g[key]; !seen {
+		step = &capturedStep{}
+		if staged {
+			step.replay = model.NewReplay()
 		}
-		g[key] = graph
+		g[key] = step
 	}
-	return graph.Launch()
+	return step, seen
 }
 
 // drop gives captured steps back.
 func (g steps) drop(which func(stepKey) bool) {
-	for key, graph := range g {
+	for key, step := range g {
 		if which(key) {
-			if graph != nil {
-				graph.Close()
+			if step.graph != nil {
+				step.graph.Close()
 			}
+			step.replay.Close()
 			delete(g, key)
 		}
 	}
+}
+
+// step enqueues what batch says: one token of each of some sequences. The first time it is computed as it stands, since what a library sets up at
+// its first call may not be captured; the second time it is captured, and then replayed: everything that changes from one to the
+// next is read from device memory.
+func (r *runner) step(key stepKey, batch func() model.Batch) error {
+	staged := r.model.Staged()
+	step, seen := r.steps.of(key, staged)
+	compute := func() error {
+		b := batch()
+		b.Replay = step.replay
+		hidden, err := r.forward(b)
+		if err != nil {
+			return err
+		}
+		choose := func() error {
+			return tensor.Try(func() {
+				r.choose(r.model.Logits(r.work, hidden, 0, key.rows), key)
+				tensor.IncrementI32(b.Positions)
+			})
+		}
+		if staged {
+			return step.replay.After(r.stream, choose)
+		}
+		return choose()
+	}
+	switch {
+	case !seen || staged:
+		return compute()
+	case step.graph == nil:
+		var err error
+		if step.graph, err = r.streams.Capture(compute); err != nil {
+			return err
+		}
+	}
+	return step.graph.Launch()
+}
+
+// forward is model.Forward whose panics are errors.
+func (r *runner) forward(b model.Batch) (hidden *tensor.Tensor, err error) {
+	if e := tensor.Try(func() { hidden, err = r.model.Forward(r.work, r.cache, b) }); e != nil {
+		return nil, e
+	}
+	return hidden, err
 }
 
 func all(stepKey) bool { return true }

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,12 +17,13 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// mixedDevices are a CPU and a device that is none: a GPU where there is one, and a fake one.
+// mixedDevices are a CPU and a device that is none: a GPU where there is one, and a fake one; and two CPUs.
 func mixedDevices(t *testing.T, f func(t *testing.T, devices []*gpu.Device)) {
 	fakes := fake.New(fake.Config{Devices: 2})
 	open := map[string]func() (*gpu.Device, error){
 		"fake": func() (*gpu.Device, error) { return gpu.OpenBackend(fakes, 1) },
 		"cuda": func() (*gpu.Device, error) { return gpu.Open("cuda") },
+		"cpu":  func() (*gpu.Device, error) { return gpu.Open("cpu") },
 	}
 	for name, open := range open {
 		t.Run(name, func(t *testing.T) {
@@ -39,12 +40,33 @@ func mixedDevices(t *testing.T, f func(t *testing.T, devices []*gpu.Device)) {
 			tensor.SetStrict(true)
 			defer tensor.SetStrict(false)
 			f(t, []*gpu.Device{cpu, other})
+			for _, err := range fakes.GPU(1).Misuse() {
+				t.Error(err)
+			}
 		})
 	}
 }
 
-// TestStagedModelsMatchTransformers holds models whose layers are on a CPU and on another device, in both orders, to other engines'
-// logits and greedy ids.
+// placements are the ways in which two devices, of which the first is a CPU, can have a model of so many layers.
+func placements(shape *model.Config) []model.Placement {
+	var all []model.Placement
+	n := shape.Layers
+	for onCPU := 1; onCPU < n; onCPU++ {
+		all = append(all, model.Placement{Layers: []int{onCPU, n - onCPU}})
+	}
+	for experts := 1; experts <= n; experts++ {
+		if shape.CheckExperts(experts) == nil {
+			all = append(all, model.Placement{Layers: []int{0, n}, Experts: experts})
+		}
+	}
+	if n > 1 && shape.CheckExperts(n) == nil {
+		all = append(all, model.Placement{Layers: []int{1, n - 1}, Experts: n})
+	}
+	return all
+}
+
+// TestStagedModelsMatchTransformers holds models whose layers are on a CPU and on another device, in both orders, or whose experts are
+// on the CPU, to other engines' logits and greedy ids.
 func TestStagedModelsMatchTransformers(t *testing.T) {
 	dir := testdata.Path(t, "models")
 	mixedDevices(t, func(t *testing.T, devices []*gpu.Device) {
@@ -64,25 +86,23 @@ func TestStagedModelsMatchTransformers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, fuse := range []string{"off", "on"} {
-					t.Setenv("VIBRANT_FUSE", fuse)
-					order := slices.Clone(devices)
-					if i == 1 {
-						slices.Reverse(order)
-					}
-					m, err := model.LoadSplit(context.Background(), f, order, model.Options{Context: tokens, Layers: []int{1, shape.Layers - 1}})
-					if reason := undivided[c.file]; strings.Contains(reason, "recurrent") {
-						if err == nil || !strings.Contains(err.Error(), reason) {
-							t.Fatalf("loaded: %v, want %q", err, reason)
-						}
-						return
-					}
+				load := func(devices []*gpu.Device, p model.Placement) *model.Model {
+					m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Context: tokens, Placement: p})
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("%+v: %v", p, err)
 					}
-					checkGolden(t, m, golden, tokens, c.f32, fuse)
+					return m
+				}
+				for i, p := range placements(shape) {
+					t.Setenv("VIBRANT_FUSE", []string{"on", "off"}[i%2])
+					m := load(devices, p)
+					checkGolden(t, m, golden, tokens, c.f32, fmt.Sprintf("%+v", p))
 					m.Close()
 				}
+				t.Setenv("VIBRANT_FUSE", "on")
+				m := load([]*gpu.Device{devices[1], devices[0]}, model.Placement{Layers: []int{1, shape.Layers - 1}})
+				checkGolden(t, m, golden, tokens, c.f32, "on, the CPU last")
+				m.Close()
 			})
 		}
 	})
@@ -112,7 +132,7 @@ func TestStagesNeedNoPeerAccess(t *testing.T) {
 	if _, err := model.LoadSplit(context.Background(), f, devices, model.Options{}); err == nil || !strings.Contains(err.Error(), "--split layer") {
 		t.Errorf("divided by heads: %v", err)
 	}
-	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Layers: []int{1, 1}})
+	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: model.Placement{Layers: []int{1, 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +143,7 @@ func TestStagesNeedNoPeerAccess(t *testing.T) {
 		t.Errorf("logits differ by %g", w)
 	}
 	for _, layers := range [][]int{{1, 2}, {2, 0}, {2}, {1, 1, 1}} {
-		if _, err := model.LoadSplit(context.Background(), f, devices, model.Options{Layers: layers}); err == nil {
+		if _, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: model.Placement{Layers: layers}}); err == nil {
 			t.Errorf("%v layers of 2", layers)
 		}
 	}

@@ -29,6 +29,7 @@ type Cache struct {
 	memory *tensor.Arena
 
 	followers []*Cache // of the ranks after the first
+	staged    bool     // which have whole layers: of another one's layers a cache has nothing
 }
 
 type layerCache struct {
@@ -49,6 +50,11 @@ type cacheShape struct {
 	latent     bool // keys alone
 	window     int  // of the newest keys, which are all that is seen; 0 for all
 	elsewhere  bool // kept by another stage
+}
+
+// stateShape is what one recurrent layer keeps.
+type stateShape struct {
+	elsewhere bool // by another stage
 }
 
 // Rounds reports whether the model rounds what its matrices multiply to int8. A difference in the last place of a value then grows to
@@ -84,6 +90,7 @@ func (m *Model) NewCache(streams *gpu.Communicator, o CacheOptions) (*Cache, err
 	if err != nil {
 		return nil, err
 	}
+	c.staged = m.staged
 	for i, f := range m.followers {
 		other, err := f.newCache(streams.Stream(i+1), o)
 		if err != nil {
@@ -126,9 +133,13 @@ func (m *Model) newCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
 		c.layers = append(c.layers, l)
 	}
 	live := o.Sequences * StateSlots
-	for range m.graph.states {
+	for _, shape := range m.graph.states {
 		d := m.delta
 		var l layerState
+		if shape.elsewhere {
+			c.states = append(c.states, l)
+			continue
+		}
 		if l.conv, err = c.memory.New(tensor.F32, live+o.Checkpoints, d.taps-1, d.channels()); err != nil {
 			return nil, err
 		}
@@ -155,12 +166,13 @@ func (c *Cache) Free() {
 // Kept calls f with all that the first n tokens of sequence 0 have left, in an order that depends on the model alone: of
 // layers with attention the keys and values of each head, then the recurrent states with their checkpoints. A ring's are those
 // that it still has.
-// What several devices hold is not saved: an error wraps gpu.ErrUnsupported.
+// What devices hold together of each layer is not saved: an error wraps gpu.ErrUnsupported.
 func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
-	if len(c.followers) > 0 {
+	if len(c.followers) > 0 && !c.staged {
 		return fmt.Errorf("model: the cache of a model on %d devices cannot be saved: %w", len(c.followers)+1, gpu.ErrUnsupported)
 	}
-	for _, l := range c.layers {
+	for i := range c.layers {
+		l := c.layer(i)
 		for _, t := range []*tensor.Tensor{l.k, l.v} {
 			if t == nil { // values are a part of the keys
 				continue
@@ -174,7 +186,8 @@ func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
 			}
 		}
 	}
-	for _, l := range c.states {
+	for i := range c.states {
+		l := c.state(i)
 		for _, t := range []*tensor.Tensor{l.conv, l.delta} {
 			if err := f(t); err != nil {
 				return err
@@ -182,6 +195,26 @@ func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
 		}
 	}
 	return nil
+}
+
+// layer returns what is kept of a layer with attention, by whatever stage.
+func (c *Cache) layer(i int) layerCache {
+	for _, f := range c.followers {
+		if f.layers[i].k != nil {
+			return f.layers[i]
+		}
+	}
+	return c.layers[i]
+}
+
+// state is layer for recurrent layers.
+func (c *Cache) state(i int) layerState {
+	for _, f := range c.followers {
+		if f.states[i].conv != nil {
+			return f.states[i]
+		}
+	}
+	return c.states[i]
 }
 
 // CacheBytes returns the size of a cache.
@@ -201,7 +234,11 @@ func (c *Config) CacheBytes(o CacheOptions) int64 {
 	if d := c.delta; d != nil {
 		states := int64(o.Sequences*StateSlots + o.Checkpoints)
 		conv, delta := int64((d.taps-1)*d.channels()), int64(d.heads*d.keyDim*d.valueDim)
-		sum += int64(c.graph.states) * (tensor.Aligned(4*states*conv) + tensor.Aligned(4*states*delta))
+		for _, shape := range c.graph.states {
+			if !shape.elsewhere {
+				sum += tensor.Aligned(4*states*conv) + tensor.Aligned(4*states*delta)
+			}
+		}
 	}
 	return sum
 }
@@ -224,7 +261,7 @@ func (c *Config) CacheTokenBytes(t tensor.DType) int64 {
 
 // Recurrent says whether the model has states that tokens change, so that a position can only be gone back to where
 // its state is kept.
-func (c *Config) Recurrent() bool { return c.graph.states > 0 }
+func (c *Config) Recurrent() bool { return len(c.graph.states) > 0 }
 
 // Held returns how far before the newest position written a cache can go back to by its keys and values alone: rings
 // have overwritten those that a query further back would see. -1 stands for any position.
@@ -260,7 +297,8 @@ func (c *Cache) copyState(position, checkpoint int, save bool) error {
 		from, to = to, from
 	}
 	return tensor.Try(func() {
-		for _, l := range c.states {
+		for i := range c.states {
+			l := c.state(i)
 			for _, t := range []*tensor.Tensor{l.conv, l.delta} {
 				tensor.CopyInto(t.Slice(to, to+1), t.Slice(from, from+1))
 			}
@@ -272,7 +310,8 @@ func (c *Cache) copyState(position, checkpoint int, save bool) error {
 // tokens are kept.
 func (c *Cache) Rooms() []int {
 	rooms := []int{}
-	for _, l := range c.layers {
+	for i := range c.layers {
+		l := c.layer(i)
 		if l.ring {
 			rooms = append(rooms, l.k.Dim(2))
 		} else {

@@ -83,8 +83,8 @@ func (d *deltaNet) tensors(c *Config, l *layer) []spec {
 // deltaNet returns the output of a layer's delta net for h: the convolution mixes a few tokens of each channel of q, k and
 // v, the delta rule writes values to a state and reads them by queries, and what was read is normed and gated.
 func (g *graph) deltaNet(h *value, d *deltaNet, l *layer) *value {
-	state := g.states
-	g.states++
+	state := len(g.states)
+	g.states = append(g.states, stateShape{})
 	qkv := g.emit(&convOp{out: newValue(d.channels()), x: g.linear(h, l.qkv, nil), weight: l.conv, state: state})
 	beta := g.linear(h, l.beta, nil)
 	var alpha *value

@@ -21,6 +21,8 @@ type Batch struct {
 	Check func() error
 	// The same on the host, where the caller has it: other stages then need not wait for the device.
 	Known struct{ IDs, Positions, Sequences []int32 }
+	// Replay, where it is set, keeps the work of a staged model's step for the next one of this shape.
+	Replay *Replay
 }
 
 // Forward computes the layers for a batch, writes its keys, values and states to the cache, and returns the residual stream
@@ -42,7 +44,7 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 		passes = append(passes, f.pass(c.followers[i], b))
 	}
 	if m.staged {
-		if err := w.forwardStages(passes, b.Check); err != nil {
+		if err := w.forwardStages(passes, b.Replay, b.Check); err != nil {
 			return nil, err
 		}
 		return p.rows(g.hidden), nil

@@ -24,18 +24,21 @@ func fusing() (bool, error) {
 // fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it
 // alone.
 func (g *graph) fuse() {
-	m := &matcher{config: g.config, producer: map[*value]op{}, uses: map[*value]int{}}
+	m := &matcher{config: g.config, uses: map[*value]int{}}
 	for _, block := range g.blocks {
 		for _, o := range block {
-			for _, v := range o.writes() {
-				m.producer[v] = o
-			}
 			for _, v := range o.reads() {
 				m.uses[v]++
 			}
 		}
 	}
 	for i, block := range g.blocks {
+		m.producer = map[*value]op{} // patterns lie within a block: nothing is computed between its operations
+		for _, o := range block {
+			for _, v := range o.writes() {
+				m.producer[v] = o
+			}
+		}
 		g.blocks[i] = m.rewrite(block)
 	}
 	g.handOver()

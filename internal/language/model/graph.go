@@ -14,11 +14,12 @@ type graph struct {
 	blocks [][]op       // the embedding, each layer, and from the last layer's result to the logits
 	ropes  []*RoPE      // whose tables the operations read
 	caches []cacheShape // of the layers with attention
-	states int          // layers with a recurrent state
-	entry  *value       // what a stage takes from the one before, nil for none
+	states []stateShape // of the recurrent layers
 	hidden *value       // the residual stream after the last layer
 	logits *value
 	slots  []slot
+
+	segments []segment // of stages, in the order of computation
 
 	counting *value // 0, 1, ... for every token, nil where nothing reads it
 }

@@ -21,7 +21,8 @@ type Progress struct {
 type Options struct {
 	Context  int            // the longest context of any session, 0 for the model's own
 	Progress func(Progress) // may be nil
-	Layers   []int          // how many layers each device has, in order; nil where all devices compute every layer together
+
+	Placement // on several devices
 }
 
 // Load brings the weights of f to a device: a CPU reads them in the file, which must stay open as long as the model; to
@@ -31,15 +32,15 @@ func Load(ctx context.Context, f *gguf.File, d *gpu.Device, o Options) (*Model, 
 	return LoadSplit(ctx, f, []*gpu.Device{d}, o)
 }
 
-// Parts returns what each of so many devices computes: Stages of so many layers, or a part of every layer where layers is nil (Split).
-func (c *Config) Parts(f *gguf.File, devices int, layers []int) ([]*Config, error) {
-	if layers == nil {
+// Parts returns what each of so many devices computes: Stages, or a part of every layer (Split).
+func (c *Config) Parts(f *gguf.File, devices int, p Placement) ([]*Config, error) {
+	if p.Layers == nil {
 		return c.Split(f, devices)
 	}
-	if len(layers) != devices {
-		return nil, fmt.Errorf("layers of %d devices, %d devices", len(layers), devices)
+	if len(p.Layers) != devices {
+		return nil, fmt.Errorf("layers of %d devices, %d devices", len(p.Layers), devices)
 	}
-	return c.Stages(f, layers)
+	return c.Stages(f, p)
 }
 
 // LoadSplit is Load for several devices, which compute each pass together: Config.Parts says how. Each reads its part of
@@ -59,7 +60,7 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions",
 			o.Context, positions.rows)
 	}
-	parts, err := c.Parts(f, len(devices), o.Layers)
+	parts, err := c.Parts(f, len(devices), o.Placement)
 	if err != nil {
 		return nil, err
 	}

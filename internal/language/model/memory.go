@@ -16,6 +16,7 @@ type Workspace struct {
 	newest    *slots // of the newest pass
 	adapters  []ActiveStack
 	memory    *tensor.Arena
+	readbacks []*tensor.Readback // of stages, by device; nil of those whose memory is the host's
 }
 
 // slots is the workspace as one graph sees it.
@@ -39,6 +40,13 @@ func (m *Model) NewWorkspace(streams *gpu.Communicator, rows, logitRows int) (*W
 			w.Free()
 			return nil, err
 		}
+	}
+	for device := range m.Ranks() {
+		var r *tensor.Readback
+		if s := w.stageStream(device); m.staged && !s.Device().Info().HostMemory {
+			r = tensor.NewReadback(s)
+		}
+		w.readbacks = append(w.readbacks, r)
 	}
 	return w, nil
 }
@@ -138,6 +146,9 @@ func (c *Config) Pass(rows, context int, kv tensor.DType) kernel.Pass {
 // Free gives the memory back. Freeing nil or twice is harmless.
 func (w *Workspace) Free() {
 	if w != nil {
+		for _, r := range w.readbacks {
+			r.Close()
+		}
 		for _, f := range w.followers {
 			f.free()
 		}

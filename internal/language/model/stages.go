@@ -1,42 +1,87 @@
 package model
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
-	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Stages of a model: several devices have some of the layers each, and compute one after another. What a layer passes on, the
-// residual stream, crosses once between two devices: between GPUs in the order of their streams, else through the host's memory, so
-// that the devices may be of any kinds. While one GPU computes a chunk of a prompt, the next one has the chunk before.
+// Stages of a model: several devices have some of the layers each, and compute one after another. The first device may have the
+// routed experts of other devices' layers besides: a CPU, whose memory is larger. What one device needs of another, the residual
+// stream between layers, and around experts their input, their choice and their sum, crosses once (relay.go).
 
-// Stages returns what each device computes of a model of which it has so many layers, in order. The last one has what follows the
-// layers too. Errors name what is not supported.
-func (c *Config) Stages(f *gguf.File, layers []int) ([]*Config, error) {
+// Placement says which device has what of a model. The zero Placement has every device compute a part of every layer.
+type Placement struct {
+	Layers  []int // how many each device has, in order; nil where all devices compute every layer together
+	Experts int   // the first device has the routed experts of so many layers, from the first on, whoever has the layer
+}
+
+// ofLayer returns the device that has a layer.
+func (p Placement) ofLayer(layer int) int {
+	for device, n := range p.Layers {
+		if layer < n {
+			return device
+		}
+		layer -= n
+	}
+	return len(p.Layers) - 1 // what follows the layers
+}
+
+// check says why a model of so many layers cannot be placed so.
+func (p Placement) check(c *Config) error {
 	sum := 0
-	for _, n := range layers {
-		if n < 1 {
-			return nil, fmt.Errorf("a device with %d layers: want 1 or more", n)
+	for device, n := range p.Layers {
+		if n < 0 || n == 0 && (device > 0 || p.Experts == 0) {
+			return fmt.Errorf("a device with %d layers: want 1 or more", n)
 		}
 		sum += n
 	}
-	if sum != c.Layers {
-		return nil, fmt.Errorf("%v layers on %d devices, the model has %d", layers, len(layers), c.Layers)
+	switch {
+	case sum != c.Layers:
+		return fmt.Errorf("%v layers on %d devices, the model has %d", p.Layers, len(p.Layers), c.Layers)
+	case p.Experts == 0:
+		return nil
 	}
-	if len(layers) == 1 {
+	if err := c.CheckExperts(p.Experts); err != nil {
+		return err
+	}
+	if len(p.Layers) < 2 {
+		return errors.New("experts on another device than their layers: want two devices or more")
+	}
+	return nil
+}
+
+// CheckExperts says why the routed experts of the first n layers cannot be on another device.
+func (c *Config) CheckExperts(n int) error {
+	switch first := slices.IndexFunc(c.weights.layers, func(l layer) bool { return l.expertDown != nil }); {
+	case first < 0:
+		return fmt.Errorf("%s has no experts to keep in RAM", c.Architecture)
+	case n < 1 || n > c.Layers:
+		return fmt.Errorf("the experts of %d layers in RAM: the model has %d layers", n, c.Layers)
+	case n <= first:
+		return fmt.Errorf("the experts of %d layers in RAM: the first layer with experts is layer %d", n, first+1)
+	}
+	return nil
+}
+
+// Stages returns what each device computes of a model that is placed so. The last one has what follows the layers too. Errors name
+// what is not supported.
+func (c *Config) Stages(f *gguf.File, p Placement) ([]*Config, error) {
+	if err := p.check(c); err != nil {
+		return nil, err
+	}
+	if len(p.Layers) == 1 {
 		return []*Config{c}, nil
-	}
-	if c.delta != nil {
-		return nil, fmt.Errorf("%s cannot be divided by layers: its recurrent layers carry on one state", c.Architecture)
 	}
 	fused, err := fusing()
 	if err != nil {
 		return nil, err
 	}
-	var stages []*Config
-	first := 0
-	for _, n := range layers {
+	stages := make([]*Config, len(p.Layers))
+	for device := range stages {
 		s := new(Config)
 		*s = *c
 		if c.queryRoPE == &c.RoPE {
@@ -46,87 +91,157 @@ func (c *Config) Stages(f *gguf.File, layers []int) ([]*Config, error) {
 		if s.weights, err = s.bind(f); err != nil {
 			return nil, err
 		}
-		s.weights.keep(first, first+n)
-		if s.graph, err = s.recordStage(first, first+n, fused); err != nil {
+		s.weights.keep(p, device)
+		if s.graph, err = s.recordStage(p, device, fused); err != nil {
 			return nil, fmt.Errorf("%s cannot be divided by layers: %w", c.Architecture, err)
 		}
-		stages = append(stages, s)
-		first += n
+		stages[device] = s
 	}
 	return stages, nil
 }
 
-// keep marks the weights that layers first to end-1, and what comes before all layers or after them, do not have.
-func (w *weights) keep(first, end int) {
-	isFirst, isLast := first == 0, end == len(w.layers)
+// keep marks the weights that other devices have.
+func (w *weights) keep(p Placement, device int) {
+	last := len(p.Layers) - 1
 	for _, t := range w.all {
-		layer := 0
+		layer, owner := 0, last
 		switch n, _ := fmt.Sscanf(t.name, "blk.%d.", &layer); {
+		case n == 1 && layer < p.Experts && strings.Contains(t.name, "_exps."):
+			owner = 0
 		case n == 1:
-			t.elsewhere = layer < first || layer >= end
-		case t == w.embedding:
-			t.elsewhere = !isFirst && !(isLast && w.output == w.embedding)
-		case t == w.positions:
-			t.elsewhere = !isFirst
-		default:
-			t.elsewhere = !isLast
+			owner = p.ofLayer(layer)
+		case t == w.embedding && device == last && w.output == w.embedding:
+		case t == w.embedding || t == w.positions:
+			owner = p.ofLayer(0)
 		}
+		t.elsewhere = owner != device
 	}
 }
 
-// recordStage returns the graph of layers first to end-1.
-func (c *Config) recordStage(first, end int, fused bool) (*graph, error) {
+// segment is what a device computes before another one goes on. Every device's graph lists the segments of all, with its own values.
+type segment struct {
+	device     int
+	first, end int        // blocks of the device's own graph
+	sends      []crossing // after it was computed
+	receives   []crossing // before it is computed
+}
+
+// crossing is a value that goes from one device to another.
+type crossing struct {
+	from, to int
+	segment  int // that writes it
+	value    *value
+}
+
+// piece is a run of operations that one device computes.
+type piece struct {
+	device int
+	ops    []op
+	ends   bool // a segment, so that what it sends is on its way while more is given to the device
+}
+
+// pieces returns the operations of the graph but for its head in the order in which devices compute them.
+func (p Placement) pieces(g *graph) []piece {
+	var all []piece
+	for i, block := range g.blocks[:len(g.blocks)-1] { // block 0 is the embedding, block i layer i-1
+		owner := p.ofLayer(max(0, i-1))
+		if i == 0 || i > p.Experts || owner == 0 {
+			all = append(all, piece{device: owner, ops: block})
+			continue
+		}
+		before, experts, beside, after := aroundExperts(block)
+		all = append(all, piece{owner, before, len(experts) > 0})
+		if len(experts) > 0 {
+			all = append(all, piece{device: owner, ops: beside}, piece{device: 0, ops: experts}, piece{device: owner, ops: after})
+		}
+	}
+	return slices.DeleteFunc(all, func(p piece) bool { return len(p.ops) == 0 })
+}
+
+// aroundExperts divides a layer: what comes before the routed experts, these, what needs nothing of them though it comes later, such
+// as a shared expert, and the rest.
+func aroundExperts(block []op) (before, experts, beside, after []op) {
+	first := slices.IndexFunc(block, func(o op) bool {
+		l, ok := o.(*expertLinearOp)
+		return ok && l.weight.chosen
+	})
+	if first < 0 {
+		return block, nil, nil, nil
+	}
+	end := first
+	for i, o := range block {
+		if _, ok := o.(*expertSumOp); ok {
+			end = i + 1
+		}
+	}
+	needs := map[*value]bool{}
+	for _, o := range block[first:end] {
+		for _, v := range o.writes() {
+			needs[v] = true
+		}
+	}
+	for _, o := range block[end:] {
+		place := &beside
+		if slices.ContainsFunc(o.reads(), func(v *value) bool { return needs[v] }) || len(o.writes()) == 0 {
+			place = &after
+			for _, v := range o.writes() {
+				needs[v] = true
+			}
+		}
+		*place = append(*place, o)
+	}
+	return block[:first], block[first:end], beside, after
+}
+
+// recordStage returns the graph of what a device has.
+func (c *Config) recordStage(p Placement, device int, fused bool) (*graph, error) {
 	g := &graph{config: c, blocks: make([][]op, 1)}
 	c.arch.forward(g, c, c.weights)
-	blocks, head := g.blocks, len(g.blocks)-1
-	mine := func(i int) bool { // block 0 is the embedding, block i layer i-1
-		return i == 0 && first == 0 || i > first && i <= end || i == head && end == c.Layers
+	head, last := g.blocks[len(g.blocks)-1], len(p.Layers)-1
+	pieces := p.pieces(g)
+	if err := g.divide(append(pieces, piece{device: last, ops: head})); err != nil {
+		return nil, err
 	}
-	here := map[*value]bool{}
-	for i, block := range blocks {
-		for _, o := range block {
-			for _, v := range o.writes() {
-				here[v] = mine(i)
-			}
-			if o, ok := o.(*cacheOp); ok && !mine(i) {
-				g.caches[o.layer].elsewhere = true
-			}
-		}
-	}
-	var in, out *value // that cross
-	for i, block := range blocks {
-		for _, o := range block {
-			for _, v := range o.reads() {
-				written, known := here[v]
-				place := &in
-				if !known || written == mine(i) {
-					continue
+	g.blocks = nil
+	for i := range g.segments {
+		s := &g.segments[i]
+		if n := len(g.blocks); n > 0 {
+			for _, x := range s.receives {
+				if x.from == device { // it must last until then
+					g.blocks[n-1] = append(slices.Clone(g.blocks[n-1]), &exitOp{x: x.value})
 				}
-				if written {
-					place = &out
-				} else if i > end {
-					continue
-				}
-				if *place != nil && *place != v {
-					return nil, fmt.Errorf("more than the residual stream goes from one layer to the next")
-				}
-				*place = v
 			}
 		}
+		s.first = len(g.blocks)
+		for ; len(pieces) > 0 && pieces[0].device == s.device; pieces = pieces[1:] {
+			if s.device == device {
+				g.blocks = append(g.blocks, pieces[0].ops)
+			} else {
+				g.leave(pieces[0].ops)
+			}
+			if pieces[0].ends {
+				pieces = pieces[1:]
+				break
+			}
+		}
+		s.end = len(g.blocks)
+		if s.device != device {
+			continue
+		}
+		var entries []op
+		for _, x := range s.receives {
+			entries = append(entries, &entryOp{out: x.value})
+		}
+		g.blocks[s.first] = append(entries, g.blocks[s.first]...)
 	}
-	g.blocks = make([][]op, 1)
-	if first == 0 {
-		g.blocks[0] = blocks[0]
-	} else {
-		g.entry = in
-		g.blocks[0] = []op{&entryOp{out: in}}
-	}
-	g.blocks = append(g.blocks, blocks[first+1:end+1]...)
-	if end == c.Layers {
-		g.blocks = append(g.blocks, blocks[head])
+	if device == last {
+		g.blocks = append(g.blocks, head)
 	} else {
 		g.blocks = append(g.blocks, nil)
-		g.hidden, g.logits = out, nil
+		g.hidden, g.logits = nil, nil
+	}
+	if p.Layers[device] == 0 {
+		g.ropes, g.counting = nil, nil
 	}
 	if fused {
 		g.fuse()
@@ -135,7 +250,67 @@ func (c *Config) recordStage(first, end int, fused bool) (*graph, error) {
 	return g, nil
 }
 
-// entryOp stands for what the stage before has left, which forwardStages copies there.
+// divide makes the segments of the graph, of which the head of the model is none.
+func (g *graph) divide(pieces []piece) error {
+	writer, has := map[*value]int{}, map[int]map[*value]bool{}
+	ended := true
+	for i, p := range pieces {
+		if n := len(g.segments); ended || g.segments[n-1].device != p.device {
+			g.segments = append(g.segments, segment{device: p.device})
+			if has[p.device] == nil {
+				has[p.device] = map[*value]bool{}
+			}
+		}
+		ended = p.ends || i == len(pieces)-2
+		at := len(g.segments) - 1
+		for _, o := range p.ops {
+			for _, v := range o.reads() {
+				from, written := writer[v]
+				if !written || has[p.device][v] {
+					continue
+				}
+				x := crossing{g.segments[from].device, p.device, from, v}
+				g.segments[at].receives = append(g.segments[at].receives, x)
+				g.segments[from].sends = append(g.segments[from].sends, x)
+				has[p.device][v] = true
+			}
+			for _, v := range o.writes() {
+				writer[v], has[p.device][v] = at, true
+			}
+		}
+	}
+	// What is on its way from a device is of one segment, for one other.
+	for at, s := range g.segments {
+		for _, x := range s.receives {
+			for between := x.segment; between < at; between++ {
+				for _, other := range g.segments[between].sends {
+					if other.from == x.from && (other.segment != x.segment || other.to != x.to) {
+						return errors.New("more than the residual stream goes from one layer to the next")
+					}
+				}
+			}
+		}
+	}
+	if head := g.segments[len(g.segments)-1]; len(head.receives) > 0 {
+		return errors.New("what follows the layers needs more than the residual stream")
+	}
+	g.segments = g.segments[:len(g.segments)-1]
+	return nil
+}
+
+// leave notes that another device keeps what these operations leave to later tokens.
+func (g *graph) leave(ops []op) {
+	for _, o := range ops {
+		switch o := o.(type) {
+		case *cacheOp:
+			g.caches[o.layer].elsewhere = true
+		case *convOp:
+			g.states[o.state].elsewhere = true
+		}
+	}
+}
+
+// entryOp stands for what another device has computed, which Workspace.receive puts there.
 type entryOp struct {
 	fresh
 	out *value
@@ -145,56 +320,15 @@ func (o *entryOp) reads() []*value  { return nil }
 func (o *entryOp) writes() []*value { return []*value{o.out} }
 func (o *entryOp) run(*pass)        {}
 
-// Staged reports whether several devices compute the model's layers one after another, which no graph can hold.
+// exitOp stands for what another device is sent.
+type exitOp struct {
+	fresh
+	x *value
+}
+
+func (o *exitOp) reads() []*value  { return []*value{o.x} }
+func (o *exitOp) writes() []*value { return nil }
+func (o *exitOp) run(*pass)        {}
+
+// Staged reports whether several devices compute the model's layers one after another, which no single graph can hold.
 func (m *Model) Staged() bool { return m.staged }
-
-// forwardStages computes the stages in order. passes[0] is that of the last one.
-func (w *Workspace) forwardStages(passes []*pass, check func() error) error {
-	if err := w.share(passes); err != nil {
-		return err
-	}
-	order := append(append([]*pass{}, passes[1:]...), passes[0])
-	for i, p := range order {
-		if i > 0 {
-			from := order[i-1]
-			tensor.CopyInto(p.rows(p.graph.entry), from.rows(from.graph.hidden))
-		}
-		for block := range len(p.graph.blocks) - 1 {
-			if err := w.run(block, []*pass{p}, check); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// share brings the batch, which lies on the last stage's device, to the others.
-func (w *Workspace) share(passes []*pass) error {
-	known := passes[0].batch.Known
-	for _, part := range []struct {
-		known []int32
-		of    func(Batch) *tensor.Tensor
-	}{
-		{known.IDs, func(b Batch) *tensor.Tensor { return b.IDs }},
-		{known.Positions, func(b Batch) *tensor.Tensor { return b.Positions }},
-		{known.Sequences, func(b Batch) *tensor.Tensor { return b.Sequences }},
-	} {
-		values, of := part.known, part.of
-		from := of(passes[0].batch)
-		if from == nil {
-			continue
-		}
-		if values == nil {
-			values = make([]int32, from.Len())
-			if err := from.ReadInt32s(values); err != nil {
-				return err
-			}
-		}
-		for _, p := range passes[1:] {
-			if err := of(p.batch).WriteInt32s(values); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
