@@ -18,16 +18,17 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// randomModels are models with random weights, whose logits and greedy ids Hugging Face transformers computed in
-// float64.
-var randomModels = []struct {
+// goldenCase is a model that has random weights, whose logits and greedy ids Hugging Face transformers computed in float64.
+type goldenCase struct {
 	file    string
 	context int     // of the sessions, 0 for 128
 	f32     float64 // greatest difference of logits, 0 for f32Tolerance
 	f16     float64 // with keys and values in F16, 0 for 2e-2: their 11 bits show in the third decimal of logits around 1 to 10
 	routes  bool    // rounded keys let some token choose other experts, so that half of the rows are held to f16 and q8
 	q8      float64 // with keys and values in Q8_0 or BF16, 0 for 0.4: they round normal values by 0.6 and 0.2 %, thirty and ten times as much as F16
-}{
+}
+
+var randomModels = []goldenCase{
 	{file: "tiny-deepseek2-v2", routes: true},
 	{file: "tiny-deepseek2-v3", routes: true},
 	{file: "tiny-gemma2"},

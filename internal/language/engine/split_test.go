@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,30 +117,7 @@ func TestSplitModelsMatchTransformers(t *testing.T) {
 						t.Fatal(err)
 					}
 					checkGolden(t, m, golden, tokens, c.f32, fuse)
-					for _, kv := range []struct {
-						t         tensor.DType
-						tolerance float64
-					}{{tensor.F16, 2e-2}, {tensor.Q8_0, 0.4}} {
-						if m.CheckCacheType(kv.t) != nil {
-							continue
-						}
-						tolerance := kv.tolerance
-						if kv.t == tensor.F16 && c.f16 > 0 {
-							tolerance = c.f16
-						}
-						if kv.t == tensor.Q8_0 && c.q8 > 0 {
-							tolerance = c.q8
-						}
-						s := newSession(t, m, Options{Context: tokens, KVType: kv.t})
-						worst := worst
-						if c.routes {
-							worst = worstOfHalf
-						}
-						if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= tolerance) {
-							t.Errorf("cache in %v: logits differ by %g", kv.t, w)
-						}
-						s.Close()
-					}
+					checkRounded(t, m, c, golden, tokens)
 				}
 			})
 		}
@@ -354,6 +332,28 @@ func splitInMemory(t *testing.T, devices []*gpu.Device, data []byte) *model.Mode
 		t.Fatal(err)
 	}
 	return m
+}
+
+// checkRounded holds a model with caches that round to another engine's logits.
+func checkRounded(t *testing.T, m *model.Model, c goldenCase, golden goldenModel, tokens int) {
+	t.Helper()
+	for _, kv := range []struct {
+		t         tensor.DType
+		tolerance float64
+	}{{tensor.F16, cmp.Or(c.f16, 2e-2)}, {tensor.Q8_0, cmp.Or(c.q8, 0.4)}} {
+		if m.CheckCacheType(kv.t) != nil {
+			continue
+		}
+		s := newSession(t, m, Options{Context: tokens, KVType: kv.t})
+		worst := worst
+		if c.routes {
+			worst = worstOfHalf
+		}
+		if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= kv.tolerance) {
+			t.Errorf("cache in %v: logits differ by %g", kv.t, w)
+		}
+		s.Close()
+	}
 }
 
 // checkGolden holds a model with a cache in F32, prompts in chunks of 7, to another engine's logits and greedy ids; a tolerance of 0 is

@@ -97,6 +97,9 @@ func TestStagedModelsMatchTransformers(t *testing.T) {
 					t.Setenv("VIBRANT_FUSE", []string{"on", "off"}[i%2])
 					m := load(devices, p)
 					checkGolden(t, m, golden, tokens, c.f32, fmt.Sprintf("%+v", p))
+					if i%2 == 0 {
+						checkRounded(t, m, c, golden, tokens)
+					}
 					m.Close()
 				}
 				t.Setenv("VIBRANT_FUSE", "on")

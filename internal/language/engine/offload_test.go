@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// offloaded are models whose parts may be on a CPU: dense, with experts, with windows, recurrent.
+var offloaded = []string{
+	"tiny-llama", "tiny-gemma3", "tiny-qwen3moe", "tiny-qwen2moe", "tiny-gpt-oss", "tiny-deepseek2-v3", "tiny-glm4moe",
+	"tiny-granitemoe-shared", "tiny-llama4", "tiny-qwen35moe",
+}
+
+// eachOffloaded runs f with each of these models, on a CPU and another device in the first and the last of their placements. one is the
+// same model on the other device alone. exact says that both devices compute the same bits.
+func eachOffloaded(t *testing.T, f func(t *testing.T, m, one *model.Model, exact bool)) {
+	dir := testdata.Path(t, "models")
+	mixedDevices(t, func(t *testing.T, devices []*gpu.Device) {
+		for _, name := range offloaded {
+			t.Run(name, func(t *testing.T) {
+				file, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer file.Close()
+				shape, err := model.ReadConfig(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				one := loadModel(t, devices[1], filepath.Join(dir, name+".gguf"), 512)
+				all := placements(shape)
+				for i, p := range all {
+					if i > 0 && i < len(all)-1 {
+						continue
+					}
+					m, err := model.LoadSplit(context.Background(), file, devices, model.Options{Context: 512, Placement: p})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Logf("%+v", p)
+					f(t, m, one, devices[1].Info().Backend == "fake")
+					m.Close()
+				}
+			})
+		}
+	})
+}
+
+// TestOffloadedSessionsEqualWholeOnes generates with caches of both types, in batches and alone, and goes back to a prefix.
+func TestOffloadedSessionsEqualWholeOnes(t *testing.T) {
+	eachOffloaded(t, func(t *testing.T, m, one *model.Model, exact bool) {
+		if !exact {
+			one = m // of other kernels another expert may be the best
+		}
+		for _, kv := range []tensor.DType{tensor.F16, tensor.Q8_0} {
+			if m.CheckCacheType(kv) != nil {
+				continue
+			}
+			o := Options{Context: 128, KVType: kv, Chunk: 24}
+			s, fresh := newSession(t, m, o), newSession(t, one, o)
+			prompt := randomIDs(1, 50, m.Vocab)
+			for turn, ids := range [][]int32{prompt, slices.Concat(prompt[:40], randomIDs(2, 20, m.Vocab)), prompt[:30], prompt} {
+				fresh.Reset()
+				want := greedy(t, fresh, ids, 6)
+				if got := greedy(t, s, ids, 6); !slices.Equal(got, want) {
+					t.Errorf("cache in %v, turn %d: %v, want %v", kv, turn, got, want)
+				}
+			}
+			b, err := NewBatch(m, 3, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var members []*Sequence
+			for i, n := range []int{3, 20, 40} {
+				member, err := b.Join(context.Background(), randomIDs(uint64(i), n, m.Vocab), nil, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				members = append(members, member)
+			}
+			answers := make([][]int32, len(members))
+			for range 6 {
+				if err := b.Step(); err != nil {
+					t.Fatal(err)
+				}
+				for i, member := range members {
+					answers[i] = append(answers[i], member.Newest())
+				}
+			}
+			for i, n := range []int{3, 20, 40} {
+				fresh.Reset()
+				if want := greedy(t, fresh, randomIDs(uint64(i), n, m.Vocab), 6); !slices.Equal(answers[i], want) {
+					t.Errorf("cache in %v, sequence %d of a batch: %v, alone %v", kv, i, answers[i], want)
+				}
+			}
+			b.Close()
+			s.Close()
+			fresh.Close()
+		}
+	})
+}
+
+// TestOffloadedCachesAreSaved hands what one session computed to another.
+func TestOffloadedCachesAreSaved(t *testing.T) {
+	eachOffloaded(t, func(t *testing.T, m, _ *model.Model, _ bool) {
+		o := Options{Context: 128, KVType: tensor.F16, Chunk: 24}
+		from, to := newSession(t, m, o), newSession(t, m, o)
+		defer from.Close()
+		defer to.Close()
+		prompt := randomIDs(4, 60, m.Vocab)
+		greedy(t, from, prompt, 4)
+		var file bytes.Buffer
+		if err := from.WriteCache(&file); err != nil {
+			t.Fatal(err)
+		}
+		ids := slices.Clone(from.Tokens())
+		if err := to.ReadCache(&file, ids, from.Past(), func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		more := slices.Concat(ids, randomIDs(5, 8, m.Vocab))
+		want, got := greedy(t, from, more, 8), greedy(t, to, more, 8)
+		if n := to.Stats().PrefillTokens; n != len(more)-len(ids) || !slices.Equal(got, want) {
+			t.Errorf("%v after %d tokens were computed, want %v", got, n, want)
+		}
+	})
+}
+
+// TestOffloadedStepsAreCaptured counts what a step gives a GPU: a graph for each segment instead of each operation.
+func TestOffloadedStepsAreCaptured(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	fakes := fake.New(fake.Config{})
+	card, err := gpu.OpenBackend(fakes, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer card.Close()
+	f, err := gguf.Open(filepath.Join(dir, "tiny-qwen3moe.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	shape, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.LoadSplit(context.Background(), f, []*gpu.Device{gpu.CPU(), card},
+		model.Options{Context: 64, Placement: model.Placement{Layers: []int{0, shape.Layers}, Experts: shape.Layers}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := newSession(t, m, Options{Context: 64, KVType: tensor.F16})
+	defer s.Close()
+	greedy(t, s, randomIDs(1, 5, m.Vocab), 4)
+	id, err := s.Next(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launches, copies := fakes.GPU(0).Calls(fake.Launch), fakes.GPU(0).Calls(fake.Copy)
+	if err := s.Step(id, nil); err != nil {
+		t.Fatal(err)
+	}
+	launches, copies = fakes.GPU(0).Calls(fake.Launch)-launches, fakes.GPU(0).Calls(fake.Copy)-copies
+	// The graph before the experts of each layer, the one after the last, and what chooses. Each layer's input, ids and weights
+	// come to the host, its sum goes back, and the choice comes to the host.
+	if most := shape.Layers + 2; launches > most {
+		t.Errorf("%d launches, want at most %d", launches, most)
+	}
+	if most := 4*shape.Layers + 1; copies > most {
+		t.Errorf("%d copies, want at most %d", copies, most)
+	}
+}
