@@ -2,6 +2,7 @@ package vibrant
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
@@ -22,6 +23,7 @@ type Fit struct {
 
 	Devices []DeviceFit `json:"devices,omitempty"` // of a model on several
 
+	each   []DeviceFit // Devices, or the only one
 	name   string
 	chunk  int
 	kvType tensor.DType
@@ -29,11 +31,20 @@ type Fit struct {
 
 // DeviceFit is what one of several devices needs and has.
 type DeviceFit struct {
-	Device string `json:"device"`
-	Memory Memory `json:"memory"`
-	Limit  int64  `json:"limit"`
-	Fits   bool   `json:"fits"`
-	Layers int    `json:"layers,omitempty"` // that it has, where each device has some
+	Device  string `json:"device"`
+	Memory  Memory `json:"memory"`
+	Limit   int64  `json:"limit"` // what may be used, as of Fit
+	Free    int64  `json:"free"`  // bytes, now
+	Fits    bool   `json:"fits"`
+	Layers  int    `json:"layers,omitempty"`  // that it has, where each device has some
+	Experts int    `json:"experts,omitempty"` // layers of other devices whose routed experts it has
+
+	card bool // no CPU
+}
+
+// ofCards returns the plan of each GPU.
+func (p *Fit) ofCards() []DeviceFit {
+	return slices.DeleteFunc(slices.Clone(p.each), func(d DeviceFit) bool { return !d.card })
 }
 
 // PredictFit computes what Open with these options and NewSession would take, without loading.
@@ -64,7 +75,7 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(devices) > 1 && where.layers != nil && c.chunk == 0 {
+	if c.chunk == 0 && where.pipelined() {
 		c.chunk = engine.StageChunk
 	}
 	p := &Fit{Context: c.context, chunk: c.chunk, name: shape.Name, kvType: tensor.F16}
@@ -89,7 +100,7 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 	if len(devices) > 1 && len(c.adapters) > 0 {
 		return nil, fmt.Errorf("adapters of a model on %d devices are not supported", len(devices))
 	}
-	parts, err := shape.Parts(f, len(devices), where.layers)
+	parts, err := shape.Parts(f, len(devices), where.Placement)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +114,10 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 		ranks = append(ranks, r)
 	}
 	for i, r := range ranks {
-		d := DeviceFit{Device: devices[i].Info().ID, Memory: r.need(p.Context), Limit: r.limit, Fits: r.most(p.Context) <= r.limit}
+		d := DeviceFit{
+			Device: devices[i].Info().ID, Memory: r.need(p.Context), Limit: r.limit, Free: r.free, Fits: r.most(p.Context) <= r.limit,
+			card: !onHost(devices[i]),
+		}
 		if i > 0 {
 			p.Device += ","
 		}
@@ -115,12 +129,16 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 		p.Limit += d.Limit
 		p.Fits = p.Fits && d.Fits
 		p.LargestContext = min(p.LargestContext, r.largest(shape.Context))
-		if where.layers != nil {
-			d.Layers = where.layers[i]
+		if where.Layers != nil {
+			d.Layers = where.Layers[i]
 		}
-		if len(ranks) > 1 {
-			p.Devices = append(p.Devices, d)
+		if i == 0 && where.Experts > 0 {
+			d.Experts = max(0, where.Experts-where.Layers[0])
 		}
+		p.each = append(p.each, d)
+	}
+	if len(ranks) > 1 {
+		p.Devices = p.each
 	}
 	return p, nil
 }
@@ -130,6 +148,7 @@ type rankFit struct {
 	need  func(context int) Memory
 	most  func(context int) int64 // while it is loaded, or with a session
 	limit int64
+	free  int64
 }
 
 func fitRank(f *gguf.File, shape *model.Config, d *gpu.Device, ranks int, p *Fit, c config) (*rankFit, error) {
@@ -137,7 +156,7 @@ func fitRank(f *gguf.File, shape *model.Config, d *gpu.Device, ranks int, p *Fit
 	if err != nil {
 		return nil, err
 	}
-	r := &rankFit{limit: int64(c.memoryFraction * float64(total))}
+	r := &rankFit{limit: int64(c.memoryFraction * float64(total)), free: free}
 	if !d.Info().HostMemory {
 		r.limit = min(r.limit, free)
 	}
@@ -190,7 +209,7 @@ func sessionMemory(shape *model.Config, d *gpu.Device, ranks int, weights, adapt
 func (m *Model) memory() (sum Memory) {
 	ranks := m.model.Ranks()
 	for _, r := range ranks {
-		one := sessionMemory(&r.Config, r.Device(), placement{m.devices, m.layers, ""}.exchanging(), r.Bytes(), r.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
+		one := sessionMemory(&r.Config, r.Device(), m.where.exchanging(), r.Bytes(), r.AdapterMemory(), m.config.context, m.config.chunk, m.kvType)
 		sum.Weights += one.Weights
 		sum.Adapters += one.Adapters
 		sum.Cache += one.Cache
@@ -214,9 +233,12 @@ func (p *Fit) err() error {
 	if p.Fits {
 		return nil
 	}
-	m := p.Memory
+	device, m, limit := p.Device, p.Memory, p.Limit
+	if i := slices.IndexFunc(p.each, func(d DeviceFit) bool { return !d.Fits }); i >= 0 {
+		device, m, limit = p.each[i].Device, p.each[i].Memory, p.each[i].Limit
+	}
 	text := fmt.Sprintf("%v on %s: weights %.2f GB, cache %.2f GB (context %d), workspace %.2f GB make %.2f GB of %.2f GB",
-		ErrDoesNotFit, p.Device, gb(m.Weights+m.Adapters), gb(m.Cache), p.Context, gb(m.Workspace), gb(m.Total()), gb(p.Limit))
+		ErrDoesNotFit, device, gb(m.Weights+m.Adapters), gb(m.Cache), p.Context, gb(m.Workspace), gb(m.Total()), gb(limit))
 	if p.LargestContext > 0 {
 		text += fmt.Sprintf("; a context of %d (--ctx %d) would fit", p.LargestContext, p.LargestContext)
 	}

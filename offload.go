@@ -3,6 +3,7 @@ package vibrant
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -10,13 +11,26 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/model"
 )
 
-// GPULayersAuto asks WithGPULayers for as many layers as fit.
-const GPULayersAuto = -1
+const (
+	// GPULayersAuto asks WithGPULayers for as many layers as fit.
+	GPULayersAuto = -1
+	// AllLayers stands for all layers in WithGPULayers and WithCPUExperts.
+	AllLayers = 1 << 30
+)
 
 // WithGPULayers keeps the last n layers, and what follows them, on the GPU of WithDevice; the CPU has the other layers in RAM and
 // computes them. GPULayersAuto takes as many as fit into the GPU's memory, beside cache and workspace. As many layers as the model
-// has, or more, are the whole model. Without this option a model that does not fit is an error: nothing moves on its own.
+// has, or more, are the whole model. Several GPUs have n layers together, with WithLayerSplit. Without this option a model that does
+// not fit is an error: nothing moves on its own.
+//
+// Open's errors: a device without a GPU; more GPUs than layers; ErrDoesNotFit where not one layer fits.
 func WithGPULayers(n int) Option { return func(c *config) { c.gpuLayers = &n } }
+
+// WithCPUExperts keeps the routed experts of the first n layers in RAM, or AllLayers, where the CPU computes them. Attention, the router
+// and shared experts stay on the GPU. What a layer's experts need and their sum cross once each for every pass.
+//
+// Open's errors: a model without experts, or with fewer layers; a device without a GPU; several GPUs without WithLayerSplit.
+func WithCPUExperts(n int) Option { return func(c *config) { c.cpuExperts = n } }
 
 // WithLayerSplit gives each of WithDevices whole layers, as many as its share of their memory, in place of a part of every layer:
 // for devices that differ, or do not reach each other's memory. They compute a token one after another.
@@ -24,12 +38,11 @@ func WithLayerSplit() Option { return func(c *config) { c.layerSplit = true } }
 
 // ParseGPULayers reads "auto", "all", or a number of layers; -1 means all, as other engines have it.
 func ParseGPULayers(s string) (int, error) {
-	const all = 1 << 30
 	switch s {
 	case "auto":
 		return GPULayersAuto, nil
 	case "all", "-1":
-		return all, nil
+		return AllLayers, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
@@ -40,14 +53,14 @@ func ParseGPULayers(s string) (int, error) {
 
 // placement is where the layers of a model are.
 type placement struct {
-	devices []*gpu.Device
-	layers  []int // of each device, in order; nil where all compute every layer together
-	note    string
+	model.Placement // of layers; without any, all devices compute every layer together
+	devices         []*gpu.Device
+	note            string
 }
 
 // leader is the device whose streams and memory a session's tokens are on.
 func (p placement) leader() *gpu.Device {
-	if p.layers != nil {
+	if p.Layers != nil {
 		return p.devices[len(p.devices)-1]
 	}
 	return p.devices[0]
@@ -55,10 +68,21 @@ func (p placement) leader() *gpu.Device {
 
 // exchanging returns how many devices compute every layer together.
 func (p placement) exchanging() int {
-	if p.layers != nil {
+	if p.Layers != nil {
 		return 1
 	}
 	return len(p.devices)
+}
+
+// pipelined reports whether prompts are computed in short chunks, so that each device has another chunk at a time.
+func (p placement) pipelined() bool {
+	busy := 0
+	for _, n := range p.Layers {
+		if n > 0 {
+			busy++
+		}
+	}
+	return busy > 1 && p.Experts == 0
 }
 
 // place opens the devices and divides the layers of f among them.
@@ -72,30 +96,108 @@ func (c *config) place(f *gguf.File) (p placement, err error) {
 			p.devices = nil
 		}
 	}()
-	switch {
-	case c.layerSplit && c.gpuLayers != nil:
-		return p, errors.New("layers divided among GPUs, and some of them on the CPU: choose one")
-	case c.layerSplit:
-		if len(p.devices) == 1 {
-			return p, nil // nothing to divide
-		}
-		shape, err := readShape(f)
-		if err != nil {
-			return p, err
-		}
-		p.layers, err = sharesOf(shape.Layers, p.devices)
-		return p, err
-	case c.gpuLayers != nil:
-		return p, c.offload(f, &p)
+	if c.gpuLayers == nil && c.cpuExperts == 0 && (!c.layerSplit || len(p.devices) == 1) {
+		return p, nil // nothing to divide
 	}
-	return p, nil
+	if err := isModel(f); err != nil {
+		return p, err
+	}
+	shape, err := model.ReadConfig(f)
+	if err != nil {
+		return p, err
+	}
+	return p, c.divide(f, shape, &p)
 }
 
-func readShape(f *gguf.File) (*model.Config, error) {
-	if err := isModel(f); err != nil {
-		return nil, err
+// divide decides which layers and experts each device has.
+func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
+	onGPU, experts := shape.Layers, c.cpuExperts
+	if c.gpuLayers != nil {
+		onGPU = min(*c.gpuLayers, shape.Layers)
 	}
-	return model.ReadConfig(f)
+	if experts == AllLayers {
+		experts = shape.Layers
+	}
+	if experts > 0 {
+		if err := shape.CheckExperts(experts); err != nil {
+			return err
+		}
+	}
+	asked := onGPU != 0 && c.gpuLayers != nil && (onGPU > 0 || p.note == "") || experts > 0
+	switch inRAM := onGPU < shape.Layers || experts > 0; {
+	case asked && slices.ContainsFunc(p.devices, onHost):
+		if p.note != "" {
+			return fmt.Errorf("a part of the model on a GPU: %s", p.note)
+		}
+		return errors.New("a part of the model on a GPU, and the CPU as the device: choose one")
+	case !c.layerSplit && onHost(p.devices[0]): // there is no GPU, and none was insisted on
+		return nil
+	case onGPU == 0:
+		return fmt.Errorf("no layer on %s: ask for the CPU instead (--device cpu)", p.devices[0])
+	case inRAM && len(p.devices) > 1 && !c.layerSplit:
+		return errors.New("a part of the model in RAM beside several GPUs that have a part of every layer: give them whole layers (--split layer)")
+	}
+	cards := p.devices
+	var cpu *gpu.Device
+	defer func() {
+		if cpu != nil && !slices.Contains(p.devices, cpu) {
+			cpu.Close()
+		}
+	}()
+	put := func(onGPU int) (err error) {
+		if onGPU == shape.Layers && experts == 0 {
+			if p.devices, p.Layers = cards, nil; len(cards) > 1 {
+				p.Layers, err = sharesOf(onGPU, cards)
+			}
+			return err
+		}
+		if cpu == nil {
+			if cpu, err = gpu.Open("cpu", c.deviceOptions()...); err != nil {
+				return err
+			}
+		}
+		p.devices = append([]*gpu.Device{cpu}, cards...)
+		p.Experts = experts
+		shares, err := sharesOf(onGPU, cards)
+		p.Layers = append([]int{shape.Layers - onGPU}, shares...)
+		return err
+	}
+	if onGPU != GPULayersAuto {
+		return put(onGPU)
+	}
+	return c.most(f, shape.Layers, len(cards), p, put)
+}
+
+// most puts as many layers on GPUs as fit: more layers need more memory.
+func (c *config) most(f *gguf.File, layers, cards int, p *placement, put func(int) error) error {
+	fits := func(n int) (bool, error) {
+		if err := put(n); err != nil {
+			return false, err
+		}
+		fit, err := predict(f, *p, *c)
+		if err != nil {
+			return false, err
+		}
+		return !slices.ContainsFunc(fit.ofCards(), func(d DeviceFit) bool { return !d.Fits }), nil
+	}
+	low, high := cards-1, layers // of which low is known to fit, or too few
+	for low < high {
+		middle := (low + high + 1) / 2
+		fit, err := fits(middle)
+		if err != nil {
+			return err
+		}
+		if fit {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	if low < cards {
+		leader := p.leader()
+		return wrapped{ErrDoesNotFit, fmt.Sprintf("%v on %s: not one of its %d layers", ErrDoesNotFit, leader, layers)}
+	}
+	return put(low)
 }
 
 // sharesOf divides layers by what each device has of all their memory, one at least.
@@ -118,61 +220,4 @@ func sharesOf(layers int, devices []*gpu.Device) ([]int, error) {
 		shares[i], taken = bound-taken, bound
 	}
 	return shares, nil
-}
-
-// offload keeps some layers on the GPU, and the others on the CPU.
-func (c *config) offload(f *gguf.File, p *placement) error {
-	card, n := p.devices[0], *c.gpuLayers
-	if card.Info().HostMemory {
-		if n > 0 && p.note == "" {
-			p.note = "the layers that were asked for on a GPU are on the CPU, which was asked for too"
-		}
-		return nil
-	}
-	shape, err := readShape(f)
-	if err != nil || n >= shape.Layers {
-		return err
-	}
-	if len(p.devices) > 1 {
-		return errors.New("layers on the CPU beside several GPUs are not supported")
-	}
-	if n == 0 {
-		return fmt.Errorf("no layer on %s: ask for the CPU instead (--device cpu)", card)
-	}
-	whole := placement{devices: []*gpu.Device{card}}
-	if n == GPULayersAuto {
-		fit, err := predict(f, whole, *c)
-		if err != nil || fit.Fits {
-			return err
-		}
-	}
-	cpu, err := gpu.Open("cpu", c.deviceOptions()...)
-	if err != nil {
-		return err
-	}
-	p.devices = []*gpu.Device{cpu, card}
-	if n > 0 {
-		p.layers = []int{shape.Layers - n, n}
-		return nil
-	}
-	// The most that fit: more layers need more memory.
-	low, high := 0, shape.Layers-1
-	for low < high {
-		middle := (low + high + 1) / 2
-		p.layers = []int{shape.Layers - middle, middle}
-		fit, err := predict(f, *p, *c)
-		if err != nil {
-			return err
-		}
-		if fit.Devices[1].Fits {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	if low == 0 {
-		return wrapped{ErrDoesNotFit, fmt.Sprintf("%v on %s: not one of its %d layers", ErrDoesNotFit, card, shape.Layers)}
-	}
-	p.layers = []int{shape.Layers - low, low}
-	return nil
 }

@@ -1,14 +1,20 @@
 package vibrant
 
 import (
+	"context"
 	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/language/model"
 )
 
 // TestAutoTakesTheMostLayersThatFit asks for layers on fake GPUs of several sizes.
@@ -29,8 +35,9 @@ func TestAutoTakesTheMostLayersThatFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := placement{devices: []*gpu.Device{card}}
-		if err := c.offload(f, &p); err != nil {
+		c.opened = []*gpu.Device{card}
+		p, err := c.place(f)
+		if err != nil {
 			return p, nil, err
 		}
 		fit, err := predict(f, p, c)
@@ -40,8 +47,8 @@ func TestAutoTakesTheMostLayersThatFit(t *testing.T) {
 		return p, fit, nil
 	}
 	for layers, want := range map[int][]int{GPULayersAuto: nil, 8: nil, 99: nil, 3: {5, 3}} {
-		if p, _, err := place(256<<20, layers); err != nil || !slices.Equal(p.layers, want) {
-			t.Errorf("%d layers of a model that fits: %v, %v", layers, p.layers, err)
+		if p, _, err := place(256<<20, layers); err != nil || !slices.Equal(p.Layers, want) {
+			t.Errorf("%d layers of a model that fits: %v, %v", layers, p.Layers, err)
 		}
 	}
 	_, whole, err := place(256<<20, GPULayersAuto)
@@ -56,15 +63,15 @@ func TestAutoTakesTheMostLayersThatFit(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d %% of what the model needs: %v", part, err)
 		}
-		if len(p.layers) != 2 || p.layers[1] > before || !fit.Devices[1].Fits {
-			t.Fatalf("%d %%: %v layers, %+v", part, p.layers, fit.Devices)
+		if len(p.Layers) != 2 || p.Layers[1] > before || !fit.Devices[1].Fits {
+			t.Fatalf("%d %%: %v layers, %+v", part, p.Layers, fit.Devices)
 		}
-		before = p.layers[1]
-		more := placement{devices: p.devices, layers: []int{p.layers[0] - 1, p.layers[1] + 1}}
-		if p.layers[0] > 1 {
+		before = p.Layers[1]
+		more := placement{devices: p.devices, Placement: model.Placement{Layers: []int{p.Layers[0] - 1, p.Layers[1] + 1}}}
+		if p.Layers[0] > 1 {
 			c, _ := newConfig([]Option{WithContext(64), WithPrefillChunk(16)})
 			if fit, err := predict(f, more, c); err != nil || fit.Devices[1].Fits {
-				t.Errorf("%d %%: %v layers fit too: %v", part, more.layers, err)
+				t.Errorf("%d %%: %v layers fit too: %v", part, more.Layers, err)
 			}
 		}
 	}
@@ -97,5 +104,176 @@ func TestLayersAreDividedByMemory(t *testing.T) {
 	}
 	if _, err := sharesOf(1, []*gpu.Device{small, large}); err == nil {
 		t.Error("one layer on two devices")
+	}
+}
+
+// openOn opens the model of a file on devices that are open already.
+func openOn(t *testing.T, f *gguf.File, devices []*gpu.Device, options ...Option) (*Model, error) {
+	t.Helper()
+	c, err := newConfig(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.opened = devices
+	return open(context.Background(), f, "", c)
+}
+
+// cards opens so many fake GPUs of a size.
+func cards(t *testing.T, n int, memory int64) (*fake.Backend, []*gpu.Device) {
+	t.Helper()
+	b := fake.New(fake.Config{Devices: n, Memory: memory, Scratch: true})
+	var all []*gpu.Device
+	for i := range n {
+		d, err := gpu.OpenBackend(b, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return b, all
+}
+
+// TestDevicesTakeWhatIsPlanned compares the plan of each device with what its pool has given out after an answer, for each way of
+// dividing a model. 3 % are left to the sizes of the pool's blocks, 8 KiB to what a stream has of its own, and 16 KiB to scratch memory,
+// of which the most is planned that kernels may ask for.
+func TestDevicesTakeWhatIsPlanned(t *testing.T) {
+	dense := testmodel.Random(testmodel.Shape{Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 256, Vocab: 2000, Context: 8192})
+	experts, err := os.ReadFile(testdata.Path(t, "models/tiny-qwen3moe.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		data    []byte
+		cards   int
+		options []Option
+	}{
+		{"whole", dense, 1, nil},
+		{"layers in RAM", dense, 1, []Option{WithGPULayers(3)}},
+		{"split by layers", dense, 2, []Option{WithLayerSplit()}},
+		{"split by layers beside RAM", dense, 2, []Option{WithLayerSplit(), WithGPULayers(3)}},
+		{"split by heads", dense, 2, nil},
+		{"experts in RAM", experts, 1, []Option{WithCPUExperts(AllLayers)}},
+		{"experts of a layer in RAM", experts, 1, []Option{WithCPUExperts(1)}},
+		{"experts and layers in RAM", experts, 1, []Option{WithCPUExperts(AllLayers), WithGPULayers(1)}},
+		{"split by layers, experts in RAM", experts, 2, []Option{WithCPUExperts(AllLayers), WithLayerSplit()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hw, devices := cards(t, c.cards, 0)
+			f, err := gguf.FromBytes(c.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := openOn(t, f, devices, append(c.options, WithContext(512), WithPrefillChunk(64), WithKVType(KVF16))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			loaded := make([]int64, len(m.devices))
+			for i, d := range m.devices {
+				d.Pool().Trim()
+				loaded[i] = d.Pool().Stats().InUse - d.StreamBytes()
+			}
+			fit, err := predict(f, m.where, m.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			near := func(what string, taken, planned int64) {
+				t.Helper()
+				if off := taken - planned; off > planned*3/100+8<<10 || -off > planned*3/100+16<<10 {
+					t.Errorf("%s: planned %d bytes, taken %d", what, planned, taken)
+				}
+			}
+			err = m.withEngine(512, 1, func(s *engine.Session) error {
+				if err := s.Prefill(context.Background(), make([]int32, 300)); err != nil {
+					return err
+				}
+				for range 3 {
+					id, err := s.Next(nil)
+					if err == nil {
+						err = s.Step(id, nil)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				for i, d := range m.devices {
+					plan, used := fit.each[i].Memory, d.Pool().Stats().InUse-d.StreamBytes()-loaded[i]
+					exchange := gpu.CommunicatorBytes(m.where.exchanging()) // not of the pool, nor of fakes
+					near(d.String()+", session", used, plan.Cache+plan.Workspace-exchange)
+					if !onHost(d) {
+						near(d.String()+", weights", loaded[i], plan.Weights)
+					} else if loaded[i] > plan.Weights { // which are used in the file
+						t.Errorf("weights in RAM: planned %d bytes, taken %d beside the file", plan.Weights, loaded[i])
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			for i := range c.cards {
+				for _, err := range hw.GPU(i).Misuse() {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatCannotBeOffloadedSaysWhy holds each refusal to one line that names what is wrong.
+func TestWhatCannotBeOffloadedSaysWhy(t *testing.T) {
+	read := func(name string) []byte {
+		data, err := os.ReadFile(testdata.Path(t, "models/"+name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	dense, experts, later := read("tiny-llama"), read("tiny-qwen3moe"), read("tiny-deepseek2-v3")
+	odd := testmodel.Tiny
+	odd.Heads, odd.KVHeads = 6, 6
+	for _, c := range []struct {
+		name    string
+		data    []byte
+		cards   int // 0 for a CPU
+		options []Option
+		want    string
+	}{
+		{"no experts", dense, 1, []Option{WithCPUExperts(AllLayers)}, "llama has no experts"},
+		{"beyond the layers", experts, 1, []Option{WithCPUExperts(99)}, "the experts of 99 layers in RAM: the model has"},
+		{"before the experts", later, 1, []Option{WithCPUExperts(1)}, "the first layer with experts is layer 3"},
+		{"experts and a CPU", experts, 0, []Option{WithCPUExperts(AllLayers)}, "choose one"},
+		{"layers and a CPU", dense, 0, []Option{WithGPULayers(1)}, "choose one"},
+		{"as many layers as fit and a CPU", dense, 0, []Option{WithGPULayers(GPULayersAuto)}, "choose one"},
+		{"experts beside parts of layers", experts, 2, []Option{WithCPUExperts(1)}, "--split layer"},
+		{"layers beside parts of layers", dense, 2, []Option{WithGPULayers(1)}, "--split layer"},
+		{"more GPUs than layers", dense, 2, []Option{WithGPULayers(1), WithLayerSplit()}, "1 layers on 2 devices"},
+		{"no layer", dense, 1, []Option{WithGPULayers(0)}, "--device cpu"},
+		{"heads that do not divide", testmodel.Random(odd), 4, nil, "among 2 or 3 or 6 it can"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var devices []*gpu.Device
+			if c.cards > 0 {
+				_, devices = cards(t, c.cards, 0)
+			} else {
+				d, err := gpu.Open("cpu")
+				if err != nil {
+					t.Fatal(err)
+				}
+				devices = []*gpu.Device{d}
+			}
+			f, err := gguf.FromBytes(c.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := openOn(t, f, devices, append(c.options, WithContext(32))...)
+			if err == nil {
+				m.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }

@@ -178,8 +178,17 @@ func (s *Session) cacheHeader(tokens int) (cacheHeader, error) {
 	if m.fingerprintErr != nil {
 		return cacheHeader{}, m.fingerprintErr
 	}
-	device := m.device.Info()
-	build := fmt.Sprintf("vibrant %s%s, %s kernels, %s, %s", Version, revision(), device.Backend, device.Name, device.Features)
+	build := fmt.Sprintf("vibrant %s%s", Version, revision())
+	for i, d := range m.devices {
+		device := d.Info()
+		build += fmt.Sprintf(", %s kernels, %s, %s", device.Backend, device.Name, device.Features)
+		if m.where.Layers != nil {
+			build += fmt.Sprintf(", %d layers", m.where.Layers[i])
+		}
+	}
+	if m.where.Experts > 0 {
+		build += fmt.Sprintf(", experts of %d on the first", m.where.Experts)
+	}
 	return cacheHeader{Model: m.fingerprint, KVType: kvName(m.kvType), Build: build, Tokens: tokens, Adapters: adapters}, nil
 }
 

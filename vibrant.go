@@ -92,8 +92,10 @@ type config struct {
 	preTokenizer   string
 	adapters       []adapterChoice
 	profiling      bool
-	gpuLayers      *int // nil: the model is on its devices as a whole
+	gpuLayers      *int // nil: all layers are on the devices
+	cpuExperts     int  // layers whose experts are in RAM
 	layerSplit     bool
+	opened         []*gpu.Device // in place of device: for tests
 }
 
 // Option adjusts Open.
@@ -171,6 +173,9 @@ func newConfig(options []Option) (config, error) {
 	if c.gpuLayers != nil && *c.gpuLayers < GPULayersAuto {
 		return c, fmt.Errorf("%d layers on the GPU: want 0 or more", *c.gpuLayers)
 	}
+	if c.cpuExperts < 0 {
+		return c, fmt.Errorf("the experts of %d layers in RAM: want 1 or more", c.cpuExperts)
+	}
 	if err := checkAdapters(c.adapters); err != nil {
 		return c, err
 	}
@@ -178,6 +183,9 @@ func newConfig(options []Option) (config, error) {
 }
 
 func (c *config) open() ([]*gpu.Device, string, error) {
+	if c.opened != nil {
+		return c.opened, "", nil
+	}
 	return openDevices(c.device, c.deviceOptions()...)
 }
 
@@ -194,8 +202,8 @@ type Model struct {
 	config     config
 	name       string
 	file       *gguf.File
-	devices    []*gpu.Device // that the model is divided among
-	layers     []int         // of each, where they have whole layers
+	where      placement
+	devices    []*gpu.Device // of it
 	device     *gpu.Device   // that a session's tokens are on
 	deviceNote string
 	model      *model.Model
@@ -301,7 +309,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if err != nil {
 		return nil, err
 	}
-	m.devices, m.layers, m.device, m.deviceNote = where.devices, where.layers, where.leader(), where.note
+	m.where, m.devices, m.device, m.deviceNote = where, where.devices, where.leader(), where.note
 	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
@@ -321,7 +329,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	m.kvType = fit.kvType
 	m.config.context, m.config.chunk = fit.Context, fit.chunk
 	start := time.Now()
-	load := model.Options{Context: fit.Context, Layers: m.layers}
+	load := model.Options{Context: fit.Context, Placement: where.Placement}
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}
