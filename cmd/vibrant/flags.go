@@ -32,6 +32,9 @@ type modelFlags struct {
 	profiling      bool
 
 	gpuLayers string
+	cpuMoE    bool
+	nCPUMoE   string
+	override  string
 	split     string
 
 	notes []string // about flags of other programs that mean nothing here
@@ -47,6 +50,9 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.StringVar(&m.kvType, "kv-type", "auto", "type of the key-value cache: f16, f32, bf16, q8_0 (about half the memory of f16), or auto (f32 for models in F32 and BitNet's, else f16)")
 	f.Float64Var(&m.memoryFraction, "memory-fraction", 0, "part of the device's memory that may be used (0: 0.8)")
 	f.StringVar(&m.gpuLayers, "gpu-layers", "", "layers on the GPU (-ngl): a number, auto for as many as fit, or all; the CPU has the others, 0 means --device cpu (default: all, or an error)")
+	f.BoolVar(&m.cpuMoE, "cpu-moe", false, "keep the experts of all layers in RAM, computed by the CPU; the rest stays on the GPU (-cmoe)")
+	f.StringVar(&m.nCPUMoE, "n-cpu-moe", "", "keep the experts of the first N layers in RAM (-ncmoe)")
+	f.StringVar(&m.override, "override-tensor", "", "PATTERN=CPU where the pattern is of experts, such as exps=CPU: what --cpu-moe or --n-cpu-moe says (-ot)")
 	f.StringVar(&m.split, "split", "tensor", "how several GPUs share a model: tensor (a part of every layer each) or layer (whole layers each)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
@@ -164,23 +170,60 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 		if layers, err = vibrant.ParseGPULayers(m.gpuLayers); err != nil {
 			return nil, usagef("--gpu-layers: %v", err)
 		}
-		if options = append(options, vibrant.WithGPULayers(layers)); layers != 0 && m.device == "cpu" {
-			m.notes = append(m.notes, "--gpu-layers: --device cpu has none")
-		}
+		options = append(options, vibrant.WithGPULayers(layers))
+	}
+	experts, flag, err := m.expertsInRAM()
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case !slices.Contains([]string{"", "tensor", "row", "layer", "none"}, m.split): // two words of llama.cpp, whose rows are our tensors
 		return nil, usagef("--split is %q, want tensor or layer", m.split)
 	case m.split == "none" && strings.Contains(m.device, ","):
 		return nil, usagef("--split none and --device %s: choose one", m.device)
-	case m.gpuLayers != "" && layers == 0 && m.device != "auto" && m.device != "cpu":
-		return nil, usagef("--gpu-layers 0 and --device %s: choose one", m.device)
+	case m.gpuLayers != "" && (layers == 0) != (m.device == "cpu") && m.device != "auto":
+		return nil, usagef("--gpu-layers %s and --device %s: choose one", m.gpuLayers, m.device)
+	case flag != "" && m.device == "cpu":
+		return nil, usagef("%s and --device cpu: choose one", flag)
+	case flag != "" && m.gpuLayers != "" && layers == 0:
+		return nil, usagef("%s and --gpu-layers 0: choose one", flag)
 	case m.gpuLayers != "" && layers == 0:
 		return []vibrant.Option{vibrant.WithDevice("cpu")}, nil
-	case m.split == "layer":
+	}
+	if m.split == "layer" {
 		options = append(options, vibrant.WithLayerSplit())
 	}
+	if experts > 0 {
+		options = append(options, vibrant.WithCPUExperts(experts))
+	}
 	return options, nil
+}
+
+// expertsInRAM returns of how many layers the experts are in RAM, 0 for none, and which flag says so.
+func (m *modelFlags) expertsInRAM() (layers int, flag string, err error) {
+	var given []string
+	if m.cpuMoE {
+		given, layers = append(given, "--cpu-moe"), vibrant.AllLayers
+	}
+	if m.nCPUMoE != "" {
+		given = append(given, "--n-cpu-moe "+m.nCPUMoE)
+		if layers, err = strconv.Atoi(m.nCPUMoE); err != nil || layers < 0 {
+			return 0, "", usagef("--n-cpu-moe is %q, want a number of layers", m.nCPUMoE)
+		}
+	}
+	if m.override != "" {
+		given = append(given, "--override-tensor "+m.override)
+		if layers, err = overriddenLayers(m.override); err != nil {
+			return 0, "", err
+		}
+	}
+	switch {
+	case len(given) > 1:
+		return 0, "", usagef("%s: choose one", strings.Join(given, " and "))
+	case layers == 0:
+		return 0, "", nil // --n-cpu-moe 0
+	}
+	return layers, given[0], nil
 }
 
 // parseAdapter reads FILE[:SCALE]. What follows the last colon is a scale if it is a number.

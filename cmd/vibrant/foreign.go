@@ -3,11 +3,14 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/vibrant-ml/vibrant"
 )
 
 // What users of llama.cpp and Ollama type. Names of flags that are here under another name are translated; flags that mean
@@ -48,7 +51,7 @@ var foreignWords = map[string]string{
 	"ctk": "cache-type-k", "ctv": "cache-type-v", "dev": "device", "tb": "threads-batch", "mg": "main-gpu", "sm": "split",
 	"ts": "tensor-split", "nkvo": "no-kv-offload", "np": "parallel", "npl": "parallel", "npp": "prompt", "ntg": "gen",
 	"mli": "multiline-input", "co": "color", "if": "interactive-first", "dio": "direct-io", "nopo": "no-op-offload",
-	"ngld": "n-gpu-layers-draft",
+	"ngld": "n-gpu-layers-draft", "cmoe": "cpu-moe", "ncmoe": "n-cpu-moe", "ot": "override-tensor",
 }
 
 // foreignFlags are accepted and change nothing. Those with a value take one; optional says that it may be left out.
@@ -91,6 +94,67 @@ var foreignFlags = []struct {
 // refusedFlags are known, and cannot be done without.
 var refusedFlags = map[string]string{
 	"hf-file": "a file of a repository is chosen by its quantization: -hf OWNER/REPO:QUANT",
+}
+
+// overriddenLayers reads llama.cpp's PATTERN=BUFFER[,...], where all patterns together are of the routed experts of the first layers,
+// and returns how many: AllLayers for those of every layer.
+func overriddenLayers(text string) (int, error) {
+	const most = 1000 // layers, more than any model has
+	refuse := func(why string) (int, error) {
+		return 0, usagef("--override-tensor %s: %s; experts alone can be moved, of all layers (exps=CPU) or of the first (--n-cpu-moe N)", text, why)
+	}
+	var patterns []*regexp.Regexp
+	for _, rule := range strings.Split(text, ",") {
+		i := strings.LastIndexByte(rule, '=')
+		if i < 1 || !strings.EqualFold(rule[i+1:], "cpu") {
+			return refuse("want PATTERN=CPU")
+		}
+		pattern, err := regexp.Compile(rule[:i])
+		if err != nil {
+			return refuse("the pattern is no regular expression")
+		}
+		patterns = append(patterns, pattern)
+	}
+	moved := func(name string) bool {
+		return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
+	}
+	layers := 0
+	for i := range most {
+		layer := fmt.Sprintf("blk.%d.", i)
+		experts := 0
+		for _, name := range []string{"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"} {
+			if moved(layer + name) {
+				experts++
+			}
+		}
+		for _, name := range []string{"attn_q.weight", "attn_output.weight", "attn_norm.weight", "ffn_norm.weight", "ffn_gate_inp.weight", "ffn_up.weight",
+			"ffn_gate.weight", "ffn_down.weight", "ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_down_shexp.weight"} {
+			if moved(layer + name) {
+				return refuse("it moves " + layer + name)
+			}
+		}
+		switch {
+		case experts == 0:
+		case experts < 3:
+			return refuse(fmt.Sprintf("it moves a part of the experts of layer %d", i))
+		case layers < i:
+			return refuse(fmt.Sprintf("it moves the experts of layer %d and not of layer %d", i, layers))
+		default:
+			layers = i + 1
+		}
+	}
+	for _, name := range []string{"token_embd.weight", "output.weight", "output_norm.weight"} {
+		if moved(name) {
+			return refuse("it moves " + name)
+		}
+	}
+	switch layers {
+	case 0:
+		return refuse("it moves no experts")
+	case most:
+		return vibrant.AllLayers, nil
+	}
+	return layers, nil
 }
 
 // foreignValue is the value of a flag that changes nothing.

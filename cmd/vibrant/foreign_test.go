@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vibrant-ml/vibrant"
 )
 
 // What users of llama.cpp type works, or is accepted with a note, and is never read as something else.
@@ -15,7 +17,8 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		out  string
 		errs []string // what stderr says; empty for nothing
 	}{
-		{"ask -m M --device cpu --temp 0 -ngl 99 hi", " Hello, I recite.\n", []string{"note: --gpu-layers: "}},
+		{"ask -m M --device cpu --temp 0 -ngl 0 hi", " Hello, I recite.\n", nil},
+		{"ask -m M --device cpu --temp 0 -ncmoe 0 hi", " Hello, I recite.\n", nil},
 		{"ask -m M --temp 0 -ngl 0 hi", " Hello, I recite.\n", nil},
 		{"ask -m M --temp 0 --n-gpu-layers=0 hi", " Hello, I recite.\n", nil},
 		{"ask -m M -dev cpu --temperature 0 -sys brief hi", " Hello, I recite.\n", nil},
@@ -51,6 +54,17 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		{"ask -m M -nope 3 hi", "unknown flag -nope of ask"},
 		{"ask -mM hi", "put a space between them"},
 		{"ask -m M -ctk f16 -ctv q8_0 hi", "the cache has one type"},
+		{"ask -m M --device cpu -ngl 99 hi", "--gpu-layers 99 and --device cpu: choose one"},
+		{"ask -m M --device cpu -ngl auto hi", "--gpu-layers auto and --device cpu: choose one"},
+		{"ask -m M --device cuda -ngl 0 hi", "--gpu-layers 0 and --device cuda: choose one"},
+		{"ask -m M --device cpu -cmoe hi", "--cpu-moe and --device cpu: choose one"},
+		{"ask -m M -ngl 0 --cpu-moe hi", "--cpu-moe and --gpu-layers 0: choose one"},
+		{"ask -m M --cpu-moe -ncmoe 3 hi", "--cpu-moe and --n-cpu-moe 3: choose one"},
+		{"ask -m M -ncmoe many hi", "want a number of layers"},
+		{"ask -m M -ot attn=CPU hi", "it moves blk.0.attn_q.weight"},
+		{"ask -m M -ot exps=CUDA0 hi", "want PATTERN=CPU"},
+		{"ask -m M -ot up_exps=CPU hi", "a part of the experts of layer 0"},
+		{"ask -m M --device cpu -ot exps=CPU hi", "--override-tensor exps=CPU and --device cpu: choose one"},
 		{"ask -m M -n", "-n"},
 		{"run M", "vibrant chat -m FILE"},
 		{"serve", "no server"},
@@ -65,6 +79,20 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 	}
 	if status, _, errs := command(t, "", "/nowhere/x.gguf"); status != 1 || !strings.Contains(errs, "/nowhere/x.gguf") {
 		t.Errorf("exit %d, %q", status, errs)
+	}
+}
+
+// TestPatternsOfExperts reads what users of llama.cpp write to keep experts in RAM.
+func TestPatternsOfExperts(t *testing.T) {
+	for text, want := range map[string]int{
+		"exps=CPU": vibrant.AllLayers, ".ffn_.*_exps.=CPU": vibrant.AllLayers, `\.ffn_(up|down|gate)_exps\.=CPU`: vibrant.AllLayers,
+		"ffn_gate_exps=CPU,ffn_up_exps=cpu,ffn_down_exps=CPU": vibrant.AllLayers,
+		`blk\.[0-9]\.ffn_.*_exps\.=CPU`:                       10, `blk\.([0-9]|1[0-5])\.ffn_.*_exps\.=CPU`: 16,
+		`blk\.[1-9]\.ffn_.*_exps\.=CPU`: 0, "ffn_.*=CPU": 0, "(=CPU": 0, "nothing=CPU": 0, "exps": 0, "output=CPU,exps=CPU": 0,
+	} {
+		if got, err := overriddenLayers(text); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%s: %d, %v, want %d", text, got, err, want)
+		}
 	}
 }
 

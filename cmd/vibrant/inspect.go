@@ -68,20 +68,38 @@ func printFit(w io.Writer, f *vibrant.Fit) error {
 	fmt.Fprintf(t, "cache\t%s\n", byteSize(f.Memory.Cache))
 	fmt.Fprintf(t, "workspace\t%s\n", byteSize(f.Memory.Workspace))
 	fmt.Fprintf(t, "total\t%s of %s\n", byteSize(f.Memory.Total()), byteSize(f.Limit))
-	for _, d := range f.Devices {
-		layers := ""
-		if d.Layers > 0 {
-			layers = fmt.Sprintf("%d layers, ", d.Layers)
-		}
-		fmt.Fprintf(t, "%s\t%sweights %s, cache %s, workspace %s: %s of %s\n", d.Device, layers, byteSize(d.Memory.Weights), byteSize(d.Memory.Cache),
-			byteSize(d.Memory.Workspace), byteSize(d.Memory.Total()), byteSize(d.Limit))
-	}
 	if f.Fits {
 		fmt.Fprintf(t, "fits\tyes, up to --ctx %d\n", f.LargestContext)
 	} else if f.LargestContext > 0 {
 		fmt.Fprintf(t, "fits\tno; --ctx %d would\n", f.LargestContext)
 	} else {
 		fmt.Fprintf(t, "fits\tno, at no context\n")
+	}
+	if err := t.Flush(); err != nil || len(f.Devices) == 0 {
+		return err
+	}
+	return printDevices(w, f.Devices)
+}
+
+// printDevices prints what each device has of a model.
+func printDevices(w io.Writer, devices []vibrant.DeviceFit) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\ndevice\thas\tweights\tcache\tworkspace\ttotal\tmay use\tfree\tfits\n")
+	for _, d := range devices {
+		has := "a part of every layer"
+		if d.Layers > 0 || d.Experts > 0 {
+			has = fmt.Sprintf("%d layers", d.Layers)
+		}
+		if d.Experts > 0 {
+			has += fmt.Sprintf(", experts of %d", d.Experts)
+		}
+		fits := "yes"
+		if !d.Fits {
+			fits = "no"
+		}
+		m := d.Memory
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Device, has, byteSize(m.Weights+m.Adapters), byteSize(m.Cache), byteSize(m.Workspace),
+			byteSize(m.Total()), byteSize(d.Limit), byteSize(d.Free), fits)
 	}
 	return t.Flush()
 }
