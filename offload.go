@@ -14,6 +14,8 @@ import (
 const (
 	// GPULayersAuto asks WithGPULayers for as many layers as fit.
 	GPULayersAuto = -1
+	// StreamAuto asks WithStreamedPrompts for the model's own number of tokens.
+	StreamAuto = -1
 	// AllLayers stands for all layers in WithGPULayers and WithCPUExperts.
 	AllLayers = 1 << 30
 )
@@ -31,6 +33,13 @@ func WithGPULayers(n int) Option { return func(c *config) { c.gpuLayers = &n } }
 //
 // Open's errors: a model without experts, or with fewer layers; a device without a GPU; several GPUs without WithLayerSplit.
 func WithCPUExperts(n int) Option { return func(c *config) { c.cpuExperts = n } }
+
+// WithStreamedPrompts has the GPU compute passes of so many tokens of a prompt, or more, alone: the weights in RAM come into its memory
+// a layer ahead, in two slots of a layer each. StreamAuto means 32 tokens, of a model with experts 32 times all of them by those that a
+// token has. The default 0 leaves every pass where the weights are. It takes a part of the model in RAM, and one GPU.
+//
+// Open's errors: layers of recurrent models in RAM, matrices in two-bit codes, several GPUs.
+func WithStreamedPrompts(tokens int) Option { return func(c *config) { c.streamFrom = tokens } }
 
 // WithLayerSplit gives each of WithDevices whole layers, as many as its share of their memory, in place of a part of every layer:
 // for devices that differ, or do not reach each other's memory. They compute a token one after another.
@@ -82,7 +91,7 @@ func (p placement) pipelined() bool {
 			busy++
 		}
 	}
-	return busy > 1 && p.Experts == 0
+	return busy > 1 && p.Experts == 0 && p.Stream == 0
 }
 
 // place opens the devices and divides the layers of f among them.
@@ -123,6 +132,10 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 			return err
 		}
 	}
+	stream := c.streamFrom
+	if stream == StreamAuto {
+		stream = shape.StreamFrom()
+	}
 	asked := onGPU != 0 && c.gpuLayers != nil && (onGPU > 0 || p.note == "") || experts > 0
 	switch inRAM := onGPU < shape.Layers || experts > 0; {
 	case asked && slices.ContainsFunc(p.devices, onHost):
@@ -146,7 +159,7 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 	}()
 	put := func(onGPU int) (err error) {
 		if onGPU == shape.Layers && experts == 0 {
-			if p.devices, p.Layers = cards, nil; len(cards) > 1 {
+			if p.devices, p.Placement = cards, (model.Placement{}); len(cards) > 1 {
 				p.Layers, err = sharesOf(onGPU, cards)
 			}
 			return err
@@ -157,7 +170,7 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 			}
 		}
 		p.devices = append([]*gpu.Device{cpu}, cards...)
-		p.Experts = experts
+		p.Experts, p.Stream = experts, stream
 		shares, err := sharesOf(onGPU, cards)
 		p.Layers = append([]int{shape.Layers - onGPU}, shares...)
 		return err

@@ -112,7 +112,7 @@ func openOn(t *testing.T, f *gguf.File, devices []*gpu.Device, options ...Option
 	t.Helper()
 	c, err := newConfig(options)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	c.opened = devices
 	return open(context.Background(), f, "", c)
@@ -153,6 +153,8 @@ func TestDevicesTakeWhatIsPlanned(t *testing.T) {
 		{"split by layers", dense, 2, []Option{WithLayerSplit()}},
 		{"split by layers beside RAM", dense, 2, []Option{WithLayerSplit(), WithGPULayers(3)}},
 		{"split by heads", dense, 2, nil},
+		{"layers in RAM, streamed", dense, 1, []Option{WithGPULayers(2), WithStreamedPrompts(32)}},
+		{"experts in RAM, streamed", experts, 1, []Option{WithCPUExperts(AllLayers), WithStreamedPrompts(32)}},
 		{"experts in RAM", experts, 1, []Option{WithCPUExperts(AllLayers)}},
 		{"experts of a layer in RAM", experts, 1, []Option{WithCPUExperts(1)}},
 		{"experts and layers in RAM", experts, 1, []Option{WithCPUExperts(AllLayers), WithGPULayers(1)}},
@@ -250,6 +252,9 @@ func TestWhatCannotBeOffloadedSaysWhy(t *testing.T) {
 		{"layers beside parts of layers", dense, 2, []Option{WithGPULayers(1)}, "--split layer"},
 		{"more GPUs than layers", dense, 2, []Option{WithGPULayers(1), WithLayerSplit()}, "1 layers on 2 devices"},
 		{"no layer", dense, 1, []Option{WithGPULayers(0)}, "--device cpu"},
+		{"streamed prompts of nothing in RAM", dense, 1, []Option{WithStreamedPrompts(8)}, "no part of the model in RAM"},
+		{"streamed prompts of recurrent layers", read("tiny-qwen35moe"), 1, []Option{WithGPULayers(1), WithStreamedPrompts(StreamAuto)}, "has recurrent layers"},
+		{"streamed prompts and two GPUs", dense, 2, []Option{WithLayerSplit(), WithGPULayers(2), WithStreamedPrompts(8)}, "several GPUs"},
 		{"heads that do not divide", testmodel.Random(odd), 4, nil, "among 2 or 3 or 6 it can"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

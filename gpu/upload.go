@@ -10,7 +10,7 @@ import (
 
 // Upload is data on its way to a device.
 type Upload struct {
-	To *Buffer // of the stream that it is given to
+	To *Buffer // of the device; the work of another stream that it belongs to comes first
 	At int64   // byte offset there
 	// Bytes is how many there are.
 	Bytes int64
@@ -126,8 +126,11 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 func cut(s *Stream, uploads []Upload) ([]chunk, error) {
 	var chunks []chunk
 	for i, u := range uploads {
-		if u.To.stream != s || u.Read == nil {
-			return nil, fmt.Errorf("gpu: upload %d is not for %s, or has nothing to read: %w", i, s.dev, ErrInvalid)
+		if u.Read == nil {
+			return nil, fmt.Errorf("gpu: upload %d has nothing to read: %w", i, ErrInvalid)
+		}
+		if err := u.To.Use(s); err != nil {
+			return nil, fmt.Errorf("gpu: upload %d: %w", i, err)
 		}
 		if err := u.To.span("upload", u.Bytes, u.At); err != nil {
 			return nil, err

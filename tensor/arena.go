@@ -81,12 +81,15 @@ func PackedSize(d *gpu.Device, dtype DType, shape ...int) (int64, error) {
 }
 
 // PackInto fills dst, of Arena.NewPacked, with the weights of src as stored, on the same device.
-func PackInto(dst, src *Tensor) error {
+func PackInto(dst, src *Tensor) error { return PackOn(dst.Stream(), dst, src) }
+
+// PackOn is PackInto in the order of another stream of the device.
+func PackOn(s *gpu.Stream, dst, src *Tensor) error {
 	if !dst.packed || src.packed || dst.dtype != src.dtype || !slices.Equal(dst.shape, src.shape) {
 		return &ShapeError{"pack", fmt.Sprintf("%v %s into %v %s", src.dtype, shapeString(src.shape), dst.dtype, shapeString(dst.shape))}
 	}
 	return Try(func() {
-		exec("pack", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
+		exec("pack", s, 1, func(k kernel.Stream, p pointers) error {
 			return k.WeightPack(p[0], src.weight(p[1]))
 		}, dst, src)
 	})

@@ -35,6 +35,7 @@ type modelFlags struct {
 	cpuMoE    bool
 	nCPUMoE   string
 	override  string
+	stream    string
 	split     string
 
 	notes []string // about flags of other programs that mean nothing here
@@ -53,6 +54,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.BoolVar(&m.cpuMoE, "cpu-moe", false, "keep the experts of all layers in RAM, computed by the CPU; the rest stays on the GPU (-cmoe)")
 	f.StringVar(&m.nCPUMoE, "n-cpu-moe", "", "keep the experts of the first N layers in RAM (-ncmoe)")
 	f.StringVar(&m.override, "override-tensor", "", "PATTERN=CPU where the pattern is of experts, such as exps=CPU: what --cpu-moe or --n-cpu-moe says (-ot)")
+	f.StringVar(&m.stream, "stream-prompts", "off", "bring weights in RAM to the GPU for prompts: off, auto, or from how many tokens of a pass on")
 	f.StringVar(&m.split, "split", "tensor", "how several GPUs share a model: tensor (a part of every layer each) or layer (whole layers each)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
@@ -195,6 +197,17 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 	}
 	if experts > 0 {
 		options = append(options, vibrant.WithCPUExperts(experts))
+	}
+	switch n, err := strconv.Atoi(m.stream); {
+	case m.stream == "" || m.stream == "off":
+	case m.stream != "auto" && (err != nil || n < 1):
+		return nil, usagef("--stream-prompts is %q, want off, auto or a number of tokens", m.stream)
+	case flag == "" && m.gpuLayers == "":
+		return nil, usagef("--stream-prompts %s, and no part of the model in RAM (--gpu-layers, --cpu-moe)", m.stream)
+	case m.stream == "auto":
+		options = append(options, vibrant.WithStreamedPrompts(vibrant.StreamAuto))
+	default:
+		options = append(options, vibrant.WithStreamedPrompts(n))
 	}
 	return options, nil
 }

@@ -3,12 +3,16 @@ package engine
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
+	"github.com/vibrant-ml/vibrant/internal/backend/purego"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
@@ -178,5 +182,114 @@ func TestOffloadedStepsAreCaptured(t *testing.T) {
 	}
 	if most := 4*shape.Layers + 1; copies > most {
 		t.Errorf("%d copies, want at most %d", copies, most)
+	}
+}
+
+// TestStreamedPromptsEqualThoseOfAWholeModel computes prompts with weights that are lent to a slow GPU, and answers them where the
+// layers are: what another sequence or an earlier prompt left must be there.
+func TestStreamedPromptsEqualThoseOfAWholeModel(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	for _, name := range offloaded {
+		delays := []time.Duration{0}
+		if name == "tiny-llama" || name == "tiny-qwen3moe" {
+			delays = append(delays, time.Microsecond)
+		}
+		for _, delay := range delays {
+			t.Run(fmt.Sprint(name, " ", delay), func(t *testing.T) {
+				fakes := fake.New(fake.Config{Delay: delay})
+				card, err := gpu.OpenBackend(fakes, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer card.Close()
+				cpu, err := gpu.OpenBackend(purego.Backend(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer cpu.Close()
+				f, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				shape, err := model.ReadConfig(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				one := loadModel(t, card, filepath.Join(dir, name+".gguf"), 512)
+				all := placements(shape)
+				for i, p := range all {
+					if i > 0 && i < len(all)-1 {
+						continue
+					}
+					p.Stream = 16
+					m, err := model.LoadSplit(context.Background(), f, []*gpu.Device{cpu, card}, model.Options{Context: 512, Placement: p})
+					if shape.Recurrent() && p.Layers[0] > 0 {
+						if err == nil || !strings.Contains(err.Error(), "recurrent") {
+							t.Errorf("%+v: %v", p, err)
+						}
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, kv := range []tensor.DType{tensor.F32, tensor.Q8_0} {
+						if m.CheckCacheType(kv) != nil {
+							continue
+						}
+						o := Options{Context: 256, KVType: kv, Chunk: 24}
+						s, whole := newSession(t, m, o), newSession(t, one, o)
+						prompt := randomIDs(1, 90, m.Vocab)
+						tolerance := 0.0
+						if m.Recurrent() { // the ends of prompts are passes of their own, too short to be streamed
+							tolerance = 2e-2
+						}
+						if got, want := allLogits(t, s, prompt), allLogits(t, whole, prompt); !(worst(got, want) <= tolerance) {
+							t.Errorf("%+v, cache in %v: logits differ by %g", p, kv, worst(got, want))
+						}
+						for turn, ids := range [][]int32{prompt, slices.Concat(prompt[:40], randomIDs(2, 60, m.Vocab)), prompt[:30]} {
+							if got, want := greedy(t, s, ids, 5), greedy(t, whole, ids, 5); !slices.Equal(got, want) {
+								t.Errorf("%+v, cache in %v, turn %d: %v, want %v", p, kv, turn, got, want)
+							}
+						}
+						s.Close()
+						whole.Close()
+					}
+					b, err := NewBatch(m, 2, Options{Context: 128, KVType: tensor.F32, Chunk: 24})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var members []*Sequence
+					for i := range 2 {
+						member, err := b.Join(context.Background(), randomIDs(uint64(i), 40, m.Vocab), nil, false)
+						if err != nil {
+							t.Fatal(err)
+						}
+						members = append(members, member)
+					}
+					var answers [2][]int32
+					for range 4 {
+						if err := b.Step(); err != nil {
+							t.Fatal(err)
+						}
+						for i, member := range members {
+							answers[i] = append(answers[i], member.Newest())
+						}
+					}
+					for i, answer := range answers {
+						whole := newSession(t, one, Options{Context: 128, KVType: tensor.F32, Chunk: 24})
+						if want := greedy(t, whole, randomIDs(uint64(i), 40, m.Vocab), 4); !slices.Equal(answer, want) {
+							t.Errorf("%+v, sequence %d of a batch: %v, want %v", p, i, answer, want)
+						}
+						whole.Close()
+					}
+					b.Close()
+					m.Close()
+				}
+				for _, err := range fakes.GPU(0).Misuse() {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

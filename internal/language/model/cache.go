@@ -30,6 +30,8 @@ type Cache struct {
 
 	followers []*Cache // of the ranks after the first
 	staged    bool     // which have whole layers: of another one's layers a cache has nothing
+
+	guest *tensor.Arena // for the keys and values of a layer whose weights are lent
 }
 
 type layerCache struct {
@@ -84,6 +86,16 @@ func (s cacheShape) room(o CacheOptions) (tokens int, ring bool) {
 	return o.Capacity, false
 }
 
+// bytes returns what a layer takes.
+func (s cacheShape) bytes(o CacheOptions) int64 {
+	n, _ := s.room(o)
+	bytes := tensor.Aligned(int64(o.Sequences) * o.Type.Bytes(s.heads*n*s.dim))
+	if !s.latent {
+		bytes *= 2
+	}
+	return bytes
+}
+
 // NewCache allocates a cache in the order of each rank's stream; its contents are undefined until they are written.
 func (m *Model) NewCache(streams *gpu.Communicator, o CacheOptions) (*Cache, error) {
 	c, err := m.newCache(streams.Stream(0), o)
@@ -107,7 +119,12 @@ func (m *Model) newCache(s *gpu.Stream, o CacheOptions) (_ *Cache, err error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	c := &Cache{CacheOptions: o}
-	if c.memory, err = tensor.NewArena(s, m.CacheBytes(o)); err != nil {
+	if n := m.guestBytes(o); n > 0 {
+		if c.guest, err = tensor.NewArena(s, n); err != nil {
+			return nil, err
+		}
+	}
+	if c.memory, err = tensor.NewArena(s, m.CacheBytes(o)-m.guestBytes(o)); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -160,6 +177,7 @@ func (c *Cache) Free() {
 			f.Free()
 		}
 		c.memory.Free()
+		c.guest.Free()
 	}
 }
 
@@ -224,13 +242,9 @@ func (c *Config) CacheBytes(o CacheOptions) int64 {
 		if shape.elsewhere {
 			continue
 		}
-		n, _ := shape.room(o)
-		bytes := tensor.Aligned(int64(o.Sequences) * o.Type.Bytes(shape.heads*n*shape.dim))
-		if !shape.latent {
-			bytes *= 2
-		}
-		sum += bytes
+		sum += shape.bytes(o)
 	}
+	sum += c.guestBytes(o)
 	if d := c.delta; d != nil {
 		states := int64(o.Sequences*StateSlots + o.Checkpoints)
 		conv, delta := int64((d.taps-1)*d.channels()), int64(d.heads*d.keyDim*d.valueDim)

@@ -44,6 +44,9 @@ type Config struct {
 	weights *weights
 	graph   *graph
 	adapted *graph // the same with the updates of adapters, and so with fewer fused operations
+
+	guest      *graph // of a stage, for prompts whose weights are lent to the last device; nil for none
+	streamFrom int    // tokens of such a prompt, or more
 }
 
 // window returns how many keys a query of a layer sees, 0 for all.

@@ -73,14 +73,14 @@ func (f *follower) free() {
 	}
 }
 
-// pass returns a run of the rank's graph for the batch that it is sent.
-func (f *follower) pass(c *Cache, b Batch) *pass {
+// pass returns a run of a graph of the rank, in its workspace, for the batch that it is sent.
+func (f *follower) pass(work *slots, c *Cache, b Batch) *pass {
 	n := b.Count * b.Seq
 	own := Batch{Count: b.Count, Seq: b.Seq, IDs: f.ids.Slice(0, n), Positions: f.positions.Slice(0, n), KVLen: b.KVLen}
 	if b.Sequences != nil {
 		own.Sequences = f.sequences.Slice(0, b.Count)
 	}
-	return &pass{model: f.model, graph: f.work.plain.graph, cache: c, batch: own, views: f.work.plain.viewsOf(b.Count, b.Seq)}
+	return &pass{model: f.model, graph: work.graph, cache: c, batch: own, views: work.viewsOf(b.Count, b.Seq)}
 }
 
 // lead sends the first rank's batch to the others.

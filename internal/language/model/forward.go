@@ -30,6 +30,9 @@ type Batch struct {
 // enqueued on the workspace's streams. Its errors are those of Batch.Check; failures of operations panic as package
 // tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
+	if m.streams(b) {
+		return m.forwardStreamed(w, c, b)
+	}
 	w.newest, w.adapters = w.plain, b.Adapters
 	if len(b.Adapters) > 0 {
 		if w.adapted == nil {
@@ -41,10 +44,10 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
 	passes := []*pass{p}
 	for i, f := range w.followers {
-		passes = append(passes, f.pass(c.followers[i], b))
+		passes = append(passes, f.pass(f.work.plain, c.followers[i], b))
 	}
 	if m.staged {
-		if err := w.forwardStages(passes, b.Replay, b.Check); err != nil {
+		if err := w.forwardStages(passes, b.Replay, nil, b.Check); err != nil {
 			return nil, err
 		}
 		return p.rows(g.hidden), nil

@@ -20,6 +20,10 @@ type graph struct {
 	slots  []slot
 
 	segments []segment // of stages, in the order of computation
+	layerOf  []int     // the layer of each of caches
+	brings   bool      // weights and caches of other devices' layers are lent
+
+	positioned bool // a stage has layers or the embedding, and needs to know of tokens
 
 	counting *value // 0, 1, ... for every token, nil where nothing reads it
 }
@@ -72,7 +76,11 @@ func (g *graph) layers(w *weights) iter.Seq2[int, *layer] {
 	return func(yield func(int, *layer) bool) {
 		for i := range w.layers {
 			g.blocks = append(g.blocks, nil)
-			if !yield(i, &w.layers[i]) {
+			more := yield(i, &w.layers[i])
+			for len(g.layerOf) < len(g.caches) {
+				g.layerOf = append(g.layerOf, i)
+			}
+			if !more {
 				return
 			}
 		}

@@ -143,6 +143,11 @@ func (m *Model) fill(ctx context.Context, f *gguf.File, p *plan, progress *loadi
 		}
 		m.tables = append(m.tables, t)
 	}
+	if p.streams != nil {
+		if m.streamer, err = m.newStreamer(f, p.streams); err != nil {
+			return err
+		}
+	}
 	return m.device.Stream().Synchronize()
 }
 
@@ -159,9 +164,10 @@ func (m *Model) Intact() error {
 // plan says what a model takes on a device.
 type plan struct {
 	weights []placement
-	memory  int64 // bytes of the arena of the weights and tables
-	model   int64 // the same with the weights that are used in the file
-	staging int64 // of the largest weight that a GPU rearranges: taken while loading only
+	memory  int64       // bytes of the arena of the weights and tables
+	model   int64       // the same with the weights that are used in the file
+	staging int64       // of the largest weight that a GPU rearranges: taken while loading only
+	streams *streamPlan // of weights that are lent, nil for none
 }
 
 // placement is a weight on its way to a device.
@@ -203,39 +209,13 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 		if bound.elsewhere {
 			continue
 		}
-		w := placement{weight: bound, stored: found[bound.name]}
-		t := kernel.DType(w.stored.Type)
-		w.from = w.pieces(t)
-		w.size = w.from.bytes()
-		w.bytes = w.size
-		if w.twoBits {
-			w.size = w.stored.Bytes
+		w, err := c.placeWeight(found[bound.name], bound, d, roomy)
+		if err != nil {
+			return nil, err
 		}
-		usable := d.Info().HostMemory && w.from.count == 1 && w.from.first%inFileAlignment == 0
 		switch {
-		case w.rows == 0: // vectors become F32
-			w.bytes = 4 * int64(w.shape()[0])
-			w.inFile = usable && t == kernel.F32
-			if t != kernel.F32 {
-				p.staging = max(p.staging, w.size)
-			}
-		case w.twoBits:
-			w.bytes = w.twoBitBytes()
-		case w.experts > 0 && !w.chosen: // small
-			w.inFile = usable
-		case c.Rounds() && w.cols <= exactColumns:
-			w.inFile = usable
-		default:
-			packed, err := tensor.PackedSize(d, t, w.shape()...)
-			if err != nil {
-				return nil, err
-			}
-			if w.packed = packed > 0 && (roomy || packed <= w.size+w.size/4); w.packed {
-				w.bytes = packed
-				p.staging = max(p.staging, w.size)
-			} else {
-				w.inFile = usable
-			}
+		case w.rows == 0 && kernel.DType(w.stored.Type) != kernel.F32, w.packed:
+			p.staging = max(p.staging, w.size)
 		}
 		if w.inFile {
 			p.model += w.bytes
@@ -245,10 +225,52 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 		}
 		p.weights = append(p.weights, w)
 	}
+	if c.guest != nil && c.guest.brings {
+		var err error
+		if p.streams, err = c.planStreams(found, d); err != nil {
+			return nil, err
+		}
+		p.model += p.streams.bytes(d)
+	}
 	if d.Info().HostMemory {
 		p.staging = 0 // what is rearranged is read in the file
 	}
 	return p, nil
+}
+
+// placeWeight decides how a weight lies on a device.
+func (c *Config) placeWeight(stored *gguf.Tensor, bound *weight, d *gpu.Device, roomy bool) (placement, error) {
+	w := placement{weight: bound, stored: stored}
+	t := kernel.DType(w.stored.Type)
+	w.from = w.pieces(t)
+	w.size = w.from.bytes()
+	w.bytes = w.size
+	if w.twoBits {
+		w.size = w.stored.Bytes
+	}
+	usable := d.Info().HostMemory && w.from.count == 1 && w.from.first%inFileAlignment == 0
+	switch {
+	case w.rows == 0: // vectors become F32
+		w.bytes = 4 * int64(w.shape()[0])
+		w.inFile = usable && t == kernel.F32
+	case w.twoBits:
+		w.bytes = w.twoBitBytes()
+	case w.experts > 0 && !w.chosen: // small
+		w.inFile = usable
+	case c.Rounds() && w.cols <= exactColumns:
+		w.inFile = usable
+	default:
+		packed, err := tensor.PackedSize(d, t, w.shape()...)
+		if err != nil {
+			return w, err
+		}
+		if w.packed = packed > 0 && (roomy || packed <= w.size+w.size/4); w.packed {
+			w.bytes = packed
+		} else {
+			w.inFile = usable
+		}
+	}
+	return w, nil
 }
 
 // ModelBytes predicts the memory of the weights and RoPE tables of f on a device, where a CPU uses most of them in the

@@ -13,6 +13,7 @@ type Workspace struct {
 	followers []*follower
 	plain     *slots
 	adapted   *slots // nil where the workspace is for passes without adapters
+	guest     *slots // of passes over streamed weights, nil for none
 	newest    *slots // of the newest pass
 	adapters  []ActiveStack
 	memory    *tensor.Arena
@@ -57,7 +58,12 @@ func (m *Model) newWorkspace(s *gpu.Stream, rows, logitRows int) (*Workspace, er
 		return nil, err
 	}
 	w := &Workspace{LogitRows: logitRows, memory: memory}
-	if w.plain, err = m.graph.slotsIn(memory, rows, logitRows); err != nil {
+	w.plain, err = m.graph.slotsIn(memory, rows, logitRows)
+	if err == nil && m.guest != nil {
+		memory.Reset()
+		w.guest, err = m.guest.slotsIn(memory, rows, logitRows)
+	}
+	if err != nil {
 		w.Free()
 		return nil, err
 	}
@@ -120,7 +126,12 @@ func (w *Workspace) Logits(rows int, adapted bool) *tensor.Tensor {
 }
 
 // WorkspaceBytes returns the size of a workspace for passes without adapters.
-func (c *Config) WorkspaceBytes(rows, logitRows int) int64 { return c.graph.bytes(rows, logitRows) }
+func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
+	if c.guest != nil {
+		return max(c.graph.bytes(rows, logitRows), c.guest.bytes(rows, logitRows))
+	}
+	return c.graph.bytes(rows, logitRows)
+}
 
 // AdaptedWorkspaceBytes returns the size of a workspace for passes with adapters and without.
 func (c *Config) AdaptedWorkspaceBytes(rows, logitRows int) int64 {

@@ -20,6 +20,7 @@ type Model struct {
 	Config
 	followers []*Model // the ranks after it, or the stages before it, which are used through it alone
 	staged    bool     // stages
+	streamer  *streamer
 
 	device  *gpu.Device
 	context int              // rows of the RoPE tables
@@ -50,6 +51,7 @@ func (m *Model) Close() {
 	}
 	m.stacks.loaded = nil
 	m.stacks.Unlock()
+	m.streamer.close()
 	m.memory.Free()
 	for _, t := range m.mapped {
 		t.Free()

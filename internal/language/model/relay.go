@@ -101,8 +101,8 @@ func (r *relay) receive(at int, s *segment) error {
 	return r.readbacks[from].WaitInto(values...)
 }
 
-// forwardStages computes the segments in order. passes[0] is that of the last device.
-func (w *Workspace) forwardStages(passes []*pass, replay *Replay, check func() error) error {
+// forwardStages computes the segments in order. passes[0] is that of the last device. lent is nil where each has its own weights.
+func (w *Workspace) forwardStages(passes []*pass, replay *Replay, lent *streamedPass, check func() error) error {
 	if err := w.share(passes); err != nil {
 		return err
 	}
@@ -118,7 +118,14 @@ func (w *Workspace) forwardStages(passes []*pass, replay *Replay, check func() e
 		}
 		compute := func() error {
 			for block := s.first; block < s.end; block++ {
-				if err := w.run(block, []*pass{p}, check); err != nil {
+				run := func() error { return w.run(block, []*pass{p}, check) }
+				var err error
+				if layer := block - (len(p.graph.blocks) - 1 - len(p.model.weights.layers)); p.graph.brings && layer >= 0 {
+					err = lent.layer(layer, run)
+				} else {
+					err = run()
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -162,7 +169,7 @@ func (w *Workspace) share(passes []*pass) error {
 			continue
 		}
 		for _, p := range passes[1:] {
-			if !p.graph.positioned() {
+			if !p.graph.positioned {
 				continue
 			}
 			if values == nil {
@@ -177,19 +184,4 @@ func (w *Workspace) share(passes []*pass) error {
 		}
 	}
 	return nil
-}
-
-// positioned reports whether a stage has layers, which need to know where tokens are.
-func (g *graph) positioned() bool {
-	for _, shape := range g.caches {
-		if !shape.elsewhere {
-			return true
-		}
-	}
-	for _, state := range g.states {
-		if !state.elsewhere {
-			return true
-		}
-	}
-	return false
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
@@ -17,6 +16,9 @@ import (
 type Placement struct {
 	Layers  []int // how many each device has, in order; nil where all devices compute every layer together
 	Experts int   // the first device has the routed experts of so many layers, from the first on, whoever has the layer
+	Stream  int   // prompts of so many tokens or more are computed by the last device alone, which is lent weights; 0 for none
+
+	lends bool // for such a prompt
 }
 
 // ofLayer returns the device that has a layer.
@@ -42,7 +44,12 @@ func (p Placement) check(c *Config) error {
 	switch {
 	case sum != c.Layers:
 		return fmt.Errorf("%v layers on %d devices, the model has %d", p.Layers, len(p.Layers), c.Layers)
-	case p.Experts == 0:
+	case p.Stream > 0:
+		if err := p.streamable(c); err != nil {
+			return err
+		}
+	}
+	if p.Experts == 0 {
 		return nil
 	}
 	if err := c.CheckExperts(p.Experts); err != nil {
@@ -92,7 +99,12 @@ func (c *Config) Stages(f *gguf.File, p Placement) ([]*Config, error) {
 			return nil, err
 		}
 		s.weights.keep(p, device)
-		if s.graph, err = s.recordStage(p, device, fused); err != nil {
+		s.graph, err = s.recordStage(p, device, fused)
+		if err == nil && p.Stream > 0 {
+			s.streamFrom = p.Stream
+			s.guest, err = s.recordStage(p.lent(), device, fused)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s cannot be divided by layers: %w", c.Architecture, err)
 		}
 		stages[device] = s
@@ -106,7 +118,9 @@ func (w *weights) keep(p Placement, device int) {
 	for _, t := range w.all {
 		layer, owner := 0, last
 		switch n, _ := fmt.Sscanf(t.name, "blk.%d.", &layer); {
-		case n == 1 && layer < p.Experts && strings.Contains(t.name, "_exps."):
+		case n == 1 && p.Stream > 0 && t.rows == 0 && device == last:
+			owner = last // vectors are small: they are not lent
+		case n == 1 && layer < p.Experts && routed(t.name):
 			owner = 0
 		case n == 1:
 			owner = p.ofLayer(layer)
@@ -140,11 +154,25 @@ type piece struct {
 	ends   bool // a segment, so that what it sends is on its way while more is given to the device
 }
 
+// lent returns the placement of passes for which the last device is lent the weights of all layers.
+func (p Placement) lent() Placement {
+	p.lends, p.Experts = true, 0
+	return p
+}
+
+// computes returns the device that computes a block: the embedding, or layer i-1.
+func (p Placement) computes(block int) int {
+	if p.lends && block > 0 {
+		return len(p.Layers) - 1
+	}
+	return p.ofLayer(max(0, block-1))
+}
+
 // pieces returns the operations of the graph but for its head in the order in which devices compute them.
 func (p Placement) pieces(g *graph) []piece {
 	var all []piece
 	for i, block := range g.blocks[:len(g.blocks)-1] { // block 0 is the embedding, block i layer i-1
-		owner := p.ofLayer(max(0, i-1))
+		owner := p.computes(i)
 		if i == 0 || i > p.Experts || owner == 0 {
 			all = append(all, piece{device: owner, ops: block})
 			continue
@@ -239,6 +267,10 @@ func (c *Config) recordStage(p Placement, device int, fused bool) (*graph, error
 	} else {
 		g.blocks = append(g.blocks, nil)
 		g.hidden, g.logits = nil, nil
+	}
+	g.brings = p.lends && device == last
+	for i := range c.Layers + 1 {
+		g.positioned = g.positioned || p.computes(i) == device
 	}
 	if p.Layers[device] == 0 {
 		g.ropes, g.counting = nil, nil
