@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Measure models on several GPUs, and on a GPU with layers in RAM, against one GPU with all of them.
+"""Measure models on several GPUs against one.
 
-    bench_scale.py [--devices cuda:0,cuda:1] [--split tensor|layer] [-p 512,2048] [-n 128] [--parallel 64] [--gpu-layers 0,10,20] [--save docs/benchmarks] NAME=FILE.gguf ...
+    bench_scale.py [--devices cuda:0,cuda:1] [--split tensor|layer] [-p 512,2048] [-n 128] [--parallel 64] [--save docs/benchmarks] NAME=FILE.gguf ...
 
-Suite scale: `vibrant bench` on --devices against the first of them; the ratio is the speedup. Suite offload, with --gpu-layers: the
-peer is the speed of which a token would take that part of the GPU's time and of the CPU's that their layers are, so that the ratio
-is what is lost between devices. Cases that were measured are replaced in SUITE.jsonl below --save.
-Needs nothing but Python.
+Suite scale: `vibrant bench` on --devices against the first of them; the ratio is the speedup. Cases that were measured are replaced in
+scale.jsonl below --save. (bench_offload.py measures a GPU beside RAM.) Needs nothing but Python.
 """
 import argparse, json, os, subprocess, sys
 
@@ -19,7 +17,6 @@ ap.add_argument("-p", default="512,2048", help="prompt tokens")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
 ap.add_argument("-r", type=int, default=3, help="repetitions")
 ap.add_argument("--parallel", default="", help="also so many sequences together")
-ap.add_argument("--gpu-layers", default="", help="layers on the GPU, in place of several GPUs")
 ap.add_argument("--save", help="folder of the suites")
 A = ap.parse_args()
 prompts = [int(p) for p in A.p.split(",") if p != "0"]
@@ -45,12 +42,12 @@ def measure(path, *where):
     return found, device
 
 
-def save(suite, lines):
-    """replaces the cases of `lines` in suite.jsonl"""
+def save(lines):
+    """replaces the cases of `lines` in scale.jsonl"""
     if not A.save:
         return
     os.makedirs(A.save, exist_ok=True)
-    path = os.path.join(A.save, suite + ".jsonl")
+    path = os.path.join(A.save, "scale.jsonl")
     fresh = {(l["case"], l["device"]) for l in lines}
     kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
     with open(path, "w") as f:
@@ -62,8 +59,8 @@ typed = " ".join(["scripts/bench_scale.py"] + [w if "=" not in w else w.split("=
 lines = []
 
 
-def line(suite, case, ours, peer, device):
-    lines.append({"suite": suite, "case": case, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "tok/s", "ratio": round(ours / peer, 3),
+def line(case, ours, peer, device):
+    lines.append({"suite": "scale", "case": case, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "tok/s", "ratio": round(ours / peer, 3),
                   "roofline": None, "error": None, "device": device, "command": typed})
     print(json.dumps(lines[-1]), flush=True)
 
@@ -72,18 +69,8 @@ for spec in A.models:
     name, _, path = spec.partition("=")
     first = A.devices.split(",")[0]
     one, device = measure(path, "--device", first)
-    if not A.gpu_layers:
-        some, _ = measure(path, "--device", A.devices, "--split", A.split)
-        for test in [t for t in one if t in some]:
-            count = A.devices.count(",") + 1
-            line("scale", f"{name} {test}, {count} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
-        continue
-    cpu, _ = measure(path, "--device", "cpu")
-    info = json.loads(subprocess.run([A.vibrant, "inspect", "-m", path, "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
-    total = next(int(kv["value"]) for kv in info["file"]["metadata"] if kv["key"].endswith(".block_count"))
-    for n in map(int, A.gpu_layers.split(",")):
-        some, _ = measure(path, "--device", first, "--gpu-layers", str(n))
-        for test in [t for t in one if t in some and t in cpu]:
-            expected = 1 / (n / total / one[test] + (1 - n / total) / cpu[test])
-            line("offload", f"{name} {test}, {n} of {total} layers on the GPU", some[test], expected, device)
-save(lines[0]["suite"] if lines else "scale", lines)
+    some, _ = measure(path, "--device", A.devices, "--split", A.split)
+    for test in [t for t in one if t in some]:
+        count = A.devices.count(",") + 1
+        line(f"{name} {test}, {count} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
+save(lines)

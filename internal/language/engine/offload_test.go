@@ -343,3 +343,60 @@ func TestAStreamedPromptThatFailsIsOver(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkStepsOnTwoDevices times a step of a small model on one CPU, with a layer on another, and with its experts there: what the
+// others take longer is what crossing costs.
+func BenchmarkStepsOnTwoDevices(b *testing.B) {
+	dir := testdata.Path(b, "models")
+	f, err := gguf.Open(filepath.Join(dir, "tiny-qwen3moe.gguf"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	shape, err := model.ReadConfig(f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		model.Placement
+	}{
+		{"whole", model.Placement{Layers: []int{shape.Layers}}},
+		{"layers", model.Placement{Layers: []int{1, shape.Layers - 1}}},
+		{"experts", model.Placement{Layers: []int{0, shape.Layers}, Experts: shape.Layers}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var devices []*gpu.Device
+			for range c.Layers {
+				d, err := gpu.Open("cpu", gpu.WithThreads(1))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer d.Close()
+				devices = append(devices, d)
+			}
+			m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Context: 128, Placement: c.Placement})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer m.Close()
+			s := newSession(b, m, Options{Context: 128, KVType: tensor.F16})
+			defer s.Close()
+			for b.Loop() {
+				if s.Room() < 2 || len(s.Tokens()) == 0 {
+					s.Reset()
+					if err := s.Prefill(context.Background(), []int32{1, 2, 3}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				id, err := s.Next(nil)
+				if err == nil {
+					err = s.Step(id, nil)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
