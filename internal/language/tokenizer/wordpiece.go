@@ -71,10 +71,12 @@ func (p *wordPiece) normalize(r rune, yield func(r rune) bool) bool {
 	switch {
 	case r < utf8.RuneSelf && r > ' ' && r != 0x7f:
 		return yield(unicode.ToLower(r))
-	case r == '\t' || r == '\n' || r == '\r' || classes[r]&space != 0:
+	case r == '\t' || r == '\n' || r == '\r':
 		return yield(' ')
-	case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r) || !unicode.IsGraphic(r):
+	case r == 0 || r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co): // not what is unassigned
 		return true
+	case classes[r]&space != 0:
+		return yield(' ')
 	case isIdeograph(r):
 		return yield(' ') && yield(r) && yield(' ')
 	}
