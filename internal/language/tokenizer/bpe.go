@@ -112,6 +112,11 @@ func (t *Tokenizer) readMerges(merges []string, decode func(b []byte, text strin
 
 func (p *bpe) encode(e *encoder, text string, _ bool) error {
 	var err error
+	if p.pre.nfc {
+		if text, err = e.nfc(text); err != nil {
+			return err
+		}
+	}
 	p.pre.split(text, func(piece string) bool {
 		err = e.piece(p, piece)
 		return err == nil

@@ -2,10 +2,46 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
+
+// nfc is the function nfc, part by part, so that it ends with the context.
+func (e *encoder) nfc(s string) (string, error) {
+	var b strings.Builder
+	for done := 0; done < len(s); {
+		n := normalEnd(s[done:])
+		if err := e.worked(n); err != nil {
+			return "", err
+		}
+		part := s[done : done+n]
+		normal := nfc(part)
+		if b.Len() == 0 && normal != part {
+			b.Grow(len(s))
+			b.WriteString(s[:done])
+		}
+		if b.Len() > 0 || normal != part {
+			b.WriteString(normal)
+		}
+		done += n
+	}
+	if b.Len() == 0 {
+		return s, nil
+	}
+	return b.String(), nil
+}
+
+// normalEnd returns where a text of more than 64 KiB may be cut: before a character that joins none in front of it.
+func normalEnd(s string) int {
+	for i := 1 << 16; i < len(s); i++ {
+		if s[i] < utf8.RuneSelf || utf8.RuneStart(s[i]) && norm.NFC.PropertiesString(s[i:]).BoundaryBefore() {
+			return i
+		}
+	}
+	return len(s)
+}
 
 // nfc brings a text to Unicode's normal form C. x/text puts a joiner into runs of more than 30 marks, which the models'
 // own normalizers do not; texts with long runs are therefore composed here (https://www.unicode.org/reports/tr15).

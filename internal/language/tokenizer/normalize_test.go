@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -35,4 +37,32 @@ func TestComposingIsThatOfTheLibrary(t *testing.T) {
 			t.Fatalf("%+q: %+q, want %+q", text, got, want)
 		}
 	})
+}
+
+// A text is normalized part by part: what is cut there is what is made of all of it.
+func TestNormalizingInPartsChangesNothing(t *testing.T) {
+	unit := "cafe\u0301 \u1112\u1161\u11ab\uac00\u11a8 \u0327c\u0301\xff中Å"
+	for _, lead := range []string{"", "a", "ab", "\u0301", "é", "\u1100", "\xff"} {
+		text := lead + strings.Repeat(unit, 1<<18/len(unit))
+		e := &encoder{ctx: t.Context()}
+		got, err := e.nfc(text)
+		if err != nil || got != nfc(text) {
+			t.Errorf("%q in front: another text, %v", lead, err)
+		}
+	}
+}
+
+func TestNormalizingStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := &encoder{ctx: ctx}
+	if _, err := e.nfc(strings.Repeat("e\u0301", 1<<17)); !errors.Is(err, context.Canceled) {
+		t.Errorf("NFC: %v", err)
+	}
+	for model, text := range map[string]string{"bert": "\u0301", "t5": " "} { // which no token comes of
+		tok := must(t, Config{Model: model, Tokens: []string{"[UNK]", "▁a"}, Special: map[string]int32{"unknown": 0}})
+		if err := tok.model.encode(&encoder{t: tok, ctx: ctx}, strings.Repeat(text, 1<<17), true); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", model, err)
+		}
+	}
 }

@@ -36,11 +36,8 @@ type preTokenizer struct {
 	addBOS       bool // unless the file says otherwise
 }
 
-// split calls yield for each piece of s until it returns false.
+// split calls yield for each piece of s, which is normalized, until it returns false.
 func (p *preTokenizer) split(s string, yield func(piece string) bool) {
-	if p.nfc {
-		s = nfc(s)
-	}
 	for i := len(p.stages) - 1; i >= 0; i-- {
 		stage, next := p.stages[i], yield
 		yield = func(piece string) bool { return stage(piece, next) }

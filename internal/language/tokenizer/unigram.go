@@ -61,7 +61,10 @@ func hasInnerSpace(text string) bool {
 }
 
 func (p *unigram) encode(e *encoder, text string, first bool) error {
-	text = p.normalize(text, first)
+	text, err := p.normalize(e, text, first)
+	if err != nil {
+		return err
+	}
 	for text != "" {
 		n := len(text)
 		if p.words {
@@ -80,7 +83,7 @@ func (p *unigram) encode(e *encoder, text string, first bool) error {
 }
 
 // normalize replaces characters by the map, and brings spaces to one between words and none at the ends.
-func (p *unigram) normalize(text string, first bool) string {
+func (p *unigram) normalize(e *encoder, text string, first bool) (string, error) {
 	var b strings.Builder
 	b.Grow(len(text) + 1)
 	if first && p.addSpacePrefix {
@@ -89,6 +92,9 @@ func (p *unigram) normalize(text string, first bool) string {
 	afterSpace, empty := !p.keepExtraSpaces, true
 	for text != "" {
 		s, n := p.chars.replace(text)
+		if err := e.worked(n); err != nil {
+			return "", err
+		}
 		text = text[n:]
 		if afterSpace {
 			s = strings.TrimLeft(s, " ")
@@ -101,12 +107,12 @@ func (p *unigram) normalize(text string, first bool) string {
 		afterSpace = !p.keepExtraSpaces && s[len(s)-1] == ' '
 	}
 	if empty {
-		return ""
+		return "", nil
 	}
 	if p.keepExtraSpaces {
-		return b.String()
+		return b.String(), nil
 	}
-	return strings.TrimRight(b.String(), " ")
+	return strings.TrimRight(b.String(), " "), nil
 }
 
 // appendBest appends the ids of the best way to write a text, by Viterbi's algorithm.

@@ -56,7 +56,7 @@ func (p *wordPiece) encode(e *encoder, text string, _ bool) error {
 		return true
 	}
 	for _, r := range text {
-		if !p.normalize(r, add) {
+		if err = e.worked(1); err != nil || !p.normalize(r, add) {
 			break
 		}
 	}
