@@ -60,8 +60,8 @@ func (e *Error) Unwrap() error { return e.Kind }
 
 // Limits bound a rendering. Zero fields take the default.
 type Limits struct {
-	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 3 million, less than a second of
-	// hostile work; a conversation of a thousand messages with fifty tools takes 100,000 with the longest templates known.
+	// Steps bounds the work: expressions evaluated, items visited, bytes scanned. Default 3 million; a conversation of a
+	// thousand messages with fifty tools takes 100,000 with the longest templates known.
 	Steps int64
 	// Text bounds each single text, the rendering included, in bytes. Default 32 MiB.
 	Text int
@@ -69,7 +69,12 @@ type Limits struct {
 	Bytes int64
 	// Depth bounds how deep expressions, calls and values nest while rendering. Default 2000.
 	Depth int
+	// Time bounds how long a rendering takes that is longer than any known: of more than 300,000 steps. Default 700 ms.
+	Time time.Duration
 }
+
+// sureSteps is how many steps a rendering has whatever time they take, so that a busy machine refuses no conversation.
+const sureSteps = 300_000
 
 func (l Limits) withDefaults() Limits {
 	if l.Steps <= 0 {
@@ -83,6 +88,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Depth <= 0 {
 		l.Depth = 2000
+	}
+	if l.Time <= 0 {
+		l.Time = 700 * time.Millisecond
 	}
 	return l
 }
@@ -131,7 +139,8 @@ func (t *Template) Render(vars map[string]Value, opts Options) (Str, error) {
 type interp struct {
 	limits Limits
 	steps  int64 // left
-	unseen int64 // steps since the context was looked at
+	unseen int64 // steps since the context and the clock were looked at
+	start  time.Time
 	bytes  int64 // left
 	depth  int
 	line   int // of what is being evaluated, for errors
@@ -146,7 +155,7 @@ func newInterp(opts Options) *interp {
 		opts.Now = time.Now
 	}
 	l := opts.Limits.withDefaults()
-	return &interp{limits: l, steps: l.Steps, bytes: l.Bytes, now: opts.Now, ctx: opts.Context}
+	return &interp{limits: l, steps: l.Steps, bytes: l.Bytes, now: opts.Now, ctx: opts.Context, start: time.Now()}
 }
 
 // protect runs f and returns the error it fails with. The interpreter reports errors by panicking with an *Error, as
@@ -191,6 +200,9 @@ func (in *interp) step(n int64) {
 	if in.unseen += n; in.unseen >= 1<<12 {
 		in.unseen = 0
 		in.checkContext()
+		if in.limits.Steps-in.steps > sureSteps && time.Since(in.start) > in.limits.Time {
+			in.exceeded("%v", in.limits.Time)
+		}
 	}
 }
 
