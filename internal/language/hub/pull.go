@@ -2,15 +2,11 @@ package hub
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,10 +30,8 @@ type PullOptions struct {
 	Progress func(file string, done, total int64) // called often; nil for none
 
 	pause time.Duration // before trying again; 0: a second
+	idle  time.Duration // without a byte after which a connection counts as cut; 0: half a minute
 }
-
-// retries is how often in a row a download may break without bringing a byte.
-const retries = 5
 
 // reference is OWNER/REPO[:QUANT].
 var reference = regexp.MustCompile(`^(?:hf:|hf\.co/|https://huggingface\.co/)?([\w.-]+)/([\w.-]+?)(?::([\w.-]+))?$`)
@@ -53,9 +47,12 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 		return "", fmt.Errorf("%.200q is no reference to a model: want hf:OWNER/REPO or hf:OWNER/REPO:QUANT", ref)
 	}
 	o.Endpoint = strings.TrimSuffix(firstOf(o.Endpoint, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")
-	o.Token = firstOf(o.Token, os.Getenv("HF_TOKEN"))
+	o.Token = firstOf(o.Token, os.Getenv("HF_TOKEN"), tokenOfFile())
 	if o.pause == 0 {
 		o.pause = time.Second
+	}
+	if o.idle == 0 {
+		o.idle = 30 * time.Second
 	}
 	if o.Dir == "" {
 		dir, err := Dir()
@@ -65,11 +62,25 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 		o.Dir = dir
 	}
 	p := &puller{PullOptions: o, repo: parts[1] + "/" + parts[2]}
-	files, err := p.files(ctx)
+	path, err := p.model(ctx, parts[3])
+	if errors.Is(err, ErrChecksum) { // the hub's file may have changed since it was listed, or since a part of it came
+		path, err = p.model(ctx, parts[3])
+	}
+	return path, err
+}
+
+// model brings the files of one model and returns the path of the first.
+func (p *puller) model(ctx context.Context, quant string) (string, error) {
+	var all []remoteFile
+	err := p.retry(ctx, func() (_ bool, err error) {
+		all, err = p.files(ctx)
+		return false, err
+	})
 	if err != nil {
 		return "", err
 	}
-	if files, err = chooseFiles(p.repo, parts[3], files); err != nil {
+	files, err := chooseFiles(p.repo, quant, all)
+	if err != nil {
 		return "", err
 	}
 	for _, f := range files {
@@ -78,6 +89,29 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 		}
 	}
 	return p.path(files[0]), nil
+}
+
+// tokenOfFile returns the token that the program hf keeps where one logged in, or "".
+func tokenOfFile() string {
+	path := os.Getenv("HF_TOKEN_PATH")
+	if home := os.Getenv("HF_HOME"); path == "" && home != "" {
+		path = filepath.Join(home, "token")
+	}
+	if path == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		path = filepath.Join(home, ".cache", "huggingface", "token")
+	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > 4096 {
+		return ""
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
 
 func firstOf(all ...string) string {
@@ -108,41 +142,11 @@ func (p *puller) path(f remoteFile) string {
 	return filepath.Join(p.Dir, filepath.FromSlash(p.repo), filepath.FromSlash(f.Path))
 }
 
-func (p *puller) get(ctx context.Context, url string, from int64) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("User-Agent", "vibrant")
-	if p.Token != "" {
-		r.Header.Set("Authorization", "Bearer "+p.Token) // net/http keeps it from other hosts that the hub redirects to
-	}
-	if from > 0 {
-		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
-	}
-	return http.DefaultClient.Do(r)
-}
-
-// statusError says what an answer without the file means.
-func (p *puller) statusError(r *http.Response) error {
-	switch r.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		advice := "set HF_TOKEN to a token of an account that may read it"
-		if p.Token != "" {
-			advice = "the token in HF_TOKEN may not read it, or its terms are to be accepted first at " + p.Endpoint + "/" + p.repo
-		}
-		return fmt.Errorf("%w (%s): %s does not exist or is not public: %s", ErrDenied, r.Status, p.repo, advice)
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: %s has none at %s", ErrNotFound, p.Endpoint, p.repo)
-	}
-	return fmt.Errorf("%s answers %s", p.Endpoint, r.Status)
-}
-
 // files lists the model files of the repository.
 func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
 	var all []remoteFile
 	for next := p.Endpoint + "/api/models/" + p.repo + "/tree/main?recursive=true"; next != ""; {
-		r, err := p.get(ctx, next, 0)
+		r, err := p.get(ctx, next, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -219,123 +223,4 @@ func chooseFiles(repo, quant string, all []remoteFile) ([]remoteFile, error) {
 	}
 	slices.Sort(quants)
 	return nil, fmt.Errorf("%w: %s:%s; %s has %.300s", err, repo, quant, repo, strings.Join(slices.Compact(quants), ", "))
-}
-
-// pull brings one file, going on where an earlier attempt ended.
-func (p *puller) pull(ctx context.Context, f remoteFile) (err error) {
-	path := p.path(f)
-	if info, err := os.Stat(path); err == nil && info.Size() == f.Size {
-		return nil // whole files alone get this name
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	part, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := part.Close(); err == nil {
-			err = e
-		}
-		if err == nil {
-			err = os.Rename(part.Name(), path)
-		} else if errors.Is(err, ErrChecksum) {
-			os.Remove(part.Name())
-		}
-	}()
-	sum := sha256.New()
-	done, err := io.Copy(sum, part)
-	if err != nil {
-		return err
-	}
-	url := p.Endpoint + "/" + p.repo + "/resolve/main/" + (&url.URL{Path: f.Path}).EscapedPath()
-	for failures := 0; done < f.Size; {
-		before := done
-		done, err = p.download(ctx, url, part, sum, done, f)
-		if err == nil {
-			continue
-		}
-		if failures++; done > before {
-			failures = 0
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if final := (permanentError{}); errors.As(err, &final) || failures == retries {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(p.pause):
-		}
-	}
-	if done != f.Size {
-		return fmt.Errorf("%w: %d bytes of %d", ErrChecksum, done, f.Size)
-	}
-	if got := hex.EncodeToString(sum.Sum(nil)); f.LFS.OID != "" && got != strings.ToLower(f.LFS.OID) {
-		return fmt.Errorf("%w: %s, not %.64s", ErrChecksum, got, f.LFS.OID)
-	}
-	return part.Sync()
-}
-
-// permanentError is one that trying again does not mend.
-type permanentError struct{ error }
-
-func (e permanentError) Unwrap() error { return e.error }
-
-// download appends to the file what one answer brings, and returns how much there is then.
-func (p *puller) download(ctx context.Context, url string, part *os.File, sum hash.Hash, done int64, f remoteFile) (int64, error) {
-	r, err := p.get(ctx, url, done)
-	if err != nil {
-		return done, err
-	}
-	defer r.Body.Close()
-	switch {
-	case r.StatusCode == http.StatusPartialContent && strings.HasPrefix(r.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", done)):
-	case r.StatusCode == http.StatusOK: // the whole file, whatever was asked for
-		done = 0
-		sum.Reset()
-		if err := part.Truncate(0); err != nil {
-			return 0, permanentError{err}
-		}
-	case r.StatusCode >= 500 || r.StatusCode == http.StatusTooManyRequests:
-		return done, p.statusError(r)
-	case r.StatusCode == http.StatusPartialContent:
-		return done, permanentError{fmt.Errorf("the server sends another part than was asked for: %q", r.Header.Get("Content-Range"))}
-	default:
-		return done, permanentError{p.statusError(r)}
-	}
-	if _, err := part.Seek(done, io.SeekStart); err != nil {
-		return done, permanentError{err}
-	}
-	buf := make([]byte, 1<<18)
-	for {
-		if err := ctx.Err(); err != nil {
-			return done, err
-		}
-		n, err := r.Body.Read(buf)
-		if done+int64(n) > f.Size {
-			return done, permanentError{fmt.Errorf("%w: the server sends more than the %d bytes of the file", ErrChecksum, f.Size)}
-		}
-		if n > 0 {
-			if _, err := part.Write(buf[:n]); err != nil {
-				return done, permanentError{err}
-			}
-			sum.Write(buf[:n])
-			done += int64(n)
-			if p.Progress != nil {
-				p.Progress(f.Path, done, f.Size)
-			}
-		}
-		switch {
-		case err == io.EOF && done < f.Size:
-			return done, io.ErrUnexpectedEOF
-		case err == io.EOF:
-			return done, nil
-		case err != nil:
-			return done, err
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -29,11 +30,21 @@ type fakeHub struct {
 	downloads int
 	leaked    bool // the token reached the storage's host
 	failures  int  // answers 503 so often first
+
+	shift   int               // added to where a range begins
+	busy    int               // answers 429 so often first, with Retry-After
+	silent  int               // so many answers stop in their middle, with the connection open
+	says    int               // added to the length and the range that are announced, once
+	next    map[string]string // the files after the first download
+	mutex   sync.Mutex        // guards downloads and all that changes
+	noETags bool
 }
 
 func (h *fakeHub) start(t *testing.T) PullOptions {
 	t.Helper()
 	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
 		h.leaked = h.leaked || r.Header.Get("Authorization") != ""
 		h.downloads++
 		if h.failures > 0 {
@@ -41,20 +52,51 @@ func (h *fakeHub) start(t *testing.T) PullOptions {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
+		if h.busy > 0 {
+			h.busy--
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
 		data := h.files[strings.TrimPrefix(r.URL.Path, "/blob/")]
 		if h.corrupt {
 			data = strings.Repeat("x", len(data))
 		}
-		from, status := 0, http.StatusOK
-		if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); n == 1 && !h.noRanges {
+		etag := fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256([]byte(data))))
+		if !h.noETags {
+			w.Header().Set("ETag", etag)
+		}
+		from, status, size := 0, http.StatusOK, len(data)+h.says
+		changed := r.Header.Get("If-Range") != "" && r.Header.Get("If-Range") != etag
+		if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); n == 1 && !h.noRanges && !changed {
 			status = http.StatusPartialContent
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(data)-1, len(data)))
+			if from >= len(data) {
+				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+				return
+			}
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+h.shift, size-1, size))
 		} else {
 			from = 0
 		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(data)-from))
+		w.Header().Set("Content-Length", fmt.Sprint(size-from))
 		w.WriteHeader(status)
 		rest := data[from:]
+		if h.says < 0 {
+			rest = rest[:len(rest)+h.says]
+		}
+		h.says = 0
+		if h.next != nil {
+			h.files, h.next = h.next, nil
+		}
+		if h.silent > 0 {
+			h.silent--
+			w.Write([]byte(rest[:len(rest)/2]))
+			w.(http.Flusher).Flush()
+			h.mutex.Unlock()
+			<-r.Context().Done()
+			h.mutex.Lock()
+			return
+		}
 		if h.cut > 0 && len(rest) > h.cut {
 			rest = rest[:h.cut] // the server closes a connection that got less than was said
 		}
@@ -76,6 +118,8 @@ func (h *fakeHub) start(t *testing.T) PullOptions {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
 		var list []map[string]any
 		for _, path := range slices.Sorted(maps.Keys(h.files)) {
 			data := h.files[path]
@@ -135,13 +179,109 @@ func TestPullGoesOnAfterCutConnections(t *testing.T) {
 		"fails at first":   func(h *fakeHub) { h.failures = 3 },
 		"without ranges":   func(h *fakeHub) { h.noRanges = true },
 		"cut and failures": func(h *fakeHub) { h.cut, h.failures = 300_000, 2 },
+		"cut, no ranges":   func(h *fakeHub) { h.says, h.noRanges = 10, true },
+		"silent":           func(h *fakeHub) { h.silent = 2 },
+		"busy":             func(h *fakeHub) { h.busy = 1 },
+		"shorter for once": func(h *fakeHub) { h.says = -10 },
+		"longer for once":  func(h *fakeHub) { h.says = 10 },
+		"changes": func(h *fakeHub) {
+			h.cut, h.next = 600_000, map[string]string{"model-Q4_K_M.gguf": strings.Repeat("9876543210", 100_000)}
+		},
+		"changes, no ETag": func(h *fakeHub) {
+			h.cut, h.next, h.noETags = 600_000, map[string]string{"model-Q4_K_M.gguf": strings.Repeat("9876543210", 100_000)}, true
+		},
+		"grows": func(h *fakeHub) {
+			h.cut, h.next = 600_000, map[string]string{"model-Q4_K_M.gguf": strings.Repeat("ab", 700_000)}
+		},
+		"shrinks": func(h *fakeHub) {
+			h.cut, h.next = 600_000, map[string]string{"model-Q4_K_M.gguf": strings.Repeat("ab", 200_000)}
+		},
 	} {
 		h := oneFile()
 		change(h)
 		o := h.start(t)
-		if _, err := Pull(t.Context(), "owner/model", o); err != nil {
+		o.idle = 50 * time.Millisecond
+		start := time.Now()
+		path, err := Pull(t.Context(), "owner/model", o)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
+			continue
 		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != h.files["model-Q4_K_M.gguf"] {
+			t.Errorf("%s: another file than the hub's last; %v", name, err)
+		}
+		if name == "busy" && time.Since(start) < time.Second {
+			t.Errorf("it came again after %v, where Retry-After says a second", time.Since(start))
+		}
+		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 2 {
+			t.Errorf("%s: %q is there, want the file and its checksum", name, left)
+		}
+	}
+}
+
+// An endless failure ends, and says what it was.
+func TestPullGivesUp(t *testing.T) {
+	for want, change := range map[string]func(h *fakeHub){
+		"sends nothing for 20ms":      func(h *fakeHub) { h.silent = 1 << 30 },
+		"503 Service Unavailable":     func(h *fakeHub) { h.failures = 1 << 30 },
+		"another part than was asked": func(h *fakeHub) { h.cut, h.shift = 100, 5 },
+	} {
+		h := oneFile()
+		change(h)
+		h.files["model-Q4_K_M.gguf"] = "0123456789" + strings.Repeat("x", 200)
+		o := h.start(t)
+		o.idle = 20 * time.Millisecond
+		if _, err := Pull(t.Context(), "owner/model", o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestTwoPullsAtOnceBringOneFile(t *testing.T) {
+	h := oneFile()
+	h.cut = 50_000
+	o := h.start(t)
+	errs := make(chan error)
+	for range 4 {
+		go func() {
+			_, err := Pull(t.Context(), "owner/model", o)
+			errs <- err
+		}()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if h.downloads != 20 {
+		t.Errorf("%d downloads of 50,000 bytes for a file of 1,000,000", h.downloads)
+	}
+}
+
+// A file that the hub has changed, even to one of the same size, is brought again.
+func TestPullBringsWhatHasChanged(t *testing.T) {
+	h := oneFile()
+	o := h.start(t)
+	for _, content := range []string{h.files["model-Q4_K_M.gguf"], strings.Repeat("9876543210", 100_000)} {
+		h.files["model-Q4_K_M.gguf"] = content
+		path, err := Pull(t.Context(), "owner/model", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != content {
+			t.Errorf("an older file; %v", err)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for in, want := range map[string]time.Duration{"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "Wed, 21 Oct 2015 07:28:00 GMT": 0} {
+		if got := retryAfter(in); got != want {
+			t.Errorf("%q: %v, want %v", in, got, want)
+		}
+	}
+	if got := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); got < 59*time.Minute || got > time.Hour {
+		t.Errorf("in an hour: %v", got)
 	}
 }
 
@@ -185,7 +325,10 @@ func TestPullRefusesWhatIsNotTheHubsFile(t *testing.T) {
 }
 
 func TestPullNeedsATokenAndKeepsItFromOtherHosts(t *testing.T) {
+	home := t.TempDir()
 	t.Setenv("HF_TOKEN", "")
+	t.Setenv("HF_TOKEN_PATH", "")
+	t.Setenv("HF_HOME", home)
 	h := oneFile()
 	h.token = "secret"
 	o := h.start(t)
@@ -199,6 +342,13 @@ func TestPullNeedsATokenAndKeepsItFromOtherHosts(t *testing.T) {
 	o.Token = "secret"
 	if _, err := Pull(t.Context(), "owner/model", o); err != nil || h.leaked {
 		t.Errorf("%v, leaked: %v", err, h.leaked)
+	}
+	o.Token, o.Dir = "", t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "token"), []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Pull(t.Context(), "owner/model", o); err != nil {
+		t.Errorf("with the token of a file: %v", err)
 	}
 }
 

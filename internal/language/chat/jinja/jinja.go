@@ -69,7 +69,7 @@ type Limits struct {
 	Bytes int64
 	// Depth bounds how deep expressions, calls and values nest while rendering. Default 2000.
 	Depth int
-	// Time bounds how long a rendering takes that is longer than any known: of more than 300,000 steps. Default 700 ms.
+	// Time bounds how long a rendering takes that is longer than any known: of more than 300,000 steps. Default 500 ms.
 	Time time.Duration
 }
 
@@ -90,7 +90,7 @@ func (l Limits) withDefaults() Limits {
 		l.Depth = 2000
 	}
 	if l.Time <= 0 {
-		l.Time = 700 * time.Millisecond
+		l.Time = 500 * time.Millisecond
 	}
 	return l
 }
