@@ -59,7 +59,11 @@ func BenchmarkRead(b *testing.B) {
 //	go test -run '^$' -bench 'Read|Linear/.*/n=1$' ./csrc
 func BenchmarkLinear(b *testing.B) {
 	const rows, cols, total = 1024, 4096, 256 << 20
-	for _, t := range []kernel.DType{kernel.Q4_0, kernel.Q5_0, kernel.Q8_0, kernel.Q4_K, kernel.Q5_K, kernel.Q6_K, kernel.IQ4_XS, kernel.Q2_K, kernel.Q3_K, kernel.MXFP4, kernel.TQ1_0, kernel.TQ2_0, kernel.F16, kernel.F32} {
+	for _, t := range []kernel.DType{
+		kernel.Q4_0, kernel.Q4_1, kernel.Q5_0, kernel.Q5_1, kernel.Q8_0, kernel.Q2_K, kernel.Q3_K, kernel.Q4_K, kernel.Q5_K, kernel.Q6_K,
+		kernel.IQ1_S, kernel.IQ1_M, kernel.IQ2_XXS, kernel.IQ2_XS, kernel.IQ2_S, kernel.IQ3_XXS, kernel.IQ3_S, kernel.IQ4_NL, kernel.IQ4_XS,
+		kernel.TQ1_0, kernel.TQ2_0, kernel.Q1_0, kernel.Q2_0, kernel.MXFP4, kernel.NVFP4, kernel.F16, kernel.BF16, kernel.F32,
+	} {
 		for _, n := range []int{1, 2, 4, 16, 128} {
 			b.Run(fmt.Sprintf("%v/n=%d", t, n), func(b *testing.B) {
 				benchLinear(b, t, rows, cols, n, total)

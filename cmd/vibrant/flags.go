@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -120,11 +121,25 @@ func (m *modelFlags) locate(cmd *cobra.Command) (err error) {
 	case m.hub != "" && m.model != "":
 		return usagef("two models: -m %s and -hf %s", m.model, m.hub)
 	case m.hub != "":
-		m.model, err = pull(cmd, m.hub)
+		m.model, err = m.pullOrFind(cmd)
 	case m.model != "":
 		m.model, err = vibrant.FindModel(m.model)
 	}
 	return err
+}
+
+// pullOrFind brings the model of --hf-repo. Where the hub cannot be reached, a model of this name that is here already does.
+func (m *modelFlags) pullOrFind(cmd *cobra.Command) (string, error) {
+	path, err := pull(cmd, m.hub)
+	if unreachable := (*url.Error)(nil); !errors.As(err, &unreachable) || cmd.Context().Err() != nil {
+		return path, err
+	}
+	path, missing := vibrant.FindModel(strings.TrimPrefix(m.hub, "hf:"))
+	if missing != nil {
+		return "", err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s: using %s\n", errorLine(err), oneLine(path))
+	return path, nil
 }
 
 // options translates the flags; mistakes are usage errors.

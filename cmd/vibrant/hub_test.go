@@ -60,6 +60,12 @@ func TestModelsArePulledListedAndNamed(t *testing.T) {
 	if _, out, _ = command(t, "", "list", "--json"); json.Unmarshal([]byte(out), &models) != nil || len(models) != 2 || !models[1].Fits {
 		t.Errorf("%s", out)
 	}
+	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+	status, out, errs = command(t, "", "ask", "-hf", "owner/reciter", "--device", "cpu", "--temp", "0", "hi")
+	if status != 0 || out != " Hello, I recite.\n" || !strings.Contains(errs, "warning: ") || !strings.Contains(errs, file) {
+		t.Errorf("without a hub: exit %d, %q, %q", status, out, errs)
+	}
+	t.Setenv("HF_ENDPOINT", server.URL)
 	for line, want := range map[string]string{"pull owner/other": "no such model", "ask -m nothing hi": "vibrant list", "ask -m " + dir + " hi": "is a folder"} {
 		if status, _, errs := command(t, "", strings.Fields(line)...); status != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d, %q", line, status, errs)

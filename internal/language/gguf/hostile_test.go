@@ -97,7 +97,11 @@ var hostile = map[string]struct {
 	"data cut":             {raw(head(1, 0), info("t", F32, 0, 2000), filler), "its data ends at byte 8064, the file at byte 4153"},
 	"no data at all":       {raw(head(1, 0), info("t", F32, 0, 1)), "its data ends at byte 68, the file at byte 57"},
 	"tensor twice":         {raw(head(2, 0), info("t", F32, 0, 1), info("t", F32, 32, 1), filler), `tensor "t" is there twice`},
-	"tensors overlap":      {raw(head(2, 0), info("a", F32, 0, 9), info("b", F32, 32, 1), filler), `tensors "a" and "b" overlap at byte 128`},
+	"older Q2_0": {raw(head(2, 0), info("a", Q2_0, 0, 256, 8), info("b", F32, 544, 1), filler),
+		`tensor "a": Q2_0 in groups of 128, as an earlier version of the format had them`},
+	"older Q2_0 at the end": {raw(head(1, 0), info("a", Q2_0, 0, 256, 8), make([]byte, 31+544)), `tensor "a": Q2_0 in groups of 128`},
+	"Q2_0 cut short":        {raw(head(1, 0), info("a", Q2_0, 0, 256, 8), make([]byte, 31+512)), "its data ends at byte 672, the file at byte 608"},
+	"tensors overlap":       {raw(head(2, 0), info("a", F32, 0, 9), info("b", F32, 32, 1), filler), `tensors "a" and "b" overlap at byte 128`},
 }
 
 // TestHostileFilesAreClearErrors wants an error of a known kind that names what is wrong, soon and without much memory.

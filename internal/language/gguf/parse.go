@@ -376,10 +376,26 @@ func (in *tensorInfo) tensor(name string, start int64, f *File) (Tensor, error) 
 		if carry != 0 {
 			return t, fmt.Errorf("offset %d overflows", in.offset)
 		}
+		t.Bytes = int64(size)
+		if t.isOlderQ2(f.Size-t.Offset, f.Alignment) {
+			return t, errOlderQ2
+		}
 		return t, fmt.Errorf("%w: its data ends at byte %d, the file at byte %d", ErrTruncated, end, f.Size)
 	}
 	t.Bytes = int64(size)
 	return t, nil
+}
+
+var errOlderQ2 = errors.New("Q2_0 in groups of 128, as an earlier version of the format had them, not in groups of 64: convert the model anew")
+
+// isOlderQ2 reports whether a tensor of Q2_0 has as much space as it takes in groups of 128, a scale of two bytes each, and
+// not as much as it takes now.
+func (t *Tensor) isOlderQ2(space int64, alignment int) bool {
+	if t.Type != Q2_0 {
+		return false
+	}
+	older := t.Bytes / (2 * int64(Q2_0.TypeSize())) * (128/4 + 2)
+	return older <= space && space < min(t.Bytes, older+int64(alignment))
 }
 
 // checkFork tells apart the types that Microsoft's BitNet has by ids that mean other types to ggml, or none any more.
@@ -407,6 +423,9 @@ func (f *File) checkOverlap() error {
 	})
 	for i := 1; i < len(order); i++ {
 		if a, b := order[i-1], order[i]; a.Offset+a.Bytes > b.Offset {
+			if a.isOlderQ2(b.Offset-a.Offset, f.Alignment) {
+				return fmt.Errorf("tensor %s: %w", Quote(a.Name), errOlderQ2)
+			}
 			return fmt.Errorf("tensors %s and %s overlap at byte %d", Quote(a.Name), Quote(b.Name), b.Offset)
 		}
 	}
