@@ -57,7 +57,7 @@ func deviceInfo(i gpu.Info, free int64) DeviceInfo {
 // Devices lists the devices that this build can use on this machine, the CPU first.
 func Devices() ([]DeviceInfo, error) {
 	infos, err := gpu.Devices()
-	if err != nil {
+	if err != nil && !errors.Is(err, gpu.ErrNoKernelImage) { // NoGPU says that
 		return nil, err
 	}
 	devices := make([]DeviceInfo, 0, len(infos))

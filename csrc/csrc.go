@@ -30,8 +30,8 @@ static vb_status stream_create(vb_stream **stream, vb_device *device, uintptr_t 
 import "C"
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -66,15 +66,20 @@ func (b backend) Devices() ([]kernel.Info, error) {
 		return nil, err
 	}
 	var infos []kernel.Info
+	var unusable error
 	for i := range int(count) {
 		d, err := b.Open(i, kernel.Options{})
+		if errors.Is(err, kernel.ErrNoKernelImage) { // the next GPU may be another
+			unusable = err
+			continue
+		}
 		if err != nil {
 			return infos, err
 		}
 		infos = append(infos, d.Info())
 		d.Close()
 	}
-	return infos, nil
+	return infos, unusable
 }
 
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
@@ -115,8 +120,7 @@ func check(op string, s C.vb_status, d *C.vb_device) error {
 	case C.VB_NO_DEVICE:
 		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, C.GoString(C.vb_driver_report()))
 	case C.VB_NO_KERNEL_IMAGE:
-		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
-			strings.ReplaceAll(C.GoString(C.vb_cuda_architectures_in_use()), "_", ", "))
+		return kernel.NoKernelImage(op, C.GoString(C.vb_cuda_architectures_in_use()))
 	case C.VB_OUT_OF_MEMORY:
 		cause = kernel.ErrOutOfMemory
 	case C.VB_DEVICE_LOST:

@@ -15,8 +15,7 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
         if (wanted && strcmp(wanted, "ptx") == 0) return find_backend(backend, VB_PTX);
         if (wanted && *wanted && strcmp(wanted, "library") != 0) return VB_INVALID_ENVIRONMENT;
         const vb_library *library = vb_cuda_library_in_use();
-        if (!library && !wanted && !vb_cuda_library_refused() && vb_driver_in_use())
-            return find_backend(backend, VB_PTX);
+        if (!library && !wanted && !vb_cuda_library_refused()) return find_backend(backend, VB_PTX);
         if (!library) return VB_NOT_COMPILED;
         *backend = library->cuda;
         return VB_OK;

@@ -48,7 +48,10 @@ static void find(void) {
         snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)",
             version / 1000, version % 1000 / 10);
     } else {
-        snprintf(report, sizeof report, "driver of CUDA %d.%d", version / 1000, version % 1000 / 10);
+        int gpus = 0;
+        driver.device_count(&gpus);
+        snprintf(report, sizeof report, "driver of CUDA %d.%d with %d GPUs%s", version / 1000, version % 1000 / 10, gpus,
+            gpus > 0 ? "" : " (CUDA_VISIBLE_DEVICES may hide them; nvidia-smi lists all)");
         found = &driver;
     }
 }

@@ -48,6 +48,8 @@ static void refuse(const char *path, const char *reason) {
 /* Why the file is no library that the loader may map, else NULL. The loader itself dies of a file that was cut
  * short. */
 static const char *damaged(const char *path) {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return "is no regular file"; /* opening a pipe would wait */
     FILE *file = fopen(path, "rb");
     if (!file) return "cannot be read";
     Elf64_Ehdr header;

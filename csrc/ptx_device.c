@@ -90,6 +90,13 @@ static vb_status describe(vb_jit_device *d) {
     return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
 }
 
+/* A driver that refuses PTX for the GPU is known when the device is opened, so that a caller may take another device. */
+static const char probe[] = VB_PTX_SOURCE(
+kernel ENTRY(u32 *out) threads(32) {
+    out[thread.x] = block.x;
+}
+);
+
 static vb_status device_open(vb_device **device, int index, const vb_device_options *options) {
     (void)options;
     int count;
@@ -106,6 +113,8 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     if (status == VB_OK) status = DRIVER(d, retain, &d->context, d->handle);
     if (status == VB_OK) status = make_current(d);
     if (status == VB_OK) status = vb_jit_load_books(d);
+    const vb_jit_kernel *kernel = NULL;
+    if (status == VB_OK) status = vb_jit_function(&kernel, &(vb_jit_filling){.source = probe}, "ptx_probe", d);
     if (status != VB_OK) {
         release(&d->base);
         return status;

@@ -37,7 +37,7 @@ func askCommand() *cobra.Command {
 					out = newTokenWriter(io.Discard)
 				}
 				if err := out.writeAll(session.Send(cmd.Context(), prompt)); err != nil {
-					return err
+					return withRemedy(err)
 				}
 				reportCut(cmd, model, session, "a larger -c holds more")
 				if asJSON {

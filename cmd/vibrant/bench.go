@@ -87,7 +87,7 @@ func benchCommand() *cobra.Command {
 				if len(args) != 2 {
 					return usagef("--compare wants two files, not %d", len(args))
 				}
-				return compareFigures(cmd.OutOrStdout(), args[0], args[1])
+				return compareFigures(cmd.Context(), cmd.OutOrStdout(), args[0], args[1])
 			}
 			if len(args) > 0 {
 				return usagef("bench takes no argument %q (the model is -m FILE)", args[0])

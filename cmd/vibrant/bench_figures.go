@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -234,12 +235,12 @@ func writeCSV(out io.Writer, figures []figure) error {
 
 // compareFigures prints what two runs measured of the same cases, side by side: files of --output json or jsonl, ours or
 // llama-bench's.
-func compareFigures(out io.Writer, pathA, pathB string) error {
-	a, err := readFigures(pathA)
+func compareFigures(ctx context.Context, out io.Writer, pathA, pathB string) error {
+	a, err := readFigures(ctx, pathA)
 	if err != nil {
 		return err
 	}
-	b, err := readFigures(pathB)
+	b, err := readFigures(ctx, pathB)
 	if err != nil {
 		return err
 	}
@@ -274,8 +275,8 @@ func compareFigures(out io.Writer, pathA, pathB string) error {
 	return t.Flush()
 }
 
-func readFigures(path string) ([]figure, error) {
-	b, err := os.ReadFile(path)
+func readFigures(ctx context.Context, path string) ([]figure, error) {
+	b, err := readText(ctx, path, os.Stdin)
 	if err != nil {
 		return nil, err
 	}

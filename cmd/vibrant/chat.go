@@ -81,6 +81,8 @@ type chat struct {
 	first   string // message that was given on the command line
 	file    string // of --session
 	lines   lineReader
+
+	progress *progress
 }
 
 // begin opens the model and the conversation.
@@ -128,8 +130,9 @@ func (c *chat) open(g vibrant.Generation, full vibrant.ContextFull, saved *saved
 	if c.model, err = c.flags.open(c.cmd); err != nil {
 		return err
 	}
+	c.progress = newProgress(c.cmd.ErrOrStderr())
 	c.session, err = c.model.NewSession(vibrant.WithSystem(saved.System), vibrant.WithGeneration(g), vibrant.WithContextFull(full),
-		vibrant.WithPromptProgress(promptProgress(c.cmd)))
+		vibrant.WithPromptProgress(c.progress.prompt()))
 	if err == nil {
 		err = c.session.SetHistory(saved.Messages)
 	}
@@ -179,6 +182,7 @@ func (c *chat) answer(ctx context.Context, text string) error {
 		}
 	}
 	err := out.writeAll(c.session.Send(ctx, text))
+	c.progress.done()
 	if errors.Is(err, vibrant.ErrContextFull) {
 		return fmt.Errorf("%w; /clear forgets the conversation, a larger -c (/set num_ctx) holds more", err)
 	}
@@ -204,7 +208,7 @@ func (c *chat) piped(commands bool) error {
 			return err
 		}
 	}
-	lines := newPipedReader(c.cmd.InOrStdin())
+	lines := newPipedReader(c.cmd.Context(), c.cmd.InOrStdin())
 	told := commands
 	for {
 		var text string
@@ -256,7 +260,7 @@ func (c *chat) interactive(lines lineReader) error {
 			text, err = readTurn(lines)
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return nil
 		case errors.Is(err, errLineInterrupted):
 			fmt.Fprintln(c.cmd.OutOrStdout(), "Ctrl-D or /bye leaves.")

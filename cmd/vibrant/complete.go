@@ -30,7 +30,7 @@ func completeCommand() *cobra.Command {
 					return err
 				}
 			case flags.Changed("file"):
-				b, err := readFile(file, cmd.InOrStdin())
+				b, err := readText(cmd.Context(), file, cmd.InOrStdin())
 				if err != nil {
 					return err
 				}
@@ -51,7 +51,7 @@ func completeCommand() *cobra.Command {
 				}
 				out.ids = !model.Info().HasTokenizer
 				if err := out.writeAll(session.CompleteIDs(cmd.Context(), ids)); err != nil {
-					return err
+					return withRemedy(err)
 				}
 				reportCut(cmd, model, session, "a larger -c holds more")
 				if asJSON {

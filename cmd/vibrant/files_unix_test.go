@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,30 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 		if status != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d, %q", path, status, errs)
 		}
+	}
+	for _, args := range [][]string{
+		{"ask", "-f", pipe}, {"complete", "-f", pipe}, {"perplexity", "-f", pipe}, {"chat", "-f", pipe}, {"chat", "--session", pipe, "-p", "x"},
+		{"ask", "--lora", pipe, "hi"}, {"render", "--messages", pipe}, {"render", "--messages", "/dev/null", "--template", pipe}, {"bench", "--compare", pipe, pipe},
+		{"logits", "-p", "hi", "-o", pipe}, {"ask", "-f", "/dev/zero"}, {"perplexity", "-f", "/dev/zero"}, {"render", "--messages", "/dev/zero"},
+		{"chat", "--session", "/dev/zero", "-p", "x"}, {"ask", "--lora", "/dev/zero", "hi"},
+	} {
+		if args[0] != "bench" {
+			args = append(args, "-m", reciter(t))
+		}
+		if status, _, errs := command(t, "", args...); status != 1 || !strings.Contains(errs, "pipe") && !strings.Contains(errs, "device") && !strings.Contains(errs, "regular") {
+			t.Errorf("%q: exit %d, %q", args, status, errs)
+		}
+	}
+	// A pipe with a writer, as that of a shell's <(...), is read.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w.WriteString("hi")
+	w.Close()
+	if status, out, errs := command(t, "", "ask", "-m", reciter(t), "--device", "cpu", "--temp", "0", "-f", fmt.Sprintf("/dev/fd/%d", r.Fd())); status != 0 || out != " Hello, I recite.\n" {
+		t.Errorf("a pipe: exit %d, %q, %q", status, out, errs)
 	}
 	// A history that is a pipe is left alone, and nothing waits for its other end.
 	if h := openHistory(pipe); len(h.lines) > 0 {
@@ -77,6 +102,22 @@ func TestLogitsDestroyNothing(t *testing.T) {
 	if full := "/dev/full"; exists(full) {
 		if status, errs := logits(full, "1,2"); status != 1 || !strings.Contains(errs, "no space") || !exists(full) {
 			t.Errorf("%s: exit %d, %q", full, status, errs)
+		}
+	}
+	// A link stays, and what it names is written, be it there or not.
+	link, target := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "target.npy")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		status, errs := logits(link, "1,2")
+		if to, _ := os.Readlink(link); status != 0 || to != target || !exists(target) {
+			t.Errorf("a link: exit %d, %q, it names %q", status, errs, to)
+		}
+	}
+	for _, out := range []string{filepath.Dir(kept), "/nowhere/x.npy"} {
+		if status, errs := logits(out, "1,2"); status != 1 || strings.Contains(errs, ".tmp") {
+			t.Errorf("%s: exit %d, %q", out, status, errs)
 		}
 	}
 	status, out, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "--ids", "1", "-o", "-")

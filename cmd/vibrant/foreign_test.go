@@ -150,6 +150,13 @@ func TestPromptsAreJoined(t *testing.T) {
 	}
 }
 
+func TestPipedMessagesThatHaveNoEndAreNotLost(t *testing.T) {
+	status, out, errs := command(t, "one\n\"\"\"two\n", "chat", "-m", reciter(t), "--device", "cpu", "--temp", "0", "--commands")
+	if status != 1 || strings.Count(out, "recite") != 1 || !strings.Contains(errs, `the message that """ begins has no end`) {
+		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+}
+
 func TestPipedChatSaysWhatItTakesAsText(t *testing.T) {
 	status, out, errs := command(t, "/bye\n\"\"\"\n", "chat", "-m", reciter(t), "--device", "cpu", "--temp", "0")
 	if status != 0 || strings.Count(out, "recite") != 2 || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "--commands") {
@@ -220,8 +227,15 @@ func TestAFullContextIsNoDeadEnd(t *testing.T) {
 	}
 	for _, c := range [][]string{{"ask", strings.Repeat("x", 58)}, {"complete", "-p", strings.Repeat("x", 60), "--ignore-eos"}} {
 		status, out, errs = command(t, "", append(c, args...)...)
-		if status != 0 || out == "" || !strings.Contains(errs, "the answer was cut: the context of 64 tokens is full") {
+		if status != 0 || out == "" || !strings.Contains(errs, "the answer was cut: the context of 64 tokens is full; a larger -c") {
 			t.Errorf("%s: exit %d, %q, %q", c[0], status, out, errs)
+		}
+		c[len(c)-1] = strings.Repeat("x", 100)
+		if c[0] == "complete" {
+			c = []string{"complete", "-p", strings.Repeat("x", 100)}
+		}
+		if status, _, errs = command(t, "", append(c, args...)...); status != 1 || !strings.Contains(errs, "of 64; a larger -c") {
+			t.Errorf("%s of more than the context: exit %d, %q", c[0], status, errs)
 		}
 	}
 	_, _, errs = command(t, "", "ask", "-m", m, "--device", "cpu", "-c", "100000", "hi")

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -37,7 +39,7 @@ func (f *inputFlags) read(cmd *cobra.Command, words []string) (string, error) {
 		}
 	}
 	add := func(path string) error {
-		b, err := readFile(path, cmd.InOrStdin())
+		b, err := readText(cmd.Context(), path, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
@@ -90,10 +92,92 @@ func isPiped(stdin io.Reader) bool {
 	return err == nil && st.Mode()&(fs.ModeCharDevice|fs.ModeDir) == 0
 }
 
+// maxText is how long a text may be: more than any context holds, and less than any memory.
+const maxText = 1 << 30
+
+// readText reads a file, or stdin where the path is "-". A pipe that nobody writes to is not waited for, and a device without an end,
+// as /dev/zero, is not read.
+func readText(ctx context.Context, path string, stdin io.Reader) ([]byte, error) {
+	in, isPipe := stdin, false
+	if path != "-" {
+		f, err := os.OpenFile(path, os.O_RDONLY|openNonBlock, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	if f, ok := in.(*os.File); ok {
+		st, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		null, _ := os.Stat(os.DevNull)
+		if st.Mode()&fs.ModeDevice != 0 && !isTerminal(f) && !os.SameFile(st, null) {
+			return nil, fmt.Errorf("%s is a device", f.Name())
+		}
+		isPipe = path != "-" && st.Mode()&fs.ModeNamedPipe != 0
+	}
+	b, err := io.ReadAll(io.LimitReader(untilDone(ctx, in), maxText+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > maxText:
+		return nil, fmt.Errorf("%s: a text of more than %s", path, byteSize(maxText))
+	case isPipe && len(b) == 0:
+		return nil, fmt.Errorf("%s: nothing came through the pipe", path)
+	}
+	return b, nil
+}
+
+// untilDone returns a reader of a file that ends with a context, also while a read waits: a terminal and a pipe may wait for ever.
+// Such a read ends with the process.
+func untilDone(ctx context.Context, r io.Reader) io.Reader {
+	if f, ok := r.(*os.File); ok && ctx != nil {
+		return &doneReader{ctx: ctx, file: f, reads: make(chan fileRead, 1)}
+	}
+	return r
+}
+
+type doneReader struct {
+	ctx   context.Context
+	file  *os.File
+	reads chan fileRead
+	rest  []byte
+}
+
+type fileRead struct {
+	b   []byte
+	err error
+}
+
+func (d *doneReader) Read(b []byte) (int, error) {
+	if len(d.rest) == 0 {
+		go func() {
+			chunk := make([]byte, 1<<16)
+			n, err := d.file.Read(chunk)
+			d.reads <- fileRead{chunk[:n], err}
+		}()
+		select {
+		case read := <-d.reads:
+			if d.rest = read.b; len(d.rest) == 0 {
+				return 0, read.err
+			}
+		case <-d.ctx.Done():
+			return 0, d.ctx.Err()
+		}
+	}
+	n := copy(b, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
 // pipedReader reads lines of stdin, without prompts.
 type pipedReader struct{ r *bufio.Reader }
 
-func newPipedReader(r io.Reader) *pipedReader { return &pipedReader{bufio.NewReader(r)} }
+func newPipedReader(ctx context.Context, r io.Reader) *pipedReader {
+	return &pipedReader{bufio.NewReader(untilDone(ctx, r))}
+}
 
 func (p *pipedReader) line(string) (string, error) {
 	text, err := p.r.ReadString('\n')

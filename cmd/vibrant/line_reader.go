@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -48,8 +49,8 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		Painter:           showPasted,
 		Listener:          graphemes.listen,
 		Stdin:             &pasteReader{r: input},
-		Stdout:            out,
-		Stderr:            out,
+		Stdout:            lineEnds{out},
+		Stderr:            lineEnds{out},
 		FuncIsTerminal:    func() bool { return true },
 		FuncMakeRaw: func() (err error) {
 			state, err = term.MakeRaw(int(in.Fd()))
@@ -90,6 +91,16 @@ func (e *editor) line(prompt string) (string, error) {
 		e.history.add(line)
 	}
 	return fromPasted(line), err
+}
+
+// lineEnds puts a carriage return before each newline. The editor writes newlines alone, and a terminal in raw mode does not add it.
+type lineEnds struct{ w io.Writer }
+
+func (l lineEnds) Write(b []byte) (int, error) {
+	if _, err := l.w.Write(bytes.ReplaceAll(b, []byte("\n"), []byte("\r\n"))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // prefill has the next line begin as a text, for the user to edit.

@@ -267,8 +267,11 @@ func TestTurnsOfSeveralLines(t *testing.T) {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
-	if _, err := readTurn(r); err != io.EOF {
+	if _, err := readTurn(r); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("input that ends inside: %v", err)
+	}
+	if got, _ := readTurn(&scripted{lines: []string{"\tif x:\n\t\ty()\n"}}); got != "\tif x:\n\t\ty()" {
+		t.Errorf("a paste lost its indentation: %q", got)
 	}
 }
 

@@ -2,4 +2,4 @@
 
 package main
 
-const openNoFollow = 0 // this system has no such flags
+const openNoFollow, openNonBlock = 0, 0 // this system has no such flags

@@ -4,5 +4,8 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// openNoFollow refuses links, and does not wait for the other end of a pipe.
-const openNoFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
+// openNonBlock does not wait for the other end of a pipe. openNoFollow refuses links too.
+const (
+	openNonBlock = unix.O_NONBLOCK
+	openNoFollow = unix.O_NOFOLLOW | openNonBlock
+)

@@ -22,33 +22,68 @@ func createOutput(path string, stdout io.Writer, model string) (*outputFile, err
 	if path == "-" {
 		return &outputFile{Writer: raw(stdout)}, nil
 	}
-	target, err := filepath.EvalSymlinks(path) // a link stays, what it points to is replaced
-	if err != nil {
-		target = path
-	}
 	mode := os.FileMode(0o666)
-	if st, err := os.Stat(target); err == nil {
+	st, err := os.Stat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil {
 		for _, file := range modelFiles(model) {
 			if m, err := os.Stat(file); err == nil && os.SameFile(st, m) {
-				return nil, usagef("-o %s is the model's own file", path)
+				return nil, usagef("%s is the model's own file", path)
 			}
 		}
 		if st.IsDir() {
 			return nil, fmt.Errorf("%s: is a directory", path)
 		}
 		if !st.Mode().IsRegular() {
-			f, err := os.OpenFile(target, os.O_WRONLY, 0)
+			f, err := os.OpenFile(path, os.O_WRONLY|openNonBlock, 0)
+			if st.Mode()&os.ModeNamedPipe != 0 && err != nil {
+				err = fmt.Errorf("nobody reads the pipe: %w", err)
+			}
 			return &outputFile{Writer: f, file: f}, err
 		}
 		mode = st.Mode().Perm()
 	}
+	target, err := linkTarget(path)
+	if err != nil {
+		return nil, err
+	}
 	for n := os.Getpid(); ; n++ {
-		f, err := os.OpenFile(fmt.Sprintf("%s.%d.tmp", target, n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		name := fmt.Sprintf("%s.%d.tmp", target, n)
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		if errors.Is(err, os.ErrExist) {
 			continue
 		}
-		return &outputFile{Writer: f, file: f, path: target}, err
+		return &outputFile{Writer: f, file: f, path: target}, renameError(err, name, path)
 	}
+}
+
+// linkTarget returns what a link names, so that the link stays and its target is replaced. The target need not exist.
+func linkTarget(path string) (string, error) {
+	for range 40 {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link
+		}
+		if path = target; !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+	}
+	return "", fmt.Errorf("%s: too many links", path)
+}
+
+// renameError puts the file that was asked for in place of a temporary one in an error.
+func renameError(err error, from, to string) error {
+	if e := (*os.PathError)(nil); errors.As(err, &e) && e.Path == from {
+		e.Path = to
+	}
+	return err
 }
 
 // finish puts the file in its place where all went well, else removes it.
@@ -67,6 +102,7 @@ func (o *outputFile) finish(err error) error {
 	}
 	if err != nil {
 		os.Remove(o.file.Name())
+		err = renameError(err, o.file.Name(), o.path)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func perplexityCommand() *cobra.Command {
 			if m.context == 0 {
 				m.context = 512
 			}
-			text, err := readFile(file, cmd.InOrStdin())
+			text, err := readText(cmd.Context(), file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}

@@ -5,8 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/vibrant-ml/vibrant"
 )
 
@@ -45,9 +43,8 @@ func (p *progress) loading(s vibrant.Progress) {
 	p.show("loading: %s of %s, layer %d of %d", byteSize(s.Bytes), byteSize(s.TotalBytes), s.Layers, s.TotalLayers)
 }
 
-// promptProgress shows how far a prompt is, until it is computed.
-func promptProgress(cmd *cobra.Command) func(done, total int) {
-	p := newProgress(cmd.ErrOrStderr())
+// prompt shows how far a prompt is, until it is computed. An interrupted one leaves its line to done.
+func (p *progress) prompt() func(done, total int) {
 	start, newest := time.Now(), 0
 	return func(done, total int) {
 		if done <= newest { // another prompt

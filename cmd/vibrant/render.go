@@ -24,7 +24,7 @@ func renderCommand() *cobra.Command {
 			if messages == "" {
 				return usagef("messages are needed: --messages FILE")
 			}
-			input, err := readFile(messages, cmd.InOrStdin())
+			input, err := readText(cmd.Context(), messages, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func renderCommand() *cobra.Command {
 			}
 			var t *vibrant.Template
 			if template != "" {
-				source, err := readFile(template, cmd.InOrStdin())
+				source, err := readText(cmd.Context(), template, cmd.InOrStdin())
 				if err != nil {
 					return err
 				}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 )
 
@@ -16,7 +18,8 @@ var errLineInterrupted = errors.New("interrupted")
 
 const fence = `"""`
 
-// readTurn reads what the user says next: a line, or all lines between two fences.
+// readTurn reads what the user says next: a line, or all lines between two fences. Input that ends between them is
+// io.ErrUnexpectedEOF.
 func readTurn(r lineReader) (string, error) {
 	first, err := r.line(">>> ")
 	if err != nil {
@@ -24,6 +27,9 @@ func readTurn(r lineReader) (string, error) {
 	}
 	trimmed := strings.TrimSpace(first)
 	if !strings.HasPrefix(trimmed, fence) {
+		if strings.Contains(trimmed, "\n") && !strings.HasPrefix(trimmed, "/") { // a paste keeps its indentation
+			return strings.TrimRight(first, " \t\r\n"), nil
+		}
 		return trimmed, nil
 	}
 	rest := strings.TrimPrefix(trimmed, fence)
@@ -36,6 +42,9 @@ func readTurn(r lineReader) (string, error) {
 	}
 	for {
 		next, err := r.line("... ")
+		if err == io.EOF {
+			err = fmt.Errorf("the message that %s begins has no end: %w", fence, io.ErrUnexpectedEOF)
+		}
 		if err != nil {
 			return "", err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -22,13 +23,23 @@ func withSession(cmd *cobra.Command, m *modelFlags, g *generationFlags, system s
 		return err
 	}
 	defer model.Close()
+	progress := newProgress(cmd.ErrOrStderr())
+	defer progress.done()
 	session, err := model.NewSession(vibrant.WithSystem(system), vibrant.WithGeneration(generation),
-		vibrant.WithPromptProgress(promptProgress(cmd)))
+		vibrant.WithPromptProgress(progress.prompt()))
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	return f(model, session)
+}
+
+// withRemedy says what helps where a prompt does not fit into the context.
+func withRemedy(err error) error {
+	if errors.Is(err, vibrant.ErrContextFull) {
+		return fmt.Errorf("%w; a larger -c holds more", err)
+	}
+	return err
 }
 
 // reportCut says on stderr that an answer ended because the context is full, and what helps.

@@ -116,6 +116,7 @@ func TestChatOnATerminalThatAnswers(t *testing.T) {
 	h := chatOn(t, true)
 	h.expect(">>> ")
 	h.enter("hi\r")
+	h.expect("hi\r\n") // or the answer begins in the middle of its line
 	h.expect(" Hello, I recite.")
 	h.expect(">>> ")
 	h.enter("\x04")
@@ -154,8 +155,10 @@ func TestAPasteIsOneMessage(t *testing.T) {
 		h.expect(" Hello, I recite.")
 		h.expect(">>> ")
 		h.enter("/show history\r")
-		h.expect("user: line of the paste")
-		h.expect("line of the paste")
+		h.expect("user: \tline of the paste")
+		for range 99 {
+			h.expect("\r\n\tline of the paste")
+		}
 		h.expect(">>> ")
 		h.enter("/bye\r")
 		h.leaves(0)
@@ -320,6 +323,13 @@ func TestLongWorkShowsItself(t *testing.T) {
 	h.expect("prompt: ")
 	h.expect("of 3902 tokens")
 	h.leaves(0)
+
+	// An interrupt clears the line before it is told.
+	h = onTerminal(t, false, "ask", "-m", reciter(t), "--device", "cpu", "-b", "1", "-c", "100000", strings.Repeat("x", 90000))
+	h.expect("prompt: ")
+	unix.Kill(os.Getpid(), unix.SIGINT)
+	h.leaves(130)
+	h.expect("\r\x1b[Kvibrant: interrupted")
 
 	h = onTerminal(t, false, "bench", "-m", reciter(t), "--device", "cpu", "-p", "256", "-n", "64", "-r", "2000")
 	h.expect("run ")

@@ -38,7 +38,7 @@ func tokenizeCommand() *cobra.Command {
 			}
 			text := strings.Join(args, " ")
 			if text == "-" || len(args) == 0 {
-				b, err := io.ReadAll(cmd.InOrStdin())
+				b, err := readText(cmd.Context(), "-", cmd.InOrStdin())
 				if err != nil {
 					return err
 				}
@@ -80,7 +80,7 @@ func tokenizeLines(ctx context.Context, in io.Reader, out *bufio.Writer, t *vibr
 			err = e
 		}
 	}()
-	r := bufio.NewReader(in)
+	r := bufio.NewReader(untilDone(ctx, in))
 	for n := 1; ; n++ {
 		line, err := r.ReadBytes('\n')
 		if len(line) > 0 && strings.TrimSpace(string(line)) != "" {

@@ -4,8 +4,8 @@ package dynamic
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"strings"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -60,15 +60,20 @@ func (b backend) Devices() ([]kernel.Info, error) {
 		return nil, err
 	}
 	var infos []kernel.Info
+	var unusable error
 	for i := range int(count) {
 		d, err := b.Open(i, kernel.Options{})
+		if errors.Is(err, kernel.ErrNoKernelImage) { // the next GPU may be another
+			unusable = err
+			continue
+		}
 		if err != nil {
 			return infos, err
 		}
 		infos = append(infos, d.Info())
 		d.Close()
 	}
-	return infos, nil
+	return infos, unusable
 }
 
 // deviceInfo is vb_device_info.
@@ -125,8 +130,7 @@ func check(op string, result uintptr, d kernel.Ptr) error {
 	case statusNoDevice:
 		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, text(invoke(fnDriverReport)))
 	case statusNoKernelImage:
-		return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, kernel.ErrNoKernelImage,
-			strings.ReplaceAll(text(invoke(fnCUDAArchitectures)), "_", ", "))
+		return kernel.NoKernelImage(op, text(invoke(fnCUDAArchitectures)))
 	case statusOutOfMemory:
 		cause = kernel.ErrOutOfMemory
 	case statusDeviceLost:

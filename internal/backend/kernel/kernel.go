@@ -9,6 +9,8 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/dtype"
@@ -31,6 +33,15 @@ var (
 	ErrDeviceLost    = errors.New("device lost")
 	ErrClosed        = errors.New("closed")
 )
+
+// NoKernelImage is the error of a GPU that a build has no kernels for. The GPUs that it has kernels for are as
+// vb_cuda_architectures_in_use names them: "80_90a", or words.
+func NoKernelImage(op, architectures string) error {
+	if !strings.Contains(architectures, " ") {
+		architectures = strings.ReplaceAll(architectures, "_", ", ")
+	}
+	return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, ErrNoKernelImage, architectures)
+}
 
 // Info describes a device.
 type Info struct {
