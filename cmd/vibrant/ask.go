@@ -55,5 +55,6 @@ func askCommand() *cobra.Command {
 	in.add(c)
 	c.Flags().StringVar(&system, "system", "", "system message")
 	c.Flags().BoolVar(&asJSON, "json", false, `print {"text", "ids", "finish"}`)
+	m.addForeign(c.Flags())
 	return c
 }

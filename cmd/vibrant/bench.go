@@ -149,6 +149,7 @@ func benchCommand() *cobra.Command {
 	c.MarkFlagFilename("trace", "json")
 	f.BoolVar(&compare, "compare", false, "compare two files of figures")
 	complete(c, "output", func() []string { return []string{"md", "csv", "json", "jsonl"} })
+	m.addForeign(c.Flags())
 	return c
 }
 

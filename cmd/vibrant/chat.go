@@ -55,6 +55,7 @@ func chatCommand() *cobra.Command {
 	in.add(c)
 	conversation.add(c)
 	c.Flags().BoolVar(&commands, "commands", false, `obey / commands and """ in piped input too`)
+	m.addForeign(c.Flags())
 	return c
 }
 

@@ -75,6 +75,7 @@ func completeCommand() *cobra.Command {
 	c.Flags().StringVarP(&file, "file", "f", "", "file whose text to continue, - for stdin")
 	c.Flags().StringVar(&list, "ids", "", "token ids to continue, for models without a tokenizer too")
 	c.Flags().BoolVar(&asJSON, "json", false, `print {"prompt_ids", "ids", "text", "finish"}`)
+	m.addForeign(c.Flags())
 	return c
 }
 

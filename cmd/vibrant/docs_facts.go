@@ -87,11 +87,11 @@ func factsOf(root *cobra.Command) commandFacts {
 	for _, c := range chatCommands {
 		facts.Slashes = append(facts.Slashes, factOfWord{c.name, c.help})
 	}
-	for _, f := range foreignFlags {
-		if slices.ContainsFunc(facts.Flags, func(own *factOfFlag) bool { return slices.Contains(own.Names, "--"+f.name) }) {
+	for _, f := range foreignFlags { // a name each
+		if slices.ContainsFunc(facts.Flags, func(own *factOfFlag) bool { return slices.Contains(own.Names, "--"+f.names) }) {
 			continue // of some commands it is a flag like others
 		}
-		facts.Foreign = append(facts.Foreign, factOfFlag{otherNames("--"+f.name, f.name), []factOfHelp{{Text: f.note}}})
+		facts.Foreign = append(facts.Foreign, factOfFlag{otherNames("--"+f.names, f.names), []factOfHelp{{Text: f.note}}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(elsewhere)) {
 		facts.Missing = append(facts.Missing, factOfWord{name, elsewhere[name]})

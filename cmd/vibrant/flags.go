@@ -57,7 +57,6 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.StringVar(&m.split, "split", "tensor", "how several GPUs share a model: tensor (a part of every layer each) or layer (whole layers each)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
-	m.addForeign(f)
 	complete(c, "device", func() []string {
 		names := []string{"auto", "cpu", "cuda"}
 		devices, _ := vibrant.Devices()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -27,8 +28,8 @@ var foreignNames = map[string]string{
 	"npl": "parallel", "n-parallel": "parallel",
 	"cache-type": "kv-type", "cache-type-k": "kv-type", "cache-type-v": "kv-type", "type-k": "kv-type", "type-v": "kv-type",
 	"system-prompt": "system", "sys": "system",
-	"reverse-prompt": "stop",
-	"n-gpu-layers":   "gpu-layers", "num-gpu": "gpu-layers",
+	"reverse-prompt": "stop", "lora-scaled": "lora", "log-verbose": "verbose", "log-verbosity": "verbosity",
+	"n-gpu-layers": "gpu-layers", "num-gpu": "gpu-layers",
 	"split-mode":  "split",
 	"draft-model": "model-draft", "spec-draft-model": "model-draft",
 	"hf":              "hf-repo",
@@ -41,25 +42,41 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if ours, ok := foreignNames[name]; ok {
 		name = ours
 	}
+	if strings.HasPrefix(name, "spec-") && name != "spec-draft-cpu-moe" && name != "spec-draft-backend-sampling" && name != "spec-default" {
+		name = "spec" // they all take a value
+	}
 	return pflag.NormalizedName(name)
 }
 
-// foreignWords maps llama.cpp's words of one dash and several letters to long names.
+// foreignWords maps llama.cpp's words of one dash to long names. Single letters count where a command has no flag of that letter.
 var foreignWords = map[string]string{
-	"ngl": "gpu-layers", "sys": "system", "md": "model-draft", "fa": "flash-attn", "ub": "ubatch-size", "hf": "hf-repo",
-	"hfr": "hf-repo", "hff": "hf-file", "cnv": "conversation", "no-cnv": "no-conversation", "st": "single-turn",
-	"ctk": "cache-type-k", "ctv": "cache-type-v", "dev": "device", "tb": "threads-batch", "mg": "main-gpu", "sm": "split",
-	"ts": "tensor-split", "nkvo": "no-kv-offload", "np": "parallel", "npl": "parallel", "npp": "prompt", "ntg": "gen",
-	"mli": "multiline-input", "co": "color", "if": "interactive-first", "dio": "direct-io", "nopo": "no-op-offload",
-	"ngld": "n-gpu-layers-draft", "cmoe": "cpu-moe", "ncmoe": "n-cpu-moe", "ot": "override-tensor",
+	"ngl": "gpu-layers", "sys": "system", "sysf": "system-prompt-file", "md": "model-draft", "fa": "flash-attn", "ub": "ubatch-size",
+	"hf": "hf-repo", "hfr": "hf-repo", "hff": "hf-file", "hft": "hf-token", "hfd": "hf-repo-draft", "hfrd": "hf-repo-draft",
+	"hfv": "hf-repo-v", "hfrv": "hf-repo-v", "hffv": "hf-file-v", "cnv": "conversation", "no-cnv": "no-conversation", "st": "single-turn",
+	"ctk": "cache-type-k", "ctv": "cache-type-v", "ctkd": "cache-type-k-draft", "ctvd": "cache-type-v-draft", "dev": "device",
+	"devd": "device-draft", "tb": "threads-batch", "td": "threads-draft", "tbd": "threads-batch-draft", "mg": "main-gpu", "sm": "split",
+	"ts": "tensor-split", "kvo": "kv-offload", "nkvo": "no-kv-offload", "np": "parallel", "npl": "parallel", "npp": "prompt", "ntg": "gen",
+	"mli": "multiline-input", "co": "color", "if": "interactive-first", "dio": "direct-io", "ndio": "no-direct-io", "lm": "load-mode",
+	"nopo": "no-op-offload", "ngld": "n-gpu-layers-draft", "cl": "cache-list", "C": "cpu-mask", "Cr": "cpu-range", "Cb": "cpu-mask-batch",
+	"Crb": "cpu-range-batch", "Cd": "cpu-mask-draft", "Crd": "cpu-range-draft", "Cbd": "cpu-mask-batch-draft", "bf": "binary-file",
+	"nr": "no-repack", "dt": "defrag-thold", "ot": "override-tensor", "otd": "override-tensor-draft", "cmoe": "cpu-moe",
+	"cmoed": "cpu-moe-draft", "ncmoe": "n-cpu-moe", "ncmoed": "n-cpu-moe-draft", "fit": "fit", "fitt": "fit-target", "fitc": "fit-ctx",
+	"mu": "model-url", "dr": "docker-repo", "lv": "verbosity", "l": "logit-bias", "j": "json-schema", "jf": "json-schema-file",
+	"bs": "backend-sampling", "ctxcp": "ctx-checkpoints", "cram": "cache-ram", "r": "reverse-prompt", "sp": "special",
+	"mm": "mmproj", "mmu": "mmproj-url", "mmdev": "mmproj-device", "rea": "reasoning", "ptc": "print-token-count", "i": "interactive",
+	"gan": "grp-attn-n", "gaw": "grp-attn-w", "e": "escape", "o": "output-file", "oe": "output-err", "pg": "prompt-gen", "embd": "embeddings",
+	"rpc": "rpc",
 }
 
-// foreignFlags are accepted and change nothing. Those with a value take one; optional says that it may be left out.
-var foreignFlags = []struct {
-	name            string
+// foreignFlag is a flag of other programs that changes nothing. One with a value takes one; optional says that it may be left out.
+type foreignFlag struct {
+	names           string // by spaces
 	value, optional bool
 	note            string
-}{
+}
+
+// foreignFlags are accepted with a note.
+var foreignFlags = []foreignFlag{
 	{"flash-attn", true, true, "attention always works without its matrix of scores"},
 	{"model-draft", true, false, "no draft model is used"},
 	{"n-gpu-layers-draft", true, false, "no draft model is used"},
@@ -79,7 +96,7 @@ var foreignFlags = []struct {
 	{"no-warmup", false, false, "nothing is computed to warm up"},
 	{"warmup", false, false, "nothing is computed to warm up"},
 	{"no-display-prompt", false, false, "prompts are never repeated"},
-	{"color", false, false, "nothing is coloured"},
+	{"color", true, true, "nothing is coloured"},
 	{"simple-io", false, false, "lines are plain where the terminal does not answer"},
 	{"multiline-input", false, false, `""" begins and ends a message of several lines`},
 	{"interactive", false, false, "chat is interactive on a terminal"},
@@ -91,9 +108,85 @@ var foreignFlags = []struct {
 	{"no-context-shift", false, false, "--context-full says what a full context does"},
 }
 
-// refusedFlags are known, and cannot be done without.
-var refusedFlags = map[string]string{
-	"hf-file": "a file of a repository is chosen by its quantization: -hf OWNER/REPO:QUANT",
+// rareFlags are accepted with a note too. Few people type them, and the embedded model does not know them.
+var rareFlags = []foreignFlag{
+	{"gpu-layers-draft hf-repo-draft device-draft threads-draft threads-batch-draft cpu-mask-draft " +
+		"cpu-range-draft cpu-strict-draft prio-draft poll-draft cpu-mask-batch-draft " +
+		"cpu-strict-batch-draft prio-batch-draft poll-batch-draft override-tensor-draft n-cpu-moe-draft " +
+		"cache-type-k-draft cache-type-v-draft draft draft-n draft-max draft-min draft-n-min draft-p-min " +
+		"draft-p-split spec-type spec", true, false, "no draft model is used"},
+	{"cpu-moe-draft spec-default spec-draft-cpu-moe spec-draft-backend-sampling " +
+		"no-spec-draft-backend-sampling", false, false, "no draft model is used"},
+	{"no-jinja skip-chat-parsing no-skip-chat-parsing", false, false, "chat templates always are the file's Jinja"},
+	{"cpu-mask cpu-range cpu-strict prio poll cpu-mask-batch cpu-range-batch cpu-strict-batch " +
+		"prio-batch poll-batch", true, false, "the system places threads"},
+	{"kv-offload", false, false, "the cache is where the model is"},
+	{"op-offload no-host", false, false, "a layer is computed where it is (--gpu-layers)"},
+	{"repack no-repack", false, false, "a device packs weights as its kernels want them"},
+	{"swa-full", false, false, "windows of attention are the model's"},
+	{"defrag-thold ctx-checkpoints swa-checkpoints cache-ram", true, false, "a session's cache has one piece"},
+	{"keep", true, false, "--context-full says what a full context does, and system messages stay"},
+	{"parallel", true, false, "there is one conversation"},
+	{"fit", true, true, "--gpu-layers auto takes as many layers as fit"},
+	{"fit-target fit-ctx", true, false, "--memory-fraction says how much memory may be used"},
+	{"no-direct-io", false, false, "files are mapped where the system can"},
+	{"load-mode", true, false, "files are mapped where the system can"},
+	{"display-prompt", false, false, "prompts are never repeated"},
+	{"verbose-prompt", false, false, "vibrant render prints a prompt, vibrant tokenize its tokens"},
+	{"print-token-count", true, false, "--verbose reports how many tokens there were"},
+	{"special", false, false, "special tokens are never shown; --json has their ids"},
+	{"log-prefix no-log-prefix log-timestamps no-log-timestamps", false, false, "nothing is logged"},
+	{"log-file log-prompts-dir", true, false, "nothing is logged"},
+	{"log-colors", true, true, "nothing is logged"},
+	{"verbosity", true, false, "--verbose reports device, memory and speed"},
+	{"perf show-timings no-show-timings", false, false, "--verbose reports the speed"},
+	{"progress", false, false, "long work shows itself on a terminal"},
+	{"backend-sampling", false, false, "--temp 0 chooses on the device, else the CPU does"},
+	{"no-escape", false, false, "escapes such as \\n are never replaced"},
+	{"reasoning-format", true, false, "reasoning is shown as the model writes it"},
+	{"mmproj-auto no-mmproj no-mmproj-auto mmproj-offload no-mmproj-offload", false, false, "models read text alone"},
+}
+
+// refusedFlags are known and would change the answer, which nothing here can do.
+var refusedFlags = []struct{ names, why string }{
+	{"hf-file hf-file-v", "a file of a repository is chosen by its quantization: -hf OWNER/REPO:QUANT"},
+	{"hf-token", "other users of the machine read a command line: set HF_TOKEN instead"},
+	{"model-url", "vibrant pull hf:OWNER/REPO brings a model"},
+	{"docker-repo hf-repo-v", "models come from Hugging Face: -hf OWNER/REPO"},
+	{"gpt-oss-20b-default gpt-oss-120b-default vision-gemma-4b-default vision-gemma-12b-default", "name the model: -hf OWNER/REPO"},
+	{"offline", "nothing is fetched but by -hf and vibrant pull: give the model's path or name by -m"},
+	{"cache-list", "vibrant list shows the models"},
+	{"list-devices", "vibrant devices lists them"},
+	{"completion-bash", "vibrant completion bash prints the script"},
+	{"license", "vibrant is under the MIT license or Apache 2.0"},
+	{"usage", "--help lists the flags"},
+	{"grammar grammar-file json-schema json-schema-file", "answers cannot be held to a grammar"},
+	{"logit-bias", "single tokens cannot be made likelier; --ignore-eos forbids those that end a text"},
+	{"samplers sampler-seq sampling-seq", "the samplers have llama.cpp's default order, which is fixed"},
+	{"mirostat mirostat-lr mirostat-ent typical typical-p top-nsigma top-n-sigma xtc-probability xtc-threshold dry-multiplier dry-base " +
+		"dry-allowed-length dry-penalty-last-n dry-sequence-breaker adaptive-target adaptive-decay dynatemp-range dynatemp-exp",
+		"there is no such sampler: --temp, --top-k, --top-p, --min-p and the penalties are"},
+	{"rope-scaling rope-scale rope-freq-base rope-freq-scale yarn-orig-ctx yarn-ext-factor yarn-attn-factor yarn-beta-slow yarn-beta-fast " +
+		"override-kv", "a model is computed as its file says"},
+	{"grp-attn-n grp-attn-w", "there is no group attention"},
+	{"rpc server-base", "models are computed in this process"},
+	{"check-tensors", "weights are not looked through"},
+	{"control-vector control-vector-scaled control-vector-layer-range", "there are no control vectors; --lora takes an adapter"},
+	{"mmproj mmproj-url mmproj-device image audio video image-min-tokens image-max-tokens", "models read text alone"},
+	{"chat-template chat-template-file chat-template-kwargs in-prefix in-suffix in-prefix-bos reasoning reasoning-effort reasoning-budget " +
+		"reasoning-budget-message reasoning-preserve no-reasoning-preserve",
+		"the chat template is the file's; complete continues a prompt of any form"},
+	{"prompt-cache prompt-cache-all prompt-cache-ro", "chat --session FILE keeps a conversation and its cache"},
+	{"binary-file", "a prompt is text: -f FILE"},
+	{"escape", `escapes such as \n are not replaced: the shell writes them in $'...'`},
+	{"output-file", "an answer goes to stdout: > FILE"},
+	{"output-err", "figures go to stdout"},
+	{"prompt-gen", "prompts (-p) and generation (-n) are measured one by one; -d N generates at a depth"},
+	{"embeddings", "embeddings are not measured"},
+	{"delay", "measurements follow each other"},
+	{"hellaswag winogrande multiple-choice kl-divergence kl-divergence-base save-all-logits ppl-stride ppl-output-type",
+		"perplexity alone is measured, and vibrant logits writes logits"},
+	{"format think hidethinking", "an answer is the model's text as it is"},
 }
 
 // overriddenLayers reads llama.cpp's PATTERN=BUFFER[,...], where all patterns together are of the routed experts of the first layers,
@@ -167,42 +260,80 @@ func (f foreignValue) Set(value string) error { return f.set(value) }
 func (f foreignValue) String() string         { return "" }
 func (f foreignValue) Type() string           { return f.typ }
 
-// addForeign adds the flags of other programs to a command, hidden. Their notes are collected in m.
+// addForeign adds the flags of other programs to a command, hidden, after its own. Their notes are collected in m.
 func (m *modelFlags) addForeign(f *pflag.FlagSet) {
 	add := func(name, typ string, set func(string) error) *pflag.Flag {
 		flag := f.VarPF(foreignValue{set, typ}, name, "", "")
 		flag.Hidden = true
 		return flag
 	}
-	for _, x := range foreignFlags {
-		if f.Lookup(x.name) != nil { // the command has it
-			continue
-		}
-		typ := "string"
-		if !x.value {
-			typ = "bool"
-		}
-		flag := add(x.name, typ, func(string) error {
-			m.notes = append(m.notes, fmt.Sprintf("--%s: %s", x.name, x.note))
-			return nil
-		})
-		if !x.value || x.optional {
-			flag.NoOptDefVal = "true"
+	for _, x := range slices.Concat(foreignFlags, rareFlags) {
+		for _, name := range strings.Fields(x.names) {
+			if f.Lookup(name) != nil { // the command has it
+				continue
+			}
+			typ := "string"
+			if !x.value {
+				typ = "bool"
+			}
+			flag := add(name, typ, func(string) error {
+				m.notes = append(m.notes, fmt.Sprintf("--%s: %s", name, x.note))
+				return nil
+			})
+			if !x.value || x.optional {
+				flag.NoOptDefVal = "true"
+			}
 		}
 	}
-	for name, why := range refusedFlags {
-		add(name, "string", func(string) error { return fmt.Errorf("%s", why) })
+	if f.Lookup("system") != nil {
+		add("system-prompt-file", "string", func(path string) error {
+			text, err := readText(context.Background(), path, os.Stdin)
+			if err != nil {
+				return err
+			}
+			return f.Set("system", strings.TrimRight(string(text), "\r\n"))
+		})
 	}
 }
 
-// hasOptionalValue reports whether a long name is that of a foreign flag whose value may be left out.
-func hasOptionalValue(name string) bool {
-	for _, x := range foreignFlags {
-		if x.name == name {
+// refusal says why a long name of another program is refused, "" where it is not.
+func refusal(cmd *cobra.Command, name string) string {
+	if cmd.Flags().Lookup(name) != nil {
+		return ""
+	}
+	for _, x := range refusedFlags {
+		if slices.Contains(strings.Fields(x.names), name) {
+			return x.why
+		}
+	}
+	return ""
+}
+
+// hasOptionalValue reports whether a long name is that of a foreign flag of a command whose value may be left out.
+func hasOptionalValue(cmd *cobra.Command, name string) bool {
+	if flag := cmd.Flags().Lookup(name); flag == nil || !flag.Hidden {
+		return false
+	}
+	for _, x := range slices.Concat(foreignFlags, rareFlags) {
+		if slices.Contains(strings.Fields(x.names), name) {
 			return x.optional
 		}
 	}
 	return false
+}
+
+// foreignDevice turns llama.cpp's names of devices into ours: CUDA0,CUDA1 and none.
+func foreignDevice(value string) string {
+	if value == "none" {
+		return "cpu"
+	}
+	names := strings.Split(value, ",")
+	for i, name := range names {
+		if number, ok := strings.CutPrefix(name, "CUDA"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			names[i] = "cuda:" + number
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // translate turns what was typed into what the commands parse: "vibrant --device cpu" and "vibrant FILE" chat, and
@@ -228,7 +359,9 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 			continue
 		}
 		word, value, hasValue := strings.Cut(arg, "=")
-		if long, ok := foreignWords[strings.TrimPrefix(word, "-")]; ok {
+		typed := word
+		letter := len(word) == 2 && word[1] != '-' && cmd.Flags().ShorthandLookup(word[1:]) != nil
+		if long, ok := foreignWords[word[1:]]; ok && !letter {
 			word = "--" + long
 		} else if arg[1] != '-' {
 			if err := checkLetters(cmd, arg); err != nil {
@@ -238,15 +371,22 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 		takesValue := false
 		if name, long := strings.CutPrefix(word, "--"); long {
 			name = string(normalize(nil, name))
+			if why := refusal(cmd, name); why != "" {
+				return nil, usagef("%s: %s", typed, why)
+			}
 			if flag := cmd.Flags().Lookup(name); flag != nil {
 				takesValue = flag.NoOptDefVal == ""
 			}
-			if !hasValue && hasOptionalValue(name) && i+1 < len(args) && isSwitch(args[i+1]) {
+			if !hasValue && hasOptionalValue(cmd, name) && i+1 < len(args) && isSwitch(args[i+1]) {
 				value, hasValue = args[i+1], true
 				i++
 			}
 		} else if flag := cmd.Flags().ShorthandLookup(arg[1:2]); flag != nil && len(arg) == 2 {
 			takesValue = flag.NoOptDefVal == ""
+		}
+		isDevice := word == "--device"
+		if isDevice && hasValue {
+			value = foreignDevice(value)
 		}
 		if hasValue && strings.HasPrefix(word, "--") {
 			out = append(out, word+"="+value)
@@ -256,7 +396,9 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 			out = append(out, word)
 			if takesValue && i+1 < len(args) {
 				i++
-				value = args[i]
+				if value = args[i]; isDevice {
+					value = foreignDevice(value)
+				}
 				out = append(out, value)
 			}
 		}

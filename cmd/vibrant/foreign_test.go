@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/vibrant-ml/vibrant"
 )
 
@@ -94,6 +96,111 @@ func TestPatternsOfExperts(t *testing.T) {
 	} {
 		if got, err := overriddenLayers(text); got != want || (err == nil) != (want > 0) {
 			t.Errorf("%s: %d, %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+// Every word and name of llama.cpp's programs llama-cli, llama-completion and llama-bench (their --help of 2026) works, is accepted with
+// a note, or is refused with a reason. None is read as something else.
+func TestEveryFlagOfLlamaCPPIsKnown(t *testing.T) {
+	parse := func(line string) (visible []string, notes int, err error) {
+		root := rootCommand()
+		words := strings.Fields(line)
+		args, err := translate(root, words)
+		if err != nil {
+			return nil, 0, err
+		}
+		c := subcommand(root, args[0])
+		if err := c.ParseFlags(args[1:]); err != nil {
+			return nil, 0, err
+		}
+		c.Flags().Visit(func(f *pflag.Flag) {
+			if f.Hidden {
+				notes++
+			} else {
+				visible = append(visible, f.Name)
+			}
+		})
+		if rest := c.Flags().Args(); len(rest) > 0 {
+			return nil, 0, fmt.Errorf("%q was taken as arguments", rest)
+		}
+		return visible, notes, nil
+	}
+	prompt := write(t, "prompt", []byte("Be brief.\n"))
+	for line, want := range map[string]string{
+		"chat -t 2": "threads", "chat --threads 2": "threads", "chat -c 64": "ctx", "chat --ctx-size 64": "ctx", "chat -n -1": "predict",
+		"chat --predict 5": "predict", "chat --n-predict -1": "predict", "chat -b 64": "batch", "chat --batch-size 64": "batch",
+		"chat -ub 64": "batch", "chat --ubatch-size 64": "batch", "chat -p hi": "prompt", "chat --prompt hi": "prompt",
+		"chat -f FILE": "file", "chat --file FILE": "file", "chat -ctk f16": "kv-type", "chat --cache-type-v q8_0": "kv-type",
+		"chat -dev CUDA0": "device", "chat --device none": "device", "chat -ngl 99": "gpu-layers", "chat -ngl auto": "gpu-layers",
+		"chat --gpu-layers all": "gpu-layers", "chat --n-gpu-layers 3": "gpu-layers", "chat -sm layer": "split", "chat --split-mode none": "split",
+		"chat --lora FILE": "lora", "chat --lora-scaled FILE:2": "lora", "chat -m FILE": "model", "chat --model FILE": "model",
+		"chat -hf a/b:Q4_0": "hf-repo", "chat -hfr a/b": "hf-repo", "chat --hf-repo a/b": "hf-repo", "chat -v": "verbose",
+		"chat --verbose": "verbose", "chat --log-verbose": "verbose", "chat -s 5": "seed", "chat --seed -1": "seed",
+		"chat --ignore-eos": "ignore-eos", "chat --temp 0": "temp", "chat --temperature 0": "temp", "chat --top-k 5": "top-k",
+		"chat --top-p 0.5": "top-p", "chat --min-p 0.5": "min-p", "chat --repeat-last-n 5": "repeat-last-n",
+		"chat --repeat-penalty 2": "repeat-penalty", "chat --presence-penalty 1": "presence-penalty",
+		"chat --frequency-penalty 1": "frequency-penalty", "chat -sys hi": "system", "chat --system-prompt hi": "system",
+		"chat -r User:": "stop", "chat --reverse-prompt User:": "stop", "chat -st": "single-turn", "chat --single-turn": "single-turn",
+		"bench -p 512,64": "prompt", "bench --n-prompt 1": "prompt", "bench -n 8": "gen", "bench --n-gen 8": "gen", "bench -d 4": "depth",
+		"bench --n-depth 4": "depth", "bench -r 3": "repetitions", "bench --repetitions 3": "repetitions", "bench -o md": "output",
+		"bench --output csv": "output", "bench -npl 1,2": "parallel", "bench -npp 5": "prompt", "bench -ntg 5": "gen", "inspect -fit": "fit",
+		"chat -cmoe": "cpu-moe", "chat --cpu-moe": "cpu-moe", "chat -ncmoe 2": "n-cpu-moe", "chat --n-cpu-moe 2": "n-cpu-moe",
+		"chat -ot exps=CPU": "override-tensor", "chat --override-tensor exps=CPU": "override-tensor",
+	} {
+		line = strings.ReplaceAll(line, "FILE", prompt)
+		if visible, notes, err := parse(line); err != nil || notes != 0 || len(visible) != 1 || visible[0] != want {
+			t.Errorf("%s sets %v with %d notes, want %s: %v", line, visible, notes, want, err)
+		}
+	}
+	if visible, _, err := parse("chat -sysf " + prompt); err != nil || fmt.Sprint(visible) != "[system]" {
+		t.Errorf("-sysf sets %v, %v", visible, err)
+	}
+	withValue := `-tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
+		--cpu-strict-batch --prio-batch --poll-batch --keep -dt --defrag-thold -np --parallel -lm --load-mode --numa -ts --tensor-split -mg --main-gpu
+		-fitt --fit-target -fitc --fit-ctx --log-file -lv --verbosity --log-verbosity -ctkd -ctvd --cache-type-k-draft --spec-draft-type-k
+		-ctxcp --ctx-checkpoints --swa-checkpoints -cram --cache-ram --reasoning-format --log-prompts-dir --spec-draft-hf -hfd -hfrd
+		--hf-repo-draft --spec-draft-threads -td --threads-draft -tbd --threads-batch-draft -Cd --cpu-mask-draft -Crd --cpu-range-draft
+		--cpu-strict-draft --prio-draft --poll-draft -Cbd --cpu-mask-batch-draft --spec-draft-prio-batch -otd --override-tensor-draft
+		-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-n-max --spec-draft-p-min --draft-p-min -devd --device-draft
+		--spec-draft-device -ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl -md --model-draft --spec-draft-model --spec-type
+		--spec-ngram-mod-n-min --draft --draft-n --draft-max --draft-min --draft-n-min -ptc --print-token-count`
+	alone := `--swa-full -fa --flash-attn --perf --no-perf --no-escape -kvo --kv-offload -nkvo --no-kv-offload --repack -nr --no-repack
+		--no-host --mlock --mmap --no-mmap -dio --direct-io -ndio --no-direct-io -fit --fit --op-offload --no-op-offload --log-disable --log-colors
+		--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps -bs --backend-sampling --verbose-prompt --display-prompt
+		--no-display-prompt -co --color --context-shift --no-context-shift --show-timings --no-show-timings -cnv --conversation -no-cnv
+		--no-conversation -mli --multiline-input --warmup --no-warmup --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload
+		--no-mmproj-offload --jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --simple-io --spec-draft-cpu-moe -cmoed
+		--cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling --spec-default -i --interactive -if --interactive-first -sp --special`
+	refused := `-hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo --offline -cl --cache-list --list-devices --completion-bash
+		--license --usage --grammar --grammar-file -j --json-schema -jf --json-schema-file -l --logit-bias --samplers --sampler-seq --sampling-seq
+		--top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --typical --typical-p --dry-multiplier --dry-base --dry-allowed-length
+		--dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat
+		--mirostat-lr --mirostat-ent --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor
+		--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv --rpc
+		--check-tensors --control-vector --control-vector-scaled --control-vector-layer-range -mm --mmproj -mmu --mmproj-url -mmdev
+		--mmproj-device --image --audio --video --image-min-tokens --image-max-tokens --chat-template --chat-template-file
+		--chat-template-kwargs -rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message --reasoning-preserve
+		--no-reasoning-preserve --in-prefix --in-suffix --in-prefix-bos --prompt-cache --prompt-cache-all --prompt-cache-ro -bf
+		--binary-file -e --escape -o --output-file -gan --grp-attn-n -gaw --grp-attn-w --server-base --gpt-oss-20b-default -hfv --hf-repo-v`
+	for _, word := range strings.Fields(withValue) {
+		if visible, notes, err := parse("chat " + word + " 1"); err != nil || len(visible) > 0 || notes != 1 {
+			t.Errorf("%s 1: sets %v with %d notes, %v", word, visible, notes, err)
+		}
+	}
+	for _, word := range strings.Fields(alone) {
+		if visible, notes, err := parse("chat " + word); err != nil || len(visible) > 0 || notes != 1 {
+			t.Errorf("%s: sets %v with %d notes, %v", word, visible, notes, err)
+		}
+	}
+	for _, word := range strings.Fields(refused) {
+		if _, _, err := parse("chat " + word + " 1"); err == nil || !strings.HasPrefix(err.Error(), word+": ") {
+			t.Errorf("%s is not refused with a reason: %v", word, err)
+		}
+	}
+	for _, word := range strings.Fields("-oe -pg -embd --embeddings --delay --list-devices") {
+		if _, _, err := parse("bench " + word + " 1"); err == nil || !strings.HasPrefix(err.Error(), word+": ") {
+			t.Errorf("bench %s is not refused with a reason: %v", word, err)
 		}
 	}
 }

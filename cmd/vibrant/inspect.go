@@ -54,6 +54,7 @@ func inspectCommand() *cobra.Command {
 	c.Flags().BoolVar(&fit, "fit", false, "predict the memory for weights, cache and workspace on --device with --ctx")
 	c.Flags().BoolVar(&tensors, "tensors", false, "list every tensor")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	m.addForeign(c.Flags())
 	return c
 }
 

@@ -63,5 +63,6 @@ func logitsCommand() *cobra.Command {
 	c.Flags().StringVar(&list, "ids", "", "token ids")
 	c.Flags().StringVarP(&prompt, "prompt", "p", "", "text, tokenized with the begin token that the model wants")
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write, - for stdout")
+	m.addForeign(c.Flags())
 	return c
 }

@@ -72,5 +72,6 @@ func perplexityCommand() *cobra.Command {
 	c.Flags().StringVarP(&file, "file", "f", "", "text, - for stdin")
 	c.Flags().IntVar(&chunks, "chunks", 0, "score so many chunks (0: all)")
 	c.Flags().BoolVar(&asJSON, "json", false, `print {"ppl", "error", "chunks", "scored"}`)
+	m.addForeign(c.Flags())
 	return c
 }
