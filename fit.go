@@ -20,6 +20,7 @@ type Fit struct {
 	Limit          int64  `json:"limit"` // what may be used: the memory fraction, and on a GPU no more than is free
 	Fits           bool   `json:"fits"`
 	LargestContext int    `json:"largest_context"` // that would fit, at most the model's own; 0 if none
+	TrainedContext int    `json:"trained_context"` // that the model was trained on: beyond it the model may answer nonsense
 
 	Devices []DeviceFit `json:"devices,omitempty"` // of a model on several
 
@@ -78,7 +79,7 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 	if c.chunk == 0 && where.pipelined() {
 		c.chunk = engine.StageChunk
 	}
-	p := &Fit{Context: c.context, chunk: c.chunk, name: shape.Name, kvType: tensor.F16}
+	p := &Fit{Context: c.context, TrainedContext: shape.Context, chunk: c.chunk, name: shape.Name, kvType: tensor.F16}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 		if c.enough > 0 {

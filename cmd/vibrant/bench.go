@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -35,6 +36,9 @@ func (b *benchFlags) check() error {
 		if n < 0 || n > 1<<20 {
 			return usagef("-p, -n and -d want 0 to %d tokens, not %d", 1<<20, n)
 		}
+	}
+	if len(b.parallel) == 0 && !slices.ContainsFunc(slices.Concat(b.prompts, b.gens), func(n int) bool { return n > 0 }) {
+		return usagef("-p 0 and -n 0 leave nothing to measure")
 	}
 	for _, n := range b.parallel {
 		if n < 1 || n > vibrant.MaxBatch {
@@ -133,10 +137,10 @@ func benchCommand() *cobra.Command {
 	}
 	m.add(c)
 	f := c.Flags()
-	f.IntSliceVarP(&b.prompts, "prompt", "p", []int{512}, "lengths of prompts, 0 for none")
-	f.IntSliceVarP(&b.gens, "gen", "n", []int{128}, "numbers of tokens to generate, 0 for none")
-	f.IntSliceVarP(&b.depths, "depth", "d", []int{0}, "tokens that the cache holds before")
-	f.IntSliceVar(&b.parallel, "parallel", nil, "measure so many sequences that generate together (1 to 64)")
+	f.VarP(newCounts(&b.prompts, []int{512}), "prompt", "p", "lengths of prompts, 0 for none")
+	f.VarP(newCounts(&b.gens, []int{128}), "gen", "n", "numbers of tokens to generate, 0 for none")
+	f.VarP(newCounts(&b.depths, []int{0}), "depth", "d", "tokens that the cache holds before")
+	f.Var(newCounts(&b.parallel, nil), "parallel", "measure so many sequences that generate together (1 to 64)")
 	f.IntVarP(&b.repetitions, "repetitions", "r", 5, "repetitions of each measurement")
 	f.IntSliceVar(&ops.Dims, "dims", nil, "with --ops: these dimensions in place of the cases' own, as in 4096,768,768,8")
 	f.BoolVar(&ops.Check, "check", false, "with --ops: compare with float64 also where that takes long, and fail where they differ")
@@ -181,6 +185,69 @@ func greedyGeneration(n int) vibrant.Generation {
 	g := vibrant.DefaultGeneration()
 	g.Temperature, g.IgnoreEOS, g.MaxTokens = 0, true, n
 	return g
+}
+
+// counts are numbers as llama-bench takes them: lists, and ranges such as 128-512+128 and 1-64*2. What is typed replaces the default.
+type counts struct {
+	n     *[]int
+	typed bool
+}
+
+func newCounts(n *[]int, standard []int) *counts {
+	*n = standard
+	return &counts{n: n}
+}
+
+var countRange = regexp.MustCompile(`^(\d+)-(\d+)(?:([+*])(\d+))?$`)
+
+func (c *counts) Set(text string) error {
+	var all []int
+	for _, word := range strings.Split(text, ",") {
+		number := func(s string) (n int) {
+			n, _ = strconv.Atoi(s) // 0 beyond what an int holds, which ends no range
+			return n
+		}
+		if n, err := strconv.Atoi(word); err == nil {
+			all = append(all, n)
+			continue
+		}
+		part := countRange.FindStringSubmatch(word)
+		if part == nil {
+			return fmt.Errorf("%q is neither a number nor a range such as 128-512+128", word)
+		}
+		first, last, step := number(part[1]), number(part[2]), number(part[4])
+		if part[3] == "" {
+			step = 1
+		}
+		if first > last || step < 1 || part[3] == "*" && (step < 2 || first < 1) {
+			return fmt.Errorf("the range %q has no end", word)
+		}
+		for n := first; n <= last; {
+			if len(all) == 1000 {
+				return fmt.Errorf("%q are more than 1000 numbers", text)
+			}
+			all = append(all, n)
+			if part[3] == "*" {
+				n *= step
+			} else {
+				n += step
+			}
+		}
+	}
+	if c.typed {
+		all = append(*c.n, all...)
+	}
+	*c.n, c.typed = all, true
+	return nil
+}
+
+func (c *counts) Type() string { return "ints" }
+
+func (c *counts) String() string {
+	if c.n == nil || len(*c.n) == 0 {
+		return ""
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(*c.n), " ", ","), "[]")
 }
 
 func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace string, figures *figureWriter) (err error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -116,5 +117,30 @@ func TestBenchChecksAnOperationOfGivenSizes(t *testing.T) {
 	}
 	if status, _, errs = command(t, "", append(ops, "--dims", "5,48,40")...); status == 0 || !strings.Contains(errs, "4") {
 		t.Errorf("three dimensions of four: status %d, %s", status, errs)
+	}
+}
+
+func TestNumbersOfBenchAreThoseOfLlamaBench(t *testing.T) {
+	for _, c := range []struct {
+		typed []string
+		want  []int
+	}{
+		{nil, []int{7}},
+		{[]string{"512"}, []int{512}},
+		{[]string{"1,2", "3"}, []int{1, 2, 3}},
+		{[]string{"128-512+128"}, []int{128, 256, 384, 512}},
+		{[]string{"1-20*4,5"}, []int{1, 4, 16, 5}},
+		{[]string{"3-5"}, []int{3, 4, 5}},
+	} {
+		var got []int
+		v := newCounts(&got, []int{7})
+		for _, text := range c.typed {
+			if err := v.Set(text); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q: %v, want %v", c.typed, got, c.want)
+		}
 	}
 }

@@ -15,10 +15,18 @@ func completeCommand() *cobra.Command {
 	var prompt, list, file string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "complete (-p TEXT | -f FILE | --ids 1,2,3)",
+		Use:   "complete (-p TEXT | -f FILE | - | --ids 1,2,3)",
 		Short: "Continue a raw prompt, without a chat template",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && args[0] != "-" {
+				return usagef("complete: the text is -p %q", args[0])
+			}
+			if len(args) > 0 { // as everywhere
+				if err := cmd.Flags().Set("file", "-"); err != nil {
+					return err
+				}
+			}
 			if err := oneOf(cmd, "prompt", "file", "ids"); err != nil {
 				return err
 			}

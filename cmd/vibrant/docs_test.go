@@ -79,6 +79,9 @@ func TestJSONIsAsDocumented(t *testing.T) {
 		return nil
 	}
 	m := reciter(t)
+	t.Setenv("VIBRANT_MODELS", filepath.Dir(m))
+	t.Setenv("OLLAMA_MODELS", t.TempDir())
+	t.Setenv("HF_HUB_CACHE", t.TempDir())
 	words := write(t, "t", []byte(strings.Repeat("some text ", 20)))
 	for _, c := range []struct {
 		args     []string
@@ -90,6 +93,7 @@ func TestJSONIsAsDocumented(t *testing.T) {
 		{args: []string{"inspect", m}},
 		{args: []string{"perplexity", "-m", m, "--device", "cpu", "-f", words, "--ctx", "64"}},
 		{args: []string{"bench", "-m", m, "--device", "cpu", "-p", "8", "-n", "0", "-r", "1"}, optional: []string{"note"}},
+		{args: []string{"list", "--device", "cpu"}, optional: []string{"problem", "architecture", "quantization"}},
 		{args: []string{"version"}},
 	} {
 		status, out, errs := command(t, "", append(c.args, "--json")...)
@@ -109,5 +113,12 @@ func TestJSONIsAsDocumented(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s --json has %v, documented are %v", c.args[0], got, want)
 		}
+	}
+	var inspected struct{ Fit map[string]any }
+	decode(t, &inspected, "", "inspect", m, "--fit", "--json", "--device", "cpu")
+	_, nested, _ := strings.Cut(string(text), "with `--fit` also `fit` (")
+	nested, _, _ = strings.Cut(nested, ")")
+	if want := strings.Split(strings.ReplaceAll(nested, "`", ""), ", "); !slices.Equal(slices.Sorted(maps.Keys(inspected.Fit)), want) {
+		t.Errorf("inspect --fit --json has %v, documented are %v", slices.Sorted(maps.Keys(inspected.Fit)), want)
 	}
 }

@@ -288,9 +288,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", oneLine(w))
 		}
 	}
-	if info := model.Info(); info.TrainedContext > 0 && info.Context > info.TrainedContext {
-		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: a context of %d tokens, but the model was trained on %d: it may answer nonsense beyond\n", info.Context, info.TrainedContext)
-	}
+	warnOfContext(cmd, model.Info().Context, model.Info().TrainedContext)
 	if m.verbose {
 		info := model.Info()
 		e := cmd.ErrOrStderr()
@@ -306,6 +304,13 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 		}
 	}
 	return model, nil
+}
+
+// warnOfContext says that a context is longer than what a model was trained on.
+func warnOfContext(cmd *cobra.Command, context, trained int) {
+	if trained > 0 && context > trained {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: a context of %d tokens, but the model was trained on %d: it may answer nonsense beyond\n", context, trained)
+	}
 }
 
 // reportStats prints what a session used, for --verbose.

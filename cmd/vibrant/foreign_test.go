@@ -349,8 +349,8 @@ func TestAFullContextIsNoDeadEnd(t *testing.T) {
 	if !strings.Contains(errs, "trained on 512") {
 		t.Errorf("%q", errs)
 	}
-	if _, out, _ := command(t, "", "inspect", m, "--fit", "--device", "cpu", "-c", "2000"); !strings.Contains(out, "up to --ctx 512") {
-		t.Errorf("%q", out)
+	if _, out, errs := command(t, "", "inspect", m, "--fit", "--device", "cpu", "-c", "2000"); !strings.Contains(out, "up to --ctx 512") || !strings.Contains(errs, "trained on 512") {
+		t.Errorf("%q, %q", out, errs)
 	}
 }
 

@@ -45,6 +45,7 @@ func inspectCommand() *cobra.Command {
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
 			if fit {
+				warnOfContext(cmd, prediction.Context, prediction.TrainedContext)
 				return printFit(cmd.OutOrStdout(), prediction)
 			}
 			return printFile(cmd.OutOrStdout(), file, tensors)

@@ -110,10 +110,14 @@ func rootCommand() *cobra.Command {
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {
 			c.Args = func(cmd *cobra.Command, args []string) error {
-				if err := check(cmd, args); err != nil {
+				err := check(cmd, args)
+				if err == nil {
+					return nil
+				}
+				if len(args) == 0 {
 					return usageError{err}
 				}
-				return nil
+				return usagef("%s: %q is one word too many: want vibrant %s", cmd.Name(), args[len(args)-1], cmd.Use)
 			}
 		}
 	}

@@ -59,6 +59,7 @@ func TestAnswersGoToStdoutAlone(t *testing.T) {
 		{"", []string{"complete", "-p", "x", "-n", "2"}, " Hello,\n"},
 		{"", []string{"complete", "-p", ""}, " Hello, I recite.\n"}, // the begin token alone
 		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
+		{"x", []string{"complete", "-", "--n-predict", "1"}, " Hello\n"},
 		{"", []string{"complete", "--ids", "1, 2", "--stop", " I"}, " Hello,\n"},
 		{"", []string{"ask", "--system", "Be brief.", "--seed", "1", "--top-k", "1", "--ctx_size", "256", "Hi"}, " Hello, I recite.\n"},
 	} {
@@ -115,6 +116,13 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "the prompt is empty", []string{"chat", "-m", m, "-p", ""}},
 		{2, "--ops", []string{"bench", "--ops", "("}},
 		{2, "--output", []string{"bench", "-o", "xml"}},
+		{2, "list: \"extra\" is one word too many: want vibrant list", []string{"list", "extra"}},
+		{2, "one word too many", []string{"perplexity", "text"}},
+		{2, "the text is -p \"Once\"", []string{"complete", "-m", m, "Once"}},
+		{2, "nothing to measure", []string{"bench", "-m", m, "-p", "0", "-n", "0"}},
+		{2, "neither a number nor a range", []string{"bench", "-m", m, "-p", "1-"}},
+		{2, "has no end", []string{"bench", "-m", m, "-p", "0-8*2"}},
+		{2, "more than 1000", []string{"bench", "-m", m, "-p", "0-100000"}},
 		{2, "want stop or drop", []string{"chat", "-m", m, "--context-full", "shift"}},
 		{1, "context", []string{"ask", "-m", m, "--device", "cpu", "-c", "8", "a prompt of more than eight tokens"}},
 		{1, "fewer than one chunk", []string{"perplexity", "-m", m, "--device", "cpu", "-f", write(t, "t", []byte("short"))}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -26,7 +27,7 @@ func toPasted(text string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return pasted + r
-		case r < ' ' || r == 0x7f:
+		case unicode.IsControl(r):
 			return -1
 		}
 		return r

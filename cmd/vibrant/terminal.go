@@ -29,7 +29,7 @@ func terminalFile(v any) *os.File {
 }
 
 // screen writes to a terminal and shows control characters instead of sending them. File names, texts of files and
-// generated texts could otherwise move the cursor, set the title or answer for the user. Newlines and tabs pass.
+// generated texts could otherwise move the cursor, set the title, reorder a line or answer for the user. Newlines and tabs pass.
 type screen struct {
 	file    *os.File
 	pending []byte // the beginning of a character
@@ -56,7 +56,7 @@ func (s *screen) Write(b []byte) (int, error) {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r' && len(text) > 1 && text[1] == '\n':
 			out.WriteRune(r)
-		case unicode.IsControl(r):
+		case unicode.IsControl(r), reorders(r):
 			out.WriteString(escaped(r))
 		default:
 			out.WriteRune(r) // U+FFFD for a stray byte, which may be a control character of an 8-bit terminal
@@ -84,14 +84,22 @@ func escaped(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
+// reorders reports whether a character has a terminal show others in another order (Unicode Standard Annex 9), as names that lie do.
+func reorders(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
+
+// unseen reports whether a character of a name is not shown, or ends a line.
+func unseen(r rune) bool {
+	return unicode.IsControl(r) || reorders(r) || r == 0x200e || r == 0x200f || r == 0x61c || r == 0x2028 || r == 0x2029 || r == 0xfeff
+}
+
 // oneLine returns a text of a file as part of a line: control characters, newlines too, are escaped.
 func oneLine(text string) string {
-	if strings.IndexFunc(text, unicode.IsControl) < 0 {
+	if strings.IndexFunc(text, unseen) < 0 {
 		return text
 	}
 	var out strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) {
+		if unseen(r) {
 			out.WriteString(escaped(r))
 		} else {
 			out.WriteRune(r)

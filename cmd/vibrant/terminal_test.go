@@ -193,7 +193,7 @@ func renamed(model []byte, name string) []byte {
 
 func TestControlCharactersDoNotReachATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
-	evil := "x\x1b]0;title\x07\u009b31m\x7f"
+	evil := "x\x1b]0;title\x07\u009b31m\x7f\u202e"
 	m := write(t, "evil.gguf", renamed(testmodel.Reciter("▁Hello", evil), evil))
 	for _, args := range [][]string{
 		{"inspect", m, "--tensors"},
@@ -211,7 +211,7 @@ func TestControlCharactersDoNotReachATerminal(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 		s := strings.ReplaceAll(h.screen(), "\r\x1b[K", "") // the command's own progress
-		if strings.ContainsAny(s, "\x1b\x07\x7f\u009b") {
+		if strings.ContainsAny(s, "\x1b\x07\x7f\u009b\u202e") {
 			t.Errorf("%s: %q", args[0], s)
 		}
 	}
@@ -231,7 +231,7 @@ func TestScreenKeepsCharactersThatComeInParts(t *testing.T) {
 	}
 	defer r.Close()
 	s := &screen{file: w}
-	for _, b := range []byte("é\t漢\r\n\x1b") {
+	for _, b := range []byte("é\t漢\r\n\x1b\u202e\u200d") {
 		if n, err := s.Write([]byte{b}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -239,7 +239,7 @@ func TestScreenKeepsCharactersThatComeInParts(t *testing.T) {
 	w.Close()
 	var got [100]byte
 	n, _ := r.Read(got[:])
-	if string(got[:n]) != "é\t漢\\x0d\n\\x1b" { // a carriage return alone moves the cursor
+	if string(got[:n]) != "é\t漢\\x0d\n\\x1b\\u202e\u200d" { // a carriage return alone moves the cursor
 		t.Errorf("%q", got[:n])
 	}
 }
