@@ -19,6 +19,9 @@ refused() { # WHAT TEXT ARGUMENT...
 "$dist/install.sh" --prefix "$work/a b" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
 grep -q "C kernels: $work/a b/lib/libvibrant.so" "$work/out" || { echo "test-install: the command does not find its library:" >&2; cat "$work/out" >&2; exit 1; }
 "$work/a b/bin/vibrant" version >/dev/null
+for file in man/man1/vibrant-chat.1 bash-completion/completions/vibrant zsh/site-functions/_vibrant fish/vendor_completions.d/vibrant.fish; do
+    [ -s "$work/a b/share/$file" ] || { echo "test-install: share/$file is not installed" >&2; exit 1; }
+done
 mv "$work/a b/lib" "$work/a b/moved"
 # The output goes to a file: grep -q ends at the first match, and the command would die of the closed pipe.
 "$work/a b/bin/vibrant" devices -v >"$work/out" 2>&1 || { echo "test-install: devices fails without a library:" >&2; cat "$work/out" >&2; exit 1; }

@@ -33,6 +33,8 @@ func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace st
 		w = io.Discard
 	}
 	fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
+	status := newProgress(cmd.ErrOrStderr())
+	defer status.done()
 	var failed error
 	err = optable.Bench(cmd.Context(), d, choice, func(r optable.Result) {
 		deviation := ""
@@ -42,7 +44,10 @@ func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace st
 		if r.Reason != "" {
 			fmt.Fprintf(w, "%-48s %s\n", r.Case, r.Reason)
 		} else {
-			fmt.Fprintf(w, "%-48s %12.2f %8.1f %% %10s  %s\n", r.Case, r.Ours, r.Roofline, deviation, r.Kernel)
+			fmt.Fprintf(w, "%-48s %12.2f %10s %10s  %s\n", r.Case, r.Ours, rooflineText(r.Roofline), deviation, r.Kernel)
+		}
+		if figures.quiet() { // the table shows how far it is
+			status.show("measured %s: %.2f us", r.Case, r.Ours)
 		}
 		f := figure{Suite: r.Suite, Case: r.Case, Kernel: r.Kernel, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio,
 			Error: r.Error, Reason: r.Reason, Device: r.Device, Command: r.Command}

@@ -49,6 +49,7 @@ func (c *chat) command(ctx context.Context, line string) (leave bool, err error)
 	case "/copy":
 		return false, c.copy()
 	case "/save":
+		rest = atHome(rest)
 		if err = c.save(rest); err == nil {
 			err = c.saveCache(rest)
 		}
@@ -57,7 +58,7 @@ func (c *chat) command(ctx context.Context, line string) (leave bool, err error)
 		}
 		return false, err
 	case "/load":
-		if err = c.load(rest); err == nil {
+		if err = c.load(atHome(rest)); err == nil {
 			fmt.Fprintf(out, "The conversation of %d messages goes on.\n", len(c.session.History()))
 		}
 		return false, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/vibrant-ml/vibrant"
 )
@@ -68,6 +70,16 @@ func (c *chat) save(path string) (err error) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(savedConversation{Model: c.model.Info().Name, System: c.session.System(), Messages: nonNilMessages(c.session.History())})
+}
+
+// atHome puts the user's folder in place of a ~ that a path typed into a chat begins with, as shells do on a command line.
+func atHome(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	return path
 }
 
 // cacheFile is where the cache of a saved conversation lies.

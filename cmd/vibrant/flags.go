@@ -65,6 +65,8 @@ func (m *modelFlags) add(c *cobra.Command) {
 		}
 		return names
 	})
+	complete(c, "gpu-layers", func() []string { return []string{"auto", "all"} })
+	complete(c, "split", func() []string { return []string{"tensor", "layer"} })
 	complete(c, "kv-type", func() []string { return []string{"auto", "f16", "f32", "bf16", "q8_0"} })
 }
 

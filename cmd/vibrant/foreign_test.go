@@ -213,6 +213,8 @@ func TestShellsCompleteValues(t *testing.T) {
 		{[]string{"chat", "--device", ""}, "cpu\n"},
 		{[]string{"ask", "--kv-type", ""}, "q8_0\n"},
 		{[]string{"chat", "--context-full", ""}, "drop\nstop\n"},
+		{[]string{"chat", "--split", ""}, "tensor\nlayer\n"},
+		{[]string{"chat", "--gpu-layers", ""}, "auto\nall\n"},
 		{[]string{"bench", "--output", ""}, "jsonl\n"},
 		{[]string{"inspect", ""}, "gguf\n"},
 		{[]string{"chat", "--model", ""}, "gguf\n"},

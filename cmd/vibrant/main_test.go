@@ -291,6 +291,8 @@ func TestCommandsOfAChat(t *testing.T) {
 	cmd.SetErr(&errs)
 	cmd.SetContext(t.Context())
 	m := modelFlags{model: reciter(t), device: "cpu", kvType: "auto"}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
 	saved := filepath.Join(t.TempDir(), "saved.json")
 	c := &chat{cmd: cmd, flags: &m}
 	if err := c.begin(&generationFlags{g: vibrant.DefaultGeneration()}, &conversationFlags{system: "Be brief.", full: "drop"}); err != nil {
@@ -308,6 +310,8 @@ func TestCommandsOfAChat(t *testing.T) {
 		{"/copy", "", "vibrant: /copy needs a terminal\n"},
 		{"/save", "", "vibrant: /save FILE: "},
 		{"/save " + saved, "The conversation is in " + saved + ".\n", ""},
+		{"/save ~/at-home.json", "The conversation is in " + filepath.Join(home, "at-home.json") + ".\n", ""},
+		{"/load ~/at-home.json", "The conversation of 2 messages goes on.\n", ""},
 		{"/set num_ctx 128", "num_ctx is 128.\n", ""},
 		{"/set num_ctx 0", "", "vibrant: num_ctx is 0, want 1 or more\n"},
 		{"/show info", "context  128 tokens", ""},

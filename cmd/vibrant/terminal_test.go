@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/vibrant-ml/vibrant"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
@@ -339,6 +341,58 @@ func TestLongWorkShowsItself(t *testing.T) {
 	h.expect("tok/s")
 	h.expect("pp256")
 	h.expect(" %") // of what was measured until then
+}
+
+func TestLoadingShowsItself(t *testing.T) {
+	r, w, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	p := newProgress(w)
+	p.last = time.Now().Add(-time.Second)
+	p.loading(vibrant.Progress{Bytes: 5e9, TotalBytes: 10e9, Layers: 3, TotalLayers: 32})
+	p.done()
+	var b [200]byte
+	n, _ := r.Read(b[:])
+	if got := string(b[:n]); !strings.HasPrefix(got, "\r\x1b[Kloading: 5 GB of 10 GB, layer 3 of 32") {
+		t.Errorf("%q", got)
+	}
+	if p := newProgress(&bytes.Buffer{}); p.w != nil {
+		t.Error("something is drawn in a pipe")
+	}
+	// A mapped file is not loaded at some rate.
+	if _, _, errs := command(t, "", "ask", "-m", reciter(t), "--device", "cpu", "-v", "hi"); !strings.Contains(errs, "of a file that is mapped") || strings.Contains(errs, "B/s") {
+		t.Errorf("%q", errs)
+	}
+}
+
+// One Ctrl-C ends a command that waits for input.
+func TestInterruptEndsAWaitForInput(t *testing.T) {
+	for _, args := range [][]string{{"ask", "-m", reciter(t), "-"}, {"complete", "-m", reciter(t), "-f", "-"}, {"tokenize", "-m", reciter(t)}, {"tokenize", "-m", reciter(t), "--jsonl"}} {
+		h := onTerminal(t, false, args...)
+		time.Sleep(50 * time.Millisecond)
+		unix.Kill(os.Getpid(), unix.SIGINT)
+		h.leaves(130)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	done := make(chan int, 1)
+	go func() { done <- run([]string{"chat", "-m", reciter(t), "--device", "cpu"}, r, io.Discard, io.Discard) }()
+	time.Sleep(100 * time.Millisecond)
+	unix.Kill(os.Getpid(), unix.SIGINT)
+	select {
+	case status := <-done:
+		if status != 130 {
+			t.Errorf("exit %d", status)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("chat waits for its pipe")
+	}
 }
 
 func TestTheEmbeddedModelSaysWhatItIs(t *testing.T) {

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,4 +76,55 @@ func program(block string) string {
 		}
 	}
 	return "package main\nimport \"context\"\n" + imports + "func main() {\nctx := context.Background()\n_ = ctx\n" + block + "}\n"
+}
+
+// TestNamesInReliabilityExist holds the tests that docs/reliability.md names against those that there are.
+func TestNamesInReliabilityExist(t *testing.T) {
+	const root = "../../.."
+	text, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
+	if err != nil {
+		t.Skipf("the sources are not here: %v", err)
+	}
+	var all strings.Builder
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			source, e := os.ReadFile(path)
+			all.Write(source)
+			err = e
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 30 {
+		t.Fatalf("%d names", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(all.String(), "func "+name[1]+"(") {
+			t.Errorf("docs/reliability.md names %s, which is nowhere", name[1])
+		}
+	}
+}
+
+// TestDockerfileBuildsWithTheModulesGo holds the compiler of the image's first stage against go.mod.
+func TestDockerfileBuildsWithTheModulesGo(t *testing.T) {
+	image, err := os.ReadFile("../../../Dockerfile")
+	if err != nil {
+		t.Skipf("the sources are not here: %v", err)
+	}
+	module, err := os.ReadFile("../../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))
+	if version == nil || !strings.Contains(string(image), "FROM golang:"+version[1]+"-") {
+		t.Errorf("go.mod wants Go %v, the Dockerfile has another", version)
+	}
+	for _, line := range []string{":nonroot\n", "\nUSER nonroot\n"} {
+		if !strings.Contains(string(image), line) {
+			t.Errorf("the Dockerfile lacks %q: the command must not run as root", line)
+		}
+	}
 }
