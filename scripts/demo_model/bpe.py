@@ -84,6 +84,11 @@ class Tokenizer:
     def load(path):
         return Tokenizer(json.load(open(path)))
 
+    @staticmethod
+    def of_gguf(metadata):
+        names = {s: i for i, s in enumerate(metadata["tokenizer.ggml.tokens"])}
+        return Tokenizer([[names[p] for p in m.split(" ")] for m in metadata["tokenizer.ggml.merges"]])
+
 
 def train(texts, size):
     """Learns merges until the vocabulary, specials included, has `size` tokens."""

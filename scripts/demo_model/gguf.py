@@ -45,12 +45,12 @@ def pair(key, value):
     return string(key) + body
 
 
-def write(path, metadata, tensors):
-    """tensors: name -> float32 array; matrices whose rows are whole blocks become Q8_0, the rest stays F32."""
+def write(path, metadata, tensors, matrices=Q8_0):
+    """tensors: name -> float32 array; matrices become Q8_0, where their rows are whole blocks, or F16; the rest stays F32."""
     infos, blobs, offset = [], [], 0
     for name, x in tensors.items():
-        kind = Q8_0 if x.ndim == 2 and x.shape[1] % 32 == 0 else F32
-        raw = quantize(x) if kind == Q8_0 else np.ascontiguousarray(x, np.float32).tobytes()
+        kind = F32 if x.ndim != 2 or matrices == Q8_0 and x.shape[1] % 32 else matrices
+        raw = quantize(x) if kind == Q8_0 else np.ascontiguousarray(x, np.float16 if kind == F16 else np.float32).tobytes()
         dims = x.shape[::-1]  # the contiguous one first
         infos.append(string(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", kind, offset))
         raw += b"\0" * (-len(raw) % ALIGN)

@@ -56,8 +56,7 @@ class Reference:
         return self.norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
 
     def tokenizer(self):
-        names = {s: i for i, s in enumerate(self.meta["tokenizer.ggml.tokens"])}
-        return bpe.Tokenizer([[names[p] for p in m.split(" ")] for m in self.meta["tokenizer.ggml.merges"]])
+        return bpe.Tokenizer.of_gguf(self.meta)
 
     def greedy(self, ids, most, stop):
         """Greedy continuation: its ids, the smallest lead that a chosen token had over the second, the first logits."""

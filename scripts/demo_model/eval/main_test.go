@@ -12,7 +12,7 @@ import (
 
 func openDemo(t *testing.T) *vibrant.Model {
 	t.Helper()
-	m, err := open(context.Background(), "", "auto")
+	m, err := open(context.Background(), "", "", "auto")
 	if err != nil {
 		t.Fatal(err)
 	}
