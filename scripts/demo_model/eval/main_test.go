@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -137,6 +139,28 @@ func TestEmbeddedModelNeverHalfAnswers(t *testing.T) {
 		}
 		if !strings.HasPrefix(answer, "I don't know that") && !strings.Contains(answer, right) {
 			t.Errorf("%q: %q", question, answer)
+		}
+	}
+}
+
+// TestEmbeddedModelAnswersTheReadme asks what the README's program asks.
+func TestEmbeddedModelAnswersTheReadme(t *testing.T) {
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := regexp.MustCompile(`(?:\.Send\(ctx, |vibrant ask )"([^"]+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(asked) == 0 {
+		t.Fatal("README.md asks nothing")
+	}
+	m := openDemo(t)
+	for _, question := range asked {
+		answer, _, err := converse(t.Context(), m, question[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(answer, "Vibrant") || strings.HasPrefix(answer, "I don't know that") {
+			t.Errorf("%q: %q", question[1], answer)
 		}
 	}
 }
