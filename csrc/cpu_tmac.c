@@ -1,13 +1,17 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
- * Activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16 sums, of
+ * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, of which the upper and
+ * the lower byte are rows of activations for cpu_codes.h. Groups of less than 64 elements are looked up there too.
+ *
+ * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16 sums, of
  * 16 bits: in two tables of bytes, so that one byte shuffle looks up the low or high byte of as many rows as a vector
  * has. The rows' bytes are transposed 8 x 8 for it. Sums of a run fit 16 bits: 16 * 2 * 2 * 511 < 2^15.
  *
  * With the caller's table of floats, sums of four elements are looked up in that, a byte of weights at a time. */
 #include <math.h>
 
-#include "cpu.h"
+#include "cpu_codes.h"
+#include "int2.h"
 
 #if VB_X86
 #include <immintrin.h>
@@ -324,6 +328,123 @@ static void table_range(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
+/* ---- dot products of bytes --------------------------------------------------------------------------------------- */
+
+enum { MOST_SHORT = 127 * 256 + 127, COLUMNS = VB_CODES_TILE / 2, BLOCK = 2 * COLUMNS };
+
+typedef struct bytes_job {
+    const vb_tmac_matmul_args *a;
+    int64_t row_bytes, group_bytes, row_of_x;
+    int8_t *x;       /* [groups][n][upper, lower][row_of_x] */
+    int32_t *totals; /* [groups][n][upper, lower] */
+    float *factors;  /* [n]: what one of the rounded activations stands for */
+    char *scratch;   /* of the workers: a column as it is, and its bytes */
+    int64_t worker_bytes;
+    vb_simd simd;
+} bytes_job;
+
+VB_INLINE void split_body(int8_t *restrict upper, int8_t *restrict lower, const float *restrict h, float inverse,
+                          int64_t n) {
+    /* adding 1.5 * 2^23 rounds to the nearest integer in the low bits */
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t v = (int32_t)(vb_float_bits(h[i] * inverse + 0x1.8p23f) - 0x4b400000u);
+        upper[i] = (int8_t)((v + 128) >> 8);
+        lower[i] = (int8_t)v;
+    }
+}
+VB_TWINS(split, (int8_t *upper, int8_t *lower, const float *h, float inverse, int64_t n), (upper, lower, h, inverse, n));
+
+static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const int8_t *from, int64_t k) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < k; i++) sum += from[i];
+    *total = sum;
+    memset(x, 0, (size_t)j->row_of_x);
+    vb_codes_arrange(x, from, k);
+}
+
+static void split_range(void *context, int worker, int64_t begin, int64_t end) {
+    const bytes_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    float *h = (float *)(j->scratch + worker * j->worker_bytes);
+    int8_t *upper = (int8_t *)(h + a->k), *lower = upper + a->k;
+    for (int64_t column = begin; column < end; column++) {
+        const float factor = norm_factor(a, column);
+        float most = 0;
+        for (int64_t k = 0; k < a->k; k++) {
+            h[k] = a->activations[k * a->n + column] * factor;
+            if (a->normed && a->norm) h[k] *= a->norm[k];
+            most = !(fabsf(h[k]) <= most) ? fabsf(h[k]) : most; /* NaN stays */
+        }
+        /* A NaN or an infinity is in the factor; the codes are of no matter then. */
+        j->factors[column] = most / MOST_SHORT;
+        split[j->simd](upper, lower, h, most > 0x1p-100f ? MOST_SHORT / most : 0.0f, a->k);
+        for (int64_t g = 0; g < a->groups; g++) {
+            const int64_t first = 4 * g * j->group_bytes, k = vb_min(4 * j->group_bytes, a->k - first);
+            const int64_t at = 2 * (g * a->n + column);
+            arrange_group(j, j->x + at * j->row_of_x, j->totals + at, upper + first, k);
+            arrange_group(j, j->x + (at + 1) * j->row_of_x, j->totals + at + 1, lower + first, k);
+        }
+    }
+}
+
+/* Up to VB_CODES_ROWS rows times up to COLUMNS columns. */
+static void bytes_tile(const bytes_job *j, int64_t row, int rows, int64_t column, int columns) {
+    const vb_tmac_matmul_args *a = j->a;
+    float products[VB_CODES_ROWS][COLUMNS] = {{0}};
+    for (int64_t g = 0; g < a->groups; g++) {
+        const int64_t first = g * j->group_bytes, at = 2 * (g * a->n + column);
+        int32_t sums[VB_CODES_ROWS][VB_CODES_TILE];
+        vb_cpu_code_sums(sums, (const uint8_t *)a->weights + row * j->row_bytes + first, j->row_bytes,
+                         vb_min(j->group_bytes, j->row_bytes - first), rows, j->x + at * j->row_of_x, 2 * columns,
+                         j->simd);
+        for (int r = 0; r < rows; r++) {
+            const float scale = a->scales ? a->scales[(row + r) * a->groups + g] : 1.0f;
+            for (int c = 0; c < columns; c++) {
+                const int32_t *total = j->totals + at + 2 * c;
+                const int64_t upper = sums[r][2 * c] - total[0], lower = sums[r][2 * c + 1] - total[1];
+                products[r][c] += (float)(upper * 256 + lower) * scale;
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++)
+            a->out[(row + r) * a->n + column + c] = products[r][c] * j->factors[column + c];
+}
+
+static void bytes_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const bytes_job *j = context;
+    for (int64_t block = 0; block < j->a->n; block += BLOCK)
+        for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
+            for (int64_t c = block; c < vb_min(block + BLOCK, j->a->n); c += COLUMNS)
+                bytes_tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(COLUMNS, j->a->n - c));
+}
+
+static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
+    const vb_tmac_matmul_args *a = job->a;
+    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+    job->row_of_x = vb_codes_vectors(job->group_bytes) * VB_CODES_X;
+    int64_t pairs, x, workers, bytes;
+    if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
+        __builtin_mul_overflow(pairs, job->row_of_x + 4, &x) ||
+        __builtin_mul_overflow(a->k, 6, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
+        return VB_OUT_OF_MEMORY;
+    job->worker_bytes = (job->worker_bytes + 63) / 64 * 64;
+    if (__builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
+        return VB_OUT_OF_MEMORY;
+    job->scratch = vb_cpu_scratch(stream, bytes);
+    if (!job->scratch) return VB_OUT_OF_MEMORY;
+    job->x = (int8_t *)job->scratch + workers;
+    job->totals = (int32_t *)(job->x + pairs * job->row_of_x);
+    job->factors = (float *)(job->totals + pairs);
+    vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), split_range, job);
+    /* 16 KiB of rows: small against the whole */
+    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job->row_bytes, 1)) / VB_CODES_ROWS + 1) * VB_CODES_ROWS;
+    vb_cpu_parallel(stream, a->m, grain, bytes_range, job);
+    return VB_OK;
+}
+
 vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
     matmul_job job = {.a = args, .row_bytes = (args->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
     job.group_bytes = vb_max(1, (job.row_bytes + args->groups - 1) / args->groups);
@@ -331,6 +452,9 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
         vb_cpu_parallel(stream, args->m, vb_cpu_grain(job.row_bytes * args->n), table_range, &job);
         return VB_OK;
     }
+    if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)
+        return bytes_matmul(&(bytes_job){.a = args, .row_bytes = job.row_bytes, .group_bytes = job.group_bytes,
+                                         .simd = job.simd}, stream);
     job.runs_a_group = (job.group_bytes + RUN_BYTES - 1) / RUN_BYTES;
     job.runs = args->k == 0 ? 0 : job.runs_a_group * args->groups;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);

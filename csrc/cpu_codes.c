@@ -1,0 +1,179 @@
+/* cpu_codes.c: exact sums of two-bit codes times int8 activations (cpu_codes.h).
+ *
+ * Several rows of codes meet several rows of activations in registers: unpacked codes serve all rows of activations,
+ * and a vector of activations, once read, all rows of codes. The rows to come are fetched ahead in the order of memory,
+ * since a processor fetches several streams of short rows worse than one. */
+#include "cpu_codes.h"
+
+#if VB_X86
+#include <immintrin.h>
+#endif
+
+enum { VECTOR = VB_CODES_VECTOR, X = VB_CODES_X, AHEAD = 8 << 10 };
+
+void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k) {
+    int64_t i = 0;
+    for (; i + X <= k; i += X)
+        for (int slot = 0; slot < 4; slot++)
+            for (int j = 0; j < VECTOR; j++) to[i + slot * VECTOR + j] = from[i + 4 * j + slot];
+    for (; i < k; i++) to[i / X * X + i % 4 * VECTOR + i / 4 % VECTOR] = from[i];
+}
+
+typedef int32_t sums_row[VB_CODES_TILE];
+
+static void sums_plain(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                       int n) {
+    const int64_t row_of_x = vb_codes_vectors(bytes) * X;
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < n; i++) {
+            int32_t total = 0;
+            for (int64_t b = 0; b < bytes; b += VECTOR) {
+                const uint8_t *codes = w + r * stride + b;
+                const int8_t *a = x + i * row_of_x + 4 * b;
+                const int live = (int)vb_min(VECTOR, bytes - b);
+                for (int slot = 0; slot < 4; slot++)
+                    for (int j = 0; j < live; j++) total += (codes[j] >> 2 * slot & 3) * a[slot * VECTOR + j];
+            }
+            sums[r][i] = total;
+        }
+}
+
+#if VB_X86
+/* The sums of four vectors' elements. */
+VB_TARGET_AVX2 VB_INLINE __m128i reduce_avx2(__m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+}
+
+/* Pairs of products are at most 2 * 3 * 128 in int16, and eight of these are added before they are widened. */
+VB_TARGET_AVX2 VB_INLINE void tile_avx2(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                        const int8_t *x, const int R, const int N) {
+    const __m256i mask = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
+    const int64_t row_of_x = vb_codes_vectors(bytes) * X;
+    __m256i sum[4];
+    for (int i = 0; i < 4; i++) sum[i] = zero;
+    uint8_t last[4][VECTOR] = {{0}};
+    for (int64_t b = 0; b < bytes; b += VECTOR) {
+        __m256i pairs[4] = {zero, zero, zero, zero};
+        const uint8_t *at[4];
+        for (int r = 0; r < R; r++) {
+            at[r] = w + r * stride + b;
+            if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
+            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        }
+        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
+            __m256i codes[4];
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                codes[r] = _mm256_loadu_si256((const __m256i *)at[r] + half);
+            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+                    const __m256i q = _mm256_and_si256(_mm256_srli_epi16(codes[r], 2 * slot), mask);
+                    _Pragma("GCC unroll 4") for (int i = 0; i < N; i++) {
+                        const __m256i *a = (const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half;
+                        pairs[r * N + i] =
+                            _mm256_add_epi16(pairs[r * N + i], _mm256_maddubs_epi16(q, _mm256_load_si256(a)));
+                    }
+                }
+        }
+        _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i++)
+            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs[i], ones));
+    }
+    int32_t all[4];
+    _mm_storeu_si128((__m128i *)all, reduce_avx2(sum[0], sum[1], sum[2], sum[3]));
+    for (int r = 0; r < R; r++)
+        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+}
+
+/* The sums of four vectors' elements. */
+VB_TARGET_AVX512 VB_INLINE __m128i reduce_avx512(__m512i a, __m512i b, __m512i c, __m512i d) {
+    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                            const int8_t *x, const int R, const int N) {
+    const __m512i mask = _mm512_set1_epi8(3);
+    const int64_t row_of_x = vb_codes_vectors(bytes) * X;
+    __m512i sum[16];
+    _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) sum[i] = _mm512_setzero_si512();
+    for (int64_t b = 0; b < bytes; b += VECTOR) {
+        const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
+        __m512i codes[4];
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+            __m512i q[4];
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                q[r] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+            _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+                const __m512i a = _mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR);
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                    sum[r * N + i] = _mm512_dpbusd_epi32(sum[r * N + i], q[r], a);
+            }
+        }
+    }
+    int32_t all[16];
+    _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i += 4)
+        _mm_storeu_si128((__m128i *)(all + i), reduce_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+    for (int r = 0; r < R; r++)
+        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+}
+
+#define TILE(level, LEVEL, R, N) \
+    LEVEL static void tile_##level##_##R##_##N(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, \
+                                               const int8_t *x) { \
+        tile_##level(sums, w, stride, bytes, x, R, N); \
+    }
+TILE(avx2, VB_TARGET_AVX2, 1, 1)
+TILE(avx2, VB_TARGET_AVX2, 2, 1)
+TILE(avx2, VB_TARGET_AVX2, 1, 2)
+TILE(avx2, VB_TARGET_AVX2, 1, 4)
+TILE(avx512, VB_TARGET_AVX512, 1, 1)
+TILE(avx512, VB_TARGET_AVX512, 1, 2)
+TILE(avx512, VB_TARGET_AVX512, 1, 4)
+TILE(avx512, VB_TARGET_AVX512, 1, 8)
+TILE(avx512, VB_TARGET_AVX512, 2, 4)
+TILE(avx512, VB_TARGET_AVX512, 2, 8)
+TILE(avx512, VB_TARGET_AVX512, 4, 1)
+TILE(avx512, VB_TARGET_AVX512, 4, 2)
+
+typedef void (*tile_function)(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, const int8_t *x);
+/* How many rows of codes meet n rows of activations at a time, and how a single one does. */
+typedef struct tile {
+    int n, rows;
+    tile_function several, one;
+} tile;
+static const tile tiles_avx2[] = {{4, 1, tile_avx2_1_4, tile_avx2_1_4}, {2, 1, tile_avx2_1_2, tile_avx2_1_2},
+                                  {1, 2, tile_avx2_2_1, tile_avx2_1_1}};
+static const tile tiles_avx512[] = {{8, 2, tile_avx512_2_8, tile_avx512_1_8}, {4, 2, tile_avx512_2_4, tile_avx512_1_4},
+                                    {2, 4, tile_avx512_4_2, tile_avx512_1_2}, {1, 4, tile_avx512_4_1, tile_avx512_1_1}};
+
+static void sums_by(const tile *t, sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
+                    const int8_t *x, int n) {
+    const int64_t row_of_x = vb_codes_vectors(bytes) * X;
+    for (int i = 0; i < n; i += t->n) {
+        while (t->n > n - i) t++;
+        int r = 0;
+        for (; r + t->rows <= rows; r += t->rows)
+            t->several((sums_row *)&sums[r][i], w + r * stride, stride, bytes, x + i * row_of_x);
+        for (; r < rows; r++) t->one((sums_row *)&sums[r][i], w + r * stride, stride, bytes, x + i * row_of_x);
+    }
+}
+#endif
+
+void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
+                      int rows, const int8_t *x, int n, vb_simd simd) {
+#if VB_X86
+    if (simd != VB_SIMD_PLAIN) {
+        sums_by(simd == VB_SIMD_AVX512 ? tiles_avx512 : tiles_avx2, sums, w, stride, bytes, rows, x, n);
+        return;
+    }
+#endif
+    (void)simd;
+    sums_plain(sums, w, stride, bytes, rows, x, n);
+}

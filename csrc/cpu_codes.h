@@ -1,0 +1,27 @@
+/* cpu_codes.h: exact sums of two-bit codes times int8 activations, which W2A8 and table look-up share.
+ *
+ * A row of codes is read in vectors of 64 bytes. Its four two-bit slots are masked out in place: 64 codes 0..3 a slot.
+ * Activations are laid out once a call so that they meet the codes: [vector][slot][64], zeros where no code lies. */
+#ifndef VB_CPU_CODES_H
+#define VB_CPU_CODES_H
+
+#include "cpu.h"
+
+enum {
+    VB_CODES_VECTOR = 64,             /* bytes */
+    VB_CODES_X = 4 * VB_CODES_VECTOR, /* activations that meet a vector */
+    VB_CODES_ROWS = 4,                /* rows of codes at a time */
+    VB_CODES_TILE = 8                 /* rows of activations at a time */
+};
+
+static inline int64_t vb_codes_vectors(int64_t bytes) { return (bytes + VB_CODES_VECTOR - 1) / VB_CODES_VECTOR; }
+
+/* Lays out k activations for a row of VB_INT2_ROWS; `to` is zeros before. */
+void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k);
+
+/* sums[r][i] = the sum of code * x over `bytes` bytes of row r of codes and row i of x. Row r begins at w + r * stride,
+ * row i at x + i * vectors * VB_CODES_X, aligned to 64 bytes. rows <= VB_CODES_ROWS, n <= VB_CODES_TILE. */
+void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
+                      int rows, const int8_t *x, int n, vb_simd simd);
+
+#endif
