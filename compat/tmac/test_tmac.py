@@ -81,12 +81,32 @@ def run():
     packed[5] = packed[5] | 3
     check("the code 3", library.tmac_matmul_cuda(codes, flat, out, None, *sizes) == -1 and b"code 3" in library.tmac_error())
     check("a size below 0", library.softmax_cuda(target, source, -1, cols) == -1)
+    packed[5] &= ~3
+    refused = {
+        "no weights": library.tmac_matmul_cuda(None, flat, out, None, *sizes), "no activations": library.tmac_matmul_cuda(codes, None, out, None, *sizes),
+        "no output": library.tmac_matmul_cuda(codes, flat, None, None, *sizes), "rows below 0": library.tmac_matmul_cuda(codes, flat, out, None, -1, n, k),
+        "columns below 0": library.tmac_matmul_cuda(codes, flat, out, None, m, -1, k), "elements below 0": library.tmac_matmul_cuda(codes, flat, out, None, m, n, -1),
+        "no input of a norm": library.rmsnorm_cuda(target, None, floats(norm[:cols]), rows, cols, eps), "no norm": library.rmsnorm_cuda(target, source, None, rows, cols, eps),
+        "no input of softmax": library.softmax_cuda(target, None, rows, cols), "no weights to load": library.cuda_load_weights(None, None, len(packed), m),
+        "no whole rows": library.cuda_load_weights(codes, None, len(packed) - 1, m), "no rows": library.cuda_load_weights(codes, None, len(packed), 0),
+        "no norm to load": library.cuda_load_norm_weights(None, k), "sizes of cuda_init below 0": library.cuda_init(-1, 1, 1),
+        "no multiple of 4": library.cuda_load_weights_int8_tc(codes, None, len(packed), m, k - 1), "a backend of no name": library.tmac_select_backend(None),
+        "another backend": library.tmac_select_backend(b"metal")}
+    for what, status in refused.items():
+        check(what, status == -1 and library.tmac_error())
+    check("cuda_load_weights again", library.cuda_load_weights(codes, None, len(packed), m) == 0)
+    check("other sizes than loaded", library.tmac_matmul_cuda_persistent(flat, out, m - 1, n, k) == -1 and library.tmac_matmul_cuda_async(flat, out, m, n, k - 4) == -1)
+    check("no loaded norm of this size", library.fused_rmsnorm_matmul_cuda(flat, out, m, n, k + 4, eps) == -1)
+    check("the sizes of cuda_device_info", library.cuda_device_info(None, None, None, None) == 0)
     library.cuda_cleanup()
 
 
 for backend in ("cpu", "auto") + (("cuda",) if library.cuda_available() else ()):
     if library.tmac_select_backend(backend.encode()) != 0:
         sys.exit(f"test_tmac: {backend}: {library.tmac_error().decode()}")
-    print(f"{backend}: {library.tmac_backend_name().decode()}")
+    name = library.tmac_backend_name().decode()
+    if not name.startswith("cuda: " if backend == "cuda" or library.cuda_available() and backend == "auto" else "cpu: "):
+        sys.exit(f"test_tmac: {backend} took {name}")
+    print(f"{backend}: {name}")
     run()
 print("test_tmac: every result agrees")
