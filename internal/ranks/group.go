@@ -76,7 +76,8 @@ type link struct {
 	rank int
 	conn net.Conn
 	mu   sync.Mutex // of writing
-	bye  bool       // it said that it ends; the group's mutex guards it
+	bye  bool       // it said that it ends; the group's mutex guards this and what follows
+	gone bool       // nothing more comes
 }
 
 // Kinds of frames.
@@ -126,6 +127,10 @@ func (g *Group) start() {
 			defer g.readers.Done()
 			g.read(l)
 			l.conn.Close()
+			g.mu.Lock()
+			l.gone = true
+			g.changed.Broadcast()
+			g.mu.Unlock()
 		}()
 		go g.beat(l)
 	}
@@ -348,6 +353,13 @@ func (g *Group) Close() error {
 	for _, l := range g.links {
 		if l != nil {
 			l.write(header{Kind: frameBye, From: uint32(g.Rank())}, nil)
+		}
+	}
+	if g.Rank() == 0 {
+		g.dismiss()
+	}
+	for _, l := range g.links {
+		if l != nil {
 			halfClose(l.conn)
 		}
 	}
@@ -358,6 +370,24 @@ func (g *Group) Close() error {
 		}
 	}
 	return nil
+}
+
+// dismiss waits until the others leave, for a second at most: until then rank 0 passes on what they send each other.
+func (g *Group) dismiss() {
+	late := false
+	defer time.AfterFunc(parting, func() {
+		g.mu.Lock()
+		late = true
+		g.changed.Broadcast()
+		g.mu.Unlock()
+	}).Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.links {
+		for l != nil && !l.bye && !l.gone && !late {
+			g.changed.Wait()
+		}
+	}
 }
 
 // Send sends data to another rank, or to this one. What is sent on one channel arrives in order.
@@ -416,7 +446,7 @@ func (g *Group) next(from int, channel uint32) ([]byte, error) {
 		switch {
 		case g.err != nil:
 			return nil, g.err
-		case g.closing, link != nil && link.bye:
+		case g.closing, link != nil && (link.gone || link.bye && link.rank == from):
 			return nil, fmt.Errorf("%s has left: %w", g.Name(from), io.EOF)
 		}
 		g.changed.Wait()
