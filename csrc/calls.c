@@ -695,4 +695,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(8463012099909481556); }
+int64_t vb_call_abi(void) { return INT64_C(3186989127263616769); }

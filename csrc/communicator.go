@@ -18,6 +18,9 @@ static vb_status all_reduce(addresses out, addresses in, addresses add, int adds
 static vb_status all_gather(addresses out, addresses in, int64_t rows, const int64_t *cols, vb_communicator *c) {
     return vb_all_gather((float *const *)out.at, (const float *const *)in.at, rows, cols, c);
 }
+static vb_status broadcast(addresses data, int64_t words, int root, vb_communicator *c) {
+    return vb_broadcast((void *const *)data.at, words, root, c);
+}
 */
 import "C"
 
@@ -84,11 +87,19 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
-	var each [kernel.MaxRanks]C.int64_t
+	each := make([]C.int64_t, len(cols))
 	for i, n := range cols {
 		each[i] = C.int64_t(n)
 	}
 	return c.check("all gather", C.all_gather(addressesOf(out), addressesOf(in), C.int64_t(rows), &each[0], c.p))
+}
+
+func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
+	return c.check("broadcast", C.broadcast(addressesOf(data), C.int64_t(words), C.int(root), c.p))
+}
+
+func (c *communicator) Send(out, in kernel.Ptr, words, from, to int) error {
+	return c.check("send", C.vb_send(out, in, C.int64_t(words), C.int(from), C.int(to), c.p))
 }
 
 func (c *communicator) Close() error {

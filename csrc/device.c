@@ -235,7 +235,9 @@ vb_status vb_communicator_create(vb_communicator **communicator, vb_stream *cons
         CHECK(streams[i] && streams[i]->device->backend == streams[0]->device->backend);
         for (int j = 0; j < i; j++) CHECK(streams[i] != streams[j]);
     }
-    return streams[0]->device->backend->communicator_create(communicator, streams, ranks);
+    vb_status s = streams[0]->device->backend->communicator_create(communicator, streams, ranks);
+    if (s == VB_OK) (*communicator)->all = ranks;
+    return s;
 }
 
 void vb_communicator_destroy(vb_communicator *communicator) {
@@ -255,12 +257,29 @@ vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows,
                         vb_communicator *communicator) {
     CHECK(communicator && rows >= 0 && cols);
     int64_t total = 0, count;
-    for (int i = 0; i < communicator->ranks; i++) {
+    for (int i = 0; i < communicator->all; i++) {
         CHECK(cols[i] >= 0 && !__builtin_add_overflow(total, cols[i], &total));
     }
     CHECK(!__builtin_mul_overflow(rows, total, &count) && count <= INT64_MAX / 8);
     if (count == 0) return VB_OK;
     CHECK(out && in);
-    for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && (in[i] || cols[i] == 0));
+    for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && (in[i] || cols[communicator->first + i] == 0));
     return communicator->backend->all_gather(out, in, rows, cols, communicator);
+}
+
+vb_status vb_broadcast(void *const *data, int64_t words, int root, vb_communicator *communicator) {
+    CHECK(communicator && words >= 0 && words <= INT64_MAX / 8 && root >= 0 && root < communicator->all);
+    if (words == 0) return VB_OK;
+    CHECK(data);
+    for (int i = 0; i < communicator->ranks; i++) CHECK(data[i]);
+    return communicator->backend->broadcast(data, words, root, communicator);
+}
+
+vb_status vb_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator) {
+    CHECK(communicator && words >= 0 && words <= INT64_MAX / 8);
+    CHECK(from >= 0 && from < communicator->all && to >= 0 && to < communicator->all);
+    if (words == 0) return VB_OK;
+    const int first = communicator->first, end = first + communicator->ranks;
+    CHECK((out || to < first || to >= end) && (in || from < first || from >= end));
+    return communicator->backend->send(out, in, words, from, to, communicator);
 }

@@ -19,7 +19,8 @@
     X(stream_create_with) X(stream_destroy) X(stream_synchronize) X(stream_handle) X(memcpy) X(memset) \
     X(event_create) X(event_destroy) X(event_record) X(event_synchronize) X(event_done) X(event_elapsed) \
     X(stream_wait) X(graph_begin) X(graph_end) X(graph_update) X(graph_launch) X(graph_prepare) \
-    X(graph_destroy) X(communicator_create) X(communicator_destroy) X(all_reduce) X(all_gather)
+    X(graph_destroy) X(communicator_create) X(communicator_destroy) X(all_reduce) X(all_gather) \
+    X(broadcast) X(send)
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +54,9 @@ struct vb_graph {
 };
 struct vb_communicator {
     const vb_backend *backend;
-    int ranks;
+    int ranks; /* of this process: arrays of pointers have one of each */
+    int first; /* the number of the first of them */
+    int all;   /* with those of other processes: arrays of sizes have one of each */
     vb_stream *streams[VB_MAX_RANKS];
 };
 

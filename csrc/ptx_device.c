@@ -404,6 +404,16 @@ vb_status vb_jit_all_gather(float *const *out, const float *const *in, int64_t r
     return VB_UNSUPPORTED;
 }
 
+vb_status vb_jit_broadcast(void *const *data, int64_t words, int root, vb_communicator *communicator) {
+    (void)data, (void)words, (void)root, (void)communicator;
+    return VB_UNSUPPORTED;
+}
+
+vb_status vb_jit_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator) {
+    (void)out, (void)in, (void)words, (void)from, (void)to, (void)communicator;
+    return VB_UNSUPPORTED;
+}
+
 /* What a dense language model needs; ops.c composes or refuses the rest. */
 #define HAVE(X) \
     X(add) X(mul) X(mul_scalar) X(silu) X(gelu) X(gelu_tanh) X(swiglu) X(glu) X(sigmoid) X(soft_cap) X(copy) \

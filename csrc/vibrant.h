@@ -303,6 +303,13 @@ vb_status vb_all_reduce(float *const *out, const float *const *in, const float *
 vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
                         vb_communicator *communicator);
 
+/* Copies the memory of rank `root` to all others. data[r]: [words] of 4 bytes each. */
+vb_status vb_broadcast(void *const *data, int64_t words, int root, vb_communicator *communicator);
+
+/* Copies memory of rank `from` to memory of rank `to`, in the order of both streams. out: [words] of 4 bytes each, of
+ * rank `to`; in: [words], of rank `from`. */
+vb_status vb_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator);
+
 /* ---- element-wise; in place allowed; types F32, F16, BF16 -------------------------------------------------------- */
 
 /* out[i] = a[i] + b[i]. Shapes: out, a, b [n]. */

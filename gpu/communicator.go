@@ -19,9 +19,12 @@ import (
 // for all communicators of the process, and a Graphs launches on all its devices. A rank that waits for 30 seconds
 // loses its device.
 type Communicator struct {
-	streams []*Stream
+	streams []*Stream           // of this process
 	kernel  kernel.Communicator // nil for one stream, and after Close; every stream's lock guards it
 	closed  bool
+
+	ranks  *Ranks // the processes that are joined too; nil for this one alone
+	staged bool   // what is exchanged passes through host memory
 }
 
 // collective is held while something that makes devices wait for each other is given to all of them: another order on
@@ -111,16 +114,41 @@ const (
 	communicatorRankBytes = 11 << 20
 )
 
-// Ranks returns how many streams are joined.
-func (c *Communicator) Ranks() int { return len(c.streams) }
+// Ranks returns how many streams are joined, those of other processes too.
+func (c *Communicator) Ranks() int {
+	if c.ranks != nil {
+		return c.ranks.Size()
+	}
+	return len(c.streams)
+}
 
-// Stream returns that of a rank.
-func (c *Communicator) Stream(rank int) *Stream { return c.streams[rank] }
+// Local returns how many of them are of this process, and First the rank of the first of these.
+func (c *Communicator) Local() int { return len(c.streams) }
+func (c *Communicator) First() int {
+	if c.ranks != nil {
+		return c.ranks.Rank()
+	}
+	return 0
+}
+
+// Captures reports whether collectives may be captured: those that pass through host memory may not.
+func (c *Communicator) Captures() bool { return !c.staged }
+
+// Stream returns that of a local rank: the first has the index 0.
+func (c *Communicator) Stream(i int) *Stream { return c.streams[i] }
+
+// order has other communicators of this process wait. Processes keep the order of what they enqueue themselves.
+func (c *Communicator) order() (release func()) {
+	if c.ranks != nil {
+		return func() {}
+	}
+	collective.Lock()
+	return collective.Unlock
+}
 
 // locked calls f while nobody else enqueues on any of the streams, nor a collective anywhere.
 func (c *Communicator) locked(f func() error) error {
-	collective.Lock()
-	defer collective.Unlock()
+	defer c.order()()
 	for _, s := range c.streams {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -175,8 +203,7 @@ func (c *Communicator) Close() error {
 	if c == nil {
 		return nil
 	}
-	collective.Lock()
-	defer collective.Unlock()
+	defer c.order()()
 	for _, s := range c.streams {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"runtime"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -45,23 +46,40 @@ func allReduce(op string, c *gpu.Communicator, out, in, add []*Tensor, rounded b
 
 // AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those
 // of a rank lie on its stream. out must not be among in. It may be captured (gpu.Communicator.Capture).
-func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
+func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) { AllGatherColumnsInto(c, out, in, nil) }
+
+// AllGatherColumnsInto is AllGatherInto where each rank's columns are given, those of this process too. Without them the ranks of
+// other processes have as many columns as this one.
+func AllGatherColumnsInto(c *gpu.Communicator, out, in []*Tensor, columns []int) {
 	const op = "all gather"
 	checkRanks(op, c, out)
 	rows, total := out[0].rows(), 0
-	cols := make([]int, len(in))
+	if len(in) != c.Local() || columns != nil && len(columns) != c.Ranks() {
+		misuse(op, "%d parts of %d ranks, columns of %d", len(in), c.Local(), len(columns))
+	}
+	cols := slices.Clone(columns)
+	if cols == nil {
+		cols = slices.Repeat([]int{in[0].cols()}, c.Ranks())
+		for r, t := range in {
+			cols[c.First()+r] = t.cols()
+		}
+	}
 	for r, t := range in {
 		if t.dtype != F32 || t.rows() != rows {
 			misuse(op, "%v %s of rank %d, want F32 of %d rows", t.dtype, shapeString(t.shape), r, rows)
 		}
-		if r < c.Ranks() && t.Stream() != c.Stream(r) {
+		if t.Stream() != c.Stream(r) {
 			misuse(op, "operand of rank %d is on a stream of %s", r, t.Device())
 		}
-		cols[r] = t.cols()
-		total += cols[r]
+		if own := cols[c.First()+r]; own != t.cols() {
+			misuse(op, "%d columns of rank %d, want %d", t.cols(), c.First()+r, own)
+		}
 	}
-	if len(in) != c.Ranks() || total != out[0].cols() {
-		misuse(op, "%d parts of %d columns into %s of %d ranks", len(in), total, shapeString(out[0].shape), c.Ranks())
+	for _, n := range cols {
+		total += n
+	}
+	if total != out[0].cols() {
+		misuse(op, "%d parts of %d columns into %s of %d ranks", len(cols), total, shapeString(out[0].shape), c.Ranks())
 	}
 	if c.Ranks() == 1 {
 		CopyInto(out[0], in[0])
@@ -74,8 +92,8 @@ func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) {
 // may be captured (gpu.Communicator.Capture).
 func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 	const op = "broadcast"
-	if len(all) != c.Ranks() {
-		misuse(op, "operands of %d ranks, want %d", len(all), c.Ranks())
+	if len(all) != c.Local() {
+		misuse(op, "operands of %d ranks, want %d", len(all), c.Local())
 	}
 	for r, t := range all {
 		if t.dtype != all[0].dtype || t.dtype != F32 && t.dtype != I32 || t.n != all[0].n || t.Stream() != c.Stream(r) {
@@ -85,9 +103,47 @@ func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 	if c.Ranks() == 1 {
 		return
 	}
-	in, cols := make([]*Tensor, c.Ranks()), make([]int, c.Ranks())
-	in[0], cols[0] = all[0], all[0].n
-	collective(op, c, func(k kernel.Communicator) error { return k.AllGather(pointersOf(all), pointersOf(in), 1, cols) }, all)
+	collective(op, c, func(k kernel.Communicator) error { return k.Broadcast(pointersOf(all), all[0].n, 0) }, all)
+}
+
+// SendInto copies a tensor of a rank to a rank's tensor of the same length, both F32 or I32 and without gaps, in the order of
+// their streams. in is nil where this process does not have the first rank, out where it does not have the other. Other
+// ranks call it too. It may be captured (gpu.Communicator.Capture).
+func SendInto(c *gpu.Communicator, out, in *Tensor, from, to int) {
+	const op = "send"
+	if from < 0 || from >= c.Ranks() || to < 0 || to >= c.Ranks() {
+		misuse(op, "from rank %d to %d of %d", from, to, c.Ranks())
+	}
+	var ends []*Tensor
+	for _, end := range []struct {
+		t    *Tensor
+		rank int
+	}{{out, to}, {in, from}} {
+		i := end.rank - c.First()
+		if here := i >= 0 && i < c.Local(); here != (end.t != nil) {
+			misuse(op, "operand of rank %d: want it where the rank is of this process, nil elsewhere", end.rank)
+		} else if !here {
+			continue
+		}
+		if t := end.t; t.dtype != F32 && t.dtype != I32 || t.Stream() != c.Stream(i) {
+			misuse(op, "%v %s of rank %d on %s, want F32 or I32 on its stream", t.dtype, shapeString(t.shape), end.rank, t.Device())
+		}
+		ends = append(ends, end.t)
+	}
+	if len(ends) == 0 {
+		return
+	}
+	if a, b := ends[0], ends[len(ends)-1]; a.n != b.n || a.dtype != b.dtype {
+		misuse(op, "%v %s into %v %s", b.dtype, shapeString(b.shape), a.dtype, shapeString(a.shape))
+	}
+	if c.Ranks() == 1 {
+		if out != in {
+			CopyInto(out, in)
+		}
+		return
+	}
+	pointers := pointersOf([]*Tensor{out, in})
+	collective(op, c, func(k kernel.Communicator) error { return k.Send(pointers[0], pointers[1], ends[0].n, from, to) }, ends)
 }
 
 // checkRanks panics unless each list has a tensor of F32 for each rank, on its stream, all of one length, which it
@@ -95,8 +151,8 @@ func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 func checkRanks(op string, c *gpu.Communicator, lists ...[]*Tensor) int {
 	n := -1
 	for _, list := range lists {
-		if len(list) != c.Ranks() {
-			misuse(op, "operands of %d ranks, want %d", len(list), c.Ranks())
+		if len(list) != c.Local() {
+			misuse(op, "operands of %d ranks, want %d", len(list), c.Local())
 		}
 		for r, t := range list {
 			if n < 0 {

@@ -243,6 +243,40 @@ func TestBroadcastCopiesTheFirstRanksBits(t *testing.T) {
 	})
 }
 
+// What one rank sends is what the other has, and the third rank keeps its own.
+func TestSendCopiesFromOneRankToAnother(t *testing.T) {
+	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+		for _, n := range []int{1, 4097} {
+			var all []*tensor.Tensor
+			for r := range c.Ranks() {
+				all = append(all, tensor.Full(c.Stream(r), float64(r+1), tensor.F32, n))
+			}
+			tensor.SendInto(c, all[2], all[0], 0, 2)
+			tensor.MulScalarInto(all[0], all[0], 5) // waits until it was copied
+			tensor.SendInto(c, all[0], all[1], 1, 0)
+			for r, want := range []float32{2, 2, 1} {
+				for i, got := range all[r].Float32s() {
+					if got != want {
+						t.Fatalf("%d elements: rank %d has %g at %d, want %g", n, r, got, i, want)
+					}
+				}
+			}
+		}
+		var shape *tensor.ShapeError
+		x, y := tensor.Full(c.Stream(0), 1, tensor.F32, 3), tensor.Full(c.Stream(1), 1, tensor.F32, 4)
+		for name, f := range map[string]func(){
+			"lengths":  func() { tensor.SendInto(c, y, x, 0, 1) },
+			"no rank":  func() { tensor.SendInto(c, y, x, 0, 3) },
+			"streams":  func() { tensor.SendInto(c, x, x, 0, 1) },
+			"left out": func() { tensor.SendInto(c, nil, x, 0, 1) },
+		} {
+			if err := tensor.Try(f); !errors.As(err, &shape) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 // A replay exchanges what memory holds then, however often, and plain collectives and other sizes may come between.
 func TestACapturedAllReduceIsReplayed(t *testing.T) {
 	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {

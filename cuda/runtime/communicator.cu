@@ -113,4 +113,30 @@ vb_status vb_cuda_all_gather(float *const *out, const float *const *in, int64_t 
     return VB_OK;
 }
 
+// The words of one rank, beside none of the others.
+vb_status vb_cuda_broadcast(void *const *data, int64_t words, int root, vb_communicator *communicator) {
+    const float *in[VB_MAX_RANKS] = {};
+    int64_t cols[VB_MAX_RANKS] = {};
+    in[root] = (const float *)data[root];
+    cols[root] = words;
+    return vb_cuda_all_gather((float *const *)data, in, 1, cols, communicator);
+}
+
+// A copy on the receiver's stream, between all that is before it and after it on both streams.
+vb_status vb_cuda_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator) {
+    vb_stream *source = communicator->streams[from], *target = communicator->streams[to];
+    if (from == to) return vb_cuda_memcpy(out, in, 4 * words, VB_DEVICE_TO_DEVICE, target);
+    vb_event *before = nullptr, *after = nullptr;
+    vb_status status = vb_cuda_event_create(&before, source->device);
+    if (status == VB_OK) status = vb_cuda_event_create(&after, target->device);
+    if (status == VB_OK) status = vb_cuda_event_record(before, source);
+    if (status == VB_OK) status = vb_cuda_stream_wait(target, before);
+    if (status == VB_OK) status = vb_cuda_memcpy(out, in, 4 * words, VB_DEVICE_TO_DEVICE, target);
+    if (status == VB_OK) status = vb_cuda_event_record(after, target);
+    if (status == VB_OK) status = vb_cuda_stream_wait(source, after);
+    if (before) vb_cuda_event_destroy(before);
+    if (after) vb_cuda_event_destroy(after);
+    return status;
+}
+
 } // extern "C"

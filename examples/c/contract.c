@@ -63,6 +63,12 @@ static void test_communicators(vb_device *device) {
     EXPECT(vb_all_gather((float *[]){joined[0], joined[1]}, (const float *[]){a, b}, 1, (int64_t[]){1, 3}, c) == VB_OK);
     EXPECT(joined[0][0] == a[0] && joined[1][1] == b[0] && joined[1][3] == b[2]);
     EXPECT(vb_all_gather(NULL, NULL, 1, (int64_t[]){1, -1}, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_broadcast((void *[]){a, more}, 3, 1, c) == VB_OK && a[0] == 100 && a[2] == 300);
+    EXPECT(vb_broadcast((void *[]){a, more}, 3, 2, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_broadcast((void *[]){a, NULL}, 3, 0, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_send(b, a, 2, 0, 1, c) == VB_OK && b[0] == 100 && b[1] == 200 && b[2] == 333);
+    EXPECT(vb_send(b, NULL, 2, 0, 1, c) == VB_INVALID_ARGUMENT && vb_send(b, a, 2, 0, 2, c) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_send(b, a, -1, 0, 1, c) == VB_INVALID_ARGUMENT && vb_send(NULL, NULL, 0, 0, 1, c) == VB_OK);
     vb_communicator_destroy(c);
     vb_communicator_destroy(NULL);
     vb_stream_destroy(streams[0]);

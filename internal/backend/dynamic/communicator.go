@@ -67,12 +67,20 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
-	o, i, each := addressesOf(out), addressesOf(in), &[kernel.MaxRanks]int64{}
+	o, i, each := addressesOf(out), addressesOf(in), make([]int64, len(cols))
 	for r, n := range cols {
 		each[r] = int64(n)
 	}
 	return c.check("all gather", invoke(fnAllGather, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(rows),
-		uintptr(unsafe.Pointer(each)), uintptr(c.p)))
+		uintptr(unsafe.Pointer(unsafe.SliceData(each))), uintptr(c.p)))
+}
+
+func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
+	return c.check("broadcast", invoke(fnBroadcast, uintptr(unsafe.Pointer(addressesOf(data))), uintptr(words), uintptr(root), uintptr(c.p)))
+}
+
+func (c *communicator) Send(out, in kernel.Ptr, words, from, to int) error {
+	return c.check("send", invoke(fnSend, uintptr(out), uintptr(in), uintptr(words), uintptr(from), uintptr(to), uintptr(c.p)))
 }
 
 func (c *communicator) Close() error {

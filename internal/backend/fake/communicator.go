@@ -137,4 +137,23 @@ func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) err
 	}, func() error { return c.kernels.AllGather(outs, ins, rows, cols) })
 }
 
+func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
+	all := make([]kernel.Ptr, len(c.streams))
+	return c.collective("Broadcast", func(o *op, r int) { all[r] = o.at(data[r], kernel.F32.Bytes(words)) },
+		func() error { return c.kernels.Broadcast(all, words, root) })
+}
+
+// Send has the ranks that it does not concern wait too, which costs nothing here.
+func (c *communicator) Send(out, in kernel.Ptr, words, from, to int) error {
+	var hostOut, hostIn kernel.Ptr
+	return c.collective("Send", func(o *op, r int) {
+		if r == to {
+			hostOut = o.at(out, kernel.F32.Bytes(words))
+		}
+		if r == from {
+			hostIn = o.at(in, kernel.F32.Bytes(words))
+		}
+	}, func() error { return c.kernels.Send(hostOut, hostIn, words, from, to) })
+}
+
 func (c *communicator) Close() error { return nil }

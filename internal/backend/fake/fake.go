@@ -23,6 +23,7 @@ type Config struct {
 	Memory   int64         // bytes of each; 0 means 256 MiB
 	Delay    time.Duration // before each piece of work, so that what does not wait comes too early
 	NoGraphs bool
+	NoRanks  error    // why its streams cannot be joined with those of other processes; nil: they can
 	NoPeers  bool     // its devices cannot reach each other's memory
 	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"

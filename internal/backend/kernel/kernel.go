@@ -94,14 +94,38 @@ type Device interface {
 }
 
 // Communicator combines what the streams of several devices compute, as csrc/vibrant.h says. One goroutine at a time uses it, and
-// all its streams with it. Slices have an address for each rank.
+// all its streams with it. Slices of addresses have one for each rank of this process, cols has the sizes of all ranks.
 type Communicator interface {
 	// AllReduce computes out[r] = in[0] + in[1] + ... + add[r] of n elements of F32; add nil is none. rounded permits the rounding of
 	// summands that csrc/vibrant.h describes.
 	AllReduce(out, in, add []Ptr, n int, rounded bool) error
 	// AllGather makes each row of out[r] of the rows of in[0], in[1], ..., which have cols[0], cols[1], ... elements of F32.
 	AllGather(out, in []Ptr, rows int, cols []int) error
+	// Broadcast copies words of 4 bytes of one rank to all others.
+	Broadcast(data []Ptr, words, root int) error
+	// Send copies words of 4 bytes from in of a rank to out of another.
+	Send(out, in Ptr, words, from, to int) error
 	Close() error
+}
+
+// RankJoiner is a Device whose streams may be joined with those of other processes.
+type RankJoiner interface {
+	// RanksUsable says why they may not.
+	RanksUsable() error
+	// RanksID fills id, of RanksIDBytes, with what all ranks of one communicator are given. One of them asks for it.
+	RanksID(id []byte) error
+	// JoinRanks returns when all ranks have called it.
+	JoinRanks(s Stream, rank, ranks int, id []byte) (RankCommunicator, error)
+}
+
+// RanksIDBytes is VB_UNIQUE_ID_BYTES.
+const RanksIDBytes = 128
+
+// RankCommunicator is a Communicator with other processes: its slices of addresses have one element.
+type RankCommunicator interface {
+	Communicator
+	// Abort ends work that waits for a rank which does not come. It may be called from any goroutine; nothing but Close follows.
+	Abort()
 }
 
 // Pass is the shape of passes through a language model.

@@ -99,3 +99,25 @@ func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) err
 }
 
 func (c *communicator) Close() error { return nil }
+
+func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
+	all, err := c.ranked("broadcast", "data", data, words)
+	if err == nil && (root < 0 || root >= c.ranks) {
+		err = fmt.Errorf("broadcast: root %d of %d: %w", root, c.ranks, kernel.ErrInvalid)
+	}
+	if err != nil {
+		return err
+	}
+	for _, to := range all {
+		copy(to, all[root])
+	}
+	return nil
+}
+
+func (c *communicator) Send(out, in kernel.Ptr, words, from, to int) error {
+	if min(from, to) < 0 || max(from, to) >= c.ranks || words < 0 || words > 0 && (out == nil || in == nil) {
+		return fmt.Errorf("send: %d words from %d to %d of %d: %w", words, from, to, c.ranks, kernel.ErrInvalid)
+	}
+	copy(unsafe.Slice((*float32)(out), words), unsafe.Slice((*float32)(in), words))
+	return nil
+}

@@ -299,7 +299,7 @@ func TestSwitchingAdaptersCapturesNothingAnew(t *testing.T) {
 		loaded := load(t, m, newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil), newLoRA(2, testmodel.Tiny, 8, "attn_v").write(t, "llama", nil))
 		s := newSession(t, m, Options{Context: 128, KVType: tensor.F32})
 		answers := map[string]bool{}
-		var captured *gpu.Graphs
+		var captured *model.Captured
 		for turn, active := range [][]model.ActiveAdapter{{{Adapter: loaded[0], Scale: 1}}, {{Adapter: loaded[1], Scale: 1}}, {{Adapter: loaded[0], Scale: 3}, {Adapter: loaded[1], Scale: 1}}} {
 			if err := s.SetAdapters(active); err != nil {
 				t.Fatal(err)

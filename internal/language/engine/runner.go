@@ -67,10 +67,11 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 	}
 	r.model, r.context, r.chunk = m, o.Context, min(o.Chunk, o.Context)
 	r.place = make([]int32, 1) // of its own: C is given no memory that holds pointers of Go
-	r.steps, r.lookAhead = steps{}, !m.Device().Info().HostMemory && !m.Staged()
+	r.steps = steps{}
 	if r.streams, err = m.NewStreams(); err != nil {
 		return err
 	}
+	r.lookAhead = !m.Device().Info().HostMemory && m.Captures(r.streams)
 	r.stream = r.streams.Stream(0)
 	r.results = tensor.NewReadback(r.stream)
 	if r.cache, err = m.NewCache(r.streams, cacheOptions(&m.Config, sequences, o)); err != nil {
@@ -112,7 +113,10 @@ func (r *runner) close() error {
 	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepIDs, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
 		t.Free()
 	}
-	return model.CloseStreams(r.streams)
+	if r.streams == nil {
+		return nil
+	}
+	return r.model.CloseStreams(r.streams)
 }
 
 // check says why ids cannot be a prompt.
@@ -223,7 +227,7 @@ type steps map[stepKey]*capturedStep
 // capturedStep is a step that was computed once or more: from the second time on as one graph of all devices, of stages as one for
 // each segment.
 type capturedStep struct {
-	graph  *gpu.Graphs
+	graph  *model.Captured
 	replay *model.Replay
 }
 
@@ -277,11 +281,11 @@ func (r *runner) step(key stepKey, batch func() model.Batch) error {
 		return choose()
 	}
 	switch {
-	case !seen || staged:
+	case !seen || !r.model.Captures(r.streams):
 		return compute()
 	case step.graph == nil:
 		var err error
-		if step.graph, err = r.streams.Capture(compute); err != nil {
+		if step.graph, err = r.model.Capture(r.streams, compute); err != nil {
 			return err
 		}
 	}

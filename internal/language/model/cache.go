@@ -29,6 +29,7 @@ type Cache struct {
 	memory *tensor.Arena
 
 	followers []*Cache // of the ranks after the first
+	processes int      // that have a part, 0 for this one alone
 	staged    bool     // which have whole layers: of another one's layers a cache has nothing
 
 	guest *tensor.Arena // for the keys and values of a layer whose weights are lent
@@ -98,6 +99,19 @@ func (s cacheShape) bytes(o CacheOptions) int64 {
 
 // NewCache allocates a cache in the order of each rank's stream; its contents are undefined until they are written.
 func (m *Model) NewCache(streams *gpu.Communicator, o CacheOptions) (*Cache, error) {
+	if m.world != nil {
+		var c *Cache
+		err := m.world.make(streams, order{Do: orderCache, Cache: &o}, func() (err error) {
+			c, err = m.newCache(streams.Stream(0), o)
+			return err
+		})
+		if err != nil {
+			c.Free()
+			return nil, err
+		}
+		c.processes = m.world.ranks.Size()
+		return c, nil
+	}
 	c, err := m.newCache(streams.Stream(0), o)
 	if err != nil {
 		return nil, err
@@ -186,8 +200,8 @@ func (c *Cache) Free() {
 // that it still has.
 // What devices hold together of each layer is not saved: an error wraps gpu.ErrUnsupported.
 func (c *Cache) Kept(n int, f func(*tensor.Tensor) error) error {
-	if len(c.followers) > 0 && !c.staged {
-		return fmt.Errorf("model: the cache of a model on %d devices cannot be saved: %w", len(c.followers)+1, gpu.ErrUnsupported)
+	if n := max(c.processes, len(c.followers)+1); n > 1 && !c.staged {
+		return fmt.Errorf("model: the cache of a model on %d devices cannot be saved: %w", n, gpu.ErrUnsupported)
 	}
 	for i := range c.layers {
 		l := c.layer(i)

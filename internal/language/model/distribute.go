@@ -233,7 +233,8 @@ func (o *reduceOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 // gatherOp puts the columns of the ranks side by side.
 type gatherOp struct {
 	fresh
-	out, x *value
+	out, x  *value
+	columns []int // of each rank
 }
 
 func (o *gatherOp) reads() []*value  { return []*value{o.x} }
@@ -245,5 +246,5 @@ func (o *gatherOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 		own := ops[rank].(*gatherOp)
 		out, in = append(out, p.rows(own.out)), append(in, p.rows(own.x))
 	}
-	tensor.AllGatherInto(c, out, in)
+	tensor.AllGatherColumnsInto(c, out, in, o.columns)
 }

@@ -1,12 +1,20 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // NewStreams joins a new stream of each rank's device. CloseStreams ends them.
 func (m *Model) NewStreams() (_ *gpu.Communicator, err error) {
+	if m.leader != nil {
+		return nil, fmt.Errorf("model: this is rank %d of %d, which computes what rank 0 asks for: %w", m.leader.Rank(), m.leader.Size(), gpu.ErrUnsupported)
+	}
+	if m.world != nil {
+		return m.world.open(m)
+	}
 	var streams []*gpu.Stream
 	defer func() {
 		if err != nil {
@@ -29,13 +37,23 @@ func (m *Model) NewStreams() (_ *gpu.Communicator, err error) {
 }
 
 // CloseStreams ends what NewStreams made. nil is harmless.
-func CloseStreams(c *gpu.Communicator) error {
+func (m *Model) CloseStreams(c *gpu.Communicator) error {
+	if c == nil {
+		return nil
+	}
+	if m.world != nil {
+		return m.world.close(c)
+	}
+	return closeStreams(c)
+}
+
+func closeStreams(c *gpu.Communicator) error {
 	if c == nil {
 		return nil
 	}
 	err := c.Close()
-	for rank := range c.Ranks() {
-		if e := c.Stream(rank).Close(); err == nil {
+	for i := range c.Local() {
+		if e := c.Stream(i).Close(); err == nil {
 			err = e
 		}
 	}
@@ -52,18 +70,30 @@ type follower struct {
 }
 
 // join adds what the workspace has on a rank's device.
-func (w *Workspace) join(m *Model, s *gpu.Stream, rows, logitRows int) (err error) {
+func (w *Workspace) join(m *Model, s *gpu.Stream, rows, logitRows int) error {
+	f, err := m.newFollower(s, rows, logitRows)
+	if err == nil {
+		w.followers = append(w.followers, f)
+	}
+	return err
+}
+
+func (m *Model) newFollower(s *gpu.Stream, rows, logitRows int) (_ *follower, err error) {
 	f := &follower{model: m}
-	w.followers = append(w.followers, f)
+	defer func() {
+		if err != nil {
+			f.free()
+		}
+	}()
 	if f.work, err = m.newWorkspace(s, rows, logitRows); err != nil {
-		return err
+		return nil, err
 	}
 	for _, place := range []**tensor.Tensor{&f.ids, &f.positions, &f.sequences} {
 		if *place, err = tensor.New(s, tensor.I32, rows); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return f, nil
 }
 
 func (f *follower) free() {
@@ -83,9 +113,15 @@ func (f *follower) pass(work *slots, c *Cache, b Batch) *pass {
 	return &pass{model: f.model, graph: work.graph, cache: c, batch: own, views: work.viewsOf(b.Count, b.Seq)}
 }
 
+// logits returns a run of what follows the layers, for rows of the newest pass.
+func (f *follower) logits(lo, hi int) *pass {
+	plain := f.work.plain
+	return &pass{model: f.model, graph: plain.graph, views: plain.viewsOf(1, hi-lo), hidden: f.hidden.Slice(lo, hi)}
+}
+
 // lead sends the first rank's batch to the others.
 func (w *Workspace) lead(passes []*pass) {
-	if len(passes) == 1 {
+	if w.streams.Ranks() == 1 {
 		return
 	}
 	for _, of := range []func(Batch) *tensor.Tensor{

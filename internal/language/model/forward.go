@@ -46,22 +46,44 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 	for i, f := range w.followers {
 		passes = append(passes, f.pass(f.work.plain, c.followers[i], b))
 	}
+	if m.world != nil {
+		// A pass that ended in the middle would leave the others waiting.
+		o := order{Do: orderForward, Count: b.Count, Seq: b.Seq, KVLen: b.KVLen, Sequences: b.Sequences != nil}
+		if b.Check != nil {
+			if err := b.Check(); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.world.give(w.streams, o, func() error { return w.layers(passes, nil, nil) }); err != nil {
+			return nil, err
+		}
+		return p.rows(g.hidden), nil
+	}
 	if m.staged {
 		if err := w.forwardStages(passes, b.Replay, nil, b.Check); err != nil {
 			return nil, err
 		}
 		return p.rows(g.hidden), nil
 	}
-	w.lead(passes)
-	for i := range len(g.blocks) - 1 {
-		if err := w.run(i, passes, b.Check); err != nil {
-			return nil, err
-		}
-	}
-	for i, f := range w.followers {
-		f.hidden = passes[i+1].rows(passes[i+1].graph.hidden)
+	if err := w.layers(passes, w.followers, b.Check); err != nil {
+		return nil, err
 	}
 	return p.rows(g.hidden), nil
+}
+
+// layers sends the first rank's batch to the others and computes all layers. followers are the last of the passes.
+func (w *Workspace) layers(passes []*pass, followers []*follower, check func() error) error {
+	w.lead(passes)
+	for i := range len(passes[0].graph.blocks) - 1 {
+		if err := w.run(i, passes, check); err != nil {
+			return err
+		}
+	}
+	first := len(passes) - len(followers)
+	for i, f := range followers {
+		f.hidden = passes[first+i].rows(passes[first+i].graph.hidden)
+	}
+	return nil
 }
 
 // Logits computes the logits [rows][Vocab] of rows lo..hi-1 of what Forward returned, at most w.LogitRows at once. They
@@ -80,12 +102,18 @@ func (m *Model) Logits(w *Workspace, x *tensor.Tensor, lo, hi int) *tensor.Tenso
 		if m.staged {
 			break
 		}
-		plain := f.work.plain
-		passes = append(passes, &pass{
-			model: f.model, graph: plain.graph, views: plain.viewsOf(1, hi-lo), hidden: f.hidden.Slice(lo, hi),
-		})
+		passes = append(passes, f.logits(lo, hi))
 	}
-	_ = w.run(len(g.blocks)-1, passes, nil) // without a check there is no error
+	compute := func() error { return w.run(len(g.blocks)-1, passes, nil) }
+	err := error(nil)
+	if m.world != nil {
+		err = m.world.give(w.streams, order{Do: orderLogits, From: lo, To: hi}, compute)
+	} else {
+		err = compute()
+	}
+	if err != nil { // of other processes alone, as there is no check
+		panic(&tensor.OpError{Op: "logits", Err: err})
+	}
 	return p.rows(g.logits)
 }
 

@@ -21,6 +21,7 @@ type Progress struct {
 type Options struct {
 	Context  int            // the longest context of any session, 0 for the model's own
 	Progress func(Progress) // may be nil
+	Ranks    *gpu.Ranks     // processes that compute every layer together, each on one device; nil for this one alone
 
 	Placement // on several devices
 }
@@ -43,6 +44,21 @@ func (c *Config) Parts(f *gguf.File, devices int, p Placement) ([]*Config, error
 	return c.Stages(f, p)
 }
 
+// PartsOf is Parts where ranks in other processes may have the others: then the part of this one.
+func (c *Config) PartsOf(f *gguf.File, devices int, p Placement, ranks *gpu.Ranks) ([]*Config, error) {
+	if ranks == nil || ranks.Size() == 1 {
+		return c.Parts(f, devices, p)
+	}
+	if devices > 1 || p.Layers != nil {
+		return nil, fmt.Errorf("%d devices of a rank: want one", devices)
+	}
+	parts, err := c.Split(f, ranks.Size())
+	if err != nil {
+		return nil, err
+	}
+	return parts[ranks.Rank():][:1], nil
+}
+
 // LoadSplit is Load for several devices, which compute each pass together: Config.Parts says how. Each reads its part of
 // the file. The model is used as one on the first device is, or of stages as one on the last.
 func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Options) (_ *Model, err error) {
@@ -60,11 +76,16 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 		return nil, fmt.Errorf("context of %d tokens: the model has embeddings of %d positions",
 			o.Context, positions.rows)
 	}
-	parts, err := c.Parts(f, len(devices), o.Placement)
+	parts, err := c.PartsOf(f, len(devices), o.Placement, o.Ranks)
 	if err != nil {
 		return nil, err
 	}
-	if o.Layers == nil {
+	if o.Ranks != nil && o.Ranks.Size() > 1 {
+		if _, err := o.Ranks.ExchangeOf(devices[0]); err != nil {
+			return nil, err
+		}
+	}
+	if o.Layers == nil && len(devices) > 1 {
 		if err := reachEachOther(devices); err != nil {
 			return nil, err
 		}
@@ -103,6 +124,13 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 		leader.followers, leader.staged = ranks[:len(ranks)-1], len(ranks) > 1
 	} else {
 		leader.followers = ranks[1:]
+	}
+	if o.Ranks != nil && o.Ranks.Size() > 1 {
+		if o.Ranks.Rank() > 0 {
+			leader.leader = o.Ranks
+		} else {
+			leader.world = &world{ranks: o.Ranks, sessions: map[*gpu.Communicator]*session{}}
+		}
 	}
 	return leader, f.Intact()
 }

@@ -31,6 +31,20 @@ type slots struct {
 // NewWorkspace allocates for passes of up to that many rows, without adapters, which are enqueued on a stream of each rank
 // (NewStreams). The workspace ends before the streams.
 func (m *Model) NewWorkspace(streams *gpu.Communicator, rows, logitRows int) (*Workspace, error) {
+	if m.world != nil {
+		var w *Workspace
+		err := m.world.make(streams, order{Do: orderWorkspace, Rows: rows, LogitRows: logitRows}, func() (err error) {
+			if w, err = m.newWorkspace(streams.Stream(0), rows, logitRows); err == nil {
+				w.streams = streams
+			}
+			return err
+		})
+		if err != nil {
+			w.Free()
+			return nil, err
+		}
+		return w, nil
+	}
 	w, err := m.newWorkspace(streams.Stream(0), rows, logitRows)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,9 @@ type Model struct {
 	staged    bool     // stages
 	streamer  *streamer
 
+	world  *world     // of rank 0: the ranks in other processes, nil for none
+	leader *gpu.Ranks // of those: among whom it follows rank 0
+
 	device  *gpu.Device
 	context int              // rows of the RoPE tables
 	tables  []ropeTables     // of the graph's RoPEs

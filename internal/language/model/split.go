@@ -20,12 +20,12 @@ func (c *Config) Split(f *gguf.File, ranks int) ([]*Config, error) {
 	if ranks == 1 {
 		return []*Config{c}, nil
 	}
-	if ranks < 1 || ranks > kernel.MaxRanks {
-		return nil, fmt.Errorf("a model on %d devices: want 1 to %d", ranks, kernel.MaxRanks)
+	if ranks < 1 || ranks > maxParts {
+		return nil, fmt.Errorf("a model on %d devices: want 1 to %d", ranks, maxParts)
 	}
 	if reason := c.indivisible(f, ranks); reason != "" {
 		var fitting []string
-		for n := 2; n <= kernel.MaxRanks; n++ {
+		for n := 2; n <= max(ranks, kernel.MaxRanks); n++ {
 			if c.indivisible(f, n) == "" {
 				fitting = append(fitting, fmt.Sprint(n))
 			}
@@ -55,7 +55,29 @@ func (c *Config) Split(f *gguf.File, ranks int) ([]*Config, error) {
 			return nil, err
 		}
 	}
+	joinGathers(parts)
 	return parts, nil
+}
+
+// maxParts is how many parts a model may have, most of them in other processes.
+const maxParts = 256
+
+// joinGathers tells each rank's gathers the columns of all ranks.
+func joinGathers(parts []*Config) {
+	for b, block := range parts[0].graph.blocks {
+		for i, o := range block {
+			if _, ok := o.(*gatherOp); !ok {
+				continue
+			}
+			var columns []int
+			for _, p := range parts {
+				columns = append(columns, p.graph.blocks[b][i].(*gatherOp).x.cols)
+			}
+			for _, p := range parts {
+				p.graph.blocks[b][i].(*gatherOp).columns = columns
+			}
+		}
+	}
 }
 
 // firstOf returns where a rank's share of a size begins: after those of the ranks before it, or where there are not as
