@@ -101,7 +101,7 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 	if len(devices) > 1 && len(c.adapters) > 0 {
 		return nil, fmt.Errorf("adapters of a model on %d devices are not supported", len(devices))
 	}
-	parts, err := shape.Parts(f, len(devices), where.Placement)
+	parts, err := shape.PartsOf(f, len(devices), where.Placement, where.ranks)
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,7 @@ type placement struct {
 	model.Placement // of layers; without any, all devices compute every layer together
 	devices         []*gpu.Device
 	note            string
+	ranks           *gpu.Ranks // processes with the other parts of every layer; nil for this one alone
 }
 
 // leader is the device whose streams and memory a session's tokens are on.

@@ -115,7 +115,7 @@ func openOn(t *testing.T, f *gguf.File, devices []*gpu.Device, options ...Option
 		return nil, err
 	}
 	c.opened = devices
-	return open(context.Background(), f, "", c)
+	return open(context.Background(), func() (*gguf.File, error) { return f, nil }, "", c)
 }
 
 // cards opens so many fake GPUs of a size.

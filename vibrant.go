@@ -97,6 +97,7 @@ type config struct {
 	streamFrom     int  // tokens of a prompt whose weights are lent to the GPU; 0 for none
 	layerSplit     bool
 	opened         []*gpu.Device // in place of device: for tests
+	ranks          *gpu.RanksConfig
 }
 
 // Option adjusts Open.
@@ -211,6 +212,7 @@ type Model struct {
 	file       *gguf.File
 	where      placement
 	devices    []*gpu.Device // of it
+	ranks      *gpu.Ranks    // the processes that the model is divided among; nil for this one alone
 	device     *gpu.Device   // that a session's tokens are on
 	deviceNote string
 	model      *model.Model
@@ -260,11 +262,7 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	if _, err := deviceKinds(c.device); err != nil {
 		return nil, err
 	}
-	f, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, f, path, c)
+	return open(ctx, func() (*gguf.File, error) { return openFile(path) }, path, c)
 }
 
 // OpenBytes is Open for a GGUF file in memory, which must not change while the model is open.
@@ -273,11 +271,7 @@ func OpenBytes(ctx context.Context, data []byte, options ...Option) (*Model, err
 	if err != nil {
 		return nil, err
 	}
-	f, err := gguf.FromBytes(data)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, f, "", c)
+	return open(ctx, func() (*gguf.File, error) { return gguf.FromBytes(data) }, "", c)
 }
 
 // openFile opens a GGUF file, or the registered one.
@@ -292,11 +286,22 @@ func openFile(path string) (*gguf.File, error) {
 	return gguf.Open(path)
 }
 
-func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, err error) {
-	m := &Model{config: c, file: f, owned: map[io.Closer]struct{}{}}
+func open(ctx context.Context, openFile func() (*gguf.File, error), path string, c config) (_ *Model, err error) {
+	m := &Model{config: c, owned: map[io.Closer]struct{}{}}
 	m.life.release = m.release
+	if m.ranks, err = c.join(ctx); err != nil {
+		return nil, err
+	}
+	f, err := openFile()
+	if err != nil {
+		m.failRanks(err)
+		m.ranks.Close()
+		return nil, err
+	}
+	m.file = f
 	defer func() {
 		if err != nil {
+			m.failRanks(err)
 			m.Close()
 			if path != "" {
 				err = fmt.Errorf("%s: %w", path, err)
@@ -312,11 +317,23 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	if m.template, err = chatTemplate(f, m.tokenizer); err != nil {
 		return nil, err
 	}
+	if m.ranks != nil {
+		if c.device, err = c.rankDevice(); err != nil {
+			return nil, err
+		}
+	}
 	where, err := c.place(f)
 	if err != nil {
 		return nil, err
 	}
+	where.ranks = m.ranks
 	m.where, m.devices, m.device, m.deviceNote = where, where.devices, where.leader(), where.note
+	if m.ranks != nil {
+		if err := m.agree(f, &c); err != nil {
+			return nil, err
+		}
+		m.config = c
+	}
 	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
@@ -336,7 +353,7 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 	m.kvType = fit.kvType
 	m.config.context, m.config.chunk = fit.Context, fit.chunk
 	start := time.Now()
-	load := model.Options{Context: fit.Context, Placement: where.Placement}
+	load := model.Options{Context: fit.Context, Placement: where.Placement, Ranks: m.ranks}
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}
@@ -351,6 +368,11 @@ func open(ctx context.Context, f *gguf.File, path string, c config) (_ *Model, e
 		}
 		for i, a := range loaded {
 			m.adapters = append(m.adapters, a.At(c.adapters[i].scale))
+		}
+	}
+	if m.ranks != nil { // until all have loaded
+		if err := m.ranks.Group().Agree(nil, nil); err != nil {
+			return nil, err
 		}
 	}
 	m.loadTime = time.Since(start)
@@ -375,6 +397,7 @@ func (m *Model) release() error {
 	if m.model != nil {
 		m.model.Close()
 	}
+	m.ranks.Close()
 	err := closeDevices(m.devices)
 	if e := m.file.Close(); err == nil {
 		err = e

@@ -35,7 +35,7 @@ type RanksConfig struct {
 	Token      string        // that all ranks have, so that no other process joins; "" for none
 	Timeout    time.Duration // in which all ranks have to be there; 0 for 2 minutes
 	Exchange   Exchange      // "" for ExchangeAuto
-	Lost       func(error)   // is called once where a rank is lost, from a goroutine of its own; may be nil
+	Lost       func(error)   // is called once where another rank is lost, from a goroutine of its own; may be nil
 }
 
 // RanksFromEnvironment reads what torchrun, mpirun (Open MPI, MPICH), srun or a Kubernetes LeaderWorkerSet say in variables:

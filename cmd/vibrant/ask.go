@@ -51,6 +51,7 @@ func askCommand() *cobra.Command {
 		},
 	}
 	m.add(c)
+	m.addRanks(c)
 	g.add(c)
 	in.add(c)
 	c.Flags().StringVar(&system, "system", "", "system message")

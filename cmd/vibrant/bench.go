@@ -136,6 +136,7 @@ func benchCommand() *cobra.Command {
 		},
 	}
 	m.add(c)
+	m.addRanks(c, "ops", "compare")
 	f := c.Flags()
 	f.VarP(newCounts(&b.prompts, []int{512}), "prompt", "p", "lengths of prompts, 0 for none")
 	f.VarP(newCounts(&b.gens, []int{128}), "gen", "n", "numbers of tokens to generate, 0 for none")

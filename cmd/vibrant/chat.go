@@ -51,6 +51,7 @@ func chatCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&once, "single-turn", false, "leave after one answer")
 	m.add(c)
+	m.addRanks(c)
 	g.add(c)
 	in.add(c)
 	conversation.add(c)
@@ -156,6 +157,9 @@ func (c *chat) close() {
 func (c *chat) setContext(tokens int) error {
 	if tokens < 1 {
 		return fmt.Errorf("num_ctx is %d, want 1 or more", tokens)
+	}
+	if c.flags.ranks.config != nil { // which end when the model closes
+		return errors.New("num_ctx cannot change while several processes compute the model: start them with another -c")
 	}
 	saved := &savedConversation{System: c.session.System(), Messages: c.session.History()}
 	generation, full, before := c.session.Generation(), c.session.ContextFull(), c.model.Info().Context

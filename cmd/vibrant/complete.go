@@ -78,6 +78,7 @@ func completeCommand() *cobra.Command {
 		},
 	}
 	m.add(c)
+	m.addRanks(c)
 	g.add(c)
 	c.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
 	c.Flags().StringVarP(&file, "file", "f", "", "file whose text to continue, - for stdin")

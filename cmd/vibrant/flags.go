@@ -30,6 +30,7 @@ type modelFlags struct {
 	lora           []string
 	profiling      bool
 
+	ranks     rankFlags
 	gpuLayers string
 	cpuMoE    bool
 	nCPUMoE   string
@@ -165,6 +166,9 @@ func (m *modelFlags) options() ([]vibrant.Option, error) {
 	options := append(placing, vibrant.WithContext(m.context), vibrant.WithThreads(m.threads),
 		vibrant.WithPrefillChunk(m.batch), vibrant.WithKVType(kv), vibrant.WithMemoryFraction(m.memoryFraction),
 		vibrant.WithPreTokenizer(m.preTokenizer), vibrant.WithEnoughContext(m.enough))
+	if m.ranks.config != nil {
+		options = append(options, vibrant.WithRanks(m.ranks.config))
+	}
 	if m.profiling {
 		options = append(options, vibrant.WithProfiling())
 	}

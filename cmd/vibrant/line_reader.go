@@ -53,13 +53,16 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		Stderr:            lineEnds{out},
 		FuncIsTerminal:    func() bool { return true },
 		FuncMakeRaw: func() (err error) {
-			state, err = term.MakeRaw(int(in.Fd()))
+			if state, err = term.MakeRaw(int(in.Fd())); err == nil {
+				atExit.Store(&terminalState{int(in.Fd()), state})
+			}
 			return err
 		},
 		FuncExitRaw: func() error {
 			if state == nil {
 				return nil
 			}
+			atExit.Store(nil)
 			return term.Restore(int(in.Fd()), state)
 		},
 		FuncGetSize: func() (width, height int) {

@@ -60,6 +60,7 @@ func logitsCommand() *cobra.Command {
 		},
 	}
 	m.add(c)
+	m.addRanks(c)
 	c.Flags().StringVar(&list, "ids", "", "token ids")
 	c.Flags().StringVarP(&prompt, "prompt", "p", "", "text, tokenized with the begin token that the model wants")
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write, - for stdout")

@@ -32,6 +32,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	context.AfterFunc(ctx, stop)
 	defer stop()
+	ctx = withStopper(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			status = report(stderr, fmt.Errorf("internal error: %v", p))
@@ -46,7 +47,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	root.SetIn(stdin)
 	root.SetOut(onScreen(stdout))
 	root.SetErr(onScreen(stderr))
-	return report(stderr, root.ExecuteContext(ctx))
+	return report(stderr, lost(ctx, root.ExecuteContext(ctx)))
 }
 
 // usageError marks a mistake on the command line.
@@ -56,7 +57,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // report prints an error in one line and returns the exit status that it means.
 func report(stderr io.Writer, err error) int {
-	if err == nil {
+	if err == nil || err == errFollowed {
 		return 0
 	}
 	if errors.Is(err, context.Canceled) {

@@ -69,6 +69,7 @@ func perplexityCommand() *cobra.Command {
 		},
 	}
 	m.add(c)
+	m.addRanks(c)
 	c.Flags().StringVarP(&file, "file", "f", "", "text, - for stdin")
 	c.Flags().IntVar(&chunks, "chunks", 0, "score so many chunks (0: all)")
 	c.Flags().BoolVar(&asJSON, "json", false, `print {"ppl", "error", "chunks", "scored"}`)

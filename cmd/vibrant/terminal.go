@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -115,4 +116,19 @@ func shorten(text string, limit int) string {
 		return text
 	}
 	return string(r[:limit*2/3]) + "..." + string(r[len(r)-limit/3:])
+}
+
+// atExit is how a terminal was before it was read from, nil while it is as it was.
+var atExit atomic.Pointer[terminalState]
+
+type terminalState struct {
+	file  int
+	state *term.State
+}
+
+// restoreTerminal is for the end of the process in the middle of a line.
+func restoreTerminal() {
+	if t := atExit.Load(); t != nil {
+		term.Restore(t.file, t.state)
+	}
 }

@@ -39,7 +39,7 @@ type Config struct {
 	Place
 	Token   string        // that all ranks have; "" for none
 	Timeout time.Duration // in which all have to be there, 0 for 2 minutes
-	Lost    func(error)   // is called once where a rank is lost, from a goroutine of its own; may be nil
+	Lost    func(error)   // is called once where another rank is lost, from a goroutine of its own; may be nil
 }
 
 // Group is this process among the ranks. Any number of goroutines may use it, one at a time for a channel and a rank.
@@ -54,6 +54,7 @@ type Group struct {
 	queued  int
 	err     error
 	closing bool
+	failed  bool          // by Fail
 	lost    chan struct{} // closed when err is set
 	readers sync.WaitGroup
 }
@@ -268,6 +269,7 @@ func (g *Group) lose(err error) {
 		return
 	}
 	g.err = err
+	failed := g.failed
 	close(g.lost)
 	g.changed.Broadcast()
 	g.mu.Unlock()
@@ -280,7 +282,7 @@ func (g *Group) lose(err error) {
 			time.AfterFunc(parting, func() { l.conn.Close() })
 		}
 	}
-	if g.config.Lost != nil {
+	if g.config.Lost != nil && !failed {
 		go g.config.Lost(err)
 	}
 }
@@ -306,9 +308,10 @@ func halfClose(c net.Conn) {
 // Fail ends all ranks because of an error of this one. Theirs names this rank. Where the group has ended, it does nothing.
 func (g *Group) Fail(err error) {
 	g.mu.Lock()
-	over := g.err != nil || g.closing
+	over := g.err != nil || g.closing || g.failed || err == nil
+	g.failed = g.failed || !over
 	g.mu.Unlock()
-	if over || err == nil {
+	if over {
 		return
 	}
 	if g.Rank() == 0 {

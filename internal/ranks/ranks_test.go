@@ -321,7 +321,7 @@ func TestARankThatFailsEndsAll(t *testing.T) {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
-		for range 3 {
+		for range 2 {
 			<-lost
 		}
 	}

@@ -273,32 +273,33 @@ func TestARankWithoutMemoryIsNamed(t *testing.T) {
 	}
 	o := Options{Context: 64, KVType: tensor.F32}
 	want := greedy(t, newSession(t, m, o), []int32{1, 2}, 5)
-	full := gpuMemory(t, fakes)
+	giveBack := takeMemory(t, fakes)
 	if _, err := New(m, o); err == nil || !strings.Contains(err.Error(), "rank 1 (process ") || !strings.Contains(err.Error(), "out of device memory") {
 		t.Errorf("a session without memory: %v", err)
 	}
-	full.Free()
+	giveBack()
 	if got := greedy(t, newSession(t, m, o), []int32{1, 2}, 5); !slices.Equal(got, want) {
 		t.Errorf("afterwards %v, want %v", got, want)
 	}
 }
 
-// gpuMemory takes what the second device has left.
-func gpuMemory(t *testing.T, fakes *fake.Backend) *tensor.Tensor {
-	d, err := gpu.OpenBackend(fakes, 1, gpu.WithPoolFraction(1))
+// takeMemory takes what the second device has left, and returns what gives it back.
+func takeMemory(t *testing.T, fakes *fake.Backend) func() {
+	d, err := fakes.Open(1, kernel.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
-	free, _, err := d.Memory()
-	if err != nil {
-		t.Fatal(err)
+	var taken []kernel.Ptr
+	for n := int64(8 << 20); n >= 256; n /= 2 {
+		if p, err := d.Alloc(n); err == nil {
+			taken = append(taken, p)
+		}
 	}
-	x, err := tensor.New(d.Stream(), tensor.F32, int(free-64<<10)/4)
-	if err != nil {
-		t.Fatal(err)
+	return func() {
+		for _, p := range taken {
+			d.Free(p)
+		}
 	}
-	return x
 }
 
 // TestGPUsWithoutNCCLSayWhatIsNeeded asks devices that have no library for ranks.
