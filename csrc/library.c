@@ -118,8 +118,10 @@ static void find(void) {
             refuse(named, "holds no CUDA kernels");
             return;
         }
-        if (access(named, F_OK) != 0) refuse(named, "no such file (VIBRANT_LIBRARY names it)");
-        else take(named);
+        char here[PATH_MAX]; /* a name without a folder is a file too, and not what the loader finds */
+        snprintf(here, sizeof here, "%s%s", strchr(named, '/') ? "" : "./", named);
+        if (access(here, F_OK) != 0) refuse(named, "no such file (VIBRANT_LIBRARY names it)");
+        else take(here);
         refused = !found;
         return;
     }

@@ -61,6 +61,7 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	foreign[18] ^= 1 // e_machine
 	for _, c := range []struct{ name, library, want string }{
 		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it)"},
+		{"a name without a folder", "library_test.go", "is no shared library of 64 bits"},
 		{"a folder", t.TempDir(), "is no regular file"},
 		{"text", file("text.so", []byte("no library\n")), "is no shared library of 64 bits"},
 		{"cut short", file("short.so", data[:len(data)/2]), "is cut short"},

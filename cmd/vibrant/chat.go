@@ -83,6 +83,7 @@ type chat struct {
 	first   string // message that was given on the command line
 	file    string // of --session
 	lines   lineReader
+	editing bool // the next line takes the place of the newest question
 
 	progress *progress
 }
@@ -264,6 +265,8 @@ func (c *chat) interactive(lines lineReader) error {
 		if text == "" {
 			text, err = readTurn(lines)
 		}
+		editing := c.editing
+		c.editing = false
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return nil
@@ -281,6 +284,9 @@ func (c *chat) interactive(lines lineReader) error {
 			if strings.HasPrefix(text, "/") {
 				leave, err = c.command(ctx, text)
 				return err
+			}
+			if editing {
+				return c.askAgain(ctx, true, text)
 			}
 			leave = c.once
 			return c.answer(ctx, text)

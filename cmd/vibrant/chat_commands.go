@@ -81,12 +81,13 @@ func (c *chat) askAgain(ctx context.Context, edit bool, text string) error {
 		return err
 	}
 	if edit && text == "" {
+		restore() // until the edited one comes
 		editor, ok := c.lines.(interface{ prefill(text string) })
 		if !ok {
-			restore()
 			return errors.New("/edit TEXT: this terminal cannot edit the question, give another")
 		}
 		editor.prefill(question)
+		c.editing = true
 		return nil
 	}
 	if edit {

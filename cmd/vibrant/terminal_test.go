@@ -302,6 +302,12 @@ func TestCommandsThatNeedATerminal(t *testing.T) {
 	h.expect("\x1b]52;c;SGVsbG8sIEkgcmVjaXRlLg==\a") // "Hello, I recite." in base64
 	h.enter("/edit\r")
 	h.expect("[0Khi") // in the line, to be edited
+	h.enter("\x15\r") // nothing takes its place: it stays
+	h.expect(">>> ")
+	h.enter("/show history\r")
+	h.expect("user: hi\r\n")
+	h.enter("/edit\r")
+	h.expect("[0Khi")
 	h.enter("gh\r")
 	h.expect(" Hello, I recite.")
 	h.enter("/show history\r")

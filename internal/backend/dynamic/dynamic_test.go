@@ -166,7 +166,8 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	foreign[18] ^= 1 // e_machine
 	for _, c := range []struct{ name, library, want string }{
 		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it)"},
-		{"folder", t.TempDir(), "is no shared library of 64 bits"},
+		{"folder", t.TempDir(), "is no regular file"},
+		{"a name without a folder", "dynamic_test.go", "is no shared library of 64 bits"},
 		{"empty", file("empty.so", nil), "is no shared library of 64 bits"},
 		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits"},
 		{"cut short", file("short.so", data[:len(data)/2]), "is cut short"},

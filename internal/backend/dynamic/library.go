@@ -126,6 +126,9 @@ func find() *library {
 		if _, err := os.Stat(named); err != nil {
 			l.refuse(named, "no such file (VIBRANT_LIBRARY names it)")
 		} else {
+			if !strings.Contains(named, "/") {
+				named = "./" + named // a file too, and not what the loader finds
+			}
 			l.take(named)
 		}
 		return l
@@ -166,6 +169,9 @@ func (l *library) refuse(path, reason string) {
 
 // damaged says why the file is no library that the loader may map, or "". The loader itself dies of a file that was cut short.
 func damaged(path string) string {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return "is no regular file" // opening a pipe would wait
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return "cannot be read"
