@@ -50,8 +50,8 @@ static void find(void) {
     } else {
         int gpus = 0;
         driver.device_count(&gpus);
-        snprintf(report, sizeof report, "driver of CUDA %d.%d with %d GPUs%s", version / 1000, version % 1000 / 10, gpus,
-            gpus > 0 ? "" : " (CUDA_VISIBLE_DEVICES may hide them; nvidia-smi lists all)");
+        snprintf(report, sizeof report, "driver of CUDA %d.%d with %d GPU%s", version / 1000, version % 1000 / 10, gpus,
+            gpus == 1 ? "" : gpus > 1 ? "s" : "s (CUDA_VISIBLE_DEVICES may hide them; nvidia-smi lists all)");
         found = &driver;
     }
 }

@@ -90,7 +90,7 @@ static vb_status describe(vb_jit_device *d) {
     return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
 }
 
-/* A driver that refuses PTX for the GPU is known when the device is opened, so that a caller may take another device. */
+/* A driver that refuses PTX for the GPU is known when the device is opened: a caller may take another device then. */
 static const char probe[] = VB_PTX_SOURCE(
 kernel ENTRY(u32 *out) threads(32) {
     out[thread.x] = block.x;

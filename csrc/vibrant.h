@@ -173,7 +173,8 @@ vb_status vb_device_count(int *count, vb_device_kind kind);
  * not taken. */
 const char *vb_cuda_library(void);
 
-/* "driver of CUDA 13.0 with 2 GPUs", or why NVIDIA's driver cannot be used here, with the remedy: for VB_NO_DEVICE of VB_PTX. */
+/* "driver of CUDA 13.0 with 2 GPUs", or why NVIDIA's driver cannot be used here, with the remedy: for VB_NO_DEVICE of
+ * VB_PTX. */
 const char *vb_driver_report(void);
 
 /* The compute capabilities that these kernels are for, such as "80_90a_PTX"; "none" where there are no kernels. */

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -374,31 +375,38 @@ func TestLoadingShowsItself(t *testing.T) {
 	}
 }
 
-// One Ctrl-C ends a command that waits for input.
+// An interrupt ends a command that waits for input, whose read does not end.
 func TestInterruptEndsAWaitForInput(t *testing.T) {
-	for _, args := range [][]string{{"ask", "-m", reciter(t), "-"}, {"complete", "-m", reciter(t), "-f", "-"}, {"tokenize", "-m", reciter(t)}, {"tokenize", "-m", reciter(t), "--jsonl"}} {
-		h := onTerminal(t, false, args...)
-		time.Sleep(50 * time.Millisecond)
-		unix.Kill(os.Getpid(), unix.SIGINT)
-		h.leaves(130)
+	caught := make(chan os.Signal, 1) // or one that comes before the command is ready ends the tests
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
+	interrupt := func(args []string, done <-chan int) {
+		t.Helper()
+		for start := time.Now(); time.Since(start) < 20*time.Second; {
+			unix.Kill(os.Getpid(), unix.SIGINT)
+			select {
+			case status := <-done:
+				if status != 130 {
+					t.Errorf("%q: exit %d", args, status)
+				}
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		t.Fatalf("%q waits for its input", args)
+	}
+	m := reciter(t)
+	for _, args := range [][]string{{"ask", "-m", m, "-"}, {"complete", "-m", m, "-f", "-"}, {"tokenize", "-m", m}, {"tokenize", "-m", m, "--jsonl"}} {
+		interrupt(args, onTerminal(t, false, args...).status)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	done := make(chan int, 1)
-	go func() { done <- run([]string{"chat", "-m", reciter(t), "--device", "cpu"}, r, io.Discard, io.Discard) }()
-	time.Sleep(100 * time.Millisecond)
-	unix.Kill(os.Getpid(), unix.SIGINT)
-	select {
-	case status := <-done:
-		if status != 130 {
-			t.Errorf("exit %d", status)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("chat waits for its pipe")
-	}
+	done, args := make(chan int, 1), []string{"chat", "-m", m, "--device", "cpu"}
+	go func() { done <- run(args, r, io.Discard, io.Discard) }()
+	interrupt(args, done)
 }
 
 func TestTheEmbeddedModelSaysWhatItIs(t *testing.T) {
