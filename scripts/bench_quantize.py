@@ -4,7 +4,7 @@
     npm pack @node-llama-cpp/linux-x64@3.22.1 && tar xzf node-llama-cpp-linux-x64-3.22.1.tgz   # libggml 0.5.0, MIT
     make lib && taskset -c 0 python3 scripts/bench_quantize.py build/lib/libvibrant.so package/bins/linux-x64/libggml-base.so
 
-Calls alternate; a figure is the smallest of 21, of 2^20 normally distributed values. Needs numpy. Prints JSON lines.
+Calls alternate; a figure is the smallest of 301, of 2^16 normally distributed values. Needs numpy. Prints JSON lines.
 """
 import ctypes
 import json
@@ -25,12 +25,12 @@ device, stream = pointer(), pointer()
 assert ours.vb_device_open(ctypes.byref(device), 0, 0, None) == 0
 assert ours.vb_stream_create(ctypes.byref(stream), device) == 0
 processor = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-n = 1 << 20
+n = 1 << 16
 x = np.random.default_rng(1).standard_normal(n).astype(np.float32)
 for name, kind, block, size in ("Q4_0", 2, 32, 18), ("Q8_0", 8, 32, 34), ("Q4_K", 12, 256, 144), ("Q6_K", 14, 256, 210):
     a, b = (np.zeros(n // block * size, np.uint8) for _ in range(2))
     best = [1e9, 1e9]
-    for _ in range(21):
+    for _ in range(301):
         t0 = time.perf_counter()
         assert ours.vb_convert(a.ctypes.data, kind, x.ctypes.data, 0, n, stream) == 0
         t1 = time.perf_counter()

@@ -10,7 +10,7 @@ import (
 
 // FromGGUF returns a tensor of a GGUF file on a device, in the type that the file stores; Convert to F32 dequantizes. On a CPU it lies
 // in the mapped file where its data is aligned to 16 bytes, as files have it, and stays valid when the file is closed; it may be
-// written, and the file does not change. GPUs get a copy.
+// written, and the file does not change. Tensors of one name that lie in the file share memory. GPUs get a copy.
 //
 // Errors: gguf.ErrNoTensor; gpu.ErrUnsupported for a type that has no kernels, such as F64; trouble of the device.
 func FromGGUF(d *gpu.Device, f *gguf.File, name string) (*Tensor, error) {

@@ -197,7 +197,8 @@ func (f *File) Info(name string) (Info, error) {
 }
 
 // Tensor returns a tensor on a device. On a CPU it lies in the mapped file where its data is aligned to 16 bytes, as Write's are for
-// the most part, and else in memory of its own; it may be written either way, and the file does not change.
+// the most part, and else in memory of its own; it may be written either way, and the file does not change. Tensors of one name
+// that lie in the file share memory.
 //
 // Errors: ErrNoTensor; ErrType for a type that tensors do not have, such as F64 and I64 (TensorAs converts these).
 func (f *File) Tensor(d *gpu.Device, name string) (*tensor.Tensor, error) {
