@@ -47,7 +47,7 @@ VB_INLINE bool block_q4_0(vb_block_q4_0 *b, const float *x) {
     uint8_t q[32];
     for (int i = 0; i < 32; i++) {
         float v = x[i] * inverse + 8.5f; /* 0.5 up to 16.5; infinite or NaN where d is denormal */
-        v = v < 17 ? v : 0;
+        v = (v > 0) & (v < 17) ? v : 0;
         q[i] = (uint8_t)clamp((int32_t)v, 0, 15);
     }
     for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q[i] | q[i + 16] << 4);

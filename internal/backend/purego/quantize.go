@@ -95,7 +95,7 @@ func quantizeQ4_0(b []byte, x []float32) bool {
 	}
 	var q [32]byte
 	for i, v := range x {
-		if v = float32(v*inverse) + 8.5; v < 17 {
+		if v = float32(v*inverse) + 8.5; v > 0 && v < 17 {
 			q[i] = byte(clamp32(int32(v), 0, 15))
 		}
 	}
