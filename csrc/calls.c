@@ -695,4 +695,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(3186989127263616769); }
+int64_t vb_call_abi(void) { return INT64_C(6029480924731466322); }

@@ -94,6 +94,39 @@ func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) err
 	return c.check("all gather", C.all_gather(addressesOf(out), addressesOf(in), C.int64_t(rows), &each[0], c.p))
 }
 
+// RanksUsable says why GPUs of processes cannot exchange: there is no NCCL, or it is too old.
+func (d *device) RanksUsable() error {
+	var usable C.int
+	report := C.GoString(C.vb_nccl(&usable))
+	if d.Info().HostMemory {
+		return fmt.Errorf("NCCL is for GPUs: %w", kernel.ErrUnsupported)
+	}
+	if usable == 0 {
+		return fmt.Errorf("%s: %w", report, kernel.ErrUnsupported)
+	}
+	return nil
+}
+
+func (d *device) RanksID(id []byte) error {
+	return check("id of ranks", C.vb_unique_id((*C.char)(unsafe.Pointer(unsafe.SliceData(id)))), d.p)
+}
+
+func (d *device) JoinRanks(k kernel.Stream, rank, ranks int, id []byte) (kernel.RankCommunicator, error) {
+	s, ok := k.(*stream)
+	if !ok {
+		return nil, errForeign("stream")
+	}
+	c := &communicator{streams: []*stream{s}}
+	status := C.vb_communicator_join(&c.p, s.p, C.int(rank), C.int(ranks), (*C.char)(unsafe.Pointer(unsafe.SliceData(id))))
+	if err := check("join ranks by NCCL", status, s.device); err != nil {
+		return nil, fmt.Errorf("%w (%s)", err, C.GoString(C.vb_stream_invalid_argument(s.p)))
+	}
+	return c, nil
+}
+
+// Abort ends work that waits for a rank which is gone.
+func (c *communicator) Abort() { C.vb_communicator_abort(c.p) }
+
 func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
 	return c.check("broadcast", C.broadcast(addressesOf(data), C.int64_t(words), C.int(root), c.p))
 }

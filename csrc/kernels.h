@@ -45,6 +45,7 @@ struct vb_stream {
     vb_device *device;
     const char *invalid_argument; /* why the newest refused operation was, a static string; NULL after one that ran */
     const char *kernel; /* that its newest operation chose, a static string; NULL where the device does not say */
+    void *native;       /* the driver's stream; NULL where there is none */
 };
 struct vb_event {
     vb_device *device;

@@ -205,6 +205,7 @@ vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const
         return status;
     }
     atomic_fetch_add(&d->references, 1);
+    s->base.native = s->handle;
     *stream = &s->base;
     return VB_OK;
 }

@@ -311,6 +311,24 @@ vb_status vb_broadcast(void *const *data, int64_t words, int root, vb_communicat
  * rank `to`; in: [words], of rank `from`. */
 vb_status vb_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator);
 
+/* Processes, on any hosts, each with one GPU: their communicators have one stream, arrays of pointers one element, and
+ * the functions above go through NVIDIA's NCCL, which is found at run time (libnccl.so.2, or the file that VIBRANT_NCCL
+ * names). All processes call the same functions in the same order. Every rank gets the same bits; sums are in NCCL's
+ * order, and `rounded` has no effect. What is captured has run once before.
+ *
+ * vb_nccl returns the version of NCCL, or why there is none that can be used; usable, unless NULL, becomes 1 or 0. */
+const char *vb_nccl(int *usable);
+
+#define VB_UNIQUE_ID_BYTES 128
+/* Fills id, of VB_UNIQUE_ID_BYTES, with what a communicator's processes recognize each other by: one makes it, all get
+ * it. VB_UNSUPPORTED where there is no NCCL. */
+vb_status vb_unique_id(char *id);
+/* Makes the communicator of a process, and waits until all of the ranks have called it. The stream outlives it.
+ * vb_stream_invalid_argument has NCCL's text where it fails. */
+vb_status vb_communicator_join(vb_communicator **communicator, vb_stream *stream, int rank, int ranks, const char *id);
+/* Ends work that waits for a rank which is gone. Any thread may call it; only vb_communicator_destroy follows. */
+void vb_communicator_abort(vb_communicator *communicator);
+
 /* ---- element-wise; in place allowed; types F32, F16, BF16 -------------------------------------------------------- */
 
 /* out[i] = a[i] + b[i]. Shapes: out, a, b [n]. */

@@ -24,7 +24,7 @@ func askCommand() *cobra.Command {
 			if len(args) == 0 && len(in.files) == 0 && !cmd.Flags().Changed("prompt") {
 				return usagef("ask what? give a PROMPT, -f FILE, or - to read it from stdin")
 			}
-			if !in.usesStdin(args) && isPiped(cmd.InOrStdin()) {
+			if !in.usesStdin(args) && m.ranks.config == nil && isPiped(cmd.InOrStdin()) { // launchers always pipe
 				in.files = append(in.files, "-")
 			}
 			prompt, err := in.read(cmd, args)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -87,15 +86,14 @@ func (m *modelFlags) readRanks(cmd *cobra.Command) (err error) {
 	default:
 		return usagef("--exchange is %q, want auto, nccl or tcp", m.ranks.exchange)
 	}
-	stop := stopperOf(cmd.Context())
-	config.Lost = func(err error) {
-		stop(err)
-		// What waits for a device or for stdin does not see the end of a context.
+	ctx := cmd.Context()
+	config.Lost = stopperOf(ctx)
+	// What waits for a device or for stdin does not see the end of a context: an interrupt, or the loss of a rank.
+	context.AfterFunc(ctx, func() {
 		time.Sleep(lastWords)
-		fmt.Fprintln(os.Stderr, "vibrant: "+errorLine(err))
 		restoreTerminal()
-		os.Exit(1)
-	}
+		os.Exit(report(os.Stderr, lost(ctx, ctx.Err())))
+	})
 	m.ranks.config = config
 	return nil
 }

@@ -366,6 +366,7 @@ vb_status vb_cuda_stream_create_with(vb_stream **out, vb_device *device, const v
         return status;
     }
     ++device_of(device)->references;
+    s->native = s->handle;
     *out = s;
     return VB_OK;
 }

@@ -75,6 +75,39 @@ func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) err
 		uintptr(unsafe.Pointer(unsafe.SliceData(each))), uintptr(c.p)))
 }
 
+// RanksUsable says why GPUs of processes cannot exchange: there is no NCCL, or it is too old.
+func (d *device) RanksUsable() error {
+	usable := new(int32)
+	report := text(invoke(fnNCCL, uintptr(unsafe.Pointer(usable))))
+	if d.Info().HostMemory {
+		return fmt.Errorf("NCCL is for GPUs: %w", kernel.ErrUnsupported)
+	}
+	if *usable == 0 {
+		return fmt.Errorf("%s: %w", report, kernel.ErrUnsupported)
+	}
+	return nil
+}
+
+func (d *device) RanksID(id []byte) error {
+	return check("id of ranks", invoke(fnUniqueID, uintptr(unsafe.Pointer(unsafe.SliceData(id)))), d.p)
+}
+
+func (d *device) JoinRanks(k kernel.Stream, rank, ranks int, id []byte) (kernel.RankCommunicator, error) {
+	s, ok := k.(*stream)
+	if !ok {
+		return nil, errForeign("stream")
+	}
+	c := &communicator{streams: []*stream{s}}
+	status := invoke(fnCommunicatorJoin, uintptr(unsafe.Pointer(&c.p)), uintptr(s.p), uintptr(rank), uintptr(ranks), uintptr(unsafe.Pointer(unsafe.SliceData(id))))
+	if err := check("join ranks by NCCL", status, s.device); err != nil {
+		return nil, fmt.Errorf("%w (%s)", err, text(invoke(fnStreamInvalidArgument, uintptr(s.p))))
+	}
+	return c, nil
+}
+
+// Abort ends work that waits for a rank which is gone.
+func (c *communicator) Abort() { invoke(fnCommunicatorAbort, uintptr(c.p)) }
+
 func (c *communicator) Broadcast(data []kernel.Ptr, words, root int) error {
 	return c.check("broadcast", invoke(fnBroadcast, uintptr(unsafe.Pointer(addressesOf(data))), uintptr(words), uintptr(root), uintptr(c.p)))
 }

@@ -37,6 +37,7 @@ var functions = []string{
 	"vb_event_create", "vb_event_destroy", "vb_event_record", "vb_event_synchronize", "vb_event_done", "vb_event_elapsed", "vb_stream_wait",
 	"vb_graph_begin", "vb_graph_end", "vb_graph_update", "vb_graph_launch", "vb_graph_prepare", "vb_graph_destroy", "vb_weight_packed_size",
 	"vb_communicator_create", "vb_communicator_destroy", "vb_all_reduce", "vb_all_gather", "vb_broadcast", "vb_send",
+	"vb_nccl", "vb_unique_id", "vb_communicator_join", "vb_communicator_abort",
 	"vb_ptx_invalid", "vb_ptx_name", "vb_ptx_launch", "vb_ptx_emit", "vb_ptx_free",
 }
 
@@ -85,6 +86,10 @@ const (
 	fnAllGather
 	fnBroadcast
 	fnSend
+	fnNCCL
+	fnUniqueID
+	fnCommunicatorJoin
+	fnCommunicatorAbort
 	fnPTXInvalid
 	fnPTXName
 	fnPTXLaunch

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 3186989127263616769
+	abi     = 6029480924731466322
 )
 
 type cMapArgs struct {

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+)
+
+// TestRankProcess is what the processes of the tests below run: a command line in VIBRANT_TEST_COMMAND.
+func TestRankProcess(t *testing.T) {
+	line := os.Getenv("VIBRANT_TEST_COMMAND")
+	if line == "" {
+		t.Skip("for the processes of other tests")
+	}
+	os.Exit(run(strings.Split(line, "\n"), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// process is one rank.
+type process struct {
+	*exec.Cmd
+	stdin    io.WriteCloser
+	out, err output
+}
+
+// output may be read while a process writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// launch starts n processes as torchrun does; environment and arguments may differ by rank.
+func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int) []string) []*process {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	var all []*process
+	for rank := range n {
+		line := args(rank)
+		if line == nil {
+			all = append(all, nil)
+			continue
+		}
+		p := &process{Cmd: exec.Command(os.Args[0], "-test.run=^TestRankProcess$")}
+		p.Env = append(os.Environ(), "VIBRANT_TEST_COMMAND="+strings.Join(line, "\n"), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
+			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
+		if env != nil {
+			p.Env = append(p.Env, env(rank)...)
+		}
+		p.Stdout, p.Stderr = &p.out, &p.err
+		if p.stdin, err = p.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Process.Kill(); p.Wait() })
+		all = append(all, p)
+	}
+	return all
+}
+
+func same(args ...string) func(int) []string { return func(int) []string { return args } }
+
+// end waits for a rank, for 10 seconds at most after `since`, and returns its status.
+func (p *process) end(t *testing.T, since time.Time, limit time.Duration) int {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(time.Until(since.Add(limit))):
+		p.Process.Kill()
+		<-done
+		t.Errorf("did not end within %v: %s%s", limit, &p.out, &p.err)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// wantLine wants a status and, for status 1, this as the only line.
+func (p *process) wantLine(t *testing.T, since time.Time, status int, pattern string) {
+	t.Helper()
+	got := p.end(t, since, 20*time.Second)
+	if text := p.err.String(); got != status || !regexp.MustCompile(`(?s)\A(vibrant: [^\n]*`+pattern+`[^\n]*\n)\z`).MatchString(text) {
+		t.Errorf("status %d, want %d; stderr %q, want a line with %q", got, status, text, pattern)
+	}
+}
+
+func TestRanksAnswerAsOne(t *testing.T) {
+	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
+	for _, kv := range []string{"f32", "f16"} {
+		args := []string{"complete", "-m", m, "--device", "cpu", "-t", "1", "--ids", "3,1,4,1,5", "-n", "24", "--temp", "0", "--kv-type", kv}
+		status, want, errs := command(t, "", args...)
+		if status != 0 || len(want) < 24 {
+			t.Fatal(status, want, errs)
+		}
+		ranks := launch(t, 2, nil, same(args...))
+		start := time.Now()
+		for rank, p := range ranks {
+			if status := p.end(t, start, 30*time.Second); status != 0 {
+				t.Errorf("rank %d: status %d: %s", rank, status, &p.err)
+			}
+		}
+		if got := ranks[0].out.String(); got != want {
+			t.Errorf("%s: ranks answer %q, one process %q", kv, got, want)
+		}
+		if ranks[1].out.String() != "" {
+			t.Errorf("rank 1 says %q", &ranks[1].out)
+		}
+	}
+}
+
+// TestRanksThatSampleStayInStep has no seed, which each process would choose for itself.
+func TestRanksThatSampleStayInStep(t *testing.T) {
+	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
+	ranks := launch(t, 2, nil, same("complete", "-m", m, "--device", "cpu", "-t", "1", "--ids", "3,1", "-n", "30", "--temp", "1.5", "--ignore-eos"))
+	start := time.Now()
+	for rank, p := range ranks {
+		if status := p.end(t, start, 30*time.Second); status != 0 {
+			t.Errorf("rank %d: status %d: %s", rank, status, &p.err)
+		}
+	}
+	if n := len(strings.Fields(ranks[0].out.String())); n == 0 {
+		t.Errorf("%q", &ranks[0].out)
+	}
+}
+
+func TestRanksThatDifferSayWhatDiffers(t *testing.T) {
+	a := write(t, "a.gguf", testmodel.Random(testmodel.Tiny))
+	shape := testmodel.Tiny
+	shape.Vocab++
+	b := write(t, "b.gguf", testmodel.Random(shape))
+	base := []string{"complete", "--ids", "1,2", "--device", "cpu", "-t", "1"}
+	for pattern, args := range map[string]func(rank int) []string{
+		`rank 1 \(process \d+ on .*\) has another model file than rank 0: `: func(rank int) []string {
+			return append(base[:len(base):len(base)], "-m", []string{a, b}[rank])
+		},
+		`rank 1 \(process \d+ on .*\) has another type of cache than rank 0: f16, not f32`: func(rank int) []string {
+			return append(base[:len(base):len(base)], "-m", a, "--kv-type", []string{"f32", "f16"}[rank])
+		},
+		`cuda|no such device|not compiled`: func(rank int) []string { // fewer devices than asked
+			return []string{"complete", "--ids", "1,2", "-m", a, "--device", "cuda"}
+		},
+		`does not fit`: func(rank int) []string {
+			return append(base[:len(base):len(base)], "-m", a, "--memory-fraction", []string{"0.8", "0.0000001"}[rank])
+		},
+	} {
+		start := time.Now()
+		for _, p := range launch(t, 2, nil, args) {
+			p.wantLine(t, start, 1, "("+pattern+")")
+		}
+	}
+}
+
+func TestAHostThatDoesNotAnswerEndsTheOthers(t *testing.T) {
+	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
+	for absent, pattern := range []string{`rank 0 at 127.0.0.1:\d+ does not answer within 1s`, `rank 1 of 2 did not answer at 127.0.0.1:\d+ within 1s`} {
+		start := time.Now()
+		for _, p := range launch(t, 2, nil, func(rank int) []string {
+			if rank == absent {
+				return nil
+			}
+			return []string{"complete", "-m", m, "--ids", "1", "--device", "cpu", "--ranks-timeout", "1s"}
+		}) {
+			if p != nil {
+				p.wantLine(t, start, 1, pattern)
+			}
+		}
+	}
+}
+
+func TestARankThatDiesEndsAllWithItsName(t *testing.T) {
+	for who := range 2 {
+		ranks := launch(t, 2, nil, same("chat", "-c", "256", "--temp", "0", "--device", "cpu", "-t", "1"))
+		io.WriteString(ranks[0].stdin, "What is 2+3?\n")
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(ranks[0].out.String(), "= 5"); {
+			if time.Now().After(deadline) {
+				t.Fatalf("no answer: %s", &ranks[0].err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		start := time.Now()
+		ranks[who].Process.Signal(syscall.SIGKILL)
+		other := ranks[1-who]
+		if status := other.end(t, start, 10*time.Second); status != 1 {
+			t.Errorf("status %d", status)
+		}
+		if want := fmt.Sprintf("vibrant: rank %d (process %d on ", who, ranks[who].Process.Pid); !strings.HasPrefix(other.err.String(), want) ||
+			strings.Count(other.err.String(), "\n") != 1 {
+			t.Errorf("rank %d says %q, want %q", 1-who, &other.err, want)
+		}
+	}
+}
+
+func TestAnInterruptEndsAllRanks(t *testing.T) {
+	for who := range 2 {
+		ranks := launch(t, 2, nil, same("chat", "-c", "256", "--temp", "0", "--device", "cpu", "-t", "1"))
+		io.WriteString(ranks[0].stdin, "What is 2+3?\n")
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(ranks[0].out.String(), "= 5") && time.Now().Before(deadline); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		start := time.Now()
+		ranks[who].Process.Signal(os.Interrupt)
+		for rank, p := range ranks {
+			if status := p.end(t, start, 10*time.Second); status == 0 || rank == who && status != 130 {
+				t.Errorf("interrupt of rank %d: rank %d ended with %d: %s", who, rank, status, &p.err)
+			}
+		}
+	}
+}
+
+func TestHalfASetOfVariablesIsAnError(t *testing.T) {
+	t.Setenv("RANK", "0")
+	if status, _, errs := command(t, "", "complete", "--ids", "1"); status != 2 || !strings.Contains(errs, "WORLD_SIZE is not set, beside RANK=0") {
+		t.Error(status, errs)
+	}
+	m := reciter(t)
+	if status, out, errs := command(t, "", "ask", "-m", m, "--ranks", "off", "Hi"); status != 0 || !strings.Contains(out, "recite") {
+		t.Error(status, errs)
+	}
+	for _, args := range [][]string{{"--ranks", "some"}, {"--ranks-timeout", "0s"}} {
+		if status, _, errs := command(t, "", append([]string{"ask", "-m", m, "Hi"}, args...)...); status != 2 {
+			t.Error(args, status, errs)
+		}
+	}
+}
