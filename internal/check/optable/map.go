@@ -323,7 +323,7 @@ func convertedReference(to tensor.DType) func(in []*Array, c Case) []Want {
 // whereOp chooses among two operands by a BOOL.
 func whereOp() *Op {
 	return &Op{
-		Name: "Map_Where", Cases: each([]tensor.DType{tensor.F32, tensor.F16, tensor.I32, tensor.I8}, layouts...),
+		Name: "Map_Where", Cases: each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.I32, tensor.I8, tensor.U8, tensor.BOOL}, layouts...),
 		Inputs: func(g *Generator, c Case) []*Array {
 			return []*Array{drawnFor(g, tensor.BOOL, false, operandShape(c, 0)...), drawnFor(g, c.Type, false, operandShape(c, 1)...),
 				drawnFor(g, c.Type, false, c.Dims...)}

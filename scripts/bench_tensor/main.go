@@ -1,0 +1,195 @@
+// Command bench_tensor measures tensor operations on the CPU beside gonum, which computes in float64 on one thread, and PyTorch, and
+// writes docs/benchmarks/tensor.jsonl. Peers take turns with ours; each figure is the minimum of many runs.
+//
+//	cd scripts/bench_tensor && go run . -python python3 -threads 2 -out ../../docs/benchmarks/tensor.jsonl
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+type result struct {
+	Suite    string   `json:"suite"`
+	Case     string   `json:"case"`
+	Ours     float64  `json:"ours"`
+	Peer     *float64 `json:"peer"`
+	Unit     string   `json:"unit"`
+	Ratio    *float64 `json:"ratio"`
+	Roofline *float64 `json:"roofline"`
+	Error    *float64 `json:"error"`
+	Device   string   `json:"device"`
+	Command  string   `json:"command"`
+	PeerName string   `json:"peer_name"`
+}
+
+type pair struct {
+	name        string
+	ours, gonum func()
+}
+
+func main() {
+	log.SetFlags(0)
+	python := flag.String("python", "", "a Python with PyTorch; none for gonum alone")
+	threads := flag.Int("threads", 2, "threads of ours and of PyTorch")
+	out := flag.String("out", "", "the file to write")
+	flag.Parse()
+	d, err := gpu.Open("cpu", gpu.WithThreads(*threads))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	torch := map[string]float64{}
+	peer := func() {
+		if *python == "" {
+			return
+		}
+		text, err := exec.Command(*python, "torch_peer.py", strconv.Itoa(*threads)).Output()
+		if err != nil {
+			log.Fatalf("PyTorch: %v", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			name, us, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			v, err := strconv.ParseFloat(us, 64)
+			if err != nil {
+				log.Fatal(err)
+			}
+			if old, ok := torch[name]; !ok || v < old {
+				torch[name] = v
+			}
+		}
+	}
+	cases := pairs(d)
+	ours, gonum := make([]float64, len(cases)), make([]float64, len(cases))
+	for i := range cases {
+		ours[i], gonum[i] = math.Inf(1), math.Inf(1)
+	}
+	for range 3 {
+		for i, c := range cases {
+			for range 4 { // in turns
+				ours[i] = min(ours[i], least(c.ours))
+				if c.gonum != nil {
+					gonum[i] = min(gonum[i], least(c.gonum))
+				}
+			}
+		}
+		peer()
+	}
+	var b strings.Builder
+	for i, c := range cases {
+		for name, v := range map[string]float64{"PyTorch": torch[c.name], "gonum": gonum[i]} {
+			r := result{Suite: "tensor", Case: c.name, Ours: rounded(ours[i]), Unit: "us", Device: d.Info().Name, PeerName: name,
+				Command: fmt.Sprintf("cd scripts/bench_tensor && go run . -python python3 -threads %d", *threads)}
+			if v > 0 && !math.IsInf(v, 1) {
+				v = rounded(v)
+				ratio := math.Round(1000*v/ours[i]) / 1000
+				r.Peer, r.Ratio = &v, &ratio
+				line, _ := json.Marshal(r)
+				fmt.Fprintf(&b, "%s\n", line)
+			}
+		}
+	}
+	lines := strings.SplitAfter(b.String(), "\n")
+	slices.Sort(lines)
+	text := strings.Join(lines, "")
+	fmt.Print(text)
+	if *out != "" {
+		if err := os.WriteFile(*out, []byte(text), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+func rounded(v float64) float64 { return math.Round(10*v) / 10 }
+
+// least returns the microseconds of the quickest of the runs in 80 ms.
+func least(f func()) float64 {
+	best := math.Inf(1)
+	for end := time.Now().Add(80 * time.Millisecond); time.Now().Before(end); {
+		start := time.Now()
+		f()
+		best = min(best, float64(time.Since(start).Nanoseconds())/1e3)
+	}
+	return best
+}
+
+func pairs(d *gpu.Device) []pair {
+	const n, m = 1024, 512
+	s := d.Stream()
+	random := func(n int) (*tensor.Tensor, []float64) {
+		v, w := make([]float32, n), make([]float64, n)
+		for i := range v {
+			v[i] = float32(rand.NormFloat64())
+			w[i] = float64(v[i])
+		}
+		t, err := tensor.New(s, tensor.F32, n)
+		if err == nil {
+			err = t.WriteFloat32s(v)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		return t, w
+	}
+	x, gx := random(n * n)
+	y, gy := random(n * n)
+	a, ga := random(m * m)
+	b, gb := random(m * m)
+	line, gline := random(1 << 20)
+	x, y, a, b = x.Reshape(n, n), y.Reshape(n, n), a.Reshape(m, m), b.Reshape(m, m)
+	mx, my, sum := mat.NewDense(n, n, gx), mat.NewDense(n, n, gy), mat.NewDense(n, n, nil)
+	ma, mb, product := mat.NewDense(m, m, ga), mat.NewDense(m, m, gb), mat.NewDense(m, m, nil)
+	made := func(f func() *tensor.Tensor) func() { return func() { f().Free() } }
+	rows := make([]float64, n)
+	sorted, order := make([]float64, 1<<20), make([]int, 1<<20)
+	return []pair{
+		{"add 1024x1024", made(func() *tensor.Tensor { return tensor.Add(x, y) }), func() { sum.Add(mx, my) }},
+		{"exp 1024x1024", made(func() *tensor.Tensor { return tensor.Exp(x) }), func() { sum.Apply(func(_, _ int, v float64) float64 { return math.Exp(v) }, mx) }},
+		{"sum 1024x1024", made(func() *tensor.Tensor { return tensor.Sum(x) }), func() { rows[0] = mat.Sum(mx) }},
+		{"sum of rows 1024x1024", made(func() *tensor.Tensor { return tensor.Sum(x, 1) }), func() {
+			for i := range rows {
+				rows[i] = floats.Sum(mx.RawRowView(i))
+			}
+		}},
+		{"sum of columns 1024x1024", made(func() *tensor.Tensor { return tensor.Sum(x, 0) }), func() {
+			clear(rows)
+			for i := range n {
+				floats.Add(rows, mx.RawRowView(i))
+			}
+		}},
+		{"softmax 1024x1024", made(func() *tensor.Tensor { return tensor.Softmax(x) }), func() {
+			for i := range n {
+				row, to := mx.RawRowView(i), sum.RawRowView(i)
+				total := floats.LogSumExp(row)
+				for j, v := range row {
+					to[j] = math.Exp(v - total)
+				}
+			}
+		}},
+		{"matmul 512x512x512", made(func() *tensor.Tensor { return tensor.MatMul(a, b) }), func() { product.Mul(ma, mb) }},
+		{"argsort 1048576", made(func() *tensor.Tensor { return tensor.Argsort(line, 0, false) }), func() {
+			copy(sorted, gline)
+			floats.Argsort(sorted, order)
+		}},
+		{"sort of rows 1024x1024", func() {
+			values, indices := tensor.SortWithIndices(x, 1, false)
+			values.Free()
+			indices.Free()
+		}, nil},
+	}
+}
