@@ -1,11 +1,11 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
- * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, of which the upper and
- * the lower byte are rows of activations for cpu_codes.h. Groups of less than 64 elements are looked up there too.
+ * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, whose upper and lower
+ * bytes are rows of activations for cpu_codes.h. Groups of less than 64 elements are looked up there too.
  *
- * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16 sums, of
- * 16 bits: in two tables of bytes, so that one byte shuffle looks up the low or high byte of as many rows as a vector
- * has. The rows' bytes are transposed 8 x 8 for it. Sums of a run fit 16 bits: 16 * 2 * 2 * 511 < 2^15.
+ * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
+ * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a
+ * vector has. The rows' bytes are transposed 8 x 8 for it. Sums of a run fit 16 bits: 16 * 2 * 2 * 511 < 2^15.
  *
  * With the caller's table of floats, sums of four elements are looked up in that, a byte of weights at a time. */
 #include <math.h>
@@ -352,7 +352,8 @@ VB_INLINE void split_body(int8_t *restrict upper, int8_t *restrict lower, const 
         lower[i] = (int8_t)v;
     }
 }
-VB_TWINS(split, (int8_t *upper, int8_t *lower, const float *h, float inverse, int64_t n), (upper, lower, h, inverse, n));
+VB_TWINS(split, (int8_t *upper, int8_t *lower, const float *h, float inverse, int64_t n),
+         (upper, lower, h, inverse, n));
 
 static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const int8_t *from, int64_t k) {
     int32_t sum = 0;
