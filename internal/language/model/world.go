@@ -207,8 +207,10 @@ func (m *Model) Capture(streams *gpu.Communicator, f func() error) (*Captured, e
 	c := &Captured{world: m.world, streams: streams}
 	if m.world == nil {
 		var err error
-		c.graphs, err = streams.Capture(f)
-		return c, err
+		if c.graphs, err = streams.Capture(f); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	s := m.world.session(streams)
 	if s == nil {
@@ -225,7 +227,10 @@ func (m *Model) Capture(streams *gpu.Communicator, f func() error) (*Captured, e
 		}
 		return err
 	})
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Launch enqueues the work.
