@@ -250,7 +250,7 @@ func TestStepsOfRanksAreCaptured(t *testing.T) {
 		greedy(t, s, randomIDs(3, 5, m.Vocab), 20)
 		captured := 0
 		for _, g := range s.steps {
-			if g != nil {
+			if g.graph != nil {
 				captured++
 			}
 		}

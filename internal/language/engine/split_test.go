@@ -271,7 +271,7 @@ func TestWhatDoesNotDivideSaysWhatWould(t *testing.T) {
 		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 6, 6 }, 4, "6 heads; among 2 or 3 or 6 it can"},
 		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 5, 5 }, 2, "among 5 it can"},
 		{func(s *testmodel.Shape) { s.Heads, s.KVHeads = 1, 1 }, 2, "nor among any other number: 1 heads"},
-		{func(s *testmodel.Shape) {}, 9, "9 devices: want 1 to 8"},
+		{func(s *testmodel.Shape) {}, 257, "257 devices: want 1 to 256"},
 	} {
 		shape := testmodel.Tiny
 		c.change(&shape)
