@@ -153,7 +153,7 @@ static const char nvfp4[] = VB_PTX_SOURCE({
     if (q > 7) v = -v;
 });
 
-/* Of codebooks: 0x2b1908 holds vb_iq2_magnitudes. */
+/* Of codebooks: 0x2b1908 holds the magnitudes of IQ2. */
 static const char iq2_xxs[] = VB_PTX_SOURCE({
     f16 *h = b;
     u16 *w = b;

@@ -204,7 +204,7 @@ VB_STATIC_ASSERT(sizeof(vb_block_nvfp4) == 36, "NVFP4");
 
 /* Groups g of 8; each 32 elements have 8 bytes of qs: the indices of four groups, then a 32-bit number with the even
  * signs of group j in the bits from 7 * j and the scale in the upper four: d * (scale + 0.5) / 4. Magnitudes
- * vb_iq2_magnitudes. */
+ * 8, 25 and 43. */
 typedef struct vb_block_iq2_xxs {
     vb_half d;
     uint16_t qs[32];
@@ -232,7 +232,8 @@ typedef struct vb_block_iq2_s {
 VB_STATIC_ASSERT(sizeof(vb_block_iq2_s) == 82, "IQ2_S");
 
 /* Groups g of 4 with index qs[g]. The 32-bit number from rest[4 * (i / 32)] has the even signs of 8 elements in each
- * seven bits, and the scale above: d * (scale + 0.5) / 2. Magnitudes vb_iq3_xxs_magnitudes. */
+ * seven bits, and the scale above: d * (scale + 0.5) / 2. Magnitudes 4, 12, 20, 28,
+ * 36, 44, 52 and 62. */
 typedef struct vb_block_iq3_xxs {
     vb_half d;
     uint8_t qs[64];
@@ -277,8 +278,6 @@ VB_STATIC_ASSERT(sizeof(vb_block_iq1_m) == 56, "IQ1_M");
 
 VB_TABLE int8_t vb_iq4nl_values[16] = VB_IQ4NL_VALUES;
 VB_TABLE int8_t vb_mxfp4_values[16] = VB_MXFP4_VALUES;
-VB_TABLE uint8_t vb_iq2_magnitudes[4] = {8, 25, 43, 0}; /* no entry has the last */
-VB_TABLE uint8_t vb_iq3_xxs_magnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 
 /* The 6-bit scale and min of sub-block s (0..7) of Q4_K and Q5_K. For s < 4 they are the low six bits of bytes s and
  * s + 4; for the others four bits lie in byte s + 4 and the two upper ones on top of bytes s - 4 and s. */

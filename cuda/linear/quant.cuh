@@ -299,7 +299,7 @@ VB_DEVICE uint32_t word_at(const void *p) { // at an even address
 VB_DEVICE void group_iq2(float out[8], uint32_t entry, uint32_t signs, float scale) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float v = scale * (0x2b1908 >> (8 * (entry >> (2 * i) & 3)) & 255); // vb_iq2_magnitudes
+        const float v = scale * (0x2b1908 >> (8 * (entry >> (2 * i) & 3)) & 255); // 8, 25 or 43
         out[i] = signs >> i & 1 ? -v : v;
     }
 }
@@ -351,7 +351,7 @@ VB_DEVICE void block8(float out[8], const vb_block_iq3_xxs &b, int k) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const uint32_t code = iq3_xxs_book[b.qs[(k + i) >> 2]] >> (3 * (i & 3)) & 7;
-        const float v = scale * (8 * code + (code == 7 ? 6 : 4)); // vb_iq3_xxs_magnitudes
+        const float v = scale * (8 * code + (code == 7 ? 6 : 4)); // 4, 12, ... 52, 62
         out[i] = signs >> i & 1 ? -v : v;
     }
 }
