@@ -67,7 +67,7 @@ func TestLaunchersSayWhereAProcessStands(t *testing.T) {
 }
 
 // address returns one of this host where nobody listens.
-func address(t *testing.T) string {
+func address(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
