@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(sort_threads) sort_tile_kernel(const SortPlan 
                 const int distance = 1 << log_distance;
                 const int low = (i >> log_distance << (log_distance + 1)) | (i & (distance - 1)), high = low + distance;
                 const Key a = keys[low], b = keys[high];
-                const bool descending = ((low & part) >> log_run & 1) == 0; // each line by itself, the last time all of it
+                const bool descending = ((low & part) >> log_run & 1) == 0; // of its line alone, at last all of it
                 if ((a < b) == descending) keys[low] = b, keys[high] = a;
             }
         }
@@ -116,7 +116,7 @@ VB_DEVICE int greater_keys(const Key *keys, int size, Key key) {
     return low;
 }
 
-// Merges runs of `run` keys, of each of which the first k count, in pairs of `blocks` blocks each. LAST: to the results.
+// Merges runs of `run` keys, of which the first k count, in pairs of `blocks` blocks each. LAST: to the results.
 template <bool LAST>
 __global__ void __launch_bounds__(sort_threads)
     sort_merge_kernel(const SortPlan p, Key *to, const Key *from, int64_t run, int64_t pairs, int64_t blocks) {
