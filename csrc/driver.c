@@ -70,7 +70,7 @@ const vb_driver *vb_driver_in_use(void) {
 
 #endif
 
-int vb_driver_owns(const vb_driver *driver, int device, const void *memory, int64_t bytes) {
+int vb_driver_owns(const vb_driver *in_use, int device, const void *memory, int64_t bytes) {
     enum { MANAGED = 8, ORDINAL = 9, RANGE_START = 11, RANGE_BYTES = 12 }; /* CUpointer_attribute */
     cu_address at = (cu_address)(uintptr_t)memory;
     if ((uint64_t)bytes > UINT64_MAX - at) return 0;
@@ -80,10 +80,10 @@ int vb_driver_owns(const vb_driver *driver, int device, const void *memory, int6
         size_t size = 0;
         int owner = -1;
         unsigned managed = 0;
-        if (driver->pointer_attribute(&managed, MANAGED, at) != 0) return 0; /* the driver does not know it */
-        if (!managed && (driver->pointer_attribute(&owner, ORDINAL, at) != 0 || owner != device)) return 0;
-        if (driver->pointer_attribute(&start, RANGE_START, at) != 0) return 0;
-        if (driver->pointer_attribute(&size, RANGE_BYTES, at) != 0) return 0;
+        if (in_use->pointer_attribute(&managed, MANAGED, at) != 0) return 0; /* the driver does not know it */
+        if (!managed && (in_use->pointer_attribute(&owner, ORDINAL, at) != 0 || owner != device)) return 0;
+        if (in_use->pointer_attribute(&start, RANGE_START, at) != 0) return 0;
+        if (in_use->pointer_attribute(&size, RANGE_BYTES, at) != 0) return 0;
         if (start > at || size <= at - start) return 0;
         at = start + size;
     }

@@ -96,7 +96,7 @@ typedef struct vb_driver {
 const vb_driver *vb_driver_in_use(void);
 
 /* Whether kernels of the GPU of this number may use the bytes: memory of its own, or managed. A context is current. */
-int vb_driver_owns(const vb_driver *driver, int device, const void *memory, int64_t bytes);
+int vb_driver_owns(const vb_driver *in_use, int device, const void *memory, int64_t bytes);
 
 #ifdef __cplusplus
 }
