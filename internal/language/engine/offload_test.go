@@ -32,15 +32,7 @@ func eachOffloaded(t *testing.T, f func(t *testing.T, m, one *model.Model, exact
 	mixedDevices(t, func(t *testing.T, devices []*gpu.Device) {
 		for _, name := range offloaded {
 			t.Run(name, func(t *testing.T) {
-				file, err := gguf.Open(filepath.Join(dir, name+".gguf"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer file.Close()
-				shape, err := model.ReadConfig(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				file, shape := openShape(t, filepath.Join(dir, name+".gguf"))
 				one := loadModel(t, devices[1], filepath.Join(dir, name+".gguf"), 512)
 				all := placements(shape)
 				for i, p := range all {
@@ -148,15 +140,7 @@ func TestOffloadedStepsAreCaptured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer card.Close()
-	f, err := gguf.Open(filepath.Join(dir, "tiny-qwen3moe.gguf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	shape, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, shape := openShape(t, filepath.Join(dir, "tiny-qwen3moe.gguf"))
 	m, err := model.LoadSplit(context.Background(), f, []*gpu.Device{gpu.CPU(), card},
 		model.Options{Context: 64, Placement: model.Placement{Layers: []int{0, shape.Layers}, Experts: shape.Layers}})
 	if err != nil {
@@ -214,15 +198,7 @@ func lenders(t *testing.T, f func(t *testing.T, m, one *model.Model, hw *fake.GP
 					t.Fatal(err)
 				}
 				defer cpu.Close()
-				file, err := gguf.Open(filepath.Join(dir, name+".gguf"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer file.Close()
-				shape, err := model.ReadConfig(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				file, shape := openShape(t, filepath.Join(dir, name+".gguf"))
 				one := loadModel(t, card, filepath.Join(dir, name+".gguf"), 512)
 				all := placements(shape)
 				for i, p := range all {

@@ -47,6 +47,21 @@ func mixedDevices(t *testing.T, f func(t *testing.T, devices []*gpu.Device)) {
 	}
 }
 
+// openShape opens a model's file until the test ends.
+func openShape(t *testing.T, path string) (*gguf.File, *model.Config) {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	shape, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, shape
+}
+
 // placements are the ways in which two devices, of which the first is a CPU, can have a model of so many layers.
 func placements(shape *model.Config) []model.Placement {
 	var all []model.Placement
@@ -77,15 +92,7 @@ func TestStagedModelsMatchTransformers(t *testing.T) {
 				if c.context > 0 {
 					tokens = c.context
 				}
-				f, err := gguf.Open(filepath.Join(dir, c.file+".gguf"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer f.Close()
-				shape, err := model.ReadConfig(f)
-				if err != nil {
-					t.Fatal(err)
-				}
+				f, shape := openShape(t, filepath.Join(dir, c.file+".gguf"))
 				load := func(devices []*gpu.Device, p model.Placement) *model.Model {
 					m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Context: tokens, Placement: p})
 					if err != nil {
