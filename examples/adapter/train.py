@@ -54,7 +54,7 @@ class Model(torch.nn.Module):
         super().__init__()
         m = lambda key: metadata["qwen2." + key]
         self.heads, self.kv, self.eps = m("attention.head_count"), m("attention.head_count_kv"), m("attention.layer_norm_rms_epsilon")
-        self.layers, self.first = m("block_count"), first
+        self.layers = m("block_count")
         self.w = {name: torch.from_numpy(x.copy()) for name, x in tensors.items()}
         half = m("embedding_length") // self.heads // 2
         angles = torch.arange(m("context_length"))[:, None].double() * m("rope.freq_base") ** (-torch.arange(half).double() / half)
