@@ -18,7 +18,7 @@ static const vb_nccl_calls *found;
 #include <dlfcn.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static vb_nccl_calls calls;
+static vb_nccl_calls library;
 
 /* The oldest version that is taken: collectives of several streams in captured graphs are sound there. */
 enum { OLDEST = 21800 };
@@ -39,8 +39,8 @@ static void find(void) {
         return;
     }
     const struct { void *place; const char *name; } all[] = {
-        {&calls.error_string, "ncclGetErrorString"},
-#define X(field, name, parameters) {&calls.field, name},
+        {&library.error_string, "ncclGetErrorString"},
+#define X(field, name, parameters) {&library.field, name},
         VB_NCCL(X)
 #undef X
     };
@@ -55,7 +55,7 @@ static void find(void) {
     }
     int version = 0;
     char text[32];
-    const int result = calls.get_version(&version);
+    const int result = library.get_version(&version);
     print_version(text, sizeof text, version);
     if (result != NCCL_SUCCESS) {
         snprintf(report, sizeof report, "%.300s does not tell its version: error %d", path, result);
@@ -63,7 +63,7 @@ static void find(void) {
         snprintf(report, sizeof report, "NCCL is too old: %.300s is %s, 2.18 or newer is needed", path, text);
     } else {
         snprintf(report, sizeof report, "NCCL %s", text);
-        found = &calls;
+        found = &library;
     }
 }
 
@@ -125,7 +125,8 @@ vb_status vb_communicator_join(vb_communicator **communicator, vb_stream *stream
     if (!calls || !stream->native) return VB_UNSUPPORTED;
     nccl_communicator *c = calloc(1, sizeof *c);
     if (!c) return VB_OUT_OF_MEMORY;
-    c->base = (vb_communicator){.backend = &vb_nccl_backend, .ranks = 1, .first = rank, .all = ranks, .streams = {stream}};
+    c->base = (vb_communicator){
+        .backend = &vb_nccl_backend, .ranks = 1, .first = rank, .all = ranks, .streams = {stream}};
     c->calls = calls;
     nccl_id given;
     memcpy(&given, id, sizeof given);
@@ -183,8 +184,9 @@ static vb_status all_reduce(float *const *out, const float *const *in, const flo
         const vb_status s = scratch(&sum, c, n * (int64_t)sizeof(float));
         if (s != VB_OK) return s;
     }
-    const vb_status s =
-        status_of(c->calls->all_reduce(in[0], sum, (size_t)n, NCCL_FLOAT32, NCCL_SUM, c->comm, stream->native), c, stream);
+    const int result =
+        c->calls->all_reduce(in[0], sum, (size_t)n, NCCL_FLOAT32, NCCL_SUM, c->comm, stream->native);
+    const vb_status s = status_of(result, c, stream);
     if (s != VB_OK || !add) return s;
     return stream->device->backend->add(out[0], sum, add[0], VB_F32, n, stream);
 }
