@@ -1,7 +1,8 @@
-// Command bench_tensor measures tensor operations on the CPU beside gonum, which computes in float64 on one thread, and PyTorch, and
-// writes docs/benchmarks/tensor.jsonl. Peers take turns with ours; each figure is the minimum of many runs.
+// Command bench_tensor measures tensor operations on one thread of the CPU beside gonum, which computes in float64, and PyTorch, and
+// writes docs/benchmarks/tensor.jsonl. Peers take turns with ours; each figure is the minimum of many runs in time of the processor,
+// which other programs on the machine change little.
 //
-//	cd scripts/bench_tensor && go run . -python python3 -threads 2 -out ../../docs/benchmarks/tensor.jsonl
+//	cd scripts/bench_tensor && GOMAXPROCS=1 go run . -python python3 -out ../../docs/benchmarks/tensor.jsonl
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/tensor"
+	"golang.org/x/sys/unix"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -46,10 +48,9 @@ type pair struct {
 func main() {
 	log.SetFlags(0)
 	python := flag.String("python", "", "a Python with PyTorch; none for gonum alone")
-	threads := flag.Int("threads", 2, "threads of ours and of PyTorch")
 	out := flag.String("out", "", "the file to write")
 	flag.Parse()
-	d, err := gpu.Open("cpu", gpu.WithThreads(*threads))
+	d, err := gpu.Open("cpu", gpu.WithThreads(1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func main() {
 		if *python == "" {
 			return
 		}
-		text, err := exec.Command(*python, "torch_peer.py", strconv.Itoa(*threads)).Output()
+		text, err := exec.Command(*python, "torch_peer.py").Output()
 		if err != nil {
 			log.Fatalf("PyTorch: %v", err)
 		}
@@ -94,7 +95,7 @@ func main() {
 	for i, c := range cases {
 		for name, v := range map[string]float64{"PyTorch": torch[c.name], "gonum": gonum[i]} {
 			r := result{Suite: "tensor", Case: c.name, Ours: rounded(ours[i]), Unit: "us", Device: d.Info().Name, PeerName: name,
-				Command: fmt.Sprintf("cd scripts/bench_tensor && go run . -python python3 -threads %d", *threads)}
+				Command: "cd scripts/bench_tensor && GOMAXPROCS=1 go run . -python python3"}
 			if v > 0 && !math.IsInf(v, 1) {
 				v = rounded(v)
 				ratio := math.Round(1000*v/ours[i]) / 1000
@@ -121,11 +122,20 @@ func rounded(v float64) float64 { return math.Round(10*v) / 10 }
 func least(f func()) float64 {
 	best := math.Inf(1)
 	for end := time.Now().Add(80 * time.Millisecond); time.Now().Before(end); {
-		start := time.Now()
+		start := used()
 		f()
-		best = min(best, float64(time.Since(start).Nanoseconds())/1e3)
+		best = min(best, used()-start)
 	}
 	return best
+}
+
+// used returns the microseconds of the processor that this program has used.
+func used() float64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		log.Fatal(err)
+	}
+	return float64(t.Nano()) / 1e3
 }
 
 func pairs(d *gpu.Device) []pair {

@@ -55,7 +55,9 @@ func train(d *gpu.Device, steps int) (first, last, right float32) {
 
 	// One kernel each: the gradient through tanh, and a step of descent with momentum.
 	throughTanh := tensor.Fuse(func(gradient, h tensor.Expr) tensor.Expr { return gradient.Mul(h.Mul(h).Neg().AddScalar(1)) })
-	accelerate := tensor.Fuse(func(speed, gradient tensor.Expr) tensor.Expr { return speed.MulScalar(0.9).Sub(gradient.MulScalar(0.2)) })
+	accelerate := tensor.Fuse(func(speed, gradient tensor.Expr) tensor.Expr {
+		return speed.MulScalar(0.9).Sub(gradient.MulScalar(0.2))
+	})
 	parameters := []*tensor.Tensor{w1, b1, w2, b2}
 	var speeds []*tensor.Tensor
 	for _, p := range parameters {
