@@ -143,8 +143,8 @@ func TestRanksMatchTransformers(t *testing.T) {
 	})
 }
 
-// TestRanksAnswerAsOneProcess compares three ranks with two key-value heads among them, with caches of each type, a prompt of
-// several chunks, a batch, and sampling, with one process.
+// TestRanksAnswerAsOneProcess compares two and four ranks, with two key-value heads among them, with one process: caches in F32 and
+// F16, a prompt of several chunks, two sessions and a batch in turns, a cancelled prompt.
 func TestRanksAnswerAsOneProcess(t *testing.T) {
 	shape := testmodel.Tiny
 	shape.Heads, shape.KVHeads, shape.FeedForward, shape.Vocab = 4, 2, 43, 61
@@ -168,10 +168,7 @@ func TestRanksAnswerAsOneProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, kv := range []tensor.DType{tensor.F32, tensor.F16, tensor.Q8_0} {
-				if m.CheckCacheType(kv) != nil {
-					continue
-				}
+			for _, kv := range []tensor.DType{tensor.F32, tensor.F16} { // its heads are too small for blocks
 				o := Options{Context: 64, KVType: kv, Chunk: 7}
 				s, alone := newSession(t, m, o), newSession(t, one, o)
 				want := greedy(t, alone, prompt, 30)
@@ -195,11 +192,10 @@ func TestRanksAnswerAsOneProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got [3][]int32
-			for i, s := range []*Session{a, b} {
+			for _, s := range []*Session{a, b} {
 				if err := s.Prefill(context.Background(), prompt); err != nil {
 					t.Fatal(err)
 				}
-				_ = i
 			}
 			for range 8 {
 				for i, s := range []*Session{a, b} {
