@@ -62,7 +62,7 @@ func execViews(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, []*T
 		fail(op, err, operands...)
 	}
 	count(op, err.Error())
-	onCopies(op, gpu.CPU().Stream(), outputs, again, operands, func(*Tensor) bool { return true })
+	onCopiedMemory(op, gpu.CPU().Stream(), outputs, again, operands)
 }
 
 // enqueue calls f with the addresses of operands that are all on the stream's device.
@@ -139,6 +139,37 @@ func onCopies(op string, s *gpu.Stream, outputs int, run func(*gpu.Stream, []*Te
 			}
 		}
 	}
+}
+
+// onCopiedMemory runs an op of views elsewhere, where their device has no kernel of strides, which a copy without gaps takes: with
+// copies of all memory between the first and the last element of each operand.
+func onCopiedMemory(op string, s *gpu.Stream, outputs int, run func(*gpu.Stream, []*Tensor), operands []*Tensor) {
+	memory := make([]*Tensor, len(operands))
+	for i, t := range operands {
+		if t != nil {
+			memory[i] = t.memory()
+		}
+	}
+	for i, t := range memory[:outputs] {
+		if slices.ContainsFunc(memory[:i], t.overlaps) {
+			fail(op, fmt.Errorf("%w: results whose elements alternate in memory", gpu.ErrUnsupported), operands...)
+		}
+	}
+	onCopies(op, s, outputs, func(s *gpu.Stream, there []*Tensor) {
+		views := make([]*Tensor, len(there))
+		for i, t := range operands {
+			if t != nil {
+				views[i] = there[i].strided(t.shape, t.Strides(), 0)
+			}
+		}
+		run(s, views)
+	}, memory, func(*Tensor) bool { return true })
+}
+
+// memory returns all elements of the tensor's type between its first and its last one, as one row.
+func (t *Tensor) memory() *Tensor {
+	n := int(t.reach() / t.dtype.Bytes(1))
+	return t.view([]int{n}, n, t.offset)
 }
 
 // on returns a weight on the stream's device. The copy of one that is elsewhere is made once and kept.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -42,9 +43,6 @@ func TestViewsAndReductionsAreNumpys(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if b.Name() == "ptx" {
-			t.Skip("no kernel for strides: views are copied on the CPU")
-		}
 		x := arange(t, d, 2, 3, 4)
 		row := on(t, d, tensor.FromSlice([]float32{1, 10, 100, 1000}))
 		column := on(t, d, tensor.FromSlice([]float32{1, 2, 3}, 3, 1))
@@ -142,9 +140,6 @@ func TestViewsAndReductionsAreNumpys(t *testing.T) {
 // Operations that know no strides copy a view; results that go into one land in its places and nowhere else.
 func TestAnyOperationTakesAndWritesViews(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if b.Name() == "ptx" {
-			t.Skip("no kernel for strides")
-		}
 		x := arange(t, d, 4, 6)
 		if got, want := tensor.Softmax(x.T()).Float32s(), tensor.Softmax(x.T().ToContiguous()).Float32s(); !slices.Equal(got, want) {
 			t.Errorf("softmax of a view: %v, want %v", got, want)
@@ -185,9 +180,6 @@ func TestAnyOperationTakesAndWritesViews(t *testing.T) {
 
 func TestWholeNumbersWrapAndConvert(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if b.Name() == "ptx" {
-			t.Skip("no kernel for strides")
-		}
 		a := on(t, d, tensor.FromInt32s([]int32{math.MaxInt32, math.MinInt32, 7, -7, 5}))
 		c := on(t, d, tensor.FromInt32s([]int32{1, -1, 2, 2, 0}))
 		for name, x := range map[string]struct {
@@ -250,9 +242,6 @@ func foreign() func(tensor.Expr) tensor.Expr {
 func TestRandomNumbersArePhiloxs(t *testing.T) {
 	var first []float32
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if b.Name() == "ptx" {
-			t.Skip("no kernel for strides")
-		}
 		x := tensor.Rand(d.Stream(), 0, tensor.F32, 100, 100)
 		values := x.Float32s()
 		if want := float32(0x6627e8) * 0x1p-24; values[0] != want {
@@ -283,5 +272,36 @@ func TestElementsAreReadAndSet(t *testing.T) {
 	}
 	if err := tensor.Try(func() { tensor.Gather(base, tensor.FromInt32s([]int32{3, 0}, 1, 2), 0) }); err == nil {
 		t.Error("an id outside passes on the CPU")
+	}
+}
+
+// TestViewsWhereADeviceHasNoKernelOfStrides computes on the CPU what the device cannot, and keeps the elements between those of a view.
+func TestViewsWhereADeviceHasNoKernelOfStrides(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 1, Memory: 1 << 20, Lacks: []string{"Map", "Reduce", "Index", "Sort"}})
+	d, err := gpu.OpenBackend(b, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	check := func(name string, x *tensor.Tensor, want ...float32) {
+		t.Helper()
+		if got := x.Float32s(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	x := on(t, d, tensor.FromSlice([]float32{0, 1, 2, 3, 4, 5}, 2, 3))
+	check("a transposed one", x.T(), 0, 3, 1, 4, 2, 5)
+	check("a copy of it", tensor.Copy(x.T()), 0, 3, 1, 4, 2, 5)
+	check("rows", x.SliceAlong(1, 0, 3, 2), 0, 2, 3, 5)
+	check("a sum with a row", tensor.Add(x.T(), on(t, d, tensor.FromSlice([]float32{10, 20}))), 10, 23, 11, 24, 12, 25)
+	check("sums of columns", tensor.Sum(x.T(), 1), 3, 5, 7)
+	tensor.CopyInto(x.SliceAlong(1, 1, 2, 1), on(t, d, tensor.FromSlice([]float32{-1, -4}, 2, 1)))
+	check("a column that was written", x, 0, -1, 2, 3, -4, 5)
+	even, odd := x.SliceAlong(1, 0, 3, 2), x.SliceAlong(1, 1, 2, 1)
+	tensor.AddInto(even, even, odd)
+	check("columns that others were added to", x, -1, -1, 1, -1, -4, 1)
+	d.SetStrict(true)
+	if err := tensor.Try(func() { tensor.Copy(x.T()) }); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("a strict device: %v", err)
 	}
 }
