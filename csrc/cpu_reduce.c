@@ -23,6 +23,7 @@ typedef struct reduce_job {
     float parameter;
     bool ints;
     int64_t block; /* results at a time, along the last kept dimension */
+    vb_simd simd;
 } reduce_job;
 
 static state begin_state(vb_reduction r) {
@@ -100,6 +101,38 @@ static void take(const reduce_job *j, state *s, int64_t step, const double *x, i
     }
 }
 
+/* Whether the job adds floats, which is what reductions mostly do: sums of a row or of columns then are loops of their own. */
+static bool adds_floats(const reduce_job *j) {
+    return !j->ints && (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN);
+}
+
+/* n neighbours from a place on, as they lie where they are F32, else in `room`. */
+static const float *floats_at(const vb_view *v, int64_t at, int64_t n, float *room, vb_simd simd) {
+    const char *const from = (const char *)v->data + at * vb_element_bytes(v->type);
+    if (v->type == VB_F32) return (const float *)(const void *)from;
+    vb_cpu_load(room, from, v->type, n, simd);
+    return room;
+}
+
+/* Adds n elements to one sum. */
+VB_INLINE void add_row_body(double *sum, const float *x, int64_t n) {
+    double sums[32] = {0};
+    int64_t k = 0;
+    for (; k + 32 <= n; k += 32)
+        for (int e = 0; e < 32; e++) sums[e] += (double)x[k + e];
+    for (; k < n; k++) sums[k % 32] += (double)x[k];
+    for (int half = 16; half > 0; half /= 2)
+        for (int e = 0; e < half; e++) sums[e] += sums[e + half];
+    *sum += sums[0];
+}
+VB_TWINS(add_row, (double *sum, const float *x, int64_t n), (sum, x, n));
+
+/* Adds n elements to a sum each. */
+VB_INLINE void add_columns_body(double *restrict sums, const float *restrict x, int64_t n) {
+    for (int64_t k = 0; k < n; k++) sums[k] += (double)x[k];
+}
+VB_TWINS(add_columns, (double *sums, const float *x, int64_t n), (sums, x, n));
+
 static void finish(const reduce_job *j, const state *s, int64_t at) {
     double f = s->a;
     int64_t i = s->i;
@@ -130,7 +163,15 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
         const int64_t count = vb_min(j->block, d->kept[last_kept] - unit % per_row * j->block);
         const int64_t from = vb_place(&d->in, d->kept, d->kept_rank, first), step = d->in.strides[last_kept];
         for (int64_t k = 0; k < count; k++) states[k] = begin_state(j->reduction);
-        if (count > 1) {
+        if (count > 1 && step == 1 && adds_floats(j)) {
+            memset(x, 0, sizeof x);
+            float room[PIECE];
+            for (int64_t p = 0; p < d->places; p++) {
+                const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
+                add_columns[j->simd](x, floats_at(&d->in, at, count, room, j->simd), count);
+            }
+            for (int64_t k = 0; k < count; k++) states[k].a = x[k], states[k].n = d->places;
+        } else if (count > 1) {
             for (int64_t p = 0; p < d->places; p++) {
                 const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
                 for (int64_t k = 0; k < count; k++) x[k] = load_one(&d->in, at + k * step);
@@ -143,10 +184,14 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
                 for (int64_t r = 0; r < run; r += PIECE) {
                     const int64_t n = vb_min(PIECE, run - r);
                     if (along == 1 && vb_is_float(d->in.type)) {
-                        float f[PIECE];
-                        const char *const p0 = (const char *)d->in.data + (at + r) * vb_element_bytes(d->in.type);
-                        vb_cpu_load(f, p0, d->in.type, n, VB_SIMD_PLAIN);
-                        for (int64_t k = 0; k < n; k++) x[k] = f[k];
+                        float room[PIECE];
+                        const float *const f = floats_at(&d->in, at + r, n, room, j->simd);
+                        if (adds_floats(j)) {
+                            add_row[j->simd](&states[0].a, f, n);
+                            states[0].n += n;
+                            continue;
+                        }
+                        for (int64_t k = 0; k < n; k++) x[k] = (double)f[k];
                     } else {
                         for (int64_t k = 0; k < n; k++) x[k] = load_one(&d->in, at + (r + k) * along);
                     }
@@ -160,7 +205,8 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
 }
 
 vb_status vb_cpu_reduce(const vb_reduce_args *args, vb_stream *stream) {
-    reduce_job job = {.reduction = args->reduction, .parameter = args->parameter, .ints = vb_is_integer(args->in.type)};
+    reduce_job job = {.reduction = args->reduction, .parameter = args->parameter, .ints = vb_is_integer(args->in.type),
+                      .simd = vb_cpu_device_of(stream)->simd};
     vb_reduce_dims *d = &job.dims;
     vb_reduce_split(d, args);
     const int last_kept = d->kept_rank - 1;
