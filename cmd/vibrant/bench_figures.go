@@ -233,8 +233,8 @@ func writeCSV(out io.Writer, figures []figure) error {
 	return w.Error()
 }
 
-// compareFigures prints what two runs measured of the same cases, side by side: files of --output json or jsonl, ours or
-// llama-bench's.
+// compareFigures prints what two runs measured, side by side, with a dash where one of them lacks a case. They are files of
+// --output json or jsonl, ours or llama-bench's.
 func compareFigures(ctx context.Context, out io.Writer, pathA, pathB string) error {
 	a, err := readFigures(ctx, pathA)
 	if err != nil {
@@ -255,18 +255,24 @@ func compareFigures(ctx context.Context, out io.Writer, pathA, pathB string) err
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "case\tA\tB\tunit\tB against A\t")
-	common := 0
+	matched, common := make([]bool, len(b)), 0
 	for _, x := range a {
-		for _, y := range b {
-			if name(x) == name(y) && x.Unit == y.Unit && x.Ours > 0 && y.Ours > 0 {
-				ratio := y.Ours / x.Ours
-				if x.Unit == "us" || x.Unit == "ms" { // less is better
-					ratio = 1 / ratio
-				}
-				fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%s\t%.3fx\t\n", oneLine(name(x)), x.Ours, y.Ours, oneLine(x.Unit), ratio)
-				common++
-				break
-			}
+		i := slices.IndexFunc(b, func(y figure) bool { return name(x) == name(y) && x.Unit == y.Unit && x.Ours > 0 && y.Ours > 0 })
+		if i < 0 {
+			fmt.Fprintf(t, "%s\t%.2f\t-\t%s\t-\t\n", oneLine(name(x)), x.Ours, oneLine(x.Unit))
+			continue
+		}
+		ratio := b[i].Ours / x.Ours
+		if x.Unit == "us" || x.Unit == "ms" { // less is better
+			ratio = 1 / ratio
+		}
+		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%s\t%.3fx\t\n", oneLine(name(x)), x.Ours, b[i].Ours, oneLine(x.Unit), ratio)
+		matched[i] = true
+		common++
+	}
+	for i, y := range b {
+		if !matched[i] {
+			fmt.Fprintf(t, "%s\t-\t%.2f\t%s\t-\t\n", oneLine(name(y)), y.Ours, oneLine(y.Unit))
 		}
 	}
 	if common == 0 {

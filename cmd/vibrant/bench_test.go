@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,14 @@ func TestBenchFormats(t *testing.T) {
 	}
 	if status, out, errs = command(t, "", "bench", "--compare", a, peer); status != 0 || !strings.Contains(out, "pp8") {
 		t.Errorf("exit %d, %q, %q", status, out, errs)
+	}
+	first, _, _ := strings.Cut(lines, "\n")
+	x, y := write(t, "x.jsonl", []byte(lines)), write(t, "y.jsonl", []byte(first))
+	for _, files := range [][]string{{x, y}, {y, x}} { // a case that only one of them has
+		status, out, errs = command(t, "", append([]string{"bench", "--compare"}, files...)...)
+		if status != 0 || strings.Count(out, "1.000x") != 1 || !regexp.MustCompile(`tg4 .* - .* -\n`).MatchString(out) {
+			t.Errorf("exit %d, %q, %q", status, out, errs)
+		}
 	}
 	for _, args := range [][]string{{a}, {a, reciter(t)}, {a, "/nowhere"}, {a, write(t, "other", []byte(`{"case": "else", "ours": 1, "unit": "us"}`))}} {
 		if status, out, errs = command(t, "", append([]string{"bench", "--compare"}, args...)...); status == 0 || out != "" {
