@@ -72,7 +72,8 @@ type dlExport struct {
 // memory stays until then, also where the tensor is freed meanwhile. Work enqueued on the tensor before has finished when ToDLPack
 // returns.
 //
-// Errors: gpu.ErrUnsupported for types of blocks, packed weights and systems other than Linux on x86-64 and ARM64; gpu.ErrClosed.
+// Errors: gpu.ErrUnsupported for types of blocks, packed weights and, without cgo, systems other than Linux on x86-64
+// and ARM64; gpu.ErrClosed.
 func (t *Tensor) ToDLPack(versioned bool) (unsafe.Pointer, error) {
 	kind, known := dlTypes[t.dtype]
 	if !known || t.packed {
@@ -144,7 +145,7 @@ func dlDelete(managed uintptr) {
 // collected, and the work on them has finished. After an error the array stays its owner's. What it holds must be there already.
 //
 // Errors: gpu.ErrUnsupported for element types that a Tensor has not, for versions other than 1, for arrays that may not be written, and
-// for systems other than Linux on x86-64 and ARM64; gpu.ErrInvalid for memory of another device than the stream's, and for a
+// without cgo, for systems other than Linux on x86-64 and ARM64; gpu.ErrInvalid for memory of another device than the stream's, and for a
 // description that is none; *ShapeError for negative strides.
 func FromDLPack(s *gpu.Stream, managed unsafe.Pointer, versioned bool) (*Tensor, error) {
 	if managed == nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 	"unsafe"
 
-	dl "github.com/ebitengine/purego"
 	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -129,15 +128,24 @@ type foreignArray struct {
 	data    [6]float32
 }
 
-var (
-	deleted       atomic.Int32
-	countDeletion = dl.NewCallback(func(uintptr) { deleted.Add(1) })
-)
+var deleted atomic.Int32
+
+// count has the deleter of what ToDLPack returns count its calls for an array.
+func (a *foreignArray) count() {
+	dlExports.Lock()
+	defer dlExports.Unlock()
+	if dlExports.at == nil {
+		dlExports.at = map[uintptr]dlExport{}
+	}
+	dlExports.at[uintptr(unsafe.Pointer(a))] = dlExport{func() { deleted.Add(1); a.count() }, new(runtime.Pinner)}
+}
 
 func newForeign(pins *runtime.Pinner) *foreignArray {
 	a := &foreignArray{extents: [4]int64{2, 3, 3, 1}, data: [6]float32{1, 2, 3, 4, 5, 6}}
 	pins.Pin(a)
-	a.major, a.deleter = 1, countDeletion
+	a.count()
+	a.major = 1
+	a.deleter, _ = dlDeleter()
 	a.tensor = dlTensor{data: uintptr(unsafe.Pointer(&a.data)), deviceType: dlCPU, dims: 2, code: 2, bits: 32, lanes: 1,
 		shape: uintptr(unsafe.Pointer(&a.extents[0])), strides: uintptr(unsafe.Pointer(&a.extents[2]))}
 	return a
