@@ -101,7 +101,7 @@ static void take(const reduce_job *j, state *s, int64_t step, const double *x, i
     }
 }
 
-/* Whether the job adds floats, which is what reductions mostly do: sums of a row or of columns then are loops of their own. */
+/* Whether the job adds floats, as most reductions do: sums of a row or of columns then are loops of their own. */
 static bool adds_floats(const reduce_job *j) {
     return !j->ints && (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN);
 }
