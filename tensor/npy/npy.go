@@ -138,10 +138,9 @@ func (h *header) read(r io.Reader, to *tensor.DType) (*tensor.Tensor, error) {
 		data = make([]byte, size)
 		_, err = io.ReadFull(r, data)
 	} else {
-		var b bytes.Buffer
-		b.Grow(most)
+		b := bytes.NewBuffer(make([]byte, 0, most))
 		var n int64
-		if n, err = io.CopyN(&b, r, size); errors.Is(err, io.EOF) && n > 0 {
+		if n, err = io.CopyN(b, r, size); errors.Is(err, io.EOF) && n > 0 {
 			err = io.ErrUnexpectedEOF
 		}
 		data = b.Bytes()
