@@ -16,13 +16,6 @@
 #include "collective/choose.h"
 #include "runtime/common.cuh"
 
-// Parameters that are read in place, also by an index: else each thread copies them to its stack.
-#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700) || (!defined(__CUDACC_RTC__) && CUDART_VERSION < 11070)
-#define VB_IN_PLACE const
-#else
-#define VB_IN_PLACE const __grid_constant__
-#endif
-
 namespace vb {
 
 constexpr int exchange_blocks = 64, exchange_threads = 512;

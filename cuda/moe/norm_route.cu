@@ -19,7 +19,7 @@ constexpr int cluster = MOE_ROUTE_CLUSTER, warps = MOE_ROUTE_WARPS, threads = 32
 
 template <int CHUNKS> // of 512 vectors that a row has
 __global__ void __launch_bounds__(threads, 1)
-    norm_route_kernel(const __grid_constant__ vb_norm_route_args a, const __grid_constant__ vb_route_args route) {
+    norm_route_kernel(VB_IN_PLACE vb_norm_route_args a, VB_IN_PLACE vb_route_args route) {
     // Experts whose weights a thread holds: few enough for another kernel's block beside this one's.
     constexpr int group = 8 / CHUNKS, halvings = CHUNKS == 1 ? 3 : CHUNKS == 2 ? 2 : 1;
     extern __shared__ Key keys[];      // [experts]

@@ -25,6 +25,13 @@
 
 #define VB_DEVICE __device__ __forceinline__
 
+// Parameters that are read in place, also by an index: else each thread copies them to its stack.
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700) || (!defined(__CUDACC_RTC__) && CUDART_VERSION < 11070)
+#define VB_IN_PLACE const
+#else
+#define VB_IN_PLACE const __grid_constant__
+#endif
+
 // Leaves the launcher with any status but VB_OK.
 #define VB_TRY(expression)                                                                                             \
     do {                                                                                                               \
