@@ -76,24 +76,8 @@ func TestOffloadedSessionsEqualWholeOnes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var members []*Sequence
-			for i, n := range []int{3, 20, 40} {
-				member, err := b.Join(context.Background(), randomIDs(uint64(i), n, m.Vocab), nil, false)
-				if err != nil {
-					t.Fatal(err)
-				}
-				members = append(members, member)
-			}
-			answers := make([][]int32, len(members))
-			for range 6 {
-				if err := b.Step(); err != nil {
-					t.Fatal(err)
-				}
-				for i, member := range members {
-					answers[i] = append(answers[i], member.Newest())
-				}
-			}
-			for i, n := range []int{3, 20, 40} {
+			answers := together(t, b, 6, false, m.Vocab)
+			for i, n := range togetherPrompts {
 				fresh.Reset()
 				if want := greedy(t, fresh, randomIDs(uint64(i), n, m.Vocab), 6); !slices.Equal(answers[i], want) {
 					t.Errorf("cache in %v, sequence %d of a batch: %v, alone %v", kv, i, answers[i], want)

@@ -193,6 +193,32 @@ func TestFourDevicesShareTwoKeyHeads(t *testing.T) {
 	}
 }
 
+// togetherPrompts are the lengths of the prompts of together: sequence i has the random ids of seed i.
+var togetherPrompts = []int{3, 20, 40}
+
+// together generates so many tokens of each of three sequences of a batch, and returns them.
+func together(t *testing.T, b *Batch, tokens int, banned bool, vocab int) [][]int32 {
+	t.Helper()
+	var members []*Sequence
+	for i, n := range togetherPrompts {
+		member, err := b.Join(context.Background(), randomIDs(uint64(i), n, vocab), nil, banned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, member)
+	}
+	got := make([][]int32, len(members))
+	for range tokens {
+		if err := b.Step(); err != nil {
+			t.Fatal(err)
+		}
+		for i, member := range members {
+			got[i] = append(got[i], member.Newest())
+		}
+	}
+	return got
+}
+
 // TestSplitBatchesEqualSingle generates several sequences together on two devices, with ids that are banned.
 func TestSplitBatchesEqualSingle(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
@@ -207,24 +233,8 @@ func TestSplitBatchesEqualSingle(t *testing.T) {
 		if err := b.Ban(ban); err != nil {
 			t.Fatal(err)
 		}
-		var members []*Sequence
-		for i, n := range []int{3, 20, 40} {
-			s, err := b.Join(context.Background(), randomIDs(uint64(i), n, m.Vocab), nil, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			members = append(members, s)
-		}
-		got := make([][]int32, len(members))
-		for range 16 {
-			if err := b.Step(); err != nil {
-				t.Fatal(err)
-			}
-			for i, s := range members {
-				got[i] = append(got[i], s.Newest())
-			}
-		}
-		for i, n := range []int{3, 20, 40} {
+		got := together(t, b, 16, true, m.Vocab)
+		for i, n := range togetherPrompts {
 			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
 			if err := s.Ban(ban); err != nil {
 				t.Fatal(err)
