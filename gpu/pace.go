@@ -16,7 +16,8 @@ import (
 
 // pace decides when the garbage collector is to look for dropped buffers: Go does not see the memory behind them, and would let a
 // program that frees nothing by itself fill the device. Memory handed out counts as Go's heap does: a collection is due when it has
-// grown by GOGC percent of what was alive after the one before, Go's heap included, and by leastGrowth at least. On devices that
+// grown by GOGC percent of what was alive after the one before, Go's heap included, and by leastGrowth at least; on a device with memory
+// of its own by 1/256 of that, since what a GPU fills in the time of one collection is far more than leastGrowth. On devices that
 // compute on host memory, GOMEMLIMIT and the cgroup's limit make it due earlier.
 type pace struct {
 	pooled     int64 // bytes in use, but for reserved ones; the pool's lock guards it and next
@@ -24,19 +25,26 @@ type pace struct {
 	collecting sync.Mutex
 }
 
-const leastGrowth = 32 << 20
+const leastGrowth = 56 << 20
+
+// leastGrowth is by how much memory grows between collections.
+func (p *Pool) leastGrowth() int64 {
+	if p.dev.info.HostMemory {
+		return leastGrowth
+	}
+	return max(leastGrowth, p.dev.info.TotalMemory/256)
+}
 
 // collectIfDue collects where an allocation of that size makes it due, and reports whether it did.
 func (p *Pool) collectIfDue(bytes int64) bool {
 	p.mu.Lock()
-	due := p.pace.pooled+bytes > max(p.pace.next, leastGrowth)
+	due := p.pace.pooled+bytes > max(p.pace.next, p.leastGrowth())
 	p.mu.Unlock()
 	if !due || !p.pace.collecting.TryLock() {
 		return false
 	}
 	defer p.pace.collecting.Unlock()
 	collect()
-	p.settle()
 	heap := readHeap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,33 +53,37 @@ func (p *Pool) collectIfDue(bytes int64) bool {
 	if p.dev.info.HostMemory {
 		growth = min(growth, heap.room(p.stats.InUse+p.stats.Cached))
 	}
-	p.pace.next = p.pace.pooled + max(leastGrowth, growth)
+	p.pace.next = p.pace.pooled + max(p.leastGrowth(), growth)
 	return true
 }
 
-// collect runs the garbage collector and waits until the cleanups of dropped buffers have run.
+// collect runs the garbage collector and waits until the cleanups of dropped buffers have run, for 100 ms at most: a busy machine may
+// run them late, and a collection that counted their memory as alive would let the pool grow by twice as much.
 func collect() {
+	deadline := time.Now().Add(100 * time.Millisecond)
 	done := make(chan struct{})
 	sentinel := new([64]byte)
 	runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, done)
 	runtime.GC()
 	select {
 	case <-done:
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(time.Until(deadline)):
+	}
+	queued, executed := cleanups()
+	for executed < queued && time.Now().Before(deadline) {
+		time.Sleep(50 * time.Microsecond)
+		_, executed = cleanups()
 	}
 }
 
-// settle gives the cleanups that a collection has begun a moment to give back half of what was handed out.
-func (p *Pool) settle() {
-	for range 20 {
-		p.mu.Lock()
-		settled := p.pace.pooled < max(p.pace.next, leastGrowth)/2
-		p.mu.Unlock()
-		if settled {
-			return
-		}
-		time.Sleep(50 * time.Microsecond)
+// cleanups returns how many cleanups this process has queued and executed. Before Go 1.25, which runs them one after the other, both are 0.
+func cleanups() (queued, executed uint64) {
+	samples := []metrics.Sample{{Name: "/gc/cleanups/queued:cleanups"}, {Name: "/gc/cleanups/executed:cleanups"}}
+	metrics.Read(samples)
+	if samples[0].Value.Kind() == metrics.KindUint64 && samples[1].Value.Kind() == metrics.KindUint64 {
+		queued, executed = samples[0].Value.Uint64(), samples[1].Value.Uint64()
 	}
+	return queued, executed
 }
 
 // goHeap is what the Go runtime says of its memory.
