@@ -7,8 +7,9 @@
 Draws products, batched products, row operations and attention: sizes log-uniform from 1 to 16 Ki, 40 % of them multiples of 8,
 and types, layouts, strides, heads and dims at random. Prints the rows by ratio (PyTorch's time divided by ours), the slowest
 first, with the kernel that ran, then one line of figures, and holds them to the gate: no row below 0.7, at most 3 % below 0.9,
-a geometric mean of 1.3 (with --portable 0.6, 5 %, 1.0, as for a GPU without Hopper's instructions). A row counts where either
-side takes 5 us or more. Exit status 1 where the gate is missed.
+a geometric mean of 1.3 (with --portable 0.6, 5 %, 1.0, as for a GPU without Hopper's instructions; PyTorch's attention is then
+FlashAttention-2 or its plain path, which have none of them either). A row counts where either side takes 5 us or more. Exit status
+1 where the gate is missed.
 
 --check compares values with float64 instead, at smaller sizes, and counts what is wrong; one in eight products in F32 has a
 subnormal factor. --case TEXT runs rows by their names.
@@ -316,11 +317,11 @@ def measure(options, library, pool):
     if options.out:
         kept = []
         if options.out.exists():
-            kept = [line for line in options.out.read_text().splitlines() if json.loads(line)["seed"] != options.seed]
+            kept = [line for line in options.out.read_text().splitlines() if json.loads(line).get("seed") != options.seed]
         options.out.write_text("".join(line + "\n" for line in kept + [json.dumps(row) for row in rows]))
     least, share, mean = (0.6, 0.05, 1.0) if options.portable else (0.7, 0.03, 1.3)
     slow = sum(row["ratio"] < least for row in rows)
-    slower = sum(row["ratio"] < least + 0.2 for row in rows)
+    slower = sum(row["ratio"] < 0.9 for row in rows)
     wrong_rows = sum(row.get("error", 1) != 0 for row in rows)
     geometric = math.exp(sum(math.log(max(row["ratio"], 1e-3)) for row in rows) / max(1, len(rows)))
     by_family = collections.defaultdict(list)
@@ -328,7 +329,7 @@ def measure(options, library, pool):
         by_family[row["case"].split(" ")[0]].append(math.log(max(row["ratio"], 1e-3)))
     for family, logs in by_family.items():
         print(f"{family}: {len(logs)} rows, geometric mean {math.exp(sum(logs) / len(logs)):.2f}")
-    print(f"seed {options.seed}: {len(rows)} rows, {slow} below {least}, {slower} below {least + 0.2:.1f} "
+    print(f"seed {options.seed}: {len(rows)} rows, {slow} below {least}, {slower} below 0.9 "
           f"({100 * slower / max(1, len(rows)):.1f} %), geometric mean {geometric:.2f}, {wrong_rows} wrong")
     return not slow and slower <= share * len(rows) and geometric >= mean and not wrong_rows
 
@@ -353,6 +354,7 @@ def main():
     if not options.library.exists():
         sys.exit(f"bench_shapes: {options.library} is missing: run scripts/compile-cuda-kernels.sh")
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.enable_cudnn_sdp(not options.portable)
     torch.manual_seed(options.seed)
     options.begin = time.monotonic()
     library, pool = Library(options.library), Pool(3 << 30, options.seed)

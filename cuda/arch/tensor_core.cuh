@@ -81,5 +81,15 @@ VB_DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_
 #endif
 }
 
+// C += A B, 16 x 8 x 8 of TF32, accumulated in float32. a[0..3] = A's k = t of the rows g, g + 8, then k = 4 + t of the
+// same; b0, b1 = B's k = t and 4 + t.
+VB_DEVICE void mma_16x8x8_tf32(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
 } // namespace vb
 #endif

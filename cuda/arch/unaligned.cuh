@@ -13,6 +13,14 @@ VB_DEVICE void copy_async_part(unsigned shared, const void *global, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
 #endif
 }
+
+// One float, or zero.
+VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid ? 4 : 0));
+#endif
+}
+
 // 16 bytes that begin `shift` bytes, an even number below 16, into two vectors.
 VB_DEVICE uint4 bytes_from(uint4 low, uint4 high, unsigned shift) {
     unsigned w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};

@@ -45,6 +45,7 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
     shape.rows = (unsigned)args.seq * shape.group;
     shape.tiles = ceil_div<unsigned>(shape.rows, (unsigned)tile_rows);
     shape.values = (int)(args.value_dim ? args.value_dim : args.dim);
+    shape.ring = attention_wraps(&args);
     shape.chunk_factor = shape.chunk_shift = 0;
     if (args.chunk > 0 && args.chunk <= INT32_MAX) { // Granlund & Montgomery 1994, for dividends below 2^31
         while ((int64_t)1 << shape.chunk_shift < args.chunk) shape.chunk_shift++;
@@ -95,6 +96,12 @@ VB_DEVICE float sink_of(const AttentionShape &a, unsigned kv_head, unsigned i) {
     return a.sinks ? a.sinks[kv_head * a.group + i - token_of(a, i) * a.group] * log2_e : __uint_as_float(0xff800000u);
 }
 
+// cap * tanh(x / cap), x and cap in units of log 2. Of e^-|..| nothing cancels that a weight would show: 1e-5 at a cap
+// of 50.
+VB_DEVICE float capped(float x, float cap) {
+    return cap - __fdividef(2.0f * cap, 1.0f + exp2_fast(x * __fdividef(2.0f * log2_e, cap)));
+}
+
 // A row's sum of exponentials relative to `max`, with that of its sink. No key: infinite, so that outputs of zeros
 // stay.
 VB_DEVICE float total_of(const AttentionShape &a, unsigned kv_head, unsigned i, float max, float sum) {
@@ -123,15 +130,14 @@ VB_DEVICE int cut_keys(KeyRange *mine, KeyRange all, int part, int count, int st
     return larger(1, ceil_div(all.hi - all.lo, each));
 }
 
-// Ends a tile in parts: the last of `blocks` blocks adds the `active` parts up and writes `rows` rows of out.
+// Adds up the parts of a tile and writes `rows` rows of out: vectors of four dimensions from `first` on, `step` apart.
 template <class TQ>
-VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
-                              int active, int blocks, unsigned b, unsigned kv_head, unsigned first_row, int rows,
-                              int dim_stride, unsigned *flag) {
-    if (!last_arriver(parts.counters + tile, (unsigned)blocks, flag)) return;
+VB_DEVICE void add_parts_of_tile(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
+                                 int active, unsigned b, unsigned kv_head, unsigned first_row, int rows,
+                                 int dim_stride, int first, int step) {
     const int64_t slot0 = tile * parts.count * tile_rows;
     const int chunks = (a.values + 3) / 4; // partial rows are padded to whole vectors
-    for (int item = threadIdx.x; item < rows * chunks; item += blockDim.x) {
+    for (int item = first; item < rows * chunks; item += step) {
         const int row = item / chunks, d = item % chunks * 4;
         const float sink = sink_of(a, kv_head, first_row + row);
         float max = sink;
@@ -142,7 +148,9 @@ VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &part
         for (int p = 0; p < active; p++) {
             const int64_t slot = slot0 + (int64_t)p * tile_rows + row;
             const float2 stats = __ldcg(parts.stats + slot);
-            const float4 part = __ldcg(reinterpret_cast<const float4 *>(parts.partial + slot * dim_stride + d));
+            const float4 *const sums = reinterpret_cast<const float4 *>(parts.partial + slot * dim_stride + d);
+            // A part without keys has left no sums.
+            const float4 part = stats.y != 0.0f ? __ldcg(sums) : make_float4(0, 0, 0, 0);
             const float weight = exp2_fast(stats.x - base);
             sum += stats.y * weight;
             out[0] += part.x * weight, out[1] += part.y * weight, out[2] += part.z * weight, out[3] += part.w * weight;
@@ -153,6 +161,16 @@ VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &part
         for (int e = 0; e < 4; e++)
             if (d + e < a.values) target[e] = from_float<TQ>(out[e] * scale);
     }
+}
+
+// Ends a tile in parts: the last of `blocks` blocks adds the `active` parts up.
+template <class TQ>
+VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
+                              int active, int blocks, unsigned b, unsigned kv_head, unsigned first_row, int rows,
+                              int dim_stride, unsigned *flag) {
+    if (!last_arriver(parts.counters + tile, (unsigned)blocks, flag)) return;
+    add_parts_of_tile<TQ>(a, parts, tile, tile_rows, active, b, kv_head, first_row, rows, dim_stride, threadIdx.x,
+                          blockDim.x);
 }
 
 // As many parts a tile as make `wanted` in all, at most `most`; allocates their memory.
@@ -177,7 +195,9 @@ inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows,
 // Each takes the calls for which choose.h names it.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_decode_variants(const vb_attention_args &args, bool operand, vb_stream *stream);
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill_whole(const vb_attention_args &args, vb_stream *stream); // not from the stream's workspace
 vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
 // Over Q8_0, by a kernel for an F16 cache.
 vb_status attention_prefill_q8(const vb_attention_args &args,
@@ -188,10 +208,11 @@ vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(cons
 vb_status attention_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
-// Two of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
-// (linear/packed/many.cuh), where choose_attention_operand names them; of prefill, `flags` become 0 (half_flags of
+// Three of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
+// (linear/packed/many.cuh), where choose_attention_operand names them; of Hopper's, `flags` become 0 (half_flags of
 // them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill_halves(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 
 } // namespace vb

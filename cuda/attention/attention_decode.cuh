@@ -258,7 +258,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     *plan = {};
     plan->cluster = 1;
     plan->counters = counters(stream);
-    const int64_t rounds = larger<int64_t>(1, ceil_div<int64_t>(shape.kv_len, fewest_keys));
+    const int64_t windows = shape.causal && shape.window ? shape.window + shape.seq - 1 + unit_keys : shape.kv_len;
+    const int64_t rounds = larger<int64_t>(1, ceil_div(smaller(windows, shape.kv_len), (int64_t)fewest_keys));
     int cluster = 1;
     if (capability(stream) >= 90)
         while (cluster < 8 && cluster < rounds && cluster * tiles <= multiprocessors(stream)) cluster *= 2;
@@ -284,9 +285,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
             plan->meeting = zero_slots(stream);
 #endif
         if (clusters == 1 || plan->meeting) parts = 0;
-        // Sequences and a window's first key are read from memory that the kernel before may be writing.
-        plan->foretold =
-            !shape.sequences && shape.window == 0 && shape.chunk == 0 && (shape.seq == 1 || !shape.positions);
+        // Sequences are read from memory that the kernel before may be writing.
+        plan->foretold = !shape.sequences && (shape.seq == 1 || !shape.positions);
     }
     if (parts > 0) {
         void *memory;

@@ -54,7 +54,8 @@ struct Inbox {
     float2 stats[ITEMS];
 };
 
-template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED>
+// VARIANTS: scores may be capped, keys lie in a ring of whole units, and sinks be those of several tokens.
+template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED, bool VARIANTS>
 __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<TKV, DIMS>::warps <= 1024 ? 2 : 1)
     attention_decode_kernel(AttentionShape a, DecodePlan plan) {
 #if __CUDA_ARCH__ >= 800
@@ -91,9 +92,10 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const int ring = warp * ring_bytes;
     int slot = ring, next = 0, filled = 0;
     const auto load = [&](bool values) { // one group of copies, also where there is nothing left
-        const int rows = smaller(unit_keys, part.end - next);
+        const int rows = smaller(unit_keys, part.end - next),
+                  row = VARIANTS && a.ring ? (int)((unsigned)next % (unsigned)a.kv_capacity) : next;
         if (rows > 0)
-            Units::copy(shared_address(shared) + slot, (values ? v_cache : k_cache) + (int64_t)next * row_bytes, rows,
+            Units::copy(shared_address(shared) + slot, (values ? v_cache : k_cache) + (int64_t)row * row_bytes, rows,
                         dim, lane);
         copy_async_commit();
         if (values) next += part.stride;
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     }
 
     const bool masked = a.seq > 1; // some row may see less than the tile
-    const float scale = a.scale * log2_e;
+    const float scale = a.scale * log2_e, cap = a.soft_cap * log2_e;
     float max[NT][2], sum[NT][2], out[DIMS / 16][NT][4];
     for (;; foretold = position) {
         fill(INT32_MAX);
@@ -168,14 +170,16 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) out[i][t][0] = out[i][t][1] = out[i][t][2] = out[i][t][3] = 0.0f;
         }
-        // One warp of all: a sink is a key whose value is zero. The chooser sends more tokens than one elsewhere.
+        // One warp of all: a sink is a key whose value is zero.
         if (a.sinks && part.first == first_unit(all)) {
             const float *const sinks = a.sinks + part.kv_head * a.group + part.first_row + 2 * c;
+            const unsigned row = part.first_row + 2 * c;
 #pragma unroll
             for (int t = 0; t < NT; t++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    if (8 * t + 2 * c + e < part.rows) max[t][e] = sinks[8 * t + e] * log2_e;
+                    if (8 * t + 2 * c + e < part.rows)
+                        max[t][e] = VARIANTS ? sink_of(a, part.kv_head, row + 8 * t + e) : sinks[8 * t + e] * log2_e;
                     sum[t][e] = g == 0 ? 1.0f : 0.0f;
                 }
         }
@@ -195,6 +199,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float x = score[t][e] * scale, y = score[t][2 + e] * scale;
+                    if (VARIANTS && cap > 0.0f) x = capped(x, cap), y = capped(y, cap);
                     if (partial || masked) {
                         if (base + g < seen[t][e].lo || base + g >= seen[t][e].hi) x = minus_infinity;
                         if (base + g + 8 < seen[t][e].lo || base + g + 8 >= seen[t][e].hi) y = minus_infinity;
@@ -313,8 +318,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #endif
 }
 
-template <class TQ, class TKV, int DIMS, int NT, int SLOTS>
-vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
+template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool VARIANTS>
+vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *stream) {
     using Units = Unit<TKV, DIMS>;
     constexpr int tile_rows = 8 * NT, threads = Units::warps * 32;
     const AttentionShape shape = shape_of(a, tile_rows);
@@ -326,20 +331,22 @@ vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *str
     const int64_t shared_bytes = attention_decode_bytes(
         Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
     return plan.planned ? launch_overlapped(stream, grid, threads, shared_bytes,
-                                            attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, true>, shape, plan)
+                                            attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, true, VARIANTS>, shape,
+                                            plan)
                         : launch_cluster(stream, plan.cluster, grid, threads, shared_bytes,
-                                         attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, false>, shape, plan);
+                                         attention_decode_kernel<TQ, TKV, DIMS, NT, SLOTS, false, VARIANTS>, shape,
+                                         plan);
 }
 
-template <class TQ, class TKV, int NT, int S64, int S128, int S256>
+template <class TQ, class TKV, int NT, int S64, int S128, int S256, bool VARIANTS = false>
 vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
-    if (a.dim <= 64) return launch_decode<TQ, TKV, 64, NT, S64>(a, operand, stream);
+    if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, operand, stream);
     // Of long sequences two slots of 16 bits in flight move more than three (37.5 and 39.0 us for 32768 keys), of
     // others less (7.8 and 7.0 us for 4096).
-    if (a.dim <= 128 && NT == 1 && S128 == 3 && a.kv_len > 16384)
-        return launch_decode<TQ, TKV, 128, NT, 2>(a, operand, stream);
-    if (a.dim <= 128) return launch_decode<TQ, TKV, 128, NT, S128>(a, operand, stream);
-    return launch_decode<TQ, TKV, 256, NT, S256>(a, operand, stream);
+    constexpr int of_long = NT == 1 && S128 == 3 && !VARIANTS ? 2 : S128;
+    if (a.dim <= 128 && a.kv_len > 16384) return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, operand, stream);
+    if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, operand, stream);
+    return launch_dims<TQ, TKV, 256, NT, S256, VARIANTS>(a, operand, stream);
 }
 
 } // namespace vb

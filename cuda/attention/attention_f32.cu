@@ -27,17 +27,23 @@ VB_DEVICE void cut_tf32(float x, unsigned &high, unsigned &low) {
     low = __float_as_uint(x - __uint_as_float(high));
 }
 
-// c[i] += a b[i] of numbers in two parts each. Products with the same sum are far apart: each waits for the one before.
+// c[i] += a b[i] of numbers in two parts each. Each of the three products has a sum of its own, since a product waits
+// for the one before with the same sum.
 template <int N>
-VB_DEVICE void multiply(float (&c)[N][4], const unsigned (&high_a)[4], const unsigned (&low_a)[4],
-                        const unsigned (&high_b)[N][2], const unsigned (&low_b)[N][2]) {
+struct Sums {
+    float high[N][4] = {}, left[N][4] = {}, right[N][4] = {};
+
+    VB_DEVICE void add(const unsigned (&high_a)[4], const unsigned (&low_a)[4], const unsigned (&high_b)[N][2],
+                       const unsigned (&low_b)[N][2]) {
 #pragma unroll
-    for (int i = 0; i < N; i++) mma_tf32(c[i], low_a, high_b[i][0], high_b[i][1]);
+        for (int i = 0; i < N; i++) mma_tf32(left[i], low_a, high_b[i][0], high_b[i][1]);
 #pragma unroll
-    for (int i = 0; i < N; i++) mma_tf32(c[i], high_a, low_b[i][0], low_b[i][1]);
+        for (int i = 0; i < N; i++) mma_tf32(right[i], high_a, low_b[i][0], low_b[i][1]);
 #pragma unroll
-    for (int i = 0; i < N; i++) mma_tf32(c[i], high_a, high_b[i][0], high_b[i][1]);
-}
+        for (int i = 0; i < N; i++) mma_tf32(high[i], high_a, high_b[i][0], high_b[i][1]);
+    }
+    VB_DEVICE float at(int i, int e) const { return high[i][e] + (left[i][e] + right[i][e]); }
+};
 
 // A tile of rows of `dim` floats one after the other, which begin anywhere: a row is copied by aligned vectors, so that
 // its first element lies up to three floats into its row of the tile. How many is the same for rows four apart.
@@ -73,7 +79,6 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
     extern __shared__ __align__(16) float shared[];
     float *const queries = shared, *const stages = shared + rows_per_tile * width;
     __shared__ int range[2];
-    __shared__ unsigned flag;
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
@@ -87,7 +92,12 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
     const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
     KeyRange mine;
     const int active = cut_keys(&mine, all, (int)part, parts.count, KEYS);
-    if ((int)part >= active) return;
+    const int64_t first_slot = ((int64_t)tile * parts.count + part) * rows_per_tile;
+    if ((int)part >= active) {
+        for (int row = threadIdx.x; row < rows; row += WARPS * 32)
+            parts.stats[first_slot + row] = make_float2(minus_infinity, 0.0f);
+        return;
+    }
 
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
     const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim + (int64_t)mine.lo * a.dim;
@@ -98,14 +108,17 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
         values.copy(stages + (stage * 2 + 1) * tile_floats, first, count);
     };
     copy_step(0, 0);
-    copy_async_commit();
 #pragma unroll 4
     for (int i = 0; i < 16; i++) { // a warp its own rows
         const int row = warp * 16 + i;
         const float *const from = (const float *)a.q + (row < rows ? query_offset(a, b, kv_head, first_row + row) : 0);
 #pragma unroll
-        for (int d = lane; d < DIMS; d += 32) queries[row * width + d] = row < rows && d < dim ? from[d] : 0.0f;
+        for (int d = lane; d < DIMS; d += 32) {
+            const bool valid = row < rows && d < dim;
+            copy_async_word(shared_address(queries + row * width + d), valid ? from + d : (const float *)a.q, valid);
+        }
     }
+    copy_async_commit();
     // Rows g and g + 8 of the warp.
     KeyRange seen[2];
     int common_lo = mine.lo, common_hi = mine.hi; // the keys that all 16 rows of the warp see
@@ -142,7 +155,7 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #pragma unroll
         for (int d0 = 0; d0 < DIMS; d0 += 32) {
             if (d0 >= dim) break;
-            float some[KEYS / 8][4] = {};
+            Sums<KEYS / 8> some;
 #pragma unroll
             for (int d = d0; d < d0 + 32; d += 8) {
                 if (d >= dim) break;
@@ -155,12 +168,12 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
                 for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) cut_tf32(key_tile[j * 8 * width + d + e * 4], high[j][e], low[j][e]);
-                multiply(some, high_q, low_q, high, low);
+                some.add(high_q, low_q, high, low);
             }
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) score[j][e] += some[j][e];
+                for (int e = 0; e < 4; e++) score[j][e] += some.at(j, e);
         }
         const int base = mine.lo + first;
         const bool masked = base < common_lo || base + KEYS > common_hi;
@@ -204,7 +217,7 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #pragma unroll
         for (int i = 0; i < DIMS / 8; i += 4) {
             if (8 * i >= dim) break;
-            float some[4][4] = {};
+            Sums<4> some;
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++) {
                 unsigned high[4][2], low[4][2];
@@ -213,12 +226,12 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #pragma unroll
                     for (int e = 0; e < 2; e++)
                         cut_tf32(value_tile[j * 8 * width + value_at[e] + 8 * (i + u)], high[u][e], low[u][e]);
-                multiply(some, high_w[j], low_w[j], high, low);
+                some.add(high_w[j], low_w[j], high, low);
             }
 #pragma unroll
             for (int u = 0; u < 4; u++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) out[i + u][e] += some[u][e];
+                for (int e = 0; e < 4; e++) out[i + u][e] += some.at(u, e);
         }
     }
 #pragma unroll
@@ -226,45 +239,65 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
         const float all_keys = warp_reduce<Sum, 4>(sum[h]);
         const int row = warp * 16 + g + 8 * h;
         if (row >= rows) continue;
-        const int64_t slot = ((int64_t)tile * parts.count + part) * rows_per_tile + row;
+        const int64_t slot = first_slot + row;
         const float total = total_of(a, kv_head, first_row + row, max[h], all_keys);
         // No key: zeros; NaN stays.
-        const float norm = active > 1 ? 1.0f : total > 0.0f ? 1.0f / total : total;
-        float *const target = active > 1 ? parts.partial + slot * DIMS
+        const float norm = parts.count > 1 ? 1.0f : total > 0.0f ? 1.0f / total : total;
+        float *const target = parts.count > 1 ? parts.partial + slot * DIMS
                                          : (float *)a.out + query_offset(a, b, kv_head, first_row + row);
-        if (active > 1 && t == 0) parts.stats[slot] = make_float2(max[h], all_keys);
+        if (parts.count > 1 && t == 0) parts.stats[slot] = make_float2(max[h], all_keys);
 #pragma unroll
         for (int i = 0; i < DIMS / 8; i++) {
             if (8 * i + 2 * t < dim) target[8 * i + 2 * t] = out[i][2 * h] * norm;
             if (8 * i + 2 * t + 1 < dim) target[8 * i + 2 * t + 1] = out[i][2 * h + 1] * norm;
         }
     }
-    if (active > 1)
-        combine_parts<float>(a, parts, tile, rows_per_tile, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 #endif
 }
 
-template <int DIMS>
+constexpr int add_threads = 256;
+
+// Adds the parts of the tiles up: blockIdx.y is the tile, whose vectors of four dimensions have a thread each.
+__global__ void __launch_bounds__(add_threads)
+    add_attention_parts_kernel(AttentionShape a, AttentionParts parts, int tile_rows, int dims) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const unsigned tile = blockIdx.y, head = tile / a.tiles, first_row = (tile - head * a.tiles) * tile_rows;
+    const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
+    add_parts_of_tile<float>(a, parts, tile, tile_rows, parts.count, b, kv_head, first_row,
+                             (int)smaller<unsigned>(tile_rows, a.rows - first_row), dims,
+                             (int)(blockIdx.x * add_threads + threadIdx.x), (int)gridDim.x * add_threads);
+}
+
+template <int DIMS, bool SMALL = false>
 vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
-    constexpr int warps = ATTENTION_F32_WARPS(DIMS), keys = ATTENTION_F32_KEYS(DIMS), tile_rows = warps * 16;
+    constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL),
+                  tile_rows = warps * 16;
     const AttentionShape shape = shape_of(a, tile_rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+    const int64_t tiles = (int64_t)shape.tiles * heads;
     AttentionParts parts;
-    VB_TRY(plan_parts(&parts, (int64_t)shape.tiles * heads, tile_rows, DIMS, ceil_div<int64_t>(a.kv_len, 4 * keys),
-                      2 * multiprocessors(stream), stream));
-    return launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, warps * 32,
-                             attention_f32_bytes(DIMS), attention_f32_kernel<DIMS, keys, warps>, shape, heads, parts);
+    VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, a.kv_len / (2 * keys), 2 * multiprocessors(stream), stream));
+    VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, warps * 32,
+                             attention_f32_bytes(DIMS, SMALL), attention_f32_kernel<DIMS, keys, warps>, shape, heads,
+                             parts));
+    if (parts.count == 1) return VB_OK;
+    const int64_t vectors = smaller<int64_t>(tile_rows, shape.rows) * ceil_div(shape.values, 4);
+    return launch_overlapped(stream, dim3((unsigned)ceil_div<int64_t>(vectors, add_threads), (unsigned)tiles),
+                             add_threads, 0, add_attention_parts_kernel, shape, parts, tile_rows, DIMS);
 }
 
 } // namespace
 
 vb_status attention_f32(const vb_attention_args &a, vb_stream *stream) {
-    switch (attention_f32_dims(a.dim)) {
+    const int dims = attention_f32_dims(a.dim);
+    const bool small = attention_f32_small(dims, &gpu_of(stream));
+    switch (dims) {
     case 64: return launch_f32<64>(a, stream);
     case 96: return launch_f32<96>(a, stream);
-    case 128: return launch_f32<128>(a, stream);
+    case 128: return small ? launch_f32<128, true>(a, stream) : launch_f32<128>(a, stream);
     case 192: return launch_f32<192>(a, stream);
-    default: return launch_f32<256>(a, stream);
+    default: return small ? launch_f32<256, true>(a, stream) : launch_f32<256>(a, stream);
     }
 }
 

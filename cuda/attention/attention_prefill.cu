@@ -1,11 +1,13 @@
 // attention_prefill.cu: attention of many query rows over a 16-bit cache, on tensor cores (FlashAttention-2, Dao 2023).
 //
-//   grid     tiles of 64 packed query rows, those with the most keys first
-//   block    4 warps of 16 rows each; the block walks its keys in steps of KEYS
-//   shared   queries [64][DIMS], then two stages of keys and values [KEYS][DIMS], 16-bit, swizzled: the next step is
-//            copied while this one is multiplied. 80 KiB for 128 dimensions, so two blocks an SM
+//   grid     tiles of 64 or 128 packed query rows, those with the most keys first; where tiles are few, blocks share
+//            the keys of each, and the last adds their parts up
+//   block    4 warps of 16 or 32 rows each; the block walks its keys in steps of KEYS
+//   shared   queries [64 or 128][DIMS], then two stages of keys and values [KEYS][DIMS], 16-bit, swizzled: the next
+//            step is copied while this one is multiplied. 80 or 96 KiB for 128 dimensions
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 4 FLOPs a query element and key
-//   bound    issue of instructions: a warp's products of mma.sync wait for each other and for the softmax between them
+//   bound    of 16 rows a warp, fragments of keys and values from shared memory, each for two products; of 32 rows
+//            issue: a warp's products of mma.sync wait for each other and for the softmax between them
 //   measured docs/experiments/2026-11-22-attention.md
 //
 // A warp keeps its scores in registers: the accumulators of q k^T have the layout that the left factor of the product
@@ -19,28 +21,36 @@ namespace {
 
 constexpr int warps = 4;
 constexpr int threads = warps * 32;
-constexpr int rows_per_tile = warps * 16;
 
-template <class TQ, class TKV, int DIMS, int KEYS>
+// SETS of 16 rows a warp. VARIANTS: scores may be capped, and keys lie in a ring. `operand`: out is the operand of a
+// product with packed weights (linear/packed/many.cuh).
+template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS>
 __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
-    attention_prefill_kernel(AttentionShape a, unsigned heads) {
+    attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand) {
 #if __CUDA_ARCH__ >= 800
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
+    constexpr int warp_rows = 16 * SETS, rows_per_tile = warps * warp_rows;
     constexpr unsigned tile_bytes = KEYS * DIMS * 2;
     extern __shared__ __align__(1024) uint4 shared[];
     const unsigned q_tile = shared_address(shared);
     const unsigned k_tiles = q_tile + rows_per_tile * DIMS * 2; // two stages
     const unsigned v_tiles = k_tiles + 2 * tile_bytes;
     __shared__ int range[2];
+    __shared__ unsigned flag;
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    const unsigned from_last = blockIdx.x / heads, head = blockIdx.x - from_last * heads;
+    const unsigned block = blockIdx.x / parts.count, part = blockIdx.x - block * parts.count;
+    const unsigned from_last = block / heads, head = block - from_last * heads;
     const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
-    const unsigned first_row = (a.tiles - 1 - from_last) * rows_per_tile;
+    const unsigned row_tile = a.tiles - 1 - from_last, tile = head * a.tiles + row_tile;
+    const unsigned first_row = row_tile * rows_per_tile;
     const int rows = (int)smaller<unsigned>(rows_per_tile, a.rows - first_row), dim = (int)a.dim;
-    const KeyRange all = keys_of_tile(a, b, first_row, first_row + rows, range);
+    KeyRange all; // of this part
+    const int active =
+        cut_keys(&all, keys_of_tile(a, b, first_row, first_row + rows, range), (int)part, parts.count, KEYS);
+    if ((int)part >= active) return;
 
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
     const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim;
@@ -49,12 +59,19 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     const int copy_row = threadIdx.x / chunks, copy_chunk = threadIdx.x % chunks;
     const int64_t copy_from = cache + (int64_t)copy_row * dim + copy_chunk * 8;
     const int copy_end = copy_chunk * 8 < dim ? all.hi - copy_row : INT32_MIN;
+    // Elements between the place of a key in a ring, and where it were without one.
+    const auto around = [&](int key) {
+        return (int64_t)(key - (int)((unsigned)key % (unsigned)a.kv_capacity)) * dim;
+    };
     const auto copy_tile = [&](unsigned tiles, const void *from, int stage, int base) {
         const TKV *source = (const TKV *)from + copy_from + (int64_t)base * dim;
 #pragma unroll
-        for (int i = 0; i < KEYS / rows_apart; i++)
+        for (int i = 0; i < KEYS / rows_apart; i++) {
+            const int key = base + i * rows_apart;
             copy_async(tiles + stage * tile_bytes + swizzled(i * rows_apart + copy_row, copy_chunk, chunks),
-                       source + i * rows_apart * dim, base + i * rows_apart < copy_end);
+                       source + i * rows_apart * dim - (VARIANTS && a.ring ? around(key + copy_row) : 0),
+                       key < copy_end);
+        }
     };
     copy_tile(k_tiles, a.k, 0, all.lo);
     copy_async_commit();
@@ -68,12 +85,12 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
                 ? pack_eight<TKV>((const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8)
                 : make_uint4(0, 0, 0, 0);
     }
-    // Rows g and g + 8 of the warp.
-    KeyRange seen[2];
-    int common_lo = all.lo, common_hi = all.hi; // the keys that all 16 rows of the warp see
+    // Rows g, g + 8, ... of the warp.
+    KeyRange seen[2 * SETS];
+    int common_lo = all.lo, common_hi = all.hi; // the keys that all rows of the warp see
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int row = warp * 16 + g + 8 * h;
+    for (int h = 0; h < 2 * SETS; h++) {
+        const int row = warp * warp_rows + g + 8 * h;
         seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : all;
         common_lo = larger(common_lo, seen[h].lo);
         common_hi = smaller(common_hi, seen[h].hi);
@@ -86,20 +103,27 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     __syncthreads();
 
     // In a tile aligned to its rows, chunk 2i + x of a row lies at the address of chunk x with bits 5.. flipped by i.
-    const unsigned q_at = q_tile + swizzled(warp * 16 + lane % 16, lane / 16, chunks);
+    const unsigned q_at = q_tile + swizzled(warp * warp_rows + lane % 16, lane / 16, chunks);
     const unsigned k_at = k_tiles + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
     const unsigned v_at = v_tiles + swizzled(lane % 16, lane / 16, chunks);
-    // dimensions 16i..
-    const auto load_query = [&](unsigned (&fragment)[4], int i) { load_matrices(fragment, q_at ^ 32 * i); };
-    constexpr bool roomy = DIMS <= 128; // the registers hold the queries
-    unsigned held[roomy ? DIMS / 16 : 1][4];
+    // dimensions 16i.. of a set of rows
+    const auto load_query = [&](unsigned (&fragment)[4], int i, int set) {
+        load_matrices(fragment, (q_at ^ 32 * i) + set * 16 * DIMS * 2);
+    };
+    constexpr bool roomy = SETS == 1 && DIMS <= 128; // the registers hold the queries
+    unsigned held[roomy ? DIMS / 16 : 1][SETS][4];
     if (roomy)
 #pragma unroll
-        for (int i = 0; i < DIMS / 16; i++) load_query(held[roomy ? i : 0], i);
+        for (int i = 0; i < DIMS / 16; i++)
+#pragma unroll
+            for (int set = 0; set < SETS; set++) load_query(held[roomy ? i : 0][set], i, set);
 
-    const float scale = a.scale * log2_e;
-    float max[2] = {minus_infinity, minus_infinity}, sum[2] = {0.0f, 0.0f};
-    float out[DIMS / 8][4] = {};
+    const float cap = a.soft_cap * log2_e;
+    const float scale = VARIANTS && cap > 0.0f ? 1.0f : a.scale * log2_e; // capped scores are scaled before
+    float max[2 * SETS], sum[2 * SETS];
+#pragma unroll
+    for (int h = 0; h < 2 * SETS; h++) max[h] = minus_infinity, sum[h] = 0.0f;
+    float out[SETS][DIMS / 8][4] = {};
     int stage = 0;
     for (int base = all.lo; base < all.hi; base += KEYS, stage ^= 1) {
         // Groups under way: keys and values of this step. All warps have left the other stage.
@@ -108,32 +132,44 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         copy_tile(k_tiles, a.k, stage ^ 1, base + KEYS);
         copy_async_commit();
 
-        float score[KEYS / 8][4] = {};
+        float score[SETS][KEYS / 8][4] = {};
         const unsigned k_tile = k_at + stage * tile_bytes, v_tile = v_at + stage * tile_bytes;
 #pragma unroll
         for (int i = 0; i < DIMS / 16; i++) {
-            unsigned q[4];
-            if (!roomy) load_query(q, i);
+            unsigned q[SETS][4];
+            if (!roomy)
+#pragma unroll
+                for (int set = 0; set < SETS; set++) load_query(q[set], i, set);
 #pragma unroll
             for (int j = 0; j < KEYS / 16; j++) {
                 unsigned k[4]; // keys 16j.. and 16j + 8.., each at dimensions 16i.. and 16i + 8..
                 load_matrices(k, (k_tile ^ 32 * i) + j * 16 * DIMS * 2);
-                mma<TKV>(score[2 * j], roomy ? held[roomy ? i : 0] : q, k[0], k[1]);
-                mma<TKV>(score[2 * j + 1], roomy ? held[roomy ? i : 0] : q, k[2], k[3]);
+#pragma unroll
+                for (int set = 0; set < SETS; set++) {
+                    mma<TKV>(score[set][2 * j], roomy ? held[roomy ? i : 0][set] : q[set], k[0], k[1]);
+                    mma<TKV>(score[set][2 * j + 1], roomy ? held[roomy ? i : 0][set] : q[set], k[2], k[3]);
+                }
             }
         }
+        if (VARIANTS && cap > 0.0f)
+#pragma unroll
+            for (int i = 0; i < SETS * KEYS / 2; i++) {
+                float &s = score[i / (KEYS / 2)][i / 4 % (KEYS / 8)][i % 4];
+                s = capped(s * (a.scale * log2_e), cap);
+            }
         const bool masked = base < common_lo || base + KEYS > common_hi;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < 2 * SETS; h++) {
+            const int set = h / 2, at = h % 2 * 2; // its sums are elements at, at + 1 of four
             float greatest = max[h];
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    float s = score[j][2 * h + e] * scale;
+                    float s = score[set][j][at + e] * scale;
                     const int key = base + 8 * j + 2 * c + e;
                     if (masked && (key < seen[h].lo || key >= seen[h].hi)) s = minus_infinity;
-                    score[j][2 * h + e] = s;
+                    score[set][j][at + e] = s;
                     greatest = Max::combine(greatest, s);
                 }
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
@@ -146,13 +182,13 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    score[j][2 * h + e] = exp2_fast(score[j][2 * h + e] - from);
-                    sum[h] += score[j][2 * h + e];
+                    score[set][j][at + e] = exp2_fast(score[set][j][at + e] - from);
+                    sum[h] += score[set][j][at + e];
                 }
             // After the first steps maxima seldom grow.
             if (__any_sync(all_lanes, keep != 1.0f))
 #pragma unroll
-                for (int i = 0; i < DIMS / 8; i++) out[i][2 * h] *= keep, out[i][2 * h + 1] *= keep;
+                for (int i = 0; i < DIMS / 8; i++) out[set][i][at] *= keep, out[set][i][at + 1] *= keep;
         }
         copy_async_wait<1>();
         __syncthreads();
@@ -160,61 +196,113 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         copy_async_commit();
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++) {
-            const unsigned weights[4] = {pack<TKV>(score[2 * j][0], score[2 * j][1]),
-                                         pack<TKV>(score[2 * j][2], score[2 * j][3]),
-                                         pack<TKV>(score[2 * j + 1][0], score[2 * j + 1][1]),
-                                         pack<TKV>(score[2 * j + 1][2], score[2 * j + 1][3])};
+            unsigned weights[SETS][4];
+#pragma unroll
+            for (int set = 0; set < SETS; set++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    weights[set][e] = pack<TKV>(score[set][2 * j + e / 2][e % 2 * 2],
+                                                score[set][2 * j + e / 2][e % 2 * 2 + 1]);
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) {
                 unsigned v[4]; // keys 16j.. and 16j + 8.. at dimensions 16i.., then at 16i + 8..
                 load_matrices_transposed(v, (v_tile ^ 32 * i) + j * 16 * DIMS * 2);
-                mma<TKV>(out[2 * i], weights, v[0], v[1]);
-                mma<TKV>(out[2 * i + 1], weights, v[2], v[3]);
+#pragma unroll
+                for (int set = 0; set < SETS; set++) {
+                    mma<TKV>(out[set][2 * i], weights[set], v[0], v[1]);
+                    mma<TKV>(out[set][2 * i + 1], weights[set], v[2], v[3]);
+                }
             }
         }
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float part = warp_reduce<Sum, 4>(sum[h]);
-        const int row = warp * 16 + g + 8 * h;
+    for (int h = 0; h < 2 * SETS; h++) {
+        const int set = h / 2, at = h % 2 * 2;
+        const float all_keys = warp_reduce<Sum, 4>(sum[h]);
+        const int row = warp * warp_rows + g + 8 * h;
         if (row >= rows) continue;
-        const float total = total_of(a, kv_head, first_row + row, max[h], part);
+        if (active > 1) {
+            const int64_t slot = ((int64_t)tile * parts.count + part) * rows_per_tile + row;
+            if (c == 0) parts.stats[slot] = make_float2(max[h], all_keys);
+#pragma unroll
+            for (int i = 0; i < DIMS / 8; i++)
+                *reinterpret_cast<float2 *>(parts.partial + slot * DIMS + 8 * i + 2 * c) =
+                    make_float2(out[set][i][at], out[set][i][at + 1]);
+            continue;
+        }
+        const float total = total_of(a, kv_head, first_row + row, max[h], all_keys);
         const float norm = total > 0.0f ? 1.0f / total : total; // no key: zeros; NaN stays
         TQ *const target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row);
 #pragma unroll
         for (int i = 0; i < DIMS / 8; i++) {
             if (8 * i >= dim) break;
+            if (sizeof(TQ) == sizeof(float) && operand) {
+                const int e = i % 2 * 8 + 2 * c; // of 16
+                *reinterpret_cast<unsigned *>((half *)a.out + (target - (TQ *)a.out) + 8 * i - i % 2 * 8 + e / 4 * 2 +
+                                              e / 2 % 2 * 8) =
+                    pack<half>(out[set][i][at] * norm, out[set][i][at + 1] * norm);
+                continue;
+            }
             Vec<TQ, 2> two;
-            two.at[0] = from_float<TQ>(out[i][2 * h] * norm), two.at[1] = from_float<TQ>(out[i][2 * h + 1] * norm);
+            two.at[0] = from_float<TQ>(out[set][i][at] * norm), two.at[1] = from_float<TQ>(out[set][i][at + 1] * norm);
             *reinterpret_cast<Vec<TQ, 2> *>(target + 8 * i + 2 * c) = two;
         }
     }
+    if (active > 1)
+        combine_parts<TQ>(a, parts, tile, rows_per_tile, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 #endif
 }
 
-template <class TQ, class TKV, int DIMS, int KEYS>
-vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
-    const AttentionShape shape = shape_of(a, rows_per_tile);
+// What a call leaves: its output, by blocks that may share keys; the same without the stream's workspace, which the
+// caller uses; the operand of a product.
+enum Leaves { OUTPUT, OUTPUT_OF_WHOLE, OPERAND };
+
+template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS = false>
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
+    constexpr int rows = 16 * warps * SETS;
+    const AttentionShape shape = shape_of(a, rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
-    return launch_overlapped(stream, shape.tiles * heads, threads, (rows_per_tile + 4 * KEYS) * DIMS * 2,
-                             attention_prefill_kernel<TQ, TKV, DIMS, KEYS>, shape, heads);
+    AttentionParts parts;
+    VB_TRY(plan_parts(&parts, (int64_t)shape.tiles * heads, rows, DIMS,
+                      what == OUTPUT ? ceil_div<int64_t>(a.kv_len, 4 * KEYS) : 1, 2 * multiprocessors(stream), stream));
+    return launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, threads, (rows + 4 * KEYS) * DIMS * 2,
+                             attention_prefill_kernel<TQ, TKV, DIMS, KEYS, SETS, VARIANTS>, shape, heads, parts,
+                             what == OPERAND);
 }
 
 // 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).
 template <class TQ, class TKV>
-vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream) {
-    if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64>(a, stream);
-    if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64>(a, stream);
-    return launch_prefill<TQ, TKV, 256, 32>(a, stream);
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
+    if (!attention_is_plain(&a)) {
+        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64, 1, true>(a, what, stream);
+        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64, 1, true>(a, what, stream);
+        return launch_prefill<TQ, TKV, 256, 32, 1, true>(a, what, stream);
+    }
+    const bool two = attention_prefill_rows(&a, multiprocessors(stream)) == 2 * ATTENTION_PREFILL_ROWS;
+    if (a.dim <= 64)
+        return two ? launch_prefill<TQ, TKV, 64, 64, 2>(a, what, stream)
+                   : launch_prefill<TQ, TKV, 64, 64, 1>(a, what, stream);
+    if (a.dim <= 128)
+        return two ? launch_prefill<TQ, TKV, 128, 64, 2>(a, what, stream)
+                   : launch_prefill<TQ, TKV, 128, 64, 1>(a, what, stream);
+    return launch_prefill<TQ, TKV, 256, 32, 1>(a, what, stream);
+}
+
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, what, stream);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, what, stream);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, what, stream);
+    return launch_prefill<bf16, bf16>(a, what, stream);
 }
 
 } // namespace
 
-vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream) {
-    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, stream);
-    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, stream);
-    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, stream);
-    return launch_prefill<bf16, bf16>(a, stream);
+vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream) { return launch_prefill(a, OUTPUT, stream); }
+vb_status attention_prefill_whole(const vb_attention_args &a, vb_stream *stream) {
+    return launch_prefill(a, OUTPUT_OF_WHOLE, stream);
+}
+vb_status attention_prefill_halves(const vb_attention_args &a, vb_stream *stream) {
+    return launch_prefill<float, half>(a, OPERAND, stream);
 }
 
 } // namespace vb

@@ -41,6 +41,7 @@ template <int DIMS, bool SHARED_ROWS>
 struct PrefillTile {
     static constexpr int rows = SHARED_ROWS ? rows_per_group : rows_per_group * consumers;
     static constexpr int keys = DIMS == 64 || (DIMS == 128 && !SHARED_ROWS) ? 128 : 64;
+    static_assert(ATTENTION_PREFILL_SM90_KEYS % keys == 0, "a ring has a whole number of blocks");
     static constexpr int stages = keys * DIMS <= 8192 ? 4 : 2;
     static constexpr int query_bytes = rows * DIMS * 2, tile_bytes = keys * DIMS * 2;
     static constexpr int exchange_vectors = DIMS / 16 + 1; // half of a thread's outputs, and its rows' maxima and sums
@@ -220,12 +221,15 @@ __global__ void __launch_bounds__(threads, 1)
                     const auto load = [&](char *ring, Ring &at, uint64_t *full, uint64_t *empty, const CUtensorMap *map,
                                           int block) {
                         char *const to = ring + at.stage() * Tile::tile_bytes;
+                        // a ring has a whole number of blocks
+                        const int row = a.ring ? (int)((unsigned)(block * KEYS) % (unsigned)a.kv_capacity)
+                                               : block * KEYS;
                         sm90::barrier_wait(&empty[at.stage()], at.phase() ^ 1);
                         sm90::barrier_expect(&full[at.stage()], Tile::tile_bytes);
 #pragma unroll
                         for (int i = 0; i < DIMS / 64; i++)
-                            sm90::copy_box(to + i * KEYS * sm90::row_bytes, map, &full[at.stage()], 64 * i,
-                                           block * KEYS, outer);
+                            sm90::copy_box(to + i * KEYS * sm90::row_bytes, map, &full[at.stage()], 64 * i, row,
+                                           outer);
                         at.advance();
                     };
                     // From the last keys to the first, as the consumers need them.
@@ -246,7 +250,8 @@ __global__ void __launch_bounds__(threads, 1)
         using Scores = sm90::Wgmma<TKV, KEYS, 0>;
         using Outputs = sm90::WgmmaRegisters<TKV, DIMS, 1>;
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, g = lane / 4, c = lane % 4;
-        const float minus_infinity = __uint_as_float(0xff800000u), scale = a.scale * log2_e;
+        const float minus_infinity = __uint_as_float(0xff800000u), cap = a.soft_cap * log2_e;
+        const float scale = cap > 0.0f ? 1.0f : a.scale * log2_e; // capped scores are scaled before
         constexpr int writers = SHARED_ROWS ? 128 * consumers : 128; // of the same queries
         const int writer = SHARED_ROWS ? consumer * 128 + threadIdx.x % 128 : threadIdx.x % 128;
         const auto writers_sync = [&] {
@@ -332,6 +337,10 @@ __global__ void __launch_bounds__(threads, 1)
             };
             // Scores of a block of keys become weights; keep[] is what the sums so far shrink by.
             const auto soften = [&](int base) {
+                if (cap > 0.0f) {
+#pragma unroll
+                    for (int i = 0; i < KEYS / 2; i++) score[i] = capped(score[i] * (a.scale * log2_e), cap);
+                }
                 if (base < common.lo || base + KEYS > common.hi) {
 #pragma unroll
                     for (int i = 0; i < KEYS / 2; i++) {
@@ -500,7 +509,7 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
-    const int64_t sizes[3] = {a.dim, a.kv_len, a.sequences ? INT32_MAX : (int64_t)heads},
+    const int64_t sizes[3] = {a.dim, smaller(a.kv_len, a.kv_capacity), a.sequences ? INT32_MAX : (int64_t)heads},
                   strides[2] = {a.dim, a.kv_capacity * a.dim};
     CUtensorMap k_map, v_map;
     VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));

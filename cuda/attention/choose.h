@@ -9,6 +9,8 @@
 #define ATTENTION_KERNELS(X)                                                                                           \
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
       "up to 64 rows a key head over a cache of 16 bits, 8.0")                                                         \
+    X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
+      "the same with capped scores, rings, sinks of several tokens, over F16 and Q8_0")                                \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu", "the same over Q8_0")            \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
@@ -22,7 +24,7 @@
       "the same, copied for attention_prefill, 8.0")                                                                   \
     X(ATTENTION_F32, "attention_f32", "attention/attention_f32.cu", "more rows over a cache in F32, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
-      "anything in float32: few rows over a cache in F32, odd heads, caps, rings, GPUs before 8.0")
+      "anything in float32: few rows over a cache in F32, odd heads, values of another size, GPUs before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 /* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */
@@ -32,7 +34,9 @@ enum {
     /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_DECODE_SHARED_TILES = 512,
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
-    ATTENTION_PREFILL_SM90_ROWS = 64   /* of the smallest tile */
+    ATTENTION_PREFILL_SM90_ROWS = 64,  /* of the smallest tile */
+    /* keys that are copied together, of which a ring has a whole number */
+    ATTENTION_DECODE_KEYS = 16, ATTENTION_PREFILL_SM90_KEYS = 128
 };
 
 /* Slots of a warp's ring of attention_decode_kernel.cuh: `most` where an SM has more than 200 KiB of shared memory. It
@@ -64,21 +68,34 @@ static inline int64_t attention_tiles(const vb_attention_args *a, int rows) {
     return vb_ceil_div(attention_rows(a), rows) * a->batch * a->kv_heads;
 }
 
+/* Rows of a tile of attention_prefill: twice as many where they still are more than run at once. */
+static inline int attention_prefill_rows(const vb_attention_args *a, int multiprocessors) {
+    const int twice = a->dim <= 128 && attention_tiles(a, ATTENTION_PREFILL_ROWS) > 2 * multiprocessors;
+    return (1 + twice) * ATTENTION_PREFILL_ROWS;
+}
+
 /* Whether the kernels' 32-bit counters hold the sizes. */
 static inline int attention_fits_counters(const vb_attention_args *a) {
     return a->kv_len <= INT32_MAX && a->chunk <= INT32_MAX && a->kv_capacity <= INT32_MAX &&
            a->heads <= INT32_MAX / a->seq && a->batch <= INT32_MAX / a->heads;
 }
 
-/* Whether scores, keys and values are what every kernel knows; attention_simt knows the rest of vb_attention_args. */
+/* Whether keys follow their last slot in the first: a ring that has room for all of them is none. */
+static inline int attention_wraps(const vb_attention_args *a) { return a->ring && a->kv_len > a->kv_capacity; }
+
+/* Whether values are as long as keys, which are not too long: attention_simt takes others. */
+static inline int attention_has_pairs(const vb_attention_args *a) {
+    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256;
+}
+/* Whether scores and places of keys are what every kernel knows, too. */
 static inline int attention_is_plain(const vb_attention_args *a) {
-    return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256 && !(a->soft_cap > 0) && !a->ring;
+    return attention_has_pairs(a) && !(a->soft_cap > 0) && !attention_wraps(a);
 }
 
 /* Whether rows of q and out are whole vectors of 16 bytes, of which tensor cores multiply 16-bit numbers and those of
  * Q8_0. A float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
 static inline int attention_suits_tensor_cores(const vb_attention_args *a, const vb_gpu *gpu) {
-    return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 &&
+    return attention_has_pairs(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 &&
            vb_aligned16(a->out) && vb_aligned16(a->q) && vb_aligned16(a->k) && vb_aligned16(a->v) &&
            a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 && a->q_row_stride % 8 == 0;
 }
@@ -95,14 +112,21 @@ static inline vb_attention_args attention_padded_args(const vb_attention_args *a
 static inline int attention_padded_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const double work = (double)a->batch * a->heads * a->seq * a->kv_len * a->dim;
     return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->kv_type == a->type &&
-           a->kv_type != VB_Q8_0 && !a->sequences && a->kv_len > 0 && work >= 3e6 &&
+           a->kv_type != VB_Q8_0 && !a->sequences && a->kv_len > 0 && work >= 1e6 &&
+           (attention_rows(a) >= 4 || a->batch * a->kv_heads >= 24) &&
            (double)a->batch * (a->heads * a->seq + a->kv_heads * a->kv_len) < 1e9 / (double)(a->dim + 8);
 }
 
+/* Whether a step needs what only attention_decode_variants has. */
+static inline int attention_varies(const vb_attention_args *a) {
+    return !attention_is_plain(a) || (a->sinks && a->seq > 1);
+}
 static inline int attention_decode_suits(const vb_attention_args *a) {
     const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16,
                   heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
-    if (rows > ATTENTION_DECODE_MOST_ROWS || (a->sinks && a->seq > 1)) return 0;
+    if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
+    if (attention_varies(a) && (a->type != VB_F32 || a->kv_type == VB_BF16)) return 0;
+    if (attention_wraps(a) && a->kv_capacity % ATTENTION_DECODE_KEYS != 0) return 0;
     /* Copies of Q8_0 want a head's keys to begin at a multiple of 16 bytes. */
     if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0)))
         return 0;
@@ -112,36 +136,64 @@ static inline int attention_decode_suits(const vb_attention_args *a) {
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
 static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && a->scale > 0.0f && a->kv_len > 0 && a->kv_capacity * a->dim < (int64_t)1 << 38 &&
-           attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) <= INT32_MAX / 2;
+           attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) <= INT32_MAX / 2 &&
+           (!attention_wraps(a) || a->kv_capacity % ATTENTION_PREFILL_SM90_KEYS == 0);
 }
 
-/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory. */
-#define ATTENTION_F32_WARPS(dims) ((dims) > 192 ? 8 : 4)
-#define ATTENTION_F32_KEYS(dims) ((dims) > 128 ? 16 : 32)
+/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory; `small` ones fit 99 KiB
+ * where the others do not. */
+#define ATTENTION_F32_WARPS(dims, small) ((dims) > 192 && !(small) ? 8 : 4)
+#define ATTENTION_F32_KEYS(dims, small) (((dims) > 128 ? 16 : 32) / ((small) ? 2 : 1))
 static inline int attention_f32_dims(int64_t dim) {
     return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
 }
-static inline int64_t attention_f32_bytes(int dims) {
-    return (16 * ATTENTION_F32_WARPS(dims) + 4 * ATTENTION_F32_KEYS(dims)) * (dims + 4) * (int64_t)sizeof(float);
+static inline int64_t attention_f32_bytes(int dims, int small) {
+    return (16 * ATTENTION_F32_WARPS(dims, small) + 4 * ATTENTION_F32_KEYS(dims, small)) * (dims + 4) *
+           (int64_t)sizeof(float);
+}
+static inline int attention_f32_small(int dims, const vb_gpu *gpu) {
+    return attention_f32_bytes(dims, 0) + 1024 > gpu->shared_bytes;
+}
+/* Microseconds of attention_f32 and attention_simt: fits to 420 random cases on an H200, by 0.3 of their logarithm
+ * (docs/experiments/2026-11-23-shapes.md). */
+static inline double attention_f32_time(const vb_attention_args *a) {
+    const int dims = attention_f32_dims(a->dim), tile_rows = 16 * ATTENTION_F32_WARPS(dims, 0);
+    return 7.7 + 0.049 * dims +
+           0.145e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len * dims;
+}
+static inline double attention_simt_time(const vb_attention_args *a) {
+    const int tile_rows = attention_simt_rows(a);
+    return 9.3 + 0.74e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
+                     attention_widest(a);
 }
 /* Few rows would leave most of a tile empty. */
 static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
-    const int dims = attention_f32_dims(a->dim);
+    const int dims = attention_f32_dims(a->dim), small = attention_f32_small(dims, gpu);
     return attention_is_plain(a) && gpu->capability >= 80 && a->type == VB_F32 && a->kv_type == VB_F32 &&
-           a->kv_len > 0 && attention_rows(a) >= 16 && attention_f32_bytes(dims) + 1024 <= gpu->shared_bytes &&
-           attention_tiles(a, 16 * ATTENTION_F32_WARPS(dims)) <= INT32_MAX / 256;
+           a->kv_len > 0 && attention_rows(a) >= 4 && attention_f32_bytes(dims, small) + 1024 <= gpu->shared_bytes &&
+           attention_tiles(a, 16 * ATTENTION_F32_WARPS(dims, small)) <= INT32_MAX / 256 &&
+           attention_f32_time(a) < attention_simt_time(a);
 }
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
+
+/* Whether tiles of prompts take less time than blocks that share keys: where a fifth or third of the multiprocessors
+ * have one, and of 16-bit queries, whose conversion costs nothing, over few keys. */
+static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
+    const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS);
+    if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;
+    if (rows <= 8) return 0;
+    return a->kv_len <= 128 || (rows > 16 ? 5 * tiles >= gpu->multiprocessors
+                                          : 3 * tiles >= gpu->multiprocessors && a->kv_len <= 4096);
+}
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        /* Over few keys there is nothing to share where a third of the multiprocessors have tiles of prompts. */
-        const int prompts = !q8 && hopper && attention_rows(a) > 16 && a->kv_len <= 1024 &&
-                            3 * attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS) >= gpu->multiprocessors;
-        if (attention_decode_suits(a) && !prompts) return q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
+        const int prompts = !q8 && hopper && attention_prompts(a, gpu);
+        if (attention_decode_suits(a) && !prompts)
+            return attention_varies(a) ? ATTENTION_DECODE_VARIANTS : q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
         if (attention_tiles(a, ATTENTION_PREFILL_ROWS) <= INT32_MAX && (!q8 || a->kv_len > 0))
             return q8 ? ATTENTION_PREFILL_Q8 : ATTENTION_PREFILL;
@@ -155,13 +207,14 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 
-/* The kernel that leaves what it attends as an operand of Hopper's products with packed weights, in F16:
- * ATTENTION_DECODE, ATTENTION_PREFILL_SM90 or none. */
+/* The kernel that leaves what it attends as an operand of products with packed weights, in F16: ATTENTION_DECODE,
+ * ATTENTION_DECODE_VARIANTS, ATTENTION_PREFILL, ATTENTION_PREFILL_SM90 or none. */
 static inline attention_kernel choose_attention_operand(const vb_attention_args *a, const vb_gpu *gpu) {
-    if (a->type != VB_F32 || a->kv_type != VB_F16 || gpu->capability != 90) return ATTENTION_NONE;
+    if (a->type != VB_F32 || a->kv_type != VB_F16 || gpu->capability < 80) return ATTENTION_NONE;
     const attention_kernel kernel = choose_attention(a, gpu);
     if (kernel == ATTENTION_PREFILL_SM90) return a->dim % 32 == 0 ? kernel : ATTENTION_NONE;
-    return kernel == ATTENTION_DECODE ? kernel : ATTENTION_NONE;
+    if (kernel == ATTENTION_PREFILL) return a->dim % 16 == 0 ? kernel : ATTENTION_NONE;
+    return kernel == ATTENTION_DECODE || kernel == ATTENTION_DECODE_VARIANTS ? kernel : ATTENTION_NONE;
 }
 
 #endif

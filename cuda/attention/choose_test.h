@@ -25,19 +25,23 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     const int q8 = a->kv_type == VB_Q8_0, tensor_cores = attention_suits_tensor_cores(a, gpu);
     const int64_t rows = attention_rows(a);
     CHECK_IT(kernel != ATTENTION_NONE);
-    CHECK_IT(kernel == ATTENTION_SIMT || attention_is_plain(a));
+    const int wraps = a->ring && a->kv_len > a->kv_capacity;
     switch (kernel) {
     case ATTENTION_DECODE:
     case ATTENTION_DECODE_Q8:
-        CHECK_IT(!a->sinks || a->seq == 1);
-        CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS && q8 == (kernel == ATTENTION_DECODE_Q8));
+        CHECK_IT(attention_is_plain(a) && (!a->sinks || a->seq == 1) && q8 == (kernel == ATTENTION_DECODE_Q8));
+        /* fallthrough */
+    case ATTENTION_DECODE_VARIANTS:
+        CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS);
+        CHECK_IT(kernel != ATTENTION_DECODE_VARIANTS || (a->type == VB_F32 && a->kv_type != VB_BF16));
+        CHECK_IT(!wraps || a->kv_capacity % 16 == 0);
         CHECK_IT(decode_bytes(q8, a->dim, rows, gpu->capability) <= gpu->shared_bytes);
         CHECK_IT(!q8 || a->kv_capacity * (a->dim / 32) * 34 % 16 == 0);
         break;
     case ATTENTION_PREFILL_SM90:
     case ATTENTION_PREFILL_Q8_SM90:
         CHECK_IT(tensor_cores && gpu->capability == 90 && a->scale > 0 && a->kv_len > 0 &&
-                 q8 == (kernel == ATTENTION_PREFILL_Q8_SM90));
+                 q8 == (kernel == ATTENTION_PREFILL_Q8_SM90) && (!wraps || a->kv_capacity % 128 == 0));
         break;
     case ATTENTION_PREFILL:
     case ATTENTION_PREFILL_Q8: /* 96 KiB of 256 dimensions */
@@ -45,14 +49,18 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
                  (!q8 || a->kv_len > 0));
         break;
     case ATTENTION_F32:
+        CHECK_IT(attention_is_plain(a));
         CHECK_IT(gpu->capability >= 80 && a->type == VB_F32 && a->kv_type == VB_F32 && a->kv_len > 0 && a->dim <= 256);
-        CHECK_IT(attention_f32_bytes(attention_f32_dims(a->dim)) < gpu->shared_bytes);
+        CHECK_IT(attention_f32_bytes(attention_f32_dims(a->dim), attention_f32_small(attention_f32_dims(a->dim), gpu)) <
+                 gpu->shared_bytes);
         break;
+    case ATTENTION_PADDED:
+    case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;
     default: break;
     }
     const attention_kernel operand = choose_attention_operand(a, gpu);
     CHECK_IT(operand == ATTENTION_NONE ||
-             (operand == kernel && gpu->capability == 90 && a->kv_type == VB_F16 && a->type == VB_F32));
+             (operand == kernel && gpu->capability >= 80 && a->kv_type == VB_F16 && a->type == VB_F32));
 #undef CHECK_IT
 }
 
@@ -80,12 +88,38 @@ static void check_named_attention(void) {
         {89, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL},
         {80, VB_F32, VB_Q8_0, 512, 32, 8, 128, 512, ATTENTION_PREFILL_Q8},
         {90, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_F32},
-        {86, VB_F32, VB_F32, 512, 32, 8, 200, 512, ATTENTION_SIMT},
+        {86, VB_F32, VB_F32, 512, 32, 8, 200, 512, ATTENTION_F32},
+        {89, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_F32},
         {90, VB_F32, VB_F32, 512, 32, 8, 201, 512, ATTENTION_F32},
         {90, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
+    /* layers with windows: gpt-oss-20b and Gemma 3, whose ring has room for 640 and 1536 keys */
+    static const struct {
+        int capability;
+        vb_dtype kv_type;
+        int64_t seq, heads, kv_heads, dim, capacity;
+        attention_kernel kernel;
+    } rings[] = {
+        {90, VB_F16, 1, 64, 8, 64, 640, ATTENTION_DECODE_VARIANTS},
+        {86, VB_Q8_0, 1, 8, 4, 256, 1536, ATTENTION_DECODE_VARIANTS},
+        {90, VB_F16, 512, 64, 8, 64, 640, ATTENTION_PREFILL_SM90},
+        {90, VB_F16, 512, 64, 8, 64, 656, ATTENTION_PREFILL},
+        {90, VB_Q8_0, 512, 8, 4, 256, 1536, ATTENTION_PREFILL_Q8_SM90},
+        {86, VB_F16, 512, 8, 4, 256, 1536, ATTENTION_PREFILL},
+        {90, VB_F32, 1, 64, 8, 64, 640, ATTENTION_SIMT},
+    };
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
+        for (int g = 0; g < gpu_count; g++) {
+            if (gpus[g].capability != rings[i].capability) continue;
+            vb_attention_args a = attend(VB_F32, rings[i].kv_type, 1, rings[i].seq, rings[i].heads, rings[i].kv_heads,
+                                         rings[i].dim, rings[i].capacity);
+            a.ring = 1, a.window = 128, a.kv_len = 8192;
+            const attention_kernel kernel = choose_attention(&a, &gpus[g]);
+            CHECK(kernel == rings[i].kernel, "ring %d: %s, want %s", (int)i, attention_kernel_info(kernel).name,
+                  attention_kernel_info(rings[i].kernel).name);
+        }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int g = 0; g < gpu_count; g++) {
             if (gpus[g].capability != cases[i].capability) continue;
@@ -113,6 +147,10 @@ static void test_attention(void) {
         if (any_of(16) == 0) a.value_dim = 32 * (1 + any_of(18));
         if (any_of(16) == 0) a.chunk = any_size(13);
         if (any_of(16) == 0) a.sinks = ALIGNED;
+        if (any_of(8) == 0) { /* a ring of which the keys came around */
+            a.ring = 1, a.window = 1 + any_of((int)a.kv_capacity), a.kv_len = 3 * a.kv_capacity;
+            if (any_of(2)) a.kv_capacity = 128 * vb_ceil_div(a.kv_capacity, 128);
+        }
         if (any_of(8) == 0) a.q = (char *)ALIGNED + 4 * any_of(4);
         for (int g = 0; g < gpu_count; g++) check_attention(&a, &gpus[g]);
     }

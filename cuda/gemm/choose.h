@@ -11,6 +11,8 @@
       "one row of A, 9.0: the blocks that share k are a cluster, about one an SM")                                     \
     X(MATMUL_M1, "matmul_m1", "gemm/matmul_m1.cu", "one row of A, any other")                                          \
     X(MATMUL_THIN, "matmul_thin", "gemm/matmul_thin.cu", "k of at most 16, any type and layout")                       \
+    X(MATMUL_SKINNY, "matmul_skinny", "gemm/matmul_skinny.cu",                                                         \
+      "up to 8 rows of A or columns of B, any type and layout")                                                        \
     X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
     X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, contiguous, up to 64 rows of A, 9.0")         \
@@ -138,7 +140,7 @@ static inline int gemm_3xf16_suits(const vb_matmul_args *x) {
 static inline int matmul_xf16_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
     return x->precision != VB_PRECISION_IEEE && matmul_sizes_below(x, 1 << 28) && x->m >= 32 && x->n >= 32 &&
-           x->k >= 128 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 2e7) &&
+           x->k >= 48 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 2e7) &&
            (double)x->batch * (x->m + x->n) < (double)(1 << 29);
 }
 /* Whether the tiles that blocks walk through are counted in 32 bits, and the strides those that TMA takes. */
@@ -153,6 +155,7 @@ static inline int matmul_sm90_fits(const vb_matmul_args *x) {
 
 enum {
     MATMUL_KSPLIT_DEPTH = 64,
+    MATMUL_MMA_DEPTH = 64,
     MATMUL_TF32_DEPTH = 32,
     MATMUL_F32_DEPTH = 16,
     MATMUL_MOST_PARTS = 128,
@@ -184,10 +187,10 @@ static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, 
     if (x->m <= 32 || x->n <= 32) return matmul_plan_tiles(x, 32, 32, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
     return matmul_plan_tiles(x, 64, 64, MATMUL_KSPLIT_DEPTH, 3 * multiprocessors, 2);
 }
-static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    return matmul_plan_tiles(x, 64, 64, MATMUL_TF32_DEPTH, 3 * multiprocessors, 3);
+/* Of matmul_mma: stages of k on their way, and shared memory. */
+#define MATMUL_MMA_STAGES(tile_n) ((tile_n) == 256 ? 2 : 3)
+static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
+    return (int64_t)MATMUL_MMA_STAGES(tile_n) * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
 }
 /* Of matmul_f32: the largest tile of which there are about as many as multiprocessors, and that the matrix fills by
  * more than half. With a small k, blocks that begin and end together are what takes time: several a multiprocessor. */
@@ -207,7 +210,8 @@ static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int
 }
 
 /* Microseconds that kernels take: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
- * (docs/experiments/2026-11-22-shapes.md). A step takes longer the more of the GPU's places are taken. */
+ * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the more of the GPU's places are
+ * taken. */
 typedef struct matmul_times {
     double start, block, step, crowded, add; /* `add`: the addition of parts */
 } matmul_times;
@@ -216,22 +220,70 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t)
                  crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
     return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0);
 }
+/* The tile of matmul_mma that takes least, and by how many blocks; `whole`: by one each. */
+static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu,
+                                        int whole) {
+    const struct {
+        int m, n, most; /* blocks a multiprocessor */
+        matmul_times times;
+        double odd; /* more for a block where rows of C begin anywhere */
+    } tiles[] = {{128, 256, 1, {1.5, 2.2, 1.45, 0.45, 1.3}, 2.5},
+                 {128, 128, 2, {2.4, 1.0, 0.9, 0.12, 1.4}, 1.8},
+                 {64, 64, 4, {1.4, 1.35, 0.36, 0.36, 1.9}, 1.2}};
+    const int odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    double least = 0;
+    for (int i = 0; i < 3; i++) {
+        const int64_t room = (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tiles[i].m, tiles[i].n) + 1024);
+        if (room == 0) continue;
+        const matmul_ksplit_plan plan =
+            matmul_plan_tiles(x, tiles[i].m, tiles[i].n, MATMUL_MMA_DEPTH,
+                              (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, whole ? 0 : 3);
+        matmul_times times = tiles[i].times;
+        if (odd) times.block += tiles[i].odd;
+        const double time = matmul_time(&plan, times);
+        if (least == 0 || time < least) least = time, *best = plan;
+    }
+    return least;
+}
 static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_ksplit_plan_of(x, gpu->multiprocessors);
     const matmul_times square = {1.4, 2.3, 0.14, 1.9, 2.0}, small = {1.4, 0.8, 0.25, 2.2, 1.6},
                        tall = {0.8, 1.1, 0.56, 2.7, 1.5}, wide = {1.3, 0.4, 0.54, 2.4, 1.8};
     return matmul_time(&plan, plan.tile_m == 16 ? wide : plan.tile_m == 32 ? small : plan.tile_n == 16 ? tall : square);
 }
+static inline double matmul_tf32_time_of(const matmul_ksplit_plan *plan) {
+    const matmul_times square = {1.5, 3.5, 0.37, 2.3, 0.2}, small = {1.4, 1.5, 0.12, 1.9, 1.2},
+                       tall = {0.5, 1.9, 0.35, 1.9, 1.2}, wide = {0.9, 1.3, 0.26, 1.9, 1.6};
+    return matmul_time(plan, plan->tile_m == 16
+                                 ? wide
+                                 : plan->tile_m == 32 ? small : plan->tile_n == 16 ? tall : square);
+}
+/* Of matmul_3xtf32_any: tiles of few rows or columns, else those of which a product takes less time. */
+static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    const matmul_ksplit_plan square = matmul_plan_tiles(x, 64, 64, MATMUL_TF32_DEPTH, 3 * multiprocessors, 3),
+                             small = matmul_plan_tiles(x, 32, 32, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    return matmul_tf32_time_of(&small) < matmul_tf32_time_of(&square) ? small : square;
+}
 static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_tf32_plan_of(x, gpu->multiprocessors);
-    const matmul_times square = {2.4, 2.9, 0.39, 2.3, 0.0}, tall = {1.1, 1.4, 0.34, 2.0, 1.1},
-                       wide = {1.5, 0.6, 0.36, 1.9, 1.2};
-    return matmul_time(&plan, plan.tile_m == 16 ? wide : plan.tile_n == 16 ? tall : square);
+    return matmul_tf32_time_of(&plan);
+}
+/* Of matmul_thin. */
+static inline double matmul_thin_time(const vb_matmul_args *x) {
+    const int f32 = x->type == VB_F32, steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4;
+    int64_t width = 8;
+    while (width < 256 && width < x->n) width *= 2;
+    const double columns = (double)vb_ceil_div(x->n, width) * width, of_c = (double)x->m * x->n,
+                 operands = ((double)x->m + x->n) * x->k;
+    return (f32 ? 2.2 : 2.6) +
+           1e-6 * x->batch * (0.31 * x->m * columns * steps + (f32 ? 1.1 : 0.68) * of_c + (f32 ? 3.5 : 3.0) * operands);
 }
 static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
-    const matmul_times of_32 = {1.4, 0.37, 0.24, 0.92, 1.5}, of_64 = {1.4, 1.6, 0.69, 1.1, 5.2},
-                       of_128 = {0, 19.6, 2.7, 0.8, 0}, of_256 = {15.8, 4.5, 1.1, 2.6, 0};
+    const matmul_times of_32 = {1.2, 0.63, 0.23, 0.94, 1.7}, of_64 = {1.1, 3.3, 0, 1.9, 3.3},
+                       of_128 = {5.8, 9.6, 1.7, 2.2, 0}, of_256 = {23, 0, 0, 4.6, 0};
     return matmul_time(
         &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256);
 }
@@ -241,16 +293,83 @@ static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gp
     return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
            4.7e-6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
 }
+/* Of 16 bits by matmul_sm90 or matmul_mma, with copies of what has no whole vectors. */
 static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
               whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
               whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     double time = 1.4 + (taken > 1 ? taken : 1) * ((whole_c ? 1.6 : 2.6) + 0.3 * (double)vb_ceil_div(x->k, 64));
+    if (gpu->capability != 90) {
+        matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+        time = matmul_mma_plan_of(&plan, x, gpu, !whole_a || !whole_b) + (!whole_a || !whole_b ? 0.7 : 0);
+    }
     if (!whole_a || !whole_b) time += 1.2;
     if (!whole_a) time += 1.4e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
     if (!whole_b) time += 1.4e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
     return time;
+}
+
+/* ---- up to 8 rows of A or columns of B -------------------------------------------------------------------------- */
+
+/* Floats of shared memory, warps of a block, rows of a warp; elements of k that a warp reads at a time. */
+enum { MATMUL_SKINNY_FLOATS = 8192, MATMUL_SKINNY_WARPS = 8, MATMUL_SKINNY_ROWS = 4, MATMUL_SKINNY_MOST = 8 };
+#define MATMUL_SKINNY_SPAN(element_bytes, few) ((few) <= 2 ? 1024 / (element_bytes) : 512 / (element_bytes))
+
+/* `many` is the operand that is not of few rows or columns. */
+typedef struct matmul_skinny_plan {
+    int by_k, vectors; /* k is innermost in `many`; it is read by vectors */
+    int share;         /* by_k: warps that share k; else lanes that lie across its rows */
+    int rows, parts;   /* of a block; blocks that share k */
+    int64_t blocks, steps, k_each; /* without sharing; of a block, of whose k each has so many */
+} matmul_skinny_plan;
+static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    const int of_rows = x->m <= x->n, bytes = matmul_element_bytes(x->type);
+    const int64_t few = of_rows ? x->m : x->n, rows = of_rows ? x->n : x->m, most = few <= 2 ? 2 : few <= 4 ? 4 : 8;
+    const int64_t chunk = MATMUL_SKINNY_FLOATS / most, span = MATMUL_SKINNY_SPAN(bytes, most);
+    matmul_skinny_plan plan = {0, 0, 1, 0, 1, 0, 0, x->k};
+    plan.by_k = of_rows ? x->b_transposed != 0 : !x->a_transposed;
+    plan.vectors = of_rows ? matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride)
+                           : matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride);
+    int64_t step; /* of k, of a block */
+    if (plan.by_k) {
+        for (;; plan.share *= 2) {
+            plan.rows = MATMUL_SKINNY_WARPS / plan.share * MATMUL_SKINNY_ROWS;
+            plan.blocks = vb_ceil_div(rows, plan.rows) * x->batch;
+            step = plan.share * span;
+            if (plan.share == MATMUL_SKINNY_WARPS || step >= x->k || 2 * step > chunk ||
+                plan.blocks >= 4 * multiprocessors)
+                break;
+        }
+    } else {
+        const int own = plan.vectors ? 16 / bytes : 4, at_once = most * own > 32 ? 4 : 8;
+        plan.share = 32;
+        while (plan.share > 4 && plan.share / 2 * own >= rows) plan.share /= 2;
+        plan.rows = plan.share * own;
+        plan.blocks = vb_ceil_div(rows, plan.rows) * x->batch;
+        step = MATMUL_SKINNY_WARPS * (32 / plan.share) * at_once;
+    }
+    plan.steps = vb_ceil_div(x->k, step);
+    const int64_t wanted = 3 * multiprocessors / plan.blocks, least = plan.steps / 4,
+                  parts = wanted < least ? wanted : least;
+    if (parts > 1) {
+        plan.k_each = vb_ceil_div(vb_ceil_div(x->k, parts < 64 ? parts : 64), 64) * 64;
+        plan.parts = (int)vb_ceil_div(x->k, plan.k_each);
+        plan.steps = vb_ceil_div(plan.k_each, step);
+    }
+    return plan;
+}
+static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+    const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
+                 latency = (taken > 1 ? taken : 1) * (x->type == VB_F32 ? plan.by_k ? 2.7 : 3.7 : 4.0) * plan.steps,
+                 elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
+                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.2e6 : 0.7e6);
+    return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);
+}
+static inline int matmul_skinny_suits(const vb_matmul_args *x) {
+    return x->m > 0 && x->n > 0 && x->k > 0 && (x->m <= MATMUL_SKINNY_MOST || x->n <= MATMUL_SKINNY_MOST) &&
+           (x->m > x->n ? x->m : x->n) < (int64_t)1 << 31;
 }
 
 static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -267,8 +386,15 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
     return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
 }
-/* Whether matmul_thin takes it. */
-static inline int matmul_thin_suits(const vb_matmul_args *x) { return x->k <= 16 && vb_tiles_fit(x->m, 16, x->n, 8); }
+/* Whether matmul_thin takes it, and in less time than tiles on tensor cores. */
+static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
+    if (gpu->capability < 80 || x->k == 0) return 1;
+    const double time = matmul_thin_time(x);
+    if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
+    return time < matmul_f32_time(x, gpu) &&
+           (x->precision == VB_PRECISION_IEEE || time < matmul_tf32_time(x, gpu));
+}
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
            vb_tiles_fit(x->m, 16, x->n, 16) &&
@@ -285,6 +411,22 @@ static inline int matmul_padded_suits(const vb_matmul_args *x) {
            x->k * vb_ceil_div(x->n, 8) < most;
 }
 
+/* Whether matmul_skinny takes less time than kernels of tiles. */
+static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double time = matmul_skinny_time(x, gpu);
+    if (gpu->capability < 80) return 1;
+    if (x->type != VB_F32 && !matmul_skinny_plan_of(x, gpu->multiprocessors).by_k) return 0;
+    if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
+    if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
+    return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
+}
+
+/* Few tiles do not repay the conversion, unless k is short. */
+static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128);
+    return 4 * tiles >= gpu->multiprocessors || 0.6 * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
+}
+
 static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
@@ -293,7 +435,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
             if (gemm_m64_suits(x, gpu)) return GEMM_M64_SM90;
             if (matmul_sizes_below(x, 1 << 30)) return GEMM_SM90;
         }
-        if (f32 && room && gemm_3xf16_suits(x)) return GEMM_3XF16_SM90;
+        if (f32 && room && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     }
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
@@ -307,8 +449,11 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
 /* `room`: whether there is memory for copies of the operands. */
 static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int ampere = gpu->capability >= 80, f32 = x->type == VB_F32;
-    if (matmul_thin_suits(x)) return MATMUL_THIN;
+    if (matmul_thin_suits(x, gpu)) return MATMUL_THIN;
+    const int skinny = matmul_skinny_suits(x) && matmul_skinny_pays(x, gpu);
+    if (skinny && x->n < x->m) return MATMUL_SKINNY;
     if (matmul_3xtf32_suits(x, gpu)) return MATMUL_3XTF32;
+    if (skinny) return MATMUL_SKINNY;
     if (gpu->capability == 90) {
         const matmul_kernel kernel = choose_matmul_sm90(x, gpu, room);
         if (kernel != MATMUL_NONE) return kernel;

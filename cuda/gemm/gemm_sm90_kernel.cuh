@@ -20,7 +20,8 @@
 
 #ifdef VB_WITH_SM90
 
-// Where C is wider than the operands, these are scaled ones in two parts (sm90_product.cuh).
+// Where C is wider than the operands, these are scaled ones in two parts (sm90_product.cuh), or those of a linear
+// layer: rows of x that were multiplied by a power of two each, and weights.
 
 namespace vb {
 
@@ -32,6 +33,7 @@ struct GemmProblem {
     int ksplit, group_rows;
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
     ScaledOperands scaled; // operands in two parts only
+    const float *inverse, *bias; // linear layers only: 1 / scale of each row; what is added to a column, or null
     // Pairs that share k only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and
     // counters of those there.
     float *meeting;
@@ -42,7 +44,7 @@ struct GemmProblem {
 
 // Adds the partial sums that the blocks of the cluster left in their shared memory, float[BM][width], and writes this
 // block's share of C.
-template <int BM, int BN, bool TWO_PARTS, class Out>
+template <int BM, int BN, bool TWO_PARTS, bool LINEAR, class Out>
 VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
     constexpr int each = 4; // vectors of 4 columns that a thread has under way: what takes the time is latency
     const int stride = p.ksplit * 256;
@@ -75,6 +77,8 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
                     x[u][e] = not_finite(of_row, of_column) ? plain_element(p.scaled, row, column + e)
                                                             : scale_back(x[u][e], of_row, of_column);
                 }
+                if (LINEAR && column + e < p.n)
+                    x[u][e] = fmaf(x[u][e], p.inverse[row], p.bias ? p.bias[column + e] : 0.0f);
                 out.at[e] = from_float<Out>(x[u][e]);
             }
             Out *const c = p.c + (int64_t)row * p.n + column;
@@ -117,17 +121,44 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
     return true;
 }
 
+// Writes a warp's 16 rows from (row, column) on of the results of a linear layer.
+template <int N>
+VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
+    const int lane = threadIdx.x % 32;
+    row += lane / 4, column += lane % 4 * 2;
+    const float inverse[2] = {row < p.m ? p.inverse[row] : 0.0f, row + 8 < p.m ? p.inverse[row + 8] : 0.0f};
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        const int at = column + 8 * j;
+        const float first = p.bias && at < p.n ? p.bias[at] : 0.0f,
+                    second = p.bias && at + 1 < p.n ? p.bias[at + 1] : 0.0f;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (row + 8 * h >= p.m) continue;
+            float *const c = p.c + (int64_t)(row + 8 * h) * p.n + at;
+            const float x = fmaf(sum[4 * j + 2 * h], inverse[h], first),
+                        y = fmaf(sum[4 * j + 2 * h + 1], inverse[h], second);
+            if (p.n % 2 == 0 && at < p.n) {
+                *reinterpret_cast<float2 *>(c) = make_float2(x, y);
+            } else {
+                if (at < p.n) c[0] = x;
+                if (at + 1 < p.n) c[1] = y;
+            }
+        }
+    }
+}
+
 #endif
 
-// T is the type of the tiles, Out of C; where they differ, the operands are in two parts. B is stored [k][n] where
-// B_MN, else [n][k]. MEET: two pairs share the k of their tiles.
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET>
+// T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. B is
+// stored [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their tiles.
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET, bool LINEAR>
 __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
                                                                        const __grid_constant__ CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
 #ifdef VB_SM90A
     using Stage = ProductStage<BM, BN>;
-    constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T);
+    constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T) && !LINEAR;
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
     constexpr int pair = PAIR ? 2 : 1;
     extern __shared__ char shared[];
@@ -233,14 +264,15 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                                                     lane % 4 * 2) = make_float2(sum[i], sum[i + 1]);
                     }
                 sm90::cluster_sync();
-                reduce_tile<BM, BN, TWO_PARTS>(p, partial, width, m0, n0, rank);
+                reduce_tile<BM, BN, TWO_PARTS, LINEAR>(p, partial, width, m0, n0, rank);
                 continue;
             }
             if constexpr (MEET)
                 if (!meet_other(p, sum, first_tile * 2 + rank, half_of_k)) continue;
             // 16-bit C is whole vectors, float32 C whole pairs where n is even.
             const ProductOutput<Out> c = {p.c, p.n, p.m, p.n, p.n % 2 == 0};
-            if constexpr (TWO_PARTS) store_rows_scaled<N, 4>(c, p.scaled, sum, m0 + row, n0 + column);
+            if constexpr (LINEAR) store_rows_linear<N>(p, sum, m0 + row, n0 + column);
+            else if constexpr (TWO_PARTS) store_rows_scaled<N, 4>(c, p.scaled, sum, m0 + row, n0 + column);
             else store_rows<Out, N, true>(c, sum, m0 + row, n0 + column);
         }
     }
@@ -250,7 +282,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
 }
 
 // Enqueues the product of two operands that the maps describe.
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false>
+template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false, bool LINEAR = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = ProductStage<BM, BN>;
@@ -271,7 +303,8 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
     }
     const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
-                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET>, a_map, b_map, p);
+                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET, LINEAR>, a_map,
+                          b_map, p);
 }
 
 } // namespace vb

@@ -8,6 +8,7 @@ namespace vb {
 vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *stream) {
     switch (kernel) {
     case MATMUL_THIN: return matmul_thin(x, stream);
+    case MATMUL_SKINNY: return matmul_skinny(x, stream);
     case MATMUL_3XTF32: return matmul_3xtf32(x, nullptr, stream);
 #ifdef VB_WITH_SM90 // else no GPU has capability 9.0
     case GEMM_M64_SM90: return gemm_m64_sm90(x, stream);
@@ -20,7 +21,7 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
 #endif
     case MATMUL_KSPLIT: return matmul_ksplit(x, stream);
     case MATMUL_MMA: return matmul_mma(x, stream);
-    case MATMUL_PADDED_MMA: return matmul_padded(x, matmul_mma, stream);
+    case MATMUL_PADDED_MMA: return matmul_padded(x, matmul_mma_whole, stream);
     case MATMUL_3XTF32_ANY: return matmul_3xtf32_any(x, stream);
     case MATMUL_TF32: return matmul_tf32(x, stream);
     case MATMUL_F32: return matmul_f32(x, stream);

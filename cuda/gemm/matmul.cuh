@@ -70,13 +70,6 @@ vb_status with_layouts(const vb_matmul_args &x, F f) {
     return x.b_transposed ? f(Bool<false>(), Bool<true>()) : f(Bool<false>(), Bool<false>());
 }
 
-// One float, or zero.
-VB_DEVICE void copy_async_word(unsigned shared, const void *global, bool valid) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid ? 4 : 0));
-#endif
-}
-
 // ---- blocks that share the k of a tile ------------------------------------------------------------------------------
 
 // Where the sums of such blocks go: [part][matrix][m][row] floats, rows of whole vectors.
@@ -178,8 +171,10 @@ vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias,
                         vb_stream *stream); // adds bias[n] to each row, unless null
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_thin(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_mma_whole(const vb_matmul_args &x, vb_stream *stream); // without sums in the stream's workspace
 // By a kernel for whole vectors.
 vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *),
                         vb_stream *stream);

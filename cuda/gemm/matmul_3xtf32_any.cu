@@ -2,7 +2,7 @@
 // sizes and batches, and blocks that share the k of a tile where there are few tiles.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    4 warps for BM x BN = 64 x 64, 64 x 16 or 16 x 64 outputs
+//   block    4 warps for BM x BN = 64 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs
 //   shared   three stages of A and B, 32 along k, as they are stored: [BM][36] where rows run along k, else
 //            [32][BM + 8]: 54 KiB at most; then C
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 3 * 2 m n k FLOPs; 8 bytes an output and block that
@@ -27,36 +27,49 @@ struct Tile {
     static constexpr int floats = rows * width, chunks = columns / 4, apart = threads / chunks;
     static_assert(apart % 4 == 0 && rows % apart == 0 && rows <= threads, "a thread's rows begin alike");
 
-    const float *from;       // the matrix at the tile's first element
-    int64_t stride, advance; // floats to the next row, to the next tile
+    const float *from, *extra;   // this thread's first vector of the tile, and its vector past the end of a row
+    int64_t step;                // floats between the thread's rows
+    int row, column, late, extra_late; // of the first vector; floats from vectors to the starts of rows
 
     VB_DEVICE Tile(const float *matrix, int64_t stride, int64_t first)
-        : from(matrix + (BY_K ? first * stride : first)), stride(stride), advance(BY_K ? depth : depth * stride) {}
+        : step(apart * stride), row(threadIdx.x / chunks), column(threadIdx.x % chunks * 4),
+          late(before(matrix, stride, first, row)),
+          extra_late((int)threadIdx.x < rows ? before(matrix, stride, first, threadIdx.x) : 0) {
+        const float *const tile = matrix + (BY_K ? first * stride : first);
+        from = tile + row * stride - late + column;
+        extra = tile + threadIdx.x * stride - extra_late + columns;
+    }
 
-    // Floats from an aligned vector to the start of row `row`.
-    VB_DEVICE int before(int row) const { return (int)((uintptr_t)(from + row * stride) / 4 % 4); }
+    // Floats from an aligned vector to the start of row `row` of the tile at `first`.
+    static VB_DEVICE int before(const float *matrix, int64_t stride, int64_t first, int row) {
+        return (int)((uintptr_t)(matrix + (BY_K ? first * stride : first) + row * stride) / 4 % 4);
+    }
     // Where element (across, k) of a row that begins so many floats late lies.
     static VB_DEVICE int place(int across, int k) { return BY_K ? across * width + k : k * width + across; }
 
-    // Copies a row's vector from its float `column` on, which counts from the aligned vector that its first element is
-    // in.
-    VB_DEVICE void copy_vector(unsigned to, int row, int column, int late, int left) const {
-        const int bytes = larger(0, smaller(4, late + left - column)) * 4;
-        const float *const aligned = from - before(0);
-        copy_async_part(to + (row * width + column) * 4, bytes ? from + row * stride - late + column : aligned, bytes);
-    }
-    // The next tile, of which so many elements along k and across lie in the matrix; zeros outside.
-    VB_DEVICE void copy(unsigned to, int left_k, int left_side) {
+    // The next tile, of which so many elements along k and across lie in the matrix; zeros outside. `nothing` is an
+    // address of which nothing is read.
+    VB_DEVICE void copy(unsigned to, int left_k, int left_side, const float *nothing) {
         const int left_rows = BY_K ? left_side : left_k, left = BY_K ? left_k : left_side;
-        const int first = threadIdx.x / chunks, column = threadIdx.x % chunks * 4, late = before(first);
+        const unsigned at = to + (row * width + column) * 4;
+        const float *vector = from;
+        if (row + rows - apart < left_rows && column + 4 <= late + left) {
 #pragma unroll
-        for (int i = 0; i < rows; i += apart)
-            copy_vector(to, first + i, column, late, first + i < left_rows ? left : -4);
-        if ((int)threadIdx.x < rows) {
-            const int row = threadIdx.x, row_late = before(row);
-            if (row_late > 0) copy_vector(to, row, columns, row_late, row < left_rows ? left : -4);
+            for (int i = 0; i < rows; i += apart, vector += step) copy_async(at + i * width * 4, vector);
+        } else {
+            const int bytes = larger(0, smaller(4, late + left - column)) * 4;
+#pragma unroll
+            for (int i = 0; i < rows; i += apart, vector += step) {
+                const bool inside = bytes > 0 && row + i < left_rows;
+                copy_async_part(at + i * width * 4, inside ? vector : nothing, inside ? bytes : 0);
+            }
         }
-        from += advance;
+        if (extra_late > 0) {
+            const int bytes = (int)threadIdx.x < left_rows ? larger(0, smaller(4, extra_late + left - columns)) * 4 : 0;
+            copy_async_part(to + (threadIdx.x * width + columns) * 4, bytes ? extra : nothing, bytes);
+        }
+        const int64_t advance = BY_K ? depth : depth / apart * step;
+        from += advance, extra += advance;
     }
 };
 
@@ -83,6 +96,8 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     using A = Tile<!A_T, BM>;
     using B = Tile<B_T, BN>;
     constexpr int WARPS_N = 4 / WARPS_M, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
+    // A product waits for the one before with the same sum: where a warp has few, each of the three has its own.
+    constexpr int sums = R * Q <= 2 ? 3 : 1;
     constexpr int stage_floats = A::floats + B::floats, result_width = BN + 4;
     static_assert(BM * result_width <= stages * stage_floats, "C takes the place of the stages");
     extern __shared__ __align__(16) float tiles[];
@@ -99,12 +114,14 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     A a_tile(p.a, p.a_stride, m0);
     B b_tile(p.b, p.b_stride, n0);
     // Of this lane's fragments: rows of the tile that differ by multiples of four begin alike.
-    const int a_late = a_tile.before(A_T ? t : g), b_late = b_tile.before(B_T ? g : t);
+    const int a_late = A::before(p.a, p.a_stride, m0, A_T ? t : g);
+    const int b_late = B::before(p.b, p.b_stride, n0, B_T ? g : t);
+    const float *const nothing = all.a - (uintptr_t)all.a / 4 % 4;
     const auto copy_stage = [&](int stage, int64_t k) {
         const unsigned to = shared_address(tiles) + unsigned(stage) * (stage_floats * 4);
         const int left = (int)smaller<int64_t>(depth, p.k - k);
-        a_tile.copy(to, left, rows);
-        b_tile.copy(to + A::floats * 4, left, columns);
+        a_tile.copy(to, left, rows, nothing);
+        b_tile.copy(to + A::floats * 4, left, columns, nothing);
     };
     for (int i = 0; i < stages - 1; i++) {
         if (i * depth < p.k) copy_stage(i, i * depth);
@@ -123,7 +140,7 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
         stage = stage == stages - 1 ? 0 : stage + 1;
 #pragma unroll
         for (int d = 0; d < depth; d += 16) {
-            float part[R][Q][4] = {};
+            float part[sums][R][Q][4] = {};
 #pragma unroll
             for (int e8 = d; e8 < d + 16; e8 += 8) {
                 unsigned high_a[R][4], low_a[R][4], high_b[Q][2], low_b[Q][2];
@@ -141,22 +158,28 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
-                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], low_a[r], high_b[q][0], high_b[q][1]);
+                    for (int q = 0; q < Q; q++) mma_tf32(part[0][r][q], low_a[r], high_b[q][0], high_b[q][1]);
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
-                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], high_a[r], low_b[q][0], low_b[q][1]);
+                    for (int q = 0; q < Q; q++) mma_tf32(part[sums / 2][r][q], high_a[r], low_b[q][0], low_b[q][1]);
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
-                    for (int q = 0; q < Q; q++) mma_tf32(part[r][q], high_a[r], high_b[q][0], high_b[q][1]);
+                    for (int q = 0; q < Q; q++)
+                        mma_tf32(part[sums - 1][r][q], high_a[r], high_b[q][0], high_b[q][1]);
             }
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
                 for (int q = 0; q < Q; q++)
 #pragma unroll
-                    for (int e = 0; e < 4; e++) sum[r][q][e] += part[r][q][e];
+                    for (int e = 0; e < 4; e++) {
+                        float all = part[0][r][q][e];
+#pragma unroll
+                        for (int s = 1; s < sums; s++) all += part[s][r][q][e];
+                        sum[r][q][e] += all;
+                    }
         }
     }
     copy_async_wait<0>();
@@ -214,6 +237,7 @@ vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
 
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream) {
     const matmul_ksplit_plan plan = matmul_tf32_plan_of(&x, multiprocessors(stream));
+    if (plan.tile_m == 32) return launch_any<32, 32, 2>(x, stream);
     if (plan.tile_m == 16) return launch_any<16, 64, 1>(x, stream);
     if (plan.tile_n == 16) return launch_any<64, 16, 4>(x, stream);
     return launch_any<64, 64, 2>(x, stream);

@@ -65,8 +65,9 @@ struct TileLoad {
     }
 };
 
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T>
-__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, BM *BN == 4096 ? 3 : 6)
+// CROWDED: with fewer registers, so that a third more blocks share a multiprocessor.
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T, bool CROWDED>
+__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED ? 4 : 3) / 3)
     matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts, bool c_whole) {
 #if __CUDA_ARCH__ >= 800
     constexpr int threads = 32 * WARPS_M * WARPS_N, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
@@ -168,11 +169,13 @@ vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
     VB_TRY(plan_k_parts(&parts, plan.parts, x, stream));
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<T>(x, BM, BN, [&](const MatMulProblem<T> &p, dim3 grid) {
+            constexpr bool A_T = decltype(a_t)::value, B_T = decltype(b_t)::value;
             grid.z = (unsigned)parts.count;
-            return launch_overlapped(
-                stream, grid, 32 * WARPS_M * WARPS_N, 0,
-                matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, decltype(a_t)::value, decltype(b_t)::value>, p, parts,
-                matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
+            return launch_overlapped(stream, grid, 32 * WARPS_M * WARPS_N, 0,
+                                     plan.tiles * plan.parts > plan.places
+                                         ? matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, true>
+                                         : matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, false>,
+                                     p, parts, matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
         });
     }));
     return add_parts<T>(x, parts, PlainSum(), stream);

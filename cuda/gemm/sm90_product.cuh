@@ -1,6 +1,6 @@
 // sm90_product.cuh: what Hopper's two kernels of matrix products share: the ring of stages, the main loop of the warps
-// that multiply, and how they write C. gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous matrices;
-// matmul_sm90.cuh takes any layout, in batches.
+// that multiply, and how they write C in float32. gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous
+// matrices; matmul_sm90.cuh takes any layout, in batches.
 //
 // Scaled operands (C in float32): float32 matrices whose rows of A and columns of B were multiplied by powers of two
 // and rounded to one F16 number, or to two. Of two, a chunk of 32 high parts is followed by the 32 low parts, along k,
@@ -9,10 +9,9 @@
 #ifndef VB_CUDA_SM90_PRODUCT_CUH
 #define VB_CUDA_SM90_PRODUCT_CUH
 
-#include "arch/mma.cuh"
 #include "arch/sm90.cuh"
-#include "arch/unaligned.cuh"
 #include "gemm/scaling.cuh"
+#include "gemm/store_rows.cuh"
 
 #ifdef VB_WITH_SM90
 
@@ -111,92 +110,6 @@ VB_DEVICE void multiply_stages(float (&sum)[N / 2], StageAt<Stage::count> &at, i
     if (!TWO_PARTS) {
         sm90::wgmma_wait<0>();
         release(previous);
-    }
-}
-
-// Where sums go: C[m][n], rows `stride` elements apart. `vectors`: the stride and C are multiples of vectors of 16
-// bytes, of 8 in float32.
-template <class Out>
-struct ProductOutput {
-    Out *c;
-    int64_t stride;
-    int m, n;
-    bool vectors;
-};
-
-// Writes a warp's 16 rows from (row, column) on of C, of 16-bit elements, rows of which begin at vectors. The four
-// threads of a quad hold 2 of every 8 columns each; they exchange them so that each writes 16 bytes. VECTORS: n is a
-// multiple of 8 too.
-template <class Out, int N, bool VECTORS>
-VB_DEVICE void store_rows(const ProductOutput<Out> &p, const float (&sum)[N / 2], int row, int column) {
-    const int lane = threadIdx.x % 32, quad = lane % 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = row + lane / 4 + 8 * h;
-        Out *const c = p.c + r * p.stride;
-#pragma unroll
-        for (int j = 0; j < N / 8; j += 4) {
-            unsigned w[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const Vec<Out, 2> two = {
-                    {from_float<Out>(sum[4 * (j + i) + 2 * h]), from_float<Out>(sum[4 * (j + i) + 2 * h + 1])}};
-                w[i] = *reinterpret_cast<const unsigned *>(&two);
-            }
-            transpose_quad(w);
-            const int at = column + 8 * (j + quad);
-            if (r >= p.m || at >= p.n) continue;
-            if (VECTORS || at + 8 <= p.n) {
-                *reinterpret_cast<uint4 *>(c + at) = make_uint4(w[0], w[1], w[2], w[3]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    if (at + e < p.n) c[at + e] = reinterpret_cast<const Out *>(&w[e / 2])[e % 2];
-            }
-        }
-    }
-}
-
-// The same where C's rows begin anywhere. A thread has eight columns of 32 of a row; with the last of the eight before
-// them it writes the 16 aligned bytes that end among its own.
-template <class Out, int N>
-VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&sum)[N / 2], int row, int column) {
-    const int lane = threadIdx.x % 32, quad = lane % 4, end = smaller(p.n, column + N);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = row + lane / 4 + 8 * h;
-        Out *const c = p.c + r * p.stride;
-        const unsigned past = (unsigned)(uintptr_t)(c + column) % 16; // bytes, of every eight columns
-        unsigned last[4] = {};
-#pragma unroll
-        for (int j = 0; j <= N / 8; j += 4) { // at the end, what is left of the last eight
-            unsigned w[4] = {}, before[4];
-            if (j < N / 8) {
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    w[i] = pack<Out>(sum[4 * (j + i) + 2 * h], sum[4 * (j + i) + 2 * h + 1]);
-                transpose_quad(w);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) { // of the thread before, and of the last of them of the 32 columns before
-                before[i] = __shfl_sync(all_lanes, quad == 3 ? last[i] : w[i], (quad + 3) % 4, 4);
-                last[i] = w[i];
-            }
-            const int at = column + 8 * (j + quad) - (int)past / 2;
-            if (r >= p.m || at >= end || (j == N / 8 && quad > 0)) continue;
-            const uint4 own = make_uint4(w[0], w[1], w[2], w[3]);
-            const uint4 eight =
-                past ? bytes_from(make_uint4(before[0], before[1], before[2], before[3]), own, 16 - past) : own;
-            if (at >= column && at + 8 <= end) {
-                *reinterpret_cast<uint4 *>(c + at) = eight;
-            } else {
-                const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    if (at + e >= column && at + e < end)
-                        reinterpret_cast<unsigned short *>(c)[at + e] = (unsigned short)(words[e / 2] >> e % 2 * 16);
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 // its own then converts: 5 us and 12 bytes an element less. Elsewhere attention and linear_add are two operations
 // (ops.c).
 //
-//   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill_sm90.cu and many.cu
+//   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill*.cu and many.cu
 //   measured docs/experiments/2026-11-22-packed-many.md
 //
 // What is attended is a mean of values of the cache, which are F16: it needs no scale to stay in range.
@@ -14,27 +14,52 @@
 using namespace vb;
 
 extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention,
-                                                  const vb_weight *w, const float *bias, float *,
+                                                  const vb_weight *w, const float *bias,
+                                                  const vb_update_args *update, float *,
                                                   const float *next_norm, float *normed, int *next_prepared,
                                                   vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const int64_t n = attention->batch * attention->seq;
-    const linear_shape shape = {w->type, w->layout, n, w->rows, w->cols, false, true, true, true};
+    const int64_t like = update->v ? linear_adapted_rows(&gpu, n) : n;
+    const linear_shape shape = {w->type, w->layout, like, w->rows, w->cols, false, true, true, true};
     const attention_kernel kernel = choose_attention_operand(attention, &gpu);
+    const Adapter adapter = {{{(const half *)update->v, (const half *)update->u}},
+                             update->codes, update->codes_stride, (int)update->ranks};
+    const bool aligned = aligned16((const char *)update->v, (const char *)update->u);
+#ifdef VB_HAS_PACKED_LAYOUT
+    if (update->v && n == 1) { // a token's: attention, and the product with the adapter in it
+        const linear_shape of_token = {w->type, w->layout, 1, w->rows, w->cols, false,
+                                       aligned16((const char *)w->data, (const char *)attention->out), true, true};
+        const linear_choice c = choose_adapted_linear(&of_token, update->ranks, aligned, &gpu);
+        if (c.kernel != LINEAR_PACKED_N1) return VB_UNSUPPORTED;
+        VB_TRY(vb_cuda_attention(attention, stream));
+        chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows,
+               w->cols);
+        return packed_n1({sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols},
+                         {false, nullptr, 0, a, adapter}, known(*w).type, c.items, stream);
+    }
+#endif
+    if (update->v && !linear_units_adapt(&gpu, update->ranks, aligned)) return VB_UNSUPPORTED;
     const linear_choice c = choose_attention_linear_add(&shape, kernel != ATTENTION_NONE, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
 #ifdef VB_HAS_PACKED_LAYOUT
     if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
     NextNorm next = {};
-    if (kernel == ATTENTION_PREFILL_SM90) {
+    // Of a rank's part of a sum, which has no addend, the sum prepares the rows, and clears the flags.
+    if (!a && next_norm && c.kernel == LINEAR_PACKED_MANY_SM90 && n <= LINEAR_MOST_TOKENS) *next_prepared = 1;
+    if (kernel == ATTENTION_PREFILL_SM90 && !a) {
+        VB_TRY(attention_prefill_operand(*attention, nullptr, stream));
+    } else if (kernel == ATTENTION_PREFILL_SM90) {
         next = {next_norm, normed, next_prepared};
         VB_TRY(
             attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
     } else { // clears no flags: feed_forward prepares its own x
-        VB_TRY(attention_decode_operand(*attention, stream));
+        VB_TRY(kernel == ATTENTION_PREFILL  ? attention_prefill_halves(*attention, stream)
+               : kernel == ATTENTION_DECODE ? attention_decode_operand(*attention, stream)
+                                            : attention_decode_variants(*attention, true, stream));
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
-                       {false, nullptr, 0, a}, next, known(*w).type, stream);
+                       {false, nullptr, 0, a, adapter}, next, known(*w).type, stream);
 #else
     return VB_UNSUPPORTED;
 #endif

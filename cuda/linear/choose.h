@@ -20,6 +20,8 @@
       "F16, BF16, 2 to 32 rows of x, before and after Hopper") \
     X(LINEAR_STORED_N64_SM90, "stored_n64_sm90", "linear/stored/n64_sm90.cu", "F16, BF16, 2 to 64 rows of x, Hopper") \
     X(LINEAR_STORED_MANY, "stored_many", "linear/stored/many.cu", "any stored type but F32, many rows of x") \
+    X(LINEAR_STORED_MANY_SM90, "stored_many_sm90", "linear/stored/many_sm90.cu", \
+      "F16, BF16, more than 64 rows of x, rows of whole vectors, Hopper") \
     X(LINEAR_F32_3XTF32, "f32_3xtf32", "gemm/matmul_3xtf32.cu", "F32, 2 to 64 rows of x, or at most 640^3 products") \
     X(LINEAR_F32_MATMUL, "f32_matmul", "gemm/matmul.cu", \
       "F32, more than 8 rows of x, Hopper: the product of matrices") \
@@ -87,11 +89,15 @@ enum {
     LINEAR_MOST_INT = 2147483647,
     LINEAR_WARPS = 8,             /* of a block of packed_n1 and packed_n4, at most */
     LINEAR_N4 = 4,                /* rows of x that packed_n4 takes */
-    LINEAR_RING_STAGES = 3,       /* of a ring before Hopper, which has no bulk copies */
+    LINEAR_RING_STAGES = 3,       /* of a ring before Hopper, which has no bulk copies, */
+    LINEAR_RING_MOST = 8,         /* and from 8.0 on, which has asynchronous ones, as many as fit, up to this */
     LINEAR_UNIT_ROWS = 128,       /* of W */
+    LINEAR_MANY_SHARED = 84 << 10, /* of a block of packed_many that takes 128 rows of x */
     LINEAR_HALF_GROUP = 64,       /* columns of gated rows that share an exponent */
     LINEAR_SPLIT_UNITS = 8192,    /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
+    LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
+    LINEAR_LETTERS = 2048,        /* by which the blocks of packed_n1 share x V */
     /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
     LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16
 };
@@ -144,7 +150,7 @@ static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const line
 static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
                                            int64_t row_tiles, int64_t items) {
     linear_items p = {parts, ksplit, 1, 0, 0, 0, 0, 0, 0};
-    const bool bulk = gpu->capability >= 90;
+    const bool bulk = gpu->capability >= 90, async = gpu->capability >= 80;
     const int64_t most = gpu->shared_bytes,
                   granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
     /* of a warp and item */
@@ -153,14 +159,34 @@ static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f
     p.warps = (int)vb_ceil_div(tiles, each);
     if (ksplit > 1 && vb_ceil_div(rounds, ksplit) > p.warps) return p;
     p.chunk = (int)linear_min(linear_min(rounds, p.warps), linear_max(1, 4 / each));
-    p.stages = bulk ? (int)linear_min(parts * each * rounds, 12) : LINEAR_RING_STAGES;
-    while (bulk && p.stages > 1 && linear_n1_shared(f, tiles, &p) > granted) p.stages--;
+    p.stages = async ? (int)linear_min(parts * each * rounds, bulk ? 12 : LINEAR_RING_MOST) : LINEAR_RING_STAGES;
+    while (async && p.stages > 1 && linear_n1_shared(f, tiles, &p) > granted) p.stages--;
     const int64_t bytes = linear_n1_shared(f, tiles, &p);
     if (bytes > most) return p;
     p.shared_bytes = bulk ? linear_max(bytes, granted) : bytes;
     const int64_t resident = bulk ? 1 : linear_max(1, linear_min(2, most / (p.shared_bytes + 1024)));
     p.blocks = (int)linear_min(items * ksplit, gpu->multiprocessors * resident / ksplit * ksplit);
     return p;
+}
+
+/* The parts of x that blocks of packed_n1 multiply by V: tiles that their warps have at a time. */
+static inline int64_t linear_n1_parts(const linear_items *p, int64_t row_tiles) {
+    return p->ksplit * vb_ceil_div(vb_ceil_div(row_tiles, p->ksplit), p->warps);
+}
+/* Words for the product of x with V of so many matrices: one a rank and part of x. */
+static inline int64_t linear_letters(const linear_items *p, int matrices, int64_t ranks, int64_t row_tiles) {
+    return matrices * ranks * linear_n1_parts(p, row_tiles);
+}
+
+/* Whether the blocks of packed_n1 and its kin add what adapters change in so many matrices. A block
+ * multiplies one part of x by eight ranks at most. */
+static inline bool linear_n1_adapts(const vb_gpu *gpu, const linear_items *p, int64_t cols, int64_t row_tiles,
+                                    int matrices, int64_t ranks) {
+    if (gpu->capability < 90 || !p->blocks || ranks <= 0 || ranks % 8 != 0 || ranks > LINEAR_ADAPTED_RANKS ||
+        cols % 4 != 0 || p->shared_bytes + 512 > gpu->shared_bytes) /* beside what the plan counts */
+        return false;
+    return linear_n1_parts(p, row_tiles) * matrices * (ranks / 8) <= p->blocks &&
+           linear_letters(p, 3, ranks, row_tiles) <= LINEAR_LETTERS;
 }
 
 /* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, what
@@ -176,7 +202,7 @@ static inline linear_items linear_n4_items(const vb_gpu *gpu, vb_packed_format f
                                            int64_t row_tiles, int64_t items) {
     linear_items p = {parts, ksplit, LINEAR_N4, 0, 0, 0, 0, 0, 0};
     if (n > LINEAR_N4) return p;
-    const bool bulk = gpu->capability >= 90;
+    const bool bulk = gpu->capability >= 90, async = gpu->capability >= 80;
     const int64_t most = gpu->shared_bytes,
                   granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
     const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS),
@@ -186,10 +212,12 @@ static inline linear_items linear_n4_items(const vb_gpu *gpu, vb_packed_format f
     p.rounds = (int)vb_ceil_div(items, clusters);
     if (ksplit > 1 && p.rounds > p.warps) return p;
     p.chunk = (int)linear_max(1, linear_min(linear_min(p.rounds, p.warps / pairs), linear_min(4 / each, 8 / n)));
-    p.stages = bulk ? (int)linear_min((int64_t)parts * each * p.rounds, 12)
-                    : (int)vb_ceil_div(LINEAR_RING_STAGES, parts) * parts;
+    const int least = bulk ? parts : (int)vb_ceil_div(LINEAR_RING_STAGES, parts) * parts;
+    p.stages = bulk    ? (int)linear_min((int64_t)parts * each * p.rounds, 12)
+               : async ? (int)linear_max(least, linear_min((int64_t)parts * each * p.rounds, LINEAR_RING_MOST))
+                       : least;
     while (bulk && p.stages > 2 * parts && linear_n4_shared(f, (int)n, tiles, &p) > granted) p.stages -= parts;
-    while (bulk && p.stages > parts && linear_n4_shared(f, (int)n, tiles, &p) > most) p.stages -= parts;
+    while (async && p.stages > least && linear_n4_shared(f, (int)n, tiles, &p) > most) p.stages -= parts;
     const int64_t bytes = linear_n4_shared(f, (int)n, tiles, &p);
     if (bytes > most) return p;
     p.shared_bytes = bulk ? linear_max(bytes, granted) : bytes;
@@ -208,17 +236,22 @@ static inline int64_t linear_n32_shared(vb_packed_format f, int tokens, int part
 static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format f, int tokens, int parts,
                                             int64_t row_tiles, int64_t items) {
     linear_items p = {parts, 1, tokens, 0, 0, 1, 0, 0, 0};
-    const bool bulk = gpu->capability >= 90;
+    const bool bulk = gpu->capability >= 90, async = gpu->capability >= 80;
     const int64_t sms = gpu->multiprocessors, limit = gpu->shared_bytes;
     const int of_block = linear_n32_warps(tokens, parts);
     /* Few items: many warps on each, to have enough bytes on the way. Then so many warps that all have equal work. */
-    const int64_t most = linear_min(of_block, items <= 2 * sms ? 16 : 8);
+    int64_t most = linear_min(of_block, items <= 2 * sms ? 16 : 8);
+    if (!bulk && linear_n32_shared(f, tokens, parts, (int)most, LINEAR_RING_STAGES) > limit)
+        most = linear_min(most, 8);
     p.warps = (int)vb_ceil_div(row_tiles, vb_ceil_div(row_tiles, most));
     const int64_t each = linear_max(1, of_block / p.warps); /* blocks a multiprocessor */
     /* of a warp */
     const int64_t tiles = parts * vb_ceil_div(row_tiles, p.warps) * vb_ceil_div(items, linear_min(items, sms * each));
-    p.stages = bulk ? (int)linear_min((f.depth == 128 ? 4 : 2) * parts, tiles) : LINEAR_RING_STAGES;
-    while (bulk && p.stages > parts && each * (linear_n32_shared(f, tokens, parts, p.warps, p.stages) + 1024) > limit)
+    p.stages = bulk    ? (int)linear_min((f.depth == 128 ? 4 : 2) * parts, tiles)
+               : async ? (int)linear_max(linear_min(LINEAR_RING_MOST, tiles), LINEAR_RING_STAGES)
+                       : LINEAR_RING_STAGES;
+    const int least = bulk ? parts : LINEAR_RING_STAGES;
+    while (async && p.stages > least && each * (linear_n32_shared(f, tokens, parts, p.warps, p.stages) + 1024) > limit)
         p.stages--;
     p.shared_bytes = linear_n32_shared(f, tokens, parts, p.warps, p.stages);
     if (p.shared_bytes > limit) return p;
@@ -288,10 +321,14 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
     const struct {
         int tokens, pair;
         double columns, end; /* what 128 columns cost, and the end of a unit */
-    } shapes[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2,
-                  1.67, 3.5}};
-    for (int s = 0; s < (wide ? 6 : 1); s++) {
-        const int tokens = shapes[s].tokens, pair = shapes[s].pair, places = multiprocessors / pair;
+    } hopper[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2,
+                  1.67, 3.5}},
+      few[] = {{64, 1, 0.9, 3}}, many[] = {{64, 1, 1.3, 3}, {128, 1, 1.4, 3}},
+      *const shapes = wide ? hopper : n <= 64 ? few : many;
+    const int count = wide ? 6 : n <= 64 || gpu->shared_bytes < LINEAR_MANY_SHARED ? 1 : 2;
+    for (int s = 0; s < count; s++) {
+        const int tokens = shapes[s].tokens, pair = shapes[s].pair,
+                  places = multiprocessors / pair * (!wide && n > 64 && tokens == 64 ? 2 : 1);
         if (pair > most_cluster) continue;
         const int row_blocks = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS * pair),
                   token_blocks = (int)vb_ceil_div(n, tokens);
@@ -337,8 +374,9 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
     const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows),
                   pairs = vb_ceil_div(tile_rows, 2);
     const bool in_pairs = linear_in_pairs(gpu, s->rows);
-    /* Of long rows each block of a cluster takes a half, and so loads and quantizes half of x. */
-    const bool halves = !in_pairs && !s->norm && gpu->capability >= 90 && row_tiles >= 32;
+    /* Of long rows each block of a cluster takes a half, and so loads and quantizes half of x. Before Hopper a half
+     * leaves room for a deeper ring as well. */
+    const bool halves = !in_pairs && !s->norm && gpu->capability >= (s->n == 1 ? 80 : 90) && row_tiles >= 32;
     linear_choice c = linear_choice_of(LINEAR_NONE);
     if (s->cols > LINEAR_MOST_INT) return c;
     if (s->n == 1 && tile_rows * VB_PACKED_ROWS <= LINEAR_MOST_INT) {
@@ -395,6 +433,9 @@ static inline linear_kernel linear_choose_stored(const vb_gpu *gpu, const linear
         if (s->n <= 64 && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 && s->rows % 4 == 0 &&
             s->inputs_aligned && s->output_aligned && s->bias_aligned)
             return LINEAR_STORED_N64_SM90;
+        if (s->n > 64 && s->n <= most && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 &&
+            s->inputs_aligned && s->output_aligned)
+            return LINEAR_STORED_MANY_SM90;
     }
     if (!f32 && gpu->capability >= (s->type == VB_BF16 ? 80 : 75) && s->n > (plain ? 1 : 8))
         return plain && s->n <= 32 && s->cols % 64 == 0 ? LINEAR_STORED_N32 : LINEAR_STORED_MANY;
@@ -470,11 +511,12 @@ static inline linear_feed_forward_choice choose_feed_forward(const linear_shape 
 
 /* ---- attention_linear_add ---------------------------------------------------------------------------------------- */
 
-/* `attention_in_f16`: attention can leave its rows as this product reads them, which only Hopper's do. */
+/* `attention_in_f16`: attention can leave its rows as a product of many reads them. */
 static inline linear_choice choose_attention_linear_add(const linear_shape *s, bool attention_in_f16,
                                                         const vb_gpu *gpu) {
     linear_choice c = linear_choice_of(LINEAR_COMPOSED);
-    if (!linear_has_wgmma(gpu) || !attention_in_f16 || s->layout != VB_PACKED || s->n <= LINEAR_N32_HOPPER ||
+    if (!attention_in_f16 || s->layout != VB_PACKED ||
+        s->n <= (linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER : LINEAR_N32) ||
         s->cols % vb_packed_format_of(s->type).depth != 0)
         return c;
     c.units = linear_units_of(gpu, s->type, linear_min(s->n, LINEAR_MOST_TOKENS), s->rows, s->cols);
@@ -510,6 +552,7 @@ typedef struct linear_qkv_choice {
     linear_items qk, v;        /* v: none where it is apart */
     linear_units qk_units, v_units; /* v_units: of no blocks where v is one matrix with q and k */
     linear_qkv_rest rest;
+    bool together;             /* units: those of v in the same launch as the others */
 } linear_qkv_choice;
 
 /* The mixtures of types that one kernel takes: of files whose v has more bits. */
@@ -538,6 +581,19 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
     const int all = gpu->multiprocessors;
     c->qk_units = linear_plan_units(gpu, f, s->n, qk_rows, s->cols, false, all, 4);
     if (same) return;
+    if (!linear_has_wgmma(gpu) && linear_qkv_mixture(s->q_type, s->v_type)) { /* as if they were one matrix */
+        const int blocks = (int)vb_ceil_div(qk_rows, LINEAR_UNIT_ROWS),
+                  v_blocks = (int)vb_ceil_div(kv_rows, LINEAR_UNIT_ROWS);
+        linear_units u = linear_plan_units(gpu, f, s->n, (int64_t)(blocks + v_blocks) * LINEAR_UNIT_ROWS, s->cols,
+                                           false, all, 4);
+        const int whole = u.whole;
+        u.row_blocks = blocks, u.whole = (int)linear_min(whole, (int64_t)blocks * u.token_blocks);
+        c->qk_units = u;
+        u.row_blocks = v_blocks, u.whole = whole - u.whole;
+        c->v_units = u;
+        c->together = true;
+        return;
+    }
     c->v_units = linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all, 4);
     const double later = 2; /* v begins */
     double least = c->qk_units.time + c->v_units.time;
@@ -562,7 +618,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, no_items, no_items, no_units, no_units,
-                           LINEAR_QKV_NOTHING};
+                           LINEAR_QKV_NOTHING, false};
     if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type ||
         !s->inputs_aligned || (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
         return c;
@@ -571,7 +627,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     const int64_t q_items = head_items * s->heads, kv_items = head_items * s->kv_heads;
     const bool whole_heads = s->dim % (2 * VB_PACKED_ROWS) == 0, mixture = linear_qkv_mixture(s->q_type, s->v_type);
     /* Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only. */
-    c.raw = s->norms || 2 * s->half != s->dim;
+    c.raw = s->norms || 2 * s->half != s->dim || s->kv_type == VB_BF16;
     const bool place = 2 * s->half == s->dim && s->kv_type != VB_Q8_0 &&
                        s->n * (s->heads + 2 * s->kv_heads) * s->half <= LINEAR_MOST_INT;
     const linear_qkv_rest apart = place ? LINEAR_QKV_PLACE : LINEAR_QKV_ROTATE;
@@ -613,6 +669,53 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
                linear_places_heads(s);
     c.rest = c.placed ? LINEAR_QKV_NOTHING : apart;
+    return c;
+}
+
+/* ---- with what an adapter changes ------------------------------------------------------------------------------- */
+
+/* Whether products of units add it (packed/project.cu): Hopper's. `aligned`: V and U, to 16 bytes. */
+static inline bool linear_units_adapt(const vb_gpu *gpu, int64_t ranks, bool aligned) {
+    return linear_has_wgmma(gpu) && aligned && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS;
+}
+
+/* The rows of x that units are chosen for: packed_n4 and packed_n32 add nothing, and packed_n32_sm90 takes fewer rows
+ * as well. */
+static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
+    return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
+}
+
+/* linear_add of one row of x: packed_n1, or composed. */
+static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
+                                                  const vb_gpu *gpu) {
+    const linear_choice c = choose_fused_linear(s, gpu);
+    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->type), s->cols);
+    return aligned && c.kernel == LINEAR_PACKED_N1 && linear_n1_adapts(gpu, &c.items, s->cols, row_tiles, 1, ranks)
+               ? c
+               : linear_choice_of(LINEAR_COMPOSED);
+}
+
+/* norm_swiglu of one row of x. */
+static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
+                                                  int64_t ranks, bool aligned, const vb_gpu *gpu) {
+    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
+    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->type), s->cols);
+    return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, &c.items, s->cols, row_tiles, 2, ranks)
+               ? c
+               : linear_choice_of(LINEAR_COMPOSED);
+}
+
+static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
+                                                   const vb_gpu *gpu) {
+    linear_qkv_shape rows = *s;
+    rows.n = linear_adapted_rows(gpu, s->n);
+    linear_qkv_choice c = choose_norm_qkv(&rows, gpu);
+    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->q_type), s->cols);
+    const bool adapts =
+        c.kernel == LINEAR_N1_QKV ? aligned && linear_n1_adapts(gpu, &c.qk, s->cols, row_tiles, 2, ranks) &&
+                                        linear_n1_adapts(gpu, &c.v, s->cols, row_tiles, 1, ranks)
+                                  : c.qk_units.kernel != LINEAR_NONE && linear_units_adapt(gpu, ranks, aligned);
+    if (!adapts) c.kernel = LINEAR_COMPOSED;
     return c;
 }
 

@@ -21,8 +21,9 @@ static void check_items(const linear_items *p, int most_warps, const char *what,
     CHECK_ITEMS(p->blocks > 0 && p->blocks % p->ksplit == 0);
     CHECK_ITEMS(p->shared_bytes > 0 && p->shared_bytes <= gpu->shared_bytes);
     CHECK_ITEMS(p->warps > 0 && p->warps <= most_warps && p->chunk > 0);
-    CHECK_ITEMS(gpu->capability >= 90 ? p->stages > 0 : p->stages >= LINEAR_RING_STAGES);
-    CHECK_ITEMS(p->ksplit == 1 || gpu->capability >= 90);
+    CHECK_ITEMS(gpu->capability >= 80 ? p->stages > 0 : p->stages >= LINEAR_RING_STAGES);
+    CHECK_ITEMS(gpu->capability >= 90 || p->stages <= LINEAR_RING_MOST);
+    CHECK_ITEMS(p->ksplit == 1 || gpu->capability >= (n == 1 ? 80 : 90));
 }
 
 /* Units: all rows of W and of x, and no more blocks of a cluster than run at once. */
@@ -36,7 +37,8 @@ static void check_units(const linear_units *u, const vb_gpu *gpu, int64_t n, int
     CHECK_UNITS(wide == linear_has_wgmma(gpu) && (!wide || (u->kernel == LINEAR_PACKED_N32_SM90) == (n <= LINEAR_N32)));
     CHECK_UNITS((int64_t)u->row_blocks * u->pair * LINEAR_UNIT_ROWS >= rows &&
                 (int64_t)u->token_blocks * u->tokens >= n);
-    CHECK_UNITS(wide || (u->tokens == 64 && u->pair == 1 && u->cluster == 0));
+    CHECK_UNITS(wide || ((u->tokens == 64 || (u->tokens == 128 && gpu->shared_bytes >= LINEAR_MANY_SHARED)) &&
+                         u->pair == 1 && u->cluster == 0));
     CHECK_UNITS(u->whole <= u->row_blocks * u->token_blocks && u->ksplit >= 1 && u->ksplit <= 8);
     CHECK_UNITS(u->ksplit == 1 || (u->row_blocks * u->token_blocks - u->whole) * u->pair <= LINEAR_SPLIT_UNITS);
     CHECK_UNITS(u->cluster <= 8 && (u->cluster == 0 || (u->pair == 1 && u->ksplit == 1)));
@@ -65,6 +67,10 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
         CHECK_LINEAR(stored && plain && s->n <= 64 && s->cols % 8 == 0 && s->rows % 4 == 0 && linear_has_wgmma(gpu));
         CHECK_LINEAR(s->inputs_aligned && s->output_aligned && s->bias_aligned && s->rows <= 1 << 27 &&
                      s->cols <= 1 << 27);
+        break;
+    case LINEAR_STORED_MANY_SM90:
+        CHECK_LINEAR(stored && s->n > 64 && s->cols % 8 == 0 && s->inputs_aligned && s->output_aligned &&
+                     gpu->capability == 90 && (s->type == VB_F16 || s->type == VB_BF16));
         break;
     case LINEAR_STORED_MANY: CHECK_LINEAR(stored && !f32 && gpu->capability >= (s->type == VB_BF16 ? 80 : 75)); break;
     case LINEAR_F32_3XTF32:
@@ -182,7 +188,8 @@ static void check_named_linear(void) {
                   {N1(SWIGLU), LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
                   {N1(QKV), LINEAR_PACKED_N32_SM90, MANY3(_SM90)}},
                  {{ROWS, LINEAR_PACKED_N32, MANY3()},
-                  {MANY3(), MANY3(), MANY3()},
+                  {LINEAR_PACKED_N1, LINEAR_PACKED_N32, LINEAR_PACKED_N32, LINEAR_PACKED_N32, LINEAR_PACKED_N32,
+                   LINEAR_PACKED_MANY, MANY3()},
                   {LINEAR_N1_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU,
                    LINEAR_PACKED_MANY, MANY3()},
                   {LINEAR_N1_QKV, LINEAR_N32_QKV, LINEAR_N32_QKV, LINEAR_N32_QKV, LINEAR_PACKED_MANY,
@@ -210,7 +217,8 @@ static void check_named_linear(void) {
             CHECK_NAMED(choose_norm_swiglu(&gate, VB_Q4_K, VB_PACKED, gpu).kernel, want[card].swiglu[i]);
             CHECK_NAMED(c.kernel, want[card].qkv[i]);
             CHECK_NAMED(choose_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, gpu).kernel, many);
-            CHECK_NAMED(choose_attention_linear_add(&out, true, gpu).kernel, many);
+            CHECK_NAMED(choose_attention_linear_add(&out, true, gpu).kernel,
+                        card > 0 && n > 32 ? LINEAR_PACKED_MANY : many);
             CHECK(c.placed == (card == 0 && (n == 64 || n == 512)), "n %ld on %d: heads placed %d", (long)n,
                   gpu->capability, c.placed);
         }

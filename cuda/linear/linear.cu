@@ -11,6 +11,13 @@ static linear_shape shape_of(const vb_weight &w, int64_t n, const float *x, cons
     return {w.type, w.layout, n, w.rows, w.cols, norm != nullptr, inputs_aligned, aligned16(y), aligned16(bias)};
 }
 
+// Whether an adapter's V and U are aligned as packed kernels read them.
+static bool reads(const Adapter &a) {
+    bool all = true;
+    for (const LowRank &of : a.of) all = all && aligned16((const char *)of.v, (const char *)of.u);
+    return all;
+}
+
 static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearExtra &extra, vb_dtype type,
                      const char *op, vb_stream *stream) {
     chosen(stream, linear_kernel_info(c.kernel), op, type, "n rows cols", a.n, a.rows, a.cols);
@@ -20,6 +27,7 @@ static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearEx
     case LINEAR_STORED_N32: return stored_n32(a, type, stream);
     case LINEAR_STORED_N64_SM90: return stored_n64_sm90(a, type, stream);
     case LINEAR_STORED_MANY: return stored_many(a, type, stream);
+    case LINEAR_STORED_MANY_SM90: return stored_many_sm90(a, type, stream);
     case LINEAR_F32_3XTF32: return f32_3xtf32(a, stream);
     case LINEAR_F32_MATMUL: return f32_matmul(a, stream);
     case LINEAR_F32_TILES: return f32_tiles(a, stream);
@@ -87,12 +95,38 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     return VB_UNSUPPORTED;
 }
 
+// A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own.
+static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream *stream) {
+    const vb_gpu gpu = gpu_of(stream);
+    const Adapter gated = adapter_of_gated(a), last = adapter_of_down(a);
+    linear_shape gate = shape_of(a.gate, 1, a.x, a.norm, a.gated, nullptr);
+    gate.norm = true;
+    const linear_shape down = shape_of(a.down, 1, a.gated, nullptr, a.sum, nullptr);
+    const linear_choice first = choose_adapted_swiglu(&gate, a.up.type, a.up.layout, a.ranks, reads(gated), &gpu),
+                        second = choose_adapted_linear(&down, a.ranks, reads(last), &gpu);
+    if (first.kernel != LINEAR_N1_SWIGLU || second.kernel != LINEAR_PACKED_N1) return VB_UNSUPPORTED;
+    chosen(stream, linear_kernel_info(first.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
+           a.gate.cols);
+#ifdef VB_HAS_PACKED_LAYOUT
+    VB_TRY(packed_n1_swiglu({a.gated, a.x, a.norm, a.eps, a.gate, a.up, 1, gated}, first.items, stream));
+    return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols},
+                     {false, nullptr, 0, a.x, last}, a.down.type, second.items, stream);
+#else
+    return VB_UNSUPPORTED;
+#endif
+}
+
 vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     vb_feed_forward_args a = *args;
     a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
+    const bool adapted = a.gate_v || a.up_v || a.down_v;
+    if (adapted && a.n == 1) return feed_forward_of_token(a, stream);
+    if (adapted && !linear_units_adapt(&gpu, a.ranks, reads(adapter_of_gated(a)) && reads(adapter_of_down(a))))
+        return VB_UNSUPPORTED;
     linear_shape shape = shape_of(a.gate, a.n, a.x, a.norm, nullptr, nullptr);
     shape.inputs_aligned = aligned16(a.x, a.norm, a.gated, a.normed, a.next_norm);
+    if (adapted) shape.n = linear_adapted_rows(&gpu, a.n);
     const linear_feed_forward_choice c =
         choose_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
@@ -111,7 +145,10 @@ vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
                                     a.batch * a.seq, a.wq.cols, a.heads, a.kv_heads, a.dim, a.half, a.table_rows,
                                     a.kv_type, a.q_norm != nullptr, aligned16(a.x, a.norm),
                                     aligned16(a.q, a.cos, a.sin) && aligned16((const char *)a.k, (const char *)a.v)};
-    const linear_qkv_choice c = choose_norm_qkv(&shape, &gpu);
+    const Adapter adapter = adapter_of(a);
+    const bool adapted = a.q_v || a.k_v || a.v_v;
+    const linear_qkv_choice c = adapted ? choose_adapted_qkv(&shape, a.ranks, reads(adapter), &gpu)
+                                        : choose_norm_qkv(&shape, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_qkv", a.wq.type, "n heads kv_heads dim cols", shape.n, a.heads,
            a.kv_heads, a.dim, a.wq.cols);
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -19,6 +19,33 @@ inline vb_weight known(vb_weight w) {
     return w;
 }
 
+// The change of a product with a matrix by an adapter: V [ranks][cols], U [rows][ranks]; null for none.
+struct LowRank {
+    const half *v, *u;
+};
+
+// The changes of an operation's products, in the order of its matrices.
+struct Adapter {
+    LowRank of[3];
+    const float *codes; // [n][ranks], codes_stride from one row to the next; null for ones
+    int64_t codes_stride;
+    int ranks;
+};
+inline Adapter adapter_of(const vb_norm_qkv_args &a) {
+    return {{{(const half *)a.q_v, (const half *)a.q_u},
+             {(const half *)a.k_v, (const half *)a.k_u},
+             {(const half *)a.v_v, (const half *)a.v_u}},
+            a.codes, a.codes_stride, (int)a.ranks};
+}
+// Of gate and up, and of down.
+inline Adapter adapter_of_gated(const vb_feed_forward_args &a) {
+    return {{{(const half *)a.gate_v, (const half *)a.gate_u}, {(const half *)a.up_v, (const half *)a.up_u}},
+            a.codes, a.codes_stride, (int)a.ranks};
+}
+inline Adapter adapter_of_down(const vb_feed_forward_args &a) {
+    return {{{(const half *)a.down_v, (const half *)a.down_u}}, a.codes, a.codes_stride, (int)a.ranks};
+}
+
 struct LinearArgs {
     float *y;          // [n][rows]
     const float *x;    // [n][cols]
@@ -33,6 +60,7 @@ struct LinearExtra {
     const float *norm;
     float eps;
     const float *add; // [n][rows] that are added to y, or null; may be y
+    Adapter adapter = {}; // of packed_n1 without norm, and packed_many
 };
 
 struct SwiGLUArgs {
@@ -41,6 +69,7 @@ struct SwiGLUArgs {
     float eps;
     vb_weight gate, up;
     int64_t n;
+    Adapter adapter = {}; // of packed_n1_swiglu and packed_many_swiglu
 };
 
 // ---- stored weights -------------------------------------------------------------------------------------------------
@@ -50,6 +79,7 @@ vb_status stored_n8(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status stored_n32(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status stored_n64_sm90(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status stored_many(const LinearArgs &args, vb_dtype type, vb_stream *stream);
+vb_status stored_many_sm90(const LinearArgs &args, vb_dtype type, vb_stream *stream);
 vb_status f32_3xtf32(const LinearArgs &args, vb_stream *stream);
 vb_status f32_matmul(const LinearArgs &args, vb_stream *stream);
 vb_status f32_tiles(const LinearArgs &args, vb_stream *stream);
@@ -97,6 +127,18 @@ vb_status packed_many_swiglu(const SwiGLUArgs &args, const linear_units &units, 
 vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linear_feed_forward_choice &choice,
                                    vb_stream *stream);
 vb_status packed_many_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
+
+// (x V) * codes for all of an adapter's products of one x: h[matrix][ranks / 8][n][8], in the unit of their sums and
+// rounded to TF32 (packed/project.cu). x is [n][cols] as many.cuh has it, of which V has the first v_cols; where
+// *uneven is not 0, with exponents.
+vb_status packed_project(float *h, const Adapter &adapter, const half *x, int64_t n, int64_t cols, int64_t v_cols,
+                         const unsigned *uneven, const uint8_t *exponents, vb_stream *stream);
+// The bytes of h; 0 for no adapter.
+inline int64_t projected_bytes(const Adapter &a, int64_t n) {
+    int last = 3;
+    while (last > 0 && !a.of[last - 1].v) last--;
+    return last * n * a.ranks * (int64_t)sizeof(float);
+}
 
 } // namespace vb
 #endif

@@ -14,8 +14,8 @@
     X(ROWS_MUL_ELEMENTS, "mul_rows_elements", "rows/columns.cu", "mul_rows of any other row")                          \
     X(ROWS_COLUMNS_VECTORS, "copy_columns_vectors", "rows/columns.cu", "copy_columns, of whole vectors")               \
     X(ROWS_COLUMNS_ELEMENTS, "copy_columns_elements", "rows/columns.cu", "copy_columns of any others")                 \
-    X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu",                                                                   \
-      "softmax of many rows of up to 128 whole vectors: several rows a warp")                                          \
+    X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                                 \
+      "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_REGISTERS, "rows_registers", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                           \
       "softmax and norms of rows of whole vectors, which a block or (9.0) a cluster of up to 16 holds in registers")   \
     X(ROWS_CHUNKED, "rows_chunked", "the same", "few rows of more than 16384 elements: cut into chunks, two kernels")  \
@@ -130,7 +130,8 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
         return plan;
     }
     plan.cluster = 1;
-    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < 2 * sms;
+    /* Before Hopper more rows come here, those that clusters hold: one for each multiprocessor keeps it busy. */
+    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (gpu->capability >= 90 ? 2 * sms : sms);
     if (staged && !chunked) {
         const rows_plan in_shared = choose_rows_staged(type, rows, cols, gpu);
         if (in_shared.kernel != ROWS_NONE) return in_shared;
@@ -139,25 +140,29 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     return plan;
 }
 
+/* Several rows a warp, or one: rows of up to 128 whole vectors, of which there are more than `least`. */
+static inline int choose_rows_narrow(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols, int aligned,
+                                     int64_t least) {
+    const int64_t vectors = cols / rows_wide(type);
+    if (!aligned || cols % rows_wide(type) != 0 || rows <= least || vectors > 32 * 4) return 0;
+    const rows_plan narrow = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    *plan = narrow;
+    while (plan->lanes * plan->per_thread < vectors) plan->lanes *= 2;
+    if (vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) > INT32_MAX) plan->kernel = ROWS_NONE;
+    return 1;
+}
+
 /* Norms of many rows of few bytes: a block of one such row is mostly beginning and end. */
 static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
                                     const vb_gpu *gpu) {
-    if (rows > 4 * gpu->multiprocessors && cols / rows_wide(type) <= 64) {
-        const rows_plan staged = choose_rows_staged(type, rows, cols, gpu);
-        if (staged.kernel != ROWS_NONE) return staged;
-    }
+    rows_plan plan;
+    if (choose_rows_narrow(&plan, type, rows, cols, aligned, 4 * gpu->multiprocessors)) return plan;
     return choose_rows(type, rows, cols, aligned, block_vectors, 1, gpu);
 }
-
-/* Several rows a warp, from so many rows on as there are multiprocessors. */
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
-    const int64_t vectors = cols / rows_wide(type);
-    if (!aligned || cols % rows_wide(type) != 0 || rows <= gpu->multiprocessors || vectors > 32 * 4)
-        return choose_rows(type, rows, cols, aligned, 512, 1, gpu);
-    rows_plan plan = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
-    while (plan.lanes * plan.per_thread < vectors) plan.lanes *= 2;
-    if (vb_ceil_div(rows, ROWS_NARROW_THREADS / plan.lanes) > INT32_MAX) plan.kernel = ROWS_NONE;
-    return plan;
+    rows_plan plan;
+    if (choose_rows_narrow(&plan, type, rows, cols, aligned, gpu->multiprocessors)) return plan;
+    return choose_rows(type, rows, cols, aligned, 512, 1, gpu);
 }
 
 /* ---- transformers ----------------------------------------------------------------------------------------------- */

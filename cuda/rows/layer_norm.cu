@@ -6,11 +6,11 @@
 //   difference of sums of squares would be noise.
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions.
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
 //   staged     staged.cuh
 //   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
 //   chunked    grid rows * ceil(cols / 2048), block 512, two kernels; chunks combined as Chan et al. (1979) do.
-//   shared     static, 576 bytes
-//   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element
+//   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element; 576 bytes shared
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
 //   measured   docs/experiments/2026-11-22-rows.md
 
@@ -124,6 +124,51 @@ __global__ void __launch_bounds__(max_row_threads)
             for (int e = 0; e < V::size; e++)
                 x[v].at[e] = from_float<T>((to_float(x[v].at[e]) - mean) * scale * w[e] + b[e]);
             reinterpret_cast<V *>(out + row * cols)[first + v * stride] = x[v];
+        }
+}
+
+// LOADS vectors a lane; `lanes` of a row are a power of two.
+template <class T, int LOADS>
+__global__ void __launch_bounds__(ROWS_NARROW_THREADS)
+    layer_norm_narrow_kernel(T *out, const T *in, const float *weight, const float *bias, int64_t rows, int cols,
+                             float eps, int lanes) {
+    using V = typename Wide<T>::type;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const RowThreads threads = {(int)threadIdx.x & (lanes - 1), lanes, nullptr};
+    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
+    const int units = row < rows ? cols / V::size : 0, lane = threads.lane;
+    const V *const source = reinterpret_cast<const V *>(in + row * cols);
+    V x[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) x[i] = source[lane + i * lanes];
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units)
+#pragma unroll
+            for (int e = 0; e < V::size; e++) sum += to_float(x[i].at[e]);
+    const float mean = threads.reduce<Sum>(sum) / (float)cols;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units)
+#pragma unroll
+            for (int e = 0; e < V::size; e++) {
+                const float d = to_float(x[i].at[e]) - mean;
+                squares += d * d;
+            }
+    const float scale = norm_scale(threads.reduce<Sum>(squares), cols, eps);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) {
+            float w[V::size], b[V::size];
+            load_parameter<V>(w, weight, lane + i * lanes, 1.0f);
+            load_parameter<V>(b, bias, lane + i * lanes, 0.0f);
+#pragma unroll
+            for (int e = 0; e < V::size; e++)
+                x[i].at[e] = from_float<T>((to_float(x[i].at[e]) - mean) * scale * w[e] + b[e]);
+            reinterpret_cast<V *>(out + row * cols)[lane + i * lanes] = x[i];
         }
 }
 
@@ -245,6 +290,11 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                       layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias,
                                       cols, eps);
             });
+        if (plan.kernel == ROWS_NARROW)
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
+                                     0, plan.per_thread == 1 ? layer_norm_narrow_kernel<T, 1>
+                                                             : layer_norm_narrow_kernel<T, 4>, o, x, weight, bias, rows,
+                                     (int)cols, eps, plan.lanes);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

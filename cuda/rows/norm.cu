@@ -5,6 +5,7 @@
 //
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192
 //              bytes.
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane; not with the addition
 //   staged     staged.cuh; not with the addition
 //   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
 //   chunked    grid rows * ceil(cols / 2048), block 512, two kernels.
@@ -89,6 +90,39 @@ __global__ void __launch_bounds__(max_row_threads)
 #pragma unroll
             for (int e = 0; e < V::size; e++) x[v].at[e] = from_float<T>(to_float(x[v].at[e]) * scale * w[e]);
             reinterpret_cast<V *>(out + row * cols)[first + v * stride] = x[v];
+        }
+}
+
+// LOADS vectors a lane; `lanes` of a row are a power of two.
+template <class T, int LOADS>
+__global__ void __launch_bounds__(ROWS_NARROW_THREADS)
+    rms_narrow_kernel(T *out, const T *in, const float *weight, int64_t rows, int cols, float eps, int lanes) {
+    using V = typename Wide<T>::type;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const RowThreads threads = {(int)threadIdx.x & (lanes - 1), lanes, nullptr};
+    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
+    const int units = row < rows ? cols / V::size : 0, lane = threads.lane;
+    const V *const source = reinterpret_cast<const V *>(in + row * cols);
+    V x[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) x[i] = source[lane + i * lanes];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units)
+#pragma unroll
+            for (int e = 0; e < V::size; e++) squares += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+    const float scale = rms_scale(threads.reduce<Sum>(squares), cols, eps);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        if (lane + i * lanes < units) {
+            float w[V::size];
+            load_weights<V>(w, weight, lane + i * lanes);
+#pragma unroll
+            for (int e = 0; e < V::size; e++) x[i].at[e] = from_float<T>(to_float(x[i].at[e]) * scale * w[e]);
+            reinterpret_cast<V *>(out + row * cols)[lane + i * lanes] = x[i];
         }
 }
 
@@ -181,6 +215,10 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                       rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight,
                                       cols, eps, beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
             });
+        if (plan.kernel == ROWS_NARROW)
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
+                                     0, plan.per_thread == 1 ? rms_narrow_kernel<T, 1> : rms_narrow_kernel<T, 4>, o, x,
+                                     weight, rows, (int)cols, eps, plan.lanes);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

@@ -16,6 +16,12 @@
 namespace vb {
 namespace {
 
+// exp(x - max); of 16 bits with an error of 2^-20, which the rounding of results hides.
+template <class T>
+VB_DEVICE float exponential(float x, float max) {
+    return sizeof(T) == 4 ? expf(x - max) : exp2_fast((x - max) * 1.4426950408889634f);
+}
+
 template <class T, int PER_THREAD>
 __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *out, const T *in, int64_t cols,
                                                                               bool streamed) {
@@ -51,7 +57,7 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
         if (first + v * stride < vectors)
 #pragma unroll
             for (int e = 0; e < V::size; e++) {
-                const float y = expf(to_float(x[v].at[e]) - max);
+                const float y = exponential<T>(to_float(x[v].at[e]), max);
                 sum += y;
                 if (sizeof(T) == 4) x[v].at[e] = from_float<T>(y);
             }
@@ -65,7 +71,7 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
 #pragma unroll
             for (int e = 0; e < V::size; e++) {
                 const float y = to_float(x[v].at[e]);
-                x[v].at[e] = from_float<T>((sizeof(T) == 4 ? y : expf(y - max)) * scale);
+                x[v].at[e] = from_float<T>((sizeof(T) == 4 ? y : exponential<T>(y, max)) * scale);
             }
             target[first + v * stride] = x[v];
         }
@@ -101,7 +107,7 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     for (int i = 0; i < LOADS; i++)
         if (lane + i * lanes < units)
 #pragma unroll
-            for (int e = 0; e < width; e++) sum += y[i][e] = expf(to_float(x[i].at[e]) - max);
+            for (int e = 0; e < width; e++) sum += y[i][e] = exponential<T>(to_float(x[i].at[e]), max);
     for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(all_lanes, sum, offset);
     const float scale = 1.0f / sum;
 #pragma unroll
@@ -114,11 +120,6 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
 }
 
 struct SoftmaxStaged {
-    // An exponential whose error of 2^-20 the rounding to 16 bits hides.
-    template <class T>
-    static VB_DEVICE float exponential(T x, float max) {
-        return sizeof(T) == 4 ? expf(to_float(x) - max) : exp2_fast((to_float(x) - max) * 1.4426950408889634f);
-    }
     template <class T>
     VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
         float max = Max::identity(), sum = 0.0f;
@@ -128,14 +129,14 @@ struct SoftmaxStaged {
         // Float rows keep their exponentials; 16-bit ones compute them again rather than round them.
 #pragma unroll 4
         for (int i = threads.lane; i < n; i += threads.lanes) {
-            const float y = exponential(x[i], max);
+            const float y = exponential<T>(to_float(x[i]), max);
             sum += y;
             if (sizeof(T) == 4) x[i] = from_float<T>(y);
         }
         const float scale = 1.0f / threads.reduce<Sum>(sum);
 #pragma unroll 4
         for (int i = threads.lane; i < n; i += threads.lanes)
-            x[i] = from_float<T>((sizeof(T) == 4 ? to_float(x[i]) : exponential(x[i], max)) * scale);
+            x[i] = from_float<T>((sizeof(T) == 4 ? to_float(x[i]) : exponential<T>(to_float(x[i]), max)) * scale);
     }
 };
 

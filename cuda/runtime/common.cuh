@@ -232,6 +232,8 @@ struct Constant {
 constexpr int workspace_counters = 16384;
 // Behind them, as many vectors of 16 bytes that are 0 between kernels too.
 constexpr int workspace_slots = 32768;
+// Behind these, so many words by which blocks of one kernel tell each other: linear/packed/n1_update.cuh.
+constexpr int workspace_letters = 8 * (32 + 2048);
 
 #ifndef __CUDACC_RTC__
 
@@ -277,6 +279,7 @@ inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device
 inline int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
 inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
+inline uint64_t *letters(vb_stream *stream) { return (uint64_t *)(zero_slots(stream) + workspace_slots); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is
@@ -300,7 +303,8 @@ enum LaunchFlags {
     LAUNCH_PLAIN = 0,
     LAUNCH_OVERLAPPED = 1, // the kernel calls wait_for_previous_kernel
     LAUNCH_BALANCED =
-        2 // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
+        2, // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
+    LAUNCH_CACHED = 4 // overlapped, but the driver splits L1 and shared memory: the kernel reads much through L1
 };
 
 // Enqueues kernel(parameters...) in clusters of `cluster` blocks (capability 9.0; 1 = none).
@@ -332,6 +336,15 @@ vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t sh
     return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, 1, LAUNCH_OVERLAPPED, pointers);
 }
 
+// The same for a kernel that reads the same memory again and again, for which L1 has to have room.
+template <class... P>
+vb_status launch_cached(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),
+                        typename Identity<P>::type... parameters) {
+    void *pointers[] = {(void *)&parameters...};
+    return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, 1, LAUNCH_OVERLAPPED | LAUNCH_CACHED,
+                         pointers);
+}
+
 #else // NVRTC: the launchers below compile as device functions; taking a kernel's address instantiates it.
 
 static __device__ vb_gpu any_gpu; // unknown to the compiler, so that every branch of a launcher is compiled
@@ -341,6 +354,7 @@ template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
 VB_DEVICE uint4 *zero_slots(vb_stream *) { return nullptr; }
+VB_DEVICE uint64_t *letters(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
 VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
 static __device__ void *volatile instantiated;
@@ -351,6 +365,11 @@ VB_DEVICE vb_status launch(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...
 template <class... P>
 VB_DEVICE vb_status launch_overlapped(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...),
                                       typename Identity<P>::type...) {
+    return instantiated = (void *)kernel, VB_OK;
+}
+template <class... P>
+VB_DEVICE vb_status launch_cached(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...),
+                                  typename Identity<P>::type...) {
     return instantiated = (void *)kernel, VB_OK;
 }
 template <class... P>

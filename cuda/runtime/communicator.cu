@@ -56,6 +56,26 @@ static vb_status connect(Communicator *c) {
     return status;
 }
 
+static vb_status sum_of_products(float *const *out, const vb_sum_of_products &sum, Communicator *c) {
+    linear_items items[VB_MAX_RANKS];
+    bool packed_n1 = true, apart = true;
+    for (int r = 0; r < c->ranks; r++) {
+        const vb_weight w = known(sum.w[r]);
+        const bool inputs = aligned16((const char *)w.data, (const char *)sum.x[r]);
+        const linear_shape shape = {w.type, w.layout, 1, w.rows, w.cols, false, inputs, true, true};
+        const vb_gpu gpu = gpu_of(c->streams[r]);
+        const linear_choice choice = choose_linear(&shape, &gpu);
+        packed_n1 = packed_n1 && inputs && choice.kernel == LINEAR_PACKED_N1;
+        items[r] = choice.items;
+        for (int other = 0; other < r; other++)
+            apart = apart && device_of(c->streams[other]->device)->index != device_of(c->streams[r]->device)->index;
+    }
+    if (choose_sum_of_products(sum.w[0].rows, packed_n1, apart) != COLLECTIVE_PRODUCTS_N1) return VB_UNSUPPORTED;
+    for (int r = 0; r < c->ranks; r++)
+        VB_TRY(exchange_sum_of_products(out[r], sum, r, items[r], c->mail[r], c->streams[r]));
+    return VB_OK;
+}
+
 } // namespace vb
 
 using namespace vb;
@@ -90,9 +110,20 @@ vb_status vb_cuda_communicator_create(vb_communicator **out, vb_stream *const *s
 vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
                              int rounded, vb_communicator *communicator) {
     Communicator *c = static_cast<Communicator *>(communicator);
+    if (rounded == VB_SUM_OF_PRODUCTS) return sum_of_products(out, *(const vb_sum_of_products *)add, c);
     bool vectors = n % 8 == 0;
     for (int r = 0; r < c->ranks; r++)
         vectors = vectors && ((size_t)out[r] | (size_t)in[r] | (size_t)(add ? add[r] : nullptr)) % 16 == 0;
+    if (rounded == VB_ROUNDED_ROWS && vectors) {
+        vb_sum_of_rows *rows = (vb_sum_of_rows *)add;
+        bool fits = rows->cols % 128 == 0 && choose_all_reduce(n, true) == COLLECTIVE_REDUCE_ROUNDED;
+        for (int r = 0; r < c->ranks; r++)
+            fits = fits && aligned16(rows->norm[r]) && aligned16(rows->normed[r]);
+        for (int r = 0; fits && r < c->ranks; r++)
+            VB_TRY(exchange_sum_of_rows(out[r], in[r], *rows, r, c->mail[r], c->streams[r]));
+        rows->prepared = fits;
+        if (fits) return VB_OK;
+    }
     for (int r = 0; r < c->ranks; r++)
         VB_TRY(exchange_sum(out[r], in[r], add ? add[r] : nullptr, n, rounded && vectors, c->mail[r], c->streams[r]));
     return VB_OK;

@@ -24,7 +24,8 @@
 namespace vb {
 
 constexpr int64_t zero_bytes =
-    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
+    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4) +
+    workspace_letters * (int64_t)sizeof(uint64_t);
 constexpr int64_t scratch_step = 64 << 10;
 
 vb_status status_of(cudaError_t error, vb_device *device) {
@@ -124,7 +125,8 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
     // 16 KiB at most.
     const bool overlapped = flags & LAUNCH_OVERLAPPED && capability(stream) >= 90;
     if (shared_bytes > 32 << 10 || overlapped)
-        VB_TRY(prepare_kernel(kernel, shared_bytes > 32 << 10 ? shared_bytes : 0, overlapped, stream->device));
+        VB_TRY(prepare_kernel(kernel, shared_bytes > 32 << 10 ? shared_bytes : 0,
+                              overlapped && !(flags & LAUNCH_CACHED), stream->device));
     cudaStream_t handle = stream_of(stream)->handle;
 #if CUDART_VERSION >= 12030
     if (capability(stream) >= 90 && (cluster > 1 || flags != LAUNCH_PLAIN)) {
@@ -254,11 +256,13 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     if (status == VB_OK) status = limit_capability(&device->properties);
     cudaFuncAttributes attributes = {};
     if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
+    if (status == VB_OK) device->gpu = describe_gpu(device->properties, attributes.ptxVersion);
+    // Code for Hopper leaves out what its choosers never take.
+    if (status == VB_OK && device->gpu.hopper && device->gpu.capability < 90) status = VB_INVALID_ENVIRONMENT;
     if (status != VB_OK) {
         delete device;
         return status;
     }
-    device->gpu = describe_gpu(device->properties, attributes.ptxVersion);
     device->binary = attributes.binaryVersion;
     device->ptx = attributes.ptxVersion;
     *out = device;
@@ -537,7 +541,7 @@ void vb_cuda_graph_destroy(vb_graph *graph) {
 
 /* The operations of VB_COMPOSED that have kernels here; ops.c composes the others. */
 #define VB_FUSED(X) \
-    X(norm_linear) \
+    X(bit_linear) X(norm_linear) \
     X(norm_swiglu) X(linear_add) X(feed_forward) X(expert_feed_forward) X(norm_route) X(norm_qkv) \
     X(attention_linear_add)
 

@@ -8,12 +8,16 @@
 #define STRIDED_KERNELS(X)                                                                                             \
     X(STRIDED_CONTIGUOUS, "map_contiguous", "strided/map_contiguous.cu",                                               \
       "map of one step of floats of one type, arrays without gaps")                                                    \
+    X(STRIDED_BYTES, "map_bytes", "strided/map_bytes.cu",                                                              \
+      "map of one step of whole numbers of 8 bits of one type, arrays without gaps")                                   \
     X(STRIDED_STEP_VECTORS, "map_step_vectors", "strided/map.cu",                                                      \
       "map of one step: four neighbours of each array are aligned to their size, or the same element")                 \
     X(STRIDED_STEP_ELEMENTS, "map_step_elements", "strided/map.cu", "map of one step, any other strides")              \
     X(STRIDED_PROGRAM_VECTORS, "map_program_vectors", "strided/map.cu",                                                \
       "map of more steps: values lie in registers or shared memory")                                                   \
     X(STRIDED_PROGRAM_ELEMENTS, "map_program_elements", "strided/map.cu", "map of more steps, any other strides")      \
+    X(STRIDED_TRANSPOSE, "copy_transposed", "strided/transpose.cu",                                                    \
+      "copy of matrices whose columns lie side by side, through tiles in shared memory")                               \
     X(STRIDED_REDUCE_ROWS, "reduce_rows", "strided/reduce.cu",                                                         \
       "reduce where the elements of a result lie closer than results: neighbouring threads share a result")            \
     X(STRIDED_REDUCE_COLUMNS, "reduce_columns", "strided/reduce.cu",                                                   \
@@ -24,16 +28,22 @@
     X(STRIDED_INDEX, "index", "strided/index.cu", "gather, scatter, scatter-add")
 VB_KERNEL_FAMILY(strided, STRIDED, STRIDED_KERNELS)
 
-/* Whether four neighbours along the last of the joined dimensions are one access, or one element four times. */
-static inline int strided_vectors(const vb_view *v, const int64_t *sizes, int rank) {
-    const int bytes = vb_element_bytes(v->type);
-    const int64_t last = v->strides[rank - 1];
-    if (rank > 1 && sizes[rank - 1] % 4 != 0) return 0;
-    if (last == 0) return 1;
-    if (last != 1 || (uintptr_t)v->data % (4 * bytes) != 0) return 0;
-    for (int d = 0; d < rank - 1; d++)
+/* Whether steps along dimensions are of four elements each, and four neighbours along the last lie side by side,
+ * aligned to their size. */
+static inline int strided_multiples(const vb_view *v, int rank) {
+    for (int d = 0; d < rank; d++)
         if (v->strides[d] % 4 != 0) return 0;
     return 1;
+}
+static inline int strided_by_four(const vb_view *v, int rank) {
+    return v->strides[rank - 1] == 1 && (uintptr_t)v->data % (4 * vb_element_bytes(v->type)) == 0 &&
+           strided_multiples(v, rank - 1);
+}
+
+/* Whether four neighbours along the last of the joined dimensions are one access, or one element four times. */
+static inline int strided_vectors(const vb_view *v, const int64_t *sizes, int rank) {
+    if (rank > 1 && sizes[rank - 1] % 4 != 0) return 0;
+    return v->strides[rank - 1] == 0 || strided_by_four(v, rank);
 }
 
 /* Whether a step has a kernel of its own for arrays without gaps of floats of one type: operands are inputs, one at
@@ -55,28 +65,70 @@ static inline int strided_contiguous(const vb_map_args *a, const vb_step *step) 
     return inputs > 0;
 }
 
+/* Whether a step computes whole numbers of 8 bits of one type, without gaps: sums, comparisons and bits of I8 or U8,
+ * or bits of BOOL. Constants are of the type. */
+static inline int strided_bytes(const vb_map_args *a, const vb_step *step) {
+    const vb_element_op op = step->op;
+    const int compares = op >= VB_ELEMENT_EQ && op <= VB_ELEMENT_LE;
+    const int bits = op >= VB_ELEMENT_AND && op <= VB_ELEMENT_XOR;
+    const int32_t values[2] = {step->a, step->b};
+    int inputs = 0;
+    if (a->rank != 1 || a->out.strides[0] != 1 || !vb_aligned16(a->out.data)) return 0;
+    if (!compares && !bits && (op < VB_ELEMENT_ADD || op > VB_ELEMENT_ABS || op == VB_ELEMENT_DIV)) return 0;
+    for (int k = 0; k < vb_step_operands(op); k++) {
+        const vb_dtype type = a->in[0].type;
+        if (values[k] >= a->inputs) {
+            const int32_t c = a->program[values[k] - a->inputs].a;
+            const int32_t least = type == VB_I8 ? -128 : 0, most = type == VB_I8 ? 127 : type == VB_U8 ? 255 : 1;
+            if (c < least || c > most) return 0;
+            continue;
+        }
+        const vb_view *v = &a->in[values[k]];
+        if (v->type != type || !vb_is_integer(type) || type == VB_I32 || (type == VB_BOOL && !bits)) return 0;
+        if (a->out.type != (compares ? VB_BOOL : type) || v->strides[0] != 1 || !vb_aligned16(v->data)) return 0;
+        inputs++;
+    }
+    return inputs > 0;
+}
+
+/* Whether elements are copied as they are from columns to rows, of a matrix or of several of one step each. */
+static inline int strided_transposes(const vb_map_args *a) {
+    const int rank = (int)a->rank;
+    if (a->steps != 0 || a->in[0].type != a->out.type || rank < 2 || rank > 3) return 0;
+    return a->out.strides[rank - 1] == 1 && a->in[0].strides[rank - 2] == 1 && a->in[0].strides[rank - 1] > 1 &&
+           a->sizes[rank - 1] >= 8 && a->sizes[rank - 2] >= 8;
+}
+
 /* How a reduction is divided: a block of 256 threads has `results` results, a power of two, for each of which
- * 256 / results threads take elements; `parts` blocks share the elements of a result. */
+ * 256 / results threads take elements; `parts` blocks share the elements of a result. A thread reads `width`
+ * neighbours at once, 4 or 1: by columns, of as many results. */
 typedef struct reduce_plan {
     strided_kernel kernel;
-    int results;
+    int results, width;
     int64_t blocks, parts;
 } reduce_plan;
 
 enum { REDUCE_THREADS = 256, REDUCE_PART = 4096, REDUCE_MOST_PARTS = 1024 };
 
 static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const vb_gpu *gpu) {
-    reduce_plan plan = {STRIDED_REDUCE_ROWS, 1, 0, 1};
+    reduce_plan plan = {STRIDED_REDUCE_ROWS, 1, 1, 0, 1};
     if (d->results > 1 && d->in.strides[d->kept_rank - 1] < d->within.strides[d->reduced_rank - 1]) {
         plan.kernel = STRIDED_REDUCE_COLUMNS;
         plan.results = 32;
         while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results > d->places) plan.results *= 2;
+        if (d->kept[d->kept_rank - 1] % 4 == 0 && strided_by_four(&d->in, d->kept_rank) &&
+            strided_multiples(&d->within, d->reduced_rank))
+            plan.width = 4;
     } else {
-        while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results >= 2 * d->places) plan.results *= 2;
+        if (d->reduced_rank == 1 && d->places % 4 == 0 && strided_by_four(&d->within, 1) &&
+            (d->results == 1 || strided_multiples(&d->in, d->kept_rank)))
+            plan.width = 4;
+        while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results >= 2 * (d->places / plan.width))
+            plan.results *= 2;
         while (plan.results < 8 && d->results / plan.results > 4 * gpu->multiprocessors && d->places <= 1024)
             plan.results *= 2;
     }
-    plan.blocks = vb_ceil_div(d->results, plan.results);
+    plan.blocks = vb_ceil_div(d->results, plan.results * (plan.kernel == STRIDED_REDUCE_COLUMNS ? plan.width : 1));
     /* More blocks a result while they do not fill the GPU and have enough elements each. */
     const int64_t wanted = vb_ceil_div(4 * (int64_t)gpu->multiprocessors, plan.blocks);
     const int64_t most = vb_ceil_div(d->places, REDUCE_PART / plan.results);
@@ -108,6 +160,8 @@ static inline sort_plan choose_strided_sort(int64_t n) {
  * there is none. */
 static inline strided_kernel choose_strided_map(const vb_map_args *a, const vb_step *step, int single) {
     if (step && strided_contiguous(a, step)) return STRIDED_CONTIGUOUS;
+    if (step && strided_bytes(a, step)) return STRIDED_BYTES;
+    if (strided_transposes(a)) return STRIDED_TRANSPOSE;
     int vectors = strided_vectors(&a->out, a->sizes, (int)a->rank);
     for (int i = 0; i < a->inputs; i++) vectors &= strided_vectors(&a->in[i], a->sizes, (int)a->rank);
     return single ? vectors ? STRIDED_STEP_VECTORS : STRIDED_STEP_ELEMENTS

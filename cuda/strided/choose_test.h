@@ -31,7 +31,10 @@ static void test_strided(void) {
         for (int g = 0; g < gpu_count; g++) {
             const reduce_plan plan = choose_strided_reduce(&d, &gpus[g]);
             CHECK(plan.results >= 1 && plan.results <= REDUCE_THREADS && plan.parts >= 1 &&
-                      plan.parts <= REDUCE_MOST_PARTS && plan.blocks * plan.results >= d.results &&
+                      plan.parts <= REDUCE_MOST_PARTS &&
+                      plan.blocks * plan.results * (plan.kernel == STRIDED_REDUCE_COLUMNS ? plan.width : 1) >=
+                          d.results &&
+                      (plan.width == 1 || (plan.kernel == STRIDED_REDUCE_COLUMNS ? d.results : d.places) % 4 == 0) &&
                       (plan.parts == 1 || plan.parts <= d.places),
                   "%ld results of %ld places: %d, %ld parts", (long)d.results, (long)d.places, plan.results,
                   (long)plan.parts);
@@ -50,6 +53,23 @@ static void test_strided(void) {
     CHECK(choose_strided_map(&a, &add, 1) == STRIDED_CONTIGUOUS, "add");
     CHECK(choose_strided_map(&a, &less, 1) == STRIDED_STEP_VECTORS, "a comparison");
     CHECK(choose_strided_map(&a, NULL, 0) == STRIDED_PROGRAM_VECTORS, "an expression");
+    const vb_step equal = {VB_ELEMENT_EQ, 0, 2, 0};
+    for (int t = 3; t < 7; t++) {
+        vb_map_args b = {.rank = 1, .sizes = {1 << 26}, .inputs = 2, .out = {ALIGNED, types[t], {1}}};
+        b.in[0] = b.in[1] = b.out;
+        const bool bytes = types[t] == VB_I8 || types[t] == VB_U8;
+        CHECK((choose_strided_map(&b, &add, 1) == STRIDED_BYTES) == bytes, "add of type %d", types[t]);
+        b.out.type = VB_BOOL;
+        b.program[0] = (vb_step){VB_ELEMENT_INTEGER, 127, 0, 0};
+        CHECK((choose_strided_map(&b, &equal, 1) == STRIDED_BYTES) == bytes, "comparison of type %d", types[t]);
+        b.program[0].a = 256;
+        CHECK(choose_strided_map(&b, &equal, 1) == STRIDED_STEP_VECTORS, "a constant beyond type %d", types[t]);
+    }
+    vb_map_args t = {.rank = 2, .sizes = {4096, 4096}, .inputs = 1, .out = {ALIGNED, VB_F32, {4096, 1}}};
+    t.in[0] = (vb_view){ALIGNED, VB_F32, {1, 4096}};
+    CHECK(choose_strided_map(&t, NULL, 1) == STRIDED_TRANSPOSE, "a transposed copy");
+    t.in[0].type = VB_F16;
+    CHECK(choose_strided_map(&t, NULL, 1) == STRIDED_STEP_ELEMENTS, "a transposed conversion");
     a.in[1].type = VB_F16;
     CHECK(choose_strided_map(&a, &add, 1) == STRIDED_STEP_VECTORS, "two types");
 }

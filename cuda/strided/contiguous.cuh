@@ -1,4 +1,4 @@
-// contiguous.cuh: a kernel of its own for each step of floats, on arrays of one type without gaps.
+// contiguous.cuh: kernels of single steps, on arrays of one type: of floats one each, of bytes one for all, and copies.
 #ifndef VB_CUDA_STRIDED_CONTIGUOUS_CUH
 #define VB_CUDA_STRIDED_CONTIGUOUS_CUH
 
@@ -8,6 +8,10 @@ namespace vb {
 
 // The arguments are those that choose_strided_map has for STRIDED_CONTIGUOUS.
 vb_status map_contiguous(const vb_map_args &args, const vb_step &step, vb_stream *stream);
+// The same for STRIDED_BYTES.
+vb_status map_bytes(const vb_map_args &args, const vb_step &step, vb_stream *stream);
+// The same for STRIDED_TRANSPOSE.
+vb_status copy_transposed(const vb_map_args &args, vb_stream *stream);
 
 } // namespace vb
 #endif

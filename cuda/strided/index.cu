@@ -1,7 +1,7 @@
 // index.cu: cumulative sums, and elements whose places are in memory.
 //
 // Cumulative sums: a warp has the sums of a [n] of a row where cols is 1, in pieces of 32; else a thread has a column.
-// Gather and scatter: a thread an element.
+// Gather and scatter: a thread an element, or 16 bytes of neighbours that one id names.
 //   moves    each element read and written once; a gather reads what the ids name
 //   bound    memory bandwidth; gathers and scatters by the order of the ids
 
@@ -76,8 +76,13 @@ vb_status cumsum(void *out, const void *in, int64_t rows, int64_t n, int64_t col
 struct IndexPlan {
     View named, other, ids; // what ids name, without its stride along dim; what lies beside ids
     int64_t sizes[VB_MAX_DIMS], n, places, step;
+    Divisor divisors[VB_MAX_DIMS]; // of sizes, for fewer than 2^31 elements
     int rank;
     vb_indexing indexing;
+};
+
+struct alignas(16) Sixteen {
+    uint64_t words[2];
 };
 
 // The element that the thread's id names, null where it is outside, and the one beside the id. False behind the last.
@@ -89,7 +94,8 @@ VB_DEVICE bool find(T **x, T **y, const IndexPlan &p) {
 #pragma unroll
     for (int d = VB_MAX_DIMS - 1; d >= 0; d--) {
         if (d >= p.rank) continue;
-        const int64_t quotient = i / p.sizes[d], c = i - quotient * p.sizes[d];
+        const int64_t quotient = p.n <= INT32_MAX ? (int64_t)p.divisors[d].quotient((unsigned)i) : i / p.sizes[d];
+        const int64_t c = i - quotient * p.sizes[d];
         named += c * p.named.strides[d];
         other += c * p.other.strides[d];
         at += c * p.ids.strides[d];
@@ -107,8 +113,24 @@ __global__ void __launch_bounds__(threads) index_kernel(const IndexPlan p) {
     release_next_kernel();
     T *x, *y;
     if (!find(&x, &y, p)) return;
-    if (p.indexing == VB_INDEXING_GATHER) *y = x ? *x : T(0);
+    if (p.indexing == VB_INDEXING_GATHER) *y = x ? *x : T();
     else if (x) *x = *y;
+}
+
+// Makes one element of 16 bytes of neighbours that one id names, where all lie so.
+inline bool widen_elements(IndexPlan *p) {
+    const int last = p->rank - 1, each = 16 / p->named.bytes;
+    if (p->ids.strides[last] != 0 || p->sizes[last] % each != 0) return false;
+    for (View *v : {&p->named, &p->other}) {
+        if (v->strides[last] != 1 || (uintptr_t)v->data % 16 != 0) return false;
+        for (int d = 0; d < last; d++)
+            if (v->strides[d] % each != 0) return false;
+    }
+    if (p->step % each != 0) return false;
+    for (View *v : {&p->named, &p->other})
+        for (int d = 0; d < last; d++) v->strides[d] /= each;
+    p->step /= each, p->sizes[last] /= each, p->n /= each;
+    return true;
 }
 
 // Adds F32 or I32.
@@ -144,8 +166,11 @@ vb_status vb_cuda_index(const vb_index_args *a, vb_stream *stream) {
     p.step = p.named.strides[a->dim];
     p.named.strides[a->dim] = 0;
     chosen(stream, strided_kernel_info(STRIDED_INDEX), "index", a->in.type, "n places", p.n, p.places);
+    const bool adds = a->indexing == VB_INDEXING_SCATTER_ADD, wide = !adds && widen_elements(&p);
     const unsigned blocks = (unsigned)ceil_div<int64_t>(p.n, threads);
-    if (a->indexing == VB_INDEXING_SCATTER_ADD)
+    for (int d = 0; d < p.rank; d++) p.divisors[d] = divisor(p.sizes[d]);
+    if (wide) return launch_overlapped(stream, blocks, threads, 0, index_kernel<Sixteen>, p);
+    if (adds)
         return a->in.type == VB_F32 ? launch_overlapped(stream, blocks, threads, 0, scatter_add_kernel<float>, p)
                                     : launch_overlapped(stream, blocks, threads, 0, scatter_add_kernel<int>, p);
     switch (vb_element_bytes(a->in.type)) {

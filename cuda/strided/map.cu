@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(most_threads) map_kernel(const Plan p) {
         fill(raw[0], 0);
         fill(raw[1], 1);
         fill(raw[2], 2);
-        perform<N>(s.op, raw[0], raw[1], raw[2], index);
+        perform<N, EACH_GROUP>(s.op, raw[0], raw[1], raw[2], index);
     } else {
         unsigned *const x = raw[0], *const y = raw[1], *const z = raw[2];
         const auto fetch = [&](unsigned *operand, int where) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(most_threads) map_kernel(const Plan p) {
             if (s.operand[2] == before) EACH z[e] = x[e];
             else if (s.op == VB_ELEMENT_WHERE || s.op == VB_ELEMENT_RANDOM) fetch(z, s.operand[2]);
             if (s.operand[0] != before) fetch(x, s.operand[0]);
-            perform<N>(s.op, x, y, z, index);
+            perform<N, EACH_GROUP>(s.op, x, y, z, index);
             if (s.to != before) {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++)
@@ -332,6 +332,8 @@ extern "C" vb_status vb_cuda_map(const vb_map_args *args, vb_stream *stream) {
     chosen(stream, strided_kernel_info(kernel), "map", a.out.type, "inputs steps rank inner", a.inputs, a.steps, a.rank,
            a.sizes[a.rank - 1]);
     if (kernel == STRIDED_CONTIGUOUS) return map_contiguous(a, *step, stream);
+    if (kernel == STRIDED_TRANSPOSE) return copy_transposed(a, stream);
+    if (kernel == STRIDED_BYTES) return map_bytes(a, *step, stream);
     Plan plan = {};
     plan.out = view_of(a.out);
     plan.rank = (int)a.rank;

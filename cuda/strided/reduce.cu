@@ -1,7 +1,7 @@
 // reduce.cu: reductions over dimensions of strided arrays.
 //
 //   grid     (results, parts of a result); a block of 256 threads has some results, a thread takes every so-manieth
-//            element of one, four at a time
+//            element of one, four at a time; or four neighbours, of one result or of four, four times at a time
 //   shared   the states of the threads, which are merged in a tree
 //   moves    each element read once; with several parts a state of 12 bytes a part, merged by a second kernel
 //   bound    memory bandwidth
@@ -168,42 +168,52 @@ VB_DEVICE void merge_block(State &s, State *shared, int results, bool columns, f
     }
 }
 
-template <int R, bool INTS>
+// One access of a thread reads WITHIN neighbours of a result, or one of each of ACROSS neighbouring results: 4 or 1.
+template <int R, bool INTS, int WITHIN, int ACROSS>
 __global__ void __launch_bounds__(REDUCE_THREADS) reduce_kernel(const ReducePlan p) {
     using Op = Reducer<R, INTS>;
     wait_for_previous_kernel();
     release_next_kernel();
     __shared__ State shared[REDUCE_THREADS];
-    constexpr int unroll = 4;
+    constexpr int unroll = 4, width = WITHIN * ACROSS;
     const int results = 1 << p.results_log, workers = REDUCE_THREADS >> p.results_log, tid = threadIdx.x;
     const int mine = p.columns ? tid & (results - 1) : tid / workers;
     const int worker = p.columns ? tid >> p.results_log : tid % workers;
-    const int64_t result = (int64_t)blockIdx.x * results + mine;
-    State s = Op::none();
-    if (result < p.results) {
-        const char *const data = p.in.data + place_of(p.in, p.kept, p.kept_rank, result) * p.in.bytes;
-        const int64_t step = (int64_t)workers * gridDim.y;
-        for (int64_t i = (int64_t)blockIdx.y * workers + worker; i < p.places; i += unroll * step) {
-            unsigned x[unroll];
+    const int64_t first = ((int64_t)blockIdx.x * results + mine) * ACROSS;
+    State s[ACROSS];
+#pragma unroll
+    for (int e = 0; e < ACROSS; e++) s[e] = Op::none();
+    if (first < p.results) {
+        const char *const data = p.in.data + place_of(p.in, p.kept, p.kept_rank, first) * p.in.bytes;
+        const int64_t step = (int64_t)workers * gridDim.y * WITHIN;
+        for (int64_t i = ((int64_t)blockIdx.y * workers + worker) * WITHIN; i < p.places; i += unroll * step) {
+            unsigned x[unroll * width];
+#pragma unroll
+            for (int u = 0; u < unroll; u++) {
+                const int64_t number = i + u * step;
+                if (number < p.places)
+                    load_raw<width>(x + u * width, data, p.in.bytes,
+                                    WITHIN > 1 ? number : place_of(p.within, p.reduced, p.reduced_rank, number), width,
+                                    false);
+            }
+            widen<unroll * width, width>(x, p.in.type);
 #pragma unroll
             for (int u = 0; u < unroll; u++)
-                if (i + u * step < p.places)
-                    load_raw<1>(x + u, data, p.in.bytes, place_of(p.within, p.reduced, p.reduced_rank, i + u * step), 1,
-                                false);
-            widen<unroll, 1>(x, p.in.type);
 #pragma unroll
-            for (int u = 0; u < unroll; u++)
-                if (i + u * step < p.places) Op::take(s, x[u], (int)(i + u * step), p.parameter);
+                for (int e = 0; e < width; e++)
+                    if (i + u * step < p.places)
+                        Op::take(s[e % ACROSS], x[u * width + e], (int)(i + u * step) + e / ACROSS, p.parameter);
         }
     }
-    merge_block<Op>(s, shared, results, p.columns, p.parameter);
-    if (worker != 0 || result >= p.results) return;
-    if (gridDim.y > 1) {
-        p.states[result * gridDim.y + blockIdx.y] = s;
-        return;
+#pragma unroll
+    for (int e = 0; e < ACROSS; e++) {
+        merge_block<Op>(s[e], shared, results, p.columns, p.parameter);
+        const int64_t result = first + e;
+        if (worker != 0 || result >= p.results) continue;
+        if (gridDim.y > 1) p.states[result * gridDim.y + blockIdx.y] = s[e];
+        else store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
+                           Op::result(s[e], p.places, p.parameter));
     }
-    store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
-                  Op::result(s, p.places, p.parameter));
 }
 
 // A block a result, whose parts its threads merge.
@@ -228,8 +238,10 @@ vb_status reduce(ReducePlan p, const reduce_plan &plan, vb_stream *stream) {
     void *states = nullptr;
     if (plan.parts > 1) VB_TRY(workspace(&states, p.results * plan.parts * (int64_t)sizeof(State), stream));
     p.states = (State *)states;
-    VB_TRY(launch_overlapped(stream, dim3((unsigned)plan.blocks, (unsigned)plan.parts), REDUCE_THREADS, 0,
-                             reduce_kernel<R, INTS>, p));
+    const auto kernel = plan.width == 1 ? reduce_kernel<R, INTS, 1, 1>
+                        : p.columns ? reduce_kernel<R, INTS, 1, 4> : reduce_kernel<R, INTS, 4, 1>;
+    const dim3 grid((unsigned)plan.blocks, (unsigned)plan.parts);
+    VB_TRY(launch_overlapped(stream, grid, REDUCE_THREADS, 0, kernel, p));
     if (plan.parts == 1) return VB_OK;
     return launch_overlapped(stream, (unsigned)p.results, REDUCE_THREADS, 0, merge_kernel<R, INTS>, p, (int)plan.parts);
 }

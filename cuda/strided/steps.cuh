@@ -16,7 +16,11 @@ static __device__ __noinline__ float cos_call(float a) { return cosf(a); }
 
 VB_DEVICE int divided(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (unsigned)a) : a / b; }
 
-VB_DEVICE unsigned philox(unsigned counter, unsigned key0, unsigned key1, unsigned word) {
+struct Words {
+    unsigned at[4];
+};
+
+VB_DEVICE Words philox(unsigned counter, unsigned key0, unsigned key1) {
     unsigned x0 = counter, x1 = 0, x2 = 0, x3 = 0;
 #pragma unroll
     for (int round = 0; round < 10; round++) {
@@ -29,7 +33,29 @@ VB_DEVICE unsigned philox(unsigned counter, unsigned key0, unsigned key1, unsign
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    return word == 0 ? x0 : word == 1 ? x1 : word == 2 ? x2 : x3;
+    return {x0, x1, x2, x3};
+}
+
+// The random numbers of four elements of one counter: of so many bits, or normal ones, as vibrant.h says.
+VB_DEVICE Words random_of(Words w, unsigned bits) {
+    Words x;
+    if (bits > 0) {
+        const float unit = __uint_as_float((127u - bits) << 23);
+#pragma unroll
+        for (int e = 0; e < 4; e++) x.at[e] = __float_as_uint((float)(w.at[e] >> (32 - bits)) * unit);
+        return x;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+        const float u = (float)((1u << 24) - (w.at[e] >> 8)) * 5.9604644775390625e-8f; // 2^-24
+        const float v = (float)(w.at[e + 1] >> 8) * 1.1920928955078125e-7f;                // 2^-23
+        float sine, cosine;
+        sincospif(v, &sine, &cosine);
+        const float radius = sqrtf(-2.0f * logf(u));
+        x.at[e] = __float_as_uint(radius * cosine);
+        x.at[e + 1] = __float_as_uint(radius * sine);
+    }
+    return x;
 }
 
 VB_DEVICE float smaller_or_nan(float a, float b) { return a < b || a != a ? a : b; }
@@ -64,12 +90,24 @@ VB_DEVICE float greater_or_nan(float a, float b) { return a > b || a != a ? a : 
     }                                                                                                                  \
     break
 
-// x = op(x, y, z); index(e) is the number of element e.
-template <int N, class Index>
+// x = op(x, y, z); index(e) is the number of element e. Each WIDTH elements are neighbours, the first a multiple of it.
+template <int N, int WIDTH = 1, class Index>
 VB_DEVICE void perform(int op, unsigned *x, const unsigned *y, const unsigned *z, Index index) {
     switch (op) {
     case VB_ELEMENT_INDEX: EACH x[e] = index(e); break;
-    case VB_ELEMENT_RANDOM: EACH x[e] = philox(index(e), x[e], y[e], z[e]); break;
+    case VB_ELEMENT_RANDOM: {
+        const unsigned key0 = x[0], key1 = y[0], bits = z[0];
+#pragma unroll
+        for (int e = 0; e < N; e += WIDTH) {
+            const unsigned i = index(e);
+            const Words w = random_of(philox(i / 4, key0, key1), bits);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (WIDTH == 4) x[e + k % WIDTH] = w.at[k];
+                else if (i % 4 == k) x[e] = w.at[k];
+        }
+        break;
+    }
     case VB_ELEMENT_TO_FLOAT: EACH x[e] = __float_as_uint((float)(int)x[e]); break;
     case VB_ELEMENT_TO_INTEGER: EACH x[e] = (unsigned)__float2int_rz(__uint_as_float(x[e])); break;
     case VB_ELEMENT_WHERE: EACH x[e] = x[e] ? y[e] : z[e]; break;

@@ -9,21 +9,28 @@
 
 namespace vb {
 
+// Where a cache keeps a position, -1 where it does not.
+VB_DEVICE int cache_slot(int64_t capacity, bool ring, int position) {
+    if (position < capacity) return larger(position, -1);
+    return ring ? (int)((unsigned)position % (unsigned)capacity) : -1;
+}
+
 struct Heads {
     const float *cos = nullptr, *sin = nullptr;           // [table_rows][pairs]
     const int *positions = nullptr, *sequences = nullptr; // as in vb_norm_qkv_args; no positions: nothing of all this
     int64_t capacity = 0;
     int seq = 1, kv_heads = 0, table_rows = 0, pairs = 0; // pairs of a head, all of which is rotated: 32 or 64
     bool neox = false, half_cache = false;                // the cache is F16, else F32
+    bool ring = false;                                    // as in vb_kv_write_args
 
     // A token's row of the tables and of the cache as [sequence][kv_heads][capacity][dim] at its first head, -1 where
     // it has none. No cache of 2^31 rows fits in the memory of a GPU with these kernels.
     VB_DEVICE int2 place(int token) const {
         const int b = seq == 1 ? token : token / seq, position = positions[token];
         const int sequence = sequences ? sequences[b] : b;
-        const bool stored = position >= 0 && position < capacity;
+        const int slot = cache_slot(capacity, ring, position);
         return make_int2(position < table_rows ? larger(position, -1) : -1,
-                         stored ? (int)(sequence * kv_heads * capacity + position) : -1);
+                         slot >= 0 ? (int)(sequence * kv_heads * capacity + slot) : -1);
     }
 };
 

@@ -5,25 +5,25 @@
 // operand B: F16, each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
 // Rounding costs about 0.04 % of y.
 //
-//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or a split of its columns
+//   unit     128 rows of W x TOKENS rows of x (64, 128; on Hopper also 176 and 256), or a split of its columns
 //   grid     a unit a block; on Hopper a block a multiprocessor, which takes one unit after the other. Splits and
 //            clusters share the columns of units that are too few; sums meet in shared memory, or the last adds them
-//   threads  8 warps of 16 rows of W; on Hopper four more: one fetches x, three prepare what scales the sums
-//   shared   on Hopper a ring of 200 KiB of x and 18 KiB for results; before it 32 KiB of x, and then of sums
+//   threads  many_mma.cuh; on Hopper 8 warps of 16 rows of W and four more: one fetches x, three prepare what scales
+//   shared   many_mma.cuh; on Hopper a ring of 200 KiB of x and 18 KiB for results
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 //   measured docs/experiments/2026-11-22-packed-many.md
 
 #include "arch/cluster.cuh"
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/half_rows.cuh"
 #include "linear/packed/many.cuh"
+#include "linear/packed/many_mma.cuh"
 #include "linear/packed/many_sm90.cuh"
 #include "linear/packed/n32_sm90.cuh"
 
 namespace vb {
 namespace {
-
-constexpr int stage_depth = 128;
 
 // ---- x --------------------------------------------------------------------------------------------------------------
 
@@ -97,77 +97,6 @@ __global__ void __launch_bounds__(256) convert_x_kernel(half *out, float *invers
     }
 }
 
-// ---- before and after Hopper ----------------------------------------------------------------------------------------
-
-constexpr int mma_tokens = 64;
-
-template <class Block, bool SWIGLU>
-__global__ void __launch_bounds__(32 * unit_warps)
-    mma_kernel(const half *x, const __grid_constant__ Product product) {
-#ifdef VB_HAS_MMA
-    using P = Packed<Block>;
-    constexpr int stage_halves = mma_tokens * stage_depth, chunks = stage_halves / 8 / (32 * unit_warps);
-    __shared__ __align__(16) half stage[2][stage_halves]; // [k / 8][token][k % 8]
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    constexpr int stages_a_tile = P::depth / stage_depth;
-    const Unit unit = Unit::of(product, blockIdx.x, 0);
-    const int k0 = unit.k0, k1 = unit.k1, k_tiles = product.k_tiles, tile_row = unit.rows * unit_warps + warp;
-    const uint8_t *tile = first_tile<Block, SWIGLU>(product, unit, warp);
-    LaneTile<Block> next;
-    if (k0 < k1) next.template load<true>(tile, lane);
-    wait_for_previous_kernel();
-    release_next_kernel();
-    const int64_t token0 = (int64_t)unit.tokens * mma_tokens, cols = (int64_t)k_tiles * P::depth;
-    const int count = (k1 - k0) * stages_a_tile;
-    auto fetch = [&](int i) {
-        if (i < count)
-#pragma unroll
-            for (int j = 0; j < chunks; j++) { // four neighbours of 8 rows a warp
-                const int at = threadIdx.x + j * unit_threads, k8 = at / 256 * 4 + at % 4, token = at / 4 % mma_tokens;
-                const bool valid = token0 + token < product.n;
-                copy_async(shared_address(&stage[i & 1][(k8 * mma_tokens + token) * 8]),
-                           x + (valid ? token0 + token : 0) * cols + (k0 * stages_a_tile + i) * stage_depth + 8 * k8,
-                           valid);
-            }
-        copy_async_commit();
-    };
-    __shared__ __align__(8) float inverses[unit_groups][mma_tokens];
-    float *const inverse = inverses[group_of_thread()];
-    load_inverse<mma_tokens>(inverse, product, token0, 0, false, threadIdx.x % group_threads, group_threads);
-    float c[mma_tokens / 2] = {};
-    int i = 0;
-    fetch(0);
-    for (int k = k0; k < k1; k++) {
-        ManyTile<Block> work;
-        work.unpack(next);
-        tile += P::tile_bytes;
-        if (k + 1 < k1) next.template load<true>(tile, lane);
-#pragma unroll
-        for (int part = 0; part < stages_a_tile; part++, i++) {
-            fetch(i + 1);
-            copy_async_wait<1>();
-            __syncthreads();
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                uint32_t a[4];
-                work.fragment(a, part * 8 + j);
-                const half *b = &stage[i & 1][j * 16 * mma_tokens + g * 8 + 2 * t];
-#pragma unroll
-                for (int q = 0; q < mma_tokens / 8; q++)
-                    mma_16x8x16(c + 4 * q, a, *reinterpret_cast<const uint32_t *>(b + q * 64),
-                                *reinterpret_cast<const uint32_t *>(b + q * 64 + 8 * mma_tokens), half());
-            }
-            __syncthreads();
-        }
-    }
-    group_sync();
-    if (!add_splits<mma_tokens>(product, unit, c)) return;
-    if constexpr (SWIGLU)
-        store_swiglu<mma_tokens>(product, c, inverse, reinterpret_cast<float *>(stage), tile_row, token0);
-    else store_sums<mma_tokens>(product, c, inverse, tile_row, g, token0);
-#endif
-}
-
 // ---- launch ---------------------------------------------------------------------------------------------------------
 
 // x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums
@@ -212,38 +141,62 @@ vb_status take_rows(ManyX *to, const HalfRows &rows, float eps, int64_t n, int64
     return VB_OK;
 }
 
-// Rows that products pass on, in memory for as many floats: n > packed_batch_hopper.
-HalfRows half_rows(float *memory, int64_t n, int64_t cols, unsigned *uneven, bool squares) {
-    half *const x = (half *)memory;
-    float *const sums = (float *)(x + n * cols);
-    return {x, (uint8_t *)(sums + (squares ? cols / unit_rows * half_stride(n) : 0)), uneven, squares ? sums : nullptr};
-}
-HalfRows normed_rows(float *memory, int64_t n, int64_t cols, HalfFlag flag) {
-    return cols % unit_rows == 0 ? half_rows(memory, n, cols, first_half_flag(memory, n, cols) + flag, true)
-                                 : HalfRows();
-}
-
 Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = nullptr, bool rotated = false) {
-    return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), cache, rotated};
+    return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), nullptr, 0, cache, rotated};
 }
 
-// The products of x with up to three matrices of one type; `beside` the kernel before it where that waited for x, and
-// this one needs no sums of splits.
-template <class Block, bool SWIGLU>
-vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, bool beside) {
-    using P = Packed<Block>;
+// Room behind the sums of splits for what an adapter makes of x.
+int64_t with_projected(int64_t partial, const Adapter &a, int64_t n) { return partial + projected_bytes(a, n); }
+
+// Has a product, of `count` matrices from `first` of the adapter's on, add what the adapter makes of x. `partial` is
+// what with_projected was given.
+void take_update(Product *product, const Adapter &a, int first, int count, const ManyX &x, int64_t partial) {
+    if (!projected_bytes(a, x.n)) return;
+    product->h = x.partial + partial / 4, product->groups = a.ranks / 8;
+    for (int m = 0; m < count; m++)
+        product->matrices[m].u = a.of[first + m].u, product->matrices[m].first_group = (first + m) * product->groups;
+}
+
+// Multiplies x by the V of an adapter, all of them.
+vb_status project(const Adapter &a, const ManyX &x, int64_t v_cols, int64_t partial, vb_stream *stream) {
+    if (!projected_bytes(a, x.n)) return VB_OK;
+    return packed_project(x.partial + partial / 4, a, x.x, x.n, x.cols, v_cols,
+                          x.inverse ? nullptr : x.rows.uneven, x.rows.exponents, stream);
+}
+
+// What a product of x is told of its units; returns their number.
+template <class Block>
+int set_units(Product *product, const ManyX &x, const linear_units &units, vb_stream *stream) {
     static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP &&
                       LINEAR_SPLIT_UNITS * unit_groups == workspace_counters,
                   "what the chooser plans with");
-    for (const Matrix &m : product.matrices) product.tile_rows += m.tile_rows;
-    product.inverse = x.inverse, product.from = x.rows, product.eps = x.eps, product.partial = x.partial,
-    product.arrived = counters(stream), product.n = x.n;
-    product.k_tiles = (int)(x.cols / P::depth), product.token_blocks = units.token_blocks, product.whole = units.whole;
-    product.splits = units.ksplit, product.units = (int)linear_unit_count(&units), product.cluster = units.cluster,
-    product.pair = units.pair;
-    product.beside = beside && units.ksplit == 1;
-    if (units.kernel == LINEAR_PACKED_MANY)
-        return launch_overlapped(stream, product.units, unit_threads, 0, mma_kernel<Block, SWIGLU>, x.x, product);
+    for (const Matrix &m : product->matrices) product->tile_rows += m.tile_rows;
+    product->inverse = x.inverse, product->from = x.rows, product->eps = x.eps, product->partial = x.partial,
+    product->arrived = counters(stream), product->n = x.n;
+    product->k_tiles = (int)(x.cols / Packed<Block>::depth), product->token_blocks = units.token_blocks;
+    product->whole = units.whole, product->splits = units.ksplit, product->cluster = units.cluster,
+    product->pair = units.pair;
+    return product->units = (int)linear_unit_count(&units);
+}
+
+// What the kernel before a product has to do with it.
+enum Before { makes_x, makes_h, makes_nothing };
+
+// The products of x with up to three matrices of one type; beside the kernel before it where that waited for x and
+// makes nothing, or what an adapter adds, and this one needs no sums of splits.
+template <class Block, bool SWIGLU>
+vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
+    set_units<Block>(&product, x, units, stream);
+    product.beside = before != makes_x && units.ksplit == 1, product.late = product.beside && before == makes_h;
+    if (units.kernel == LINEAR_PACKED_MANY) {
+        const auto run = [&](auto shape, auto kernel) {
+            using S = decltype(shape);
+            return launch_overlapped(stream, product.units, S::threads, S::shared, kernel, x.x, product);
+        };
+        if (units.tokens == 128) return run(MmaShape<Block, 128, 2>(), mma_kernel<Block, 128, 2, SWIGLU>);
+        return units.token_blocks > 1 ? run(MmaShape<Block, 64, 2>(), mma_kernel<Block, 64, 2, SWIGLU>)
+                                      : run(MmaShape<Block, 64, 1>(), mma_kernel<Block, 64, 1, SWIGLU>);
+    }
 #ifdef VB_WITH_SM90
     if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);
     CUtensorMap map;
@@ -262,11 +215,29 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
 #endif
 }
 
+// Two products of x in one launch before Hopper, whose units have as many rows of x.
+template <class A, class B>
+vb_status multiply_two(const ManyX &x, Product first, const linear_units &of_first, Product second,
+                       const linear_units &of_second, vb_stream *stream) {
+    const int units = set_units<A>(&first, x, of_first, stream) + set_units<B>(&second, x, of_second, stream);
+    second.partial += linear_partial_bytes(&of_first) / (int64_t)sizeof(float);
+    second.arrived += (of_first.row_blocks * of_first.token_blocks - of_first.whole) * unit_groups;
+    const auto run = [&](auto of_a, auto of_b, auto kernel) {
+        using S = decltype(of_a);
+        return launch_overlapped(stream, units, S::threads, larger(S::shared, decltype(of_b)::shared), kernel, x.x,
+                                 first, second);
+    };
+    if (of_first.tokens == 128)
+        return run(MmaShape<A, 128, 2>(), MmaShape<B, 128, 2>(), mma_two_kernel<A, B, 128, 2>);
+    return of_first.token_blocks > 1 ? run(MmaShape<A, 64, 2>(), MmaShape<B, 64, 2>(), mma_two_kernel<A, B, 64, 2>)
+                                     : run(MmaShape<A, 64, 1>(), MmaShape<B, 64, 1>(), mma_two_kernel<A, B, 64, 1>);
+}
+
 template <bool SWIGLU = false>
 vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const linear_units &units, vb_stream *stream,
-                   bool beside = false) {
+                   Before before = makes_x) {
     switch (type) {
-#define X(type, Block, ...) case type: return multiply<Block, SWIGLU>(x, product, units, stream, beside);
+#define X(type, Block, ...) case type: return multiply<Block, SWIGLU>(x, product, units, stream, before);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -285,22 +256,28 @@ void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, c
 // memory.
 vb_status many_swiglu(const SwiGLUArgs &a, const HalfRows &to, const HalfRows &from, unsigned *flags,
                       const linear_units &units, vb_stream *stream) {
-    const int64_t partial = linear_partial_bytes(&units);
+    const int64_t partial = linear_partial_bytes(&units), room = with_projected(partial, a.adapter, a.n);
     ManyX input;
-    if (from.x) VB_TRY(take_rows(&input, from, a.eps, a.n, a.gate.cols, partial, stream));
-    else VB_TRY(convert_x(&input, a.x, {true, a.norm, a.eps, nullptr}, a.n, a.gate.cols, partial, stream, flags));
+    if (from.x) VB_TRY(take_rows(&input, from, a.eps, a.n, a.gate.cols, room, stream));
+    else VB_TRY(convert_x(&input, a.x, {true, a.norm, a.eps, nullptr}, a.n, a.gate.cols, room, stream, flags));
+    VB_TRY(project(a.adapter, input, a.gate.cols, partial, stream));
     Product product = {{matrix_of(a.gate, a.out, nullptr), matrix_of(a.up, a.out, nullptr)}};
     product.to = to;
-    return multiply<true>(a.gate.type, input, product, units, stream);
+    take_update(&product, a.adapter, 0, 2, input, partial);
+    return multiply<true>(a.gate.type, input, product, units, stream, product.h ? makes_h : makes_x);
 }
 
 vb_status many_down(const vb_feed_forward_args &a, const HalfRows &h, const linear_units &units, vb_stream *stream) {
+    const Adapter adapter = adapter_of_down(a);
+    const int64_t partial = linear_partial_bytes(&units);
     ManyX x;
-    VB_TRY(take_rows(&x, h, 0, a.n, a.down.cols, linear_partial_bytes(&units), stream));
+    VB_TRY(take_rows(&x, h, 0, a.n, a.down.cols, with_projected(partial, adapter, a.n), stream));
+    VB_TRY(project(adapter, x, a.down.cols, partial, stream));
     Product product = {{matrix_of(a.down, a.sum, nullptr)}};
     product.add = a.x;
+    take_update(&product, adapter, 0, 1, x, partial);
     prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, units);
-    return multiply(a.down.type, x, product, units, stream);
+    return multiply(a.down.type, x, product, units, stream, product.h ? makes_h : makes_x);
 }
 
 } // namespace
@@ -313,13 +290,18 @@ vb_status packed_many(const LinearArgs &a, const half *x, const LinearExtra &ext
         const int64_t n = smaller<int64_t>(LINEAR_MOST_TOKENS, a.n - first);
         const linear_units units = linear_units_of(&gpu, type, n, a.rows, a.cols);
         const int64_t partial = linear_partial_bytes(&units);
+        Adapter adapter = extra.adapter;
+        if (adapter.codes) adapter.codes += first * adapter.codes_stride;
+        const int64_t room = with_projected(partial, adapter, n);
         ManyX input;
-        VB_TRY(x ? take_x(&input, x + first * a.cols, n, a.cols, partial, stream)
-                 : convert_x(&input, a.x + first * a.cols, extra, n, a.cols, partial, stream));
+        VB_TRY(x ? take_x(&input, x + first * a.cols, n, a.cols, room, stream)
+                 : convert_x(&input, a.x + first * a.cols, extra, n, a.cols, room, stream));
+        VB_TRY(project(adapter, input, a.cols, partial, stream));
         Product product = {{matrix_of(w, a.y + first * a.rows, a.bias)}};
         product.add = extra.add ? extra.add + first * a.rows : nullptr;
+        take_update(&product, adapter, 0, 1, input, partial);
         if (n == a.n) prepare(&product, next, attended_flag, n, units);
-        VB_TRY(multiply(type, input, product, units, stream));
+        VB_TRY(multiply(type, input, product, units, stream, product.h ? makes_h : makes_x));
     }
     return VB_OK;
 }
@@ -333,7 +315,8 @@ vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_f
     unsigned *const flags = first_half_flag(a.normed, a.n, a.gate.cols);
     const HalfRows h = half_rows(a.gated, a.n, a.gate.rows, flags + gated_flag, false);
     const HalfRows x = a.prepared ? normed_rows(a.normed, a.n, a.gate.cols, attended_flag) : HalfRows();
-    VB_TRY(many_swiglu({nullptr, a.x, a.norm, a.eps, a.gate, a.up, a.n}, h, x, flags, c.gate_up, stream));
+    VB_TRY(many_swiglu({nullptr, a.x, a.norm, a.eps, a.gate, a.up, a.n, adapter_of_gated(a)}, h, x, flags,
+                       c.gate_up, stream));
     return many_down(a, h, c.down, stream);
 }
 
@@ -349,15 +332,29 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
     Product values = {{matrix(a.wv, a.v_new, a.bv, a.v, false)}};
     if (c.placed)
         product.heads = {a.cos, a.sin, a.positions, a.sequences, a.capacity, (int)a.seq, (int)a.kv_heads,
-                         (int)a.table_rows, (int)a.half, a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16};
+                         (int)a.table_rows, (int)a.half, a.mode == VB_ROPE_NEOX, a.kv_type == VB_F16,
+                         a.ring != 0};
     values.heads = product.heads;
     if (same) product.matrices[2] = values.matrices[0];
-    const int64_t partial = larger(linear_partial_bytes(&c.qk_units), linear_partial_bytes(&c.v_units));
+    const Adapter adapter = adapter_of(a);
+    const int64_t of_qk = linear_partial_bytes(&c.qk_units), of_v = linear_partial_bytes(&c.v_units),
+                  partial = c.together ? of_qk + of_v : larger(of_qk, of_v), room = with_projected(partial, adapter, n);
     ManyX x;
-    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, cols, layer_flag), a.eps, n, cols, partial, stream));
-    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, cols, partial, stream));
-    VB_TRY(multiply(a.wq.type, x, product, c.qk_units, stream));
-    return same ? VB_OK : multiply(a.wv.type, x, values, c.v_units, stream, true);
+    if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, cols, layer_flag), a.eps, n, cols, room, stream));
+    else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, cols, room, stream));
+    VB_TRY(project(adapter, x, cols, partial, stream));
+    take_update(&product, adapter, 0, same ? 3 : 2, x, partial), take_update(&values, adapter, 2, 1, x, partial);
+    if (c.together) {
+        const auto two = [&](auto of_qk, auto of_v) {
+            return multiply_two<decltype(of_qk), decltype(of_v)>(x, product, c.qk_units, values, c.v_units, stream);
+        };
+        return a.wq.type == VB_Q4_K   ? two(vb_block_q4_k(), vb_block_q6_k())
+               : a.wq.type == VB_Q5_K ? two(vb_block_q5_k(), vb_block_q6_k())
+                                      : two(vb_block_q5_0(), vb_block_q8_0());
+    }
+    // v begins beside q and k, which then have waited for what an adapter makes of x
+    VB_TRY(multiply(a.wq.type, x, product, c.qk_units, stream, same && product.h ? makes_h : makes_x));
+    return same ? VB_OK : multiply(a.wv.type, x, values, c.v_units, stream, makes_nothing);
 }
 
 } // namespace vb

@@ -145,6 +145,8 @@ struct Matrix {
     const float *bias; // [rows] or null
     int64_t rows;
     int tile_rows;
+    const half *u = nullptr; // [rows][8 * groups of the product] of an adapter, or null
+    int first_group = 0;     // of Product::h
     void *cache = nullptr; // where rows go instead of y, and whether they are rotated: where the product places heads
     bool rotated = false;
 };
@@ -190,6 +192,11 @@ struct Product {
     int cluster = 0;
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
+    // Of an adapter (project.cu): (x V) * codes, by the unit of the sums. [groups of 8 ranks][n][8], null for none;
+    // groups of a matrix.
+    const float *h = nullptr;
+    int groups = 0;
+    bool late = false; // the kernel before makes h alone, and is waited for when h is read
 
     // Whether rows of x have exponents, which is hardly ever.
     VB_DEVICE unsigned uneven() const { return from.x ? *from.uneven : 0; }
@@ -276,18 +283,19 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, in
 }
 
 // Where a unit is one of several splits: whether this group is the last of them to come, and has the sums of all in c.
-template <int TOKENS>
-VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS / 2]) {
+template <int TOKENS, int THREADS = unit_threads>
+VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS * unit_rows / THREADS]) {
+    constexpr int fours = TOKENS * unit_rows / THREADS / 4; // of a thread
     const int splits = unit.splits;
     if (splits == 1) return true;
     __shared__ bool lasts[unit_groups];
     bool &last = lasts[group_of_thread()];
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
     float4 *const sums =
-        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (TOKENS / 8 * unit_threads) + threadIdx.x;
-    const auto place = [&](int split, int j) { return sums + (split * (TOKENS / 8) + j) * unit_threads; };
+        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (fours * THREADS) + threadIdx.x;
+    const auto place = [&](int split, int j) { return sums + (split * fours + j) * THREADS; };
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++)
+    for (int j = 0; j < fours; j++)
         __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();
     // releases what all threads have written, acquires what the other blocks have
@@ -303,21 +311,67 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
     if (!last) return false;
     if (splits == 2) { // the sum of two is the same in any order: what is here need not be read again
 #pragma unroll
-        for (int j = 0; j < TOKENS / 8; j++) {
+        for (int j = 0; j < fours; j++) {
             const float4 v = __ldcg(place(unit.split ^ 1, j));
             c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
         }
         return true;
     }
 #pragma unroll
-    for (int i = 0; i < TOKENS / 2; i++) c[i] = 0;
+    for (int i = 0; i < 4 * fours; i++) c[i] = 0;
     for (int split = 0; split < splits; split++)
 #pragma unroll
-        for (int j = 0; j < TOKENS / 8; j++) {
+        for (int j = 0; j < fours; j++) {
             const float4 v = __ldcg(place(split, j));
             c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
         }
     return true;
+}
+
+// What a warp's lanes have of a matrix: a row in the fragment of U.
+struct UpdateRow {
+    const Matrix *matrix;
+    int64_t row; // may lie behind the last
+};
+
+// Adds (x V) * codes U^T to the sums of a warp, in which a lane has two rows, `first` in c[4 j], c[4 j + 1] and
+// `second` in the others, of the tokens token0 + 8 j + 2 t, + 1. In TF32, which U fits and h is rounded to.
+template <int TOKENS>
+VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const UpdateRow &first, const UpdateRow &second,
+                          int64_t token0) {
+#if __CUDA_ARCH__ >= 800
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const bool apart = first.matrix != second.matrix; // the same for all lanes
+    for (int group = 0; group < p.groups; group++) {
+        const auto load = [&](const UpdateRow &of, int rank) {
+            const bool exists = of.matrix->u && of.row < of.matrix->rows;
+            return exists ? __float_as_uint(__half2float(of.matrix->u[(of.row * p.groups + group) * 8 + rank])) : 0u;
+        };
+        const unsigned a[4] = {load(first, t), load(second, t), load(first, t + 4), load(second, t + 4)};
+        for (int part = 0; part < (apart ? 2 : 1); part++) {
+            const bool upper = !apart || part == 0, lower = !apart || part == 1;
+            const Matrix &m = *(part == 0 ? first : second).matrix;
+            if (!m.u) continue;
+            const unsigned u[4] = {upper ? a[0] : 0u, lower ? a[1] : 0u, upper ? a[2] : 0u, lower ? a[3] : 0u};
+            const float *const h = p.h + (int64_t)(m.first_group + group) * p.n * 8 + t;
+            constexpr int batch = 16; // loads on the way together
+#pragma unroll
+            for (int j0 = 0; j0 < TOKENS / 8; j0 += batch) {
+                float b[batch][2];
+#pragma unroll
+                for (int j = 0; j < batch; j++) {
+                    if (j0 + j >= TOKENS / 8) continue;
+                    const float *const at = h + smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1) * 8;
+                    b[j][0] = at[0], b[j][1] = at[4];
+                }
+#pragma unroll
+                for (int j = 0; j < batch; j++)
+                    if (j0 + j < TOKENS / 8)
+                        mma_16x8x8_tf32(c + 4 * (j0 + j), u, __float_as_uint(b[j][0]), __float_as_uint(b[j][1]));
+            }
+        }
+    }
+#endif
 }
 
 // What one warp has: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
@@ -382,6 +436,25 @@ VB_DEVICE void store_swiglu(const Product &r, float (&c)[TOKENS / 2], const floa
         const int token = first + i / 4 * 8 + 2 * t + (i & 1);
         const int64_t row = row0 + (i & 2) * 4;
         if (token < tokens && row < m.rows) r.matrices[0].y[(token0 + token) * m.rows + row] = c[i];
+    }
+}
+
+
+// silu(gate) * up where a lane has both: of row of tiles `tile_row`, a gate's, and the next.
+template <int TOKENS>
+VB_DEVICE void store_gated(const Product &r, const float (&gate)[TOKENS / 2], const float (&up)[TOKENS / 2],
+                           const float *inverse, int tile_row, int64_t token0) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const Matrix &m = r.find<true>(tile_row);
+    const int tokens = (int)smaller<int64_t>(TOKENS, r.n - token0);
+    const int64_t row0 = (int64_t)tile_row * packed_rows + g;
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++) {
+        const int token = i / 4 * 8 + 2 * t + (i & 1);
+        const int64_t row = row0 + (i & 2) * 4;
+        const float scale = inverse[token];
+        if (token < tokens && row < m.rows)
+            m.y[(token0 + token) * m.rows + row] = swiglu(gate[i] * scale, up[i] * scale);
     }
 }
 

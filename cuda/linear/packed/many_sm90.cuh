@@ -243,16 +243,31 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         sm90::wgmma_wait<0>();
         release(before());
         if (u + step < product.units) begin(Unit::of(product, u + step, rank));
+        if (product.h && unit.split == 0) {
+            const int64_t token0 = (int64_t)unit.tokens * TOKENS;
+            int there = tile_row_of(unit);
+            sm90::settle(c);
+            if (product.late) wait_for_previous_kernel();
+            if constexpr (SWIGLU) {
+                const int64_t row = (int64_t)there * packed_rows + warp % 2 * 8 + lane / 4;
+                add_update<TOKENS>(product, c, {product.matrices, row}, {product.matrices + 1, row}, token0);
+            } else if (there < product.tile_rows) {
+                const Matrix &m = product.find<false>(there);
+                const int64_t row = (int64_t)there * packed_rows + lane / 4;
+                add_update<TOKENS>(product, c, {&m, row}, {&m, row + 8}, token0);
+            }
+        }
         if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));
         if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
                 store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
                 break;
             }
-        if (!add_splits<TOKENS>(product, unit, c)) {
-            if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
-            continue;
-        }
+        if constexpr (!SWIGLU) // the chooser splits no units of gate and up
+            if (!add_splits<TOKENS>(product, unit, c)) {
+                if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
+                continue;
+            }
         if constexpr (SWIGLU) {
             combine_gate_and_up<TOKENS>(c, inverse);
             __shared__ unsigned largest[TOKENS];

@@ -8,7 +8,7 @@
 namespace vb {
 namespace {
 
-template <bool NORM, int PARTS>
+template <bool NORM, int PARTS, class Update>
 struct RowsOut {
     static constexpr bool norm = NORM, late = false, joined = false;
     const uint8_t *w;
@@ -16,6 +16,8 @@ struct RowsOut {
     const float *bias, *add; // or null; add may be y
     int64_t row_bytes;       // of a row of tiles
     int rows, tile_rows;
+    Update update;
+    static constexpr int matrices = 1;
     using Ahead = float;
 
     // the last item may have one part: its other is not stored
@@ -23,6 +25,8 @@ struct RowsOut {
         return w + smaller(item * PARTS + part, tile_rows - 1) * row_bytes;
     }
     VB_DEVICE int row(int item, int lane) const { return item * PARTS * packed_rows + (PARTS == 1 ? lane % 16 : lane); }
+    VB_DEVICE int matrix(int, int) const { return 0; }
+    VB_DEVICE int rows_of(int) const { return rows; }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const int r = row(item, lane);
         *ahead = bias && r < rows ? bias[r] : 0.0f;
@@ -38,26 +42,39 @@ struct RowsOut {
     }
 };
 
-template <class Block, int PARTS, bool NORM, int KSPLIT>
-__global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS> out) {
+template <class Block, int PARTS, bool NORM, int KSPLIT, class Update>
+__global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, Update> out) {
     n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
-template <class Block, int PARTS, bool NORM, int KSPLIT = 1>
-vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
+template <class Block, int PARTS, bool NORM, int KSPLIT = 1, class Update = NoUpdate>
+vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream,
+             const Update &update = {}) {
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = P::tiles_of(a.cols) * P::tile_bytes;
-    const N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS),
-                        items.stages, items.chunk, 0, false, (int)a.cols};
-    const RowsOut<NORM, PARTS> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows,
-                                      (int)tile_rows};
-    return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
-                          n1_kernel<Block, PARTS, NORM, KSPLIT>, in, out);
+    N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS),
+                  items.stages, items.chunk, 0, false, (int)a.cols};
+    const RowsOut<NORM, PARTS, Update> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows,
+                                              (int)tile_rows, update};
+    const bool clusters = capability(stream) >= 90;
+    if (KSPLIT > 1 && !clusters) {
+        const int64_t sums = (int64_t)in.items * KSPLIT * PARTS * packed_rows;
+        VB_TRY(workspace((void **)&in.partial, sums * (int64_t)sizeof(float), stream));
+        in.arrived = counters(stream);
+    }
+    return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, items.shared_bytes,
+                          n1_kernel<Block, PARTS, NORM, KSPLIT, Update>, in, out);
 }
 
 template <class Block>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     if (extra.with_norm) return n1<Block, 2, true>(a, extra, items, stream);
+    if (extra.adapter.of[0].v) {
+        const N1Update update = n1_update(extra.adapter, 0, 1, 0, stream);
+        return items.ksplit == 2 ? n1<Block, 2, false, 2>(a, extra, items, stream, update)
+               : items.parts == 2 ? n1<Block, 2, false, 1>(a, extra, items, stream, update)
+                                  : n1<Block, 1, false, 1>(a, extra, items, stream, update);
+    }
     if (items.ksplit == 2) return n1<Block, 2, false, 2>(a, extra, items, stream);
     return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream)
                             : n1<Block, 1, false>(a, extra, items, stream);

@@ -3,9 +3,9 @@
 //
 // An item is PARTS rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps of
 // a block share an item: warp w multiplies the tiles w, w + warps, ... of it, for which alone it quantizes x, so that
-// no barrier precedes the products. One barrier a chunk of items adds up the warps. Long rows are split between the
-// KSPLIT blocks of a cluster, which send their sums to the block that finishes an item. W (x * norm) is multiplied; 1 /
-// sqrt(mean x^2 + eps) is applied to the sums.
+// no barrier precedes the products. One barrier a chunk of items adds up the warps. Long rows are split between KSPLIT
+// blocks: those of a cluster send their sums to the block that finishes an item; before Hopper the last block adds up
+// what all left in the workspace. W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
@@ -19,6 +19,7 @@
 #include "arch/cluster.cuh"
 #include "linear/linear.cuh"
 #include "linear/packed/n1_tile.cuh"
+#include "linear/packed/n1_update.cuh"
 #include "linear/packed/tile_ring.cuh"
 
 namespace vb {
@@ -34,9 +35,33 @@ struct N1Input {
     int late;     // of the stages: those that are filled for the first time once x has been asked for
     bool patient; // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
     int cols;     // whole tiles but of small blocks
+    // where blocks share columns without a cluster: [item][KSPLIT][results], and a counter an item, 0 between kernels
+    float *partial = nullptr;
+    unsigned *arrived = nullptr;
 };
 
 constexpr int n1_warps = LINEAR_WARPS; // at most
+
+// Adds up what blocks without a cluster have of an item, by a warp of each: whether this warp is the last of them, and
+// has the sum in `total`.
+template <int KSPLIT, int RESULTS>
+VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, float &total) {
+    float *const sums = in.partial + (int64_t)item * KSPLIT * RESULTS + lane % RESULTS;
+    if (lane < RESULTS) __stcg(sums + rank * RESULTS, total);
+    __threadfence();
+    __syncwarp();
+    unsigned before = 0;
+    if (lane == 0) {
+        before = atomicAdd(in.arrived + item, 1);
+        if (before == KSPLIT - 1) in.arrived[item] = 0;
+    }
+    if (__shfl_sync(all_lanes, before, 0) != KSPLIT - 1) return false;
+    __threadfence();
+    total = 0;
+#pragma unroll
+    for (int r = 0; r < KSPLIT; r++) total += __ldcg(sums + r * RESULTS);
+    return true;
+}
 
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
@@ -50,21 +75,34 @@ constexpr int n1_warps = LINEAR_WARPS; // at most
 //   fetch(&ahead, item, lane)       what does, before the warp reads x
 //   fetch_more(&ahead, item, lane)  after that: what needs the values of the first
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
+//   update                          NoUpdate, or what an adapter adds to the sums: N1Update; then also
+//   matrices, matrix(item, lane), row(item, lane), rows_of(matrix)   which the item's rows are of, and where
 // Items index, index + count, ... are this block's, or its cluster's: each of KSPLIT blocks then multiplies a range of
-// the tiles of every row, and finishes every KSPLIT-th item.
+// the tiles of every row, and finishes every KSPLIT-th item. Without a cluster whichever comes last finishes an item.
 template <class Block, int PARTS, int KSPLIT = 1, class Out>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
-    static_assert(KSPLIT == 1 || (!Out::norm && !Out::joined), "each block sees a part of x only");
+#if __CUDA_ARCH__ < 900
+    if constexpr (decltype(Out::update)::active) return; // linear_n1_adapts
+#endif
+    static_assert(KSPLIT == 1 || !Out::norm, "each block sees a part of x only");
     static_assert(PARTS == 1 || !Out::joined, "tiles have no part");
     using P = Packed<Block>;
     using V = N1Tile<Block>;
     constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
     constexpr int group = (Out::norm ? 4 : 8) / quads; // tiles of x loaded at once
     constexpr int results = 16 * PARTS; // of an item
+    constexpr bool updated = decltype(Out::update)::active;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
-    const int rank = KSPLIT > 1 ? cluster_rank() : 0, begin = in.tiles * rank / KSPLIT, stages = in.stages;
+#if __CUDA_ARCH__ >= 900
+    constexpr bool x_first = false;
+    const bool mailed = KSPLIT > 1 && !in.partial;
+#else
+    constexpr bool x_first = true; // nothing is fetched before x is there: the rings would only hold it up
+    constexpr bool mailed = false;
+#endif
+    const int rank = KSPLIT > 1 ? blockIdx.x % KSPLIT : 0, begin = in.tiles * rank / KSPLIT, stages = in.stages;
     const int tiles = in.tiles * (rank + 1) / KSPLIT - begin; // of a row, this block's
     uint8_t *activations = shared + warps * stages * P::tile_bytes; // tile j of warp w: slot j * warps + w
     const int slots = ceil_div(ceil_div(in.tiles, KSPLIT), warps) * warps;
@@ -88,7 +126,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     };
     find_rows();
     auto address = [&] {
-        if constexpr (Out::joined) return out.tile(ahead_item, ahead_tile);
+        if constexpr (Out::joined) return out.tile(ahead_item, begin + ahead_tile);
         else
             return (PARTS > 1 && ahead_part ? ahead_row[PARTS - 1] : ahead_row[0]) +
                    (ahead_tile - warp) * P::tile_bytes;
@@ -105,8 +143,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         for (; filled < below; filled++, advance())
             ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     };
-    if constexpr (Out::late) fill(stages - in.late);
-    else
+    if constexpr (Out::late && !x_first) fill(stages - in.late);
+    else if constexpr (!x_first)
         for (; filled < stages; filled++, advance())
             ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     auto next = [&](N1Weights<Block> &weights) {
@@ -125,9 +163,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     }
     typename Out::Ahead ahead;
     // What this warp adds up: item `warp` of a chunk, or of those that this block finishes for its cluster.
-    const int own_item = index + (KSPLIT > 1 ? warp * KSPLIT + rank : warp) * count;
-    const bool adds = own_item < in.items && (KSPLIT > 1 || warp < in.chunk);
-    if (KSPLIT > 1) {
+    const int own_item = index + (mailed ? warp * KSPLIT + rank : warp) * count;
+    const bool adds = own_item < in.items && (mailed || warp < in.chunk);
+    if (mailed) {
         mailbox_init(mailboxes + warp, KSPLIT * results * (int)sizeof(float), adds && lane == 0);
         cluster_arrive();
     }
@@ -141,7 +179,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 #pragma unroll
             for (int i = 0; i < quads; i++)
                 if constexpr (Out::joined)
-                    v[t][i] = out.read(in, k + t * warps, 128 * i + 4 * lane, k + t * warps < tiles);
+                    v[t][i] = out.read(in, begin + k + t * warps, 128 * i + 4 * lane, k + t * warps < tiles);
                 else
                     v[t][i] =
                         k + t * warps < tiles &&
@@ -150,19 +188,28 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                             : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
+    [[maybe_unused]] const int rounds = ceil_div(ceil_div(in.tiles, KSPLIT), warps), parts = KSPLIT * rounds; // of x
+    [[maybe_unused]] N1Part<quads> part;
+    [[maybe_unused]] unsigned launch = 0;
+    if constexpr (updated) {
+        part.begin(out.update, index, warp, warps, begin, tiles, rank * rounds, rounds, parts, in.cols, lane);
+        if (adds) fetch_update(out, own_item, lane);
+    }
     float4 norm[group][quads];
     if (weighted) load(norm, in.norm, warp);
     if (adds) out.prepare(&ahead, own_item, lane);
-    if (KSPLIT > 1) cluster_wait(); // all mailboxes stand
+    if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if (adds) out.fetch(&ahead, own_item, lane);
+    if constexpr (updated)
+        if (adds || (warp == 0 && part.letter >= 0)) launch = number_of_launch(out.update.launches);
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
         if (k == warp) {
-            if constexpr (Out::late) fill(stages);
+            if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
         }
@@ -181,6 +228,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     }
                 }
             }
+            if constexpr (updated)
+                if (k + t * warps == part.tile) part.sum = part.v.times(v[t], lane);
             V::quantize(slot, v[t], lane);
             slot += warps * V::bytes;
         }
@@ -190,14 +239,43 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (lane == 0) squares[warp] = square;
     }
     if (adds) out.fetch_more(&ahead, own_item, lane);
+    if constexpr (updated) part.send(out.update, launch, warp, warps, lane);
     __syncwarp();
 
+    // Of rank lane / 4 of a group: of a part of x whose letters do not come.
+    [[maybe_unused]] const auto project = [&](int matrix, int of, int nth) {
+        float sum = 0;
+        if constexpr (updated) {
+            const auto read = [&](const float *from, int64_t k) {
+                return k < in.cols ? *reinterpret_cast<const float4 *>(from + k) : make_float4(0, 0, 0, 0);
+            };
+            const int r = nth / rounds, from = in.tiles * r / KSPLIT, to = in.tiles * (r + 1) / KSPLIT;
+            for (int w = 0; w < warps; w++) {
+                const int tile = from + (nth - r * rounds) * warps + w;
+                if (tile >= to) break;
+                const int64_t first = (int64_t)tile * P::depth;
+                float4 v[quads];
+#pragma unroll
+                for (int i = 0; i < quads; i++) {
+                    v[i] = read(in.x, first + 128 * i + 4 * lane);
+                    if (!weighted) continue;
+                    const float4 f = read(in.norm, first + 128 * i + 4 * lane);
+                    v[i].x *= f.x, v[i].y *= f.y, v[i].z *= f.z, v[i].w *= f.w;
+                }
+                EightRanks<quads> eight;
+                eight.load(out.update.v_of(matrix) + (int64_t)8 * of * in.cols, in.cols, first, true, lane);
+                sum += eight.times(v, lane);
+            }
+            sum = coded(sum, out.update.codes ? out.update.codes[8 * of + lane / 4] : 1.0f);
+        }
+        return sum;
+    };
     const int g = lane / 4, t = lane % 4;
     float *sums = partial; // of the chunk
     for (int first = index; first < in.items; first += in.chunk * count) {
         const int mine = first + warp * count, end = smaller(in.items, first + in.chunk * count);
         const bool adds_mine = warp < in.chunk && mine < end;
-        if (KSPLIT == 1 && adds_mine && first != index)
+        if (!mailed && adds_mine && first != index)
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
         float *to = sums + warp * results;
         for (int item = first; item < end; item += count, to += n1_warps * results) {
@@ -241,6 +319,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
             if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
         }
+        [[maybe_unused]] float change = 0; // by the adapter
+        if constexpr (updated && KSPLIT == 1)
+            if (adds_mine) change = update_of(out, mine, parts, launch, lane, project);
         __syncthreads();
         if (adds_mine) {
             const float *from = sums + warp * n1_warps * results + lane;
@@ -248,6 +329,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 #pragma unroll
             for (int i = 0; i < n1_warps * results / 32; i++) total += from[32 * i];
             if (PARTS == 1) total += __shfl_xor_sync(all_lanes, total, 16);
+            if constexpr (updated && KSPLIT == 1) total += change;
             if constexpr (Out::norm) {
                 float mean = 0;
 #pragma unroll
@@ -256,6 +338,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             }
             if constexpr (KSPLIT == 1) {
                 out.store(ahead, mine, lane, total);
+            } else if (!mailed) {
+                if (n1_add_blocks<KSPLIT, results>(in, mine, rank, lane, total)) out.store(ahead, mine, lane, total);
             } else if (lane < results) {
                 const int nth = (mine - index) / count, owner = nth % KSPLIT, of = nth / KSPLIT;
                 send(cluster_address(inbox + (of * KSPLIT + rank) * results + lane, owner),
@@ -265,14 +349,17 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         sums = sums == partial ? partial + in.chunk * n1_warps * results : partial;
     }
     if constexpr (KSPLIT > 1) {
-        if (adds) {
-            mailbox_wait(mailboxes + warp);
+        if (mailed && adds) {
             float total = 0;
+            if constexpr (updated) total = update_of(out, own_item, parts, launch, lane, project);
+            mailbox_wait(mailboxes + warp);
 #pragma unroll
             for (int r = 0; r < KSPLIT; r++) total += inbox[(warp * KSPLIT + r) * results + lane % results];
             out.store(ahead, own_item, lane, total);
         }
     }
+    if constexpr (updated)
+        if (threadIdx.x == 0) count_launch(out.update.launches);
 #endif
 }
 

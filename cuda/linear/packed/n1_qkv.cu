@@ -11,6 +11,7 @@
 // greatest sizes.
 
 #include "linear/linear.cuh"
+#include "linear/packed/heads.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/packed/n1.cuh"
 
@@ -28,7 +29,7 @@ VB_DEVICE Letters &letters() {
 }
 
 // BLOCKS: the cache is Q8_0, which takes 8 more registers than others and a cluster.
-template <bool BLOCKS>
+template <bool BLOCKS, class Update>
 struct QKVOut {
     static constexpr bool norm = true, late = false, joined = false;
     vb_norm_qkv_args a;
@@ -37,6 +38,8 @@ struct QKVOut {
     bool values, half_cache;  // v instead of q and k; the cache is F16
     bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
     bool raw;                 // products only
+    Update update;
+    static constexpr int matrices = 2; // values have one
     struct Ahead {
         float bias, cosine, sine;
         int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
@@ -55,6 +58,9 @@ struct QKVOut {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
         return static_cast<const uint8_t *>(w) + tile_row(item, part) * row_bytes;
     }
+    VB_DEVICE int matrix(int item, int) const { return values || is_q(item) ? 0 : 1; }
+    VB_DEVICE int row(int item, int lane) const { return tile_row(item, lane / 16) * packed_rows + lane % 16; }
+    VB_DEVICE int rows_of(int) const { return INT32_MAX; } // whole heads
     // The greatest size in the block of Q8_0 that x belongs to; NaN where one is.
     VB_DEVICE float greatest_of_block(float x, int lane) const {
         uint32_t most = __float_as_uint(fabsf(x));
@@ -71,7 +77,7 @@ struct QKVOut {
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
-        const int row = tile_row(item, lane / 16) * packed_rows + lane % 16, dim = (int)a.dim, half = (int)a.half;
+        const int row = this->row(item, lane), dim = (int)a.dim, half = (int)a.half;
         ahead->row = row;
         ahead->head = row / dim;
         ahead->place = row - ahead->head * dim;
@@ -108,9 +114,9 @@ struct QKVOut {
             return;
         }
         const float greatest = BLOCKS ? greatest_of_block(x, lane) : 0.0f;
-        if (ahead.position < 0 || ahead.position >= a.capacity) return;
-        const int64_t at =
-            ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + ahead.position) * a.dim + ahead.place;
+        const int slot = cache_slot(a.capacity, a.ring, ahead.position);
+        if (slot < 0) return;
+        const int64_t at = ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + slot) * a.dim + ahead.place;
         void *cache = values ? a.v : a.k;
         if constexpr (BLOCKS) { // as kv_write does
             vb_block_q8_0 *const block = static_cast<vb_block_q8_0 *>(cache) + at / VB_QK;
@@ -123,47 +129,64 @@ struct QKVOut {
 };
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
-template <class A, class B, bool BLOCKS>
+template <class A, class B, bool BLOCKS, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
-    n1_qkv_kernel(N1Input in, QKVOut<BLOCKS> first, QKVOut<BLOCKS> second, int first_blocks, int second_items,
-                  int second_stages, int second_chunk) {
+    n1_qkv_kernel(N1Input in, QKVOut<BLOCKS, Update> first, QKVOut<BLOCKS, Update> second, int first_blocks,
+                  int second_items, int second_stages, int second_chunk) {
     if constexpr (BLOCKS) {
         mailbox_init(letters().mailboxes + threadIdx.x / 32, sizeof letters().of[0], threadIdx.x % 32 == 0);
         cluster_arrive(), cluster_wait();
     }
-    if ((int)blockIdx.x < first_blocks) {
-        n1_product<A, 2>(in, first, blockIdx.x, first_blocks);
+    const bool of_second = (int)blockIdx.x >= first_blocks;
+    const int index = blockIdx.x - (of_second ? first_blocks : 0),
+              count = of_second ? gridDim.x - first_blocks : first_blocks;
+    if (of_second) in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
+    if constexpr (std::is_same<A, B>::value) { // they differ in nothing else, but for what an adapter adds
+        first.values = of_second;
+        if constexpr (Update::active)
+            if (of_second) first.update = second.update;
+        n1_product<A, 2>(in, first, index, count);
+    } else if (of_second) {
+        n1_product<B, 2>(in, second, index, count);
     } else {
-        in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
-        n1_product<B, 2>(in, second, blockIdx.x - first_blocks, gridDim.x - first_blocks);
+        n1_product<A, 2>(in, first, index, count);
     }
 }
 
 // q and k from weights of type A and v from such of type B, or, where `qk` or `v` is false, one of these.
-template <class A, class B, bool BLOCKS>
-vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
+template <class A, class B, bool BLOCKS, class Update>
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Update &of_qk,
+                 const Update &of_v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut<BLOCKS> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
+    QKVOut<BLOCKS, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
                             q_items, false,                                  a.kv_type == VB_F16,
-                            c.rest != LINEAR_QKV_NOTHING, c.raw};
-    QKVOut<BLOCKS> second = first;
-    second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true;
+                            c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
+    QKVOut<BLOCKS, Update> second = first;
+    second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true, second.update = of_v;
     // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of
     // them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
     return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
-                          larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B, BLOCKS>, in, first, second,
-                          one.blocks, v_items, two.stages, two.chunk);
+                          larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B, BLOCKS, Update>, in, first,
+                          second, one.blocks, v_items, two.stages, two.chunk);
 }
 
 template <class A, class B>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
-    return a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING ? n1_qkv<A, B, true>(a, c, qk, v, stream)
-                                                                : n1_qkv<A, B, false>(a, c, qk, v, stream);
+    const bool blocks = a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING;
+    const Adapter adapter = adapter_of(a);
+    if (!adapter.of[0].v && !adapter.of[1].v && !adapter.of[2].v)
+        return blocks ? n1_qkv<A, B, true>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
+                      : n1_qkv<A, B, false>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
+    const int64_t tiles = Packed<A>::tiles_of(a.wq.cols);
+    const N1Update of_qk = n1_update(adapter, 0, 2, 0, stream),
+                   of_v = n1_update(adapter, 2, 1, linear_letters(&c.qk, 2, adapter.ranks, tiles), stream);
+    return blocks ? n1_qkv<A, B, true>(a, c, qk, v, of_qk, of_v, stream)
+                  : n1_qkv<A, B, false>(a, c, qk, v, of_qk, of_v, stream);
 }
 
 vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,

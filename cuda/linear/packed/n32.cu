@@ -53,8 +53,8 @@ vb_status n32(const LinearArgs &a, const LinearExtra &extra, const linear_items 
     const N32Input in = {
         x,         (int)a.n,   (int)P::tiles_of(a.cols), ceil_div(out.tile_rows, PARTS), items.stages, extra.with_norm,
         extra.eps, (int)a.cols};
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes,
-                             n32_kernel<Block, TOKENS, PARTS>, in, out);
+    return launch_cached(stream, items.blocks, 32 * items.warps, items.shared_bytes,
+                         n32_kernel<Block, TOKENS, PARTS>, in, out);
 }
 
 } // namespace
@@ -67,9 +67,9 @@ vb_status n32_x(uint8_t **out, const float *x, const float *norm, bool with_norm
     VB_TRY(workspace(&scratch, (int64_t)tiles * tokens * (deep ? N32Tile<256>::token_bytes : N32Tile<128>::token_bytes),
                      stream));
     *out = (uint8_t *)scratch;
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n * tiles, activation_warps), 32 * activation_warps, 0,
-                             deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols,
-                             tiles, tokens);
+    return launch_cached(stream, (unsigned)ceil_div<int64_t>(n * tiles, activation_warps), 32 * activation_warps, 0,
+                         deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols,
+                         tiles, tokens);
 }
 
 vb_status packed_n32(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,

@@ -32,9 +32,9 @@ vb_status n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stre
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, a.norm, true, out.n, a.wq.cols, P::depth, TOKENS, stream));
     const N32Input in = {x, out.n, tiles, out.q_items + kv_items, c.qk.stages, true, a.eps, (int)a.wq.cols};
-    return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps,
-                             larger(c.qk.shared_bytes, c.v.shared_bytes), n32_qkv_kernel<A, B, TOKENS>, in, out,
-                             c.qk.blocks, kv_items, c.v.stages, (int64_t)tiles * Packed<B>::tile_bytes);
+    return launch_cached(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps,
+                         larger(c.qk.shared_bytes, c.v.shared_bytes), n32_qkv_kernel<A, B, TOKENS>, in, out,
+                         c.qk.blocks, kv_items, c.v.stages, (int64_t)tiles * Packed<B>::tile_bytes);
 }
 
 } // namespace

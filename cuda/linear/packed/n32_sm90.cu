@@ -190,6 +190,13 @@ __global__ void __launch_bounds__(unit_threads, 2)
     }
     sm90::wgmma_wait<0>();
     sm90::settle(c);
+    int tile_row = unit.rows * unit_warps + warp;
+    if (product.h && rank == 0 && tile_row < product.tile_rows) {
+        if (product.late) wait_for_previous_kernel();
+        const Matrix &m = product.find<SWIGLU>(tile_row);
+        const int64_t row = (int64_t)tile_row * packed_rows + lane / 4;
+        add_update<n32_tokens>(product, c, {&m, row}, {&m, row + 8}, 0);
+    }
 
     float *const sums = reinterpret_cast<float *>(shared);
     meet(); // all have read what is in place of the sums

@@ -22,8 +22,8 @@ vb_status n32_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *
     VB_TRY(n32_x(&x, a.x, a.norm, true, a.n, a.gate.cols, P::depth, TOKENS, stream));
     const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows),
                          items.stages, true, a.eps, (int)a.gate.cols};
-    return launch_overlapped(stream, items.blocks, 32 * items.warps, items.shared_bytes,
-                             n32_swiglu_kernel<Block, TOKENS>, in, swiglu_out<Block>(a));
+    return launch_cached(stream, items.blocks, 32 * items.warps, items.shared_bytes,
+                         n32_swiglu_kernel<Block, TOKENS>, in, swiglu_out<Block>(a));
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // cache.
 
 #include "linear/linear.cuh"
+#include "linear/packed/heads.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 
 namespace vb {
@@ -30,7 +31,8 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
     const int i = (int)(index - token * ((heads + 2 * kv_heads) * groups)), head = i / groups,
               at = (i - head * groups) * PAIRS;
     const bool exists = index < items, query = head < heads, value = head >= heads + kv_heads;
-    int64_t sequence = 0, position = -1;
+    int64_t sequence = 0;
+    int position = -1;
     using F = Vec<float, PAIRS>;
     F cosine, sine;
 #pragma unroll
@@ -39,14 +41,14 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
         const unsigned b = token / (unsigned)a.seq;
         sequence = a.sequences ? a.sequences[b] : b, position = a.positions[token];
         if (!value && position >= 0 && position < a.table_rows) {
-            cosine = *reinterpret_cast<const F *>(a.cos + position * half + at);
-            sine = *reinterpret_cast<const F *>(a.sin + position * half + at);
+            cosine = *reinterpret_cast<const F *>(a.cos + (int64_t)position * half + at);
+            sine = *reinterpret_cast<const F *>(a.sin + (int64_t)position * half + at);
         }
     }
     wait_for_previous_kernel();
     release_next_kernel();
     if (!exists) return;
-    const int kv_head = value ? head - heads - kv_heads : head - heads;
+    const int kv_head = value ? head - heads - kv_heads : head - heads, slot = cache_slot(a.capacity, a.ring, position);
     float *const from = query ? a.q + ((int64_t)token * heads + head) * dim
                               : (value ? a.v_new : a.k_new) + ((int64_t)token * kv_heads + kv_head) * dim;
     const int first = NEOX ? at : 2 * at, second = NEOX ? half + at : 2 * at + PAIRS; // two vectors of a head
@@ -79,8 +81,8 @@ __global__ void __launch_bounds__(256) place_kernel(vb_norm_qkv_args a, unsigned
     }
     if (query) {
         *reinterpret_cast<F *>(from + first) = x, *reinterpret_cast<F *>(from + second) = y;
-    } else if (position >= 0 && position < a.capacity) {
-        T *const to = (T *)(value ? a.v : a.k) + ((sequence * kv_heads + kv_head) * a.capacity + position) * dim;
+    } else if (slot >= 0) {
+        T *const to = (T *)(value ? a.v : a.k) + ((sequence * kv_heads + kv_head) * a.capacity + slot) * dim;
         using V = Vec<T, PAIRS>;
         V u, v;
 #pragma unroll
@@ -100,7 +102,7 @@ bool places_norms(const vb_norm_qkv_args &a) {
 }
 
 template <class T>
-vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
+vb_status place_as(const vb_norm_qkv_args &a, vb_stream *stream) {
     const bool vectors = places_vectors(a), neox = a.mode == VB_ROPE_NEOX;
     const int64_t items = a.batch * a.seq * (a.heads + 2 * a.kv_heads) * (vectors ? a.half / 4 : a.half);
     const auto kernel = vectors ? (neox ? place_kernel<T, 4, true> : place_kernel<T, 4, false>)
@@ -108,10 +110,16 @@ vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(items, 256), 256, 0, kernel, a, (unsigned)items);
 }
 
+vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
+    return a.kv_type == VB_F16    ? place_as<half>(a, stream)
+           : a.kv_type == VB_BF16 ? place_as<bf16>(a, stream)
+                                  : place_as<float>(a, stream);
+}
+
 // What was left in k_new and v_new, to the cache.
 vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
     const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences,
-                                    a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type, 0, 0};
+                                    a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type, 0, a.ring};
     return vb_cuda_kv_write(&write, stream);
 }
 
@@ -120,8 +128,7 @@ vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
 vb_status finish_qkv(const vb_norm_qkv_args &a, linear_qkv_rest rest, vb_stream *stream) {
     if (rest == LINEAR_QKV_NOTHING) return VB_OK;
     if (rest == LINEAR_QKV_WRITE) return store_keys_and_values(a, stream);
-    if (rest == LINEAR_QKV_PLACE && (!a.q_norm || places_norms(a)))
-        return a.kv_type == VB_F16 ? place<half>(a, stream) : place<float>(a, stream);
+    if (rest == LINEAR_QKV_PLACE && (!a.q_norm || places_norms(a))) return place(a, stream);
     const int64_t n = a.batch * a.seq;
     if (a.q_norm) VB_TRY(vb_cuda_rms_norm_batched(a.q, a.q, a.q_norm, VB_F32, n * a.heads, a.dim, a.eps, stream));
     if (a.k_norm)
@@ -129,7 +136,7 @@ vb_status finish_qkv(const vb_norm_qkv_args &a, linear_qkv_rest rest, vb_stream 
     if (rest == LINEAR_QKV_PLACE) {
         vb_norm_qkv_args normed = a;
         normed.q_norm = normed.k_norm = nullptr;
-        return a.kv_type == VB_F16 ? place<half>(normed, stream) : place<float>(normed, stream);
+        return place(normed, stream);
     }
     VB_TRY(rotate(a.q, a.heads, a, stream));
     VB_TRY(rotate(a.k_new, a.kv_heads, a, stream));

@@ -6,6 +6,7 @@
 #define VB_LINEAR_QKV_OUT_CUH
 
 #include "linear/linear.cuh"
+#include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
 
 namespace vb {
@@ -83,8 +84,9 @@ struct QKVRowsOut {
             for (int p = 0; p < 2; p++) to[place.head * dim + at + p * place.step] = x[p];
             return;
         }
-        if (ahead.position < 0 || ahead.position >= a.capacity) return;
-        const int64_t to = ((ahead.sequence * a.kv_heads + place.head) * a.capacity + ahead.position) * dim + at;
+        const int slot = cache_slot(a.capacity, a.ring, ahead.position);
+        if (slot < 0) return;
+        const int64_t to = ((ahead.sequence * a.kv_heads + place.head) * a.capacity + slot) * dim + at;
         void *cache = values ? a.v : a.k;
 #pragma unroll
         for (int p = 0; p < 2; p++) {

@@ -271,9 +271,8 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
     const Matrix &m = p.find<false>(tile_row);
     const FourRows rows(m, exists ? (int64_t)tile_row * packed_rows + fourth % 4 * 4 : m.rows, p.add);
     const float4 bias = m.bias ? rows.load(m.bias, 0) : float4();
-#pragma unroll
-    for (int first = 0; first < TOKENS; first += sums_at_once) {
-        if (first >= tokens) break;
+#pragma unroll 1 // the code is long, and most of it the same for all of them
+    for (int first = 0; first < tokens; first += sums_at_once) {
         float4 added[each];
 #pragma unroll
         for (int i = 0; i < each; i++) {
@@ -282,10 +281,13 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
         }
         if (first > 0) group_sync(); // all have read those before
 #pragma unroll
-        for (int i = 0; i < 2 * sums_at_once / 4; i++)
-            if (2 * first / 4 + i < TOKENS / 2)
-                staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 +
-                        (i & 2) * 4] = c[first / 2 + i];
+        for (int part = 0; part < TOKENS; part += sums_at_once)
+            if (part == first)
+#pragma unroll
+                for (int i = 0; i < 2 * sums_at_once / 4; i++)
+                    if (2 * part / 4 + i < TOKENS / 2)
+                        staging[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sums_width + warp * packed_rows + lane / 4 +
+                                (i & 2) * 4] = c[part / 2 + i];
         group_sync();
 #pragma unroll
         for (int i = 0; i < each; i++) {

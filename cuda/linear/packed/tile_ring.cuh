@@ -8,8 +8,8 @@
 namespace vb {
 
 // A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later
-// one lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are LINEAR_RING_STAGES
-// stages.
+// one lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are at most
+// LINEAR_RING_MOST stages.
 template <int BYTES>
 struct TileRing {
     uint8_t *tiles;    // [stages][BYTES]
@@ -43,8 +43,12 @@ struct TileRing {
                 : "memory");
         }
 #else
-        if (exists)
-            for (int i = 16 * lane; i < BYTES; i += 512) copy_async(shared_address(tiles + at * BYTES + i), tile + i);
+        if (exists) {
+            const unsigned to = shared_address(tiles + at * BYTES) + 16 * lane;
+#pragma unroll
+            for (int i = 0; i < BYTES; i += 512)
+                if (i + 512 <= BYTES || i + 16 * lane < BYTES) copy_async(to + i, tile + i + 16 * lane);
+        }
         copy_async_commit();
 #endif
     }
@@ -59,7 +63,17 @@ struct TileRing {
                      "r"(phase)
                      : "memory");
 #else
-        copy_async_wait<LINEAR_RING_STAGES - 1>();
+        static_assert(LINEAR_RING_MOST == 8, "a case each");
+        switch (stages) { // copies behind the oldest may be under way
+        case 1: copy_async_wait<0>(); break;
+        case 2: copy_async_wait<1>(); break;
+        case 3: copy_async_wait<2>(); break;
+        case 4: copy_async_wait<3>(); break;
+        case 5: copy_async_wait<4>(); break;
+        case 6: copy_async_wait<5>(); break;
+        case 7: copy_async_wait<6>(); break;
+        default: copy_async_wait<7>(); break;
+        }
         __syncwarp();
 #endif
         return tiles + place * BYTES;

@@ -14,7 +14,7 @@
 //   bound    memory that holds W
 // What was measured and tried: docs/experiments/2026-11-22-stored-n64.md.
 
-#include "linear/linear.cuh"
+#include "linear/stored/narrow.cuh"
 
 #include "arch/sm90.cuh"
 #include "runtime/power_of_two.cuh"
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int depth = 64, tile_rows = 128;
 constexpr int multipliers = 256, narrowers = 128, threads = multipliers + narrowers + 32;
-constexpr int most_splits = 8, narrow_threads = 256;
+constexpr int most_splits = 8;
 
 // Blocks of a cluster. Half as many blocks as multiprocessors keep the memory busy; more of them read x and add sums
 // more often. Of splits 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
@@ -118,6 +118,8 @@ __global__ void __launch_bounds__(threads, 1)
     extern __shared__ __align__(1024) char shared[];
     __shared__ uint64_t full[S::stages], empty[S::stages];
     __shared__ float inverse[TOKENS]; // of the scale of each row of x
+    __shared__ uint64_t judged; // x is narrowed, and each warp that narrows has said whether it wants a scale
+    __shared__ bool wants[narrowers / 32];
     const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const unsigned rank = p.splits > 1 ? sm90::cluster_rank() : 0;
     const int row0 = blockIdx.x / p.splits * tile_rows, steps = ceil_div(p.cols, depth);
@@ -128,6 +130,7 @@ __global__ void __launch_bounds__(threads, 1)
             sm90::barrier_init(&full[s], NARROWED ? 1 : 1 + narrowers / 32);
             sm90::barrier_init(&empty[s], multipliers / 32);
         }
+        if (scaled) sm90::barrier_init(&judged, narrowers);
         sm90::barrier_init_fence();
     }
     __syncthreads();
@@ -151,8 +154,16 @@ __global__ void __launch_bounds__(threads, 1)
         if (++stage == S::stages) stage = 0, phase ^= 1;
     };
 
-    // Every warp ends a pass so; true where another is to come.
-    const auto once_more = [&](int pass, bool wanted) { return scaled && __syncthreads_or(wanted) && pass == 0; };
+    // Every warp ends a pass so; true where another is to come. (No barrier of the block, which synccheck takes for
+    // divergent where warps come to it in different places.)
+    const auto once_more = [&](int pass) {
+        if (!scaled) return false;
+        sm90::barrier_wait(&judged, pass);
+        bool wanted = false;
+#pragma unroll
+        for (int w = 0; w < narrowers / 32; w++) wanted |= wants[w];
+        return wanted && pass == 0;
+    };
 
     if (copies) {
         for (int pass = 0;; pass++) {
@@ -162,7 +173,7 @@ __global__ void __launch_bounds__(threads, 1)
                     copy(step, stage, step - first >= early, NARROWED);
                 }
             __syncwarp();
-            if (!once_more(pass, false)) break;
+            if (!once_more(pass)) break;
         }
         if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
         return;
@@ -212,16 +223,20 @@ __global__ void __launch_bounds__(threads, 1)
                     advance();
                 }
             }
-            bool wanted = false;
             if (scaled) {
+                bool wanted = false;
 #pragma unroll
                 for (int i = 0; i < S::chunks; i++) {
                     most[i] = warp_reduce<Max, 8>(most[i]);
                     wanted |= wants_scale(most[i]);
                     if (chunk == 0) inverse[token + 16 * i] = 1.0f / scale[i];
                 }
+                wanted = __any_sync(all_lanes, wanted);
+                // which others may read until their end
+                if (lane == 0 && pass == 0) wants[warp - multipliers / 32] = wanted;
+                sm90::barrier_arrive(&judged); // each thread: racecheck does not see what a warp's barrier orders
             }
-            if (!once_more(pass, wanted)) break;
+            if (!once_more(pass)) break;
 #pragma unroll
             for (int i = 0; i < S::chunks; i++) scale[i] = power_of_two_scale(most[i]);
         }
@@ -251,7 +266,7 @@ __global__ void __launch_bounds__(threads, 1)
         }
         sm90::wgmma_wait<0>();
         if (previous >= 0 && lane == 0) sm90::barrier_arrive(&empty[previous]);
-        if (!once_more(pass, false)) break;
+        if (!once_more(pass)) break;
     }
     // the sums take the place of stages that all have read
     if (p.splits > 1 || NARROWED) sm90::group_sync(1, multipliers);
@@ -276,43 +291,6 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-// Rows of x in T, out[n][cols], scaled as F16 wants it; a block a row.
-template <class T>
-__global__ void __launch_bounds__(narrow_threads) narrow_kernel(T *out, float *inverse, const float *x, int cols) {
-#ifdef VB_SM90A
-    __shared__ float scratch[32];
-    wait_for_previous_kernel();
-    release_next_kernel();
-    constexpr int held = 4;
-    const int eights = cols / 8;
-    x += (int64_t)blockIdx.x * cols, out += (int64_t)blockIdx.x * cols;
-    const auto load = [&](int i) {
-        const float4 *const from = reinterpret_cast<const float4 *>(x) + 2 * i;
-        return i < eights ? EightFloats{from[0], from[1]} : EightFloats();
-    };
-    EightFloats eight[held];
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < held; i++) eight[i] = load(i * narrow_threads + threadIdx.x);
-    float scale = 1.0f;
-    if (Scaled<T>::value) {
-#pragma unroll
-        for (int i = 0; i < held; i++) most = Max::combine(most, greatest(eight[i]));
-        for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads)
-            most = Max::combine(most, greatest(load(i)));
-        most = block_reduce<Max>(most, scratch);
-        if (wants_scale(most)) scale = power_of_two_scale(most);
-        if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
-    }
-    const auto store = [&](int i, const EightFloats &y) {
-        if (i < eights) reinterpret_cast<Vec<T, 8> *>(out)[i] = narrow<T>(y, scale);
-    };
-#pragma unroll
-    for (int i = 0; i < held; i++) store(i * narrow_threads + threadIdx.x, eight[i]);
-    for (int i = held * narrow_threads + threadIdx.x; i < eights; i += narrow_threads) store(i, load(i));
-#endif
-}
-
 template <class T, int TOKENS>
 vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     using S = Shape<TOKENS>;
@@ -322,13 +300,10 @@ vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     VB_TRY(sm90::tensor_map(&map, a.w, type, a.cols, a.rows, a.cols, tile_rows, stream));
     Problem p = {a.y, a.x, a.bias, (int)a.n, (int)a.rows, (int)a.cols, splits, nullptr};
     if (narrowed) {
-        char *memory;
-        VB_TRY(workspace((void **)&memory, a.n * a.cols * 2 + 256, stream));
-        T *const x = (T *)(memory + 256); // after a.n scales
-        p.inverse = (const float *)memory;
-        VB_TRY(sm90::tensor_map(&x_map, x, type, a.cols, a.n, a.cols, TOKENS, stream));
-        VB_TRY(launch_overlapped(stream, (unsigned)a.n, narrow_threads, 0, narrow_kernel<T>, x, (float *)memory, a.x,
-                                 p.cols));
+        NarrowRows<T> x;
+        VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
+        p.inverse = x.inverse;
+        VB_TRY(sm90::tensor_map(&x_map, x.rows, type, a.cols, a.n, a.cols, TOKENS, stream));
     } else {
         x_map = map;
     }

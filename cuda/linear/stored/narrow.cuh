@@ -11,21 +11,45 @@ namespace {
 // What rows are multiplied by before they are rounded to F16, or to BF16, which has float32's range.
 VB_DEVICE float row_scale(float most, half) { return power_of_two_scale(most); }
 VB_DEVICE float row_scale(float, bf16) { return 1.0f; }
+VB_DEVICE constexpr bool scaled(half) { return true; }
+VB_DEVICE constexpr bool scaled(bf16) { return false; }
 
-// out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale. One block a row.
-template <class T>
+// out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale. One block a row, WIDTH neighbours a
+// thread and turn, of which a thread holds the first ones.
+template <class T, int WIDTH>
 __global__ void __launch_bounds__(256)
     narrow_kernel(T *out, float *inverse, const float *x, int64_t cols, int64_t stride) {
+    constexpr int held = 8;
+    using V = Vec<float, WIDTH>;
+    __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
-    __shared__ float scratch[32];
     x += blockIdx.x * cols, out += blockIdx.x * stride;
+    const V *const from = reinterpret_cast<const V *>(x);
+    const int64_t count = cols / WIDTH;
+    const auto each = [&](const auto &f) { // f(nth, where it is held)
+#pragma unroll
+        for (int i = 0; i < held; i++) f(i * 256 + threadIdx.x, i);
+        for (int64_t i = held * 256 + threadIdx.x; i < stride / WIDTH; i += 256) f(i, held);
+    };
+    V mine[held + 1];
     float most = 0;
-    for (int64_t k = threadIdx.x; k < cols; k += 256) most = Max::combine(most, fabsf(x[k]));
-    most = block_reduce<Max>(most, scratch);
+    each([&](int64_t i, int at) {
+        mine[at] = i < count ? from[i] : V();
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) most = Max::combine(most, fabsf(mine[at].at[e]));
+    });
+    if (scaled(T())) most = block_reduce<Max>(most, scratch);
     const float scale = row_scale(most, T());
     if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
-    for (int64_t k = threadIdx.x; k < stride; k += 256) out[k] = from_float<T>(k < cols ? x[k] * scale : 0.0f);
+    each([&](int64_t i, int at) {
+        if (i >= stride / WIDTH) return;
+        const V v = at < held ? mine[at] : i < count ? from[i] : V();
+        Vec<T, WIDTH> y;
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) y.at[e] = from_float<T>(v.at[e] * scale);
+        reinterpret_cast<Vec<T, WIDTH> *>(out)[i] = y;
+    });
 }
 
 template <class T>
@@ -39,7 +63,9 @@ vb_status narrow_rows(NarrowRows<T> *to, const float *x, int64_t n, int64_t cols
     void *scratch;
     VB_TRY(workspace(&scratch, n * stride * (int64_t)sizeof(T) + n * (int64_t)sizeof(float), stream));
     to->rows = (T *)scratch, to->inverse = (float *)(to->rows + n * stride);
-    return launch_overlapped(stream, (unsigned)n, 256, 0, narrow_kernel<T>, to->rows, to->inverse, x, cols, stride);
+    const bool vectors = cols % 4 == 0 && stride % 4 == 0 && aligned16(x);
+    return launch_overlapped(stream, (unsigned)n, 256, 0, vectors ? narrow_kernel<T, 4> : narrow_kernel<T, 1>,
+                             to->rows, to->inverse, x, cols, stride);
 }
 
 } // namespace

@@ -1,0 +1,295 @@
+// matmul_skinny.cu: C = A B where A has at most 8 rows or B at most 8 columns, in float32 arithmetic: any type, layout
+// and strides, on any GPU. The `few` rows (or columns) lie in shared memory; the other operand, `many`, is read once.
+//
+//   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
+//     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
+//     block  8 warps, of which 1 to 8 share the k of their rows
+//   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
+//     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
+//     block  8 warps
+//   shared   8192 floats of the few, then sums of the warps
+//   moves    `many` once, the few once a block; 2 m n k FLOPs
+//   bound    memory; many small matrices: latency
+
+#include "arch/streaming.cuh"
+#include "gemm/matmul.cuh"
+
+namespace vb {
+namespace {
+
+constexpr int warps = MATMUL_SKINNY_WARPS, threads = warps * 32;
+
+// The product as `few` rows of k times `many` rows of k.
+template <class T>
+struct Skinny {
+    T *c;
+    const T *few, *many;
+    int64_t k, rows;                    // rows of `many`
+    int64_t few_row, few_k, many_stride, c_few, c_many; // elements from one to the next
+    int count;                          // of few rows
+    bool of_rows;                       // the few are rows of A, else columns of B
+
+    VB_DEVICE Skinny(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
+        p.select();
+        c = p.c, k = p.k, of_rows = p.m <= p.n;
+        count = (int)(of_rows ? p.m : p.n), rows = of_rows ? p.n : p.m;
+        few = of_rows ? p.a : p.b, many = of_rows ? p.b : p.a;
+        const int64_t few_stride = of_rows ? p.a_stride : p.b_stride;
+        const bool few_by_k = of_rows ? !a_transposed : b_transposed;
+        few_row = few_by_k ? few_stride : 1, few_k = few_by_k ? 1 : few_stride;
+        many_stride = of_rows ? p.b_stride : p.a_stride;
+        c_few = of_rows ? p.c_stride : 1, c_many = of_rows ? 1 : p.c_stride;
+    }
+    // Keeps a sum: an element of C, or of this block's part.
+    VB_DEVICE void store(const KParts &parts, int64_t c_rows, int r, int64_t row, float sum) const {
+        if (r >= count || row >= rows) return;
+        if (parts.count > 1) parts.at(c_rows, of_rows ? r : row)[of_rows ? row : r] = sum;
+        else c[r * c_few + row * c_many] = from_float<T>(sum);
+    }
+};
+
+// Elements in float32 of a piece of W, of which `left` are inside; zeros for the rest.
+template <class T, int W>
+struct Elements {
+    Vec<T, W> x;
+
+    VB_DEVICE void load(const T *from, int64_t left) {
+        if (left >= W) {
+            x = load_once(reinterpret_cast<const Vec<T, W> *>(from));
+        } else {
+#pragma unroll
+            for (int e = 0; e < W; e++) x.at[e] = e < left ? from[e] : from_float<T>(0.0f);
+        }
+    }
+};
+
+// The sum over a warp's lanes of each of COUNT values; a lane gets that of value lane * COUNT / 32.
+template <int COUNT>
+VB_DEVICE float reduce_each(float (&value)[COUNT]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int offset = 16, left = COUNT; offset > 0; offset /= 2) {
+        if (left > 1) {
+            left /= 2;
+#pragma unroll
+            for (int i = 0; i < COUNT / 2; i++) {
+                if (i >= left) continue;
+                const float keep = lane & offset ? value[left + i] : value[i],
+                            give = lane & offset ? value[i] : value[left + i];
+                value[i] = keep + __shfl_xor_sync(all_lanes, give, offset);
+            }
+        } else {
+            value[0] += __shfl_xor_sync(all_lanes, value[0], offset);
+        }
+    }
+    return value[0];
+}
+
+// Calls keep(r, d, element) for elements at + d of R few rows, d below `padded`: zeros from `end` on, and of rows that
+// there are not. Several loads are under way at a time, of neighbours in memory by neighbouring threads.
+template <int R, class T, class F>
+VB_DEVICE void stage(const Skinny<T> &x, int64_t at, int end, int padded, F keep) {
+    constexpr int at_once = 8;
+    const bool by_k = x.few_k == 1;
+    for (int first = threadIdx.x; first < R * padded; first += at_once * threads) {
+        T value[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int i = first + u * threads, r = by_k ? i / padded : i % R, d = by_k ? i - r * padded : i / R;
+            const bool inside = r < x.count && d < end;
+            value[u] = inside ? x.few[r * x.few_row + (at + d) * x.few_k] : from_float<T>(0.0f);
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int i = first + u * threads, r = by_k ? i / padded : i % R, d = by_k ? i - r * padded : i / R;
+            if (i < R * padded) keep(r, d, to_float(value[u]));
+        }
+    }
+}
+
+// R is the most few rows, W the elements of a load.
+template <class T, int R, int W>
+__global__ void __launch_bounds__(threads, 2)
+    matmul_skinny_by_k_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int warps_k, bool a_transposed,
+                              bool b_transposed) {
+    constexpr int rows_of_warp = MATMUL_SKINNY_ROWS, span = MATMUL_SKINNY_SPAN((int)sizeof(T), R);
+    constexpr int loads = span / (32 * W);
+    constexpr int chunk = MATMUL_SKINNY_FLOATS / R, sums = R * rows_of_warp;
+    __shared__ __align__(16) float few[R][chunk];
+    __shared__ float of_warps[warps][sums];
+    const Skinny<T> x(p, a_transposed, b_transposed);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = warps / warps_k;
+    const int64_t row0 = ((int64_t)blockIdx.x * groups + warp / warps_k) * rows_of_warp;
+    const int64_t k0 = blockIdx.z * k_each, k1 = smaller(x.k, k0 + k_each);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const T *from[rows_of_warp];
+#pragma unroll
+    for (int i = 0; i < rows_of_warp; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
+    // Elements of 16-bit vectors change places: their halves lie 128 floats apart, so that lanes read neighbours.
+    const auto place = [](int at) { return W == 8 ? (at & ~255) | (at & 4) << 5 | (at & 248) >> 1 | (at & 3) : at; };
+
+    float sum[sums] = {};
+    const int64_t first = k0 + warp % warps_k * span + lane * W;
+    Elements<T, W> many[rows_of_warp][loads];
+    const auto load = [&](int64_t k) {
+#pragma unroll
+        for (int i = 0; i < rows_of_warp; i++)
+#pragma unroll
+            for (int u = 0; u < loads; u++) many[i][u].load(from[i] + k + u * 32 * W, k1 - k - u * 32 * W);
+    };
+    for (int64_t at = k0; at < k1; at += chunk) {
+        load(first + (at - k0)); // on its way while the few are stored
+        if (at > k0) __syncthreads();
+        const int end = (int)smaller<int64_t>(chunk, k1 - at), padded = ceil_div(end, span) * span;
+        stage<R>(x, at, end, padded, [&](int r, int d, float value) { few[r][place(d)] = value; });
+        __syncthreads();
+        for (int begin = warp % warps_k * span; begin < end; begin += warps_k * span) {
+            if (begin >= warps_k * span) load(at + begin + lane * W);
+#pragma unroll
+            for (int u = 0; u < loads; u++) {
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    __align__(16) float y[W < 4 ? 4 : W];
+                    const int here = begin + (u * 32 + lane) * W;
+                    if (W == 1) {
+                        y[0] = few[r][here];
+                    } else {
+#pragma unroll
+                        for (int e = 0; e < W; e += 4)
+                            *(float4 *)&y[e] = *(const float4 *)&few[r][place(here + e)];
+                    }
+#pragma unroll
+                    for (int i = 0; i < rows_of_warp; i++)
+#pragma unroll
+                        for (int e = 0; e < W; e++)
+                            sum[r * rows_of_warp + i] = fmaf(to_float(many[i][u].x.at[e]), y[e],
+                                                             sum[r * rows_of_warp + i]);
+                }
+            }
+        }
+    }
+    const float total = reduce_each(sum);
+    if (lane % (32 / sums) == 0) of_warps[warp][lane / (32 / sums)] = total;
+    __syncthreads();
+    for (int i = threadIdx.x; i < groups * sums; i += threads) {
+        const int group = i / sums, r = i % R, at = i / R % rows_of_warp; // neighbours of C where the few are columns
+        float all = 0.0f;
+        for (int w = 0; w < warps_k; w++) all += of_warps[group * warps_k + w][r * rows_of_warp + at];
+        x.store(parts, p.m, r, ((int64_t)blockIdx.x * groups + group) * rows_of_warp + at, all);
+    }
+}
+
+// A lane has W neighbouring rows of `many`, PIECES times; groups of `lanes` share k where rows are few.
+template <class T, int R, int W, int PIECES>
+__global__ void __launch_bounds__(threads, 2)
+    matmul_skinny_across_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int lanes, bool a_transposed,
+                                bool b_transposed) {
+    constexpr int chunk = MATMUL_SKINNY_FLOATS / R, own = W * PIECES, at_once = R * own > 32 ? 4 : 8;
+    __shared__ __align__(16) float few[chunk][R];
+    __shared__ float of_warps[warps][32 * own];
+    const Skinny<T> x(p, a_transposed, b_transposed);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % lanes, group = threadIdx.x % 32 / lanes;
+    const int groups = 32 / lanes;
+    const int64_t row0 = (int64_t)blockIdx.x * lanes * own;
+    const int64_t k0 = blockIdx.z * k_each, k1 = smaller(x.k, k0 + k_each);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const T *const from = x.many + row0 + lane * W;
+    const int64_t left = x.rows - row0 - lane * W; // of the first piece
+    float sum[R][own] = {};
+    Elements<T, W> many[at_once][PIECES];
+    const auto load = [&](int64_t k) {
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int64_t row = k + u * warps * groups;
+#pragma unroll
+            for (int i = 0; i < PIECES; i++)
+                many[u][i].load(from + (row < k1 ? row * x.many_stride : 0) + i * lanes * W,
+                                row < k1 ? left - i * lanes * W : 0);
+        }
+    };
+    const int mine = warp * groups + group, step = at_once * warps * groups;
+    for (int64_t at = k0; at < k1; at += chunk) {
+        load(at + mine);
+        if (at > k0) __syncthreads();
+        const int count = (int)smaller<int64_t>(chunk, k1 - at);
+        stage<R>(x, at, count, count, [&](int r, int d, float value) { few[d][r] = value; });
+        __syncthreads();
+        for (int d = mine; d < count; d += step) {
+            if (d != mine) load(at + d);
+#pragma unroll
+            for (int u = 0; u < at_once; u++) {
+                if (d + u * warps * groups >= count) break;
+                float y[R];
+#pragma unroll
+                for (int r = 0; r < R; r++) y[r] = few[d + u * warps * groups][r];
+#pragma unroll
+                for (int i = 0; i < PIECES; i++)
+#pragma unroll
+                    for (int e = 0; e < W; e++) {
+                        const float z = to_float(many[u][i].x.at[e]);
+#pragma unroll
+                        for (int r = 0; r < R; r++) sum[r][i * W + e] = fmaf(y[r], z, sum[r][i * W + e]);
+                    }
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < own; i++) {
+            float total = sum[r][i];
+            for (int offset = lanes; offset < 32; offset *= 2) total += __shfl_xor_sync(all_lanes, total, offset);
+            // Row of the block of this sum: W neighbours a lane.
+            if (group == 0) of_warps[warp][i / W * lanes * W + lane * W + i % W] = total;
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < lanes * own; i += threads) {
+            float total = 0.0f;
+#pragma unroll
+            for (int w = 0; w < warps; w++) total += of_warps[w][i];
+            x.store(parts, p.m, r, row0 + i, total);
+        }
+    }
+}
+
+template <class T, int R>
+vb_status launch_skinny(const vb_matmul_args &x, vb_stream *stream) {
+    const matmul_skinny_plan plan = matmul_skinny_plan_of(&x, multiprocessors(stream));
+    constexpr int wide = Wide<T>::size;
+    KParts parts;
+    VB_TRY(plan_k_parts(&parts, plan.parts, x, stream));
+    const int64_t each = parts.count > 1 ? plan.k_each : x.k;
+    const bool a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
+    // The grid's x counts blocks of `many`, whichever operand these are.
+    const bool of_rows = x.m <= x.n;
+    VB_TRY(for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
+                          [&](const MatMulProblem<T> &p, dim3 grid) {
+                              grid.z = (unsigned)parts.count;
+                              const auto launch = [&](auto kernel) {
+                                  return launch_overlapped(stream, grid, threads, 0, kernel, p, parts, each, plan.share,
+                                                           a_t, b_t);
+                              };
+                              if (plan.by_k)
+                                  return plan.vectors ? launch(matmul_skinny_by_k_kernel<T, R, wide>)
+                                                      : launch(matmul_skinny_by_k_kernel<T, R, 1>);
+                              return plan.vectors ? launch(matmul_skinny_across_kernel<T, R, wide, 1>)
+                                                  : launch(matmul_skinny_across_kernel<T, R, 1, 4>);
+                          }));
+    return add_parts<T>(x, parts, PlainSum(), stream);
+}
+
+} // namespace
+
+vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream) {
+    const int64_t few = smaller(x.m, x.n);
+    return with_float_type(x.type, [&](auto zero) {
+        using T = decltype(zero);
+        return few <= 2 ? launch_skinny<T, 2>(x, stream)
+                        : few <= 4 ? launch_skinny<T, 4>(x, stream) : launch_skinny<T, 8>(x, stream);
+    });
+}
+
+} // namespace vb

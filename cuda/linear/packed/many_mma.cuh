@@ -1,0 +1,160 @@
+// many_mma.cuh: the kernel of many.cu before and after Hopper, on mma.sync.
+//
+// A warp multiplies 16 or 32 rows of W by 64 rows of x: with 32, each operand B that is read from shared memory serves
+// two instructions, which is what tensor cores fed by mma.sync are short of. Of 128 rows of x, two warps dequantize the
+// same rows of W. Copies are asynchronous from 8.0 on: of x two stages ahead, of packed tiles one k of a tile.
+//
+//   shared   three stages of x [TOKENS][64], swizzled: 24 or 48 KiB; the packed tiles of 128 rows: at most 34 KiB
+//   threads  8 warps of 16 rows of W by 64 rows of x; where there are more, 4 of 32 by 64 twice a multiprocessor, or 8
+//            of 32 by 64 of 128 rows of x
+#ifndef VB_LINEAR_MANY_MMA_CUH
+#define VB_LINEAR_MANY_MMA_CUH
+
+#include "arch/mma.cuh"
+#include "arch/sm90.cuh"
+#include "linear/packed/many.cuh"
+
+namespace vb {
+
+// TILES rows of tiles a warp, each by 64 rows of x.
+template <class Block, int TOKENS, int TILES>
+struct MmaShape {
+    using P = Packed<Block>;
+    static constexpr int warps = unit_warps / TILES * (TOKENS / 64), threads = 32 * warps;
+    static constexpr bool narrow = TOKENS == 64 && TILES == 2; // two blocks fit a multiprocessor with 100 KiB
+    static constexpr int depth = 64, stages = narrow && P::tile_bytes > 2816 ? 2 : 3, stage_bytes = TOKENS * depth * 2;
+    static constexpr int tile_stages = P::depth / depth >= 4 ? 1 : 2; // of weights
+    // where they begin
+    static constexpr int weights = stages * stage_bytes, inverse = weights + tile_stages * unit_warps * P::tile_bytes;
+    static constexpr int shared = inverse + TOKENS * (int)sizeof(float);
+    static_assert(shared <= (TOKENS == 64 ? 64 << 10 : (int)LINEAR_MANY_SHARED), "what the chooser plans with");
+    static constexpr int blocks = TOKENS > 64 || (P::table && P::sixteens) ? 1 : 2; // a multiprocessor, by registers
+};
+
+// A unit of a product. Code for Hopper, whose chooser takes many_sm90.cuh, has none.
+template <class Block, int TOKENS, int TILES, bool SWIGLU>
+VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
+#if defined(VB_HAS_MMA) && !defined(VB_SM90A)
+    using P = Packed<Block>;
+    using S = MmaShape<Block, TOKENS, TILES>;
+    constexpr int tiles = TILES, across = TOKENS / 64, stages_a_tile = P::depth / S::depth, chunks = S::depth / 8;
+    constexpr int rows_a_turn = S::threads / chunks; // of x that the block copies with one instruction
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int of_rows = warp / across * tiles, of_tokens = warp % across * 64; // where the warp's part begins
+    const Unit unit = Unit::of(product, index, 0);
+    const int k0 = unit.k0, k1 = unit.k1, count = (k1 - k0) * stages_a_tile;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = (int64_t)product.k_tiles * P::depth;
+    const unsigned base = shared_address(shared);
+
+    const uint8_t *tile[unit_warps / S::warps]; // that this warp fetches
+#pragma unroll
+    for (int w = 0; w < unit_warps / S::warps; w++)
+        tile[w] = first_tile<Block, SWIGLU>(product, unit, w * S::warps + warp);
+    const auto fetch_tiles = [&](int k) {
+        if (k >= k1) return;
+        const unsigned to = base + S::weights + ((k - k0) % S::tile_stages * unit_warps + warp) * P::tile_bytes;
+#pragma unroll
+        for (int w = 0; w < unit_warps / S::warps; w++) {
+            const uint8_t *const from = tile[w] + (int64_t)(k - k0) * P::tile_bytes;
+#pragma unroll
+            for (int i = 0; i < P::tile_bytes; i += 512)
+                if (i + 16 * lane < P::tile_bytes)
+                    copy_async(to + w * S::warps * P::tile_bytes + i + 16 * lane, from + i + 16 * lane);
+        }
+    };
+    const int row = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
+    const half *const x_from = x + (token0 + row) * cols + (int64_t)k0 * P::depth + 8 * chunk;
+    const unsigned x_to = base + swizzled(row, chunk, chunks);
+    const auto fetch_x = [&](int i, int stage) {
+        if (i >= count) return;
+#pragma unroll
+        for (int j = 0; j < TOKENS / rows_a_turn; j++) {
+            const bool valid = token0 + row + j * rows_a_turn < product.n;
+            copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16,
+                       valid ? x_from + j * rows_a_turn * cols + i * S::depth : x, valid);
+        }
+    };
+
+#pragma unroll
+    for (int i = 0; i < S::tile_stages; i++) fetch_tiles(k0 + i);
+    wait_for_previous_kernel();
+    release_next_kernel();
+#pragma unroll
+    for (int i = 0; i < S::stages - 1; i++) fetch_x(i, i), copy_async_commit();
+    float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
+    load_inverse<TOKENS>(inverse, product, token0, 0, false, threadIdx.x, S::threads);
+
+    // The lane's row of four 8x8 matrices: of 16 rows of x, both eights of a fragment's k.
+    const unsigned b_at = base + swizzled(of_tokens + lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
+    float c[tiles * 32] = {};
+    int i = 0, stage = 0;
+    for (int k = k0; k < k1; k++) {
+        ManyTile<Block> work[tiles];
+#pragma unroll
+        for (int part = 0; part < stages_a_tile; part++, i++) {
+            copy_async_wait<S::stages - 2>();
+            __syncthreads();
+            if (part == 0)
+#pragma unroll
+                for (int r = 0; r < tiles; r++) {
+                    LaneTile<Block> packed;
+                    packed.template load<false>(
+                        shared + S::weights + ((k - k0) % S::tile_stages * unit_warps + of_rows + r) * P::tile_bytes,
+                        lane);
+                    work[r].unpack(packed);
+                }
+            fetch_x(i + S::stages - 1, stage == 0 ? S::stages - 1 : stage - 1);
+            if (part == 1) fetch_tiles(k + S::tile_stages); // every warp has loaded those of k
+            copy_async_commit();
+            const unsigned b_stage = b_at + stage * S::stage_bytes;
+#pragma unroll
+            for (int j = 0; j < S::depth / 16; j++) {
+                uint32_t a[tiles][4];
+#pragma unroll
+                for (int r = 0; r < tiles; r++) work[r].fragment(a[r], part * (S::depth / 16) + j);
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    unsigned b[4];
+                    load_matrices(b, (b_stage ^ 32 * j) + q * 16 * chunks * 16);
+#pragma unroll
+                    for (int r = 0; r < tiles; r++) {
+                        mma_16x8x16(c + 32 * r + 8 * q, a[r], b[0], b[1], half());
+                        mma_16x8x16(c + 32 * r + 8 * q + 4, a[r], b[2], b[3], half());
+                    }
+                }
+            }
+            stage = stage == S::stages - 1 ? 0 : stage + 1;
+        }
+    }
+    __syncthreads(); // the stages are free
+    const int tile_row = unit.rows * unit_warps + of_rows;
+    const auto sums = [&](int r) -> float(&)[32] { return *reinterpret_cast<float(*)[32]>(c + 32 * r); };
+    if (!add_splits<TOKENS, S::threads>(product, unit, c)) return;
+    const float *const scales = inverse + of_tokens;
+    if constexpr (SWIGLU && tiles == 1)
+        store_swiglu<TOKENS>(product, sums(0), scales, reinterpret_cast<float *>(shared), tile_row, token0);
+    else if constexpr (SWIGLU)
+        store_gated<64>(product, sums(0), sums(1), scales, tile_row, token0 + of_tokens);
+    else
+#pragma unroll
+        for (int r = 0; r < tiles; r++) store_sums<64>(product, sums(r), scales, tile_row + r, g, token0 + of_tokens);
+#endif
+}
+
+template <class Block, int TOKENS, int TILES, bool SWIGLU>
+__global__ void __launch_bounds__(MmaShape<Block, TOKENS, TILES>::threads, MmaShape<Block, TOKENS, TILES>::blocks)
+    mma_kernel(const half *x, const __grid_constant__ Product product) {
+    mma_product<Block, TOKENS, TILES, SWIGLU>(x, product, blockIdx.x);
+}
+
+// Two products of the same rows of x, by weights of types A and B.
+template <class A, class B, int TOKENS, int TILES>
+__global__ void __launch_bounds__(MmaShape<A, TOKENS, TILES>::threads, MmaShape<A, TOKENS, TILES>::blocks)
+    mma_two_kernel(const half *x, const __grid_constant__ Product first, const __grid_constant__ Product second) {
+    if ((int)blockIdx.x < first.units) mma_product<A, TOKENS, TILES, false>(x, first, blockIdx.x);
+    else mma_product<B, TOKENS, TILES, false>(x, second, (int)blockIdx.x - first.units);
+}
+
+} // namespace vb
+#endif

@@ -1,0 +1,57 @@
+// many_sm90.cu: y = x W^T + bias for more than 64 rows of x and weights of F16 or BF16 on Hopper: Hopper's product of
+// matrices (gemm/gemm_sm90_kernel.cuh), whose sums stay in float32.
+//
+//   moves    4 n cols bytes of x, 2 n cols of narrowed rows twice, 2 rows cols of W, 4 n rows of y
+//   bound    the tensor cores
+//
+// x is narrowed first: to F16, each row scaled by a power of two, or to BF16.
+
+#include "gemm/gemm_sm90_kernel.cuh"
+#include "linear/stored/narrow.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+template <class T>
+vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    NarrowRows<T> x;
+    VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
+    const GemmPlan plan = plan_gemm(a.n, a.cols, a.rows, multiprocessors(stream));
+    GemmProblem<float> p = {};
+    p.c = a.y, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;
+    p.steps = ceil_div(p.k, product_depth), p.group_rows = plan.group_rows;
+    p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
+    const auto run = [&](auto bm, auto bn, auto pair) {
+        p.ksplit = pair.value ? 1 : smaller(plan.ksplit, p.steps);
+        return launch_gemm_sm90<T, float, bm.value, bn.value, pair.value, false, false, true>(
+            x.rows, a.cols, a.cols, a.w, a.cols, a.cols, type, p, stream);
+    };
+    switch (plan.tile) {
+    case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
+    case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
+    case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
+    case TILE_128x128_PAIR: // pairs that share k would meet in the workspace, where the rows of x lie
+        if (plan.ksplit > 1) break;
+        return run(Constant<128>(), Constant<128>(), Constant<1>());
+    case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
+    default: break;
+    }
+    return run(Constant<128>(), Constant<128>(), Constant<0>());
+}
+
+} // namespace
+
+vb_status stored_many_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    return type == VB_F16 ? product<half>(a, type, stream) : product<bf16>(a, type, stream);
+}
+
+#else // nobody calls it
+
+vb_status stored_many_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
+
+#endif
+
+} // namespace vb
