@@ -150,11 +150,13 @@ test-dist: need-go need-cc
 	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA=none scripts/make-dist.sh
 	@scripts/test-install.sh build/dist
 
-# Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them. The race
-# detector watches the fake GPU, whose streams are goroutines, and the CPU in C.
+# Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that
+# have no C below them but that of mapped files. The race detector watches the fake GPU, whose streams are goroutines, and the CPU in C.
+OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
-	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./...
+	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./internal/mapped ./internal/language/gguf ./gguf \
+	  $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
@@ -198,7 +200,7 @@ build/sanitize/%: examples/c/%.c $(CSRC:csrc/%.c=build/sanitize/%.o)
 sanitize: need-cc ## run the C examples, which test odd arguments too, under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c))
 	@for f in $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c)); do \
-	  for simd in plain avx2 avx512; do echo "$$f ($$simd)" && VIBRANT_SIMD=$$simd $$f || exit 1; done; done
+	  for simd in plain avx2 avx512 amx; do echo "$$f ($$simd)" && VIBRANT_SIMD=$$simd $$f || exit 1; done; done
 
 # go run ./internal/check/soak -h lists what shortens it.
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)

@@ -432,6 +432,15 @@ static vb_status call_w2a8_gemv(struct w2a8_gemv_frame *f) {
     return vb_w2a8_gemv(&f->args, f->stream);
 }
 
+struct bit_linear_frame {
+    vb_bit_linear_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_bit_linear(struct bit_linear_frame *f) {
+    return vb_bit_linear(&f->args, f->stream);
+}
+
 struct tmac_lut_frame {
     float *lut;
     const float *activations;
@@ -623,6 +632,7 @@ struct attention_linear_add_frame {
     vb_attention_args attention;
     vb_weight w;
     const float *bias;
+    vb_update_args update;
     float *product;
     const float *next_norm;
     float *normed;
@@ -631,8 +641,8 @@ struct attention_linear_add_frame {
 };
 
 static vb_status call_attention_linear_add(struct attention_linear_add_frame *f) {
-    return vb_attention_linear_add(f->sum, f->a, &f->attention, &f->w, f->bias, f->product, f->next_norm, f->normed,
-                                   &f->next_prepared, f->stream);
+    return vb_attention_linear_add(f->sum, f->a, &f->attention, &f->w, f->bias, &f->update, f->product, f->next_norm,
+                                   f->normed, &f->next_prepared, f->stream);
 }
 
 vb_status vb_call(int operation, void *frame) {
@@ -673,26 +683,27 @@ vb_status vb_call(int operation, void *frame) {
     case 32: return call_norm_quantize(frame);
     case 33: return call_dequantize_rows(frame);
     case 34: return call_w2a8_gemv(frame);
-    case 35: return call_tmac_lut(frame);
-    case 36: return call_tmac_matmul(frame);
-    case 37: return call_route(frame);
-    case 38: return call_expert_linear(frame);
-    case 39: return call_expert_sum(frame);
-    case 40: return call_rope(frame);
-    case 41: return call_kv_write(frame);
-    case 42: return call_attention(frame);
-    case 43: return call_causal_conv(frame);
-    case 44: return call_gated_delta(frame);
-    case 45: return call_norm_linear(frame);
-    case 46: return call_norm_swiglu(frame);
-    case 47: return call_linear_add(frame);
-    case 48: return call_feed_forward(frame);
-    case 49: return call_expert_feed_forward(frame);
-    case 50: return call_norm_route(frame);
-    case 51: return call_norm_qkv(frame);
-    case 52: return call_attention_linear_add(frame);
+    case 35: return call_bit_linear(frame);
+    case 36: return call_tmac_lut(frame);
+    case 37: return call_tmac_matmul(frame);
+    case 38: return call_route(frame);
+    case 39: return call_expert_linear(frame);
+    case 40: return call_expert_sum(frame);
+    case 41: return call_rope(frame);
+    case 42: return call_kv_write(frame);
+    case 43: return call_attention(frame);
+    case 44: return call_causal_conv(frame);
+    case 45: return call_gated_delta(frame);
+    case 46: return call_norm_linear(frame);
+    case 47: return call_norm_swiglu(frame);
+    case 48: return call_linear_add(frame);
+    case 49: return call_feed_forward(frame);
+    case 50: return call_expert_feed_forward(frame);
+    case 51: return call_norm_route(frame);
+    case 52: return call_norm_qkv(frame);
+    case 53: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(6029480924731466322); }
+int64_t vb_call_abi(void) { return INT64_C(9101655777421600130); }

@@ -3,7 +3,7 @@
 package csrc
 
 /*
-#include "vibrant.h"
+#include "sum_of_rows.h"
 
 // Arrays of addresses go by value, as structs do.
 typedef struct addresses { void *at[VB_MAX_RANKS]; } addresses;
@@ -14,6 +14,14 @@ static vb_status communicator_create(vb_communicator **c, addresses streams, int
 static vb_status all_reduce(addresses out, addresses in, addresses add, int adds, int64_t n, int rounded, vb_communicator *c) {
     const float *const *more = adds ? (const float *const *)add.at : NULL;
     return vb_all_reduce((float *const *)out.at, (const float *const *)in.at, more, n, rounded, c);
+}
+static vb_status all_reduce_rows(addresses out, addresses in, vb_sum_of_rows rows, int *prepared, vb_communicator *c) {
+    const vb_status s = vb_all_reduce_rows((float *const *)out.at, (const float *const *)in.at, &rows, c);
+    *prepared = rows.prepared;
+    return s;
+}
+static vb_status linear_all_reduce(addresses out, addresses product, vb_sum_of_products sum, vb_communicator *c) {
+    return vb_linear_all_reduce((float *const *)out.at, (float *const *)product.at, &sum, c);
 }
 static vb_status all_gather(addresses out, addresses in, int64_t rows, const int64_t *cols, vb_communicator *c) {
     return vb_all_gather((float *const *)out.at, (const float *const *)in.at, rows, cols, c);
@@ -84,6 +92,32 @@ func addressesOf(pointers []kernel.Ptr) (a C.addresses) {
 func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool) error {
 	adds := truth(add != nil)
 	return c.check("all reduce", C.all_reduce(addressesOf(out), addressesOf(in), addressesOf(add), adds, C.int64_t(n), truth(rounded), c.p))
+}
+
+func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
+	r := C.vb_sum_of_rows{n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From)}
+	for i := range out {
+		r.add[i], r.norm[i], r.normed[i] = (*C.float)(rows.Add[i]), (*C.float)(rows.Norm[i]), (*C.float)(rows.Normed[i])
+	}
+	var prepared C.int
+	err := c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, c.p))
+	rows.Prepared = prepared != 0
+	return err
+}
+
+func (c *communicator) LinearAllReduce(out, product []kernel.Ptr, sum *kernel.SumOfProducts) error {
+	p := C.vb_sum_of_products{n: C.int64_t(sum.N)}
+	for i := range out {
+		p.add[i], p.x[i], p.bias[i] = (*C.float)(sum.Add[i]), (*C.float)(sum.X[i]), (*C.float)(sum.Bias[i])
+		p.w[i] = weight(sum.W[i])
+	}
+	return c.check("linear all reduce", C.linear_all_reduce(addressesOf(out), addressesOf(product), p, c.p))
+}
+
+// FeedForwardPart is FeedForward without X.
+func (s *stream) FeedForwardPart(args *kernel.FeedForwardArgs) error {
+	args.X = nil
+	return s.FeedForward(args)
 }
 
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {

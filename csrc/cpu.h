@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "fits.h"
 #include "kernels.h"
 
 typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVELS } vb_simd;
@@ -20,6 +21,11 @@ typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVE
 #define VB_X86 1
 #define VB_TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define VB_TARGET_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#if defined __linux__ && __GNUC__ >= 11 && !defined __clang__
+#define VB_AMX 1
+#define VB_TARGET_AMX \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8")))
+#endif
 #else
 #define VB_X86 0
 #endif
@@ -47,6 +53,7 @@ typedef struct vb_cpu_device {
     vb_device base;
     _Atomic int references; /* its own handle, and one of each stream and event */
     vb_simd simd;
+    bool tiles; /* of int8 (AMX), beside VB_SIMD_AVX512 */
     vb_cpu_pool *pool;
 } vb_cpu_device;
 
@@ -159,21 +166,14 @@ VB_INLINE float vb_tanhf(float x) {
 
 VB_INLINE float vb_siluf(float x) { return x / (1.0f + vb_expf(-x)); }
 
-/* x / 2 * erfc(-x / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
- * Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
- * 2). */
+/* x / 2 * erfc(-x / sqrt(2)) (fits.h). */
 VB_INLINE float vb_geluf(float x) {
     float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
-    float p = 0.17087277f;
-    p = p * t - 0.82215223f;
-    p = p * t + 1.48851587f;
-    p = p * t - 1.13520398f;
-    p = p * t + 0.27886807f;
-    p = p * t - 0.18628806f;
-    p = p * t + 0.09678418f;
-    p = p * t + 0.37409196f;
-    p = p * t + 1.00002368f;
-    p = p * t - 1.26551223f;
+#define FIRST(c) float p = c##f;
+#define STEP(c) p = p * t c##f;
+    VB_ERFC_FIT(FIRST, STEP)
+#undef FIRST
+#undef STEP
     float erfc = t * vb_expf(p - 0.5f * x * x);
     return 0.5f * x * (x < 0 ? erfc : 2.0f - erfc);
 }

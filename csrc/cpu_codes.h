@@ -24,4 +24,22 @@ void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k);
 void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                       int rows, const int8_t *x, int n, vb_simd simd);
 
+/* ---- tiles of int8 (AMX), where a device's `tiles` is set ---------------------------------------------------------
+ *
+ * Sixteen rows of codes meet sixteen rows of activations in an instruction, which pays from VB_CODES_LEAST rows of
+ * activations on. */
+enum { VB_CODES_TILE_SIZE = 16, VB_CODES_MOST = 4 * VB_CODES_TILE_SIZE, VB_CODES_LEAST = 5 };
+
+/* Rows of activations in whole tiles. */
+static inline int64_t vb_codes_whole(int64_t n) {
+    return (n + VB_CODES_TILE_SIZE - 1) / VB_CODES_TILE_SIZE * VB_CODES_TILE_SIZE;
+}
+
+/* Lays out n rows of x, at most 16, of `row_of_x` bytes each, as 16 row_of_x bytes of tiles, aligned to 64 bytes. */
+void vb_codes_to_tiles(int8_t *to, const int8_t *x, int64_t row_of_x, int n);
+
+/* sums[r][i] as vb_cpu_code_sums has it, of up to 16 rows of codes and n <= VB_CODES_MOST rows of x as tiles. */
+void vb_cpu_code_tiles(int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_MOST], const uint8_t *w, int64_t stride, int64_t bytes,
+                       int rows, const int8_t *tiles, int n);
+
 #endif

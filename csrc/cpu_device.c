@@ -13,6 +13,9 @@
 #if VB_X86
 #include <cpuid.h>
 #endif
+#ifdef VB_AMX
+#include <sys/syscall.h>
+#endif
 
 static vb_status device_count(int *count) {
     *count = 1;
@@ -37,12 +40,28 @@ static vb_simd best_simd(void) {
 #endif
 }
 
-/* The best level, lowered to what VIBRANT_SIMD asks for; false where it names none. */
-static bool choose_simd(vb_simd *simd) {
+/* Whether the processor has tiles of int8, and the system lets this process use their registers. */
+static bool has_tiles(void) {
+#ifdef VB_AMX
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18, TILES = 3 << 24 };
+    unsigned a, b, c, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & TILES) != TILES) return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+/* The best level, lowered to what VIBRANT_SIMD asks for; false where it names none. "amx" is the best. */
+static bool choose_simd(vb_simd *simd, bool *tiles) {
     static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
     *simd = best_simd();
+    *tiles = false;
     const char *limit = getenv("VIBRANT_SIMD");
-    if (!limit || !*limit) return true;
+    if (!limit || !*limit || strcmp(limit, "amx") == 0) {
+        *tiles = *simd == VB_SIMD_AVX512 && has_tiles();
+        return true;
+    }
     for (int level = 0; level < VB_SIMD_LEVELS; level++) {
         if (strcmp(limit, names[level]) != 0) continue;
         if (level < (int)*simd) *simd = (vb_simd)level;
@@ -80,11 +99,13 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     if (index != 0) return VB_NO_DEVICE;
     int threads = options && options->threads > 0 ? options->threads : usable_cores();
     vb_simd simd;
-    if (threads > MAX_THREADS || !choose_simd(&simd)) return VB_INVALID_ARGUMENT;
+    bool tiles;
+    if (threads > MAX_THREADS || !choose_simd(&simd, &tiles)) return VB_INVALID_ARGUMENT;
     vb_cpu_device *d = calloc(1, sizeof *d);
     if (!d) return VB_OUT_OF_MEMORY;
     d->base.backend = &vb_cpu_backend;
     d->simd = simd;
+    d->tiles = tiles;
     atomic_init(&d->references, 1);
     d->pool = vb_cpu_pool_create(threads);
     if (!d->pool) {
@@ -118,7 +139,7 @@ vb_status vb_cpu_device_get_info(vb_device_info *info, const vb_device *device) 
 #ifdef _SC_LEVEL3_CACHE_SIZE
     info->l2_bytes = vb_max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0);
 #endif
-    snprintf(info->features, sizeof info->features, "%s", features[d->simd]);
+    snprintf(info->features, sizeof info->features, "%s%s", features[d->simd], d->tiles ? " amx" : "");
     return VB_OK;
 }
 

@@ -95,18 +95,71 @@ static void runs(const map_job *j, const vb_view *v, int64_t first, int64_t n, v
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t philox(uint32_t counter, uint32_t key0, uint32_t key1, int word) {
-    uint32_t x0 = counter, x1 = 0, x2 = 0, x3 = 0;
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
-        x0 = (uint32_t)(p1 >> 32) ^ x1 ^ key0;
-        x1 = (uint32_t)p1;
-        x2 = (uint32_t)(p0 >> 32) ^ x3 ^ key1;
-        x3 = (uint32_t)p0;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
+/* The words of n counters from `counter` on. */
+VB_INLINE void philox(uint32_t (*words)[PIECE / 4 + 1], uint32_t counter, uint32_t key0, uint32_t key1, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t x0 = counter + (uint32_t)i, x1 = 0, x2 = 0, x3 = 0, k0 = key0, k1 = key1;
+        for (int round = 0; round < 10; round++) {
+            const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
+            x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
+            x1 = (uint32_t)p1;
+            x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+            x3 = (uint32_t)p0;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        words[0][i] = x0, words[1][i] = x1, words[2][i] = x2, words[3][i] = x3;
     }
-    return word == 0 ? x0 : word == 1 ? x1 : word == 2 ? x2 : x3;
+}
+
+/* ln of a fraction above 0: of the mantissa in [sqrt(1/2), sqrt(2)) by the polynomial of Cephes' logf. */
+VB_INLINE float log_fraction(float x) {
+    const uint32_t bits = vb_float_bits(x) - 0x3f3504f3u;
+    const float m = vb_bits_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f, e = (float)((int32_t)bits >> 23);
+    const float z = m * m;
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    return m + (m * z * p - 0.5f * z + e * -2.12194440e-4f) + e * 0.693359375f;
+}
+
+/* Two normal numbers of words u and v, as vibrant.h says: cosine and sine by the polynomials of Cephes. */
+VB_INLINE void box_muller(float *first, float *second, uint32_t u, uint32_t v) {
+    const float radius = sqrtf(-2.0f * log_fraction((float)((1u << 24) - (u >> 8)) * 0x1p-24f));
+    const uint32_t turn = (v >> 8) + (1u << 21); /* an eighth more: in the upper bits the quarter that is nearest */
+    const float t = (float)((int32_t)(turn & 0x3fffffu) - (1 << 21)) * (6.283185307f * 0x1p-24f), z = t * t;
+    const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * t + t;
+    const float cosine =
+        ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+    const uint32_t quarter = turn >> 22 & 3;
+    const float c = quarter & 1 ? -sine : cosine, s = quarter & 1 ? cosine : sine;
+    *first = radius * (quarter & 2 ? -c : c);
+    *second = radius * (quarter & 2 ? -s : s);
+}
+
+VB_INLINE void random_floats(float *f, int64_t first, int64_t n, const vb_step *s) {
+    uint32_t words[4][PIECE / 4 + 1];
+    float numbers[4][PIECE / 4 + 1];
+    const int64_t counter = first / 4, counters = (first + n - 1) / 4 - counter + 1;
+    philox(words, (uint32_t)counter, (uint32_t)s->a, (uint32_t)s->b, counters);
+    for (int w = 0; w < 4; w += 2)
+        for (int64_t i = 0; i < counters; i++) {
+            const uint32_t u = words[w][i], v = words[w + 1][i];
+            if (s->c == 0) {
+                box_muller(&numbers[w][i], &numbers[w + 1][i], u, v);
+            } else {
+                const float unit = 1.0f / (float)(1 << s->c);
+                numbers[w][i] = (float)(u >> (32 - s->c)) * unit;
+                numbers[w + 1][i] = (float)(v >> (32 - s->c)) * unit;
+            }
+        }
+    EACH f[i] = numbers[(first + i) % 4][(first + i) / 4 - counter];
 }
 
 VB_INLINE int32_t truncated(float x) {
@@ -146,9 +199,7 @@ VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands 
     case VB_ELEMENT_CONSTANT:
     case VB_ELEMENT_INTEGER: EACH x[i] = s->a; break;
     case VB_ELEMENT_INDEX: EACH x[i] = (int32_t)(first + i); break;
-    case VB_ELEMENT_RANDOM:
-        EACH x[i] = (int32_t)philox((uint32_t)(first + i), (uint32_t)s->a, (uint32_t)s->b, s->c);
-        break;
+    case VB_ELEMENT_RANDOM: random_floats(f, first, n, s); break;
     case VB_ELEMENT_TO_FLOAT: EACH f[i] = (float)o->ai[i]; break;
     case VB_ELEMENT_TO_INTEGER: EACH x[i] = truncated(o->af[i]); break;
     case VB_ELEMENT_WHERE: EACH x[i] = o->ai[i] ? o->bi[i] : o->ci[i]; break;

@@ -3,6 +3,7 @@
  * Sums are float64. Where results lie next to each other and the elements of one do not, a block of results is computed
  * at a time, so that memory is read in its order. */
 #include <math.h>
+#include <stdatomic.h>
 
 #include "cpu.h"
 #include "strided.h"
@@ -258,29 +259,69 @@ vb_status vb_cpu_cumsum(void *out, const void *in, vb_dtype type, int64_t rows, 
 
 /* ---- elements at places in memory -------------------------------------------------------------------------------- */
 
-/* One thread: scattered elements may share a place. */
+typedef struct index_job {
+    vb_view named, other, ids; /* strides along the dimensions of ids; named without that along dim */
+    int64_t sizes[VB_MAX_DIMS], places, step;
+    int rank, bytes;
+    vb_indexing indexing;
+    vb_dtype type;
+    atomic_bool outside;
+} index_job;
+
+/* Moves n elements of neighbouring places, or adds them. */
+static void index_run(const index_job *j, char *x, int64_t x_step, char *y, int64_t y_step, int64_t n) {
+    const int64_t bytes = j->bytes;
+    if (j->indexing == VB_INDEXING_SCATTER_ADD) {
+        for (int64_t i = 0; i < n; i++) {
+            if (j->type == VB_F32) ((float *)(void *)x)[i * x_step] += ((float *)(void *)y)[i * y_step];
+            else ((uint32_t *)(void *)x)[i * x_step] += ((uint32_t *)(void *)y)[i * y_step];
+        }
+        return;
+    }
+    const bool gathers = j->indexing == VB_INDEXING_GATHER;
+    char *const to = gathers ? y : x, *const from = gathers ? x : y;
+    const int64_t to_step = bytes * (gathers ? y_step : x_step), from_step = bytes * (gathers ? x_step : y_step);
+    if (n == 1 || (x_step == 1 && y_step == 1)) memcpy(to, from, (size_t)(n * bytes));
+    else
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
+}
+
+/* Rows along the last dimension: one id may lead all of a row. */
+static void index_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    index_job *const j = context;
+    const int last = j->rank - 1;
+    const int64_t n = j->sizes[last], x_step = j->named.strides[last], y_step = j->other.strides[last];
+    for (; begin < end; begin++) {
+        const int32_t *const ids = (const int32_t *)j->ids.data + vb_place(&j->ids, j->sizes, last, begin);
+        char *const x = (char *)j->named.data + vb_place(&j->named, j->sizes, last, begin) * j->bytes;
+        char *const y = (char *)j->other.data + vb_place(&j->other, j->sizes, last, begin) * j->bytes;
+        const int64_t id_step = j->ids.strides[last], together = id_step == 0 ? n : 1;
+        for (int64_t i = 0; i < n; i += together) {
+            const int32_t id = ids[i * id_step];
+            if (id < 0 || id >= j->places) atomic_store(&j->outside, true);
+            else index_run(j, x + (i * x_step + id * j->step) * j->bytes, x_step, y + i * y_step * j->bytes, y_step,
+                           together);
+        }
+    }
+}
+
 vb_status vb_cpu_index(const vb_index_args *a, vb_stream *stream) {
     const bool gathers = a->indexing == VB_INDEXING_GATHER;
-    const int rank = (int)a->rank, bytes = vb_element_bytes(a->in.type);
-    const int64_t places = (gathers ? a->in_sizes : a->out_sizes)[a->dim];
-    vb_view named = gathers ? a->in : a->out;
-    const vb_view *const other = gathers ? &a->out : &a->in;
-    const int64_t step = named.strides[a->dim];
-    named.strides[a->dim] = 0;
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++) n *= a->ids_sizes[d];
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t id = ((const int32_t *)a->ids.data)[vb_place(&a->ids, a->ids_sizes, rank, i)];
-        if (id < 0 || id >= places) {
-            stream->invalid_argument = "ids: outside of the dimension";
-            return VB_INVALID_ARGUMENT;
-        }
-        char *const x = (char *)named.data + (vb_place(&named, a->ids_sizes, rank, i) + id * step) * bytes;
-        char *const y = (char *)other->data + vb_place(other, a->ids_sizes, rank, i) * bytes;
-        if (gathers) memcpy(y, x, (size_t)bytes);
-        else if (a->indexing == VB_INDEXING_SCATTER) memcpy(x, y, (size_t)bytes);
-        else if (a->in.type == VB_F32) *(float *)(void *)x += *(float *)(void *)y;
-        else *(uint32_t *)(void *)x += *(uint32_t *)(void *)y;
-    }
-    return VB_OK;
+    index_job j = {.named = gathers ? a->in : a->out, .other = gathers ? a->out : a->in, .ids = a->ids,
+                   .places = (gathers ? a->in_sizes : a->out_sizes)[a->dim], .bytes = vb_element_bytes(a->in.type),
+                   .indexing = a->indexing, .type = a->in.type};
+    memcpy(j.sizes, a->ids_sizes, sizeof j.sizes);
+    j.step = j.named.strides[a->dim];
+    j.named.strides[a->dim] = 0;
+    vb_view *const views[] = {&j.named, &j.other, &j.ids};
+    j.rank = vb_join_dims(j.sizes, a->rank, views, 3);
+    int64_t rows = 1;
+    for (int d = 0; d + 1 < j.rank; d++) rows *= j.sizes[d];
+    /* Scattered elements may share a place: one thread. */
+    if (gathers) vb_cpu_parallel(stream, rows, vb_cpu_grain(j.sizes[j.rank - 1]), index_range, &j);
+    else index_range(&j, 0, 0, rows);
+    if (!atomic_load(&j.outside)) return VB_OK;
+    stream->invalid_argument = "ids: outside of the dimension";
+    return VB_INVALID_ARGUMENT;
 }

@@ -135,6 +135,7 @@ enum { BLOCK = 16 };
 typedef struct gemv_job {
     const vb_w2a8_gemv_args *a;
     int8_t *x;       /* [m][vectors][VB_CODES_X] */
+    int8_t *tiles;   /* the same as tiles, NULL for none */
     int32_t *totals; /* [m]: of the activations */
     int64_t vectors; /* of a weight row */
     vb_simd simd;
@@ -198,6 +199,33 @@ static void store(const vb_w2a8_gemv_args *a, int64_t i, int64_t r, int32_t sum,
     }
 }
 
+static void to_tiles_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const gemv_job *j = context;
+    const int64_t row = j->vectors * VB_CODES_X;
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t at = t * VB_CODES_TILE_SIZE;
+        vb_codes_to_tiles(j->tiles + at * row, j->x + at * row, row, (int)vb_min(VB_CODES_TILE_SIZE, j->a->m - at));
+    }
+}
+
+static void gemv_tiles_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const gemv_job *j = context;
+    const vb_w2a8_gemv_args *a = j->a;
+    for (int64_t i = 0; i < a->m; i += VB_CODES_MOST)
+        for (int64_t r = begin; r < end; r += VB_CODES_TILE_SIZE) {
+            const int rows = (int)vb_min(VB_CODES_TILE_SIZE, end - r), n = (int)vb_min(VB_CODES_MOST, a->m - i);
+            int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_MOST];
+            vb_cpu_code_tiles(sums, (const uint8_t *)a->weights + r * a->row_bytes, a->row_bytes, a->row_bytes, rows,
+                              j->tiles + i * j->vectors * VB_CODES_X, n);
+            for (int c = 0; c < rows; c++) {
+                const float scale = scale_of(a, r + c);
+                for (int t = 0; t < n; t++) store(a, i + t, r + c, sums[c][t] - j->totals[i + t], scale);
+            }
+        }
+}
+
 static void gemv_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const gemv_job *j = context;
@@ -219,16 +247,23 @@ static void gemv_range(void *context, int worker, int64_t begin, int64_t end) {
 }
 
 vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
-    gemv_job job = {.a = args, .simd = vb_cpu_device_of(stream)->simd};
+    const vb_cpu_device *device = vb_cpu_device_of(stream);
+    gemv_job job = {.a = args, .simd = device->simd};
     job.vectors = vb_codes_vectors(args->row_bytes);
-    int64_t bytes;
-    if (__builtin_mul_overflow(job.vectors * VB_CODES_X + 4, args->m, &bytes)) return VB_OUT_OF_MEMORY;
+    const bool tiled = device->tiles && args->m >= VB_CODES_LEAST && args->k > 0;
+    const int64_t row = job.vectors * VB_CODES_X, tiles = tiled ? vb_codes_whole(args->m) : 0;
+    int64_t rows, bytes;
+    if (__builtin_add_overflow(args->m, tiles, &rows) || __builtin_mul_overflow(row + 4, rows, &bytes))
+        return VB_OUT_OF_MEMORY;
     job.x = vb_cpu_scratch(stream, bytes + 4);
     if (!job.x) return VB_OUT_OF_MEMORY;
-    job.totals = (int32_t *)(job.x + args->m * job.vectors * VB_CODES_X);
+    if (tiled) job.tiles = job.x + args->m * row;
+    job.totals = (int32_t *)(job.x + rows * row);
     vb_cpu_parallel(stream, args->m, vb_cpu_grain(args->k), arrange_range, &job);
+    const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
+    if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, &job);
     /* 16 KiB of rows: small against the whole */
-    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(args->row_bytes, 1)) / VB_CODES_ROWS + 1) * VB_CODES_ROWS;
-    vb_cpu_parallel(stream, args->n, grain, gemv_range, &job);
+    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(args->row_bytes, 1)) / step + 1) * step;
+    vb_cpu_parallel(stream, args->n, grain, tiled ? gemv_tiles_range : gemv_range, &job);
     return VB_OK;
 }

@@ -336,6 +336,7 @@ typedef struct bytes_job {
     const vb_tmac_matmul_args *a;
     int64_t row_bytes, group_bytes, row_of_x;
     int8_t *x;       /* [groups][n][upper, lower][row_of_x] */
+    int8_t *tiles;   /* [groups] of the rows of a group as tiles, NULL for none */
     int32_t *totals; /* [groups][n][upper, lower] */
     float *factors;  /* [n]: what one of the rounded activations stands for */
     char *scratch;   /* of the workers: a column as it is, and its bytes */
@@ -421,13 +422,59 @@ static void bytes_range(void *context, int worker, int64_t begin, int64_t end) {
                 bytes_tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(COLUMNS, j->a->n - c));
 }
 
+static void to_tiles_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const bytes_job *j = context;
+    const int64_t rows = 2 * j->a->n, whole = vb_codes_whole(rows), a_group = whole / VB_CODES_TILE_SIZE;
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t group = t / a_group, at = t % a_group * VB_CODES_TILE_SIZE;
+        vb_codes_to_tiles(j->tiles + (group * whole + at) * j->row_of_x, j->x + (group * rows + at) * j->row_of_x,
+                          j->row_of_x, (int)vb_min(VB_CODES_TILE_SIZE, rows - at));
+    }
+}
+
+static void tiles_range(void *context, int worker, int64_t begin, int64_t end) {
+    enum { MOST = VB_CODES_MOST / 2 };
+    (void)worker;
+    const bytes_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    const int64_t whole = vb_codes_whole(2 * a->n);
+    for (int64_t column = 0; column < a->n; column += MOST)
+        for (int64_t row = begin; row < end; row += VB_CODES_TILE_SIZE) {
+            const int rows = (int)vb_min(VB_CODES_TILE_SIZE, end - row), columns = (int)vb_min(MOST, a->n - column);
+            float products[VB_CODES_TILE_SIZE][MOST] = {{0}};
+            for (int64_t g = 0; g < a->groups; g++) {
+                const int64_t first = g * j->group_bytes;
+                int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_MOST];
+                vb_cpu_code_tiles(sums, (const uint8_t *)a->weights + row * j->row_bytes + first, j->row_bytes,
+                                  vb_min(j->group_bytes, j->row_bytes - first), rows,
+                                  j->tiles + (g * whole + 2 * column) * j->row_of_x, 2 * columns);
+                const int32_t *total = j->totals + 2 * (g * a->n + column);
+                for (int r = 0; r < rows; r++) {
+                    const float scale = a->scales ? a->scales[(row + r) * a->groups + g] : 1.0f;
+                    for (int c = 0; c < columns; c++) {
+                        const int64_t upper = sums[r][2 * c] - total[2 * c];
+                        const int64_t lower = sums[r][2 * c + 1] - total[2 * c + 1];
+                        products[r][c] += (float)(upper * 256 + lower) * scale;
+                    }
+                }
+            }
+            for (int r = 0; r < rows; r++)
+                for (int c = 0; c < columns; c++)
+                    a->out[(row + r) * a->n + column + c] = products[r][c] * j->factors[column + c];
+        }
+}
+
 static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     const vb_tmac_matmul_args *a = job->a;
-    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+    const vb_cpu_device *device = vb_cpu_device_of(stream);
+    const int64_t threads = vb_cpu_pool_threads(device->pool);
+    const bool tiled = device->tiles && 2 * a->n >= VB_CODES_LEAST;
     job->row_of_x = vb_codes_vectors(job->group_bytes) * VB_CODES_X;
-    int64_t pairs, x, workers, bytes;
+    int64_t pairs, tiles, rows, x, workers, bytes;
     if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
-        __builtin_mul_overflow(pairs, job->row_of_x + 4, &x) ||
+        __builtin_mul_overflow(a->groups, tiled ? vb_codes_whole(2 * a->n) : 0, &tiles) ||
+        __builtin_add_overflow(pairs, tiles, &rows) || __builtin_mul_overflow(rows, job->row_of_x + 4, &x) ||
         __builtin_mul_overflow(a->k, 6, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
         return VB_OUT_OF_MEMORY;
     job->worker_bytes = (job->worker_bytes + 63) / 64 * 64;
@@ -437,12 +484,15 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     job->scratch = vb_cpu_scratch(stream, bytes);
     if (!job->scratch) return VB_OUT_OF_MEMORY;
     job->x = (int8_t *)job->scratch + workers;
-    job->totals = (int32_t *)(job->x + pairs * job->row_of_x);
+    if (tiled) job->tiles = job->x + pairs * job->row_of_x;
+    job->totals = (int32_t *)(job->x + rows * job->row_of_x);
     job->factors = (float *)(job->totals + pairs);
     vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), split_range, job);
+    const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
+    if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, job);
     /* 16 KiB of rows: small against the whole */
-    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job->row_bytes, 1)) / VB_CODES_ROWS + 1) * VB_CODES_ROWS;
-    vb_cpu_parallel(stream, a->m, grain, bytes_range, job);
+    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job->row_bytes, 1)) / step + 1) * step;
+    vb_cpu_parallel(stream, a->m, grain, tiled ? tiles_range : bytes_range, job);
     return VB_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "driver.h"
 #include "library.h"
 #include "ptx_device.h"
+#include "sum_of_rows.h"
 
 static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     switch (kind) {
@@ -251,6 +252,43 @@ vb_status vb_all_reduce(float *const *out, const float *const *in, const float *
     CHECK(n <= INT64_MAX / 8 && out && in);
     for (int i = 0; i < communicator->ranks; i++) CHECK(out[i] && in[i] && (!add || add[i]));
     return communicator->backend->all_reduce(out, in, add, n, rounded, communicator);
+}
+
+vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
+                             vb_communicator *communicator) {
+    int64_t size;
+    CHECK(communicator && rows && rows->n >= 0 && rows->cols >= 0);
+    CHECK(!__builtin_mul_overflow(rows->n, rows->cols, &size) && size <= INT64_MAX / 8);
+    CHECK(rows->from == VB_AFTER_ATTENTION || rows->from == VB_AFTER_FEED_FORWARD);
+    rows->prepared = 0;
+    if (size == 0) return VB_OK;
+    CHECK(out && in);
+    for (int i = 0; i < communicator->ranks; i++)
+        CHECK(out[i] && in[i] && rows->add[i] && rows->norm[i] && rows->normed[i]);
+    return communicator->backend->all_reduce(out, in, rows->add, size, VB_ROUNDED_ROWS, communicator);
+}
+
+vb_status vb_linear_all_reduce(float *const *out, float *const *product, const vb_sum_of_products *sum,
+                               vb_communicator *communicator) {
+    int64_t size;
+    CHECK(communicator && sum && sum->n >= 0 && sum->w[0].rows >= 0);
+    CHECK(!__builtin_mul_overflow(sum->n, sum->w[0].rows, &size) && size <= INT64_MAX / 8);
+    if (size == 0) return VB_OK;
+    CHECK(out && product);
+    for (int i = 0; i < communicator->ranks; i++)
+        CHECK(out[i] && product[i] && sum->add[i] && sum->x[i] && sum->w[i].data && sum->w[i].rows == sum->w[0].rows);
+    const vb_library *library = vb_cuda_library_in_use();
+    const float *const *in = (const float *const *)product;
+    if (sum->n == 1 && library && communicator->backend == library->cuda) {
+        const vb_status s = library->cuda->all_reduce(out, in, sum->add, size, VB_SUM_OF_PRODUCTS, communicator);
+        if (s != VB_UNSUPPORTED) return s;
+    }
+    for (int i = 0; i < communicator->ranks; i++) {
+        const vb_status s =
+            vb_linear(product[i], sum->x[i], &sum->w[i], sum->bias[i], sum->n, communicator->streams[i]);
+        if (s != VB_OK) return s;
+    }
+    return communicator->backend->all_reduce(out, in, sum->add, size, 1, communicator);
 }
 
 vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,

@@ -19,6 +19,7 @@ static vb_status call_embedding(float *out, vb_weight table, const int32_t *ids,
 static vb_status call_fused_update(vb_fused_update_args args, vb_stream *stream) { return vb_fused_update(&args, stream); }
 static vb_status call_norm_quantize(vb_norm_quantize_args args, vb_stream *stream) { return vb_norm_quantize(&args, stream); }
 static vb_status call_w2a8_gemv(vb_w2a8_gemv_args args, vb_stream *stream) { return vb_w2a8_gemv(&args, stream); }
+static vb_status call_bit_linear(vb_bit_linear_args args, vb_stream *stream) { return vb_bit_linear(&args, stream); }
 static vb_status call_tmac_matmul(vb_tmac_matmul_args args, vb_stream *stream) { return vb_tmac_matmul(&args, stream); }
 static vb_status call_route(vb_route_args args, vb_stream *stream) { return vb_route(&args, stream); }
 static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *stream) { return vb_expert_linear(&args, stream); }
@@ -34,7 +35,7 @@ static vb_status call_feed_forward(vb_feed_forward_args args, int *next_prepared
 static vb_status call_expert_feed_forward(vb_expert_feed_forward_args args, vb_stream *stream) { return vb_expert_feed_forward(&args, stream); }
 static vb_status call_norm_route(vb_norm_route_args args, vb_stream *stream) { return vb_norm_route(&args, stream); }
 static vb_status call_norm_qkv(vb_norm_qkv_args args, vb_stream *stream) { return vb_norm_qkv(&args, stream); }
-static vb_status call_attention_linear_add(float *sum, const float *a, vb_attention_args attention, vb_weight w, const float *bias, float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) { return vb_attention_linear_add(sum, a, &attention, &w, bias, product, next_norm, normed, next_prepared, stream); }
+static vb_status call_attention_linear_add(float *sum, const float *a, vb_attention_args attention, vb_weight w, const float *bias, vb_update_args update, float *product, const float *next_norm, float *normed, int *next_prepared, vb_stream *stream) { return vb_attention_linear_add(sum, a, &attention, &w, bias, &update, product, next_norm, normed, next_prepared, stream); }
 */
 import "C"
 
@@ -181,6 +182,41 @@ func cW2A8GEMVArgs(a *kernel.W2A8GEMVArgs) C.vb_w2a8_gemv_args {
 		persistent:        truth(a.Persistent),
 		without_dp4a:      truth(a.WithoutDP4A),
 		narrow:            truth(a.Narrow),
+	}
+}
+
+func cBitLinearArgs(a *kernel.BitLinearArgs) C.vb_bit_linear_args {
+	return C.vb_bit_linear_args{
+		size:           C.sizeof_vb_bit_linear_args,
+		out:            f32(a.Out),
+		out2:           f32(a.Out2),
+		out3:           f32(a.Out3),
+		codes:          a.Codes,
+		scales:         f32(a.Scales),
+		in:             f32(a.In),
+		up:             f32(a.Up),
+		norm:           f32(a.Norm),
+		add:            f32(a.Add),
+		weights:        a.Weights,
+		weights2:       a.Weights2,
+		weights3:       a.Weights3,
+		weight_scales:  f32(a.WeightScales),
+		weight_scales2: f32(a.WeightScales2),
+		weight_scales3: f32(a.WeightScales3),
+		m:              C.int64_t(a.M),
+		n:              C.int64_t(a.N),
+		n2:             C.int64_t(a.N2),
+		n3:             C.int64_t(a.N3),
+		k:              C.int64_t(a.K),
+		segments:       C.int64_t(a.Segments),
+		segments2:      C.int64_t(a.Segments2),
+		segments3:      C.int64_t(a.Segments3),
+		row_bytes:      C.int64_t(a.RowBytes),
+		layout:         C.vb_int2_layout(a.Layout),
+		activation:     C.vb_activation(a.Activation),
+		eps:            C.float(a.Eps),
+		normed:         truth(a.Normed),
+		settled:        truth(a.Settled),
 	}
 }
 
@@ -353,20 +389,29 @@ func cGatedDeltaArgs(a *kernel.GatedDeltaArgs) C.vb_gated_delta_args {
 
 func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
 	return C.vb_feed_forward_args{
-		size:      C.sizeof_vb_feed_forward_args,
-		sum:       f32(a.Sum),
-		x:         f32(a.X),
-		norm:      f32(a.Norm),
-		gate:      weight(a.Gate),
-		up:        weight(a.Up),
-		down:      weight(a.Down),
-		normed:    f32(a.Normed),
-		gated:     f32(a.Gated),
-		product:   f32(a.Product),
-		n:         C.int64_t(a.N),
-		eps:       C.float(a.Eps),
-		next_norm: f32(a.NextNorm),
-		prepared:  truth(a.Prepared),
+		size:         C.sizeof_vb_feed_forward_args,
+		sum:          f32(a.Sum),
+		x:            f32(a.X),
+		norm:         f32(a.Norm),
+		gate:         weight(a.Gate),
+		up:           weight(a.Up),
+		down:         weight(a.Down),
+		normed:       f32(a.Normed),
+		gated:        f32(a.Gated),
+		product:      f32(a.Product),
+		n:            C.int64_t(a.N),
+		eps:          C.float(a.Eps),
+		next_norm:    f32(a.NextNorm),
+		prepared:     truth(a.Prepared),
+		gate_v:       a.GateV,
+		up_v:         a.UpV,
+		gate_u:       a.GateU,
+		up_u:         a.UpU,
+		down_v:       a.DownV,
+		down_u:       a.DownU,
+		codes:        f32(a.Codes),
+		codes_stride: C.int64_t(a.CodesStride),
+		ranks:        C.int64_t(a.Ranks),
 	}
 }
 
@@ -422,40 +467,63 @@ func cNormRouteArgs(a *kernel.NormRouteArgs) C.vb_norm_route_args {
 
 func cNormQKVArgs(a *kernel.NormQKVArgs) C.vb_norm_qkv_args {
 	return C.vb_norm_qkv_args{
-		size:       C.sizeof_vb_norm_qkv_args,
-		q:          f32(a.Q),
-		k:          a.K,
-		v:          a.V,
-		x:          f32(a.X),
-		norm:       f32(a.Norm),
-		wq:         weight(a.WQ),
-		wk:         weight(a.WK),
-		wv:         weight(a.WV),
-		bq:         f32(a.BQ),
-		bk:         f32(a.BK),
-		bv:         f32(a.BV),
-		q_norm:     f32(a.QNorm),
-		k_norm:     f32(a.KNorm),
-		cos:        f32(a.Cos),
-		sin:        f32(a.Sin),
-		positions:  i32(a.Positions),
-		sequences:  i32(a.Sequences),
-		normed:     f32(a.Normed),
-		k_new:      f32(a.KNew),
-		v_new:      f32(a.VNew),
-		batch:      C.int64_t(a.Batch),
-		seq:        C.int64_t(a.Seq),
-		heads:      C.int64_t(a.Heads),
-		kv_heads:   C.int64_t(a.KVHeads),
-		dim:        C.int64_t(a.Dim),
-		half:       C.int64_t(a.Half),
-		table_rows: C.int64_t(a.TableRows),
-		capacity:   C.int64_t(a.Capacity),
-		eps:        C.float(a.Eps),
-		kv_type:    C.vb_dtype(a.KVType),
-		mode:       C.vb_rope_mode(a.Mode),
-		prepared:   truth(a.Prepared),
-		ring:       truth(a.Ring),
+		size:         C.sizeof_vb_norm_qkv_args,
+		q:            f32(a.Q),
+		k:            a.K,
+		v:            a.V,
+		x:            f32(a.X),
+		norm:         f32(a.Norm),
+		wq:           weight(a.WQ),
+		wk:           weight(a.WK),
+		wv:           weight(a.WV),
+		bq:           f32(a.BQ),
+		bk:           f32(a.BK),
+		bv:           f32(a.BV),
+		q_norm:       f32(a.QNorm),
+		k_norm:       f32(a.KNorm),
+		cos:          f32(a.Cos),
+		sin:          f32(a.Sin),
+		positions:    i32(a.Positions),
+		sequences:    i32(a.Sequences),
+		normed:       f32(a.Normed),
+		k_new:        f32(a.KNew),
+		v_new:        f32(a.VNew),
+		batch:        C.int64_t(a.Batch),
+		seq:          C.int64_t(a.Seq),
+		heads:        C.int64_t(a.Heads),
+		kv_heads:     C.int64_t(a.KVHeads),
+		dim:          C.int64_t(a.Dim),
+		half:         C.int64_t(a.Half),
+		table_rows:   C.int64_t(a.TableRows),
+		capacity:     C.int64_t(a.Capacity),
+		eps:          C.float(a.Eps),
+		kv_type:      C.vb_dtype(a.KVType),
+		mode:         C.vb_rope_mode(a.Mode),
+		prepared:     truth(a.Prepared),
+		ring:         truth(a.Ring),
+		q_v:          a.QV,
+		k_v:          a.KV,
+		v_v:          a.VV,
+		q_u:          a.QU,
+		k_u:          a.KU,
+		v_u:          a.VU,
+		codes:        f32(a.Codes),
+		codes_stride: C.int64_t(a.CodesStride),
+		ranks:        C.int64_t(a.Ranks),
+	}
+}
+
+func cUpdateArgs(a *kernel.UpdateArgs) C.vb_update_args {
+	return C.vb_update_args{
+		size:         C.sizeof_vb_update_args,
+		v:            a.V,
+		u:            a.U,
+		codes:        f32(a.Codes),
+		n:            C.int64_t(a.N),
+		rows:         C.int64_t(a.Rows),
+		cols:         C.int64_t(a.Cols),
+		ranks:        C.int64_t(a.Ranks),
+		codes_stride: C.int64_t(a.CodesStride),
 	}
 }
 
@@ -599,6 +667,10 @@ func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	return s.check("w2a8_gemv", C.call_w2a8_gemv(cW2A8GEMVArgs(args), s.p))
 }
 
+func (s *stream) BitLinear(args *kernel.BitLinearArgs) error {
+	return s.check("bit_linear", C.call_bit_linear(cBitLinearArgs(args), s.p))
+}
+
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	return s.check("tmac_lut", C.vb_tmac_lut(f32(lut), f32(activations), C.int64_t(k), C.int64_t(n), s.p))
 }
@@ -670,8 +742,8 @@ func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	return s.check("norm_qkv", C.call_norm_qkv(cNormQKVArgs(args), s.p))
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	var cNextPrepared C.int
-	err = s.check("attention_linear_add", C.call_attention_linear_add(f32(sum), f32(a), cAttentionArgs(attention), weight(w), f32(bias), f32(product), f32(nextNorm), f32(normed), &cNextPrepared, s.p))
+	err = s.check("attention_linear_add", C.call_attention_linear_add(f32(sum), f32(a), cAttentionArgs(attention), weight(w), f32(bias), cUpdateArgs(update), f32(product), f32(nextNorm), f32(normed), &cNextPrepared, s.p))
 	return cNextPrepared != 0, err
 }

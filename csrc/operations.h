@@ -50,6 +50,7 @@
 
 /* A device that has no kernel of these leaves their place in its table empty: ops.c composes them. */
 #define VB_COMPOSED(X) \
+    X(bit_linear) \
     X(norm_linear) \
     X(norm_swiglu) \
     X(linear_add) \

@@ -57,6 +57,53 @@ vb_status vb_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     return RUN(w2a8_gemv, &a, stream);
 }
 
+vb_status vb_bit_linear(const vb_bit_linear_args *args, vb_stream *stream) {
+    TAKE(vb_bit_linear_args, a, args);
+    const struct {
+        float *out;
+        const void *weights;
+        const float *scales;
+        int64_t n, segments;
+    } matrices[] = {{a.out, a.weights, a.weight_scales, a.n, a.segments},
+                    {a.out2, a.weights2, a.weight_scales2, a.n2, a.segments2},
+                    {a.out3, a.weights3, a.weight_scales3, a.n3, a.segments3}};
+    int64_t size, inner, rows, results = 0;
+    REQUIRE_SIZES(&inner, a.m, a.k);
+    REQUIRE(a.k % 4 == 0, "k: no multiple of 4");
+    REQUIRE(a.k <= VB_INT2_MOST_K, "k: more than 2^22, whose sums could pass int32");
+    ROWS_OF(a.layout, a.k, a.row_bytes);
+    for (int j = 0; j < 3; j++) {
+        REQUIRE_SIZES(&size, a.m, matrices[j].n);
+        REQUIRE_SIZES(&rows, matrices[j].n, a.k);
+        if (size == 0) continue;
+        results += size > 0;
+        REQUIRE(matrices[j].out && matrices[j].scales && (a.k == 0 || matrices[j].weights),
+                "out, weights, weight_scales: null");
+        REQUIRE(matrices[j].segments > 0 && matrices[j].segments <= matrices[j].n,
+                "segments: none, or more than rows");
+    }
+    if (results == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(a.scales && (a.k == 0 || (a.codes && a.in)), "codes, scales, in: null");
+    REQUIRE(!a.up || a.activation == VB_SILU || a.activation == VB_RELU_SQUARED,
+            "activation: neither VB_SILU nor VB_RELU_SQUARED");
+    RUN_OR_COMPOSE(bit_linear, &a, stream);
+    vb_norm_quantize_args rounding = {
+        .size = sizeof rounding, .codes = a.codes, .scales = a.scales, .in = a.in, .up = a.up, .norm = a.norm,
+        .rows = a.m, .cols = a.k, .activation = a.activation, .eps = a.eps, .normed = a.normed};
+    vb_status status = vb_norm_quantize(&rounding, stream);
+    for (int j = 0; j < 3 && status == VB_OK; j++) {
+        if (matrices[j].n == 0) continue;
+        vb_w2a8_gemv_args product = {
+            .size = sizeof product, .out = matrices[j].out, .weights = matrices[j].weights, .activations = a.codes,
+            .activation_scales = a.scales, .weight_scales = matrices[j].scales, .add = j == 0 ? a.add : NULL,
+            .m = a.m, .n = matrices[j].n, .k = a.k, .segments = matrices[j].segments, .row_bytes = a.row_bytes,
+            .layout = a.layout, .out_type = VB_F32, .settled = a.settled};
+        status = vb_w2a8_gemv(&product, stream);
+    }
+    return status;
+}
+
 vb_status vb_tmac_lut(float *lut, const float *activations, int64_t k, int64_t n, vb_stream *stream) {
     int64_t size;
     REQUIRE(k >= 0 && k <= INT64_MAX - 3, "k: negative, or too large");

@@ -11,8 +11,10 @@ static value comma(compiler *c, kind k) {
 
 /* Functions of one f32. */
 static const struct { const char *name, *instruction; } of_float[] = {
-    {"exp2", "ex2.approx"}, {"log2", "lg2.approx"}, {"rsqrt", "rsqrt.approx"}, {"sqrt", "sqrt.rn"},
-    {"rcp", "rcp.rn"}, {"abs", "abs"}, {"floor", "cvt.rmi.f32"}, {"round", "cvt.rni.f32"},
+    {"exp2", "ex2.approx"}, {"exp2_fast", "ex2.approx.ftz"}, {"log2", "lg2.approx"}, {"rsqrt", "rsqrt.approx"},
+    {"sqrt", "sqrt.rn"},
+    {"rcp", "rcp.rn"}, {"rcp_fast", "rcp.approx.ftz"}, {"abs", "abs"}, {"floor", "cvt.rmi.f32"},
+    {"round", "cvt.rni.f32"},
     {"cos", "cos.approx"}, {"sin", "sin.approx"}};
 
 static bool call(compiler *c, const char *f, value *out) {
@@ -44,6 +46,10 @@ static bool call(compiler *c, const char *f, value *out) {
         *out = fresh(c, k);
         emit(c, "%s.%s %s, %s, %s, %s", k == F32 ? "fma.rn" : "mad.lo", kinds[k].move, OP(*out), OP(as(c, x, k)),
              OP(as(c, y, k)), OP(as(c, z, k)));
+    } else if (!strcmp(f, "add_rn") || !strcmp(f, "mul_rn")) { /* of f32, which the driver joins with no other */
+        const value x = in_register(c, as(c, expression(c), F32)), y = comma(c, F32);
+        *out = fresh(c, F32);
+        emit(c, "%.3s.rn.f32 %s, %s, %s", f, OP(*out), OP(x), OP(y));
     } else if (!strcmp(f, "shuffle_xor")) { /* the value of the lane whose number differs in these bits */
         const value x = in_register(c, expression(c));
         expect(c, ",");

@@ -71,13 +71,7 @@ static const char q4_k[] = VB_PTX_SOURCE({
     u32 s = e / 32;
     u32 scale = 0;
     u32 least = 0;
-    if (s < 4) {
-        scale = b[4 + s] & 63;
-        least = b[8 + s] & 63;
-    } else {
-        scale = b[8 + s] & 15 | b[s] >> 6 << 4;
-        least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4;
-    }
+    ) VB_PTX_K4_SCALE VB_PTX_SOURCE(
     u32 q = b[16 + s / 2 * 32 + e % 32] >> s % 2 * 4 & 15;
     v = h[0] * f32(scale) * f32(q) - h[1] * f32(least);
 });
@@ -86,13 +80,7 @@ static const char q5_k[] = VB_PTX_SOURCE({
     u32 s = e / 32;
     u32 scale = 0;
     u32 least = 0;
-    if (s < 4) {
-        scale = b[4 + s] & 63;
-        least = b[8 + s] & 63;
-    } else {
-        scale = b[8 + s] & 15 | b[s] >> 6 << 4;
-        least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4;
-    }
+    ) VB_PTX_K4_SCALE VB_PTX_SOURCE(
     u32 q = b[48 + s / 2 * 32 + e % 32] >> s % 2 * 4 & 15 | (b[16 + e % 32] >> s & 1) << 4;
     v = h[0] * f32(scale) * f32(q) - h[1] * f32(least);
 });

@@ -187,16 +187,47 @@ vb_status vb_jit_free_host(void *memory, vb_device *device) {
     return DRIVER(d, free_host, memory);
 }
 
-/* The allocator is not asked: a stream has 64 KiB of its own. */
+/* The scratch of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may
+ * use it. */
+static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
+    return vb_jit_alloc(memory, bytes, ((vb_jit_stream *)stream)->base.device);
+}
+
+static void own_free(void *memory, void *stream) {
+    vb_jit_stream *s = stream;
+    struct vb_jit_outgrown *o = malloc(sizeof *o);
+    if (!o) return; /* it stays to the end of the process */
+    *o = (struct vb_jit_outgrown){s->outgrown, (cu_address)(uintptr_t)memory};
+    s->outgrown = o;
+}
+
+vb_status vb_jit_workspace(void **memory, int64_t bytes, vb_stream *stream) {
+    enum { STEP = 1 << 20 };
+    vb_jit_stream *s = (vb_jit_stream *)stream;
+    *memory = NULL;
+    if (bytes > s->scratch_bytes) {
+        /* Growing may wait for the device: so by an eighth at least. */
+        const int64_t least = s->scratch_bytes + s->scratch_bytes / 8, wanted = bytes > least ? bytes : least;
+        const int64_t size = (wanted + STEP - 1) / STEP * STEP;
+        void *grown = NULL;
+        TRY(s->memory.alloc(&grown, size, s->memory.context));
+        if (s->scratch) s->memory.free(s->scratch, s->memory.context);
+        s->scratch = grown;
+        s->scratch_bytes = size;
+    }
+    *memory = s->scratch;
+    return VB_OK;
+}
+
 vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     enum { NON_BLOCKING = 1 };
-    (void)allocator;
     vb_jit_device *d = of(device);
     *stream = NULL;
     TRY(make_current(d));
     vb_jit_stream *s = calloc(1, sizeof *s);
     if (!s) return VB_OUT_OF_MEMORY;
     s->base.device = device;
+    s->memory = allocator ? *allocator : (vb_allocator){own_alloc, own_free, s};
     vb_status status = DRIVER(d, alloc, &s->row_scales, VB_JIT_SCALED_ROWS * sizeof(float));
     if (status == VB_OK) status = DRIVER(d, stream_create, &s->handle, NON_BLOCKING);
     if (status != VB_OK) {
@@ -214,10 +245,18 @@ static void *handle_of(vb_stream *stream) { return ((vb_jit_stream *)stream)->ha
 
 void vb_jit_stream_destroy(vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
-    if (make_current(d) == VB_OK) {
-        d->driver->stream_synchronize(handle_of(stream));
-        d->driver->stream_destroy(handle_of(stream));
-        d->driver->free(((vb_jit_stream *)stream)->row_scales);
+    vb_jit_stream *s = (vb_jit_stream *)stream;
+    const bool current = make_current(d) == VB_OK;
+    if (current) d->driver->stream_synchronize(s->handle);
+    if (s->scratch) s->memory.free(s->scratch, s->memory.context);
+    if (current) {
+        d->driver->stream_destroy(s->handle);
+        d->driver->free(s->row_scales);
+    }
+    for (struct vb_jit_outgrown *o = s->outgrown, *next; o; o = next) {
+        next = o->next;
+        if (current) d->driver->free(o->memory);
+        free(o);
     }
     free(stream);
     release(&d->base);
@@ -422,7 +461,8 @@ vb_status vb_jit_send(void *out, const void *in, int64_t words, int from, int to
     X(increment_i32) X(softmax_batched) X(rms_norm_batched) X(layer_norm_batched) X(add_rms_norm) X(mul_rows) \
     X(copy_columns) X(argmax) X(top_k) X(matmul_batched) X(matmul_single_row) X(linear) X(embedding) X(rope) \
         X(kv_write) \
-    X(attention) X(weight_pack) X(norm_linear) X(linear_add) X(norm_swiglu) X(norm_qkv)
+    X(attention) X(weight_pack) X(norm_linear) X(linear_add) X(norm_swiglu) X(norm_qkv) \
+    X(map) X(reduce) X(cumsum) X(index) X(sort)
 
 const vb_backend vb_ptx_backend = {
     .device_count = device_count,

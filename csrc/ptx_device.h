@@ -15,11 +15,30 @@
 #include "kernels.h"
 #include "ptx.h"
 
-enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 6, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
+/* Texts that several kernels have in them: tanh(x) is p * z * x + x for abs(x) < 0.625; the scale and the minimum of
+ * the 32 elements number s of a block b of Q4_K or Q5_K. */
+#define VB_PTX_TANH_FIT VB_PTX_SOURCE( \
+    f32 z = x * x; \
+    f32 p = -0.00570498872745; \
+    p = p * z + 0.0206390887954; \
+    p = p * z - 0.0537397155531; \
+    p = p * z + 0.133314422036; \
+    p = p * z - 0.333332819422;)
+#define VB_PTX_K4_SCALE VB_PTX_SOURCE( \
+    if (s < 4) { \
+        scale = b[4 + s] & 63; \
+        least = b[8 + s] & 63; \
+    } else { \
+        scale = b[8 + s] & 15 | b[s] >> 6 << 4; \
+        least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4; \
+    })
+
+enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 8, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* What fills a text in. Unused fields are 0. */
 typedef struct vb_jit_filling {
     const char *source;
+    const char *written; /* a text of the caller's own in place of `source`, told from others by what it says */
     const char *type, *other, *decode;
     struct { const char *name; int64_t value; } constants[VB_JIT_CONSTANTS]; /* up to a NULL name */
     struct { const char *name, *text; } texts[VB_JIT_TEXTS]; /* up to a NULL name; they may name each other */
@@ -50,12 +69,19 @@ typedef struct vb_jit_stream {
     struct vb_stream base;
     void *handle;
     cu_address row_scales; /* VB_JIT_SCALED_ROWS floats for a product with many rows of x */
+    vb_allocator memory;   /* what the scratch comes from */
+    void *scratch;
+    int64_t scratch_bytes;
+    struct vb_jit_outgrown { struct vb_jit_outgrown *next; cu_address memory; } *outgrown; /* without an allocator */
     bool apart; /* the next kernel may not begin before the newest ends */
 } vb_jit_stream;
 
 static inline vb_jit_device *vb_jit_of(vb_stream *stream) { return (vb_jit_device *)stream->device; }
 
 vb_status vb_jit_status(cu_result result, vb_jit_device *device);
+
+/* Memory that the next operation of the stream may use, too. */
+vb_status vb_jit_workspace(void **memory, int64_t bytes, vb_stream *stream);
 
 /* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk
  * (ptx_modules.c). */
@@ -71,6 +97,11 @@ vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_fillin
     int64_t z, int threads, void **parameters);
 
 #define VB_JIT_PARAMETERS(...) ((void *[]){__VA_ARGS__})
+
+/* ptx_prompt.c: attention where there are many queries; VB_UNSUPPORTED where another kernel is to compute it. The text
+ * that caps a score (ptx_transformer.c). */
+vb_status vb_jit_attention_of_prompt(const vb_attention_args *args, vb_stream *stream);
+extern const char vb_jit_cap[];
 
 /* "f32", "f16", "bf16": how a kernel names elements of a type. */
 const char *vb_jit_type(vb_dtype type);

@@ -1,12 +1,17 @@
 /* ptx_elements.c: element-wise operations and conversions of GPUs whose kernels the driver compiles. */
-#include "ptx_device.h"
+#include "fits.h"
+#include "ptx_strided.h"
 
 typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU, GELU_GLU, GELU_TANH_GLU,
     RELU_SQUARED_GLU, CLAMPED_SILU_GLU, SIGMOID, SOFT_CAP } element_op;
 
+#define FIRST(c) "f32 p = " #c ";"
+#define STEP(c) "p = p * fit " #c ";"
+
 /* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2, where ln 2
- * is subtracted in two parts, so that the exponential keeps its accuracy for large t. */
-static const char formula[] = VB_PTX_SOURCE({
+ * is subtracted in two parts, so that the exponential keeps its accuracy for large t. FAST does without, for results of
+ * 16 bits. */
+const char vb_jit_formula[] = VB_PTX_SOURCE({
     f32 result = 0;
     if (OP == 0) result = x + y;
     if (OP == 1) result = x * y;
@@ -27,38 +32,26 @@ static const char formula[] = VB_PTX_SOURCE({
             t = 2.0 * abs(x);
         }
         if (OP == 4 || OP == 7) {
-            fit = rcp(1.0 + 0.353553391 * abs(x));
-            f32 p = 0.17087277;
-            p = p * fit - 0.82215223;
-            p = p * fit + 1.48851587;
-            p = p * fit - 1.13520398;
-            p = p * fit + 0.27886807;
-            p = p * fit - 0.18628806;
-            p = p * fit + 0.09678418;
-            p = p * fit + 0.37409196;
-            p = p * fit + 1.00002368;
-            p = p * fit - 1.26551223;
+            fit = rcp_fast(1.0 + 0.353553391 * abs(x));
+            ) VB_ERFC_FIT(FIRST, STEP) VB_PTX_SOURCE(
             t = p - 0.5 * x * x;
         }
-        f32 whole = round(t * 1.44269504);
-        f32 rest = fma(whole, -0.693359375, t);
-        rest = fma(whole, 0.000212194440, rest);
-        f32 e = exp2(rest * 1.44269504) * exp2(whole);
-        if (t > 88.7) e = exp2(t * 1.44269504);
-        if (t < -87.0) e = exp2(t * 1.44269504);
-        if (OP == 3 || OP == 5) result = x / (1.0 + e);
-        if (OP == 6 || OP == 8) result = x / (1.0 + e) * y;
+        f32 e = exp2_fast(t * 1.44269504);
+        if (FAST == 0) {
+            e = exp2(t * 1.44269504);
+            f32 whole = round(t * 1.44269504);
+            f32 rest = fma(whole, -0.693359375, t);
+            rest = fma(whole, 0.000212194440, rest);
+            if (abs(t) <= 87.0) e = exp2(rest * 1.44269504) * exp2(whole);
+        }
+        if (OP == 3 || OP == 5) result = x * rcp_fast(1.0 + e);
+        if (OP == 6 || OP == 8) result = x * rcp_fast(1.0 + e) * y;
         if (OP == 4) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e);
         if (OP == 7) result = 0.5 * x * (x < 0.0 ? fit * e : 2.0 - fit * e) * y;
-        if (OP == 10) result = (y + 1.0) * x / (1.0 + e);
-        if (OP == 11) result = rcp(1.0 + e);
+        if (OP == 10) result = (y + 1.0) * x * rcp_fast(1.0 + e);
+        if (OP == 11) result = rcp_fast(1.0 + e);
         if (OP == 12) {
-            f32 z = x * x;
-            f32 p = -0.00570498872745;
-            p = p * z + 0.0206390887954;
-            p = p * z - 0.0537397155531;
-            p = p * z + 0.133314422036;
-            p = p * z - 0.333332819422;
+            ) VB_PTX_TANH_FIT VB_PTX_SOURCE(
             f32 far = 1.0 - 2.0 * rcp(e + 1.0);
             if (x < 0.0) far = -far;
             result = scalar * (abs(x) < 0.625 ? p * z * x + x : far);
@@ -111,8 +104,9 @@ static vb_status run(const char *name, element_op op, void *out, const void *a, 
     const bool vectors = ((uintptr_t)out | (uintptr_t)a | (uintptr_t)b) % 16 == 0;
     const int64_t each = vectors ? 16 / vb_dtype_block_bytes(type) : 1;
     const vb_jit_filling f = {.source = elements, .type = vb_jit_type(type),
-        .constants = {{"OP", op}, {"PAIR", pair}, {"EXP", exponential}, {"VECTORS", vectors}, {"EACH", each}},
-        .texts = {{"FORMULA", formula}}};
+        .constants = {{"OP", op}, {"PAIR", pair}, {"EXP", exponential}, {"FAST", type != VB_F32}, {"VECTORS", vectors},
+                      {"EACH", each}},
+        .texts = {{"FORMULA", vb_jit_formula}}};
     return vb_jit_launch(stream, name, &f, blocks_of((n + each - 1) / each), 1, 1, 256,
                          VB_JIT_PARAMETERS(&out, &a, &b, &scalar, &limit, &n));
 }
@@ -172,6 +166,10 @@ kernel ENTRY(TYPE *out, u8 *in, u16 *book, u64 n) threads(256) {
 
 vb_status vb_jit_convert(void *out, vb_dtype out_type, const void *in, vb_dtype in_type, int64_t n, vb_stream *stream) {
     if (!vb_jit_type(out_type)) return VB_UNSUPPORTED;
+    if (vb_jit_type(in_type)) /* floats: an expression without a step */
+        return vb_jit_map(&VB_ARGS(vb_map_args, .out = {out, out_type, {1}}, .sizes = {n}, .rank = 1, .inputs = 1,
+                                   .in = {{(void *)(uintptr_t)in, in_type, {1}}}),
+                          stream);
     cu_address book = vb_jit_book(in_type, vb_jit_of(stream));
     const vb_jit_filling f = {.source = convert, .type = vb_jit_type(out_type), .decode = vb_jit_decode(in_type),
         .constants = {{"QK", vb_dtype_block_size(in_type)}, {"BYTES", vb_dtype_block_bytes(in_type)}}};

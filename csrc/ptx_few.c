@@ -402,7 +402,9 @@ vb_status vb_jit_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     vb_norm_qkv_args a = *args;
     plan p, v;
     const int64_t n = a.batch * a.seq;
-    if (a.q_norm || a.dim % 2 || a.wk.type != a.wq.type || a.wk.layout != VB_PACKED) return VB_UNSUPPORTED;
+    if (a.q_v || a.k_v || a.v_v) return VB_UNSUPPORTED; /* there is no kernel of vb_fused_update either */
+    if (a.ring || a.kv_type == VB_BF16 || a.q_norm || a.dim % 2) return VB_UNSUPPORTED;
+    if (a.wk.type != a.wq.type || a.wk.layout != VB_PACKED) return VB_UNSUPPORTED;
     if (!plan_of(&p, &a.wq, a.x, a.norm, 2, n, stream)) return VB_UNSUPPORTED;
     if (!plan_of(&v, &a.wv, a.x, a.norm, 2, n, stream)) return VB_UNSUPPORTED;
     if ((uintptr_t)a.wk.data % 16 || a.table_rows > INT32_MAX || a.capacity > INT32_MAX) return VB_UNSUPPORTED;

@@ -63,7 +63,9 @@ static void pack(compiler *c, value pair, value from, int count, kind k) {
     for (; count > 0; count--, pair.reg++, from.reg += 2) {
         value next = from;
         next.reg++;
-        if (k == F16) {
+        if (c->target >= 80) {
+            emit(c, "cvt.rn.%s.f32 %s, %s, %s", k == F16 ? "f16x2" : "bf16x2", OP(pair), OP(next), OP(from));
+        } else if (k == F16) {
             const int h = c->halves;
             c->halves += 2;
             emit(c, "cvt.rn.f16.f32 %%h%d, %s", h, OP(from));
@@ -109,7 +111,13 @@ static void vector(compiler *c, bool loads, bool once) {
 }
 
 static bool instruction(compiler *c, const char *f) {
-    if (!strcmp(f, "barrier")) {
+    if (!strcmp(f, "atomic_add")) { /* atomic_add(p[i], v): of f32, s32 or u32 */
+        const address a = memory(c);
+        if (a.kind != F32 && a.kind != S32 && a.kind != U32) fail(c, "%s is not added", kinds[a.kind].name);
+        expect(c, ",");
+        const value v = in_register(c, as(c, expression(c), a.kind));
+        emit(c, "red.%s.add.%s [%s], %s", space(a), kinds[a.kind].move, a.text, OP(v));
+    } else if (!strcmp(f, "barrier")) {
         emit(c, "bar.sync 0");
     } else if (!strcmp(f, "wait_for_previous")) { /* from 9.0 on the next kernel may begin while this one runs: */
         if (c->target >= 90) emit(c, "griddepcontrol.wait");

@@ -1,28 +1,49 @@
 /* ptx_many.c: products of weights with many rows of x, on tensor cores of 8.0 and later: y[n][rows] = x W^T + bias.
  *
- * A row of x is first given a power of two, by which its elements are divided: those of a gated product may be too
- * large for F16. A block computes TOKENS rows of x by 128 of W, a unit of 32 along k at a time: x is rounded to F16,
- * weights are decoded to F16 in shared memory. Eight warps have TOKENS / 2 by 32 each. */
+ * A row of x is first divided by a power of two, and rounded to F16: elements of a gated product may be too large for
+ * that. A block computes TOKENS rows of x by 128 of W, a unit of 32 along k at a time, for which weights are decoded to
+ * F16 in shared memory. Eight warps have TOKENS / 2 by 32 each. */
 #include "ptx_packed.h"
 
-/* The power of two that brings the greatest element of a row to 2^14 or a little more. */
+/* The power of two that brings the greatest element of a row to 2^14 or a little more, and the row divided by it. */
 static const char scale_rows[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *scales, f32 *x, u32 cols) threads(256) {
+kernel ENTRY(f32 *scales, f16 *scaled, f32 *x, u32 cols) threads(256) {
     shared u32 part[8];
     f32 *row = x;
     row += u64(block.x) * cols;
     u32 most = 0;
-    for (u32 i = thread.x; i < cols; i += 256) most = max(most, bits(abs(row[i])));
+    if (VECTORS) {
+        for (u32 i = thread.x * 4; i < cols; i += 1024) {
+            f32 four[4];
+            load(four, row[i]);
+            unroll (e : 4) most = max(most, bits(abs(four[e])));
+        }
+    } else {
+        for (u32 i = thread.x; i < cols; i += 256) most = max(most, bits(abs(row[i])));
+    }
     unroll (e : 5) most = max(most, shuffle_xor(most, 16 >> e));
     if (thread.x % 32 == 0) part[thread.x / 32] = most;
     barrier();
     unroll (e : 8) most = max(most, part[e]);
     u32 exponent = min(max(most >> 23, 15), 254);
     if (thread.x == 0) scales[block.x] = from_bits(exponent - 14 << 23);
+    f32 inverse = from_bits(268 - exponent << 23);
+    f16 *to = scaled;
+    to += u64(block.x) * cols;
+    if (VECTORS) {
+        for (u32 i = thread.x * 4; i < cols; i += 1024) {
+            f32 four[4];
+            load(four, row[i]);
+            unroll (e : 4) four[e] = four[e] * inverse;
+            store(to[i], four);
+        }
+    } else {
+        for (u32 i = thread.x; i < cols; i += 256) to[i] = row[i] * inverse;
+    }
 });
 
 static const char product[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, f32 *scales, u32 rows, u32 n, u32 biases) threads(256) {
+kernel ENTRY(f32 *y, f16 *x, u8 *w, f32 *bias, f32 *scales, u32 rows, u32 n, u32 biases) threads(256) {
     shared u32 x_tile[2][TOKENS][20], w_tile[2][128][20];
     const parts = TOKENS / 32;
     u32 lane = thread.x % 32, warp = thread.x / 32, warp_row = warp % 4 * 32, warp_token = warp / 4 * (TOKENS / 2);
@@ -31,37 +52,28 @@ kernel ENTRY(f32 *y, f32 *x, u8 *w, f32 *bias, f32 *scales, u32 rows, u32 n, u32
     u8 *row = w;
     row += u64(min(first_row + w_row, rows - 1)) * ROW_BYTES;
     f32 sum[parts][4][4] = 0;
-    f32 from[parts][4], inverse[parts];
-    unroll (i : parts) {
-        u32 power = bits(scales[min(first_token + (thread.x + i * 256) / 8, n - 1)]) >> 23;
-        inverse[i] = from_bits(254 - power << 23);
-    }
     u32 code[4], high[1] = 0, scale[2] = 0, made[8];
     for (u32 step = 0; step < UNITS + 1; step += 1) {
         if (step > 0) {
             u32 stage = step % 2;
-            unroll (i : parts) {
-                u32 item = thread.x + i * 256;
-                unroll (e : 4) from[i][e] = from[i][e] * inverse[i];
-                x_tile[stage][item / 8][item % 8 * 2] = pack_f16(from[i][0], from[i][1]);
-                x_tile[stage][item / 8][item % 8 * 2 + 1] = pack_f16(from[i][2], from[i][3]);
-            }
             MAKE
             unroll (q : 2) {
                 u32 quad[4];
                 unroll (e : 4) quad[e] = made[q * 4 + e];
                 store(w_tile[stage][w_row][h * 8 + q * 4], quad);
             }
+            copy_async_wait(0);
             barrier();
         }
         if (step < UNITS) {
-            unroll (i : parts) {
+            u32 stage = (step + 1) % 2;
+            unroll (i : (TOKENS + 63) / 64) {
                 u32 item = thread.x + i * 256;
-                u32 token = min(first_token + item / 8, n - 1);
-                u64 x_at = u64(token) * (UNITS * 32) + (step * 32 + item % 8 * 4);
-                if (VECTORS) load(from[i], x[x_at]);
-                else unroll (e : 4) from[i][e] = x[x_at + e];
+                u32 token = min(first_token + item / 4, n - 1), part = item % 4;
+                u64 from = u64(token) * (UNITS * 32) + (step * 32 + part * 8);
+                if (item < TOKENS * 4) copy_async(x_tile[stage][item / 4][part * 4], x[from], 1 == 1);
             }
+            copy_async_commit();
             TAKE
         }
         if (step > 0) {
@@ -141,19 +153,26 @@ vb_status vb_jit_many(float *y, const float *x, const vb_weight *w, const float 
     uint32_t cols = (uint32_t)w->cols;
     uint32_t rows = (uint32_t)w->rows, biases = bias != NULL;
     const vb_jit_filling f = {.source = product,
-        .constants = {VB_JIT_LAYOUT(l), {"TOKENS", tokens}, {"VECTORS", (uintptr_t)x % 16 == 0}},
+        .constants = {VB_JIT_LAYOUT(l), {"TOKENS", tokens}},
         .texts = {{"TAKE", take_packed}, {"MAKE", make_packed}}};
-    const vb_jit_filling first = {.source = scale_rows};
-    for (int64_t done = 0; done < n; done += VB_JIT_SCALED_ROWS) {
-        uint32_t part = (uint32_t)(n - done < VB_JIT_SCALED_ROWS ? n - done : VB_JIT_SCALED_ROWS);
+    const vb_jit_filling first = {.source = scale_rows, .constants = {{"VECTORS", (uintptr_t)x % 16 == 0}}};
+    enum { SCALED_BYTES = 64 << 20 };
+    int64_t most = SCALED_BYTES / 2 / w->cols / 128 * 128;
+    if (most > VB_JIT_SCALED_ROWS) most = VB_JIT_SCALED_ROWS;
+    if (most < 128) most = 128;
+    void *scaled = NULL;
+    vb_status status = vb_jit_workspace(&scaled, 2 * (n < most ? n : most) * w->cols, stream);
+    if (status != VB_OK) return status;
+    for (int64_t done = 0; done < n; done += most) {
+        uint32_t part = (uint32_t)(n - done < most ? n - done : most);
         float *to = y + done * w->rows;
         const float *from = x + done * w->cols;
-        vb_status status = vb_jit_launch(stream, "ptx_scale_rows", &first, part, 1, 1, 256,
-                                         VB_JIT_PARAMETERS(&scales, &from, &cols));
+        status = vb_jit_launch(stream, "ptx_scale_rows", &first, part, 1, 1, 256,
+                               VB_JIT_PARAMETERS(&scales, &scaled, &from, &cols));
         if (status != VB_OK) return status;
         status = vb_jit_launch(stream, "ptx_linear_many", &f, ((int64_t)rows + 127) / 128,
             ((int64_t)part + tokens - 1) / tokens, 1, 256,
-            VB_JIT_PARAMETERS(&to, &from, &data, &bias, &scales, &rows, &part, &biases));
+            VB_JIT_PARAMETERS(&to, &scaled, &data, &bias, &scales, &rows, &part, &biases));
         if (status != VB_OK) return status;
     }
     return VB_OK;

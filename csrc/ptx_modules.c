@@ -2,7 +2,7 @@
  * driver's compiler, once a machine: the code is kept in VIBRANT_CACHE, else XDG_CACHE_HOME/vibrant/ptx or
  * ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not whole is written anew.
  * VIBRANT_TRACE=ptx says on stderr what the driver said, and how long it took. */
-#include "ptx_device.h"
+#include "ptx_strided.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,25 +31,6 @@ static bool in_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-typedef struct filled {
-    char *data;
-    size_t used, capacity;
-} filled;
-
-static bool put(filled *out, const char *text, size_t length) {
-    if (out->used + length + 1 > out->capacity) {
-        const size_t capacity = 2 * (out->used + length) + 4096;
-        char *data = realloc(out->data, capacity);
-        if (!data) return false;
-        out->data = data;
-        out->capacity = capacity;
-    }
-    memcpy(out->data + out->used, text, length);
-    out->used += length;
-    out->data[out->used] = 0;
-    return true;
-}
-
 static const char *text_of(const vb_jit_filling *f, const char *word, size_t length) {
     const struct { const char *name, *text; } all[] = {{"TYPE", f->type}, {"OTHER", f->other}, {"DECODE", f->decode}};
 #define NAMED(x) ((x) && strlen(x) == length && memcmp(x, word, length) == 0)
@@ -62,7 +43,8 @@ static const char *text_of(const vb_jit_filling *f, const char *word, size_t len
 }
 
 /* Puts a text with the texts that it names in their places. `depth` ends texts that name themselves. */
-static bool fill(filled *out, const char *text, const vb_jit_filling *f, int depth) {
+static bool fill(vb_jit_text *out, const char *text, const vb_jit_filling *f, int depth) {
+    const char *from = text;
     for (const char *at = text; *at;) {
         size_t length = 1;
         const char *other = NULL;
@@ -70,20 +52,29 @@ static bool fill(filled *out, const char *text, const vb_jit_filling *f, int dep
             while (in_word(at[length])) length++;
             other = text_of(f, at, length);
         }
-        if (other ? depth == 0 || !fill(out, other, f, depth - 1) : !put(out, at, length)) return false;
+        if (other) {
+            vb_jit_say(out, "%.*s", (int)(at - from), from);
+            if (depth == 0 || !fill(out, other, f, depth - 1)) return false;
+            from = at + length;
+        }
         at += length;
     }
-    return true;
+    vb_jit_say(out, "%s", from);
+    return !out->failed;
+}
+
+bool vb_jit_fill(vb_jit_text *out, const char *text, const vb_jit_filling *f) {
+    enum { DEPTH = 4 };
+    return fill(out, text, f, DEPTH);
 }
 
 static char *compile(const vb_jit_filling *f, int target) {
     vb_ptx_constant constants[VB_JIT_CONSTANTS + 1] = {{NULL, 0, false}};
     for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
         constants[i] = (vb_ptx_constant){f->constants[i].name, (double)f->constants[i].value, false};
-    enum { DEPTH = 4 };
-    filled source = {NULL, 0, 0};
+    vb_jit_text source = {0};
     char error[256] = "out of memory", *ptx = NULL;
-    if (fill(&source, f->source, f, DEPTH))
+    if (vb_jit_fill(&source, f->written ? f->written : f->source, f))
         ptx = vb_ptx_compile(source.data, "kernel", constants, target, error, sizeof error);
     if (!ptx) trace("the text of a kernel is wrong", error);
     free(source.data);
@@ -229,6 +220,7 @@ static vb_status load(vb_jit_kernel *k, const char *name, vb_jit_device *d) {
 }
 
 static bool same(const vb_jit_filling *a, const vb_jit_filling *b) {
+    if (!a->written != !b->written || (a->written && strcmp(a->written, b->written) != 0)) return false;
     if (a->source != b->source || a->type != b->type || a->other != b->other || a->decode != b->decode) return false;
     for (int i = 0; i < VB_JIT_CONSTANTS; i++)
         if (a->constants[i].name != b->constants[i].name || a->constants[i].value != b->constants[i].value)
@@ -240,6 +232,7 @@ static bool same(const vb_jit_filling *a, const vb_jit_filling *b) {
 
 vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *f, const char *name, vb_jit_device *d) {
     uint64_t h = hash(basis, &f->source, sizeof f->source);
+    if (f->written) h = hash(h, f->written, strlen(f->written));
     h = hash(hash(hash(h, &f->type, sizeof f->type), &f->other, sizeof f->other), &f->decode, sizeof f->decode);
     for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
         h = hash(h, &f->constants[i].value, sizeof f->constants[i].value);
@@ -252,12 +245,14 @@ vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *f,
     if (!k) {
         k = calloc(1, sizeof *k);
         if (k) k->filling = *f;
+        if (k && f->written && !(k->filling.written = strdup(f->written))) free(k), k = NULL;
         status = k ? load(k, name, d) : VB_OUT_OF_MEMORY;
         if (status == VB_OK) {
             k->next = *bucket;
             *bucket = k;
         } else {
             if (k && k->module) d->driver->module_unload(k->module);
+            if (k) free((void *)(uintptr_t)k->filling.written);
             free(k);
             trace("no kernel", name);
         }
@@ -272,6 +267,7 @@ void vb_jit_unload(vb_jit_device *d) {
         for (vb_jit_kernel *k = d->kernels[i], *next; k; k = next) {
             next = k->next;
             d->driver->module_unload(k->module);
+            free((void *)(uintptr_t)k->filling.written);
             free(k);
         }
 }

@@ -70,13 +70,7 @@ kernel ENTRY(u8 *out, u8 *stored, u32 units, u32 high_at, u32 scale_at, u32 bloc
         if (SCALES == 1) words[unit + scale_at / 4] = stored_halves[0] | stored_halves[1] << 16;
         if (SCALES == 2) {
             u32 s = from / 32, scale = 0, least = 0;
-            if (s < 4) {
-                scale = b[4 + s] & 63;
-                least = b[8 + s] & 63;
-            } else {
-                scale = b[8 + s] & 15 | b[s] >> 6 << 4;
-                least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4;
-            }
+            ) VB_PTX_K4_SCALE VB_PTX_SOURCE(
             halves[unit + scale_at / 2] = scale | least << 8;
             if (s == 0) words[unit / 8 + block_at / 4] = stored_halves[0] | stored_halves[1] << 16;
         }

@@ -189,15 +189,10 @@ kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *
 });
 
 /* The capped score. */
-static const char cap[] = VB_PTX_SOURCE(
+const char vb_jit_cap[] = VB_PTX_SOURCE(
     if (CAPPED) {
         f32 x = score / soft_cap;
-        f32 z = x * x;
-        f32 p = -0.00570498872745;
-        p = p * z + 0.0206390887954;
-        p = p * z - 0.0537397155531;
-        p = p * z + 0.133314422036;
-        p = p * z - 0.333332819422;
+        ) VB_PTX_TANH_FIT VB_PTX_SOURCE(
         f32 far = 1.0 - 2.0 * rcp(exp2(2.0 * abs(x) * log2_e) + 1.0);
         if (x < 0.0) far = -far;
         score = soft_cap * (abs(x) < 0.625 ? p * z * x + x : far);
@@ -334,6 +329,8 @@ static const char vector_after[] = VB_PTX_SOURCE(
 );
 
 vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
+    const vb_status of_prompt = vb_jit_attention_of_prompt(args, stream);
+    if (of_prompt != VB_UNSUPPORTED) return of_prompt;
     vb_attention_args a = *args;
     const int64_t values = a.value_dim ? a.value_dim : a.dim, block = vb_dtype_block_size(a.kv_type),
         bytes = vb_dtype_block_bytes(a.kv_type);
@@ -352,14 +349,14 @@ vb_status vb_jit_attention(const vb_attention_args *args, vb_stream *stream) {
         .constants = {{"DIM", a.dim}, {"VALUES", values}, {"QK", block}, {"BYTES", bytes},
                       {"K_BYTES", a.dim / block * bytes}, {"V_BYTES", (a.v ? values : a.dim) / block * bytes},
                       {"SAME", values == a.dim}, {"WARPS", warps}, {"TAKEN", 32}, {"CAPPED", a.soft_cap > 0}},
-        .texts = {{"BEFORE", any_before}, {"KEYS", any_keys}, {"AFTER", any_after}, {"CAP", cap}}};
+        .texts = {{"BEFORE", any_before}, {"KEYS", any_keys}, {"AFTER", any_after}, {"CAP", vb_jit_cap}}};
     if (vectors)
         f = (vb_jit_filling){.source = attention, .type = vb_jit_type(a.type),
             .constants = {{"DIM", a.dim}, {"VALUES", values}, {"K_BYTES", a.dim * bytes},
                           {"V_BYTES", a.dim * bytes}, {"SAME", true}, {"WARPS", warps}, {"TAKEN", 128 / lanes},
                           {"CAPPED", a.soft_cap > 0}, {"LANES", lanes}, {"EACH", each}, {"EACH_BYTES", bytes},
                           {"SHUFFLES", shuffles}},
-            .texts = {{"BEFORE", vector_before}, {"KEYS", vector_keys}, {"AFTER", vector_after}, {"CAP", cap}}};
+            .texts = {{"BEFORE", vector_before}, {"KEYS", vector_keys}, {"AFTER", vector_after}, {"CAP", vb_jit_cap}}};
     return vb_jit_launch(stream, "ptx_attention", &f, a.batch * a.seq * a.heads, 1, 1, warps * 32,
                          VB_JIT_PARAMETERS(&a.out, &a.q, &a.k, &v, &a.positions, &a.sequences, &a.sinks, &a.seq,
                              &a.heads, &group, &a.q_batch_stride, &a.q_head_stride, &a.q_row_stride, &a.kv_capacity,

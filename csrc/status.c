@@ -18,8 +18,9 @@ const char *vb_status_string(vb_status status) {
     case VB_DEVICE_LOST: return "device lost after an illegal access or a hardware fault";
     case VB_INTERNAL: return "driver error";
     case VB_INVALID_ENVIRONMENT:
-        return "VIBRANT_CUDA_CAPABILITY is no compute capability from 53 up to this GPU's, or VIBRANT_CUDA is neither "
-               "ptx nor library";
+        return "VIBRANT_CUDA_CAPABILITY is no compute capability from 53 up to this GPU's, or is below 90 where the "
+               "kernels are compiled for Hopper (CUDA_ARCH=80 makes others), or VIBRANT_CUDA is neither ptx nor "
+               "library";
     }
     return "unknown status";
 }

@@ -42,12 +42,12 @@ static inline int vb_map_kinds(unsigned char ints[VB_MAX_INPUTS + VB_MAX_STEPS],
         if (op < VB_ELEMENT_CONSTANT || op > VB_ELEMENT_ROUND) return 0;
         for (int v = 0; v < takes; v++)
             if (values[v] < 0 || values[v] >= count) return 0;
-        const int kind = takes ? ints[values[takes - 1]] : op != VB_ELEMENT_CONSTANT;
+        const int kind = takes ? ints[values[takes - 1]] : op == VB_ELEMENT_INTEGER || op == VB_ELEMENT_INDEX;
         if (takes >= 2 && ints[values[takes - 2]] != kind) return 0;
         int result = kind;
         switch (op) {
         case VB_ELEMENT_RANDOM:
-            if (values[2] < 0 || values[2] > 3) return 0;
+            if (values[2] < 0 || values[2] > 24) return 0;
             break;
         case VB_ELEMENT_TO_FLOAT:
         case VB_ELEMENT_TO_INTEGER:

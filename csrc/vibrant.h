@@ -182,8 +182,8 @@ const char *vb_cuda_architectures_in_use(void);
 
 /* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE.
  * With the environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels,
- * within the shared memory, that one of 8.6 would; a value that is none from 53 up to the GPU's is
- * VB_INVALID_ENVIRONMENT. */
+ * within the shared memory, that one of 8.6 would, of a library that CUDA_ARCH=80 made: code for 9.0 has no kernels for
+ * others. A value that is none from 53 up to the GPU's, or below what the code is for, is VB_INVALID_ENVIRONMENT. */
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options);
 void vb_device_close(vb_device *device);
 vb_status vb_device_get_info(vb_device_info *info, const vb_device *device);
@@ -436,8 +436,8 @@ typedef enum vb_element_op {
     VB_ELEMENT_CONSTANT = 0,    /* the float32 whose bits are a */
     VB_ELEMENT_INTEGER = 1,     /* the int32 a */
     VB_ELEMENT_INDEX = 2,       /* the element's number in row-major order, an int32; at most 2^31 - 1 elements */
-    VB_ELEMENT_RANDOM = 3,      /* word c (0 to 3) of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As
-                                 * Easy as 1, 2, 3") of the key (a, b) and the counter (index, 0, 0, 0), an int32 */
+    VB_ELEMENT_RANDOM = 3,      /* a random float32 of Philox 4x32-10 of the key (a, b): c bits, 1 to 24, as a fraction
+                                 * from 0 up to 1, or a normal number where c is 0; docs/tensor.md says which word */
     VB_ELEMENT_TO_FLOAT = 4,    /* int32 a as float32, to the nearest */
     VB_ELEMENT_TO_INTEGER = 5,  /* float32 a as int32: towards 0, held within the range, 0 for NaN */
     VB_ELEMENT_WHERE = 6,       /* b where the int32 a is not 0, else c */
@@ -744,6 +744,38 @@ typedef struct vb_w2a8_gemv_args {
 } vb_w2a8_gemv_args;
 vb_status vb_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream);
 
+/* Products of m rows of h = in, or of a gated unit h = activation(in, up), perhaps normed, rounded to int8 as
+ * vb_norm_quantize does, with one to three matrices of two-bit weights, each with results of its own:
+ *     out[i][r] = sum / scales[i] * weight_scales[segment of r] + add[i][r]
+ * as vb_w2a8_gemv has it for equal segments. n2 and n3 are 0 where there are fewer matrices. codes and scales are
+ * scratch. Composed: vb_norm_quantize, vb_w2a8_gemv. */
+typedef struct vb_bit_linear_args {
+    size_t size;
+    float *out;                  /* [m][n] */
+    float *out2;                 /* [m][n2], or NULL for none */
+    float *out3;                 /* [m][n3], or NULL for none */
+    void *codes;                 /* [m][k] of VB_I8 */
+    float *scales;               /* [m] */
+    const float *in;             /* [m][k] */
+    const float *up;             /* [m][k], or NULL for none */
+    const float *norm;           /* [k], or NULL for ones */
+    const float *add;            /* [m][n], or NULL for none; may be out */
+    const void *weights;         /* [n][row_bytes] of VB_I8 */
+    const void *weights2;        /* [n2][row_bytes] of VB_I8, or NULL for none */
+    const void *weights3;        /* [n3][row_bytes] of VB_I8, or NULL for none */
+    const float *weight_scales;  /* [segments] */
+    const float *weight_scales2; /* [segments2], or NULL for none */
+    const float *weight_scales3; /* [segments3], or NULL for none */
+    int64_t m, n, n2, n3, k, segments, segments2, segments3;
+    int64_t row_bytes;           /* vb_int2_row_bytes of the layout and k */
+    vb_int2_layout layout;
+    vb_activation activation;    /* with up: VB_SILU, VB_RELU_SQUARED */
+    float eps;
+    int normed;
+    int settled; /* the op before writes neither weights nor norm, which may be read while it still runs */
+} vb_bit_linear_args;
+vb_status vb_bit_linear(const vb_bit_linear_args *args, vb_stream *stream);
+
 /* The table of each four elements of a column: lut[j][g][byte] is the sum over i < 4 of activations[4 g + i][j] times
  * the weight of the code in bits 2 i of the byte (VB_INT2_ROWS); elements from k on count as 0.
  * Shapes: lut [n][(k + 3) / 4][256]; activations [k][n]. */
@@ -973,7 +1005,14 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream);
  *
  * Where next_norm is the norm of the operation that reads a result next, with the same memory `normed`, a device may
  * leave there what that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as
- * `prepared`. Nothing else may have used `normed` since. */
+ * `prepared`. Nothing else may have used `normed` since.
+ *
+ * A low-rank adapter (vb_fused_update) may change each product: where its v and u are not NULL, x W^T becomes
+ *     x W^T + ((x v^T) * codes) u^T
+ * before anything else happens to it, with v [ranks][W.cols] and u [W.rows][ranks] of F16, and a row of codes for each
+ * token, or one for all (codes_stride 0). One kernel or two where a device has such (CUDA, packed weights: one token,
+ * with up to 32 ranks, a multiple of 8, on Hopper; 17 tokens and more on Hopper), else vb_fused_update behind the
+ * product. */
 
 /* y = rms_norm(x, norm, eps) W^T + bias. Composed: vb_rms_norm_batched, vb_linear.
  * Shapes: y [n][w->rows]; x, normed [n][w->cols]; norm [w->cols], or NULL for ones; bias [w->rows], or NULL for
@@ -999,7 +1038,7 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
 typedef struct vb_feed_forward_args {
     size_t size;
     float *sum;              /* [n][gate.cols] */
-    const float *x;          /* [n][gate.cols] */
+    const float *x;          /* [n][gate.cols], or NULL where prepared: sum is then without it */
     const float *norm;       /* [gate.cols], or NULL for ones */
     vb_weight gate, up, down;
     float *normed;           /* [n][gate.cols] */
@@ -1009,6 +1048,12 @@ typedef struct vb_feed_forward_args {
     const float *next_norm;  /* [gate.cols], that of vb_norm_qkv, or NULL for none */
     int *next_prepared;      /* set by the operation; NULL for nobody who asks */
     int prepared;            /* by vb_attention_linear_add */
+    const void *gate_v, *up_v;  /* [ranks][gate.cols] of VB_F16, or NULL for none */
+    const void *gate_u, *up_u;  /* [gate.rows][ranks] of VB_F16, or NULL for none */
+    const void *down_v;         /* [ranks][gate.rows] of VB_F16, or NULL for none */
+    const void *down_u;         /* [gate.cols][ranks] of VB_F16, or NULL for none */
+    const float *codes;         /* [n : codes_stride][ranks], or NULL for ones */
+    int64_t codes_stride, ranks;
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
@@ -1086,20 +1131,69 @@ typedef struct vb_norm_qkv_args {
     vb_rope_mode mode;
     int prepared;     /* by vb_feed_forward */
     int ring;         /* of the cache, as in vb_kv_write_args */
+    const void *q_v, *k_v, *v_v;   /* [ranks][wq.cols] of VB_F16, or NULL for none */
+    const void *q_u;               /* [wq.rows][ranks] of VB_F16, or NULL for none */
+    const void *k_u, *v_u;         /* [wk.rows][ranks] of VB_F16, or NULL for none */
+    const float *codes;            /* [batch * seq : codes_stride][ranks], or NULL for ones */
+    int64_t codes_stride, ranks;
 } vb_norm_qkv_args;
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream);
 
+/* What an adapter adds to a product of n rows with a matrix; v and u NULL for nothing. */
+typedef struct vb_update_args {
+    size_t size;
+    const void *v;      /* [ranks][cols] of VB_F16, or NULL for none */
+    const void *u;      /* [rows][ranks] of VB_F16, or NULL for none */
+    const float *codes; /* [n : codes_stride][ranks], or NULL for ones */
+    int64_t n, rows, cols, ranks, codes_stride;
+} vb_update_args;
+
 /* sum = a + attention W^T + bias for the batch * seq tokens of `attention`: what vb_attention would write to
- * attention->out, and vb_linear_add with it as x. q is F32 [batch][seq][heads][dim] without gaps, out alike with
- * rows of value_dim, and w->cols is heads * value_dim. attention->out is memory for this operation alone, undefined
- * afterwards: a device may keep the attended rows there in another form (CUDA, Hopper, more than 16 rows over an F16
- * cache: in F16, which the product reads as it is). sum may be a. next_norm is that of vb_feed_forward; without it
- * normed and next_prepared may be NULL. Composed: vb_attention, vb_linear_add. Shapes: sum, a, product
- * [attention->batch][attention->seq][w->rows]; bias, next_norm [w->rows], or NULL for none; normed
- * [attention->batch][attention->seq][w->rows], or NULL. */
+ * attention->out, and vb_linear_add with it as x, whose product `update` changes (NULL for nothing). q is F32
+ * [batch][seq][heads][dim] without gaps, out alike with rows of value_dim, and w->cols is heads * value_dim.
+ * attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows there in
+ * another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may
+ * be a. next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Without a,
+ * *next_prepared says that vb_all_reduce_rows may prepare normed.
+ * Composed: vb_attention, vb_linear_add. Shapes: sum, product [attention->batch][attention->seq][w->rows]; a, normed
+ * [attention->batch][attention->seq][w->rows], or NULL; bias, next_norm [w->rows], or NULL for none. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
-                                  const float *bias, float *product, const float *next_norm, float *normed,
-                                  int *next_prepared, vb_stream *stream);
+                                  const float *bias, const vb_update_args *update, float *product,
+                                  const float *next_norm, float *normed, int *next_prepared, vb_stream *stream);
+
+/* What each rank has a part of: the output of attention, or of the feed-forward block. */
+typedef enum vb_half_layer { VB_AFTER_ATTENTION, VB_AFTER_FEED_FORWARD } vb_half_layer;
+
+/* What a sum of rows is added to, and the norm with which the operation that follows on each rank reads the result. */
+typedef struct vb_sum_of_rows {
+    const float *add[VB_MAX_RANKS];  /* [n][cols] */
+    const float *norm[VB_MAX_RANKS]; /* [cols] */
+    float *normed[VB_MAX_RANKS];     /* [n][cols], the memory that both operations have as `normed` */
+    int64_t n, cols;
+    vb_half_layer from;
+    int prepared; /* set: 1 if each rank has left in normed what the next operation multiplies, else 0 */
+} vb_sum_of_rows;
+
+/* vb_all_reduce, rounded, of what vb_attention_linear_add without `a`, or vb_feed_forward without x, has left on each
+ * rank. rows->prepared goes to the operation that follows as its `prepared`, if nothing used normed since.
+ * out[r], in[r]: [n][cols]. */
+vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
+                             vb_communicator *communicator);
+
+/* What the last product of a half of a layer multiplies on each rank, and what the sum is added to. */
+typedef struct vb_sum_of_products {
+    const float *add[VB_MAX_RANKS];  /* [n][w->rows] */
+    const float *x[VB_MAX_RANKS];    /* [n][w->cols] */
+    const float *bias[VB_MAX_RANKS]; /* [w->rows], or NULL for none */
+    vb_weight w[VB_MAX_RANKS];       /* of as many rows */
+    int64_t n;
+} vb_sum_of_products;
+
+/* out[r] = x[0] w[0]^T + bias[0] + x[1] w[1]^T + bias[1] + ..., in the order of ranks, + add[r]: vb_linear of each rank
+ * into product[r], and vb_all_reduce, rounded. GPUs take one kernel a rank where n is 1, whose blocks send each result
+ * as they have it. Ranks of other processes have their own w. out[r], product[r]: [n][w->rows]. */
+vb_status vb_linear_all_reduce(float *const *out, float *const *product, const vb_sum_of_products *sum,
+                               vb_communicator *communicator);
 
 /* ---- PTX without nvcc -----------------------------------------------------------------------------------------------
  *

@@ -128,7 +128,7 @@ compile() {
 export -f object_of compile
 export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
 
-longest=(cuda/linear/packed/many.cu cuda/attention/attention_decode.cu cuda/linear/packed/n32_qkv.cu cuda/linear/packed/n4_qkv.cu) # first: none is left alone at the end
+longest=(cuda/linear/packed/many.cu cuda/attention/attention_decode.cu cuda/linear/packed/n32_qkv.cu cuda/linear/packed/n32.cu) # first: none is left alone at the end
 sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")

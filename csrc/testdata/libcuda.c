@@ -21,7 +21,7 @@
 
 typedef uint64_t word;
 
-enum { REGISTERS = 16384, PARAMETERS = 64, WARP = 32, MOST_THREADS = 1024 };
+enum { REGISTERS = 16384, PARAMETERS = 256, WARP = 32, MOST_THREADS = 1024 };
 
 static _Noreturn void die(const char *format, ...) {
     va_list list;
@@ -79,7 +79,8 @@ static char *global(word address, size_t bytes, const char *line) {
 typedef enum opcode {
     MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
-    CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, BFLY, IDX, MATRICES, MMA, BAR, BRA,
+    CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, PAIR, RED, COPY, BFLY, IDX,
+        MATRICES, MMA, BAR, BRA,
         RET, SPECIAL
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
@@ -93,7 +94,7 @@ typedef struct instruction {
     int guard, count, shared; /* guard: the predicate register that must be false, -1 for none */
     int dst[16];
     operand src[4];
-    int64_t offset;
+    int64_t offset, other_offset;
     int target;
     const char *line;
 } instruction;
@@ -106,7 +107,7 @@ typedef struct program {
     type types[PARAMETERS];
 } program;
 
-typedef struct reader { program *p; int base[5], labels[4096], max[5]; } reader;
+typedef struct reader { program *p; int base[5], labels[1 << 16], max[5]; } reader;
 
 static const char files[] = "prdfh";
 
@@ -166,6 +167,7 @@ static void read_line(reader *r, char *line) {
 #define REG(i) reg_of(r, operands[i])
 #define SRC(i) operand_of(r, operands[i])
     if (!strcmp(name, "griddepcontrol")) return; /* kernels run one after another */
+    if (!strcmp(name, "cp") && strcmp(parts[2], "cg")) return; /* copies are done at once */
     if (!strcmp(name, "ret")) in.op = RET;
     else if (!strcmp(name, "bar")) in.op = BAR;
     else if (!strcmp(name, "bra")) in.op = BRA, in.target = atoi(operands[0] + 2);
@@ -218,6 +220,20 @@ static void read_line(reader *r, char *line) {
         for (int k = 1; k < 4; k++) in.src[k - 1] = SRC(k);
     } else if (!strcmp(name, "shfl")) {
         in.op = parts[2][0] == 'b' ? BFLY : IDX, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
+    } else if (!strcmp(name, "cvt") && count == 3) { /* two floats in a word, the second in the low bits */
+        in.op = PAIR, in.from = !strcmp(parts[2], "f16x2") ? F16 : U16, in.type = U32, in.dst[0] = REG(0);
+        in.src[0] = SRC(2), in.src[1] = SRC(1);
+    } else if (!strcmp(name, "cp")) { /* 16 bytes to shared memory, of which so many are read */
+        char *plus = strchr(operands[0], '+'), *other = strchr(operands[1], '+');
+        if (plus) *plus = 0, in.offset = atoll(plus + 1);
+        if (other) *other = 0, in.other_offset = atoll(other + 1);
+        in.op = COPY, in.type = U32, in.shared = 1;
+        in.src[0] = SRC(0), in.src[1] = SRC(1), in.src[2] = SRC(3);
+    } else if (!strcmp(name, "red")) {
+        in.op = RED, in.shared = !strcmp(parts[1], "shared");
+        char *plus = strchr(operands[0], '+');
+        if (plus) *plus = 0, in.offset = atoll(plus + 1);
+        in.src[0] = SRC(0), in.src[1] = SRC(1);
     } else if (!strcmp(name, "cvt")) {
         in.op = !strcmp(parts[1], "rmi") ? FLOOR : !strcmp(parts[1], "rni") ? ROUND : CVT;
         in.from = in.type, in.type = type_of(parts[n - 2]), in.dst[0] = REG(0), in.src[0] = SRC(1);
@@ -379,6 +395,11 @@ static int compare(const instruction *in, word a, word b) {
 static float half_of(word w) { _Float16 h; const uint16_t u = (uint16_t)w; memcpy(&h, &u, 2); return (float)h; }
 static word half_bits(float x) { const _Float16 h = (_Float16)x; uint16_t u; memcpy(&u, &h, 2); return u; }
 
+static word bfloat_bits(float x) {
+    const word w = bits(x);
+    return isnan(x) ? 0x7fff : (w + 0x7fff + (w >> 16 & 1)) >> 16;
+}
+
 static word permute(word x, word y, word which) {
     const word all = (x & UINT32_MAX) | y << 32;
     word z = 0;
@@ -424,6 +445,26 @@ static void run(const block *b, thread *t, int number) {
         case ISNAN: t->r[in->dst[0]] = isnan(f(x)) != 0; break;
         case PRMT: t->r[in->dst[0]] = permute(x, value(t, in->src[1]), value(t, in->src[2])); break;
         case FMA2: t->r[in->dst[0]] = fma_pair(x, value(t, in->src[1]), value(t, in->src[2])); break;
+        case PAIR:
+            t->r[in->dst[0]] = in->from == F16 ? half_bits(f(x)) | half_bits(f(value(t, in->src[1]))) << 16
+                                               : bfloat_bits(f(x)) | bfloat_bits(f(value(t, in->src[1]))) << 16;
+            break;
+        case RED: {
+            char *p = place(b, t, in, 4);
+            const word sum = in->type == F32 ? bits(f(load(p, U32)) + f(value(t, in->src[1])))
+                                             : load(p, U32) + value(t, in->src[1]);
+            memcpy(p, &sum, 4);
+            break;
+        }
+        case COPY: {
+            char *to = place(b, t, in, 16);
+            const size_t bytes = (size_t)(uint32_t)value(t, in->src[2]);
+            const word from = value(t, in->src[1]) + (word)in->other_offset;
+            if (from % 16) die("address %llx of 16 bytes: %s", (unsigned long long)from, in->line);
+            memset(to, 0, 16);
+            if (bytes) memcpy(to, global(from, bytes, in->line), bytes);
+            break;
+        }
         case PACK: t->r[in->dst[0]] = (x & 0xffff) | (value(t, in->src[1]) & 0xffff) << 16; break;
         case UNPACK: t->r[in->dst[0]] = x & 0xffff, t->r[in->dst[1]] = x >> 16 & 0xffff; break;
         case WIDE: t->r[in->dst[0]] = value(t, in->src[2]) + (in->type == S32 ? (word)((int64_t)(int32_t)x * (

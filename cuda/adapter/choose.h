@@ -12,6 +12,8 @@
       "tensor cores (8.0): F16, BF16 of many rows, 8 or 16 ranks, V [k][r] and U [n][r]")                              \
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
+    X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
+      "9.0: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r]")                             \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "tensor cores (8.0) fed from shared memory: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows " \
       "and more, U [n][r]")                                                                                            \
@@ -88,6 +90,15 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
         }
     }
     if (p.rank_tiles >= 8 && a->m >= 512 && a->type != VB_F32 && a->r % 8 == 0 && !a->u_transposed) {
+        if (gpu->capability == 90 && gpu->hopper) {
+            p.kernel = ADAPTER_SM90;
+            p.row_blocks = vb_ceil_div(a->m, 128);
+            /* clusters of four and more do not find room on all multiprocessors */
+            while (p.cluster < 8 && a->k >= 256 * p.cluster &&
+                   p.row_blocks <= (p.cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p.cluster)))
+                p.cluster *= 2;
+            return p;
+        }
         p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) < sms ? 4 : 8;
         if (adapter_tiled_bytes(16 * p.row_tiles, 8 * p.rank_tiles) <= gpu->shared_bytes) {
             p.kernel = ADAPTER_TILED;

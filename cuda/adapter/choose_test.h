@@ -41,6 +41,15 @@ static void test_adapter(void) {
             CHECK(adapter_tiled_bytes(16 * rows, 8 * ranks) <= gpu.shared_bytes, "%d x %d tiles", rows, ranks);
             continue;
         }
+        if (p.kernel == ADAPTER_SM90) {
+            const int64_t steps = vb_ceil_div(a.k, 64);
+            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r % 8 == 0 && a.r > 32 && 8 * p.rank_tiles >= a.r &&
+                      !a.u_transposed,
+                  "%ld ranks", (long)a.r);
+            CHECK(p.row_blocks * 128 >= a.m && p.cluster <= 8 && (p.cluster == 1 || steps >= 2 * p.cluster),
+                  "cluster of %d for k of %ld", p.cluster, (long)a.k);
+            continue;
+        }
         if (p.kernel == ADAPTER_STREAM || p.kernel == ADAPTER_SHORT) {
             const int64_t rows = 16 * p.row_tiles;
             CHECK(gpu.capability >= 80 && a.type != VB_F32 && !a.v_transposed && !a.u_transposed, "%d", gpu.capability);
@@ -89,7 +98,8 @@ static void test_adapter(void) {
           p.row_tiles, p.cluster);
     a.m = 16384, a.r = 256, a.codes_stride = 256;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_TILED && p.rank_tiles == 32, "256 ranks: %s", adapter_kernel_info(p.kernel).name);
+    CHECK(p.kernel == ADAPTER_SM90 && p.rank_tiles == 32 && p.cluster == 1, "256 ranks: %s",
+          adapter_kernel_info(p.kernel).name);
     a.type = a.weight_type = VB_F32;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_ROWS, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);

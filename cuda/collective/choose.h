@@ -10,6 +10,8 @@
     X(COLLECTIVE_REDUCE_LARGE, "all_reduce_large", "collective/exchange.cu", "all_reduce of more, in chunks")          \
     X(COLLECTIVE_REDUCE_ROUNDED, "all_reduce_rounded", "collective/rounded.cu",                                        \
       "all_reduce of more than 128 KiB where summands may be rounded, whole vectors of 8")                             \
+    X(COLLECTIVE_PRODUCTS_N1, "all_reduce_products_n1", "linear/packed/n1_sum.cu",                                     \
+      "linear of one row on each rank by packed_n1, and the sum of these, ranks on GPUs of their own")                 \
     X(COLLECTIVE_GATHER_SMALL, "all_gather_small", "collective/exchange.cu", "all_gather of up to 512 KiB a rank")     \
     X(COLLECTIVE_GATHER_LARGE, "all_gather_large", "collective/exchange.cu", "all_gather of more, in chunks")
 VB_KERNEL_FAMILY(collective, COLLECTIVE, COLLECTIVE_KERNELS)
@@ -20,10 +22,18 @@ enum { COLLECTIVE_SMALL = 1 << 17 };
 /* Floats of a rank beyond which rounded words are faster than flagged ones, where they are permitted. */
 enum { COLLECTIVE_EXACT = 1 << 15 };
 
+/* Floats that a letter of a single row holds. */
+enum { COLLECTIVE_ROW = 1 << 15 };
+
 /* n is the floats of a rank; rounded says that they may be rounded, and are whole vectors of 8. */
 static inline collective_kernel choose_all_reduce(int64_t n, bool rounded) {
     if (rounded && n > COLLECTIVE_EXACT) return COLLECTIVE_REDUCE_ROUNDED;
     return n <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
+}
+/* A sum of products of one row: packed_n1 says that each rank's kernel is packed_n1, apart that no two ranks share a
+ * GPU, where blocks that wait could leave no room for those that are waited for. */
+static inline collective_kernel choose_sum_of_products(int64_t rows, bool packed_n1, bool apart) {
+    return packed_n1 && apart && rows <= COLLECTIVE_ROW ? COLLECTIVE_PRODUCTS_N1 : COLLECTIVE_NONE;
 }
 /* `most` is the floats of the rank that has most. */
 static inline collective_kernel choose_all_gather(int64_t most) {

@@ -241,7 +241,7 @@ vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n,
         return launch_overlapped(stream, exchange_blocks, small_threads(n), 0, all_reduce_small, out, in, add, n, mail);
     case COLLECTIVE_REDUCE_LARGE:
         return launch_overlapped(stream, exchange_blocks, exchange_threads, 0, all_reduce_large, out, in, add, n, mail);
-    case COLLECTIVE_REDUCE_ROUNDED: return exchange_rounded(out, in, add, n, mail, stream);
+    case COLLECTIVE_REDUCE_ROUNDED: return exchange_rounded(out, in, add, n, {}, mail, stream);
     default: return VB_UNSUPPORTED;
     }
 }

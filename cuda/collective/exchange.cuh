@@ -9,11 +9,14 @@
 //   rounded  words of 16 bytes hold 8 rounded numbers and a bit that is set in each half (rounded.cu). The reader polls
 //          the words, and puts zeros in their place. Two letters take turns here too: the zeros are there before the
 //          exchange after the next begins.
+//   row    words of 4 bytes beside a flag of 4, which the kernel of a product sends one by one (n1_sum.cu)
 // Flags count exchanges in device memory, so that a captured graph may be replayed. Ranks enqueue the same exchanges.
 #ifndef VB_COLLECTIVE_EXCHANGE_CUH
 #define VB_COLLECTIVE_EXCHANGE_CUH
 
 #include "collective/choose.h"
+#include "linear/linear.cuh"
+#include "sum_of_rows.h"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -30,7 +33,8 @@ constexpr int64_t mail_large = (int64_t)exchange_blocks * chunk_floats * (int64_
 
 constexpr int rounded_blocks = 128, rounded_batch = 2; // words that a thread sends ahead of those that it takes
 constexpr int64_t mail_rounded = 64 << 20;             // of all letters
-constexpr int64_t mail_rounded_counters = rounded_blocks * (int64_t)sizeof(unsigned);
+// of each block, and of blocks that have ended
+constexpr int64_t mail_rounded_counters = (rounded_blocks + 32) * (int64_t)sizeof(unsigned);
 // Where the counters and letters of the rounded way begin.
 __host__ __device__ inline int64_t mail_rounded_at(int ranks) {
     return mail_counters + mail_flags + ranks * (small_letters * mail_small + large_letters * mail_large);
@@ -38,7 +42,12 @@ __host__ __device__ inline int64_t mail_rounded_at(int ranks) {
 __host__ __device__ inline int64_t mail_rounded_words(int ranks) {
     return mail_rounded / (2 * ranks * (int64_t)sizeof(uint4));
 }
-inline int64_t mail_bytes(int ranks) { return mail_rounded_at(ranks) + mail_rounded_counters + mail_rounded; }
+// Where the counters and letters of single rows begin (n1_sum.cu): exchanges, and blocks that have ended.
+constexpr int64_t mail_row_counters = 128, mail_row = COLLECTIVE_ROW * (int64_t)sizeof(uint2);
+__host__ __device__ inline int64_t mail_row_at(int ranks) {
+    return mail_rounded_at(ranks) + mail_rounded_counters + mail_rounded;
+}
+inline int64_t mail_bytes(int ranks) { return mail_row_at(ranks) + mail_row_counters + 2 * ranks * mail_row; }
 
 // Ends the kernel, and the device with it, after this long without an answer: a rank has failed.
 constexpr unsigned long long patience = 30ull * 1000 * 1000 * 1000; // ns
@@ -74,12 +83,29 @@ struct Parts {
     int64_t most, row; // floats of the rank that has most, and of a row of the result
 };
 
+// What a sum of rows leaves for the product that follows (HalfRows of linear/packed/many.cuh), where x is not null.
+struct SumRows {
+    const float *norm; // [cols]
+    half *x;
+    uint8_t *exponents;
+    unsigned *uneven, *gated; // becomes whether a row has exponents; becomes 0, or null
+    float *squares;
+    int64_t stride; // of exponents and squares
+    unsigned words; // of a row, a multiple of 16
+};
+
 // A rank's part of a collective, on its stream. rounded: as vb_all_reduce permits, and every rank's memory allows.
 vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, bool rounded, const Mail &mail,
                        vb_stream *stream);
 // n a multiple of 8, of memory that is aligned to 16 bytes.
-vb_status exchange_rounded(float *out, const float *in, const float *add, int64_t n, const Mail &mail,
-                           vb_stream *stream);
+vb_status exchange_rounded(float *out, const float *in, const float *add, int64_t n, const SumRows &next,
+                           const Mail &mail, vb_stream *stream);
+// The same of rows, which leaves what the product behind the norm multiplies; rows.cols a multiple of 128.
+vb_status exchange_sum_of_rows(float *out, const float *in, const vb_sum_of_rows &rows, int rank, const Mail &mail,
+                               vb_stream *stream);
+// A rank's part of a sum of products of one row: the kernel of its weight must be packed_n1.
+vb_status exchange_sum_of_products(float *out, const vb_sum_of_products &sum, int rank, const linear_items &items,
+                                   const Mail &mail, vb_stream *stream);
 vb_status exchange_rows(float *out, const float *in, const Parts &parts, const Mail &mail, vb_stream *stream);
 
 } // namespace vb

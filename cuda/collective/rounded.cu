@@ -7,9 +7,13 @@
 // bytes to each other rank, and polls for theirs. Each rank rounds its own
 // summand too: every rank has the same bits. Bytes over the link, each way and
 // peer: 2 n. Bound by the link; one crossing and no fence, as for small
-// messages.
+// messages. Sums of rows that a norm reads next are also left as the operand of
+// the product after it (SumRows), which spares a kernel that reads them again.
 
 #include "collective/exchange.cuh"
+#ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/half_rows.cuh"
+#endif
 
 namespace vb {
 namespace {
@@ -99,11 +103,74 @@ VB_DEVICE uint4 *letter_of(char *box, int ranks, unsigned letter, int from) {
          (letter * ranks + from) * mail_rounded_words(ranks);
 }
 
+#ifdef VB_HAS_PACKED_LAYOUT
+// A word of the result, by 16 lanes that have 128 columns. Whether it has an
+// exponent.
+VB_DEVICE bool leave_half(const SumRows &next, const float (&y)[8],
+                          unsigned word) {
+  const unsigned lanes = 0xffffu << (threadIdx.x & 16), lane = threadIdx.x % 16,
+                 row = word / next.words, at = word - row * next.words;
+  const float4 *norm = reinterpret_cast<const float4 *>(next.norm + 8 * at);
+  const float4 a = norm[0], b = norm[1];
+  float v[8] = {y[0] * a.x, y[1] * a.y, y[2] * a.z, y[3] * a.w,
+                y[4] * b.x, y[5] * b.y, y[6] * b.z, y[7] * b.w};
+  float most = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    most = fmaxf(most, fabsf(v[i])), squares += y[i] * y[i];
+  int exponent = 0;
+  if (__any_sync(lanes, most >= half_limit)) {
+#pragma unroll
+    for (int o = 8; o > 0; o /= 2)
+      most = fmaxf(most, __shfl_xor_sync(lanes, most, o));
+    exponent = (int)half_exponent(__float_as_uint(most));
+  }
+  const float scale = power_of_two(-exponent);
+  uint32_t two[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    two[i] =
+        as_word(__floats2half2_rn(v[2 * i] * scale, v[2 * i + 1] * scale));
+  // position_of: a word is one half of 16 columns
+  half *to = next.x + (int64_t)row * next.words * 8 + at / 2 * 16 + at % 2 * 4;
+  *reinterpret_cast<uint2 *>(to) = make_uint2(two[0], two[2]);
+  *reinterpret_cast<uint2 *>(to + 8) = make_uint2(two[1], two[3]);
+#pragma unroll
+  for (int o = 8; o > 0; o /= 2)
+    squares += __shfl_xor_sync(lanes, squares, o);
+  if (lane == 0)
+    next.squares[at / 16 * next.stride + row] = squares;
+  if (lane < 2)
+    next.exponents[(at / 16 * 2 + lane) * next.stride + row] =
+        (uint8_t)exponent;
+  return exponent != 0;
+}
+
+// Writes the flags of the result, by the last block to come. `ended` counts
+// blocks, and in its upper half those with exponents; it is 0 between kernels.
+VB_DEVICE void leave_flags(const SumRows &next, bool uneven, unsigned *ended,
+                           unsigned first_word) {
+  const int any = __syncthreads_or(uneven);
+  if (threadIdx.x != 0)
+    return;
+  const unsigned one = any ? 0x10001u : 1u, all = atomicAdd(ended, one) + one;
+  if ((all & 0xffffu) != gridDim.x)
+    return;
+  *ended = 0;
+  if (first_word == 0 || all >> 16) // of a message in several parts
+    *next.uneven = all >> 16;
+  if (next.gated)
+    *next.gated = 0;
+}
+#endif
+
+template <bool NEXT>
 __global__ void __launch_bounds__(exchange_threads, 2)
     all_reduce_rounded(float *out, const float *in, const float *add, int words,
+                       VB_IN_PLACE SumRows next, unsigned first_word,
                        VB_IN_PLACE Mail m) {
   wait_for_previous_kernel(); // and the next one waits too: its blocks could
-                              // take the room of another rank's
+                              // take the room of another rank's on this device
   unsigned *counter =
       reinterpret_cast<unsigned *>(m.box[m.rank] + mail_rounded_at(m.ranks)) +
       blockIdx.x;
@@ -122,6 +189,7 @@ __global__ void __launch_bounds__(exchange_threads, 2)
                      word.bits);
     }
   };
+  bool uneven = false;
   send(own);
   for (int first = own; first < words; first += rounded_batch * threads) {
     send(first + rounded_batch * threads);
@@ -149,8 +217,23 @@ __global__ void __launch_bounds__(exchange_threads, 2)
                           sum[3] + more[3]);
       to[1] = make_float4(sum[4] + more[4], sum[5] + more[5], sum[6] + more[6],
                           sum[7] + more[7]);
+#ifdef VB_HAS_PACKED_LAYOUT
+      if constexpr (NEXT) {
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+          sum[k] += more[k];
+        uneven |= leave_half(next, sum, first_word + i);
+      }
+#endif
     }
   }
+  release_next_kernel(); // what the other ranks have sent is here: their blocks
+                         // have found room
+#ifdef VB_HAS_PACKED_LAYOUT
+  if constexpr (NEXT)
+    leave_flags(next, uneven, counter - blockIdx.x + rounded_blocks,
+                first_word);
+#endif
   __syncthreads();
   if (threadIdx.x == 0)
     *counter = letter + 1u;
@@ -160,14 +243,46 @@ __global__ void __launch_bounds__(exchange_threads, 2)
 
 // A message that is longer than a letter is several.
 vb_status exchange_rounded(float *out, const float *in, const float *add,
-                           int64_t n, const Mail &mail, vb_stream *stream) {
-  const int64_t most = 8 * mail_rounded_words(mail.ranks);
+                           int64_t n, const SumRows &next, const Mail &mail,
+                           vb_stream *stream) {
+  // of whole groups of 16 words
+  const int64_t most = 8 * (mail_rounded_words(mail.ranks) / 16 * 16);
+  const auto kernel =
+      next.x ? all_reduce_rounded<true> : all_reduce_rounded<false>;
   for (int64_t at = 0; at < n; at += most)
     VB_TRY(launch_overlapped(stream, rounded_blocks, exchange_threads, 0,
-                             all_reduce_rounded, out + at, in + at,
+                             kernel, out + at, in + at,
                              add ? add + at : nullptr,
-                             (int)(smaller(most, n - at) / 8), mail));
+                             (int)(smaller(most, n - at) / 8), next,
+                             (unsigned)(at / 8), mail));
   return VB_OK;
+}
+
+vb_status exchange_sum_of_rows(float *out, const float *in,
+                               const vb_sum_of_rows &rows, int rank,
+                               const Mail &mail, vb_stream *stream) {
+#ifdef VB_HAS_PACKED_LAYOUT
+  const bool attended = rows.from == VB_AFTER_ATTENTION;
+  const int64_t n = rows.n, cols = rows.cols;
+  float *normed = rows.normed[rank];
+  const HalfRows to =
+      normed_rows(normed, n, cols, attended ? attended_flag : layer_flag);
+  const SumRows next = {
+      rows.norm[rank],
+      to.x,
+      to.exponents,
+      to.uneven,
+      attended ? first_half_flag(normed, n, cols) + gated_flag : nullptr,
+      to.squares,
+      half_stride(n),
+      (unsigned)(cols / 8)};
+  chosen(stream, collective_kernel_info(COLLECTIVE_REDUCE_ROUNDED),
+         "all_reduce", VB_F32, "n cols ranks", n, cols, mail.ranks);
+  return exchange_rounded(out, in, rows.add[rank], n * cols, next, mail,
+                          stream);
+#else
+  return VB_UNSUPPORTED;
+#endif
 }
 
 } // namespace vb

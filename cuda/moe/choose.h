@@ -17,6 +17,7 @@
       "expert_feed_forward: packed, fewer choices than experts, or 16") \
     X(MOE_EXPERT_MANY, "expert_many", "moe/expert_many.cu", \
       "expert_feed_forward: packed, more choices, sorted by expert; expert_linear: packed") \
+    X(MOE_EXPERT_MANY_SM90, "expert_many_sm90", "moe/expert_many_sm90.cu", "the same on Hopper") \
     X(MOE_COMPOSED, "composed", "../csrc/ops_experts.c", \
       "expert_feed_forward, norm_route as the operations of their formulas") \
     X(MOE_SUM_VECTORS, "expert_sum_vectors", "moe/expert_sum.cu", "expert_sum, rows of whole vectors of 16 bytes") \
@@ -37,11 +38,15 @@ static inline bool moe_sorts(int64_t choices, int64_t experts) {
     return experts <= MOE_MOST_EXPERTS && choices <= INT32_MAX / 2 && moe_tile_slots(choices, experts) <= 65535;
 }
 
+static inline moe_kernel moe_many(const vb_gpu *gpu) {
+    return linear_has_wgmma(gpu) ? MOE_EXPERT_MANY_SM90 : MOE_EXPERT_MANY;
+}
+
 /* With fewer choices an expert has about one, whose rows are read once anyhow. */
 static inline moe_kernel choose_expert_linear(const vb_expert_linear_args *a, const vb_gpu *gpu) {
     const int64_t choices = a->n * a->k;
     const bool fits = moe_sorts(choices, a->experts);
-    if (a->w.layout == VB_PACKED) return fits && a->w.cols > 0 ? MOE_EXPERT_MANY : MOE_NONE;
+    if (a->w.layout == VB_PACKED) return fits && a->w.cols > 0 ? moe_many(gpu) : MOE_NONE;
     const bool many = choices > 16 && choices >= 2 * a->experts;
     const bool tensor_cores = a->w.type != VB_F32 && gpu->capability >= (a->w.type == VB_BF16 ? 80 : 75);
     return many && tensor_cores && fits ? MOE_EXPERT_TILES : MOE_EXPERT_ROWS;
@@ -53,6 +58,16 @@ typedef struct moe_choice {
     moe_kernel kernel;
     linear_items gate_up, down; /* of expert_n1, for each token */
 } moe_choice;
+
+/* Blocks of an item alone, or on Hopper two where they have less to do one after the other. */
+static inline linear_items moe_down_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
+    const linear_items whole = linear_n1_items(gpu, f, 1, 1, row_tiles, items);
+    if (gpu->capability < 90 || gpu->multiprocessors < 2 || !whole.blocks) return whole;
+    const linear_items halves = linear_n1_items(gpu, f, 1, 2, row_tiles, items);
+    const bool fewer =
+        halves.blocks && vb_ceil_div(items, halves.blocks / 2) < 2 * vb_ceil_div(items, whole.blocks);
+    return fewer ? halves : whole;
+}
 
 /* `aligned`: x, gated, and what is added, to 16 bytes. */
 static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward_args *a, bool aligned,
@@ -68,9 +83,9 @@ static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward
     const bool few = choices <= 16 || choices < a->experts;
     if (few && a->k <= 32 && a->n <= 65535) { /* a lane knows one of a token's experts */
         c.gate_up = linear_n1_items(gpu, f, 2, 1, linear_row_tiles(f, cols), a->k * linear_tile_rows(rows));
-        c.down = linear_n1_items(gpu, down, 1, 1, a->k * linear_row_tiles(down, rows), linear_tile_rows(cols));
+        c.down = moe_down_items(gpu, down, a->k * linear_row_tiles(down, rows), linear_tile_rows(cols));
     }
-    c.kernel = c.gate_up.blocks && c.down.blocks ? MOE_EXPERT_N1 : MOE_EXPERT_MANY;
+    c.kernel = c.gate_up.blocks && c.down.blocks ? MOE_EXPERT_N1 : moe_many(gpu);
     return c;
 }
 

@@ -54,7 +54,7 @@ static void test_moe(void) {
                     CHECK(choose_expert_feed_forward(&a, true, &gpu).kernel == MOE_COMPOSED, "stored experts");
                     a.gate.layout = a.up.layout = a.down.layout = VB_PACKED;
                     const moe_choice c = choose_expert_feed_forward(&a, true, &gpu);
-                    CHECK(c.kernel == (a.n * a.k <= 16 || a.n * a.k < a.experts ? MOE_EXPERT_N1 : MOE_EXPERT_MANY) ||
+                    CHECK(c.kernel == (a.n * a.k <= 16 || a.n * a.k < a.experts ? MOE_EXPERT_N1 : moe_many(&gpu)) ||
                               gpu.shared_bytes < 99 << 10,
                           "%ld choices of %ld experts on %d: %s", (long)(a.n * a.k), (long)a.experts, gpu.capability,
                           moe_kernel_info(c.kernel).name);
@@ -64,6 +64,6 @@ static void test_moe(void) {
                     CHECK(choose_expert_feed_forward(&a, false, &gpu).kernel == MOE_COMPOSED, "unaligned rows");
                     vb_expert_linear_args l = {0};
                     l.w = a.gate, l.n = a.n, l.k = a.k, l.experts = a.experts;
-                    CHECK(choose_expert_linear(&l, &gpu) == MOE_EXPERT_MANY, "packed expert_linear");
+                    CHECK(choose_expert_linear(&l, &gpu) == moe_many(&gpu), "packed expert_linear");
                 }
 }

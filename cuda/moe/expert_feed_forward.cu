@@ -12,7 +12,8 @@ extern "C" vb_status vb_cuda_expert_feed_forward(const vb_expert_feed_forward_ar
            a.k, a.experts, a.gate.rows, a.gate.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
     if (choice.kernel == MOE_EXPERT_N1) return expert_feed_forward_n1(a, choice, stream);
-    if (choice.kernel == MOE_EXPERT_MANY) return expert_feed_forward_many(a, stream);
+    if (choice.kernel == MOE_EXPERT_MANY || choice.kernel == MOE_EXPERT_MANY_SM90)
+        return expert_feed_forward_many(a, choice.kernel == MOE_EXPERT_MANY_SM90, stream);
 #endif
     return VB_UNSUPPORTED;
 }

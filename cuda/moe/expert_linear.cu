@@ -10,9 +10,9 @@
 //
 // Nothing waits for the host, so that a captured graph may hold either.
 
-#include "arch/tensor_core.cuh"
 #include "linear/stored/narrow.cuh"
 #include "linear/stored/read8.cuh"
+#include "linear/stored/tile.cuh"
 #include "moe/moe.cuh"
 
 namespace vb {
@@ -76,8 +76,7 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     return VB_OK;
 }
 
-// no bank conflicts
-constexpr int tile_rows = MOE_TILE_ROWS, tile_choices = MOE_TILE_CHOICES, tile_depth = 32, tile_stride = tile_depth + 8;
+static_assert(tile_rows == MOE_TILE_ROWS && tile_tokens == MOE_TILE_CHOICES, "what the chooser plans with");
 
 // ---- tiles: rows of x -----------------------------------------------------------------------------------------------
 
@@ -103,10 +102,10 @@ __global__ void __launch_bounds__(256)
 // ---- tiles: the product ---------------------------------------------------------------------------------------------
 
 template <class T, class Block>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, 3)
     expert_tiles_kernel(vb_expert_linear_args a, const T *x, const float *inverse, const int *order,
                         const ExpertTile *tiles, int64_t stride, bool aligned) {
-    __shared__ __align__(16) T ws[2][tile_rows][tile_stride], xs[2][tile_choices][tile_stride];
+    __shared__ __align__(16) T ws[2][tile_rows][tile_stride], xs[2][tile_tokens][tile_stride];
     wait_for_previous_kernel();
     release_next_kernel();
     const ExpertTile tile = tiles[blockIdx.y];
@@ -118,63 +117,21 @@ __global__ void __launch_bounds__(256)
                 a.y[order[tile.first + i / tile_rows] * rows + row0 + i % tile_rows] = not_a_number();
         return;
     }
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const int warp_row = warp % 4 * 32, warp_choice = warp / 4 * 32;
-    const int k8 = threadIdx.x % 4 * 8, r = threadIdx.x / 4; // this thread's eights: rows r and r + 64 of W, r of x
     float acc[2][4][4] = {};
-    Vec<T, 8> w8[2], x8;
-    const auto fetch = [&](int64_t k0) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float v[8] = {};
-            const int64_t row = row0 + r + 64 * i;
-            if (row < rows && k0 + k8 < cols) read8(v, expert_row<Block>(a, tile.expert, row), k0 + k8, cols, aligned);
-#pragma unroll
-            for (int e = 0; e < 8; e++) w8[i].at[e] = from_float<T>(v[e]);
-        }
-        x8 = Vec<T, 8>();
-        if (r < tile.count && k0 + k8 < stride)
-            x8 = *reinterpret_cast<const Vec<T, 8> *>(x + (tile.first + r) * stride + k0 + k8);
-    };
-    fetch(0);
-    int buffer = 0;
-    for (int64_t k0 = 0; k0 < cols; k0 += tile_depth, buffer ^= 1) {
-        *reinterpret_cast<Vec<T, 8> *>(&ws[buffer][r][k8]) = w8[0];
-        *reinterpret_cast<Vec<T, 8> *>(&ws[buffer][r + 64][k8]) = w8[1];
-        *reinterpret_cast<Vec<T, 8> *>(&xs[buffer][r][k8]) = x8;
-        __syncthreads();
-        if (k0 + tile_depth < cols) fetch(k0 + tile_depth);
-#pragma unroll
-        for (int k = 0; k < tile_depth; k += 16) {
-            uint32_t w[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    w[i][j] = *reinterpret_cast<const uint32_t *>(
-                        &ws[buffer][warp_row + 16 * i + g + 8 * (j & 1)][k + 2 * t + 8 * (j >> 1)]);
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const T *b = &xs[buffer][warp_choice + 8 * j + g][k + 2 * t];
-                const uint32_t b0 = *reinterpret_cast<const uint32_t *>(b),
-                               b1 = *reinterpret_cast<const uint32_t *>(b + 8);
-#pragma unroll
-                for (int i = 0; i < 2; i++) mma_16x8x16(acc[i][j], w[i], b0, b1, T());
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int64_t row = row0 + warp_row + 16 * i + g + 8 * (e >> 1);
-                const int c = warp_choice + 8 * j + 2 * t + (e & 1);
-                if (row < rows && c < tile.count)
-                    a.y[order[tile.first + c] * rows + row] =
-                        acc[i][j][e] * inverse[tile.first + c] + (a.bias ? a.bias[tile.expert * rows + row] : 0.0f);
-            }
+    multiply_tile<T>(
+        acc, ws, xs, row0, 0, cols,
+        [&](float (&v)[8], int64_t row, int64_t k) {
+            if (row < rows && k < cols) read8(v, expert_row<Block>(a, tile.expert, row), k, cols, aligned);
+        },
+        [&](Vec<T, 8> &v, int c, int64_t k) {
+            if (c < tile.count && k < stride)
+                v = *reinterpret_cast<const Vec<T, 8> *>(x + (tile.first + c) * stride + k);
+        });
+    each_sum(acc, row0, 0, [&](int64_t row, int c, float sum) {
+        if (row < rows && c < tile.count)
+            a.y[order[tile.first + c] * rows + row] =
+                sum * inverse[tile.first + c] + (a.bias ? a.bias[tile.expert * rows + row] : 0.0f);
+    });
 }
 
 template <class T, class Block>
@@ -224,7 +181,8 @@ extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb
     chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts,
            a.w.rows, a.w.cols);
     if (kernel == MOE_NONE) return VB_UNSUPPORTED;
-    if (kernel == MOE_EXPERT_MANY) return expert_linear_many(a, stream);
+    if (kernel == MOE_EXPERT_MANY || kernel == MOE_EXPERT_MANY_SM90)
+        return expert_linear_many(a, kernel == MOE_EXPERT_MANY_SM90, stream);
     switch (a.w.type) {
 #define X(type, Block) case type: return expert_linear<Block>(a, kernel, stream);
         VB_WEIGHT_TYPES(X)

@@ -13,10 +13,8 @@
 //
 // Nothing waits for the host, so that a captured graph holds it.
 
-#include "moe/moe.cuh"
+#include "moe/expert_many.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/many.cuh"
-#include "rows/glu.cuh"
 
 namespace vb {
 namespace {
@@ -26,13 +24,15 @@ constexpr int tile_choices = MOE_TILE_CHOICES, stage_depth = 128;
 // ---- x --------------------------------------------------------------------------------------------------------------
 
 // x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of; inverse[n] undoes each
-// row's scale and that of the weights. One block a row; stride is a multiple of 128, so that warps are whole.
+// row's scale and that of the weights. Where there is an order, row i is that of choice order[i], which it shares with
+// others. One block a row; stride is a multiple of 128, so that warps are whole.
 __global__ void __launch_bounds__(128)
-    halve_kernel(half *out, float *inverse, const float *x, int64_t cols, int64_t stride, bool aligned) {
+    halve_kernel(half *out, float *inverse, const float *x, const int *order, int share, int64_t cols, int64_t stride,
+                 bool aligned) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
-    x += blockIdx.x * cols, out += blockIdx.x * stride;
+    x += (order ? order[blockIdx.x] / share : (int)blockIdx.x) * cols, out += blockIdx.x * stride;
     const auto read = [&](int64_t k) {
         float4 v = make_float4(0, 0, 0, 0);
         if (aligned && k < cols) v = *reinterpret_cast<const float4 *>(x + k); // cols is a multiple of 4
@@ -51,36 +51,17 @@ __global__ void __launch_bounds__(128)
     for (int64_t k = 4 * threadIdx.x; k < stride; k += 4 * 128) write_halves(out + k / 16 * 16, read(k), scale);
 }
 
-// Rows as the product reads them.
-struct Halves {
-    half *x;
-    float *inverse;
-    int64_t n, stride;
-};
 inline int64_t halves_stride(int64_t cols) { return ceil_div<int64_t>(cols, 256) * 256; } // whole tiles of any type
 inline int64_t halves_bytes(int64_t n, int64_t cols) { return n * (halves_stride(cols) * (int64_t)sizeof(half) + 16); }
 
-vb_status halve(Halves *to, void *memory, const float *x, int64_t n, int64_t cols, vb_stream *stream) {
+vb_status halve(Halves *to, void *memory, const float *x, const int *order, int share, int64_t n, int64_t cols,
+                vb_stream *stream) {
     *to = {(half *)memory, (float *)((half *)memory + n * halves_stride(cols)), n, halves_stride(cols)};
-    return launch_overlapped(stream, (unsigned)n, 128, 0, halve_kernel, to->x, to->inverse, x, cols, to->stride,
-                             aligned16(x));
+    return launch_overlapped(stream, (unsigned)n, 128, 0, halve_kernel, to->x, to->inverse, x, order, share, cols,
+                             to->stride, aligned16(x));
 }
 
 // ---- the product ----------------------------------------------------------------------------------------------------
-
-struct ExpertProduct {
-    Halves x;
-    int share;              // choices with one row of x
-    const uint8_t *w, *up;  // of the first expert; up: null, or the results are activation(w x, up x)
-    const float *w_bias, *up_bias; // [experts][rows], or null
-    float *y;               // [choices][rows]
-    SortedChoices sorted;
-    int rows, tile_rows, k_tiles; // of an expert
-    int experts;
-    AnyGlu activation;
-};
-
-constexpr int sum_stride = unit_rows + 4; // of a choice's sums in shared memory: no bank conflicts
 
 template <class Block>
 __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_constant__ ExpertProduct p) {
@@ -89,7 +70,7 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
     constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads,
                   stages_a_tile = P::depth / stage_depth;
     constexpr int shared_bytes =
-        larger(2 * stage_halves * (int)sizeof(half), tile_choices * sum_stride * (int)sizeof(float));
+        larger(2 * stage_halves * (int)sizeof(half), tile_choices * choice_sums * (int)sizeof(float));
     __shared__ __align__(16) uint8_t shared[shared_bytes];
     __shared__ int place[tile_choices];     // the choices of the tile
     __shared__ float inverse[tile_choices]; // of their rows of x
@@ -108,8 +89,7 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
     }
     __syncthreads();
     if (tile.expert >= p.experts) {
-        for (int i = threadIdx.x; i < tile.count * unit; i += unit_threads)
-            if (row0 + i % unit < p.rows) p.y[(int64_t)place[i / unit] * p.rows + row0 + i % unit] = not_a_number();
+        store_no_choices(p, tile, row0, unit, place);
         return;
     }
     const int tile_row = smaller(row0 / packed_rows + (gated ? warp / 2 : warp), p.tile_rows - 1);
@@ -162,27 +142,10 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
 #pragma unroll
     for (int q = 0; q < tile_choices / 2; q++) {
         const int choice = q / 4 * 8 + 2 * t + (q & 1);
-        sums[choice * sum_stride + warp * packed_rows + g + (q & 2) * 4] = c[q] * inverse[choice];
+        sums[choice * choice_sums + warp * packed_rows + g + (q & 2) * 4] = c[q];
     }
     __syncthreads();
-    for (int choice = warp; choice < tile.count; choice += unit_warps) {
-        const float *const from = sums + choice * sum_stride;
-        float *const y = p.y + (int64_t)place[choice] * p.rows + row0;
-        const int64_t bias = (int64_t)tile.expert * p.rows + row0;
-        if (gated) {
-#pragma unroll
-            for (int r = lane; r < unit_rows / 2; r += 32) {
-                const int at = r / packed_rows * 2 * packed_rows + r % packed_rows;
-                if (row0 + r < p.rows)
-                    y[r] = p.activation(from[at] + (p.w_bias ? p.w_bias[bias + r] : 0.0f),
-                                        from[at + packed_rows] + (p.up_bias ? p.up_bias[bias + r] : 0.0f));
-            }
-        } else {
-#pragma unroll
-            for (int r = lane; r < unit_rows; r += 32)
-                if (row0 + r < p.rows) y[r] = from[r] + (p.w_bias ? p.w_bias[bias + r] : 0.0f);
-        }
-    }
+    store_choices(p, tile, row0, sums, inverse, place);
 #endif
 }
 
@@ -205,38 +168,46 @@ vb_status expert_product(vb_dtype type, const ExpertProduct &p, int64_t cols, in
 
 } // namespace
 
-vb_status expert_linear_many(const vb_expert_linear_args &a, vb_stream *stream) {
-    const int64_t choices = a.n * a.k, rows_of_x = a.x_per_choice ? choices : a.n;
+// The product by the kernel that `hopper` says, whose rows of x are those of sorted choices.
+static vb_status multiply(bool hopper, vb_dtype type, const ExpertProduct &p, int64_t choices, int64_t cols,
+                          vb_stream *stream) {
+    const int64_t slots = moe_tile_slots(choices, p.experts);
+    return hopper ? expert_product_sm90(type, p, choices, cols, slots, stream)
+                  : expert_product(type, p, cols, slots, stream);
+}
+
+vb_status expert_linear_many(const vb_expert_linear_args &a, bool hopper, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, rows_of_x = hopper || a.x_per_choice ? choices : a.n;
     const int64_t x_bytes = halves_bytes(rows_of_x, a.w.cols);
     void *memory;
     VB_TRY(workspace(&memory, x_bytes + sorted_choices_bytes(choices, a.experts), stream));
     ExpertProduct p = {};
-    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes, a.ids, choices, a.experts, stream));
-    VB_TRY(halve(&p.x, memory, a.x, rows_of_x, a.w.cols, stream));
     p.share = a.x_per_choice ? 1 : (int)a.k;
+    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes, a.ids, choices, a.experts, stream));
+    VB_TRY(halve(&p.x, memory, a.x, hopper ? p.sorted.order : nullptr, p.share, rows_of_x, a.w.cols, stream));
     p.w = (const uint8_t *)a.w.data, p.w_bias = a.bias, p.y = a.y;
     p.rows = (int)a.w.rows, p.tile_rows = (int)linear_tile_rows(a.w.rows), p.experts = (int)a.experts;
-    return expert_product(a.w.type, p, a.w.cols, moe_tile_slots(choices, a.experts), stream);
+    return multiply(hopper, a.w.type, p, choices, a.w.cols, stream);
 }
 
-vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &a, vb_stream *stream) {
-    const int64_t choices = a.n * a.k, slots = moe_tile_slots(choices, a.experts);
-    const int64_t x_bytes = halves_bytes(a.n, a.gate.cols), gated_bytes = halves_bytes(choices, a.down.cols);
+vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &a, bool hopper, vb_stream *stream) {
+    const int64_t choices = a.n * a.k, rows_of_x = hopper ? choices : a.n;
+    const int64_t x_bytes = halves_bytes(rows_of_x, a.gate.cols), gated_bytes = halves_bytes(choices, a.down.cols);
     void *memory;
     VB_TRY(workspace(&memory, x_bytes + gated_bytes + sorted_choices_bytes(choices, a.experts), stream));
     ExpertProduct p = {};
-    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes + gated_bytes, a.ids, choices, a.experts, stream));
-    VB_TRY(halve(&p.x, memory, a.x, a.n, a.gate.cols, stream));
     p.share = (int)a.k, p.experts = (int)a.experts, p.activation = {a.activation, a.alpha, a.limit};
+    VB_TRY(sort_choices(&p.sorted, (char *)memory + x_bytes + gated_bytes, a.ids, choices, a.experts, stream));
+    VB_TRY(halve(&p.x, memory, a.x, hopper ? p.sorted.order : nullptr, p.share, rows_of_x, a.gate.cols, stream));
     p.w = (const uint8_t *)a.gate.data, p.up = (const uint8_t *)a.up.data, p.w_bias = a.gate_bias,
-    p.up_bias = a.up_bias, p.y = a.gated;
+    p.up_bias = a.up_bias, p.y = a.gated, p.in_order = hopper;
     p.rows = (int)a.gate.rows, p.tile_rows = (int)linear_tile_rows(a.gate.rows);
-    VB_TRY(expert_product(a.gate.type, p, a.gate.cols, slots, stream));
-    VB_TRY(halve(&p.x, (char *)memory + x_bytes, a.gated, choices, a.down.cols, stream));
-    p.share = 1;
+    VB_TRY(multiply(hopper, a.gate.type, p, choices, a.gate.cols, stream));
+    VB_TRY(halve(&p.x, (char *)memory + x_bytes, a.gated, nullptr, 1, choices, a.down.cols, stream));
+    p.share = 1, p.in_order = false;
     p.w = (const uint8_t *)a.down.data, p.up = nullptr, p.w_bias = a.down_bias, p.y = a.chosen;
     p.rows = (int)a.down.rows, p.tile_rows = (int)linear_tile_rows(a.down.rows);
-    VB_TRY(expert_product(a.down.type, p, a.down.cols, slots, stream));
+    VB_TRY(multiply(hopper, a.down.type, p, choices, a.down.cols, stream));
     return vb_cuda_expert_sum(a.sum, a.add, a.chosen, a.weights, a.n, a.k, a.down.rows, stream);
 }
 

@@ -7,7 +7,8 @@
 //              choices side by side are one matrix, and an item is a row of its tiles, so that the sum over choices
 //              costs nothing
 //
-//   grid     n1.cuh's blocks for each token
+//   grid     n1.cuh's blocks for each token. Where rows of tiles are a little more than multiprocessors, clusters of
+//            two share those of down: three rounds of halves instead of two of whole ones (gpt-oss-20b)
 //   moves    the weights of the chosen experts, once for each choice
 //   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights of gate and up are
 //            on their way before that
@@ -39,6 +40,7 @@ struct Chosen {
 };
 
 struct GateUpOut {
+    static constexpr NoUpdate update = {};
     static constexpr bool norm = false, late = false, joined = false;
     Chosen chosen;
     const uint8_t *gate, *up;
@@ -73,6 +75,7 @@ struct GateUpOut {
 };
 
 struct DownOut {
+    static constexpr NoUpdate update = {};
     static constexpr bool norm = false, late = false, joined = true;
     Chosen chosen;
     const uint8_t *w;
@@ -131,14 +134,14 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
     n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x);
 }
 
-template <class Block>
+template <class Block, int KSPLIT>
 __global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
     // Who was chosen was known before gate_up began, so that tiles are fetched while it is at work.
     const int64_t token = blockIdx.y;
     out.chosen.read(token, threadIdx.x % 32);
     in.x += token * out.chosen.k * out.cols, out.out += token * out.rows;
     if (out.add) out.add += token * out.rows;
-    n1_product<Block, 1>(in, out, blockIdx.x, gridDim.x);
+    n1_product<Block, 1, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
 template <class Block>
@@ -179,8 +182,11 @@ vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, 
                          (uint32_t)(((uint64_t)1 << 32) / tiles + 1),
                          P::tile_bytes,
                          P::depth};
-    return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes,
-                             expert_down_kernel<Block>, in, out);
+    const dim3 grid((unsigned)items.blocks, (unsigned)a.n);
+    return items.ksplit == 2 ? launch_cluster(stream, 2, grid, 32 * items.warps, items.shared_bytes,
+                                              expert_down_kernel<Block, 2>, in, out)
+                             : launch_overlapped(stream, grid, 32 * items.warps, items.shared_bytes,
+                                                 expert_down_kernel<Block, 1>, in, out);
 }
 
 template <bool DOWN>

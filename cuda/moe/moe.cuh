@@ -25,10 +25,10 @@ inline int64_t sorted_choices_bytes(int64_t choices, int64_t experts) {
 vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts,
                        vb_stream *stream);
 
-// Packed experts (expert_n1.cu, expert_many.cu); what the chooser has checked.
+// Packed experts (expert_n1.cu, expert_many.cu); what the chooser has checked. hopper: by expert_many_sm90.cu.
 vb_status expert_feed_forward_n1(const vb_expert_feed_forward_args &args, const moe_choice &choice, vb_stream *stream);
-vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &args, vb_stream *stream);
-vb_status expert_linear_many(const vb_expert_linear_args &args, vb_stream *stream);
+vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &args, bool hopper, vb_stream *stream);
+vb_status expert_linear_many(const vb_expert_linear_args &args, bool hopper, vb_stream *stream);
 
 VB_DEVICE float not_a_number() { return __uint_as_float(0x7fc00000u); }
 

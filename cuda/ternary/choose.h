@@ -11,6 +11,8 @@
       "w2a8_gemv of up to 8 rows, interleaved weights, int8 tensor cores (8.0)") \
     X(TERNARY_RING, "w2a8_ring", "ternary/w2a8_ring.cu", \
       "w2a8_gemv of one row, interleaved weights, int8 tensor cores and bulk copies (9.0)") \
+    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/w2a8_ring.cu", \
+      "bit_linear of one row, interleaved weights: rounds it and multiplies by up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
       "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
     X(TERNARY_WORDS, "w2a8_words", "ternary/w2a8_any.cu", \
@@ -36,6 +38,7 @@ typedef struct ternary_ring {
     int threads, units;    /* of a block; units of 64 bytes of a row that a warp has */
     int stages, tiles;     /* tiles of 16 rows: on their way to a block; of the matrix */
     int64_t blocks, shared_bytes;
+    int most;              /* tiles of a block */
 } ternary_ring;
 
 typedef struct ternary_choice {
@@ -71,30 +74,31 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 }
 
 enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
-enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 32 << 10 };
+enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 20 << 10 };
 
 /* 0 blocks where the rows are too long for a block. Half of a multiprocessor's shared memory is left to the next
  * kernel, whose ring fills meanwhile. Two blocks of a tile each on some multiprocessors are faster than a block of two,
  * where the tiles are small. */
-static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, const vb_gpu *gpu) {
-    ternary_ring r = {0, 1, 0, 0, 0, 0};
+static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
+    ternary_ring r = {0, 1, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
-    if (units > TERNARY_TILE_WARPS) r.units = TERNARY_RING_UNITS;
+    r.units = units > 20 ? TERNARY_RING_UNITS : units > 4 ? 2 : 1;
     if (units > TERNARY_TILE_WARPS * TERNARY_RING_UNITS || units == 0 || tiles == 0 || tiles > INT32_MAX / 2) return r;
     const int warps = (int)vb_ceil_div(units, r.units);
     const int64_t resident = gpu->multiprocessors * (tile_bytes <= TERNARY_RING_SMALL ? 2 : 1),
-                  blocks = tiles <= resident ? tiles : gpu->multiprocessors, most = vb_ceil_div(tiles, blocks);
+                  blocks = tiles <= resident ? tiles : gpu->multiprocessors, most = vb_ceil_div(tiles, blocks),
+                  codes = rounds ? 256 * r.units * warps : 0;
     int64_t stages = TERNARY_RING_BYTES / tile_bytes;
     if (stages > TERNARY_RING_STAGES) stages = TERNARY_RING_STAGES;
     if (stages > most) stages = most;
-    r.threads = 32 * warps, r.tiles = (int)tiles, r.stages = (int)stages;
-    r.shared_bytes = stages * tile_bytes + most * warps * 64;
+    r.threads = 32 * warps, r.tiles = (int)tiles, r.stages = (int)stages, r.most = (int)most;
+    r.shared_bytes = stages * tile_bytes + most * warps * 64 + codes;
     if (stages > 0 && r.shared_bytes <= gpu->shared_bytes - 1024) r.blocks = blocks;
     return r;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -102,7 +106,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
     /* 4 lanes and persistent ask for it, threads or a tile for the other. */
     if (pieces && a->m == 1 && gpu->capability >= 90 && gpu->hopper && !a->narrow && !a->without_dp4a && a->tile == 0 &&
         a->threads == 0 && (a->lanes == 0 || a->lanes == 4)) {
-        c.ring = ternary_ring_of(a->n, a->row_bytes, gpu);
+        c.ring = ternary_ring_of(a->n, a->row_bytes, 0, gpu);
         if (c.ring.blocks > 0) {
             c.kernel = TERNARY_RING;
             c.threads = c.ring.threads, c.lanes = 4, c.tile = 1, c.blocks = c.ring.blocks;
@@ -140,6 +144,17 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
     c.blocks = vb_ceil_div(a->n, rows);
     if (a->persistent && c.blocks > resident) c.blocks = resident;
     return c;
+}
+
+/* 0 blocks where the operation is composed. */
+static inline ternary_ring choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
+    const ternary_ring none = {0, 1, 0, 0, 0, 0, 0};
+    const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
+        vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
+    if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
+        return none;
+    return ternary_ring_of(16 * (vb_ceil_div(a->n, 16) + vb_ceil_div(a->n2, 16) + vb_ceil_div(a->n3, 16)),
+                           a->row_bytes, 1, gpu);
 }
 
 static inline ternary_kernel choose_norm_quantize(int64_t rows, int64_t cols) {

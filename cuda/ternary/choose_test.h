@@ -40,6 +40,18 @@ static void test_ternary(void) {
                 CHECK(r->stages >= 1 && r->stages * 16 * a.row_bytes <= TERNARY_RING_BYTES &&
                           r->shared_bytes <= gpu->shared_bytes, "%d stages", r->stages);
             }
+            vb_bit_linear_args b = {0};
+            b.m = 1, b.n = a.n, b.n2 = any_size(12), b.n3 = any_size(12), b.k = a.k, b.layout = a.layout;
+            b.row_bytes = a.row_bytes, b.in = b.norm = (const float *)ALIGNED, b.weights = ALIGNED;
+            const ternary_ring ring = choose_bit_linear(&b, gpu);
+            if (ring.blocks > 0) {
+                const int warps = ring.threads / 32;
+                CHECK(gpu->hopper && a.k % 16 == 0 && warps * ring.units * 256 >= a.k && ring.threads <= 512,
+                      "%d threads", ring.threads);
+                CHECK(ring.tiles * (int64_t)16 >= b.n + b.n2 + b.n3 && ring.most * ring.blocks >= ring.tiles,
+                      "%d tiles, %ld blocks", ring.tiles, (long)ring.blocks);
+                CHECK(ring.shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)ring.shared_bytes);
+            }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
             CHECK(c.kernel == TERNARY_BYTES || (a.k % 16 == 0 && vb_aligned16(a.activations)), "%s of %ld", name,
@@ -61,6 +73,12 @@ static void test_ternary(void) {
     a.threads = 0;
     a.lanes = 8;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_GEMV, "20480 x 3200 with 8 lanes");
+    vb_bit_linear_args b = {0};
+    b.m = 1, b.n = 2560, b.n2 = b.n3 = 640, b.k = 2560, b.layout = VB_INT2_INTERLEAVED, b.row_bytes = 640;
+    b.in = (const float *)ALIGNED, b.weights = b.weights2 = b.weights3 = ALIGNED;
+    CHECK(choose_bit_linear(&b, &gpus[7]).tiles == 240, "3840 x 2560 in three matrices on an H200");
+    b.m = 2;
+    CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 0, "two rows are composed");
     vb_tmac_matmul_args t = {0};
     t.m = 40, t.n = 1, t.k = 512, t.groups = 4, t.weights = ALIGNED;
     CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "a slice a group");

@@ -5,8 +5,7 @@
 //   shared   32 floats for reductions
 //   moves    in (and up) read once (wide: three times), a byte an element written; bound by latency in decode
 
-#include "ternary/choose.h"
-#include "runtime/common.cuh"
+#include "ternary/w2a8.cuh"
 
 namespace vb {
 namespace {
@@ -16,14 +15,8 @@ constexpr int threads = TERNARY_QUANTIZE_THREADS, items = TERNARY_QUANTIZE_ITEMS
 VB_DEVICE float gated(const vb_norm_quantize_args &a, int64_t at) {
     const float g = a.in[at];
     if (!a.up) return g;
-    const float u = a.up[at];
-    if (a.activation == VB_SILU) return __fdividef(g, 1.0f + expf(-g)) * u;
-    const float positive = g < 0.0f ? 0.0f : g;
-    return positive * positive * u;
+    return gated_unit(a.activation, g, a.up[at]);
 }
-
-// The code of a value that the scale makes at most 127.
-VB_DEVICE signed char code_of(float h, float scale) { return (signed char)__float2int_rn(h * scale); }
 
 template <bool REGISTERS>
 __global__ void __launch_bounds__(threads) norm_quantize_kernel(vb_norm_quantize_args a) {

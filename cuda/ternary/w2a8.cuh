@@ -1,4 +1,4 @@
-// w2a8.cuh: what the kernels of vb_w2a8_gemv share: dot products of four bytes, and the result of a sum.
+// w2a8.cuh: what the kernels of two-bit weights share: dot products of four bytes, rounding, and the result of a sum.
 #ifndef VB_CUDA_W2A8_CUH
 #define VB_CUDA_W2A8_CUH
 
@@ -19,15 +19,23 @@ VB_DEVICE void dot4(int &sum, unsigned codes, int x) {
         for (int i = 0; i < 4; i++) sum += int(codes >> (8 * i) & 255) * int((signed char)(x >> (8 * i)));
 }
 
-// Writes what becomes of a sum: row i of the activations, row r of the weights.
-VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int sum) {
-    const int64_t at = i * a.n + r;
-    if (a.out_type == VB_I32) {
-        static_cast<int *>(a.out)[at] = sum;
-        return;
-    }
-    float v = float(sum);
-    if (a.activation_scales) v = __fdiv_rn(v, a.activation_scales[i]);
+// A gated unit of BitNet's feed-forward block.
+VB_DEVICE float gated_unit(vb_activation activation, float g, float u) {
+    if (activation == VB_SILU) return __fdividef(g, 1.0f + expf(-g)) * u;
+    const float positive = g < 0.0f ? 0.0f : g;
+    return positive * positive * u;
+}
+
+// The code of a value that the scale makes at most 127.
+VB_DEVICE signed char code_of(float h, float scale) { return (signed char)__float2int_rn(h * scale); }
+
+// What makes a result of the sum of row i of the activations and row r of the weights.
+struct Ending {
+    float divisor = 1.0f, factor = 1.0f, bias = 0.0f, add = 0.0f;
+};
+VB_DEVICE Ending ending_of(const vb_w2a8_gemv_args &a, int64_t i, int64_t r) {
+    Ending e;
+    if (a.activation_scales) e.divisor = a.activation_scales[i];
     if (a.weight_scales) {
         int64_t s = 0;
         if (a.segment_ends)
@@ -36,16 +44,28 @@ VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int s
             s = r;
         else if (a.segments > 1)
             s = r * a.segments / a.n;
-        v *= a.weight_scales[s];
+        e.factor = a.weight_scales[s];
     }
-    if (a.bias) v += a.bias[r];
-    if (a.add) v += a.add[at];
-    if (a.out_type == VB_F32)
+    if (a.bias) e.bias = a.bias[r];
+    if (a.add) e.add = a.add[i * a.n + r];
+    return e;
+}
+
+// Writes the result of a sum.
+VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int sum, const Ending &e) {
+    const int64_t at = i * a.n + r;
+    const float v = __fadd_rn(__fadd_rn(__fmul_rn(__fdiv_rn(float(sum), e.divisor), e.factor), e.bias), e.add);
+    if (a.out_type == VB_I32)
+        static_cast<int *>(a.out)[at] = sum;
+    else if (a.out_type == VB_F32)
         static_cast<float *>(a.out)[at] = v;
     else if (a.out_type == VB_F16)
         static_cast<half *>(a.out)[at] = from_float<half>(v);
     else
         static_cast<bf16 *>(a.out)[at] = from_float<bf16>(v);
+}
+VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int sum) {
+    store_sum(a, i, r, sum, ending_of(a, i, r));
 }
 
 // Where the elements of a word of a piece begin: word w has those from first + w * step on.

@@ -1,0 +1,272 @@
+// fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows and 33 to 256 ranks on
+// Hopper's tensor cores (vb_fused_update_args).
+//
+//   grid     a block for 128 rows. Where these leave multiprocessors free, a cluster: each block has a part of k, then
+//            of n, and the parts of x V meet in shared memory. Else pairs of blocks at neighbouring rows, each of which
+//            fetches half of V and of U for both
+//   block    a warpgroup that copies, two that multiply 64 rows each
+//   shared   a ring of stages: 128 x 64 of x and 64 x RANKS of V; then 128 rows of U by 64 or 128 ranks
+//   moves    x, out and add once; V and U once a cluster, from L2. x V stays in registers, as the left factor of the
+//            second product
+//   flops    2 m r (k + n)
+//   bound    memory up to about 180 ranks, tensor cores above
+
+#include "adapter/launchers.cuh"
+#include "gemm/sm90_product.cuh"
+
+namespace vb {
+
+#ifdef VB_WITH_SM90
+
+namespace {
+
+constexpr int rows = 128, columns = 128; // of a block; of a tile of the result
+
+template <class T>
+struct UpdateSm90 {
+    T *out;
+    const T *add, *codes;
+    int m, k, n, r;
+    int64_t codes_stride;
+    float scale;
+    int cluster; // blocks that share rows; 1: pairs share V and U, or nobody
+};
+
+template <int RANKS>
+struct UpdateStage : ProductStage<rows, RANKS> {
+    using Base = ProductStage<rows, RANKS>;
+    static constexpr int box_bytes = columns * sm90::row_bytes;                   // 128 rows of U by 64 ranks
+    static constexpr int boxes = smaller(RANKS / 64, Base::bytes / box_bytes) >= 2 ? 2 : 1; // of a stage
+    static constexpr int steps = RANKS / 64 / boxes;                              // stages of a tile of the result
+};
+
+// V is stored [r][k] where V_KMAJOR, else [k][r].
+template <class T, int RANKS, bool PAIR, bool V_KMAJOR>
+__global__ void __launch_bounds__(product_threads, 1)
+    fused_update_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap v_map,
+                             const __grid_constant__ CUtensorMap u_map, const UpdateSm90<T> p) {
+#ifdef VB_SM90A
+    using Stage = UpdateStage<RANKS>;
+    constexpr int pair = PAIR ? 2 : 1;
+    extern __shared__ char shared[];
+    __shared__ uint64_t full[Stage::count], empty[Stage::count];
+    char *const ring =
+        shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
+    const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0);
+    const int cluster = PAIR ? 2 : p.cluster, rank = cluster > 1 ? (int)sm90::cluster_rank() : 0;
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&x_map), sm90::prefetch_map(&v_map), sm90::prefetch_map(&u_map);
+        for (int s = 0; s < Stage::count; s++)
+            sm90::barrier_init(&full[s], 1), sm90::barrier_init(&empty[s], 8 * pair);
+        sm90::barrier_init_fence();
+    }
+    if (cluster > 1) sm90::cluster_sync();
+    else __syncthreads();
+    const int shares = PAIR ? 1 : p.cluster, share = PAIR ? 0 : rank;
+    const int row0 = (PAIR ? (int)blockIdx.x : (int)blockIdx.x / p.cluster) * rows;
+    const int steps = ceil_div(p.k, product_depth), first_step = steps * share / shares,
+              last_step = steps * (share + 1) / shares;
+    const int tiles = ceil_div(p.n, columns), first_tile = tiles * share / shares,
+              last_tile = tiles * (share + 1) / shares;
+    wait_for_previous_kernel();
+    release_next_kernel();
+
+    if (group == 0) {
+        sm90::registers_shrink<40>();
+        const bool copies = threadIdx.x == 0;
+        StageAt<Stage::count> at(1);
+        if (copies)
+            for (int step = first_step; step < last_step; step++, at.advance()) {
+                char *const x = ring + at.stage * Stage::bytes, *const v = x + Stage::a_bytes;
+                uint64_t *const barrier = &full[at.stage];
+                const int k = step * product_depth;
+                sm90::barrier_wait(&empty[at.stage], at.phase);
+                sm90::barrier_expect(barrier, Stage::bytes);
+                sm90::copy_box(x, &x_map, barrier, k, row0);
+                if (V_KMAJOR) {
+                    constexpr int box = RANKS / pair;
+                    if (PAIR)
+                        sm90::copy_box_multicast(v + rank * box * sm90::row_bytes, &v_map, barrier, k, rank * box, 3);
+                    else sm90::copy_box(v, &v_map, barrier, k, 0);
+                } else {
+                    constexpr int box = product_depth / pair;
+#pragma unroll
+                    for (int i = 0; i < RANKS / 64; i++) {
+                        char *const to = v + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
+                        if (PAIR) sm90::copy_box_multicast(to, &v_map, barrier, 64 * i, k + rank * box, 3);
+                        else sm90::copy_box(to, &v_map, barrier, 64 * i, k);
+                    }
+                }
+            }
+        __syncwarp();
+        if (!PAIR && p.cluster > 1) sm90::cluster_sync(), sm90::cluster_sync(); // parts of x V lie in the ring
+        if (copies)
+            for (int step = first_tile * Stage::steps; step < last_tile * Stage::steps; step++, at.advance()) {
+                char *const to = ring + at.stage * Stage::bytes;
+                uint64_t *const barrier = &full[at.stage];
+                const int n = step / Stage::steps * columns, r = step % Stage::steps * Stage::boxes * 64;
+                sm90::barrier_wait(&empty[at.stage], at.phase);
+                sm90::barrier_expect(barrier, Stage::boxes * Stage::box_bytes);
+                constexpr int box = columns / pair;
+#pragma unroll
+                for (int i = 0; i < Stage::boxes; i++) {
+                    char *const u = to + i * Stage::box_bytes + (PAIR ? rank * box * sm90::row_bytes : 0);
+                    if (PAIR) sm90::copy_box_multicast(u, &u_map, barrier, r + 64 * i, n + rank * box, 3);
+                    else sm90::copy_box(u, &u_map, barrier, r + 64 * i, n);
+                }
+            }
+        __syncwarp();
+    } else {
+        sm90::registers_grow<232>();
+        const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, quad = lane % 4;
+        const auto release = [&](int stage) {
+            if (PAIR) {
+                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
+            } else if (lane == 0) {
+                sm90::barrier_arrive(&empty[stage]);
+            }
+        };
+        StageAt<Stage::count> at(0);
+        unsigned h[RANKS / 16][4]; // the left factor of the second product
+        const int row = row0 + consumer * 64 + warp * 16 + lane / 4;
+        {
+            float sum[RANKS / 2];
+            multiply_stages<T, Stage, RANKS, false, !V_KMAJOR, false>(sum, at, last_step - first_step, ring, full,
+                                                                      consumer * 64 * sm90::row_bytes, 0, release);
+            if (!PAIR && p.cluster > 1) { // sums of all blocks, in their order
+                float4 *const own = reinterpret_cast<float4 *>(ring) + threadIdx.x - 128;
+                sm90::group_sync(1, 256); // both have read the last stage
+#pragma unroll
+                for (int i = 0; i < RANKS / 8; i++)
+                    own[256 * i] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+                sm90::cluster_sync();
+#pragma unroll
+                for (int i = 0; i < RANKS / 2; i++) sum[i] = 0;
+                for (int s = 0; s < p.cluster; s++) {
+                    const unsigned there = sm90::remote_address(own, s);
+#pragma unroll
+                    for (int i = 0; i < RANKS / 8; i++) {
+                        const float4 part = sm90::load_remote(there + i * 256 * 16);
+                        sum[4 * i] += part.x, sum[4 * i + 1] += part.y, sum[4 * i + 2] += part.z,
+                            sum[4 * i + 3] += part.w;
+                    }
+                }
+                sm90::shared_writes_fence(); // before the copies that follow
+                sm90::cluster_sync();
+            }
+#pragma unroll
+            for (int j = 0; j < RANKS / 8; j++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    float &low = sum[4 * j + 2 * half], &high = sum[4 * j + 2 * half + 1];
+                    const int rank0 = 8 * j + 2 * quad, of = row + 8 * half;
+                    if (p.codes && of < p.m && rank0 < p.r) {
+                        const Vec<T, 2> codes =
+                            *reinterpret_cast<const Vec<T, 2> *>(p.codes + of * p.codes_stride + rank0);
+                        const float first = to_float(codes.at[0]), second = to_float(codes.at[1]);
+                        low = first == 0.0f ? 0.0f : low * first; // 0: whatever x V is
+                        high = second == 0.0f ? 0.0f : high * second;
+                    }
+                    h[j / 2][j % 2 * 2 + half] = pack<T>(low, high);
+                }
+        }
+        for (int tile = first_tile; tile < last_tile; tile++) {
+            float sum[columns / 2] = {};
+            sm90::settle(sum);
+#pragma unroll
+            for (int step = 0; step < Stage::steps; step++) {
+                sm90::barrier_wait(&full[at.stage], at.phase);
+                const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes, 0);
+                sm90::wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < 4 * Stage::boxes; i++)
+                    sm90::WgmmaRegisters<T, columns, 0>::run(sum, h[step * 4 * Stage::boxes + i],
+                                                             u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
+                sm90::wgmma_commit();
+                sm90::wgmma_wait<0>();
+                release(at.stage);
+                at.advance();
+            }
+            sm90::settle(sum);
+            // The four lanes of a row exchange what they have, so that each has 8 neighbours.
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < columns / 8; j += 4) {
+                    const int of = row + 8 * half, n = tile * columns + 8 * (j + quad);
+                    const bool exists = of < p.m && n < p.n;
+                    const int64_t place = (int64_t)of * p.n + n;
+                    uint4 words;
+                    if (p.add) { // rounded once: the sums go around in float32
+                        unsigned low[4], high[4];
+#pragma unroll
+                        for (int i = 0; i < 4; i++)
+                            low[i] = __float_as_uint(sum[4 * (j + i) + 2 * half]),
+                            high[i] = __float_as_uint(sum[4 * (j + i) + 2 * half + 1]);
+                        transpose_quad(low), transpose_quad(high);
+                        Vec<T, 8> z = {};
+                        if (exists) z = *reinterpret_cast<const Vec<T, 8> *>(p.add + place);
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            z.at[2 * i] = from_float<T>(to_float(z.at[2 * i]) + __uint_as_float(low[i]) * p.scale);
+                            z.at[2 * i + 1] =
+                                from_float<T>(to_float(z.at[2 * i + 1]) + __uint_as_float(high[i]) * p.scale);
+                        }
+                        words = *reinterpret_cast<const uint4 *>(&z);
+                    } else {
+                        unsigned w[4];
+#pragma unroll
+                        for (int i = 0; i < 4; i++)
+                            w[i] = pack<T>(sum[4 * (j + i) + 2 * half] * p.scale,
+                                           sum[4 * (j + i) + 2 * half + 1] * p.scale);
+                        transpose_quad(w);
+                        words = make_uint4(w[0], w[1], w[2], w[3]);
+                    }
+                    if (exists) *reinterpret_cast<uint4 *>(p.out + place) = words;
+                }
+        }
+    }
+    if (cluster > 1) sm90::cluster_sync(); // the other block may still copy to this one, or read its sums
+#endif
+}
+
+template <class T, int RANKS, bool V_KMAJOR>
+vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
+    const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
+    const UpdateSm90<T> p = {(T *)a.out, (const T *)a.add, (const T *)a.codes, (int)a.m, (int)a.k, (int)a.n, (int)a.r,
+                             a.codes_stride, a.scale, plan.cluster};
+    CUtensorMap x, v, u;
+    VB_TRY(sm90::tensor_map(&x, a.x, a.type, a.k, a.m, a.k, rows, stream));
+    if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.k, a.r, a.k, RANKS / (pairs ? 2 : 1), stream));
+    else VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.r, a.k, a.r, product_depth / (pairs ? 2 : 1), stream));
+    VB_TRY(sm90::tensor_map(&u, a.u, a.type, a.r, a.n, a.r, columns / (pairs ? 2 : 1), stream));
+    const int64_t blocks = pairs ? ceil_div<int64_t>(plan.row_blocks, 2) * 2 : plan.row_blocks * plan.cluster;
+    return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
+                          UpdateStage<RANKS>::shared_bytes,
+                          pairs ? fused_update_sm90_kernel<T, RANKS, true, V_KMAJOR>
+                                : fused_update_sm90_kernel<T, RANKS, false, V_KMAJOR>,
+                          x, v, u, p);
+}
+
+template <class T, bool V_KMAJOR>
+vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
+    return plan.rank_tiles == 8    ? launch_sm90<T, 64, V_KMAJOR>(a, plan, stream)
+           : plan.rank_tiles == 16 ? launch_sm90<T, 128, V_KMAJOR>(a, plan, stream)
+                                   : launch_sm90<T, 256, V_KMAJOR>(a, plan, stream);
+}
+
+} // namespace
+
+vb_status fused_update_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
+    if (a.type == VB_F16)
+        return a.v_transposed ? launch_sm90<half, true>(a, plan, stream) : launch_sm90<half, false>(a, plan, stream);
+    return a.v_transposed ? launch_sm90<bf16, true>(a, plan, stream) : launch_sm90<bf16, false>(a, plan, stream);
+}
+
+#else
+
+vb_status fused_update_sm90(const vb_fused_update_args &, const adapter_plan &, vb_stream *) { return VB_UNSUPPORTED; }
+
+#endif
+
+} // namespace vb
