@@ -6,6 +6,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 )
 
 // AllReduceInto computes out[r] = in[0] + in[1] + ... + add[r], in the order of ranks, for each rank r of a
@@ -42,6 +43,73 @@ func allReduce(op string, c *gpu.Communicator, out, in, add []*Tensor, rounded b
 		}
 		return k.AllReduce(pointersOf(out), pointersOf(in), adds, n, rounded)
 	}, all...)
+}
+
+// allReduceNorm is AllReduceNorm of internal/fused.
+func allReduceNorm(c *gpu.Communicator, out, in, add []*Tensor, a fused.Reduction[*Tensor]) []fused.Handoff {
+	const op = "all reduce norm"
+	checkRanks(op, c, out, in, add)
+	rows, cols, ready := out[0].rows(), out[0].cols(), c.Ranks() > 1
+	for r, norm := range a.Norm {
+		checkNorm(op, out[r], norm)
+		scratch(op, "normed", a.Normed[r], rows, cols)
+		ready = ready && norm != nil && a.Handoffs[r].Fits(left(c.Stream(r), in[r], a.Normed[r], norm))
+	}
+	if !ready {
+		allReduce(op, c, out, in, add, true)
+		return make([]fused.Handoff, len(out))
+	}
+	prepared := false
+	collective(op, c, func(k kernel.Communicator) (err error) {
+		reducer, ok := k.(kernel.LayerReducer)
+		if !ok {
+			return k.AllReduce(pointersOf(out), pointersOf(in), pointersOf(add), rows*cols, true)
+		}
+		sum := kernel.SumOfRows{Add: pointersOf(add), Norm: pointersOf(a.Norm), Normed: pointersOf(a.Normed), N: rows, Cols: cols, From: a.From}
+		err = reducer.AllReduceRows(pointersOf(out), pointersOf(in), &sum)
+		prepared = sum.Prepared
+		return err
+	}, out, in, add, a.Norm, a.Normed)
+	all := make([]fused.Handoff, len(out))
+	for r := range all {
+		all[r] = handOver(prepared, c.Stream(r), out[r], a.Normed[r], a.Norm[r])
+	}
+	return all
+}
+
+// linearAllReduce is LinearAllReduce of internal/fused.
+func linearAllReduce(c *gpu.Communicator, out, add []*Tensor, parts []fused.Part[*Tensor]) {
+	const op = "linear all reduce"
+	var product, x, w, bias []*Tensor
+	var weights []kernel.Weight
+	for r, p := range parts {
+		checkLinear(p.X, p.W, p.Bias)
+		s := c.Stream(r)
+		product, x = append(product, p.Product), append(x, p.X)
+		w, bias = append(w, p.W.on(op, s)), append(bias, p.Bias.on(op, s))
+		weights = append(weights, w[r].weight(w[r].ptr()))
+	}
+	checkRanks(op, c, out, product, add)
+	n := x[0].rows()
+	composed := c.Ranks() == 1
+	if !composed {
+		collective(op, c, func(k kernel.Communicator) error {
+			reducer, ok := k.(kernel.LayerReducer)
+			if composed = !ok; composed {
+				return nil
+			}
+			return reducer.LinearAllReduce(pointersOf(out), pointersOf(product),
+				&kernel.SumOfProducts{Add: pointersOf(add), X: pointersOf(x), Bias: pointersOf(bias), W: weights, N: n})
+		}, out, product, add, x)
+	}
+	if composed {
+		for _, p := range parts {
+			LinearInto(p.Product, p.X, p.W, p.Bias)
+		}
+		allReduce(op, c, out, product, add, true)
+	}
+	runtime.KeepAlive(w)
+	runtime.KeepAlive(bias)
 }
 
 // AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those

@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"math"
 	"slices"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -18,6 +17,11 @@ func made(op string, s *gpu.Stream, t DType, shape []int, f func(p *program) Exp
 // Full returns a tensor of one value.
 func Full(s *gpu.Stream, v float64, t DType, shape ...int) *Tensor {
 	return made("full", s, t, shape, func(p *program) Expr { return p.constant(t, v) })
+}
+
+// Fill writes one value to all elements of dst.
+func Fill(dst *Tensor, v float64) {
+	mapInto("fill", dst, func(p *program, _ []Expr) Expr { return p.constant(dst.dtype, v) })
 }
 
 // Ones returns a tensor of ones.
@@ -85,32 +89,31 @@ func OneHot(ids *Tensor, n int, t DType) *Tensor {
 	return mapped(op, two(func(id, place Expr) Expr { return id.Eq(place).To(t) }), ids.Unsqueeze(-1), places)
 }
 
-// random returns word w of Philox 4x32-10 for each element, whose counter is its number and whose key is the seed.
-func (p *program) random(seed uint64, w int32) Expr {
-	return Expr{p: p, id: p.step(kernel.ElementRandom, int32(uint32(seed)), int32(uint32(seed>>32)), w), dtype: I32}
+// random returns a random number for each element: from 0 up to 1 of so many bits, or for 0 bits a normal one.
+func (p *program) random(seed uint64, bits int32) Expr {
+	return Expr{p: p, id: p.step(kernel.ElementRandom, int32(uint32(seed)), int32(uint32(seed>>32)), bits), dtype: F32}
 }
 
-// uniform returns numbers of 0 up to 1, multiples of 2^-24.
-func (p *program) uniform(seed uint64, w int32) Expr {
-	bits := p.random(seed, w)
-	high := Expr{p: p, id: p.step(kernel.ElementShiftRight, bits.id, bits.Const(8).id, 0), dtype: I32}
-	return high.To(F32).MulScalar(0x1p-24)
-}
+// significant are the bits of a fraction that each type of floats holds, so that none is rounded to 1.
+var significant = map[DType]int32{F32: 24, F16: 11, BF16: 8}
 
-// Rand returns numbers evenly distributed over 0 up to 1, which the seed determines: word 0 of Philox 4x32-10 for the element's number,
-// its upper 24 bits; the same on every device.
+// Rand returns numbers evenly distributed over 0 up to 1, F32, F16 or BF16, which the seed determines: the same on every device. They are
+// the upper bits, 24, 11 or 8, of the words of Philox 4x32-10 whose counters are the elements' numbers divided by 4.
 func Rand(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
-	return made("rand", s, t, shape, func(p *program) Expr { return p.uniform(seed, 0).To(t) })
+	bits, ok := significant[t]
+	if !ok {
+		misuse("rand", "%v: want F32, F16 or BF16", t)
+	}
+	return made("rand", s, t, shape, func(p *program) Expr { return p.random(seed, bits).To(t) })
 }
 
-// RandN returns normally distributed numbers, which the seed determines, by Box & Muller (1958): of words 0 and 1 of Philox 4x32-10, the same on
-// every device to the accuracy of its logarithm and cosine.
+// RandN returns normally distributed numbers, F32, F16 or BF16, which the seed determines, by Box & Muller (1958): of two words of Philox
+// 4x32-10 for two elements, the same on every device to the accuracy of its logarithm and cosine.
 func RandN(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
-	return made("randn", s, t, shape, func(p *program) Expr {
-		u := p.uniform(seed, 0).Neg().AddScalar(1) // above 0, as its logarithm is taken
-		radius := u.Log().MulScalar(-2).Sqrt()
-		return radius.Mul(p.uniform(seed, 1).MulScalar(2 * math.Pi).Cos()).To(t)
-	})
+	if _, ok := significant[t]; !ok {
+		misuse("randn", "%v: want F32, F16 or BF16", t)
+	}
+	return made("randn", s, t, shape, func(p *program) Expr { return p.random(seed, 0).To(t) })
 }
 
 // Concat joins tensors of one type along a dimension; they are of one shape but for that.
@@ -202,9 +205,7 @@ func Repeat(a *Tensor, counts ...int) *Tensor {
 func (t *Tensor) At(place ...int) float64 {
 	x := t.at("at", place)
 	if integers(t.dtype) {
-		c := Convert(x, I32)
-		defer c.Free()
-		return float64(c.Int32s()[0])
+		return float64(x.Int32s()[0])
 	}
 	return float64(x.Float32s()[0])
 }

@@ -24,7 +24,7 @@ func (t *Tensor) Float32s() []float32 {
 	return values
 }
 
-// Int32s returns a copy of the values of an I32 tensor; it waits for the device.
+// Int32s returns a copy of whole numbers as int32, converted on the device if they are not I32; it waits for the device.
 func (t *Tensor) Int32s() []int32 {
 	values := make([]int32, t.n)
 	if err := t.ReadInt32s(values); err != nil {
@@ -38,23 +38,43 @@ func (t *Tensor) ReadFloat32s(dst []float32) error {
 	if len(dst) != t.n || integers(t.dtype) {
 		return &ShapeError{"read float32s", fmt.Sprintf("%v %s into %d float32", t.dtype, shapeString(t.shape), len(dst))}
 	}
-	if t.dtype != F32 {
-		var f *Tensor
-		if err := Try(func() { f = Convert(t, F32) }); err != nil {
-			return err
-		}
-		defer f.Free()
-		t = f
-	}
-	return t.read(bytesOf(dst))
+	return t.readAs(F32, bytesOf(dst))
 }
 
 // ReadInt32s is Int32s into a slice of the tensor's length.
 func (t *Tensor) ReadInt32s(dst []int32) error {
-	if len(dst) != t.n || t.dtype != I32 {
+	if len(dst) != t.n || !integers(t.dtype) {
 		return &ShapeError{"read int32s", fmt.Sprintf("%v %s into %d int32", t.dtype, shapeString(t.shape), len(dst))}
 	}
-	return t.read(bytesOf(dst))
+	return t.readAs(I32, bytesOf(dst))
+}
+
+// readAs reads the elements in another type, into memory of the host.
+func (t *Tensor) readAs(dtype DType, dst []byte) error {
+	if t.dtype != dtype {
+		var c *Tensor
+		if err := Try(func() { c = Convert(t, dtype) }); err != nil {
+			return err
+		}
+		defer c.Free()
+		t = c
+	}
+	return t.read(dst)
+}
+
+// Bools returns a copy of the values of a BOOL tensor; it waits for the device.
+func (t *Tensor) Bools() []bool {
+	if t.dtype != BOOL {
+		misuse("bools", "%v %s: want BOOL", t.dtype, shapeString(t.shape))
+	}
+	values := make([]bool, t.n)
+	// Bytes that others wrote may be more than 1, which no bool of Go is.
+	normal := mapped("bools", one(func(x Expr) Expr { return x.Ne(x.Const(0)) }), t)
+	defer normal.Free()
+	if err := normal.read(bytesOf(values)); err != nil {
+		fail("bools", err, t)
+	}
+	return values
 }
 
 // ReadBytes copies the data as stored, row by row, into dst, which has the size of Bytes; it waits for the device.

@@ -15,7 +15,7 @@ import (
 )
 
 // pointers are the addresses of an op's operands, in the order in which they were passed to exec.
-type pointers [20]kernel.Ptr
+type pointers [27]kernel.Ptr
 
 // exec enqueues one op on a stream: f gets the addresses of the operands, of which the first `outputs` are written.
 // Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device or not

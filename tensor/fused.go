@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"errors"
+
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/fused"
@@ -9,10 +11,10 @@ import (
 // The fused operations, which internal/fused describes and lends to models.
 
 func init() {
-	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written, Router]{
-		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto,
+	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written, Router, Ternary]{
+		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto, BitLinear: bitLinear,
 		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV,
-		ExpertFeedForward: expertFeedForward, NormRoute: normRoute,
+		ExpertFeedForward: expertFeedForward, NormRoute: normRoute, AllReduceNorm: allReduceNorm, LinearAllReduce: linearAllReduce,
 	})
 }
 
@@ -47,8 +49,42 @@ func scratch(op, name string, t *Tensor, rows, cols int) {
 // checkSum checks the rows of a sum with a product, and scratch for the product.
 func checkSum(op string, dst, a, product *Tensor, rows, cols int) {
 	scratch(op, "result", dst, rows, cols)
-	scratch(op, "addend", a, rows, cols)
+	if a != nil {
+		scratch(op, "addend", a, rows, cols)
+	}
 	scratch(op, "product", product, rows, cols)
+}
+
+// checkUpdates checks what an adapter adds to products of n rows with weights, and returns its ranks and the distance of rows of codes.
+func checkUpdates(op string, n int, codes *Tensor, of ...adapted) (ranks, stride int) {
+	for _, a := range of {
+		v, u, w := a.update.V, a.update.U, a.weight
+		if v == nil && u == nil {
+			continue
+		}
+		if v == nil || u == nil || v.dtype != F16 || u.dtype != F16 || len(v.shape) != 2 || len(u.shape) != 2 || v.shape[0] != u.shape[1] ||
+			v.shape[1] != w.shape[1] || u.shape[0] != w.shape[0] || ranks > 0 && v.shape[0] != ranks {
+			misuse(op, "v %s and u %s beside weight %s: want F16 (ranks,%d) and (%d,ranks), of as many ranks for all weights", v.shapeOrNone(),
+				u.shapeOrNone(), shapeString(w.shape), w.shape[1], w.shape[0])
+		}
+		ranks = v.shape[0]
+	}
+	if codes == nil || ranks == 0 {
+		return ranks, 0
+	}
+	if codes.dtype != F32 || codes.n != ranks && codes.n != n*ranks {
+		misuse(op, "codes %v %s: want F32 (%d,%d) or (1,%d)", codes.dtype, shapeString(codes.shape), n, ranks, ranks)
+	}
+	if codes.n > ranks {
+		stride = ranks
+	}
+	return ranks, stride
+}
+
+// adapted is a weight and what an adapter adds to its product.
+type adapted struct {
+	update fused.LowRank[*Tensor]
+	weight *Tensor
 }
 
 func normLinearInto(dst, x, norm *Tensor, eps float32, w, bias, normed *Tensor) {
@@ -96,6 +132,51 @@ func linearAddInto(dst, a, x, w, bias, product *Tensor) {
 	}, dst, product, a, x, w, bias)
 }
 
+func bitLinear(dst []*Tensor, add, x *Tensor, matrices []*Ternary, a fused.Rounding[*Tensor, Activation]) {
+	const op = "bit linear"
+	if x.dtype != F32 || len(x.shape) == 0 || len(matrices) == 0 || len(matrices) > 3 || len(dst) != len(matrices) {
+		misuse(op, "%v %s, %d matrices and %d results: want F32 (..., cols) and one to three", x.dtype, shapeString(x.shape), len(matrices), len(dst))
+	}
+	n, cols := x.rows(), x.cols()
+	if a.Codes.dtype != I8 || a.Codes.n != x.n {
+		misuse(op, "codes %v %s: want I8 (%d,%d)", a.Codes.dtype, shapeString(a.Codes.shape), n, cols)
+	}
+	scratch(op, "scales", a.Scales, n, 1)
+	if a.Up != nil {
+		scratch(op, "up", a.Up, n, cols)
+	}
+	checkNorm(op, x, a.Norm)
+	s := dst[0].Stream()
+	settled := true
+	var outs, codes, scales [3]*Tensor
+	for i, w := range matrices {
+		if w.Cols != cols || w.Cols%4 != 0 || w.Layout != matrices[0].Layout || w.Scales == nil || w.Ends != nil {
+			misuse(op, "%s x ternary (%d,%d)^T: want rows of %d, a multiple of 4, in one layout, with scales of equal segments", shapeString(x.shape),
+				w.Rows, w.Cols, cols)
+		}
+		scratch(op, "result", dst[i], n, w.Rows)
+		outs[i], codes[i], scales[i] = dst[i], w.Codes.on(op, s), w.Scales.on(op, s)
+		settled = settled && w.Codes.aligned()
+	}
+	if add != nil {
+		scratch(op, "addend", add, n, matrices[0].Rows)
+	}
+	a.Norm = a.Norm.on(op, s)
+	args := kernel.BitLinearArgs{M: n, K: cols, RowBytes: Int2RowBytes(matrices[0].Layout, cols), Layout: matrices[0].Layout,
+		Activation: a.Activation.kind, Eps: a.Eps, Normed: a.RMSNorm, Settled: settled}
+	for i, w := range matrices {
+		*[]*int{&args.N, &args.N2, &args.N3}[i] = w.Rows
+		*[]*int{&args.Segments, &args.Segments2, &args.Segments3}[i] = scales[i].n
+	}
+	exec(op, s, 5, func(s kernel.Stream, p pointers) error {
+		args.Out, args.Out2, args.Out3, args.Codes, args.Scales = p[0], p[1], p[2], p[3], p[4]
+		args.In, args.Up, args.Norm, args.Add = p[5], p[6], p[7], p[8]
+		args.Weights, args.Weights2, args.Weights3 = p[9], p[10], p[11]
+		args.WeightScales, args.WeightScales2, args.WeightScales3 = p[12], p[13], p[14]
+		return s.BitLinear(&args)
+	}, outs[0], outs[1], outs[2], a.Codes, a.Scales, x, a.Up, a.Norm, add, codes[0], codes[1], codes[2], scales[0], scales[1], scales[2])
+}
+
 func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 	const op = "feed forward"
 	checkLinear(x, a.Gate, nil)
@@ -111,11 +192,12 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 	if a.Up.shape[0] != inner || a.Down.shape[0] != cols {
 		misuse(op, "gate %s, up %s and down %s do not fit", shapeString(a.Gate.shape), shapeString(a.Up.shape), shapeString(a.Down.shape))
 	}
+	ranks, stride := checkUpdates(op, n, a.Codes, adapted{a.GateUpdate, a.Gate}, adapted{a.UpUpdate, a.Up}, adapted{a.DownUpdate, a.Down})
 	s := dst.Stream()
 	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down, &a.NextNorm} {
 		*w = (*w).on(op, s)
 	}
-	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps}
+	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps, Ranks: ranks, CodesStride: stride}
 	given, handed := a.Handoff.Fits(left(s, x, a.Normed, a.Norm)), false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		inPlace := p[1] == a.Normed.ptr()
@@ -124,8 +206,23 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
 		args.NextNorm = p[9]
-		return s.FeedForward(&args)
-	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm)
+		args.GateV, args.GateU, args.UpV, args.UpU, args.DownV, args.DownU, args.Codes = p[10], p[11], p[12], p[13], p[14], p[15], p[16]
+		if !a.Alone {
+			return s.FeedForward(&args)
+		}
+		if part, ok := s.(kernel.PartFeeder); ok && args.Prepared {
+			args.NextNorm = nil
+			if err := part.FeedForwardPart(&args); !errors.Is(err, gpu.ErrUnsupported) {
+				args.NextPrepared = err == nil && p[9] != nil
+				return err
+			}
+		}
+		if err := s.NormSwiGLU(args.Gated, args.X, args.Norm, a.Eps, args.Gate, args.Up, args.Normed, args.Product, n); err != nil {
+			return err
+		}
+		return s.Linear(args.Sum, args.Gated, args.Down, nil, n)
+	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm, a.GateUpdate.V, a.GateUpdate.U, a.UpUpdate.V, a.UpUpdate.U,
+		a.DownUpdate.V, a.DownUpdate.U, a.Codes)
 	return handOver(handed, s, dst, a.Normed, a.NextNorm)
 }
 
@@ -187,7 +284,8 @@ func normRoute(ids, weights, normed, x *Tensor, a fused.Router[*Tensor, Router])
 	}, ids, weights, normed, a.Logits, x, a.Norm, a.Router, a.RouterBias, r.Bias)
 }
 
-func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias, attended, product, nextNorm, normed *Tensor) fused.Handoff {
+func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias *Tensor, update fused.LowRank[*Tensor],
+	codes, attended, product, nextNorm, normed *Tensor) fused.Handoff {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
 	n, cols := args.Batch*args.Seq, args.Heads*args.ValueDim
@@ -200,16 +298,18 @@ func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 		checkNorm(op, dst, nextNorm)
 		scratch(op, "normed", normed, n, w.shape[0])
 	}
+	ranks, stride := checkUpdates(op, n, codes, adapted{update, w})
+	u := kernel.UpdateArgs{N: n, Rows: w.shape[0], Cols: cols, Ranks: ranks, CodesStride: stride}
 	s := dst.Stream()
 	w, bias, nextNorm, o.Sinks = w.on(op, s), bias.on(op, s), nextNorm.on(op, s), o.Sinks.on(op, s)
 	handed := false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
-		args.Sinks = p[13]
-		prepared, err := s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], p[2], p[11], p[12])
+		args.Sinks, u.V, u.U, u.Codes = p[13], p[14], p[15], p[16]
+		prepared, err := s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], &u, p[2], p[11], p[12])
 		handed = prepared && p[12] == normed.ptr()
 		return err
-	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks)
+	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks, update.V, update.U, codes)
 	return handOver(handed, s, dst, normed, nextNorm)
 }
 
@@ -246,13 +346,14 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 	scratch(op, "normed", a.Normed, n, x.cols())
 	scratch(op, "new keys", a.KNew, n, kvHeads*dim)
 	scratch(op, "new values", a.VNew, n, kvHeads*dim)
+	ranks, stride := checkUpdates(op, n, a.Codes, adapted{a.QUpdate, a.Q}, adapted{a.KUpdate, a.K}, adapted{a.VUpdate, a.V})
 	s := q.Stream()
 	for _, w := range []**Tensor{&a.Norm, &a.Q, &a.K, &a.V, &a.QBias, &a.KBias, &a.VBias, &a.QNorm, &a.KNorm, &a.Cos, &a.Sin} {
 		*w = (*w).on(op, s)
 	}
 	args := kernel.NormQKVArgs{
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
-		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring,
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring, Ranks: ranks, CodesStride: stride,
 	}
 	given := a.Handoff.Fits(left(s, x, a.Normed, a.Norm))
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
@@ -260,7 +361,9 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
 		args.WQ, args.WK, args.WV, args.BQ, args.BK, args.BV = a.Q.weight(p[8]), a.K.weight(p[9]), a.V.weight(p[10]), p[11], p[12], p[13]
 		args.QNorm, args.KNorm, args.Cos, args.Sin, args.Positions, args.Sequences = p[14], p[15], p[16], p[17], p[18], p[19]
+		args.QV, args.QU, args.KV, args.KU, args.VV, args.VU, args.Codes = p[20], p[21], p[22], p[23], p[24], p[25], p[26]
 		return s.NormQKV(&args)
-	}, q, k, v, a.Normed, a.KNew, a.VNew, x, a.Norm, a.Q, a.K, a.V, a.QBias, a.KBias, a.VBias, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences)
+	}, q, k, v, a.Normed, a.KNew, a.VNew, x, a.Norm, a.Q, a.K, a.V, a.QBias, a.KBias, a.VBias, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences,
+		a.QUpdate.V, a.QUpdate.U, a.KUpdate.V, a.KUpdate.U, a.VUpdate.V, a.VUpdate.U, a.Codes)
 	return written(s, k, v, a.Positions, a.Sequences)
 }

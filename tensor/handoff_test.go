@@ -11,7 +11,7 @@ import (
 )
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router, tensor.Ternary]()
 
 // A handoff counts for the operation right after, on the same rows with the same norm and scratch. The fake hands over
 // wherever it is asked to, and fails where it is given rows that are others.

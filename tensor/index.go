@@ -50,12 +50,31 @@ func Gather(a, ids *Tensor, dim int) *Tensor {
 	const op = "gather"
 	a.viewable(op)
 	out := output(op, a.Stream(), a.dtype, ids.Shape())
-	index(op, kernel.IndexingGather, out, a, ids, a.dim(op, dim))
+	GatherInto(out, a, ids, dim)
 	return out
+}
+
+// GatherInto writes Gather(a, ids, dim) to dst.
+func GatherInto(dst, a, ids *Tensor, dim int) {
+	const op = "gather"
+	a.viewable(op)
+	sameType(op, dst, a)
+	index(op, kernel.IndexingGather, dst, a, ids, a.dim(op, dim))
 }
 
 // IndexSelect returns the places of a dimension that ids (I32, one dimension) name, in their order.
 func IndexSelect(a, ids *Tensor, dim int) *Tensor {
+	const op = "index select"
+	a.viewable(op)
+	shape := a.Shape()
+	shape[a.dim(op, dim)] = ids.n
+	out := output(op, a.Stream(), a.dtype, shape)
+	IndexSelectInto(out, a, ids, dim)
+	return out
+}
+
+// IndexSelectInto writes IndexSelect(a, ids, dim) to dst.
+func IndexSelectInto(dst, a, ids *Tensor, dim int) {
 	const op = "index select"
 	a.viewable(op)
 	dim = a.dim(op, dim)
@@ -68,9 +87,17 @@ func IndexSelect(a, ids *Tensor, dim int) *Tensor {
 		along[d] = 1
 	}
 	along[dim] = ids.n
-	out := output(op, a.Stream(), a.dtype, shape)
-	index(op, kernel.IndexingGather, out, a, ids.Reshape(along...).BroadcastTo(shape...), dim)
-	return out
+	sameType(op, dst, a)
+	if !slices.Equal(dst.shape, shape) {
+		misuse(op, "%d places along dimension %d of %s into %s", ids.n, dim, shapeString(a.shape), shapeString(dst.shape))
+	}
+	index(op, kernel.IndexingGather, dst, a, ids.Reshape(along...).BroadcastTo(shape...), dim)
+}
+
+func sameType(op string, dst, src *Tensor) {
+	if dst.dtype != src.dtype {
+		misuse(op, "%v into %v: types differ", src.dtype, dst.dtype)
+	}
 }
 
 // ScatterInto writes src to dst's elements whose place along a dimension is in ids (I32, of src's shape):
@@ -92,8 +119,6 @@ func ScatterAddInto(dst, src, ids *Tensor, dim int) {
 
 func scatter(op string, kind kernel.Indexing, dst, src, ids *Tensor, dim int) {
 	dst.viewable(op)
-	if dst.dtype != src.dtype {
-		misuse(op, "%v into %v: types differ", src.dtype, dst.dtype)
-	}
+	sameType(op, dst, src)
 	index(op, kind, dst, src, ids, dst.dim(op, dim))
 }

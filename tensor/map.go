@@ -125,8 +125,16 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return mapped("where", func(_ *program, in []Expr) Expr { return in[0].Where(in[1], in[2]) }, cond, a, b)
 }
 
+// WhereInto writes Where(cond, a, b) to dst, which may be a or b.
+func WhereInto(dst, cond, a, b *Tensor) {
+	mapInto("where", dst, func(_ *program, in []Expr) Expr { return in[0].Where(in[1], in[2]) }, cond, a, b)
+}
+
 // Not returns the opposite of a BOOL.
 func Not(a *Tensor) *Tensor { return mapped("not", one(Expr.Not), a) }
+
+// NotInto writes Not(a) to dst, which may be a.
+func NotInto(dst, a *Tensor) { mapInto("not", dst, one(Expr.Not), a) }
 
 // Clamp returns a held between lo and hi, NaN for NaN.
 func Clamp(a *Tensor, lo, hi float64) *Tensor {
@@ -181,32 +189,62 @@ func PowInto(dst, a, b *Tensor) { mapInto("pow", dst, two(Expr.Pow), a, b) }
 // Rem returns what Div leaves of whole numbers, with the sign of a.
 func Rem(a, b *Tensor) *Tensor { return mapped("rem", two(Expr.Rem), a, b) }
 
+// RemInto writes Rem(a, b) to dst, which may be a or b.
+func RemInto(dst, a, b *Tensor) { mapInto("rem", dst, two(Expr.Rem), a, b) }
+
 // Eq returns whether a == b, as BOOL.
 func Eq(a, b *Tensor) *Tensor { return mapped("eq", two(Expr.Eq), a, b) }
+
+// EqInto writes Eq(a, b) to dst, a BOOL.
+func EqInto(dst, a, b *Tensor) { mapInto("eq", dst, two(Expr.Eq), a, b) }
 
 // Ne returns whether a != b, as BOOL.
 func Ne(a, b *Tensor) *Tensor { return mapped("ne", two(Expr.Ne), a, b) }
 
+// NeInto writes Ne(a, b) to dst, a BOOL.
+func NeInto(dst, a, b *Tensor) { mapInto("ne", dst, two(Expr.Ne), a, b) }
+
 // Lt returns whether a < b, as BOOL.
 func Lt(a, b *Tensor) *Tensor { return mapped("lt", two(Expr.Lt), a, b) }
+
+// LtInto writes Lt(a, b) to dst, a BOOL.
+func LtInto(dst, a, b *Tensor) { mapInto("lt", dst, two(Expr.Lt), a, b) }
 
 // Le returns whether a <= b, as BOOL.
 func Le(a, b *Tensor) *Tensor { return mapped("le", two(Expr.Le), a, b) }
 
+// LeInto writes Le(a, b) to dst, a BOOL.
+func LeInto(dst, a, b *Tensor) { mapInto("le", dst, two(Expr.Le), a, b) }
+
 // Gt returns whether a > b, as BOOL.
 func Gt(a, b *Tensor) *Tensor { return mapped("gt", two(Expr.Gt), a, b) }
+
+// GtInto writes Gt(a, b) to dst, a BOOL.
+func GtInto(dst, a, b *Tensor) { mapInto("gt", dst, two(Expr.Gt), a, b) }
 
 // Ge returns whether a >= b, as BOOL.
 func Ge(a, b *Tensor) *Tensor { return mapped("ge", two(Expr.Ge), a, b) }
 
+// GeInto writes Ge(a, b) to dst, a BOOL.
+func GeInto(dst, a, b *Tensor) { mapInto("ge", dst, two(Expr.Ge), a, b) }
+
 // And returns the bits, or truths, that both have.
 func And(a, b *Tensor) *Tensor { return mapped("and", two(Expr.And), a, b) }
+
+// AndInto writes And(a, b) to dst, which may be a or b.
+func AndInto(dst, a, b *Tensor) { mapInto("and", dst, two(Expr.And), a, b) }
 
 // Or returns the bits, or truths, that either has.
 func Or(a, b *Tensor) *Tensor { return mapped("or", two(Expr.Or), a, b) }
 
+// OrInto writes Or(a, b) to dst, which may be a or b.
+func OrInto(dst, a, b *Tensor) { mapInto("or", dst, two(Expr.Or), a, b) }
+
 // Xor returns the bits, or truths, that one of both has.
 func Xor(a, b *Tensor) *Tensor { return mapped("xor", two(Expr.Xor), a, b) }
+
+// XorInto writes Xor(a, b) to dst, which may be a or b.
+func XorInto(dst, a, b *Tensor) { mapInto("xor", dst, two(Expr.Xor), a, b) }
 
 // Neg returns -a.
 func Neg(a *Tensor) *Tensor { return mapped("neg", one(Expr.Neg), a) }

@@ -47,6 +47,47 @@ func TestProductsOfPromptsHoweverTheyAreCutUp(t *testing.T) {
 	})
 }
 
+// TestRowsOfAnySizeMeetNarrowWeights holds rows that 16-bit floats do not reach, beside rows that they do, to float64: a GPU rounds rows
+// to the type of the weights, and scales those that would overflow or vanish. Some are large in their last columns alone.
+func TestRowsOfAnySizeMeetNarrowWeights(t *testing.T) {
+	const rows = 132
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		for _, dtype := range []tensor.DType{tensor.F16, tensor.BF16, tensor.Q8_0} {
+			cols := 1032
+			if dtype.Quantized() {
+				cols = 1024
+			}
+			g := optable.NewGenerator(uint64(dtype))
+			w := g.Weight(dtype, rows, cols)
+			for _, n := range []int{1, 2, 16, 17, 32, 33, 64, 65} {
+				x := g.Normal(tensor.F32, n, cols).Values
+				for i := range n {
+					first := i % 2 * (cols - 100) // the columns before stay as they are
+					for k := first; k < cols; k++ {
+						x[i*cols+k] *= []float64{1, 1e6, 1e-6, 1e20, 1e-20, 0}[i%6]
+					}
+				}
+				p := promptProduct{T: t, device: d, n: n, cols: cols}
+				at := optable.Floats(x, n, cols)
+				y := tensor.Linear(p.on(at, n, cols), p.on(w, rows, cols), nil)
+				got := y.Float32s()
+				y.Free()
+				for i := range n {
+					var wrong, scale float64
+					for r := range rows {
+						want, s := p.dot(at.Values[i*cols:(i+1)*cols], w, r)
+						e := float64(got[i*rows+r]) - want
+						wrong, scale = wrong+e*e, scale+s*s
+					}
+					if !(wrong <= 0.005*0.005*scale) { // the contract of Linear
+						t.Errorf("%v, %d rows: row %d is off by %g of %g (RMS)", dtype, n, i, math.Sqrt(wrong/rows), math.Sqrt(scale/rows))
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestFeedForwardOfLargeRowsLeavesOthersAsTheyWere computes rows whose h is far beyond what 16-bit floats reach among rows of common
 // size: these must come out as they do alone.
 func TestFeedForwardOfLargeRowsLeavesOthersAsTheyWere(t *testing.T) {
@@ -227,8 +268,8 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 	}
 	run := func(hand bool) []float32 {
 		sum := p.scratch(cols)
-		handoff := fusedOperations.AttentionLinearAdd(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, attended,
-			product, norm, normed)
+		handoff := fusedOperations.AttentionLinearAdd(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, fused.LowRank[*tensor.Tensor]{}, nil,
+			attended, product, norm, normed)
 		if ffn.Normed = normed; hand {
 			ffn.Handoff, prepared = handoff, handoff.Prepared()
 		} else {

@@ -123,7 +123,7 @@ var (
 	logsum = reduction{op: "logsumexp", kind: kernel.ReductionLogSumExp, floats: true, empty: math.Inf(-1), to: ownType}
 )
 
-// Sum returns the sum over dims. SumInto writes it to dst.
+// Sum returns the sum over dims.
 func Sum(a *Tensor, dims ...int) *Tensor { return sum.of(a, dims) }
 
 // SumInto writes Sum(a, dims...) to dst.
@@ -132,58 +132,110 @@ func SumInto(dst, a *Tensor, dims ...int) { sum.into(dst, a, dims) }
 // Mean returns the mean over dims, of floats.
 func Mean(a *Tensor, dims ...int) *Tensor { return mean.of(a, dims) }
 
+// MeanInto writes Mean(a, dims...) to dst.
+func MeanInto(dst, a *Tensor, dims ...int) { mean.into(dst, a, dims) }
+
 // Prod returns the product over dims.
 func Prod(a *Tensor, dims ...int) *Tensor { return prod.of(a, dims) }
+
+// ProdInto writes Prod(a, dims...) to dst.
+func ProdInto(dst, a *Tensor, dims ...int) { prod.into(dst, a, dims) }
 
 // Max returns the greatest element over dims, of which there is one at least.
 func Max(a *Tensor, dims ...int) *Tensor { return maxOf.of(a, dims) }
 
+// MaxInto writes Max(a, dims...) to dst.
+func MaxInto(dst, a *Tensor, dims ...int) { maxOf.into(dst, a, dims) }
+
 // Min returns the smallest element over dims, of which there is one at least.
 func Min(a *Tensor, dims ...int) *Tensor { return minOf.of(a, dims) }
+
+// MinInto writes Min(a, dims...) to dst.
+func MinInto(dst, a *Tensor, dims ...int) { minOf.into(dst, a, dims) }
 
 // ArgmaxOver returns the number of the greatest element over dims, I32, in their row-major order; the lowest among equals, and NaN
 // is the greatest. Argmax is that over the last dimension of F32.
 func ArgmaxOver(a *Tensor, dims ...int) *Tensor { return argmax.of(a, dims) }
 
+// ArgmaxOverInto writes ArgmaxOver(a, dims...) to dst.
+func ArgmaxOverInto(dst, a *Tensor, dims ...int) { argmax.into(dst, a, dims) }
+
 // ArgminOver returns the number of the smallest element over dims, as ArgmaxOver does; NaN is the smallest.
 func ArgminOver(a *Tensor, dims ...int) *Tensor { return argmin.of(a, dims) }
+
+// ArgminOverInto writes ArgminOver(a, dims...) to dst.
+func ArgminOverInto(dst, a *Tensor, dims ...int) { argmin.into(dst, a, dims) }
 
 // Any returns whether an element over dims is not 0, as BOOL.
 func Any(a *Tensor, dims ...int) *Tensor { return anyOf.of(a, dims) }
 
+// AnyInto writes Any(a, dims...) to dst.
+func AnyInto(dst, a *Tensor, dims ...int) { anyOf.into(dst, a, dims) }
+
 // All returns whether no element over dims is 0, as BOOL.
 func All(a *Tensor, dims ...int) *Tensor { return allOf.of(a, dims) }
+
+// AllInto writes All(a, dims...) to dst.
+func AllInto(dst, a *Tensor, dims ...int) { allOf.into(dst, a, dims) }
 
 // LogSumExp returns log(sum(exp(a))) over dims, without overflow, of floats.
 func LogSumExp(a *Tensor, dims ...int) *Tensor { return logsum.of(a, dims) }
 
+// LogSumExpInto writes LogSumExp(a, dims...) to dst.
+func LogSumExpInto(dst, a *Tensor, dims ...int) { logsum.into(dst, a, dims) }
+
+func variance(correction float32) reduction {
+	return reduction{op: "var", kind: kernel.ReductionVar, parameter: correction, floats: true, empty: math.NaN(), to: ownType}
+}
+
 // Var returns the sum of (a - mean)^2 over dims, divided by the number of elements less correction (1 for the unbiased estimate), of
 // floats.
-func Var(a *Tensor, correction float32, dims ...int) *Tensor {
-	r := reduction{op: "var", kind: kernel.ReductionVar, parameter: correction, floats: true, empty: math.NaN(), to: ownType}
-	return r.of(a, dims)
+func Var(a *Tensor, correction float32, dims ...int) *Tensor { return variance(correction).of(a, dims) }
+
+// VarInto writes Var(a, correction, dims...) to dst.
+func VarInto(dst, a *Tensor, correction float32, dims ...int) {
+	variance(correction).into(dst, a, dims)
+}
+
+// Std returns the square root of Var.
+func Std(a *Tensor, correction float32, dims ...int) *Tensor {
+	v := Var(a, correction, dims...)
+	SqrtInto(v, v)
+	return v
+}
+
+func norm(p float64) reduction {
+	if p != 1 && p != 2 && !math.IsInf(p, 1) {
+		misuse("norm", "order %v: want 1, 2 or infinity", p)
+	}
+	return reduction{op: "norm", kind: kernel.ReductionNorm, parameter: float32(p), floats: true, to: ownType}
 }
 
 // Norm returns the norm of order p over dims, of floats: 1 for the sum of |a|, 2 for the Euclidean norm, math.Inf(1) for the
 // greatest |a|.
-func Norm(a *Tensor, p float64, dims ...int) *Tensor {
-	if p != 1 && p != 2 && !math.IsInf(p, 1) {
-		misuse("norm", "order %v: want 1, 2 or infinity", p)
-	}
-	r := reduction{op: "norm", kind: kernel.ReductionNorm, parameter: float32(p), floats: true, to: ownType}
-	return r.of(a, dims)
-}
+func Norm(a *Tensor, p float64, dims ...int) *Tensor { return norm(p).of(a, dims) }
+
+// NormInto writes Norm(a, p, dims...) to dst.
+func NormInto(dst, a *Tensor, p float64, dims ...int) { norm(p).into(dst, a, dims) }
 
 // CumSum returns the sums of all elements up to each along a dimension. Types F32, F16, BF16, I32.
 func CumSum(a *Tensor, dim int) *Tensor {
+	out := like("cumsum", a)
+	CumSumInto(out, a, dim)
+	return out
+}
+
+// CumSumInto writes CumSum(a, dim) to dst, which may be a.
+func CumSumInto(dst, a *Tensor, dim int) {
 	const op = "cumsum"
 	dim = a.dim(op, dim)
 	if a.dtype != I32 && (integers(a.dtype) || a.dtype.BlockSize() != 1) {
 		misuse(op, "%v %s: want F32, F16, BF16 or I32", a.dtype, shapeString(a.shape))
 	}
-	out := like(op, a)
-	exec(op, a.Stream(), 1, func(k kernel.Stream, p pointers) error {
+	if dst.dtype != a.dtype || !slices.Equal(dst.shape, a.shape) {
+		misuse(op, "%v %s into %v %s", a.dtype, shapeString(a.shape), dst.dtype, shapeString(dst.shape))
+	}
+	exec(op, dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
 		return k.CumSum(p[0], p[1], a.dtype, extent(a.shape[:dim]), a.shape[dim], extent(a.shape[dim+1:]))
-	}, out, a)
-	return out
+	}, dst, a)
 }

@@ -145,6 +145,16 @@ func FromInt32s(values []int32, shape ...int) *Tensor {
 	return fromHost("from int32s", I32, bytesOf(values), len(values), shape)
 }
 
+// FromUint8s returns a U8 tensor on the CPU with a copy of values; no shape means one dimension.
+func FromUint8s(values []uint8, shape ...int) *Tensor {
+	return fromHost("from uint8s", U8, values, len(values), shape)
+}
+
+// FromBools returns a BOOL tensor on the CPU with a copy of values; no shape means one dimension.
+func FromBools(values []bool, shape ...int) *Tensor {
+	return fromHost("from bools", BOOL, bytesOf(values), len(values), shape)
+}
+
 func fromHost(op string, dtype DType, data []byte, n int, shape []int) *Tensor {
 	if len(shape) == 0 {
 		shape = []int{n}

@@ -238,25 +238,54 @@ func foreign() func(tensor.Expr) tensor.Expr {
 }
 
 // The words are those of Random123's known answers (kat_vectors, philox4x32 10) for the counter and key of zeros; the numbers depend on
-// the seed and their place alone.
+// the seed and their place alone. Numbers with gaps between them are the same ones.
 func TestRandomNumbersArePhiloxs(t *testing.T) {
-	var first []float32
+	known := []uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}
+	var first, normal []float32
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		x := tensor.Rand(d.Stream(), 0, tensor.F32, 100, 100)
-		values := x.Float32s()
-		if want := float32(0x6627e8) * 0x1p-24; values[0] != want {
-			t.Errorf("the first number is %v, want %v", values[0], want)
-		}
-		if first == nil {
-			first = values
-		} else if !slices.Equal(first, values) {
-			t.Error("numbers differ between backends")
+		for _, kind := range []struct {
+			dtype tensor.DType
+			bits  int
+		}{{tensor.F32, 24}, {tensor.F16, 11}, {tensor.BF16, 8}} {
+			x := tensor.Convert(tensor.Rand(d.Stream(), 0, kind.dtype, 101, 99), tensor.F32)
+			values := x.Float32s()
+			for i, word := range known {
+				if want := float32(math.Ldexp(float64(word>>(32-kind.bits)), -kind.bits)); values[i] != want {
+					t.Errorf("%v: number %d is %v, want %v", kind.dtype, i, values[i], want)
+				}
+			}
+			if most := slices.Max(values); most >= 1 {
+				t.Errorf("%v: %v is not below 1", kind.dtype, most)
+			}
+			if kind.dtype != tensor.F32 {
+				continue
+			}
+			if first == nil {
+				first = values
+			} else if !slices.Equal(first, values) {
+				t.Error("numbers differ between backends")
+			}
 		}
 		n := tensor.RandN(d.Stream(), 7, tensor.F32, 200, 500)
+		values := n.Float32s()
+		if normal == nil {
+			normal = values // of the backend in Go, whose logarithm and cosine are float64's
+		}
+		for i, v := range values {
+			if diff := math.Abs(float64(v - normal[i])); !(diff <= 2e-6) {
+				t.Fatalf("normal number %d is %v, want %v", i, v, normal[i])
+			}
+		}
 		if m, v := float64(tensor.Mean(n).Float32s()[0]), float64(tensor.Var(n, 1).Float32s()[0]); math.Abs(m) > 0.01 || math.Abs(v-1) > 0.02 {
 			t.Errorf("normal numbers of mean %v, variance %v", m, v)
 		}
 	})
+	u, v := float64(known[0]>>8)*0x1p-24, float64(known[1]>>8)*0x1p-24
+	radius := math.Sqrt(-2 * math.Log1p(-u))
+	pair := tensor.RandN(gpu.CPU().Stream(), 0, tensor.F32, 2).Float32s()
+	if math.Abs(float64(pair[0])-radius*math.Cos(2*math.Pi*v)) > 1e-6 || math.Abs(float64(pair[1])-radius*math.Sin(2*math.Pi*v)) > 1e-6 {
+		t.Errorf("the first normal numbers are %v", pair)
+	}
 }
 
 func TestElementsAreReadAndSet(t *testing.T) {

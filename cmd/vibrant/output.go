@@ -7,14 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/vibrant-ml/vibrant/internal/wholefile"
 )
 
 // outputFile writes a file whole or not at all: beside its place, and moved there at the end. What is no regular file, as
 // a device or a pipe, is written to directly and never removed; "-" is stdout.
 type outputFile struct {
 	io.Writer
-	file *os.File // nil: stdout
-	path string   // where a temporary file goes; "" for what is written to directly
+	whole *wholefile.File
+	file  *os.File // what is written to directly; neither: stdout
 }
 
 // createOutput opens a file for writing. It refuses the model's own file, of which the other parameter is the path.
@@ -45,64 +47,22 @@ func createOutput(path string, stdout io.Writer, model string) (*outputFile, err
 		}
 		mode = st.Mode().Perm()
 	}
-	target, err := linkTarget(path)
+	whole, err := wholefile.Create(path, mode)
 	if err != nil {
 		return nil, err
 	}
-	for n := os.Getpid(); ; n++ {
-		name := fmt.Sprintf("%s.%d.tmp", target, n)
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if errors.Is(err, os.ErrExist) {
-			continue
-		}
-		return &outputFile{Writer: f, file: f, path: target}, renameError(err, name, path)
-	}
-}
-
-// linkTarget returns what a link names, so that the link stays and its target is replaced. The target need not exist.
-func linkTarget(path string) (string, error) {
-	for range 40 {
-		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(dir, filepath.Base(path))
-		target, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // no link
-		}
-		if path = target; !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-	}
-	return "", fmt.Errorf("%s: too many links", path)
-}
-
-// renameError puts the file that was asked for in place of a temporary one in an error.
-func renameError(err error, from, to string) error {
-	if e := (*os.PathError)(nil); errors.As(err, &e) && e.Path == from {
-		e.Path = to
-	}
-	return err
+	return &outputFile{Writer: whole, whole: whole}, nil
 }
 
 // finish puts the file in its place where all went well, else removes it.
 func (o *outputFile) finish(err error) error {
-	if o.file == nil {
-		return err
+	if o.whole != nil {
+		return o.whole.Finish(err)
 	}
-	if e := o.file.Close(); err == nil {
-		err = e
-	}
-	if o.path == "" {
-		return err
-	}
-	if err == nil {
-		err = os.Rename(o.file.Name(), o.path)
-	}
-	if err != nil {
-		os.Remove(o.file.Name())
-		err = renameError(err, o.file.Name(), o.path)
+	if o.file != nil {
+		if e := o.file.Close(); err == nil {
+			err = e
+		}
 	}
 	return err
 }
@@ -128,8 +88,8 @@ func modelFiles(model string) []string {
 
 // private has nobody but the user read the file.
 func (o *outputFile) private() error {
-	if o.path == "" {
+	if o.whole == nil {
 		return nil
 	}
-	return o.file.Chmod(0o600)
+	return o.whole.Chmod(0o600)
 }

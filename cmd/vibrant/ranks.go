@@ -118,5 +118,10 @@ func lost(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, vibrant.ErrRankLost) {
 		return cause
 	}
+	for e := err; e != nil; e = errors.Unwrap(e) { // an operation may fail before the context ends
+		if errors.Unwrap(e) == vibrant.ErrRankLost {
+			return e
+		}
+	}
 	return err
 }

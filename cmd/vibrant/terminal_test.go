@@ -128,6 +128,9 @@ func TestChatOnATerminalThatAnswers(t *testing.T) {
 
 // Terminals that never say where the cursor is (script, a plain pty, shells of editors) must not be waited for.
 func TestChatOnATerminalThatIsSilent(t *testing.T) {
+	caught := make(chan os.Signal, 1) // or one that comes beside the chat's own ends the tests
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
 	for _, name := range []string{"xterm", "dumb", ""} {
 		t.Setenv("TERM", name)
 		h := chatOn(t, false)
@@ -318,7 +321,10 @@ func TestCommandsThatNeedATerminal(t *testing.T) {
 }
 
 func TestLongWorkShowsItself(t *testing.T) {
-	text := write(t, "text", []byte(strings.Repeat("some text ", 3000)))
+	caught := make(chan os.Signal, 1) // or one that comes when the command has ended ends the tests
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
+	text := write(t, "text", []byte(strings.Repeat("some text ", 30000)))
 	h := onTerminal(t, false, "perplexity", "-m", reciter(t), "--device", "cpu", "-f", text, "--ctx", "64")
 	h.expect("chunk ")
 	h.expect("perplexity ")
@@ -340,7 +346,7 @@ func TestLongWorkShowsItself(t *testing.T) {
 	h.leaves(130)
 	h.expect("\r\x1b[Kvibrant: interrupted")
 
-	h = onTerminal(t, false, "bench", "-m", reciter(t), "--device", "cpu", "-p", "256", "-n", "64", "-r", "2000")
+	h = onTerminal(t, false, "bench", "-m", reciter(t), "--device", "cpu", "-p", "256", "-n", "64", "-r", "1000000")
 	h.expect("run ")
 	h.expect("run ") // the first may be the one that warms up
 	unix.Kill(os.Getpid(), unix.SIGINT)

@@ -13,9 +13,9 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Operations are the fused operations on tensors T, with options O of attention, activations A and routers R; W says
-// what was written to a cache.
-type Operations[T, O, A, W, R any] struct {
+// Operations are the fused operations on tensors T, with options O of attention, activations A, routers R and ternary
+// matrices N; W says what was written to a cache.
+type Operations[T, O, A, W, R, N any] struct {
 	// NormLinear writes Linear(RMSNorm(x, norm, eps), w, bias) to dst; normed is scratch of x's shape.
 	NormLinear func(dst, x, norm T, eps float32, w, bias, normed T)
 	// NormSwiGLU writes SwiGLU(Linear(h, gate, nil), Linear(h, up, nil)) with h = RMSNorm(x, norm, eps) to dst; normed
@@ -23,6 +23,9 @@ type Operations[T, O, A, W, R any] struct {
 	NormSwiGLU func(dst, x, norm T, eps float32, gate, up, normed, product T)
 	// LinearAdd writes a + Linear(x, w, bias) to dst, which may be a; product is scratch of dst's shape.
 	LinearAdd func(dst, a, x, w, bias, product T)
+	// BitLinear writes the products of x, or of a gated unit, normed and rounded to int8 by rows, with up to three ternary
+	// matrices to dst, with add (nil for none, may be the first of dst) added to the first.
+	BitLinear func(dst []T, add, x T, matrices []*N, a Rounding[T, A])
 	// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
 	// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
 	FeedForward func(dst, x T, a FFN[T]) Handoff
@@ -32,16 +35,38 @@ type Operations[T, O, A, W, R any] struct {
 	// NormRoute writes h = RMSNorm(x, a.Norm, a.Eps) to normed, and the experts that its logits Linear(h, a.Router,
 	// a.RouterBias) choose, as RouteInto does, to ids and weights.
 	NormRoute func(ids, weights, normed, x T, a Router[T, R])
-	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, which may be a: the end of a layer's
-	// first half. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is scratch of Attention's
-	// shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16 and w is
-	// packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none. It
+	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, with what update adds to the product: the end of a
+	// layer's first half. dst may be a; a may be nil. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is
+	// scratch of Attention's shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16
+	// and w is packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none. It
 	// hands over to that FeedForward.
-	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias, attended, product, nextNorm, normed T) Handoff
+	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias T, update LowRank[T], codes, attended, product, nextNorm, normed T) Handoff
 	// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q,
 	// a.QBias)) go to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the
 	// caches as KVWrite does.
 	NormQKV func(q, k, v, x T, a QKV[T]) W
+	// AllReduceNorm is tensor.AllReduceRoundedInto of what AttentionLinearAdd without a, or FeedForward alone, has left on each rank,
+	// with their handoffs. It hands over to the FeedForward, or the NormQKV, that follows on each rank.
+	AllReduceNorm func(c *gpu.Communicator, out, in, add []T, a Reduction[T]) []Handoff
+	// LinearAllReduce is Linear(parts[r].X, parts[r].W, parts[r].Bias) of each rank, which tensor.AllReduceRoundedInto adds to add.
+	// GPUs of one host compute a row of it in one kernel a rank.
+	LinearAllReduce func(c *gpu.Communicator, out, add []T, parts []Part[T])
+}
+
+// Part is a rank's part of a sum that is not computed yet: Linear(X, W, Bias), for which Product is memory.
+type Part[T any] struct{ Product, X, W, Bias T }
+
+// Reduction is what AllReduceNorm prepares rows with, of each rank.
+type Reduction[T any] struct {
+	From         kernel.HalfLayer
+	Norm, Normed []T // of the operation that follows, and of the one before
+	Handoffs     []Handoff
+}
+
+// LowRank is what an adapter adds to a product Linear(x, w, nil): FusedUpdate's (x V) * codes U^T. Both nil for nothing.
+type LowRank[T any] struct {
+	V T // F16 (ranks, columns of w)
+	U T // F16 (rows of w, ranks)
 }
 
 // FFN is what FeedForward computes with.
@@ -50,10 +75,13 @@ type FFN[T any] struct {
 	Gate, Up, Down T // weights (inner, hidden) twice, (hidden, inner)
 	Eps            float32
 
-	NextNorm       T       // the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none
-	Handoff        Handoff // of the AttentionLinearAdd right before, or none
-	Normed         T       // scratch of x's shape
-	Gated, Product T       // scratch (rows of x, inner)
+	GateUpdate, UpUpdate, DownUpdate LowRank[T] // what an adapter adds to the products
+	Codes                            T          // F32 (rows of x, ranks) or (1, ranks), nil for ones
+	Alone                            bool       // the result is without x, and not in its place
+	NextNorm                         T          // the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none
+	Handoff                          Handoff    // of the AttentionLinearAdd right before, or none
+	Normed                           T          // scratch of x's shape
+	Gated, Product                   T          // scratch (rows of x, inner)
 }
 
 // Experts is what ExpertFeedForward computes with; what may be nil says so.
@@ -65,6 +93,17 @@ type Experts[T, A any] struct {
 
 	Gated, Product T // scratch (rows of x, k, inner)
 	Chosen         T // scratch (rows of x, k, hidden)
+}
+
+// Rounding is how BitLinear makes what it multiplies; what may be nil says so.
+type Rounding[T, A any] struct {
+	Up         T // Activation(x, Up) in the place of x; nil for x
+	Activation A
+	RMSNorm    bool // RMSNorm of that
+	Norm       T    // its weight (cols), nil for ones
+	Eps        float32
+
+	Codes, Scales T // scratch: I8 of x's shape, F32 of one a row
 }
 
 // Router is what NormRoute computes with; what may be nil says so.
@@ -88,6 +127,9 @@ type QKV[T any] struct {
 	Cos, Sin     T // tables of RoPE
 	Mode         kernel.RoPEMode
 	Eps          float32
+
+	QUpdate, KUpdate, VUpdate LowRank[T] // what an adapter adds to the products
+	Codes                     T          // F32 (batch * seq, ranks) or (1, ranks), nil for ones
 
 	Positions T    // I32 of batch * seq
 	Sequences T    // I32 of batch, nil for 0, 1, ...
@@ -132,7 +174,9 @@ func (h Handoff) Prepared() bool { return h.left.Stream != nil }
 var lent any
 
 // Lend is how package tensor gives its operations, once.
-func Lend[T, O, A, W, R any](o Operations[T, O, A, W, R]) { lent = &o }
+func Lend[T, O, A, W, R, N any](o Operations[T, O, A, W, R, N]) { lent = &o }
 
-// On returns the operations on the tensors of package tensor, its AttentionOptions, Activation, Written and Router.
-func On[T, O, A, W, R any]() *Operations[T, O, A, W, R] { return lent.(*Operations[T, O, A, W, R]) }
+// On returns the operations on the tensors of package tensor, its AttentionOptions, Activation, Written, Router and Ternary.
+func On[T, O, A, W, R, N any]() *Operations[T, O, A, W, R, N] {
+	return lent.(*Operations[T, O, A, W, R, N])
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -56,5 +57,39 @@ func TestFilesAreWrittenWholeOrNotAtAll(t *testing.T) {
 	}
 	if err := Write(folder, text("x", nil)); err == nil {
 		t.Error("a folder was replaced")
+	}
+}
+
+// TestLinksStay writes through links to files that are not there, in other folders, by another link, and in a ring.
+func TestLinksStay(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	if err := os.Mkdir(at("far"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"near": "new", "relative": filepath.Join("far", "first"), "absolute": at(filepath.Join("far", "second")), "twice": "relative",
+		"nowhere": filepath.Join("none", "file"), "ring": "ring",
+	} {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Skip(err) // a system without links
+		}
+	}
+	for name, file := range map[string]string{
+		"near": "new", "relative": "far/first", "absolute": "far/second", "twice": "far/first",
+	} {
+		if err := Write(at(name), func(w io.Writer) error { _, err := io.WriteString(w, name); return err }); err != nil {
+			t.Error(err)
+		}
+		info, err := os.Lstat(at(name))
+		if b, _ := os.ReadFile(at(file)); string(b) != name || err != nil || info.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("%s: %q in %s, %v", name, b, file, info)
+		}
+	}
+	if err := Write(at("nowhere"), func(io.Writer) error { return nil }); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nowhere: %v", err)
+	}
+	if err := Write(at("ring"), func(io.Writer) error { return nil }); err == nil || !strings.Contains(err.Error(), "too many links") {
+		t.Errorf("ring: %v", err)
 	}
 }

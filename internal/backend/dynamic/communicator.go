@@ -66,6 +66,43 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 		uintptr(n), uintptr(truth(rounded)), uintptr(c.p)))
 }
 
+// sumOfRows is vb_sum_of_rows.
+type sumOfRows struct {
+	add, norm, normed addresses
+	n, cols           int64
+	from, prepared    int32
+}
+
+func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
+	o, i := addressesOf(out), addressesOf(in)
+	r := &sumOfRows{*addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
+	err := c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
+	rows.Prepared = r.prepared != 0
+	return err
+}
+
+// sumOfProducts is vb_sum_of_products.
+type sumOfProducts struct {
+	add, x, bias addresses
+	w            [kernel.MaxRanks]cWeight
+	n            int64
+}
+
+func (c *communicator) LinearAllReduce(out, product []kernel.Ptr, sum *kernel.SumOfProducts) error {
+	o, p := addressesOf(out), addressesOf(product)
+	s := &sumOfProducts{add: *addressesOf(sum.Add), x: *addressesOf(sum.X), bias: *addressesOf(sum.Bias), n: int64(sum.N)}
+	for i, w := range sum.W {
+		s.w[i] = asWeight(w)
+	}
+	return c.check("linear all reduce", invoke(fnLinearAllReduce, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(p)), uintptr(unsafe.Pointer(s)), uintptr(c.p)))
+}
+
+// FeedForwardPart is FeedForward without X.
+func (s *stream) FeedForwardPart(args *kernel.FeedForwardArgs) error {
+	args.X = nil
+	return s.FeedForward(args)
+}
+
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
 	o, i, each := addressesOf(out), addressesOf(in), make([]int64, len(cols))
 	for r, n := range cols {

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 6029480924731466322
+	abi     = 9101655777421600130
 )
 
 type cMapArgs struct {
@@ -285,6 +285,74 @@ func asW2A8GEMVArgs(a *kernel.W2A8GEMVArgs) cW2A8GEMVArgs {
 		persistent:       truth(a.Persistent),
 		withoutDP4A:      truth(a.WithoutDP4A),
 		narrow:           truth(a.Narrow),
+	}
+}
+
+type cBitLinearArgs struct {
+	size          uintptr
+	out           kernel.Ptr
+	out2          kernel.Ptr
+	out3          kernel.Ptr
+	codes         kernel.Ptr
+	scales        kernel.Ptr
+	in            kernel.Ptr
+	up            kernel.Ptr
+	norm          kernel.Ptr
+	add           kernel.Ptr
+	weights       kernel.Ptr
+	weights2      kernel.Ptr
+	weights3      kernel.Ptr
+	weightScales  kernel.Ptr
+	weightScales2 kernel.Ptr
+	weightScales3 kernel.Ptr
+	m             int64
+	n             int64
+	n2            int64
+	n3            int64
+	k             int64
+	segments      int64
+	segments2     int64
+	segments3     int64
+	rowBytes      int64
+	layout        int32
+	activation    int32
+	eps           float32
+	normed        int32
+	settled       int32
+}
+
+func asBitLinearArgs(a *kernel.BitLinearArgs) cBitLinearArgs {
+	return cBitLinearArgs{
+		size:          unsafe.Sizeof(cBitLinearArgs{}),
+		out:           a.Out,
+		out2:          a.Out2,
+		out3:          a.Out3,
+		codes:         a.Codes,
+		scales:        a.Scales,
+		in:            a.In,
+		up:            a.Up,
+		norm:          a.Norm,
+		add:           a.Add,
+		weights:       a.Weights,
+		weights2:      a.Weights2,
+		weights3:      a.Weights3,
+		weightScales:  a.WeightScales,
+		weightScales2: a.WeightScales2,
+		weightScales3: a.WeightScales3,
+		m:             int64(a.M),
+		n:             int64(a.N),
+		n2:            int64(a.N2),
+		n3:            int64(a.N3),
+		k:             int64(a.K),
+		segments:      int64(a.Segments),
+		segments2:     int64(a.Segments2),
+		segments3:     int64(a.Segments3),
+		rowBytes:      int64(a.RowBytes),
+		layout:        int32(a.Layout),
+		activation:    int32(a.Activation),
+		eps:           float32(a.Eps),
+		normed:        truth(a.Normed),
+		settled:       truth(a.Settled),
 	}
 }
 
@@ -622,24 +690,42 @@ type cFeedForwardArgs struct {
 	nextNorm     kernel.Ptr
 	nextPrepared kernel.Ptr
 	prepared     int32
+	gateV        kernel.Ptr
+	upV          kernel.Ptr
+	gateU        kernel.Ptr
+	upU          kernel.Ptr
+	downV        kernel.Ptr
+	downU        kernel.Ptr
+	codes        kernel.Ptr
+	codesStride  int64
+	ranks        int64
 }
 
 func asFeedForwardArgs(a *kernel.FeedForwardArgs) cFeedForwardArgs {
 	return cFeedForwardArgs{
-		size:     unsafe.Sizeof(cFeedForwardArgs{}),
-		sum:      a.Sum,
-		x:        a.X,
-		norm:     a.Norm,
-		gate:     asWeight(a.Gate),
-		up:       asWeight(a.Up),
-		down:     asWeight(a.Down),
-		normed:   a.Normed,
-		gated:    a.Gated,
-		product:  a.Product,
-		n:        int64(a.N),
-		eps:      float32(a.Eps),
-		nextNorm: a.NextNorm,
-		prepared: truth(a.Prepared),
+		size:        unsafe.Sizeof(cFeedForwardArgs{}),
+		sum:         a.Sum,
+		x:           a.X,
+		norm:        a.Norm,
+		gate:        asWeight(a.Gate),
+		up:          asWeight(a.Up),
+		down:        asWeight(a.Down),
+		normed:      a.Normed,
+		gated:       a.Gated,
+		product:     a.Product,
+		n:           int64(a.N),
+		eps:         float32(a.Eps),
+		nextNorm:    a.NextNorm,
+		prepared:    truth(a.Prepared),
+		gateV:       a.GateV,
+		upV:         a.UpV,
+		gateU:       a.GateU,
+		upU:         a.UpU,
+		downV:       a.DownV,
+		downU:       a.DownU,
+		codes:       a.Codes,
+		codesStride: int64(a.CodesStride),
+		ranks:       int64(a.Ranks),
 	}
 }
 
@@ -740,78 +826,122 @@ func asNormRouteArgs(a *kernel.NormRouteArgs) cNormRouteArgs {
 }
 
 type cNormQKVArgs struct {
-	size      uintptr
-	q         kernel.Ptr
-	k         kernel.Ptr
-	v         kernel.Ptr
-	x         kernel.Ptr
-	norm      kernel.Ptr
-	wq        cWeight
-	wk        cWeight
-	wv        cWeight
-	bq        kernel.Ptr
-	bk        kernel.Ptr
-	bv        kernel.Ptr
-	qNorm     kernel.Ptr
-	kNorm     kernel.Ptr
-	cos       kernel.Ptr
-	sin       kernel.Ptr
-	positions kernel.Ptr
-	sequences kernel.Ptr
-	normed    kernel.Ptr
-	kNew      kernel.Ptr
-	vNew      kernel.Ptr
-	batch     int64
-	seq       int64
-	heads     int64
-	kvHeads   int64
-	dim       int64
-	half      int64
-	tableRows int64
-	capacity  int64
-	eps       float32
-	kvType    int32
-	mode      int32
-	prepared  int32
-	ring      int32
+	size        uintptr
+	q           kernel.Ptr
+	k           kernel.Ptr
+	v           kernel.Ptr
+	x           kernel.Ptr
+	norm        kernel.Ptr
+	wq          cWeight
+	wk          cWeight
+	wv          cWeight
+	bq          kernel.Ptr
+	bk          kernel.Ptr
+	bv          kernel.Ptr
+	qNorm       kernel.Ptr
+	kNorm       kernel.Ptr
+	cos         kernel.Ptr
+	sin         kernel.Ptr
+	positions   kernel.Ptr
+	sequences   kernel.Ptr
+	normed      kernel.Ptr
+	kNew        kernel.Ptr
+	vNew        kernel.Ptr
+	batch       int64
+	seq         int64
+	heads       int64
+	kvHeads     int64
+	dim         int64
+	half        int64
+	tableRows   int64
+	capacity    int64
+	eps         float32
+	kvType      int32
+	mode        int32
+	prepared    int32
+	ring        int32
+	qV          kernel.Ptr
+	kV          kernel.Ptr
+	vV          kernel.Ptr
+	qU          kernel.Ptr
+	kU          kernel.Ptr
+	vU          kernel.Ptr
+	codes       kernel.Ptr
+	codesStride int64
+	ranks       int64
 }
 
 func asNormQKVArgs(a *kernel.NormQKVArgs) cNormQKVArgs {
 	return cNormQKVArgs{
-		size:      unsafe.Sizeof(cNormQKVArgs{}),
-		q:         a.Q,
-		k:         a.K,
-		v:         a.V,
-		x:         a.X,
-		norm:      a.Norm,
-		wq:        asWeight(a.WQ),
-		wk:        asWeight(a.WK),
-		wv:        asWeight(a.WV),
-		bq:        a.BQ,
-		bk:        a.BK,
-		bv:        a.BV,
-		qNorm:     a.QNorm,
-		kNorm:     a.KNorm,
-		cos:       a.Cos,
-		sin:       a.Sin,
-		positions: a.Positions,
-		sequences: a.Sequences,
-		normed:    a.Normed,
-		kNew:      a.KNew,
-		vNew:      a.VNew,
-		batch:     int64(a.Batch),
-		seq:       int64(a.Seq),
-		heads:     int64(a.Heads),
-		kvHeads:   int64(a.KVHeads),
-		dim:       int64(a.Dim),
-		half:      int64(a.Half),
-		tableRows: int64(a.TableRows),
-		capacity:  int64(a.Capacity),
-		eps:       float32(a.Eps),
-		kvType:    int32(a.KVType),
-		mode:      int32(a.Mode),
-		prepared:  truth(a.Prepared),
-		ring:      truth(a.Ring),
+		size:        unsafe.Sizeof(cNormQKVArgs{}),
+		q:           a.Q,
+		k:           a.K,
+		v:           a.V,
+		x:           a.X,
+		norm:        a.Norm,
+		wq:          asWeight(a.WQ),
+		wk:          asWeight(a.WK),
+		wv:          asWeight(a.WV),
+		bq:          a.BQ,
+		bk:          a.BK,
+		bv:          a.BV,
+		qNorm:       a.QNorm,
+		kNorm:       a.KNorm,
+		cos:         a.Cos,
+		sin:         a.Sin,
+		positions:   a.Positions,
+		sequences:   a.Sequences,
+		normed:      a.Normed,
+		kNew:        a.KNew,
+		vNew:        a.VNew,
+		batch:       int64(a.Batch),
+		seq:         int64(a.Seq),
+		heads:       int64(a.Heads),
+		kvHeads:     int64(a.KVHeads),
+		dim:         int64(a.Dim),
+		half:        int64(a.Half),
+		tableRows:   int64(a.TableRows),
+		capacity:    int64(a.Capacity),
+		eps:         float32(a.Eps),
+		kvType:      int32(a.KVType),
+		mode:        int32(a.Mode),
+		prepared:    truth(a.Prepared),
+		ring:        truth(a.Ring),
+		qV:          a.QV,
+		kV:          a.KV,
+		vV:          a.VV,
+		qU:          a.QU,
+		kU:          a.KU,
+		vU:          a.VU,
+		codes:       a.Codes,
+		codesStride: int64(a.CodesStride),
+		ranks:       int64(a.Ranks),
+	}
+}
+
+type cUpdateArgs struct {
+	size        uintptr
+	v           kernel.Ptr
+	u           kernel.Ptr
+	codes       kernel.Ptr
+	n           int64
+	rows        int64
+	cols        int64
+	ranks       int64
+	codesStride int64
+}
+
+func asUpdateArgs(a *kernel.UpdateArgs) cUpdateArgs {
+	return cUpdateArgs{
+		size:        unsafe.Sizeof(cUpdateArgs{}),
+		v:           a.V,
+		u:           a.U,
+		codes:       a.Codes,
+		n:           int64(a.N),
+		rows:        int64(a.Rows),
+		cols:        int64(a.Cols),
+		ranks:       int64(a.Ranks),
+		codesStride: int64(a.CodesStride),
 	}
 }
 
@@ -1280,6 +1410,16 @@ func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	return s.call("w2a8_gemv", 34, kernel.Ptr(f))
 }
 
+type bitLinearFrame struct {
+	args   cBitLinearArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) BitLinear(args *kernel.BitLinearArgs) error {
+	f := &bitLinearFrame{args: asBitLinearArgs(args), stream: s.p}
+	return s.call("bit_linear", 35, kernel.Ptr(f))
+}
+
 type tMACLUTFrame struct {
 	lut         kernel.Ptr
 	activations kernel.Ptr
@@ -1290,7 +1430,7 @@ type tMACLUTFrame struct {
 
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	f := &tMACLUTFrame{lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
-	return s.call("tmac_lut", 35, kernel.Ptr(f))
+	return s.call("tmac_lut", 36, kernel.Ptr(f))
 }
 
 type tMACMatMulFrame struct {
@@ -1300,7 +1440,7 @@ type tMACMatMulFrame struct {
 
 func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
 	f := &tMACMatMulFrame{args: asTMACMatMulArgs(args), stream: s.p}
-	return s.call("tmac_matmul", 36, kernel.Ptr(f))
+	return s.call("tmac_matmul", 37, kernel.Ptr(f))
 }
 
 type routeFrame struct {
@@ -1310,7 +1450,7 @@ type routeFrame struct {
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
 	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 37, kernel.Ptr(f))
+	return s.call("route", 38, kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
@@ -1320,7 +1460,7 @@ type expertLinearFrame struct {
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
 	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 38, kernel.Ptr(f))
+	return s.call("expert_linear", 39, kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
@@ -1336,7 +1476,7 @@ type expertSumFrame struct {
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
 	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 39, kernel.Ptr(f))
+	return s.call("expert_sum", 40, kernel.Ptr(f))
 }
 
 type roPEFrame struct {
@@ -1346,7 +1486,7 @@ type roPEFrame struct {
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 40, kernel.Ptr(f))
+	return s.call("rope", 41, kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
@@ -1356,7 +1496,7 @@ type kVWriteFrame struct {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 41, kernel.Ptr(f))
+	return s.call("kv_write", 42, kernel.Ptr(f))
 }
 
 type attentionFrame struct {
@@ -1366,7 +1506,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 42, kernel.Ptr(f))
+	return s.call("attention", 43, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -1376,7 +1516,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 43, kernel.Ptr(f))
+	return s.call("causal_conv", 44, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -1386,7 +1526,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 44, kernel.Ptr(f))
+	return s.call("gated_delta", 45, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -1403,7 +1543,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 45, kernel.Ptr(f))
+	return s.call("norm_linear", 46, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -1421,7 +1561,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 46, kernel.Ptr(f))
+	return s.call("norm_swiglu", 47, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -1437,7 +1577,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 47, kernel.Ptr(f))
+	return s.call("linear_add", 48, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -1448,7 +1588,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 48, kernel.Ptr(f))
+	err := s.call("feed_forward", 49, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -1460,7 +1600,7 @@ type expertFeedForwardFrame struct {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 49, kernel.Ptr(f))
+	return s.call("expert_feed_forward", 50, kernel.Ptr(f))
 }
 
 type normRouteFrame struct {
@@ -1470,7 +1610,7 @@ type normRouteFrame struct {
 
 func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
 	f := &normRouteFrame{args: asNormRouteArgs(args), stream: s.p}
-	return s.call("norm_route", 50, kernel.Ptr(f))
+	return s.call("norm_route", 51, kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
@@ -1480,7 +1620,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 51, kernel.Ptr(f))
+	return s.call("norm_qkv", 52, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1489,6 +1629,7 @@ type attentionLinearAddFrame struct {
 	attention    cAttentionArgs
 	w            cWeight
 	bias         kernel.Ptr
+	update       cUpdateArgs
 	product      kernel.Ptr
 	nextNorm     kernel.Ptr
 	normed       kernel.Ptr
@@ -1496,8 +1637,8 @@ type attentionLinearAddFrame struct {
 	stream       kernel.Ptr
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
-	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 52, kernel.Ptr(f))
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
+	err = s.call("attention_linear_add", 53, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

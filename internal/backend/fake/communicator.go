@@ -126,6 +126,45 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 	}, func() error { return c.kernels.AllReduce(outs, ins, adds, n, rounded) })
 }
 
+// AllReduceRows leaves in normed what preparing checks, as the fused operations do.
+func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
+	n, cols, ranks := rows.N, rows.Cols, len(c.streams)
+	var outs, ins, adds, norms, normed [kernel.MaxRanks]kernel.Ptr
+	rows.Prepared = true
+	return c.collective("AllReduceRows", func(o *op, r int) {
+		bytes := kernel.F32.Bytes(n * cols)
+		outs[r], ins[r], adds[r], normed[r] = o.at(out[r], bytes), o.at(in[r], bytes), o.at(rows.Add[r], bytes), o.at(rows.Normed[r], bytes)
+		norms[r] = o.at(rows.Norm[r], kernel.F32.Bytes(cols))
+	}, func() error {
+		if err := c.kernels.AllReduce(outs[:ranks], ins[:ranks], adds[:ranks], n*cols, true); err != nil {
+			return err
+		}
+		for r := range ranks {
+			prepare(normed[r], outs[r], norms[r], n, cols)
+		}
+		return nil
+	})
+}
+
+func (c *communicator) LinearAllReduce(out, product []kernel.Ptr, sum *kernel.SumOfProducts) error {
+	ranks, rows := len(c.streams), sum.W[0].Rows
+	var outs, products, adds, xs, biases [kernel.MaxRanks]kernel.Ptr
+	var ws [kernel.MaxRanks]kernel.Weight
+	return c.collective("LinearAllReduce", func(o *op, r int) {
+		bytes := kernel.F32.Bytes(sum.N * rows)
+		outs[r], products[r], adds[r] = o.at(out[r], bytes), o.at(product[r], bytes), o.at(sum.Add[r], bytes)
+		xs[r], biases[r] = o.at(sum.X[r], kernel.F32.Bytes(sum.N*sum.W[r].Cols)), o.optional(sum.Bias[r], kernel.F32.Bytes(rows))
+		ws[r] = o.weight(sum.W[r])
+	}, func() error {
+		for r, s := range c.streams {
+			if err := s.kernels.Linear(products[r], xs[r], ws[r], biases[r], sum.N); err != nil {
+				return err
+			}
+		}
+		return c.kernels.AllReduce(outs[:ranks], products[:ranks], adds[:ranks], sum.N*rows, true)
+	})
+}
+
 func (c *communicator) AllGather(out, in []kernel.Ptr, rows int, cols []int) error {
 	ranks, total := len(c.streams), 0
 	for _, n := range cols {

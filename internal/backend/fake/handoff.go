@@ -19,9 +19,21 @@ func (s handing) FeedForward(a *kernel.FeedForwardArgs) error {
 }
 
 func (s handing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight,
-	bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
-	_, err = s.stream.AttentionLinearAdd(sum, a, attention, w, bias, product, nextNorm, normed)
+	bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	_, err = s.stream.AttentionLinearAdd(sum, a, attention, w, bias, update, product, nextNorm, normed)
 	return err == nil && nextNorm != nil, err
+}
+
+func (s handing) FeedForwardPart(a *kernel.FeedForwardArgs) error {
+	o := s.op("FeedForwardPart")
+	p := o.placeFeedForwardArgs(*a)
+	return o.launch(func() error {
+		preparing{gpu: s.GPU}.checkPrepared("FeedForwardPart", p.Normed, p.X, p.Norm, p.N, p.Gate.Cols)
+		if err := s.kernels.NormSwiGLU(p.Gated, p.X, p.Norm, p.Eps, p.Gate, p.Up, p.Normed, p.Product, p.N); err != nil {
+			return err
+		}
+		return s.kernels.Linear(p.Sum, p.Gated, p.Down, nil, p.N)
+	})
 }
 
 // preparing computes on host addresses, as the stream it wraps does, and writes and checks what is handed over.
@@ -42,8 +54,8 @@ func (s preparing) FeedForward(a *kernel.FeedForwardArgs) error {
 }
 
 func (s preparing) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight,
-	bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
-	_, err = s.Stream.AttentionLinearAdd(sum, a, attention, w, bias, product, nextNorm, normed)
+	bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+	_, err = s.Stream.AttentionLinearAdd(sum, a, attention, w, bias, update, product, nextNorm, normed)
 	if err == nil && nextNorm != nil {
 		prepare(normed, sum, nextNorm, attention.Batch*attention.Seq, w.Rows)
 	}

@@ -90,6 +90,26 @@ func (o *op) placeW2A8GEMVArgs(a kernel.W2A8GEMVArgs) kernel.W2A8GEMVArgs {
 	return a
 }
 
+// placeBitLinearArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeBitLinearArgs(a kernel.BitLinearArgs) kernel.BitLinearArgs {
+	a.Out = o.at(a.Out, size(kernel.F32, a.M, a.N))
+	a.Out2 = o.optional(a.Out2, size(kernel.F32, a.M, a.N2))
+	a.Out3 = o.optional(a.Out3, size(kernel.F32, a.M, a.N3))
+	a.Codes = o.at(a.Codes, size(kernel.I8, a.M, a.K))
+	a.Scales = o.at(a.Scales, size(kernel.F32, a.M))
+	a.In = o.at(a.In, size(kernel.F32, a.M, a.K))
+	a.Up = o.optional(a.Up, size(kernel.F32, a.M, a.K))
+	a.Norm = o.optional(a.Norm, size(kernel.F32, a.K))
+	a.Add = o.optional(a.Add, size(kernel.F32, a.M, a.N))
+	a.Weights = o.at(a.Weights, size(kernel.I8, a.N, a.RowBytes))
+	a.Weights2 = o.optional(a.Weights2, size(kernel.I8, a.N2, a.RowBytes))
+	a.Weights3 = o.optional(a.Weights3, size(kernel.I8, a.N3, a.RowBytes))
+	a.WeightScales = o.at(a.WeightScales, size(kernel.F32, a.Segments))
+	a.WeightScales2 = o.optional(a.WeightScales2, size(kernel.F32, a.Segments2))
+	a.WeightScales3 = o.optional(a.WeightScales3, size(kernel.F32, a.Segments3))
+	return a
+}
+
 // placeTMACMatMulArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeTMACMatMulArgs(a kernel.TMACMatMulArgs) kernel.TMACMatMulArgs {
 	a.Out = o.at(a.Out, size(kernel.F32, a.M, a.N))
@@ -209,7 +229,7 @@ func (o *op) placeGatedDeltaArgs(a kernel.GatedDeltaArgs) kernel.GatedDeltaArgs 
 // placeFeedForwardArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardArgs {
 	a.Sum = o.at(a.Sum, size(kernel.F32, a.N, a.Gate.Cols))
-	a.X = o.at(a.X, size(kernel.F32, a.N, a.Gate.Cols))
+	a.X = o.optional(a.X, size(kernel.F32, a.N, a.Gate.Cols))
 	a.Norm = o.optional(a.Norm, size(kernel.F32, a.Gate.Cols))
 	a.Gate = o.weight(a.Gate)
 	a.Up = o.weight(a.Up)
@@ -218,6 +238,13 @@ func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardAr
 	a.Gated = o.at(a.Gated, size(kernel.F32, a.N, a.Gate.Rows))
 	a.Product = o.at(a.Product, size(kernel.F32, a.N, a.Gate.Rows))
 	a.NextNorm = o.optional(a.NextNorm, size(kernel.F32, a.Gate.Cols))
+	a.GateV = o.optional(a.GateV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	a.UpV = o.optional(a.UpV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	a.GateU = o.optional(a.GateU, size(kernel.F16, a.Gate.Rows, a.Ranks))
+	a.UpU = o.optional(a.UpU, size(kernel.F16, a.Gate.Rows, a.Ranks))
+	a.DownV = o.optional(a.DownV, size(kernel.F16, a.Ranks, a.Gate.Rows))
+	a.DownU = o.optional(a.DownU, size(kernel.F16, a.Gate.Cols, a.Ranks))
+	a.Codes = o.optional(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
 	a.NextPrepared = false
 	return a
 }
@@ -285,6 +312,21 @@ func (o *op) placeNormQKVArgs(a kernel.NormQKVArgs) kernel.NormQKVArgs {
 	a.Normed = o.at(a.Normed, size(kernel.F32, a.Batch, a.Seq, a.WQ.Cols))
 	a.KNew = o.at(a.KNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
 	a.VNew = o.at(a.VNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.QV = o.optional(a.QV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	a.KV = o.optional(a.KV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	a.VV = o.optional(a.VV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	a.QU = o.optional(a.QU, size(kernel.F16, a.WQ.Rows, a.Ranks))
+	a.KU = o.optional(a.KU, size(kernel.F16, a.WK.Rows, a.Ranks))
+	a.VU = o.optional(a.VU, size(kernel.F16, a.WK.Rows, a.Ranks))
+	a.Codes = o.optional(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.Batch*a.Seq, a.Ranks))
+	return a
+}
+
+// placeUpdateArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeUpdateArgs(a kernel.UpdateArgs) kernel.UpdateArgs {
+	a.V = o.optional(a.V, size(kernel.F16, a.Ranks, a.Cols))
+	a.U = o.optional(a.U, size(kernel.F16, a.Rows, a.Ranks))
+	a.Codes = o.optional(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
 	return a
 }
 
@@ -534,6 +576,12 @@ func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	return o.launch(func() error { return s.kernels.W2A8GEMV(&placedArgs) })
 }
 
+func (s *stream) BitLinear(args *kernel.BitLinearArgs) error {
+	o := s.op("BitLinear")
+	placedArgs := o.placeBitLinearArgs(*args)
+	return o.launch(func() error { return s.kernels.BitLinear(&placedArgs) })
+}
+
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	o := s.op("TMACLUT")
 	lut = o.at(lut, size(kernel.F32, n, (k+3)/4, 256))
@@ -657,18 +705,19 @@ func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	return o.launch(func() error { return s.kernels.NormQKV(&placedArgs) })
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	o := s.op("AttentionLinearAdd")
 	sum = o.at(sum, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
-	a = o.at(a, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
+	a = o.optional(a, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	placedAttention := o.placeAttentionArgs(*attention)
 	w = o.weight(w)
 	bias = o.optional(bias, size(kernel.F32, w.Rows))
+	placedUpdate := o.placeUpdateArgs(*update)
 	product = o.at(product, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	nextNorm = o.optional(nextNorm, size(kernel.F32, w.Rows))
 	normed = o.optional(normed, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	err = o.launch(func() error {
-		_, err := s.kernels.AttentionLinearAdd(sum, a, &placedAttention, w, bias, product, nextNorm, normed)
+		_, err := s.kernels.AttentionLinearAdd(sum, a, &placedAttention, w, bias, &placedUpdate, product, nextNorm, normed)
 		return err
 	})
 	return false, err

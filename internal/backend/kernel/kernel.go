@@ -108,6 +108,42 @@ type Communicator interface {
 	Close() error
 }
 
+// LayerReducer is a Communicator with the sums between the halves of a layer, as vibrant.h has them.
+type LayerReducer interface {
+	// AllReduceRows is AllReduce, rounded, that may prepare the rows of the sum for the norm that follows.
+	AllReduceRows(out, in []Ptr, rows *SumOfRows) error
+	// LinearAllReduce is Linear of each rank into product, and AllReduce, rounded.
+	LinearAllReduce(out, product []Ptr, sum *SumOfProducts) error
+}
+
+// SumOfProducts is vb_sum_of_products.
+type SumOfProducts struct {
+	Add, X, Bias []Ptr
+	W            []Weight
+	N            int
+}
+
+// SumOfRows is vb_sum_of_rows.
+type SumOfRows struct {
+	Add, Norm, Normed []Ptr
+	N, Cols           int
+	From              HalfLayer
+	Prepared          bool // set
+}
+
+// PartFeeder is a Stream that computes FeedForward of prepared rows without adding X: a rank's part of a sum.
+type PartFeeder interface {
+	FeedForwardPart(args *FeedForwardArgs) error
+}
+
+// HalfLayer is vb_half_layer: what a sum over ranks is of.
+type HalfLayer int32
+
+const (
+	AfterAttention HalfLayer = iota
+	AfterFeedForward
+)
+
 // RankJoiner is a Device whose streams may be joined with those of other processes.
 type RankJoiner interface {
 	// RanksUsable says why they may not.
@@ -137,6 +173,7 @@ type Pass struct {
 	HeadDim int
 	Context int // tokens that a cache holds
 	KVType  DType
+	Experts int // columns that the chosen experts of a token multiply, each its own; 0 without experts
 }
 
 // Allocator is where a stream's own memory comes from: scratch memory and counters of its kernels. A GPU's stream asks for it while

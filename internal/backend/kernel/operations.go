@@ -44,8 +44,8 @@ const (
 	ElementInteger ElementOp = 1
 	// ElementIndex is VB_ELEMENT_INDEX: the element's number in row-major order, an int32; at most 2^31 - 1 elements.
 	ElementIndex ElementOp = 2
-	// ElementRandom is VB_ELEMENT_RANDOM: word c (0 to 3) of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random
-	// Numbers: As Easy as 1, 2, 3") of the key (a, b) and the counter (index, 0, 0, 0), an int32.
+	// ElementRandom is VB_ELEMENT_RANDOM: a random float32 of Philox 4x32-10 of the key (a, b): c bits, 1 to 24, as a
+	// fraction from 0 up to 1, or a normal number where c is 0; docs/tensor.md says which word.
 	ElementRandom ElementOp = 3
 	// ElementToFloat is VB_ELEMENT_TO_FLOAT: int32 a as float32, to the nearest.
 	ElementToFloat ElementOp = 4
@@ -352,6 +352,39 @@ type W2A8GEMVArgs struct {
 	Narrow           bool  // read weights by 4 bytes instead of 16
 }
 
+// BitLinearArgs is vb_bit_linear_args.
+type BitLinearArgs struct {
+	Out           Ptr // [m][n]
+	Out2          Ptr // [m][n2], or NULL for none
+	Out3          Ptr // [m][n3], or NULL for none
+	Codes         Ptr // [m][k] of VB_I8
+	Scales        Ptr // [m]
+	In            Ptr // [m][k]
+	Up            Ptr // [m][k], or NULL for none
+	Norm          Ptr // [k], or NULL for ones
+	Add           Ptr // [m][n], or NULL for none; may be out
+	Weights       Ptr // [n][row_bytes] of VB_I8
+	Weights2      Ptr // [n2][row_bytes] of VB_I8, or NULL for none
+	Weights3      Ptr // [n3][row_bytes] of VB_I8, or NULL for none
+	WeightScales  Ptr // [segments]
+	WeightScales2 Ptr // [segments2], or NULL for none
+	WeightScales3 Ptr // [segments3], or NULL for none
+	M             int
+	N             int
+	N2            int
+	N3            int
+	K             int
+	Segments      int
+	Segments2     int
+	Segments3     int
+	RowBytes      int // vb_int2_row_bytes of the layout and k
+	Layout        Int2Layout
+	Activation    Activation // with up: VB_SILU, VB_RELU_SQUARED
+	Eps           float32
+	Normed        bool
+	Settled       bool // the op before writes neither weights nor norm, which may be read while it still runs
+}
+
 // TMACMatMulArgs is vb_tmac_matmul_args.
 type TMACMatMulArgs struct {
 	Out         Ptr // [m][n]
@@ -506,7 +539,7 @@ type GatedDeltaArgs struct {
 // FeedForwardArgs is vb_feed_forward_args.
 type FeedForwardArgs struct {
 	Sum          Ptr // [n][gate.cols]
-	X            Ptr // [n][gate.cols]
+	X            Ptr // [n][gate.cols], or NULL where prepared: sum is then without it
 	Norm         Ptr // [gate.cols], or NULL for ones
 	Gate         Weight
 	Up           Weight
@@ -519,6 +552,15 @@ type FeedForwardArgs struct {
 	NextNorm     Ptr  // [gate.cols], that of vb_norm_qkv, or NULL for none
 	NextPrepared bool // set by the operation; NULL for nobody who asks
 	Prepared     bool // by vb_attention_linear_add
+	GateV        Ptr  // [ranks][gate.cols] of VB_F16, or NULL for none
+	UpV          Ptr  // [ranks][gate.cols] of VB_F16, or NULL for none
+	GateU        Ptr  // [gate.rows][ranks] of VB_F16, or NULL for none
+	UpU          Ptr  // [gate.rows][ranks] of VB_F16, or NULL for none
+	DownV        Ptr  // [ranks][gate.rows] of VB_F16, or NULL for none
+	DownU        Ptr  // [gate.cols][ranks] of VB_F16, or NULL for none
+	Codes        Ptr  // [n : codes_stride][ranks], or NULL for ones
+	CodesStride  int
+	Ranks        int
 }
 
 // ExpertFeedForwardArgs is vb_expert_feed_forward_args.
@@ -569,39 +611,60 @@ type NormRouteArgs struct {
 
 // NormQKVArgs is vb_norm_qkv_args.
 type NormQKVArgs struct {
-	Q         Ptr // [batch][seq][heads][dim]
-	K         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
-	V         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
-	X         Ptr // [batch][seq][wq.cols]
-	Norm      Ptr // [wq.cols], or NULL for ones
-	WQ        Weight
-	WK        Weight
-	WV        Weight
-	BQ        Ptr // [wq.rows], or NULL for none
-	BK        Ptr // [wk.rows], or NULL for none
-	BV        Ptr // [wv.rows], or NULL for none
-	QNorm     Ptr // [dim], or NULL for none
-	KNorm     Ptr // [dim], or NULL for none
-	Cos       Ptr // [table_rows][half], as in vb_rope_args
-	Sin       Ptr // [table_rows][half], as in vb_rope_args
-	Positions Ptr // [batch][seq]
-	Sequences Ptr // [batch], or NULL for 0, 1, ...
-	Normed    Ptr // [batch][seq][wq.cols]
-	KNew      Ptr // [batch][seq][kv_heads][dim]
-	VNew      Ptr // [batch][seq][kv_heads][dim]
-	Batch     int
-	Seq       int
-	Heads     int
-	KVHeads   int
-	Dim       int
-	Half      int
-	TableRows int
-	Capacity  int
-	Eps       float32
-	KVType    DType // of the cache: F32, F16, BF16, Q8_0
-	Mode      RoPEMode
-	Prepared  bool // by vb_feed_forward
-	Ring      bool // of the cache, as in vb_kv_write_args
+	Q           Ptr // [batch][seq][heads][dim]
+	K           Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	V           Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	X           Ptr // [batch][seq][wq.cols]
+	Norm        Ptr // [wq.cols], or NULL for ones
+	WQ          Weight
+	WK          Weight
+	WV          Weight
+	BQ          Ptr // [wq.rows], or NULL for none
+	BK          Ptr // [wk.rows], or NULL for none
+	BV          Ptr // [wv.rows], or NULL for none
+	QNorm       Ptr // [dim], or NULL for none
+	KNorm       Ptr // [dim], or NULL for none
+	Cos         Ptr // [table_rows][half], as in vb_rope_args
+	Sin         Ptr // [table_rows][half], as in vb_rope_args
+	Positions   Ptr // [batch][seq]
+	Sequences   Ptr // [batch], or NULL for 0, 1, ...
+	Normed      Ptr // [batch][seq][wq.cols]
+	KNew        Ptr // [batch][seq][kv_heads][dim]
+	VNew        Ptr // [batch][seq][kv_heads][dim]
+	Batch       int
+	Seq         int
+	Heads       int
+	KVHeads     int
+	Dim         int
+	Half        int
+	TableRows   int
+	Capacity    int
+	Eps         float32
+	KVType      DType // of the cache: F32, F16, BF16, Q8_0
+	Mode        RoPEMode
+	Prepared    bool // by vb_feed_forward
+	Ring        bool // of the cache, as in vb_kv_write_args
+	QV          Ptr  // [ranks][wq.cols] of VB_F16, or NULL for none
+	KV          Ptr  // [ranks][wq.cols] of VB_F16, or NULL for none
+	VV          Ptr  // [ranks][wq.cols] of VB_F16, or NULL for none
+	QU          Ptr  // [wq.rows][ranks] of VB_F16, or NULL for none
+	KU          Ptr  // [wk.rows][ranks] of VB_F16, or NULL for none
+	VU          Ptr  // [wk.rows][ranks] of VB_F16, or NULL for none
+	Codes       Ptr  // [batch * seq : codes_stride][ranks], or NULL for ones
+	CodesStride int
+	Ranks       int
+}
+
+// UpdateArgs is vb_update_args.
+type UpdateArgs struct {
+	V           Ptr // [ranks][cols] of VB_F16, or NULL for none
+	U           Ptr // [rows][ranks] of VB_F16, or NULL for none
+	Codes       Ptr // [n : codes_stride][ranks], or NULL for ones
+	N           int
+	Rows        int
+	Cols        int
+	Ranks       int
+	CodesStride int
 }
 
 // Kernels are the operations, enqueued in the order of their stream: see vibrant.h for what each computes.
@@ -658,6 +721,7 @@ type Kernels interface {
 	NormQuantize(args *NormQuantizeArgs) error
 	DequantizeRows(out, codes, scales Ptr, rows, cols int) error
 	W2A8GEMV(args *W2A8GEMVArgs) error
+	BitLinear(args *BitLinearArgs) error
 	TMACLUT(lut, activations Ptr, k, n int) error
 	TMACMatMul(args *TMACMatMulArgs) error
 
@@ -687,5 +751,5 @@ type Kernels interface {
 	ExpertFeedForward(args *ExpertFeedForwardArgs) error
 	NormRoute(args *NormRouteArgs) error
 	NormQKV(args *NormQKVArgs) error
-	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
+	AttentionLinearAdd(sum, a Ptr, attention *AttentionArgs, w Weight, bias Ptr, update *UpdateArgs, product, nextNorm, normed Ptr) (nextPrepared bool, err error)
 }

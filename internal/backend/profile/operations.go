@@ -83,6 +83,25 @@ func bytesOfW2A8GEMVArgs(a *kernel.W2A8GEMVArgs) (n int64) {
 	return n
 }
 
+func bytesOfBitLinearArgs(a *kernel.BitLinearArgs) (n int64) {
+	n += operand(a.Out, size(kernel.F32, a.M, a.N))
+	n += operand(a.Out2, size(kernel.F32, a.M, a.N2))
+	n += operand(a.Out3, size(kernel.F32, a.M, a.N3))
+	n += operand(a.Codes, size(kernel.I8, a.M, a.K))
+	n += operand(a.Scales, size(kernel.F32, a.M))
+	n += operand(a.In, size(kernel.F32, a.M, a.K))
+	n += operand(a.Up, size(kernel.F32, a.M, a.K))
+	n += operand(a.Norm, size(kernel.F32, a.K))
+	n += operand(a.Add, size(kernel.F32, a.M, a.N))
+	n += operand(a.Weights, size(kernel.I8, a.N, a.RowBytes))
+	n += operand(a.Weights2, size(kernel.I8, a.N2, a.RowBytes))
+	n += operand(a.Weights3, size(kernel.I8, a.N3, a.RowBytes))
+	n += operand(a.WeightScales, size(kernel.F32, a.Segments))
+	n += operand(a.WeightScales2, size(kernel.F32, a.Segments2))
+	n += operand(a.WeightScales3, size(kernel.F32, a.Segments3))
+	return n
+}
+
 func bytesOfTMACMatMulArgs(a *kernel.TMACMatMulArgs) (n int64) {
 	n += operand(a.Out, size(kernel.F32, a.M, a.N))
 	n += operand(a.Weights, size(kernel.I8, a.M, (a.K+3)/4))
@@ -206,6 +225,13 @@ func bytesOfFeedForwardArgs(a *kernel.FeedForwardArgs) (n int64) {
 	n += operand(a.Gated, size(kernel.F32, a.N, a.Gate.Rows))
 	n += operand(a.Product, size(kernel.F32, a.N, a.Gate.Rows))
 	n += operand(a.NextNorm, size(kernel.F32, a.Gate.Cols))
+	n += operand(a.GateV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	n += operand(a.UpV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	n += operand(a.GateU, size(kernel.F16, a.Gate.Rows, a.Ranks))
+	n += operand(a.UpU, size(kernel.F16, a.Gate.Rows, a.Ranks))
+	n += operand(a.DownV, size(kernel.F16, a.Ranks, a.Gate.Rows))
+	n += operand(a.DownU, size(kernel.F16, a.Gate.Cols, a.Ranks))
+	n += operand(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
 	return n
 }
 
@@ -271,6 +297,20 @@ func bytesOfNormQKVArgs(a *kernel.NormQKVArgs) (n int64) {
 	n += operand(a.Normed, size(kernel.F32, a.Batch, a.Seq, a.WQ.Cols))
 	n += operand(a.KNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
 	n += operand(a.VNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	n += operand(a.QV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	n += operand(a.KV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	n += operand(a.VV, size(kernel.F16, a.Ranks, a.WQ.Cols))
+	n += operand(a.QU, size(kernel.F16, a.WQ.Rows, a.Ranks))
+	n += operand(a.KU, size(kernel.F16, a.WK.Rows, a.Ranks))
+	n += operand(a.VU, size(kernel.F16, a.WK.Rows, a.Ranks))
+	n += operand(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.Batch*a.Seq, a.Ranks))
+	return n
+}
+
+func bytesOfUpdateArgs(a *kernel.UpdateArgs) (n int64) {
+	n += operand(a.V, size(kernel.F16, a.Ranks, a.Cols))
+	n += operand(a.U, size(kernel.F16, a.Rows, a.Ranks))
+	n += operand(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
 	return n
 }
 
@@ -505,6 +545,12 @@ func (s *Stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
 	return s.timed("W2A8GEMV", moved, func() error { return s.Stream.W2A8GEMV(args) })
 }
 
+func (s *Stream) BitLinear(args *kernel.BitLinearArgs) error {
+	moved := int64(0)
+	moved += bytesOfBitLinearArgs(args)
+	return s.timed("BitLinear", moved, func() error { return s.Stream.BitLinear(args) })
+}
+
 func (s *Stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
 	moved := int64(0)
 	moved += operand(lut, size(kernel.F32, n, (k+3)/4, 256))
@@ -627,18 +673,19 @@ func (s *Stream) NormQKV(args *kernel.NormQKVArgs) error {
 	return s.timed("NormQKV", moved, func() error { return s.Stream.NormQKV(args) })
 }
 
-func (s *Stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s *Stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	moved := int64(0)
 	moved += operand(sum, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	moved += operand(a, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	moved += bytesOfAttentionArgs(attention)
 	moved += weight(w)
 	moved += operand(bias, size(kernel.F32, w.Rows))
+	moved += bytesOfUpdateArgs(update)
 	moved += operand(product, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	moved += operand(nextNorm, size(kernel.F32, w.Rows))
 	moved += operand(normed, size(kernel.F32, attention.Batch, attention.Seq, w.Rows))
 	err = s.timed("AttentionLinearAdd", moved, func() (err error) {
-		nextPrepared, err = s.Stream.AttentionLinearAdd(sum, a, attention, w, bias, product, nextNorm, normed)
+		nextPrepared, err = s.Stream.AttentionLinearAdd(sum, a, attention, w, bias, update, product, nextNorm, normed)
 		return err
 	})
 	return nextPrepared, err

@@ -60,8 +60,9 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, _ bool) error
 				sum += x[i]
 			}
 			for r, o := range outs {
-				o[i] = sum
-				if adds != nil {
+				if adds == nil {
+					o[i] = sum
+				} else { // which may lie where the sum goes
 					o[i] = sum + adds[r][i]
 				}
 			}

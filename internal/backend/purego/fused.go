@@ -68,10 +68,28 @@ func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, prod ker
 		func() error { return s.Add(sum, a, prod, kernel.F32, size) })
 }
 
+// update adds what an adapter makes of n rows of x to their product with w.
+func (s *stream) update(y, x, v, u, codes kernel.Ptr, stride, ranks, n int, w kernel.Weight) func() error {
+	return func() error {
+		if v == nil {
+			return nil
+		}
+		return s.FusedUpdate(&kernel.FusedUpdateArgs{Out: y, Add: y, X: x, V: v, Codes: codes, U: u, M: n, K: w.Cols, N: w.Rows, R: ranks,
+			CodesStride: stride, Scale: 1, Type: kernel.F32, WeightType: kernel.F16, VTransposed: true})
+	}
+}
+
 func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 	const op = "feed_forward"
 	if a.Down.Rows != a.Gate.Cols || a.Down.Cols != a.Gate.Rows {
 		return fmt.Errorf("%s: gate (%d,%d) and down (%d,%d) do not fit: %w", op, a.Gate.Rows, a.Gate.Cols, a.Down.Rows, a.Down.Cols, kernel.ErrInvalid)
+	}
+	if a.Gate.Rows != a.Up.Rows || a.Gate.Cols != a.Up.Cols {
+		return fmt.Errorf("%s: gate (%d,%d) and up (%d,%d) differ: %w", op, a.Gate.Rows, a.Gate.Cols, a.Up.Rows, a.Up.Cols, kernel.ErrInvalid)
+	}
+	inner, err := volume(op, a.N, a.Gate.Rows)
+	if err != nil {
+		return err
 	}
 	if size, err := product(op, a.Down, a.N); size == 0 || err != nil {
 		return err
@@ -80,8 +98,14 @@ func (s *stream) FeedForward(a *kernel.FeedForwardArgs) error {
 		return err
 	}
 	return sequence(
-		func() error { return s.NormSwiGLU(a.Gated, a.X, a.Norm, a.Eps, a.Gate, a.Up, a.Normed, a.Product, a.N) },
-		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) })
+		func() error { return s.RMSNorm(a.Normed, a.X, a.Norm, kernel.F32, a.N, a.Gate.Cols, a.Eps) },
+		func() error { return s.Linear(a.Gated, a.Normed, a.Gate, nil, a.N) },
+		func() error { return s.Linear(a.Product, a.Normed, a.Up, nil, a.N) },
+		s.update(a.Gated, a.Normed, a.GateV, a.GateU, a.Codes, a.CodesStride, a.Ranks, a.N, a.Gate),
+		s.update(a.Product, a.Normed, a.UpV, a.UpU, a.Codes, a.CodesStride, a.Ranks, a.N, a.Up),
+		func() error { return s.SwiGLU(a.Gated, a.Gated, a.Product, kernel.F32, inner) },
+		func() error { return s.LinearAdd(a.Sum, a.X, a.Gated, a.Down, nil, a.Normed, a.N) },
+		s.update(a.Sum, a.Gated, a.DownV, a.DownU, a.Codes, a.CodesStride, a.Ranks, a.N, a.Down))
 }
 
 func (s *stream) ExpertFeedForward(a *kernel.ExpertFeedForwardArgs) error {
@@ -136,7 +160,7 @@ func (s *stream) NormRoute(a *kernel.NormRouteArgs) error {
 		func() error { return s.Route(&route) })
 }
 
-func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
+func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, prod, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	const op = "attention_linear_add"
 	q := attention
 	n, err := volume(op, q.Batch, q.Seq)
@@ -162,7 +186,13 @@ func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.Attenti
 	}
 	return false, sequence(
 		func() error { return s.Attention(q) },
-		func() error { return s.LinearAdd(sum, a, q.Out, w, bias, prod, n) })
+		func() error {
+			if a == nil {
+				return s.Linear(sum, q.Out, w, bias, n)
+			}
+			return s.LinearAdd(sum, a, q.Out, w, bias, prod, n)
+		},
+		s.update(sum, q.Out, update.V, update.U, update.Codes, update.CodesStride, update.Ranks, n, w))
 }
 
 func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
@@ -212,6 +242,9 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		func() error { return s.Linear(a.Q, a.Normed, a.WQ, a.BQ, n) },
 		func() error { return s.Linear(a.KNew, a.Normed, a.WK, a.BK, n) },
 		func() error { return s.Linear(a.VNew, a.Normed, a.WV, a.BV, n) },
+		s.update(a.Q, a.Normed, a.QV, a.QU, a.Codes, a.CodesStride, a.Ranks, n, a.WQ),
+		s.update(a.KNew, a.Normed, a.KV, a.KU, a.Codes, a.CodesStride, a.Ranks, n, a.WK),
+		s.update(a.VNew, a.Normed, a.VV, a.VU, a.Codes, a.CodesStride, a.Ranks, n, a.WV),
 		func() error { return rotate(a.Q, a.QNorm, a.Heads) },
 		func() error { return rotate(a.KNew, a.KNorm, a.KVHeads) },
 		func() error {

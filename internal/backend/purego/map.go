@@ -172,7 +172,7 @@ func kinds(a *kernel.MapArgs) ([]bool, error) {
 		case s.Op == kernel.ElementInteger, s.Op == kernel.ElementIndex:
 			result = true
 		case s.Op == kernel.ElementRandom:
-			if result = true; s.C < 0 || s.C > 3 {
+			if s.C < 0 || s.C > 24 {
 				err = wrong
 			}
 		case s.Op == kernel.ElementToFloat || s.Op == kernel.ElementToInteger:
@@ -291,9 +291,9 @@ func perform(s kernel.Step, all []values, ints []bool, to, lo, n int) bool {
 		return true
 	case kernel.ElementRandom:
 		for i := range n {
-			out.i[i] = int32(philox([2]uint32{uint32(s.A), uint32(s.B)}, [4]uint32{uint32(lo + i)})[s.C])
+			out.f[i] = random([2]uint32{uint32(s.A), uint32(s.B)}, lo+i, int(s.C))
 		}
-		return true
+		return false
 	case kernel.ElementToFloat:
 		for i := range n {
 			out.f[i] = float32(a.i[i])
@@ -306,18 +306,10 @@ func perform(s kernel.Step, all []values, ints []bool, to, lo, n int) bool {
 		return true
 	case kernel.ElementWhere:
 		if ints[s.B] {
-			for i := range n {
-				if out.i[i] = c.i[i]; a.i[i] != 0 {
-					out.i[i] = b.i[i]
-				}
-			}
+			choose(out.i[:n], a.i, b.i, c.i)
 			return true
 		}
-		for i := range n {
-			if out.f[i] = c.f[i]; a.i[i] != 0 {
-				out.f[i] = b.f[i]
-			}
-		}
+		choose(out.f[:n], a.i, b.f, c.f)
 		return false
 	case kernel.ElementEq, kernel.ElementNe, kernel.ElementLt, kernel.ElementLe:
 		for i := range n {
@@ -326,23 +318,31 @@ func perform(s kernel.Step, all []values, ints []bool, to, lo, n int) bool {
 		return true
 	}
 	if ints[s.A] {
-		for i := range n {
-			var y int32
-			if b.i != nil {
-				y = b.i[i]
-			}
-			out.i[i] = ofIntegers(s.Op, a.i[i], y)
-		}
+		combine(out.i[:n], a.i, b.i, s.Op, ofIntegers)
 		return true
 	}
-	for i := range n {
-		var y float32
-		if b.f != nil {
-			y = b.f[i]
-		}
-		out.f[i] = ofFloats(s.Op, a.f[i], y)
-	}
+	combine(out.f[:n], a.f, b.f, s.Op, ofFloats)
 	return false
+}
+
+// choose takes b where the condition is not 0, else c.
+func choose[T float32 | int32](out []T, condition []int32, b, c []T) {
+	for i := range out {
+		if out[i] = c[i]; condition[i] != 0 {
+			out[i] = b[i]
+		}
+	}
+}
+
+// combine computes an operation of a and b; of a and 0 where there is no b.
+func combine[T float32 | int32](out, a, b []T, op kernel.ElementOp, of func(op kernel.ElementOp, a, b T) T) {
+	for i := range out {
+		var y T
+		if b != nil {
+			y = b[i]
+		}
+		out[i] = of(op, a[i], y)
+	}
 }
 
 func compares[T float32 | int32](op kernel.ElementOp, a, b T) bool {
@@ -458,6 +458,21 @@ func ofFloats(op kernel.ElementOp, a, b float32) float32 {
 		return float32(math.Ceil(x))
 	}
 	return float32(math.RoundToEven(x))
+}
+
+// random is the random number of element i: of so many bits, or a normal one for 0 bits.
+func random(key [2]uint32, i, bits int) float32 {
+	words := philox(key, [4]uint32{uint32(i / 4)})
+	if bits > 0 {
+		return float32(math.Ldexp(float64(words[i%4]>>(32-bits)), -bits))
+	}
+	u, v := float64(words[i%4&^1]>>8)*0x1p-24, float64(words[i%4|1]>>8)*0x1p-24
+	sin, cos := math.Sincos(2 * math.Pi * v)
+	radius := math.Sqrt(-2 * math.Log(1-u))
+	if i%2 == 1 {
+		return float32(radius * sin)
+	}
+	return float32(radius * cos)
 }
 
 // philox is Philox 4x32-10 of a key and a counter.

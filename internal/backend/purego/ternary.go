@@ -194,6 +194,42 @@ func (s *stream) W2A8GEMV(a *kernel.W2A8GEMVArgs) error {
 	return nil
 }
 
+func (s *stream) BitLinear(a *kernel.BitLinearArgs) error {
+	const op = "bit_linear"
+	matrices := []kernel.W2A8GEMVArgs{
+		{Out: a.Out, Weights: a.Weights, WeightScales: a.WeightScales, Add: a.Add, N: a.N, Segments: a.Segments},
+		{Out: a.Out2, Weights: a.Weights2, WeightScales: a.WeightScales2, N: a.N2, Segments: a.Segments2},
+		{Out: a.Out3, Weights: a.Weights3, WeightScales: a.WeightScales3, N: a.N3, Segments: a.Segments3},
+	}
+	results := 0
+	for i := range matrices {
+		m := &matrices[i]
+		m.M, m.K, m.RowBytes, m.Layout, m.OutType, m.Settled = a.M, a.K, a.RowBytes, a.Layout, kernel.F32, a.Settled
+		m.Activations, m.ActivationScales = a.Codes, a.Scales
+		size, err := volume(op, m.M, m.N)
+		if err != nil {
+			return err
+		}
+		results += size
+		if size > 0 && m.WeightScales == nil {
+			return fmt.Errorf("%s: matrix %d without scales: %w", op, i, kernel.ErrInvalid)
+		}
+	}
+	if results == 0 {
+		return nil
+	}
+	if err := s.NormQuantize(&kernel.NormQuantizeArgs{Codes: a.Codes, Scales: a.Scales, In: a.In, Up: a.Up, Norm: a.Norm, Rows: a.M, Cols: a.K,
+		Activation: a.Activation, Eps: a.Eps, Normed: a.Normed}); err != nil {
+		return err
+	}
+	for i := range matrices {
+		if err := s.W2A8GEMV(&matrices[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // segmentScales returns the scale of each row of weights.
 func segmentScales(a *kernel.W2A8GEMVArgs) func(r int) float32 {
 	if a.WeightScales == nil {

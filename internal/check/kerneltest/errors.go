@@ -41,7 +41,7 @@ func testErrors(h *harness) {
 	attentionAdd := func(cols int, edit func(a *kernel.AttentionArgs)) error {
 		a := kernel.AttentionArgs{Out: p, Q: p, K: p, V: p, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1, Dim: 4, ValueDim: 4, QBatchStride: 8, QHeadStride: 4, QRowStride: 8, KVCapacity: 4, KVLen: 4, Scale: 1}
 		edit(&a)
-		_, err := s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, p, nil, nil)
+		_, err := s.AttentionLinearAdd(p, p, &a, weight(f32, 2, cols), nil, &kernel.UpdateArgs{}, p, nil, nil)
 		return err
 	}
 	qkv := func(edit func(*kernel.NormQKVArgs)) error {
@@ -54,6 +54,11 @@ func testErrors(h *harness) {
 		a := kernel.FeedForwardArgs{Sum: p, X: p, Gate: weight(f32, 2, 2), Up: weight(f32, 2, 2), Down: weight(f32, 2, 2), Normed: p, Gated: p, Product: p, N: 1}
 		edit(&a)
 		return s.FeedForward(&a)
+	}
+	bitLinear := func(edit func(*kernel.BitLinearArgs)) error {
+		a := kernel.BitLinearArgs{Out: p, Codes: p, Scales: p, In: p, Weights: p, WeightScales: p, M: 1, N: 2, K: 4, Segments: 1, RowBytes: 1}
+		edit(&a)
+		return s.BitLinear(&a)
 	}
 	experts := func(edit func(*kernel.ExpertFeedForwardArgs)) error {
 		a := kernel.ExpertFeedForwardArgs{Sum: p, X: p, Gate: weight(f32, 2, 2), Up: weight(f32, 2, 2), Down: weight(f32, 2, 2), IDs: position,
@@ -135,6 +140,11 @@ func testErrors(h *harness) {
 		{"feed_forward null", feedForward(func(a *kernel.FeedForwardArgs) { a.X = nil })}, {"feed_forward null scratch", feedForward(func(a *kernel.FeedForwardArgs) { a.Gated = nil })},
 		{"feed_forward gate and up", feedForward(func(a *kernel.FeedForwardArgs) { a.Up.Rows = 3 })}, {"feed_forward down", feedForward(func(a *kernel.FeedForwardArgs) { a.Down.Cols = 3 })},
 		{"feed_forward negative", feedForward(func(a *kernel.FeedForwardArgs) { a.N = -1 })},
+		{"bit_linear null", bitLinear(func(a *kernel.BitLinearArgs) { a.In = nil })}, {"bit_linear null scratch", bitLinear(func(a *kernel.BitLinearArgs) { a.Codes = nil })},
+		{"bit_linear scales", bitLinear(func(a *kernel.BitLinearArgs) { a.WeightScales = nil })}, {"bit_linear second matrix", bitLinear(func(a *kernel.BitLinearArgs) { a.N2, a.Segments2 = 2, 1 })},
+		{"bit_linear negative", bitLinear(func(a *kernel.BitLinearArgs) { a.N3 = -1 })}, {"bit_linear columns", bitLinear(func(a *kernel.BitLinearArgs) { a.K = 6 })},
+		{"bit_linear row_bytes", bitLinear(func(a *kernel.BitLinearArgs) { a.RowBytes = 2 })}, {"bit_linear segments", bitLinear(func(a *kernel.BitLinearArgs) { a.Segments = 3 })},
+		{"bit_linear activation", bitLinear(func(a *kernel.BitLinearArgs) { a.Up, a.Activation = p, kernel.ActivationGELU })},
 		{"expert_feed_forward null", experts(func(a *kernel.ExpertFeedForwardArgs) { a.X = nil })}, {"expert_feed_forward null scratch", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Chosen = nil })},
 		{"expert_feed_forward gate and up", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Up.Rows = 3 })}, {"expert_feed_forward down", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Down.Cols = 3 })},
 		{"expert_feed_forward negative", experts(func(a *kernel.ExpertFeedForwardArgs) { a.K = -1 })}, {"expert_feed_forward activation", experts(func(a *kernel.ExpertFeedForwardArgs) { a.Activation = 9 })},
@@ -163,6 +173,7 @@ func testErrors(h *harness) {
 		s.NormLinear(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0), s.LinearAdd(nil, nil, nil, kernel.Weight{Type: f32, Rows: 0, Cols: 2}, nil, nil, 2),
 		s.NormSwiGLU(nil, nil, nil, 1, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, kernel.Weight{Type: f32, Rows: 2, Cols: 2}, nil, nil, 0),
 		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), experts(func(a *kernel.ExpertFeedForwardArgs) { a.N, a.X = 0, nil }),
+		bitLinear(func(a *kernel.BitLinearArgs) { a.M, a.In = 0, nil }),
 		normRoute(func(a *kernel.NormRouteArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {

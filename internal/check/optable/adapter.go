@@ -32,6 +32,8 @@ func fusedUpdateOp() *Op {
 		Case{Label: "few_ranks", Dims: []int{7502, 40, 24, 16}}, Case{Label: "few_ranks", Dims: []int{3803, 264, 24, 8}},
 		Case{Label: "many_rows", Dims: []int{520, 136, 264, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{579, 72, 136, 128}, Flags: "codes_vt"},
 		Case{Label: "many_rows", Dims: []int{513, 200, 136, 256}, Flags: "shared"}, Case{Label: "many_rows", Dims: []int{530, 64, 384, 200}, Flags: "add_vt"},
+		Case{Label: "many_rows", Dims: []int{520, 1032, 40, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{515, 520, 136, 128}, Flags: "codes_vt"},
+		Case{Label: "many_rows", Dims: []int{513, 264, 264, 256}, Flags: "add_shared_vt"}, Case{Label: "many_rows", Dims: []int{512, 72, 40, 72}, Flags: "codes"},
 		Case{Label: "bem", Dims: []int{128, 768, 768, 8}, Flags: "codes", Bench: true},
 		Case{Label: "bem", Dims: []int{4096, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
 		Case{Label: "bem", Dims: []int{16384, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
@@ -112,6 +114,7 @@ const updateScale = 0.75
 // fusedUpdate is the reference. The scale of an element is what independent errors of its terms add up to.
 func fusedUpdate(in []*Array, c Case) Want {
 	m, k, n, r := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
+	vt, ut := hasFlag(c, "vt"), hasFlag(c, "ut")
 	at := func(a *Array, i, j, rows, cols int, transposed bool) float64 {
 		if transposed {
 			return a.Values[j*rows+i]
@@ -127,7 +130,7 @@ func fusedUpdate(in []*Array, c Case) Want {
 				code *= a.Values[row%(max(len(a.Values), 1)/max(r, 1))*r+j]
 			}
 			for i := range k {
-				p := in[1].Values[row*k+i] * at(in[2], i, j, k, r, hasFlag(c, "vt")) * code
+				p := in[1].Values[row*k+i] * at(in[2], i, j, k, r, vt) * code
 				h[j] += p
 				squares[j] += p * p
 			}
@@ -139,7 +142,7 @@ func fusedUpdate(in []*Array, c Case) Want {
 				scale = sum * sum
 			}
 			for j := range r {
-				u := at(in[4], col, j, n, r, hasFlag(c, "ut"))
+				u := at(in[4], col, j, n, r, ut)
 				sum += h[j] * u
 				scale += squares[j] * u * u
 			}

@@ -8,7 +8,14 @@ import (
 )
 
 // hasFlag reports whether one of a case's flags, joined by underscores, is the given one.
-func hasFlag(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_", "_"+flag+"_") }
+func hasFlag(c Case, flag string) bool {
+	for f := range strings.SplitSeq(c.Flags, "_") {
+		if f == flag {
+			return true
+		}
+	}
+	return false
+}
 
 // attentionVariantsOp has {batch, seq, heads, kv heads, dim, value dim, capacity, offset, window, chunk}, causal. Type is the cache's.
 // Flags: "softcap", "sinks", "ring", "latent" (values are the first elements of the keys), "positions" (uneven ones).
@@ -25,6 +32,15 @@ func attentionVariantsOp() *Op {
 		Case{Label: "ring_full", Dims: []int{2, 17, 4, 1, 128, 128, 47, 155, 31, 0}, Flags: "ring_sinks"},
 		Case{Label: "ring_filling", Dims: []int{1, 7, 2, 1, 64, 64, 64, 3, 31, 0}, Flags: "ring"},
 		Case{Label: "ring_decode", Dims: []int{3, 1, 16, 2, 64, 64, 128, 1000, 128, 0}, Flags: "ring_sinks_positions"},
+		Case{Label: "ring_units", Dims: []int{1, 9, 4, 2, 64, 64, 48, 155, 31, 0}, Flags: "ring_positions"},
+		Case{Label: "ring_decode", Dims: []int{1, 1, 8, 4, 256, 256, 80, 1000, 64, 0}, Flags: "ring_softcap"},
+		Case{Label: "ring_decode", Dims: []int{2, 3, 8, 1, 128, 128, 144, 1000, 142, 0}, Flags: "ring_sinks"},
+		Case{Label: "ring_blocks", Dims: []int{1, 70, 4, 2, 128, 128, 256, 500, 180, 0}, Flags: "ring"},
+		Case{Label: "ring_blocks", Dims: []int{1, 130, 16, 2, 64, 64, 256, 1000, 127, 0}, Flags: "ring_sinks"},
+		Case{Label: "ring_blocks", Dims: []int{2, 100, 4, 1, 256, 256, 256, 700, 65, 0}, Flags: "ring_softcap"},
+		Case{Label: "gemma2_prompt", Dims: []int{1, 130, 4, 2, 128, 128, 255, 40, 0, 0}, Flags: "softcap"},
+		Case{Label: "gemma2_prompt", Dims: []int{1, 70, 4, 2, 256, 256, 127, 40, 64, 0}, Flags: "softcap"},
+		Case{Label: "gpt-oss_few", Dims: []int{2, 3, 16, 2, 64, 64, 255, 40, 0, 0}, Flags: "sinks"},
 		Case{Label: "llama4", Dims: []int{1, 20, 4, 2, 128, 128, 127, 70, 0, 16}},
 		Case{Label: "llama4_decode", Dims: []int{2, 1, 10, 2, 128, 128, 255, 200, 0, 64}, Flags: "positions"},
 		Case{Label: "values_narrower", Dims: []int{2, 9, 4, 2, 192, 128, 63, 20, 0, 0}},
@@ -33,7 +49,13 @@ func attentionVariantsOp() *Op {
 		Case{Label: "latent_decode", Dims: []int{2, 1, 16, 1, 576, 512, 300, 280, 0, 0}, Flags: "latent_positions"},
 		Case{Label: "latent_small", Dims: []int{1, 3, 3, 1, 96, 64, 31, 10, 0, 0}, Flags: "latent"},
 		Case{Label: "deepseek-v2-lite_decode", Dims: []int{1, 1, 16, 1, 576, 512, 4096, 4095, 0, 0}, Flags: "latent", Bench: true, Large: true},
-		Case{Label: "gpt-oss-20b_decode", Dims: []int{1, 1, 64, 8, 64, 64, 4096, 4095, 0, 0}, Flags: "sinks", Bench: true, Large: true})
+		Case{Label: "gpt-oss-20b_decode", Dims: []int{1, 1, 64, 8, 64, 64, 4096, 4095, 0, 0}, Flags: "sinks", Bench: true, Large: true},
+		Case{Label: "gpt-oss-20b_window_decode", Dims: []int{1, 1, 64, 8, 64, 64, 640, 4095, 128, 0}, Flags: "sinks_ring", Bench: true, Large: true},
+		Case{Label: "gpt-oss-20b_window_prompt", Dims: []int{1, 512, 64, 8, 64, 64, 640, 4096, 128, 0}, Flags: "sinks_ring", Bench: true, Large: true},
+		Case{Label: "gemma3-4b_window_decode", Dims: []int{1, 1, 8, 4, 256, 256, 1536, 8191, 1024, 0}, Flags: "ring", Bench: true, Large: true},
+		Case{Label: "gemma3-4b_window_prompt", Dims: []int{1, 512, 8, 4, 256, 256, 1536, 8192, 1024, 0}, Flags: "ring", Bench: true, Large: true},
+		Case{Label: "gemma2-9b_decode", Dims: []int{1, 1, 16, 8, 256, 256, 4096, 4095, 0, 0}, Flags: "softcap", Bench: true, Large: true},
+		Case{Label: "gemma2-9b_prompt", Dims: []int{1, 512, 16, 8, 256, 256, 512, 0, 0, 0}, Flags: "softcap", Bench: true, Large: true})
 	const softCap = 5
 	position := func(in []*Array, c Case, b, s int) int {
 		if in[3] != nil {

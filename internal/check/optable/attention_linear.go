@@ -3,11 +3,13 @@ package optable
 import (
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // attentionLinearAddOp has the dims of attention, {batch, seq, heads, kv heads, dim, capacity, kv length, offset, window}, then rows.
-// Type is that of the weight. Flags: "positions", "bias", "f32" or "q8cache" for the cache, which is F16 else.
+// Type is that of the weight. Flags: "positions", "bias", "f32" or "q8cache" for the cache, which is F16
+// else, and those of adaptedFlags.
 func attentionLinearAddOp() *Op {
 	has := func(c Case, flag string) bool { return strings.Contains("-"+c.Flags+"-", "-"+flag+"-") }
 	cases := each(fusedTypes,
@@ -16,7 +18,8 @@ func attentionLinearAddOp() *Op {
 		Case{Label: "step", Dims: []int{5, 1, 4, 2, 64, 40, 0, 0, 0, 48}, Flags: "positions-bias"},
 		Case{Label: "prompt", Dims: []int{1, 67, 4, 2, 64, 67, 0, 0, 0, 144}, Flags: "bias"},
 		Case{Label: "prompt", Dims: []int{1, 67, 4, 2, 64, 67, 0, 0, 0, 48}, Flags: "q8cache"},
-		Case{Label: "sequences", Dims: []int{2, 35, 8, 2, 32, 140, 127, 92, 0, 33}})
+		Case{Label: "sequences", Dims: []int{2, 35, 8, 2, 32, 140, 127, 92, 0, 33}},
+		Case{Label: "adapted", Dims: []int{1, 1, 4, 2, 64, 40, 0, 39, 0, 47}, Flags: "r8"}, Case{Label: "adapted", Dims: []int{1, 67, 4, 2, 64, 67, 0, 0, 0, 144}, Flags: "bias-r16"})
 	cases = append(cases, each([]tensor.DType{tensor.Q4_K, tensor.Q6_K},
 		Case{Label: "steps", Dims: []int{20, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-bias"},
 		Case{Label: "steps", Dims: []int{40, 1, 4, 2, 64, 40, 0, 0, 0, 48}, Flags: "positions"},
@@ -26,6 +29,8 @@ func attentionLinearAddOp() *Op {
 		Case{Label: "tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 0, 0, 80}, Flags: "positions-bias"},
 		Case{Label: "wide_head", Dims: []int{1, 40, 2, 1, 256, 127, 0, 80, 0, 48}},
 		Case{Label: "narrow_head", Dims: []int{1, 40, 16, 4, 48, 127, 0, 80, 0, 48}},
+		Case{Label: "adapted", Dims: []int{1, 1, 32, 2, 64, 40, 0, 39, 0, 2064}, Flags: "r32"}, Case{Label: "adapted", Dims: []int{1, 1, 4, 2, 64, 40, 0, 39, 0, 48}, Flags: "bias-r40"},
+		Case{Label: "adapted", Dims: []int{20, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-r8"}, Case{Label: "adapted", Dims: []int{5, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-bias-r8-shared"}, Case{Label: "adapted", Dims: []int{1, 257, 4, 2, 64, 700, 577, 320, 0, 48}, Flags: "r24-shared"},
 		Case{Label: "many_tiles", Dims: []int{2, 300, 16, 16, 32, 300, 0, 0, 0, 16}})...)
 	cases = append(cases, Case{Label: "qwen2.5-3b_prompt", Type: tensor.Q4_K, Dims: []int{1, 512, 16, 2, 128, 1024, 512, 0, 0, 2048}, Bench: true, Large: true})
 	cacheType := func(c Case) tensor.DType {
@@ -56,17 +61,18 @@ func attentionLinearAddOp() *Op {
 			if has(c, "bias") {
 				in[6] = g.Normal(f, rows)
 			}
-			return in
+			return append(in, g.changes(c, n, [2]int{rows, heads * dim})...)
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0] * c.Dims[1], c.Dims[9]}}} },
 		Run: func(out, in []*tensor.Tensor, c Case) {
 			fusedOperations.AttentionLinearAdd(out[0], in[0], in[1], in[2], in[3], tensor.AttentionOptions{
 				Causal: true, Positions: in[4], KVLen: c.Dims[6], Offset: c.Dims[7], Window: c.Dims[8],
-			}, in[5], in[6], in[7], in[8], nil, nil)
+			}, in[5], in[6], fused.LowRank[*tensor.Tensor]{V: in[9], U: in[10]}, in[11], in[7], in[8], nil, nil)
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			attended := attention([]*Array{in[1], in[2], in[3], in[4]}, c, true, false)
 			w := linearOf(attended.Values, c.Dims[0]*c.Dims[1], in[5], in[6])
+			w.change(attended.Values, in[9], in[10], in[11])
 			for i, a := range in[0].Values {
 				w.Values[i] += a
 			}

@@ -2,6 +2,7 @@ package optable
 
 import (
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -10,7 +11,7 @@ import (
 )
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router, tensor.Ternary]()
 
 func fusedOps() []*Op {
 	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}
@@ -64,6 +65,65 @@ func linearOf(x []float64, n int, w, bias *Array) Want {
 	return out
 }
 
+// adaptedFlags are "r8" and the like for an adapter of so many ranks, with a row of codes for each row of x or one for all
+// ("shared"), and "some" where not all products are changed.
+func adaptedFlags(c Case) (ranks int, shared, some bool) {
+	for _, flag := range strings.Split(c.Flags, "-") {
+		if n, err := strconv.Atoi(strings.TrimPrefix(flag, "r")); err == nil && flag[0] == 'r' {
+			ranks = n
+		}
+		shared, some = shared || flag == "shared", some || flag == "some"
+	}
+	return ranks, shared, some
+}
+
+// changes returns V and U of weights of these (rows, columns), and then codes for n rows; nothing but nil without ranks. With "some"
+// the second weight has none.
+func (g *Generator) changes(c Case, n int, shapes ...[2]int) []*Array {
+	ranks, shared, some := adaptedFlags(c)
+	all := make([]*Array, 2*len(shapes)+1)
+	if ranks == 0 {
+		return all
+	}
+	for i, shape := range shapes {
+		if !some || i != 1 {
+			all[2*i], all[2*i+1] = g.Scaled(0.5, tensor.F16, ranks, shape[1]), g.Scaled(0.25, tensor.F16, shape[0], ranks)
+		}
+	}
+	if shared {
+		n = 1
+	}
+	all[2*len(shapes)] = g.codesOfSome(tensor.F32, n, ranks)
+	return all
+}
+
+// change adds ((x V^T) * codes) U^T, where there is an adapter.
+func (w Want) change(x []float64, v, u, codes *Array) {
+	if v == nil {
+		return
+	}
+	ranks, cols, rows := v.Shape[0], v.Shape[1], u.Shape[0]
+	for i := range len(x) / cols {
+		for j := range ranks {
+			code := codes.Values[i*ranks%len(codes.Values)+j]
+			if code == 0 {
+				continue
+			}
+			sum, squares := 0.0, 0.0
+			for k := range cols {
+				p := x[i*cols+k] * v.Values[j*cols+k] * code
+				sum += p
+				squares += p * p
+			}
+			for r := range rows {
+				f := u.Values[r*ranks+j]
+				w.Values[i*rows+r] += sum * f
+				w.Scale[i*rows+r] = math.Hypot(w.Scale[i*rows+r], math.Sqrt(squares)*f)
+			}
+		}
+	}
+}
+
 func linearTolerance(Case) Tolerance {
 	return Tolerance{RMS: 0.005, Why: "activations may be rounded to int8 blocks or 16-bit floats: the contract of vb_linear"}
 }
@@ -106,7 +166,10 @@ func normLinearOp() *Op {
 
 // swigluOf returns swiglu(h gate^T, h up^T).
 func swigluOf(h []float64, n int, gate, up *Array) Want {
-	out, factor := linearOf(h, n, gate, nil), linearOf(h, n, up, nil)
+	return swigluOfProducts(linearOf(h, n, gate, nil), linearOf(h, n, up, nil))
+}
+
+func swigluOfProducts(out, factor Want) Want {
 	for i, g := range out.Values { // errors of either factor, times the other
 		silu := g / (1 + math.Exp(-g))
 		out.Scale[i] = math.Hypot(out.Scale[i]*factor.Values[i], silu*factor.Scale[i])
@@ -206,21 +269,30 @@ func linearAddOp() *Op {
 	}
 }
 
+func changeOf(in []*tensor.Tensor) fused.LowRank[*tensor.Tensor] {
+	return fused.LowRank[*tensor.Tensor]{V: in[0], U: in[1]}
+}
+
 // feedForwardOp has {n, cols, inner}; in place it adds to its own input. Flag "large": some columns are normed to thousands, which
-// only every other row has, so that h goes beyond F16 in some rows and not in others.
+// only every other row has, so that h goes beyond F16 in some rows and not in others. Those of adaptedFlags.
 func feedForwardOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "decode", Dims: []int{1, 256, 768}}, Case{Label: "few", Dims: []int{3, 512, 256}}, Case{Label: "step", Dims: []int{17, 256, 512}},
-		Case{Label: "step", Dims: []int{32, 512, 768}, Flags: "large"}, Case{Label: "prompt", Dims: []int{67, 256, 256}}, Case{Label: "prompt", Dims: []int{70, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}})
+		Case{Label: "step", Dims: []int{32, 512, 768}, Flags: "large"}, Case{Label: "prompt", Dims: []int{67, 256, 256}}, Case{Label: "prompt", Dims: []int{70, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}},
+		Case{Label: "adapted", Dims: []int{1, 256, 768}, Flags: "r8"}, Case{Label: "adapted", Dims: []int{3, 512, 256}, Flags: "r8-some"},
+		Case{Label: "adapted", Dims: []int{19, 256, 512}, Flags: "r16"}, Case{Label: "adapted", Dims: []int{67, 256, 512}, Flags: "r8-some"})
 	cases = append(cases, Case{Label: "few", Type: tensor.F16, Dims: []int{2, 64, 96}},
 		Case{Label: "prompt", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large"}, Case{Label: "prompt", Type: tensor.Q6_K, Dims: []int{270, 256, 512}, Flags: "large"},
-		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true})
+		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{1, 2048, 4352}, Flags: "r32"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{1, 768, 8448}, Flags: "r16-some"},
+		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large-r24"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{270, 512, 768}, Flags: "large-r8-shared"},
+		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
+		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
 	return &Op{
 		Name: "FeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2]
 			x, norm := g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, cols)
-			if c.Flags == "large" {
+			if strings.Contains(c.Flags, "large") {
 				for j := range 16 {
 					norm.Values[j] *= 4000
 					for i := 1; i < n; i += 2 {
@@ -229,16 +301,24 @@ func feedForwardOp() *Op {
 				}
 				x, norm = Floats(x.Values, n, cols), Floats(norm.Values, cols)
 			}
-			return []*Array{x, norm, g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
+			in := []*Array{x, norm, g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
 				g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, inner), g.Normal(tensor.F32, n, inner)}
+			return append(in, g.changes(c, n, [2]int{inner, cols}, [2]int{inner, cols}, [2]int{cols, inner})...)
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, []int{c.Dims[0], c.Dims[1]}}} },
 		Run: func(out, in []*tensor.Tensor, _ Case) {
-			fusedOperations.FeedForward(out[0], in[0], fused.FFN[*tensor.Tensor]{Norm: in[1], Gate: in[2], Up: in[3], Down: in[4], Eps: normEps, Normed: in[5], Gated: in[6], Product: in[7]})
+			fusedOperations.FeedForward(out[0], in[0], fused.FFN[*tensor.Tensor]{Norm: in[1], Gate: in[2], Up: in[3], Down: in[4], Eps: normEps, Normed: in[5], Gated: in[6], Product: in[7],
+				GateUpdate: changeOf(in[8:]), UpUpdate: changeOf(in[10:]), DownUpdate: changeOf(in[12:]), Codes: in[14]})
 		},
 		Reference: func(in []*Array, c Case) []Want {
-			h := swigluOf(normed(in[0], in[1]), c.Dims[0], in[2], in[3])
+			x := normed(in[0], in[1])
+			gate, up := linearOf(x, c.Dims[0], in[2], nil), linearOf(x, c.Dims[0], in[3], nil)
+			gate.change(x, in[8], in[9], in[14])
+			up.change(x, in[10], in[11], in[14])
+			h := swigluOfProducts(gate, up)
 			w, passed := linearOf(h.Values, c.Dims[0], in[4], nil), linearOf(h.Scale, c.Dims[0], in[4], nil) // h's errors, as its own
+			w.change(h.Values, in[12], in[13], in[14])
+			passed.change(h.Scale, in[12], in[13], in[14])
 			for i, x := range in[0].Values {
 				w.Values[i] += x
 				w.Scale[i] = math.Hypot(w.Scale[i], passed.Scale[i])
@@ -257,7 +337,7 @@ func feedForwardOp() *Op {
 
 // normQKVOp has {batch, seq, cols, heads, kv heads, dim, half, capacity, sequences}. Type is that of wq and wk. Flags: the
 // mode of RoPE, "bias", "headnorm", "f32" or "q8cache" for the cache, "places" for sequences in descending order, and the type of wv
-// where it is another.
+// where it is another; those of adaptedFlags.
 func normQKVOp() *Op {
 	has := func(c Case, flag string) bool { return strings.Contains("-"+c.Flags+"-", "-"+flag+"-") }
 	cases := each(fusedTypes,
@@ -280,7 +360,15 @@ func normQKVOp() *Op {
 		Case{Label: "prompt", Dims: []int{2, 35, 256, 3, 1, 64, 32, 256, 2}, Flags: "neox-bias-places"},
 		Case{Label: "prompt", Dims: []int{1, 40, 256, 2, 1, 32, 16, 40, 1}, Flags: "interleaved-bias"},
 		Case{Label: "prompt", Dims: []int{1, 33, 256, 1, 1, 50, 25, 40, 1}, Flags: "interleaved-f32"},
-		Case{Label: "prompt", Dims: []int{1, 67, 256, 2, 1, 64, 20, 67, 1}, Flags: "interleaved-headnorm-q8cache"})
+		Case{Label: "prompt", Dims: []int{1, 67, 256, 2, 1, 64, 20, 67, 1}, Flags: "interleaved-headnorm-q8cache"},
+		Case{Label: "token", Dims: []int{1, 1, 512, 4, 2, 64, 32, 40, 1}, Flags: "neox-ring"},
+		Case{Label: "token", Dims: []int{1, 1, 256, 2, 1, 64, 32, 40, 1}, Flags: "neox-q8cache-ring"},
+		Case{Label: "token", Dims: []int{1, 1, 256, 4, 1, 256, 128, 40, 1}, Flags: "neox-headnorm-bf16cache"},
+		Case{Label: "few", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-ring"},
+		Case{Label: "step", Dims: []int{9, 1, 256, 2, 1, 128, 64, 40, 9}, Flags: "neox-ring"},
+		Case{Label: "prompt", Dims: []int{1, 37, 256, 2, 1, 64, 32, 48, 1}, Flags: "neox-bias-ring"},
+		Case{Label: "prompt", Dims: []int{1, 40, 256, 2, 1, 128, 64, 41, 1}, Flags: "neox-headnorm-ring"},
+		Case{Label: "prompt", Dims: []int{1, 33, 256, 2, 1, 128, 64, 40, 1}, Flags: "neox-bf16cache"})
 	mixed := func(t tensor.DType, value string, dims ...int) {
 		cases = append(cases, Case{Label: "mixed", Type: t, Dims: dims, Flags: "neox-bias-" + value})
 	}
@@ -301,6 +389,7 @@ func normQKVOp() *Op {
 	}
 	bench("qwen2.5-0.5b", tensor.Q5_0, "neox-bias-Q8_0", 1, 1, 896, 14, 2, 64, 32, 1024, 1)
 	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
+	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K-q8cache", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
 	bench("qwen2.5-7b", tensor.Q4_K, "neox-bias", 1, 1, 3584, 28, 4, 128, 64, 1024, 1)
 	for _, n := range batchSizes {
 		bench("qwen2.5-3b_batch", tensor.Q4_K, "neox-bias-Q6_K", n, 1, 2048, 16, 2, 128, 64, 1024, n)
@@ -309,7 +398,17 @@ func normQKVOp() *Op {
 	mixed(tensor.Q5_0, "Q8_0", 1, 70, 896, 7, 1, 64, 32, 71, 1)
 	cases = append(cases, each(fusedTypes,
 		Case{Label: "prompt", Dims: []int{1, 129, 512, 2, 1, 128, 64, 160, 1}, Flags: "neox-bias"},
-		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"})...)
+		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"},
+		Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias-r8"}, Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-q8cache-r8"},
+		Case{Label: "adapted", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places-r8-some"},
+		Case{Label: "adapted", Dims: []int{19, 1, 512, 4, 2, 64, 32, 40, 19}, Flags: "neox-bias-r16"},
+		Case{Label: "adapted", Dims: []int{1, 70, 512, 4, 2, 64, 32, 80, 1}, Flags: "interleaved-bias-r8"})...)
+	mixed(tensor.Q4_K, "Q6_K-r16-some", 1, 1, 2048, 16, 2, 128, 64, 40, 1)
+	mixed(tensor.Q4_K, "F16-r8", 1, 1, 512, 4, 2, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K-r32", 1, 1, 2048, 32, 32, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K-headnorm-r8", 1, 1, 512, 4, 2, 128, 64, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K-r8", 3, 30, 256, 2, 1, 64, 32, 90, 3)
+	mixed(tensor.Q4_K, "Q6_K-r32-shared", 1, 200, 512, 4, 2, 64, 32, 256, 1)
 	valueType := func(c Case) tensor.DType {
 		for _, t := range fusedTypes {
 			if has(c, t.String()) {
@@ -325,9 +424,18 @@ func normQKVOp() *Op {
 		if has(c, "q8cache") {
 			return tensor.Q8_0
 		}
+		if has(c, "bf16cache") {
+			return tensor.BF16
+		}
 		return tensor.F16
 	}
 	cache := func(c Case) []int { return []int{c.Dims[8], c.Dims[4], c.Dims[7], c.Dims[5]} }
+	angles := func(c Case) int { // rows of the tables: a ring's positions lie beyond its capacity
+		if has(c, "ring") {
+			return 3 * c.Dims[7]
+		}
+		return c.Dims[7]
+	}
 	queries := func(c Case) []int { return []int{c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[5]} }
 	return &Op{
 		Name: "NormQKV", Cases: cases, Packs: []int{4, 5, 6}, InOut: 2,
@@ -335,7 +443,8 @@ func normQKVOp() *Op {
 			batch, seq, cols, heads, kvHeads, dim, half, capacity := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6], c.Dims[7]
 			n, f := batch*seq, tensor.F32
 			var positions, places []int
-			cos, sin := make([]float64, capacity*half), make([]float64, capacity*half)
+			rows := angles(c)
+			cos, sin := make([]float64, rows*half), make([]float64, rows*half)
 			for i := range cos {
 				sin[i], cos[i] = math.Sincos(float64(i)) // any angles
 			}
@@ -345,7 +454,11 @@ func normQKVOp() *Op {
 			}
 			eachItsSlot(seq, distinct)
 			for i := range n {
-				positions = append(positions, (capacity/2+7*i)%capacity)
+				p := (capacity/2 + 7*i) % capacity
+				if has(c, "ring") && i%4 > 0 {
+					p += rows - capacity
+				}
+				positions = append(positions, p)
 			}
 			for b := range batch {
 				places = append(places, c.Dims[8]-1-b)
@@ -353,7 +466,7 @@ func normQKVOp() *Op {
 			in := []*Array{
 				g.Cache(cacheType(c), cache(c)...), g.Cache(cacheType(c), cache(c)...), g.Normal(f, n, cols), g.Normal(f, cols),
 				g.Weight(c.Type, heads*dim, cols), g.Weight(c.Type, kvHeads*dim, cols), g.Weight(valueType(c), kvHeads*dim, cols),
-				nil, nil, nil, nil, nil, Floats(cos, capacity, half), Floats(sin, capacity, half), List(positions...), nil,
+				nil, nil, nil, nil, nil, Floats(cos, rows, half), Floats(sin, rows, half), List(positions...), nil,
 				g.Normal(f, n, cols), g.Normal(f, n, kvHeads*dim), g.Normal(f, n, kvHeads*dim),
 			}
 			if has(c, "bias") {
@@ -365,7 +478,7 @@ func normQKVOp() *Op {
 			if has(c, "places") {
 				in[15] = List(places...)
 			}
-			return in
+			return append(in, g.changes(c, n, [2]int{heads * dim, cols}, [2]int{kvHeads * dim, cols}, [2]int{kvHeads * dim, cols})...)
 		},
 		Outputs: func(c Case) []Spec {
 			return []Spec{{cacheType(c), cache(c)}, {cacheType(c), cache(c)}, {tensor.F32, queries(c)}}
@@ -378,7 +491,8 @@ func normQKVOp() *Op {
 			fusedOperations.NormQKV(out[2], out[0], out[1], in[2], fused.QKV[*tensor.Tensor]{
 				Norm: in[3], Q: in[4], K: in[5], V: in[6], QBias: in[7], KBias: in[8], VBias: in[9], QNorm: in[10], KNorm: in[11],
 				Cos: in[12], Sin: in[13], Mode: kernel.RoPEMode(mode), Eps: normEps, Positions: in[14], Sequences: in[15],
-				Normed: in[16], KNew: in[17], VNew: in[18],
+				Normed: in[16], KNew: in[17], VNew: in[18], Ring: has(c, "ring"),
+				QUpdate: changeOf(in[19:]), KUpdate: changeOf(in[21:]), VUpdate: changeOf(in[23:]), Codes: in[25],
 			})
 		},
 		Reference: func(in []*Array, c Case) []Want {
@@ -411,6 +525,9 @@ func normQKVOp() *Op {
 				}
 			}
 			q, k, v := linearOf(h, n, in[4], in[7]), linearOf(h, n, in[5], in[8]), linearOf(h, n, in[6], in[9])
+			q.change(h, in[19], in[20], in[25])
+			k.change(h, in[21], in[22], in[25])
+			v.change(h, in[23], in[24], in[25])
 			rotate(q, heads, in[10])
 			rotate(k, kvHeads, in[11])
 			var wants []Want
@@ -422,7 +539,7 @@ func normQKVOp() *Op {
 						sequence = int(in[15].Values[sequence])
 					}
 					for head := range kvHeads {
-						to := ((sequence*kvHeads+head)*capacity + int(in[14].Values[t])) * dim
+						to := ((sequence*kvHeads+head)*capacity + int(in[14].Values[t])%capacity) * dim
 						copy(out.Values[to:to+dim], w.Values[(t*kvHeads+head)*dim:])
 						copy(out.Scale[to:to+dim], w.Scale[(t*kvHeads+head)*dim:])
 					}

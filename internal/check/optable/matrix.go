@@ -2,7 +2,6 @@ package optable
 
 import (
 	"math"
-	"strings"
 
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -77,7 +76,6 @@ func matMulOp() *Op {
 // matMulWithOp has {batch, m, k, n}. Flags, in this order: "nt", "tn", "tt" or "nn"; "shared_a" or "shared_b" for one matrix
 // in all products; "ieee" or "tf32".
 func matMulWithOp() *Op {
-	has := func(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_", "_"+flag+"_") }
 	var cases []Case
 	for _, layout := range []string{"nn", "nt", "tn", "tt"} {
 		cases = append(cases, each(floats,
@@ -97,9 +95,9 @@ func matMulWithOp() *Op {
 	}
 	options := func(c Case) tensor.MatMulOptions {
 		o := tensor.MatMulOptions{TransA: c.Flags[0] == 't', TransB: c.Flags[1] == 't'}
-		if has(c, "ieee") {
+		if hasFlag(c, "ieee") {
 			o.Precision = tensor.PrecisionIEEE
-		} else if has(c, "tf32") {
+		} else if hasFlag(c, "tf32") {
 			o.Precision = tensor.PrecisionTF32
 		}
 		return o
@@ -117,8 +115,8 @@ func matMulWithOp() *Op {
 				return []int{c.Dims[0], rows, cols}
 			}
 			o := options(c)
-			return []*Array{g.Normal(c.Type, shape(c.Dims[1], c.Dims[2], o.TransA, has(c, "shared_a"))...),
-				g.Normal(c.Type, shape(c.Dims[2], c.Dims[3], o.TransB, has(c, "shared_b"))...)}
+			return []*Array{g.Normal(c.Type, shape(c.Dims[1], c.Dims[2], o.TransA, hasFlag(c, "shared_a"))...),
+				g.Normal(c.Type, shape(c.Dims[2], c.Dims[3], o.TransB, hasFlag(c, "shared_b"))...)}
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{c.Type, []int{c.Dims[0], c.Dims[1], c.Dims[3]}}} },
 		Run:     func(out, in []*tensor.Tensor, c Case) { tensor.MatMulWithInto(out[0], in[0], in[1], options(c)) },
@@ -134,10 +132,10 @@ func matMulWithOp() *Op {
 			w := Want{make([]float64, batch*m*n), make([]float64, batch*m*n)}
 			for z := range batch {
 				a, b := in[0].Values, in[1].Values
-				if !has(c, "shared_a") {
+				if !hasFlag(c, "shared_a") {
 					a = a[z*m*k:]
 				}
-				if !has(c, "shared_b") {
+				if !hasFlag(c, "shared_b") {
 					b = b[z*k*n:]
 				}
 				for i := range m {
@@ -156,7 +154,7 @@ func matMulWithOp() *Op {
 		},
 		Tolerance: func(c Case) Tolerance {
 			rel := 4*math.Sqrt(float64(c.Dims[2])+1)*0x1p-24 + epsilon(c.Type)
-			if has(c, "tf32") {
+			if hasFlag(c, "tf32") {
 				return Tolerance{Rel: rel + 2*0x1p-11, Abs: underflow(c.Type), Why: "both operands rounded to 11 significant bits, float32 sums"}
 			}
 			return Tolerance{Rel: rel, Abs: underflow(c.Type), Why: "as MatMul"}
@@ -199,7 +197,9 @@ func linearOp() *Op {
 		if !t.Quantized() {
 			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}},
 				Case{Label: "part_of_a_tile", Type: t, Dims: []int{2, 8, 4}, Flags: "bias"}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{15, 520, 132}, Flags: "bias"},
-				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"})
+				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"},
+				Case{Label: "many", Type: t, Dims: []int{66, 72, 131}, Flags: "bias"}, Case{Label: "many", Type: t, Dims: []int{130, 520, 260}, Flags: "bias"},
+				Case{Label: "many_shared_columns", Type: t, Dims: []int{257, 8200, 130}})
 		} else if t.BlockSize() == 32 {
 			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"})
 			for _, n := range []int{1, 3, 9, 33} { // hidden sizes of other models, no multiples of 128

@@ -5,11 +5,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 func ternaryOps() []*Op {
-	return []*Op{normQuantizeOp(), dequantizeRowsOp(), w2a8Op(), tmacLUTOp(), tmacOp()}
+	return []*Op{normQuantizeOp(), dequantizeRowsOp(), w2a8Op(), bitLinearOp(), tmacLUTOp(), tmacOp()}
 }
 
 // Bytes makes I8 values in [-limit, limit].
@@ -279,6 +280,120 @@ func w2a8Op() *Op {
 			return Tolerance{Rel: 4*0x1p-24 + epsilon(c.Type), Abs: 0x1p-25, Why: "a product, a division and two additions in float32, and one rounding"}
 		},
 		FLOPs: func(c Case) int64 { return 2 * int64(product(c.Dims)) },
+	}
+}
+
+// bitLinearOp has {m, k, n, n2, n3}. Flags: "rows" or "interleaved"; "norm", "weight" (of the norm), "relu2", "silu" (of a gated
+// unit), "add".
+func bitLinearOp() *Op {
+	cases := each([]tensor.DType{tensor.F32},
+		Case{Label: "no_rows", Dims: []int{0, 64, 3, 0, 0}, Flags: "interleaved_norm"}, Case{Label: "one", Dims: []int{1, 16, 1, 0, 0}, Flags: "interleaved"},
+		Case{Label: "one", Dims: []int{1, 512, 33, 17, 1}, Flags: "interleaved_norm"}, Case{Label: "rows", Dims: []int{1, 132, 33, 17, 0}, Flags: "rows_norm_weight"},
+		Case{Label: "tail", Dims: []int{1, 1040, 47, 15, 80}, Flags: "interleaved_norm_weight_add"}, Case{Label: "words", Dims: []int{1, 516, 20, 5, 0}, Flags: "interleaved_norm_weight"},
+		Case{Label: "gated", Dims: []int{1, 6912, 70, 0, 0}, Flags: "interleaved_relu2_norm_weight_add"}, Case{Label: "gated", Dims: []int{1, 4352, 40, 3, 0}, Flags: "interleaved_silu_norm"},
+		Case{Label: "gated", Dims: []int{1, 256, 40, 0, 0}, Flags: "interleaved_silu"}, Case{Label: "deep", Dims: []int{1, 12544, 40, 16, 16}, Flags: "interleaved_norm_weight"},
+		// Several tiles a block of a large GPU, and more than its ring has stages.
+		Case{Label: "ring", Dims: []int{1, 64, 5003, 1200, 700}, Flags: "interleaved_norm"}, Case{Label: "ring", Dims: []int{1, 3200, 4097, 300, 1}, Flags: "interleaved_norm_add"},
+		Case{Label: "few", Dims: []int{3, 640, 65, 33, 17}, Flags: "interleaved_norm_weight_add"}, Case{Label: "many", Dims: []int{33, 256, 70, 16, 0}, Flags: "interleaved_relu2_norm_weight_add"})
+	for _, c := range []Case{
+		{Label: "bitnet-2b_qkv", Dims: []int{1, 2560, 2560, 640, 640}, Flags: "interleaved_norm_weight"},
+		{Label: "bitnet-2b_output", Dims: []int{1, 2560, 2560, 0, 0}, Flags: "interleaved_norm_weight_add"},
+		{Label: "bitnet-2b_gate_up", Dims: []int{1, 2560, 6912, 6912, 0}, Flags: "interleaved_norm_weight"},
+		{Label: "bitnet-2b_down", Dims: []int{1, 6912, 2560, 0, 0}, Flags: "interleaved_relu2_norm_weight_add"},
+	} {
+		c.Type, c.Bench, c.Large = tensor.F32, true, true
+		cases = append(cases, c)
+	}
+	layoutOf := func(c Case) tensor.Int2Layout {
+		if hasFlag(c, "interleaved") {
+			return tensor.Int2Interleaved
+		}
+		return tensor.Int2Rows
+	}
+	return &Op{
+		Name: "BitLinear", Cases: cases,
+		Inputs: func(g *Generator, c Case) []*Array {
+			m, k := c.Dims[0], c.Dims[1]
+			in := []*Array{g.Normal(tensor.F32, m, k), nil, nil, nil, g.Bytes(1, m, k), g.Normal(tensor.F32, m)}
+			if hasFlag(c, "relu2") || hasFlag(c, "silu") {
+				in[1] = g.Normal(tensor.F32, m, k)
+			}
+			if hasFlag(c, "weight") {
+				in[2] = g.Normal(tensor.F32, k)
+			}
+			if hasFlag(c, "add") {
+				in[3] = g.Normal(tensor.F32, m, c.Dims[2])
+			}
+			for i, n := range c.Dims[2:] {
+				if n == 0 {
+					break
+				}
+				scales := n // a scale a row, or one for all
+				if i == 1 {
+					scales = 1
+				}
+				in = append(in, g.codes(n, tensor.Int2RowBytes(layoutOf(c), k)), g.Normal(tensor.F32, scales))
+			}
+			return in
+		},
+		Outputs: func(c Case) []Spec {
+			var outs []Spec
+			for _, n := range c.Dims[2:] {
+				if n > 0 {
+					outs = append(outs, Spec{tensor.F32, []int{c.Dims[0], n}})
+				}
+			}
+			return outs
+		},
+		Run: func(out, in []*tensor.Tensor, c Case) {
+			r := fused.Rounding[*tensor.Tensor, tensor.Activation]{Up: in[1], Norm: in[2], RMSNorm: hasFlag(c, "norm"), Eps: 1e-5,
+				Activation: tensor.ActivationReLUSquared, Codes: in[4], Scales: in[5]}
+			if hasFlag(c, "silu") {
+				r.Activation = tensor.ActivationSiLU
+			}
+			var matrices []*tensor.Ternary
+			for i := range out {
+				matrices = append(matrices, &tensor.Ternary{Rows: c.Dims[2+i], Cols: c.Dims[1], Layout: layoutOf(c), Codes: in[6+2*i], Scales: in[7+2*i]})
+			}
+			fusedOperations.BitLinear(out, in[3], in[0], matrices, r)
+		},
+		Reference: func(in []*Array, c Case) []Want {
+			m, k := c.Dims[0], c.Dims[1]
+			rounding := Case{Dims: []int{m, k}, Flags: c.Flags}
+			rounded := normQuantizeOp().Reference(in[:3], rounding)
+			var wants []Want
+			for j, n := range c.Dims[2:] {
+				if n == 0 {
+					break
+				}
+				w := Want{make([]float64, m*n), make([]float64, m*n)}
+				for r := range n {
+					scale := in[7+2*j].Values[min(r, len(in[7+2*j].Values)-1)]
+					for i := range m {
+						sum, doubtful := 0.0, 0.0
+						for c2 := range k {
+							weight := weightOf(c, in[6+2*j].Raw, r, c2, k)
+							sum += weight * rounded[0].Values[i*k+c2]
+							doubtful += math.Abs(weight) * rounded[0].Scale[i*k+c2]
+						}
+						value := sum / rounded[1].Values[i] * scale
+						// A code that may round either way moves the sum by its weight.
+						size := math.Abs(value)*1e-5 + doubtful/rounded[1].Values[i]*math.Abs(scale)
+						if j == 0 && in[3] != nil {
+							value += in[3].Values[i*n+r]
+							size += math.Abs(in[3].Values[i*n+r]) * 1e-6
+						}
+						w.Values[i*n+r], w.Scale[i*n+r] = value, size+math.Abs(value)*1e-5
+					}
+				}
+				wants = append(wants, w)
+			}
+			return wants
+		},
+		Tolerance: func(Case) Tolerance {
+			return Tolerance{Rel: 2, Abs: 1e-6, Why: "a code within 1e-3 of a half may round either way; the scale is off by 1e-5 of its size"}
+		},
+		FLOPs: func(c Case) int64 { return 2 * int64(c.Dims[0]*c.Dims[1]*(c.Dims[2]+c.Dims[3]+c.Dims[4])) },
 	}
 }
 

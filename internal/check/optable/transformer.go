@@ -243,15 +243,14 @@ func attentionOp() *Op {
 		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
 		Case{Label: "8b_decode", Dims: []int{1, 1, 32, 8, 128, 32768, 0, 32767, 0}, Flags: "causal", Bench: true, Large: true})...)
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, Case{Label: "half", Dims: []int{1, 17, 4, 2, 64, 128, 0, 30, 0}, Flags: "causal_half"})...)
-	has := func(c Case, flag string) bool { return strings.Contains("_"+c.Flags+"_", "_"+flag+"_") }
 	queryType := func(c Case) tensor.DType {
-		if has(c, "half") {
+		if hasFlag(c, "half") {
 			return c.Type
 		}
 		return tensor.F32
 	}
 	shape := func(c Case) []int {
-		if has(c, "headmajor") {
+		if hasFlag(c, "headmajor") {
 			return []int{c.Dims[0], c.Dims[2], c.Dims[1], c.Dims[4]}
 		}
 		return []int{c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[4]}
@@ -262,7 +261,7 @@ func attentionOp() *Op {
 			batch, seq := c.Dims[0], c.Dims[1]
 			cache := []int{batch, c.Dims[3], c.Dims[5], c.Dims[4]}
 			in := []*Array{g.Normal(queryType(c), shape(c)...), g.Cache(c.Type, cache...), g.Cache(c.Type, cache...), nil}
-			if has(c, "positions") {
+			if hasFlag(c, "positions") {
 				var p []int
 				for i := range batch * seq {
 					p = append(p, max(0, c.Dims[6]-1-17*i)) // uneven lengths
@@ -274,12 +273,12 @@ func attentionOp() *Op {
 		Outputs: func(c Case) []Spec { return []Spec{{queryType(c), shape(c)}} },
 		Run: func(out, in []*tensor.Tensor, c Case) {
 			tensor.AttentionInto(out[0], in[0], in[1], in[2], tensor.AttentionOptions{
-				Causal: has(c, "causal"), HeadMajor: has(c, "headmajor"), Positions: in[3],
+				Causal: hasFlag(c, "causal"), HeadMajor: hasFlag(c, "headmajor"), Positions: in[3],
 				KVLen: c.Dims[6], Offset: c.Dims[7], Window: c.Dims[8],
 			})
 		},
 		Reference: func(in []*Array, c Case) []Want {
-			return []Want{attention(in, c, has(c, "causal"), has(c, "headmajor"))}
+			return []Want{attention(in, c, hasFlag(c, "causal"), hasFlag(c, "headmajor"))}
 		},
 		Tolerance: func(c Case) Tolerance {
 			products := c.Type
@@ -296,7 +295,7 @@ func attentionOp() *Op {
 			}
 			return 2*c.Type.Bytes(c.Dims[0]*c.Dims[3]*kv*c.Dims[4]) + 2*queryType(c).Bytes(product(shape(c)))
 		},
-		FLOPs: func(c Case) int64 { return attentionFLOPs(c, has(c, "causal") && !has(c, "positions")) },
+		FLOPs: func(c Case) int64 { return attentionFLOPs(c, hasFlag(c, "causal") && !hasFlag(c, "positions")) },
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -22,8 +23,10 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// lora is an adapter of random matrices: a [ranks][cols] and b [rows][ranks] of each tensor.
+// lora is an adapter of random matrices: a [ranks][cols] and b [rows][ranks] of each tensor, whose values F16 holds. In F32 files
+// fused operations leave it to updates behind them.
 type lora struct {
+	wide  bool   // its files are F32
 	kind  string // "lora" where empty
 	ranks int
 	alpha float32
@@ -44,7 +47,9 @@ func newLoRA(seed uint64, s testmodel.Shape, ranks int, names ...string) *lora {
 	random := func(n int) []float32 {
 		v := make([]float32, n)
 		for i := range v {
-			v[i] = float32(r.NormFloat64() / 4)
+			if v[i] = math.Float32frombits(math.Float32bits(float32(r.NormFloat64()/4)) &^ 0x1fff); math.Abs(float64(v[i])) < 0x1p-14 {
+				v[i] = 0
+			}
 		}
 		return v
 	}
@@ -70,14 +75,26 @@ func (l *lora) write(t testing.TB, architecture string, edit func(w *gguf.Writer
 	w.Set("general.architecture", architecture)
 	w.Set("adapter.type", cmp.Or(l.kind, "lora"))
 	w.Set("adapter.lora.alpha", l.alpha)
-	raw := func(v []float32) []byte {
+	add := func(name string, v []float32, dims ...int) {
 		var b bytes.Buffer
-		binary.Write(&b, binary.LittleEndian, v)
-		return b.Bytes()
+		if l.wide {
+			binary.Write(&b, binary.LittleEndian, v)
+			w.AddTensor(name, gguf.F32, dims, b.Bytes())
+			return
+		}
+		for _, x := range v {
+			bits := math.Float32bits(x)
+			half := uint16(bits >> 16 & 0x8000)
+			if x != 0 {
+				half |= uint16((bits&0x7fffffff - 112<<23) >> 13)
+			}
+			binary.Write(&b, binary.LittleEndian, half)
+		}
+		w.AddTensor(name, gguf.F16, dims, b.Bytes())
 	}
 	for name, a := range l.a {
-		w.AddTensor(name+".lora_a", gguf.F32, []int{len(a) / l.ranks, l.ranks}, raw(a))
-		w.AddTensor(name+".lora_b", gguf.F32, []int{l.ranks, len(l.b[name]) / l.ranks}, raw(l.b[name]))
+		add(name+".lora_a", a, len(a)/l.ranks, l.ranks)
+		add(name+".lora_b", l.b[name], l.ranks, len(l.b[name])/l.ranks)
 	}
 	if edit != nil {
 		edit(w)
@@ -150,6 +167,7 @@ func TestAdaptersEqualMergedWeights(t *testing.T) {
 			shape := testmodel.Tiny
 			shape.Architecture = architecture
 			one, two := newLoRA(1, shape, 4, allMatrices...), newLoRA(2, shape, 11, "attn_q", "ffn_down")
+			one.wide = architecture == "llama"
 			m := merged(t, d, shape, nil)
 			loaded := load(t, m, one.write(t, architecture, nil), two.write(t, architecture, nil))
 			ids := randomIDs(5, 70, m.Vocab)

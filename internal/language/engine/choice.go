@@ -136,7 +136,7 @@ func (r *runner) choices(key stepKey, chooser func(row int) Chooser) ([]int32, e
 	n, k := key.rows, key.candidates
 	next := make([]int32, n)
 	if k == 0 {
-		rows, err := r.read(r.work.Logits(n, key.stacks != 0))
+		rows, err := r.read(r.work.Logits(n, r.adapters.ofStep(key)))
 		if err != nil {
 			return nil, err
 		}

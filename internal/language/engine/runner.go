@@ -13,8 +13,18 @@ import (
 // ErrContextFull says that a prompt has more tokens than the context, or that no other token fits.
 var ErrContextFull = errors.New("the prompt does not fit into the context")
 
-// StageChunk is how many tokens of a prompt one pass computes where devices have whole layers each: many chunks keep all of them busy.
-const StageChunk = 256
+// StageChunk is how many tokens of a prompt one pass computes, at most, where devices have whole layers each: two H200s compute 2,048
+// and 8,192 tokens a tenth faster so than by 256.
+const StageChunk = 512
+
+// stride returns how many of the n tokens left of a prompt the next pass computes. Devices that have whole layers each take short
+// prompts in four chunks or more, so that all of them are busy.
+func (r *runner) stride(n int) int {
+	if r.chunk != StageChunk || !r.model.Staged() || n >= 4*r.chunk {
+		return min(n, r.chunk)
+	}
+	return min(n, max(r.chunk/2, 1))
+}
 
 // defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
 // that cancelling is prompt and the workspace small (0.13 MB a token for 3 billion parameters). GPUs of compute capability 9,
@@ -142,7 +152,7 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		hi := min(len(ids), lo+r.chunk)
+		hi := lo + r.stride(len(ids)-lo)
 		if r.model.Recurrent() && r.cache.Checkpoints > 0 && lo < len(ids)-tail {
 			hi = min(hi, len(ids)-tail)
 		}

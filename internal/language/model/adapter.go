@@ -32,6 +32,7 @@ type AdapterStack struct {
 	Adapters []*Adapter
 	model    *Model
 	ranks    int
+	within   bool // fused operations can add the changes: they are of F16, and the device has a kernel of FusedUpdate
 	changes  map[*weight]change
 	codes    codesMaker
 	memory   *tensor.Arena
@@ -197,6 +198,7 @@ func (m *Model) LoadAdapters(ctx context.Context, paths []string) (_ *AdapterSta
 		return nil, err
 	}
 	s := &AdapterStack{model: m, ranks: p.ranks, changes: map[*weight]change{}}
+	s.within = p.dtype == tensor.F16 && tensor.FusedUpdateAvailable(m.device) == nil
 	for i, f := range files {
 		s.Adapters = append(s.Adapters, &Adapter{Name: f.path, stack: s, first: p.first[i], ranks: f.ranks(), scale: f.scale(f.ranks())})
 	}

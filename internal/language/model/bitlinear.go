@@ -5,6 +5,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -67,6 +68,10 @@ func (o *bitLinearsOp) overwrites() []*value {
 
 func (o *bitLinearsOp) run(p *pass) {
 	codes, scales := p.rows(o.codes), p.rows(o.scales)
+	if o.rounded == nil {
+		o.runTwoBits(p)
+		return
+	}
 	r := tensor.Rounding{Activation: o.activation, RMSNorm: true, Norm: o.norm.tensor, Eps: o.eps}
 	if o.up != nil {
 		r.Up = p.rows(o.up)
@@ -94,6 +99,25 @@ func (o *bitLinearsOp) run(p *pass) {
 			tensor.AddInto(out, out, add)
 		}
 	}
+}
+
+// runTwoBits is run of two-bit codes alone.
+func (o *bitLinearsOp) runTwoBits(p *pass) {
+	r := fused.Rounding[*tensor.Tensor, tensor.Activation]{Activation: o.activation, RMSNorm: true, Norm: o.norm.tensor, Eps: o.eps,
+		Codes: p.rows(o.codes), Scales: p.rows(o.scales)}
+	if o.up != nil {
+		r.Up = p.rows(o.up)
+	}
+	var add *tensor.Tensor
+	if o.add != nil {
+		add = p.rows(o.add)
+	}
+	var outs []*tensor.Tensor
+	var matrices []*tensor.Ternary
+	for i, m := range o.matrices {
+		outs, matrices = append(outs, p.rows(o.outs[i])), append(matrices, m.ternary)
+	}
+	fusedOperations.BitLinear(outs, add, p.rows(o.in), matrices, r)
 }
 
 // twoBitTypes are those whose matrices of BitNet's layers are kept as two-bit codes.

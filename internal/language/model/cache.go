@@ -72,12 +72,22 @@ func (c *Config) CheckCacheType(t tensor.DType) error {
 	return nil
 }
 
+// Kernels copy the keys of a ring 16 or 128 at a time, which must not lie on both sides of its end. 128 are little of a
+// ring of 1024 only.
+func roundedRing(n int) int {
+	step := 16
+	if n > 1024 {
+		step = 128
+	}
+	return (n + step - 1) / step * step
+}
+
 // room returns for how many tokens a layer's cache has room, and whether they are the newest alone. Kernels copy
 // quantized keys by 16 bytes, of which eight of them, whatever their size, are a multiple. A pass needs the window
-// before its first token and its own tokens; a ring that spares less than half is not worth its slower kernels.
+// before its first token and its own tokens; a ring that spares less than half is not worth what it forgets.
 func (s cacheShape) room(o CacheOptions) (tokens int, ring bool) {
 	if s.window > 0 && o.Rows > 0 {
-		if n := (s.window + o.Rows - 1 + 7) / 8 * 8; n <= o.Capacity/2 {
+		if n := roundedRing(s.window + o.Rows - 1); n <= o.Capacity/2 {
 			return n, true
 		}
 	}

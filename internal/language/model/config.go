@@ -43,7 +43,8 @@ type Config struct {
 
 	weights *weights
 	graph   *graph
-	adapted *graph // the same with the updates of adapters, and so with fewer fused operations
+	adapted *graph // the same with the updates of adapters behind products, and so with fewer fused operations
+	within  *graph // the same whose fused operations add what one stack of adapters changes
 
 	guest      *graph // of a stage, for prompts whose weights are lent to the last device; nil for none
 	streamFrom int    // tokens of such a prompt, or more
@@ -177,7 +178,7 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	if c.weights, err = c.bind(f); err != nil {
 		return nil, err
 	}
-	c.graph, c.adapted = c.record(c.weights, fused, false), c.record(c.weights, fused, true)
+	c.graph, c.adapted, c.within = c.record(c.weights, fused, plainly), c.record(c.weights, fused, adaptedBehind), c.record(c.weights, fused, adaptedWithin)
 	return c, nil
 }
 

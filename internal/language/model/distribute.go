@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/fused"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -207,7 +209,13 @@ type collectiveOp interface {
 
 // reduceOp adds up what the ranks have, and a value that all have. Where many rows cross, what the ranks have may be rounded, as the
 // products of many rows round theirs.
-type reduceOp struct{ out, x, add *value } // add: nil for none
+type reduceOp struct {
+	out, x, add *value // add: nil for none
+
+	from     kernel.HalfLayer // which half of a layer ends here, where nextNorm is not nil
+	nextNorm *weight          // of the operation that follows, nil for none
+	normed   *value           // what that one may find prepared
+}
 
 func (o *reduceOp) reads() []*value {
 	if o.add == nil {
@@ -215,19 +223,46 @@ func (o *reduceOp) reads() []*value {
 	}
 	return []*value{o.x, o.add}
 }
-func (o *reduceOp) writes() []*value     { return []*value{o.out} }
+func (o *reduceOp) writes() []*value {
+	if o.normed != nil {
+		return []*value{o.out, o.normed}
+	}
+	return []*value{o.out}
+}
 func (o *reduceOp) overwrites() []*value { return o.reads() }
 func (o *reduceOp) run(*pass)            { panic("model: a rank alone adds up") }
 func (o *reduceOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 	var out, in, add []*tensor.Tensor
+	var parts []fused.Part[*tensor.Tensor]
+	next := fused.Reduction[*tensor.Tensor]{From: o.from}
 	for rank, p := range passes {
 		own := ops[rank].(*reduceOp)
 		out, in = append(out, p.rows(own.out)), append(in, p.rows(own.x))
 		if own.add != nil {
 			add = append(add, p.rows(own.add))
 		}
+		if own.nextNorm != nil {
+			next.Norm, next.Normed = append(next.Norm, own.nextNorm.get()), append(next.Normed, p.rows(own.normed))
+			next.Handoffs = append(next.Handoffs, p.handoff)
+		}
 	}
-	tensor.AllReduceRoundedInto(c, out, in, add)
+	for _, p := range passes {
+		if p.part != nil {
+			parts = append(parts, *p.part)
+		}
+		p.part = nil
+	}
+	if len(parts) > 0 {
+		fusedOperations.LinearAllReduce(c, out, add, parts)
+		return
+	}
+	if o.nextNorm == nil {
+		tensor.AllReduceRoundedInto(c, out, in, add)
+		return
+	}
+	for rank, h := range fusedOperations.AllReduceNorm(c, out, in, add, next) {
+		passes[rank].handoff = h
+	}
 }
 
 // gatherOp puts the columns of the ranks side by side.

@@ -38,7 +38,7 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 		if w.adapted == nil {
 			return nil, fmt.Errorf("model: a pass with adapters in a workspace for none: %w", gpu.ErrInvalid)
 		}
-		w.newest = w.adapted
+		w.newest = w.slotsFor(b.Adapters)
 	}
 	g := w.newest.graph
 	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
@@ -124,12 +124,16 @@ type pass struct {
 	cache   *Cache
 	batch   Batch
 	views   *views
-	hidden  *tensor.Tensor // of the rows whose logits are asked for, nil before the last layer's end
-	handoff fused.Handoff  // of the newest operation that gives one
-	written tensor.Written // by the newest operation that writes keys and values
+	hidden  *tensor.Tensor              // of the rows whose logits are asked for, nil before the last layer's end
+	handoff fused.Handoff               // of the newest operation that gives one
+	written tensor.Written              // by the newest operation that writes keys and values
+	part    *fused.Part[*tensor.Tensor] // of the sum over ranks that follows, where the sum multiplies too; else nil
 
 	adapters []ActiveStack // with a row of codes for each row, or one for all
 }
+
+// single reports whether the pass is of one token.
+func (p *pass) single() bool { return p.views.count*p.views.seq == 1 }
 
 // rows returns a value as [tokens][cols].
 func (p *pass) rows(v *value) *tensor.Tensor {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -24,7 +25,23 @@ func fusing() (bool, error) {
 // fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it
 // alone.
 func (g *graph) fuse() {
-	m := &matcher{config: g.config, uses: map[*value]int{}}
+	m := &matcher{config: g.config}
+	m.patterns = []pattern{
+		m.feedForward, m.feedForwardAlone, m.attentionLinearAdd, m.attentionLinear, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normRoute, m.normLinear,
+	}
+	g.rewrite(m)
+	g.handOver()
+}
+
+// fuseAdapted fuses what adds the updates of adapters itself.
+func (g *graph) fuseAdapted() {
+	m := &matcher{config: g.config, adapted: true}
+	m.patterns = []pattern{m.feedForward, m.attentionLinearAdd, m.normQKV}
+	g.rewrite(m)
+}
+
+func (g *graph) rewrite(m *matcher) {
+	m.uses = map[*value]int{}
 	for _, block := range g.blocks {
 		for _, o := range block {
 			for _, v := range o.reads() {
@@ -41,12 +58,16 @@ func (g *graph) fuse() {
 		}
 		g.blocks[i] = m.rewrite(block)
 	}
-	g.handOver()
 }
+
+// pattern returns the fused operation that o, in a block, is the end of, and the others that it replaces; nil for none.
+type pattern func(o op, block []op) (op, []op)
 
 // matcher finds patterns by who writes a value and how many read it.
 type matcher struct {
 	config   *Config
+	patterns []pattern
+	adapted  bool // fused operations add the updates of adapters
 	producer map[*value]op
 	uses     map[*value]int
 }
@@ -59,9 +80,7 @@ func by[T op](m *matcher, v *value, uses int) (o T, ok bool) {
 
 // rewrite tries the widest patterns first. Each is anchored at its last operation, in whose place the fused one comes.
 func (m *matcher) rewrite(block []op) []op {
-	for _, match := range []func(op, []op) (op, []op){
-		m.feedForward, m.attentionLinearAdd, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normRoute, m.normLinear,
-	} {
+	for _, match := range m.patterns {
 		var out []op
 		gone := map[op]bool{}
 		for _, o := range block {
@@ -104,10 +123,38 @@ func (m *matcher) feedForward(o op, _ []op) (op, []op) {
 		}
 		return &feedForwardOp{
 			out: add.out, x: x, normed: norm.out, gated: gated.gate.out, product: gated.up.out,
-			norm: norm.weight, gate: gated.gate.weight, up: gated.up.weight, down: down.weight, eps: norm.eps,
+			norm: norm.weight, gate: gated.gate.weight, up: gated.up.weight, down: down.weight, eps: norm.eps, adapted: m.adapted,
 		}, append(inner, glu, down)
 	}
 	return nil, nil
+}
+
+// feedForwardAlone matches the same on a rank, whose product is a part of the sum.
+func (m *matcher) feedForwardAlone(o op, block []op) (op, []op) {
+	down, ok := o.(*linearOp)
+	if !ok || down.bias != nil || !summed(down.out, block) {
+		return nil, nil
+	}
+	glu, ok := by[*gluOp](m, down.x, 1)
+	if !ok {
+		return nil, nil
+	}
+	gated, norm, inner := m.gated(glu)
+	if gated == nil {
+		return nil, nil
+	}
+	return &feedForwardOp{
+		out: down.out, x: norm.x, normed: norm.out, gated: gated.gate.out, product: gated.up.out, alone: true,
+		norm: norm.weight, gate: gated.gate.weight, up: gated.up.weight, down: down.weight, eps: norm.eps,
+	}, append(inner, glu)
+}
+
+// summed reports whether the ranks add a value up, and to another.
+func summed(v *value, block []op) bool {
+	return slices.ContainsFunc(block, func(o op) bool {
+		r, ok := o.(*reduceOp)
+		return ok && r.x == v && r.add != nil
+	})
 }
 
 // gatedPair is the two products of one input that a gated unit multiplies.
@@ -157,10 +204,26 @@ func (m *matcher) attentionLinearAdd(o op, _ []op) (op, []op) {
 		if attention, ok := by[*attentionOp](m, output.x, 1); ok && attention.valueDim == attention.dim {
 			return &attentionLinearAddOp{
 				attentionOp: *attention, out: add.out, x: x, product: product, weight: output.weight, bias: output.bias,
+				adapted: m.adapted,
 			}, []op{attention, output}
 		}
 	}
 	return nil, nil
+}
+
+// attentionLinear matches output(attention(q)) on a rank, a part of the sum.
+func (m *matcher) attentionLinear(o op, block []op) (op, []op) {
+	output, ok := o.(*linearOp)
+	if !ok || !summed(output.out, block) {
+		return nil, nil
+	}
+	attention, ok := by[*attentionOp](m, output.x, 1)
+	if !ok || attention.valueDim != attention.dim {
+		return nil, nil
+	}
+	return &attentionLinearAddOp{
+		attentionOp: *attention, out: output.out, product: newValue(output.out.cols), weight: output.weight, bias: output.bias,
+	}, []op{attention}
 }
 
 // linearAdd matches a + linear(x).
@@ -305,7 +368,7 @@ func (m *matcher) normQKV(o op, block []op) (op, []op) {
 	fused := &normQKVOp{
 		q: queries, x: norm.x, normed: norm.out, kNew: k.linear.out, vNew: v.out, layer: write.layer, dim: write.dim,
 		tables: q.rope.tables, mode: q.rope.mode, eps: norm.eps, norm: norm.weight,
-		wq: q.linear.weight, wk: k.linear.weight, wv: v.weight, bq: q.linear.bias, bk: k.linear.bias, bv: v.bias,
+		wq: q.linear.weight, wk: k.linear.weight, wv: v.weight, bq: q.linear.bias, bk: k.linear.bias, bv: v.bias, adapted: m.adapted,
 	}
 	inner := []op{norm, q.linear, k.linear, v, q.rope, k.rope}
 	if q.norm != nil {
@@ -342,19 +405,37 @@ func (o *addOp) either() func(yield func(a, b *value) bool) {
 // handOver lets an operation prepare the normed rows for the one that follows it at once, in memory that they share.
 func (g *graph) handOver() {
 	var before op
+	var sum *reduceOp // of what `before` has left on each rank, nil for none
 	for _, block := range g.blocks {
 		for _, o := range block {
+			if r, ok := o.(*reduceOp); ok && r.add != nil {
+				sum = r
+				continue
+			}
+			// hands reports whether the operation before has left `out`, or the ranks' parts of it.
+			hands := func(out *value, next *value) bool {
+				return out == next || sum != nil && sum.x == out && sum.out == next
+			}
 			switch next := o.(type) {
 			case *feedForwardOp:
-				if a, ok := before.(*attentionLinearAddOp); ok && a.out == next.x {
+				if a, ok := before.(*attentionLinearAddOp); ok && hands(a.out, next.x) {
 					a.nextNorm, a.normed = next.norm, next.normed
+					sum.prepare(kernel.AfterAttention, a.nextNorm, a.normed)
 				}
 			case *normQKVOp:
-				if f, ok := before.(*feedForwardOp); ok && f.out == next.x {
+				if f, ok := before.(*feedForwardOp); ok && hands(f.out, next.x) {
 					f.nextNorm, next.normed = next.norm, f.normed
+					sum.prepare(kernel.AfterFeedForward, f.nextNorm, f.normed)
 				}
 			}
-			before = o
+			before, sum = o, nil
 		}
+	}
+}
+
+// prepare has the sum, where there is one, pass on what an operation hands over.
+func (o *reduceOp) prepare(from kernel.HalfLayer, norm *weight, normed *value) {
+	if o != nil {
+		o.from, o.nextNorm, o.normed = from, norm, normed
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
@@ -48,6 +49,64 @@ func TestPlainLayersAreThreeFusedOperations(t *testing.T) {
 		if blocks[2][2].(*feedForwardOp).nextNorm != nil {
 			t.Errorf("%s: a handing over without a partner", architecture)
 		}
+	}
+}
+
+// TestAdaptersLeaveLayersFused: a stack's changes are within the three operations, and behind the output's product.
+func TestAdaptersLeaveLayersFused(t *testing.T) {
+	c, err := ReadConfig(file(t, nil, testmodel.Tiny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"embedding codes",
+		"normQKV attentionLinearAdd feedForward",
+		"normQKV attentionLinearAdd feedForward",
+		"norm linear update",
+	} {
+		if got := operations(c.within.blocks[i]); !strings.HasPrefix(got, want) {
+			t.Errorf("block %d: %s, want %s", i, got, want)
+		}
+	}
+	layer := c.within.blocks[1]
+	if !layer[0].(*normQKVOp).adapted || !layer[1].(*attentionLinearAddOp).adapted || !layer[2].(*feedForwardOp).adapted {
+		t.Error("an operation of the layer leaves its adapters out")
+	}
+	if c.graph.blocks[1][0].(*normQKVOp).adapted {
+		t.Error("an operation of the graph without adapters has some")
+	}
+}
+
+// A rank's layer is the same three operations, with a sum behind the second and the third, which passes on what these prepare.
+func TestLayersOfRanksAreThreeFusedOperationsAndTwoSums(t *testing.T) {
+	f := file(t, nil, testmodel.Tiny)
+	c, err := ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := c.Split(f, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, p := range parts {
+		blocks := p.graph.blocks
+		for i := 1; i <= 2; i++ {
+			if got, want := operations(blocks[i]), "normQKV attentionLinearAdd reduce feedForward reduce"; got != want {
+				t.Fatalf("rank %d, block %d: %s, want %s", rank, i, got, want)
+			}
+		}
+		attention, first, ffn := blocks[1][1].(*attentionLinearAddOp), blocks[1][2].(*reduceOp), blocks[1][3].(*feedForwardOp)
+		second, next := blocks[1][4].(*reduceOp), blocks[2][0].(*normQKVOp)
+		if attention.x != nil || !ffn.alone {
+			t.Errorf("rank %d: a part of a sum has the residual stream in it", rank)
+		}
+		if attention.normed != ffn.normed || first.normed != ffn.normed || first.nextNorm != ffn.norm || first.from != kernel.AfterAttention {
+			t.Errorf("rank %d: the sum after attention does not prepare what the feed-forward reads", rank)
+		}
+		if second.normed != ffn.normed || next.normed != ffn.normed || second.nextNorm != next.norm || second.from != kernel.AfterFeedForward {
+			t.Errorf("rank %d: the sum after the feed-forward does not prepare what the next layer reads", rank)
+		}
+		checkPlaces(t, p.graph)
 	}
 }
 

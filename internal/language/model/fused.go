@@ -9,7 +9,7 @@ import (
 // The fused operations of a graph. The values within a pattern, which nothing else reads, are their scratch memory.
 
 // fusedOperations are those of package tensor.
-var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router]()
+var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router, tensor.Ternary]()
 
 type normQKVOp struct {
 	fresh
@@ -19,6 +19,7 @@ type normQKVOp struct {
 	eps                      float32
 
 	norm, wq, wk, wv, bq, bk, bv, qNorm, kNorm *weight
+	adapted                                    bool // the products are changed by the pass's adapters
 }
 
 func (o *normQKVOp) reads() []*value  { return []*value{o.x} }
@@ -28,6 +29,7 @@ func (o *normQKVOp) run(p *pass) {
 	p.written = fusedOperations.NormQKV(p.sequences(o.q, o.dim), cache.k, cache.v, p.rows(o.x), fused.QKV[*tensor.Tensor]{
 		Norm: o.norm.get(), Q: o.wq.tensor, K: o.wk.tensor, V: o.wv.tensor,
 		QBias: o.bq.get(), KBias: o.bk.get(), VBias: o.bv.get(), QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
+		QUpdate: p.update(o.adapted, o.wq), KUpdate: p.update(o.adapted, o.wk), VUpdate: p.update(o.adapted, o.wv), Codes: p.codes(o.adapted),
 		Positions: p.batch.Positions, Sequences: p.batch.Sequences, Ring: cache.ring,
 		Handoff: p.handoff, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
 	})
@@ -35,13 +37,19 @@ func (o *normQKVOp) run(p *pass) {
 
 type attentionLinearAddOp struct {
 	attentionOp
-	out, x, product *value
+	out, x, product *value // x: nil for none
 	weight, bias    *weight
 	nextNorm        *weight // of the operation that follows, nil for none
 	normed          *value  // what that one may find prepared
+	adapted         bool    // the product is changed by the pass's adapters
 }
 
-func (o *attentionLinearAddOp) reads() []*value { return []*value{o.q, o.x} }
+func (o *attentionLinearAddOp) reads() []*value {
+	if o.x == nil {
+		return []*value{o.q}
+	}
+	return []*value{o.q, o.x}
+}
 func (o *attentionLinearAddOp) writes() []*value {
 	all := []*value{o.out, o.attentionOp.out, o.product}
 	if o.normed != nil {
@@ -49,15 +57,28 @@ func (o *attentionLinearAddOp) writes() []*value {
 	}
 	return all
 }
-func (o *attentionLinearAddOp) overwrites() []*value { return []*value{o.x} }
+func (o *attentionLinearAddOp) overwrites() []*value {
+	if o.x == nil {
+		return nil
+	}
+	return []*value{o.x}
+}
 func (o *attentionLinearAddOp) run(p *pass) {
 	cache := p.cache.layers[o.layer]
-	var normed *tensor.Tensor
+	var x, normed *tensor.Tensor
+	if o.x == nil && p.single() {
+		o.attentionOp.run(p)
+		p.part = &fused.Part[*tensor.Tensor]{Product: p.rows(o.out), X: p.rows(o.attentionOp.out), W: o.weight.tensor, Bias: o.bias.get()}
+		return
+	}
+	if o.x != nil {
+		x = p.rows(o.x)
+	}
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
-	p.handoff = fusedOperations.AttentionLinearAdd(p.rows(o.out), p.rows(o.x), p.sequences(o.q, o.dim),
-		cache.k, cache.v, o.options(p), o.weight.tensor, o.bias.get(),
+	p.handoff = fusedOperations.AttentionLinearAdd(p.rows(o.out), x, p.sequences(o.q, o.dim),
+		cache.k, cache.v, o.options(p), o.weight.tensor, o.bias.get(), p.update(o.adapted, o.weight), p.codes(o.adapted),
 		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
 }
 
@@ -65,15 +86,28 @@ type feedForwardOp struct {
 	out, x, normed, gated, product *value
 	norm, gate, up, down           *weight
 	eps                            float32
+	alone                          bool    // without x, a rank's part of a sum
 	nextNorm                       *weight // of the operation that follows and shares normed, nil for none
+	adapted                        bool    // the products are changed by the pass's adapters
 }
 
-func (o *feedForwardOp) reads() []*value      { return []*value{o.x} }
-func (o *feedForwardOp) writes() []*value     { return []*value{o.out, o.normed, o.gated, o.product} }
-func (o *feedForwardOp) overwrites() []*value { return []*value{o.x} }
+func (o *feedForwardOp) reads() []*value  { return []*value{o.x} }
+func (o *feedForwardOp) writes() []*value { return []*value{o.out, o.normed, o.gated, o.product} }
+func (o *feedForwardOp) overwrites() []*value {
+	if o.alone {
+		return nil
+	}
+	return []*value{o.x}
+}
 func (o *feedForwardOp) run(p *pass) {
+	if o.alone && p.single() {
+		fusedOperations.NormSwiGLU(p.rows(o.gated), p.rows(o.x), o.norm.get(), o.eps, o.gate.tensor, o.up.tensor, p.rows(o.normed), p.rows(o.product))
+		p.part = &fused.Part[*tensor.Tensor]{Product: p.rows(o.out), X: p.rows(o.gated), W: o.down.tensor}
+		return
+	}
 	p.handoff = fusedOperations.FeedForward(p.rows(o.out), p.rows(o.x), fused.FFN[*tensor.Tensor]{
-		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps,
+		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps, Alone: o.alone,
+		GateUpdate: p.update(o.adapted, o.gate), UpUpdate: p.update(o.adapted, o.up), DownUpdate: p.update(o.adapted, o.down), Codes: p.codes(o.adapted),
 		NextNorm: o.nextNorm.get(), Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
 	})
 }

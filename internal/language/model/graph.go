@@ -45,11 +45,23 @@ type op interface {
 	run(p *pass)
 }
 
-// record returns the graph of a model; adapted, with the updates of adapters.
-func (c *Config) record(w *weights, fused, adapted bool) *graph {
+// adaption says where a graph has the updates of adapters.
+type adaption int
+
+const (
+	plainly       adaption = iota // nowhere
+	adaptedBehind                 // behind each product, for any adapters
+	adaptedWithin                 // within the fused operations that take a stack's, else behind
+)
+
+// record returns the graph of a model.
+func (c *Config) record(w *weights, fused bool, adapted adaption) *graph {
 	g := &graph{config: c, blocks: make([][]op, 1)}
 	c.arch.forward(g, c, w)
-	if adapted {
+	if fused && adapted == adaptedWithin {
+		g.fuseAdapted()
+	}
+	if adapted != plainly {
 		g.adapt()
 	}
 	if fused {

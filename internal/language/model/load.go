@@ -206,6 +206,7 @@ type placement struct {
 	size   int64  // bytes of them
 	inFile bool   // used where it lies
 	packed bool   // rearranged by the device
+	halves bool   // in F16 on the device
 	bytes  int64  // on the device
 }
 
@@ -242,7 +243,7 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 			return nil, err
 		}
 		switch {
-		case w.rows == 0 && kernel.DType(w.stored.Type) != kernel.F32, w.packed:
+		case w.rows == 0 && kernel.DType(w.stored.Type) != kernel.F32, w.packed, w.halves:
 			p.staging = max(p.staging, w.size)
 		}
 		if w.inFile {
@@ -264,6 +265,16 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 		p.staging = 0 // what is rearranged is read in the file
 	}
 	return p, nil
+}
+
+// spreads reports whether a device multiplies a weight of a type as F16, which has its values, several times as fast: one
+// that packs others of that shape, but not this type. That is NVFP4, whose scales no packed form has.
+func spreads(d *gpu.Device, t kernel.DType, shape []int) (bool, error) {
+	if t != kernel.NVFP4 {
+		return false, nil
+	}
+	other, err := tensor.PackedSize(d, kernel.Q4_0, shape...)
+	return other > 0, err
 }
 
 // placeWeight decides how a weight lies on a device.
@@ -294,9 +305,16 @@ func (c *Config) placeWeight(stored *gguf.Tensor, bound *weight, d *gpu.Device, 
 		}
 		if w.packed = packed > 0 && (roomy || packed <= w.size+w.size/4); w.packed {
 			w.bytes = packed
-		} else {
-			w.inFile = usable
+			break
 		}
+		if w.halves, err = spreads(d, t, w.shape()); err != nil {
+			return w, err
+		}
+		if w.halves = w.halves && roomy && packed == 0; w.halves {
+			w.bytes = kernel.F16.Bytes(int(w.size) / t.BlockBytes() * t.BlockSize())
+			break
+		}
+		w.inFile = usable
 	}
 	return w, nil
 }
@@ -398,8 +416,12 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 	case w.packed:
 		t, err = m.memory.NewPacked(stored, shape...)
 		rearrange = tensor.PackInto
-	case w.rows == 0 && stored != tensor.F32:
-		t, err = m.memory.New(tensor.F32, shape...)
+	case w.halves, w.rows == 0 && stored != tensor.F32:
+		floats := tensor.F32
+		if w.halves {
+			floats = tensor.F16
+		}
+		t, err = m.memory.New(floats, shape...)
 		rearrange = func(dst, src *tensor.Tensor) error {
 			return tensor.Try(func() { tensor.ConvertInto(dst, src) })
 		}

@@ -13,6 +13,7 @@ type Workspace struct {
 	followers []*follower
 	plain     *slots
 	adapted   *slots // nil where the workspace is for passes without adapters
+	within    *slots // of passes whose fused operations add what adapters change, nil with adapted
 	guest     *slots // of passes over streamed weights, nil for none
 	newest    *slots // of the newest pass
 	adapters  []ActiveStack
@@ -97,6 +98,10 @@ func (m *Model) NewAdaptedWorkspace(streams *gpu.Communicator, rows, logitRows i
 		memory.Reset()
 		w.adapted, err = m.adapted.slotsIn(memory, rows, logitRows)
 	}
+	if err == nil {
+		memory.Reset()
+		w.within, err = m.within.slotsIn(memory, rows, logitRows)
+	}
 	if err != nil {
 		w.Free()
 		return nil, err
@@ -130,12 +135,20 @@ func (g *graph) slotsIn(memory *tensor.Arena, rows, logitRows int) (*slots, erro
 // Adapted reports whether the workspace is for passes with adapters too.
 func (w *Workspace) Adapted() bool { return w.adapted != nil }
 
-// Logits returns the logits [rows][Vocab] that the newest pass, with adapters or without, has put there.
-func (w *Workspace) Logits(rows int, adapted bool) *tensor.Tensor {
-	s := w.plain
-	if adapted {
-		s = w.adapted
+// slotsFor returns the workspace as passes with these adapters see it.
+func (w *Workspace) slotsFor(active []ActiveStack) *slots {
+	switch {
+	case len(active) == 0:
+		return w.plain
+	case within(active):
+		return w.within
 	}
+	return w.adapted
+}
+
+// Logits returns the logits [rows][Vocab] that the newest pass, with these adapters, has put there.
+func (w *Workspace) Logits(rows int, active []ActiveStack) *tensor.Tensor {
+	s := w.slotsFor(active)
 	return s.tensors[s.graph.logits.slot].Slice(0, rows)
 }
 
@@ -149,7 +162,7 @@ func (c *Config) WorkspaceBytes(rows, logitRows int) int64 {
 
 // AdaptedWorkspaceBytes returns the size of a workspace for passes with adapters and without.
 func (c *Config) AdaptedWorkspaceBytes(rows, logitRows int) int64 {
-	return max(c.graph.bytes(rows, logitRows), c.adapted.bytes(rows, logitRows))
+	return max(c.graph.bytes(rows, logitRows), c.adapted.bytes(rows, logitRows), c.within.bytes(rows, logitRows))
 }
 
 func (g *graph) bytes(rows, logitRows int) int64 {
@@ -162,9 +175,14 @@ func (g *graph) bytes(rows, logitRows int) int64 {
 
 // Pass describes passes of up to that many rows over a cache, for gpu.Device.ScratchBytes.
 func (c *Config) Pass(rows, context int, kv tensor.DType) kernel.Pass {
+	experts := 0
+	if m := c.mixture; m != nil {
+		const tile = 256 // columns, of which rows have whole ones
+		experts = m.used * ((c.Hidden+tile-1)/tile + (m.width+tile-1)/tile) * tile
+	}
 	return kernel.Pass{
 		Rows: rows, Widest: max(c.Hidden, c.Heads*c.HeadDim, c.FeedForward, c.delta.inner()), Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
-		Context: context, KVType: kv,
+		Context: context, KVType: kv, Experts: experts,
 	}
 }
 

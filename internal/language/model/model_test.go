@@ -295,6 +295,7 @@ func TestGraphsOfEveryArchitecture(t *testing.T) {
 				}
 				checkPlaces(t, c.graph)
 				checkPlaces(t, c.adapted)
+				checkPlaces(t, c.within)
 				checkMemory(t, d, f)
 			})
 		}

@@ -116,7 +116,7 @@ func (c *Config) part(f *gguf.File, rank, ranks int) (_ *Config, err error) {
 	if p.weights, err = p.bind(f); err != nil {
 		return nil, err
 	}
-	p.adapted = nil // adapters change whole matrices
+	p.adapted, p.within = nil, nil // adapters change whole matrices
 	if out := p.weights.output; out != p.weights.embedding {
 		unit := 64 // tiles of kernels, as whole as they can be
 		for unit > 1 && c.Vocab/unit < ranks {

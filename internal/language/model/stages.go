@@ -94,7 +94,7 @@ func (c *Config) Stages(f *gguf.File, p Placement) ([]*Config, error) {
 		if c.queryRoPE == &c.RoPE {
 			s.queryRoPE = &s.RoPE
 		}
-		s.adapted = nil // adapters are of all layers
+		s.adapted, s.within = nil, nil // adapters are of all layers
 		if s.weights, err = s.bind(f); err != nil {
 			return nil, err
 		}

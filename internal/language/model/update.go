@@ -1,6 +1,29 @@
 package model
 
-import "github.com/vibrant-ml/vibrant/tensor"
+import (
+	"github.com/vibrant-ml/vibrant/internal/fused"
+	"github.com/vibrant-ml/vibrant/tensor"
+)
+
+// within reports whether fused operations can add what the stacks change: they take one.
+func within(active []ActiveStack) bool { return len(active) == 1 && active[0].Stack.within }
+
+// update returns what the adapters of the pass add to products with a weight, within an operation that is adapted.
+func (p *pass) update(adapted bool, w *weight) (u fused.LowRank[*tensor.Tensor]) {
+	if adapted {
+		c := p.adapters[0].Stack.changes[w]
+		u.V, u.U = c.v, c.u
+	}
+	return u
+}
+
+// codes returns those of the rows of a pass, for an operation that is adapted.
+func (p *pass) codes(adapted bool) *tensor.Tensor {
+	if !adapted {
+		return nil
+	}
+	return p.adapters[0].Codes
+}
 
 // adapt puts the making of codes behind the embedding, and the updates of adapters behind every product with a matrix. Where a product is added to something at once, the
 // update comes behind the sum, so that product and sum can still be one operation.
@@ -44,7 +67,7 @@ func (g *graph) adapt() {
 	}
 }
 
-// adaptable returns the matrices that adapters can change.
+// adaptable returns the matrices that adapters can change, of a graph that has updates behind them.
 func (g *graph) adaptable() map[*weight]bool {
 	all := map[*weight]bool{}
 	for _, block := range g.blocks {

@@ -31,10 +31,7 @@ func (s *Sampler) collect(logits []float32) (int, error) {
 		}
 	}
 	slices.Sort(s.penalized)
-	k := s.limit()
-	if k >= len(logits) {
-		k = 0
-	}
+	k := min(s.limit(), len(logits)) // sorted as SampleTop sorts candidates, be they all
 	next := 0
 	for _, id := range s.penalized {
 		if err := s.scan(logits[:id], next, k); err != nil {
