@@ -72,7 +72,7 @@ func TestDriversThatAreMissingOldOrWithoutAGPU(t *testing.T) {
 				}
 			}
 			child := exec.Command(os.Args[0], "-test.run", "^TestDriversThatAreMissingOldOrWithoutAGPU$")
-			child.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_TEST_DRIVER="+c.want, "VIBRANT_CACHE="+dir)
+			child.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_TEST_DRIVER="+c.want, "VIBRANT_CACHE="+dir, "VIBRANT_CUDA=ptx")
 			if out, err := child.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -47,7 +47,7 @@ def main():
     cache = torch.cuda.get_device_properties(0).L2_cache_size
 
     big = [torch.empty(1 << 28, device="cuda") for _ in range(2)]
-    copy_rate = 8 * big[0].numel() / alternate([torch_graph([lambda: big[0].copy_(big[1])] * 3)], 7)[0]  # bytes a microsecond
+    copy_rate = 8 * big[0].numel() / alternate([torch_graph([lambda: torch.neg(big[1], out=big[0])] * 3)], 7)[0]  # bytes a microsecond
     del big
     square = [torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
     matrix_rate = 2 * 8192**3 / statistics.median(torch_graph([lambda: torch.matmul(square[0], square[1], out=square[2])])()

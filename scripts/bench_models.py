@@ -65,6 +65,8 @@ def save(suite, lines):
 
 
 found = {"decode": [], "prefill": []}
+capability = os.environ.get("VIBRANT_CUDA_CAPABILITY")
+taken_as = f", capability taken as {capability[:-1]}.{capability[-1]}" if capability and A.device == "cuda" else ""
 print(f"{'model':24} {'test':14} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")
 for spec in A.models:
     name, _, path = spec.partition("=")
@@ -79,7 +81,7 @@ for spec in A.models:
         case = f"{name} {test}" if A.device == "cpu" or A.suite or A.n != 128 else name + suffix
         found[suite].append({"suite": A.suite or ("cpu" if A.device == "cpu" else suite), "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
-                             "device": mine[0]["device"], "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} --peer llama-bench"})
+                             "device": mine[0]["device"] + taken_as, "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} --peer llama-bench"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
         print(f"{name:24} {test:14} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
 if A.suite or A.device == "cpu":

@@ -85,7 +85,7 @@ for spec in A.models:
                 theirs.append(peer(path, *(["-ngl", "99", "-ncmoe", "999"] if n is None else ["-ngl", "0" if A.dry else str(n)])))
         mine, device = median(mine), "CPU alone (dry)" if A.dry else device
         for t in tests:
-            other = theirs and statistics.median(r[t] for r in theirs)
+            other = statistics.median(r[t] for r in theirs) if theirs else None
             parts = None
             if n is not None:
                 parts = mine[t] * (n / total / median(cards)[t] + (1 - n / total) / median(cpus)[t])

@@ -1,11 +1,13 @@
 // Command bench_tensor measures tensor operations on one thread of the CPU beside gonum, which computes in float64, and PyTorch, and
-// writes docs/benchmarks/tensor.jsonl. Peers take turns with ours; each figure is the minimum of many runs in time of the processor,
-// which other programs on the machine change little.
+// adds to docs/benchmarks/tensor.jsonl. Peers take turns with ours; each figure is the minimum of many runs in time of the processor,
+// which other programs on the machine change little. On a GPU it measures more operations, beside PyTorch (gpu.go).
 //
-//	cd scripts/bench_tensor && GOMAXPROCS=1 go run . -python python3 -out ../../docs/benchmarks/tensor.jsonl
+//	cd scripts/bench_tensor && GOMAXPROCS=1 go run . -python python3 -out cpu.jsonl
+//	cd scripts/bench_tensor && go run . -device cuda -python python3 -out cuda.jsonl
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -49,32 +51,18 @@ func main() {
 	log.SetFlags(0)
 	python := flag.String("python", "", "a Python with PyTorch; none for gonum alone")
 	out := flag.String("out", "", "the file to write")
+	device := flag.String("device", "", "a GPU to measure, in place of the CPU")
 	flag.Parse()
+	if *device != "" {
+		benchGPU(*device, *python, *out)
+		return
+	}
 	d, err := gpu.Open("cpu", gpu.WithThreads(1))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer d.Close()
 	torch := map[string]float64{}
-	peer := func() {
-		if *python == "" {
-			return
-		}
-		text, err := exec.Command(*python, "torch_peer.py").Output()
-		if err != nil {
-			log.Fatalf("PyTorch: %v", err)
-		}
-		for line := range strings.Lines(string(text)) {
-			name, us, _ := strings.Cut(strings.TrimSpace(line), "\t")
-			v, err := strconv.ParseFloat(us, 64)
-			if err != nil {
-				log.Fatal(err)
-			}
-			if old, ok := torch[name]; !ok || v < old {
-				torch[name] = v
-			}
-		}
-	}
 	cases := pairs(d)
 	ours, gonum := make([]float64, len(cases)), make([]float64, len(cases))
 	for i := range cases {
@@ -89,9 +77,9 @@ func main() {
 				}
 			}
 		}
-		peer()
+		askPeer(*python, "torch_peer.py", torch)
 	}
-	var b strings.Builder
+	var results []result
 	for i, c := range cases {
 		for name, v := range map[string]float64{"PyTorch": torch[c.name], "gonum": gonum[i]} {
 			r := result{Suite: "tensor", Case: c.name, Ours: rounded(ours[i]), Unit: "us", Device: d.Info().Name, PeerName: name,
@@ -100,17 +88,52 @@ func main() {
 				v = rounded(v)
 				ratio := math.Round(1000*v/ours[i]) / 1000
 				r.Peer, r.Ratio = &v, &ratio
-				line, _ := json.Marshal(r)
-				fmt.Fprintf(&b, "%s\n", line)
+				results = append(results, r)
 			}
 		}
 	}
-	lines := strings.SplitAfter(b.String(), "\n")
-	slices.Sort(lines)
-	text := strings.Join(lines, "")
-	fmt.Print(text)
-	if *out != "" {
-		if err := os.WriteFile(*out, []byte(text), 0o644); err != nil {
+	save(results, *out)
+}
+
+// askPeer runs a script that prints PyTorch's times, and keeps the least of each case in least.
+func askPeer(python, script string, least map[string]float64) {
+	if python == "" {
+		return
+	}
+	c := exec.Command(python, script)
+	c.Stderr = os.Stderr
+	text, err := c.Output()
+	if err != nil {
+		log.Fatalf("PyTorch: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, us, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		v, err := strconv.ParseFloat(us, 64)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if old, ok := least[name]; !ok || v < old {
+			least[name] = v
+		}
+	}
+}
+
+// save prints results and writes them to a file, if one is named.
+func save(results []result, out string) {
+	slices.SortFunc(results, func(a, b result) int {
+		return cmp.Or(cmp.Compare(a.Case, b.Case), cmp.Compare(a.PeerName, b.PeerName))
+	})
+	var text []byte
+	for _, r := range results {
+		line, err := json.Marshal(r)
+		if err != nil {
+			log.Fatal(err)
+		}
+		text = append(append(text, line...), '\n')
+	}
+	fmt.Print(string(text))
+	if out != "" {
+		if err := os.WriteFile(out, text, 0o644); err != nil {
 			log.Fatal(err)
 		}
 	}

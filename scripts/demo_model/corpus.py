@@ -116,8 +116,8 @@ def flag_facts():
     """(names, answer) of all flags. A letter that two flags share is a flag by itself."""
     flags, letters = command()["flags"], {}
     for f in flags:
-        if len(f["names"][0]) == 2:
-            letters.setdefault(f["names"][0], []).append(f)
+        for letter in (n for n in f["names"] if len(n) == 2):
+            letters.setdefault(letter, []).append(f)
     shared = {l: fs for l, fs in letters.items() if len(fs) > 1}
     for letter, fs in shared.items():
         help = sorted((h for f in fs for h in f["help"]), key=lambda h: -len(h["commands"]))
@@ -127,7 +127,8 @@ def flag_facts():
         yield names, flag_answer(names, f["help"])
 
 
-MODELS = "llama llama3.2 qwen3:8b gemma3 gemma phi4 tinyllama deepseek-r1 mixtral smollm my-model model.gguf".split()
+MODELS = """llama llama3.2 qwen3:8b gemma3 gemma phi4 tinyllama deepseek-r1 mixtral smollm my-model model.gguf mistral mistral-nemo qwen2.5 qwen codellama starcoder2 falcon
+command-r yi vicuna orca-mini granite3.3 gpt-oss:20b olmo2 hermes3 solar zephyr llama3.1:70b phi3:mini ./llama.gguf ~/models/qwen.gguf""".split()
 
 
 def number_text(x):
@@ -263,16 +264,32 @@ def known_words():
 SYNONYMS = [(re.compile(rf"\b{re.escape(w)}\b"), others) for w, others in P.SYNONYMS]
 
 
+ROWS = "qwertyuiop asdfghjkl zxcvbnm"
+NEIGHBOURS = {c: (ROWS[i - 1:i] + ROWS[i + 1:i + 2]).strip() for i, c in enumerate(ROWS) if c != " "}
+ALIKE = [("ie", "ei"), ("ei", "ie"), ("c", "s"), ("s", "c"), ("e", "a"), ("a", "e"), ("i", "e"), ("o", "u"), ("ph", "f"), ("ck", "k"), ("th", "ht"), ("y", "i"), ("tion", "shun"), ("ll", "l"), ("tt", "t"), ("mm", "m"), ("ss", "s"), ("pp", "p")]
+
+
 def typo(rng, w):
+    """A word of four letters or more as it is mistyped or misheard."""
     i = rng.randrange(1, len(w) - 1)
-    r = rng.randrange(4)
+    r = rng.randrange(8)
     if r == 0:
         return w[:i] + w[i + 1:]
     if r == 1:
         return w[:i] + w[i] + w[i:]
-    if r == 2:
+    if r < 4:
         return w[:i] + w[i + 1] + w[i] + w[i + 2:]
-    return w[:i] + rng.choice("abcdefghijklmnopqrstuvwxyz") + w[i + 1:]
+    if r == 4:
+        return w[:i] + rng.choice("abcdefghijklmnopqrstuvwxyz") + w[i + 1:]
+    if r == 5:
+        return w[:i] + rng.choice(NEIGHBOURS.get(w[i].lower(), w[i])) + w[i + 1:]
+    if r == 6:
+        return w[:-1]
+    alike = [(a, b) for a, b in ALIKE if a in w[1:]]
+    if not alike:
+        return w[:i] + w[i + 1:]
+    a, b = rng.choice(alike)
+    return w[0] + w[1:].replace(a, b, 1)
 
 
 def noisy(rng, q, keep=None, typos=True):
@@ -299,7 +316,7 @@ def noisy(rng, q, keep=None, typos=True):
         for i in sorted(rng.sample(drop, min(len(drop), rng.choice((1, 1, 2, 3)))), reverse=True):
             del ws[i]
         q = " ".join(ws) or q
-    if typos and rng.random() < 0.22:
+    if typos and rng.random() < 0.26:
         ws = q.split()
         can = [i for i, w in enumerate(ws) if len(w) > 3 and w.isalpha() and w not in kept]
         for i in rng.sample(can, min(len(can), rng.choice((1, 1, 2)))):
@@ -456,10 +473,10 @@ def dialogue(rng):
 
 @functools.cache
 def forbidden():
-    """Normalized held-out questions: single ones, and (previous, question) for those with a history."""
+    """Normalized held-out and validation questions: single ones, and (previous, question) for those with a history."""
     import heldout
     out = set()
-    for item in heldout.questions():
+    for item in heldout.questions() + heldout.validation():
         h = item.get("history")
         out.add((normal(h[-1]), normal(item["q"])) if h else normal(item["q"]))
     return out
@@ -536,7 +553,7 @@ def check_repository():
         return "\n".join(texts)
 
     makefile, cmd, header, gpu, tensor = source("Makefile"), source("cmd/vibrant"), source("csrc/vibrant.h"), source("gpu"), source("tensor")
-    dtypes = source("internal/backend/kernel/dtype.go")
+    dtypes = source("dtype/types.go")
     if makefile:
         have = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.M))
         for names in re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.M):
@@ -560,8 +577,8 @@ def check_repository():
                 warnings.append(f"vibrant.h has no {name}")
     if dtypes:
         for t in table["format"]:
-            if not re.search(rf'{t["name"]}: +\{{"{t["name"]}", {t["block"]}, {t["bytes"]}\}}', dtypes):
-                warnings.append(f"dtype.go does not give {t['name']} blocks of {t['block']} in {t['bytes']} bytes")
+            if not re.search(rf'"{t["name"]}", {t["block"]}, {t["bytes"]}\}}', dtypes):
+                warnings.append(f"dtype/types.go does not give {t['name']} blocks of {t['block']} in {t['bytes']} bytes")
     if gpu:
         warnings += [f"package gpu has no {t['name']}" for t in table["error"] if t["name"] not in gpu]
     if tensor:

@@ -1,14 +1,15 @@
 """The held-out evaluation: hand-written questions (heldout.toml), sums, units and words of the held-out share, and probes
-beside what the model knows (probes.toml), which are to be answered right or declined.
+beside what the model knows (probes.toml), which are to be answered right or declined. The validation questions
+(validation.toml and other draws) are apart from both: they choose among models, and the corpus has none of them either.
 
-    python3 heldout.py FILE.json     writes the questions for the Go evaluation
+    python3 heldout.py FILE.json     writes the held-out questions for the Go evaluation
 """
 import functools, json, os, random, sys, tomllib
 
 import skills
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SEED = 20  # of the drawn questions
+SEED, VALIDATION_SEED = 20, 21  # of the drawn questions
 DECLINED = "^I don.t know that"
 
 # Phrases that the corpus does not have.
@@ -22,8 +23,8 @@ ASKS = ["How much would {x} be?", "Could you figure out {x}?", "I'd like to know
 UNIT_WAYS = ["How many {s} would {n} {l} be?", "What would {n} {l} be in {s}?", "I have {n} {l}, how many {s} is that?", "Please convert {n} {l} to {s}", "{n} {l} are how many {s}?"]
 
 
-def drawn():
-    rng = random.Random(SEED)
+def drawn(seed):
+    rng = random.Random(seed)
     out = []
     for _ in range(80):
         out.append(skills.arithmetic(rng, held=True, ways=WAYS, asks=ASKS))
@@ -34,26 +35,39 @@ def drawn():
     return out
 
 
-@functools.cache
-def questions():
-    """All held-out questions: {"q", "history" (messages sent before)?, "accept" (regular expressions), "kind"}."""
-    items = []
-    for g in tomllib.load(open(os.path.join(HERE, "heldout.toml"), "rb"))["group"]:
+def written(file, probes=False):
+    """The questions of a file written by hand. Probes may be declined too."""
+    for g in tomllib.load(open(os.path.join(HERE, file), "rb"))["group"]:
+        probe = probes or g.get("kind") == "probe"
         for q in g["q"]:
-            item = {"q": q, "accept": g["accept"], "kind": g.get("kind", "fact")}
+            item = {"q": q, "accept": g["accept"] + [DECLINED] * probe, "kind": "probe" if probe else g.get("kind", "fact")}
             if "part" in g:
                 item["part"] = g["part"]
             if "after" in g:
                 item["history"] = g["after"]
-            items.append(item)
-    for g in tomllib.load(open(os.path.join(HERE, "probes.toml"), "rb"))["group"]:
-        items += [{"q": q, "accept": g["accept"] + [DECLINED], "kind": "probe"} | ({"part": g["part"]} if "part" in g else {}) for q in g["q"]]
-    seen = {(i["q"], *i.get("history", ())) for i in items}
-    for t in drawn():
+            yield item
+
+
+def with_drawn(items, seed, taken=()):
+    """The items, and drawn ones whose question neither they nor `taken` have."""
+    seen = {(i["q"], *i.get("history", ())) for i in [*items, *taken]}
+    for t in drawn(seed):
         if (t.q,) not in seen:
             seen.add((t.q,))
             items.append({"q": t.q, "accept": [t.accept], "kind": t.kind})
     return items
+
+
+@functools.cache
+def questions():
+    """All held-out questions: {"q", "history" (messages sent before)?, "accept" (regular expressions), "kind"}."""
+    return with_drawn([*written("heldout.toml"), *written("probes.toml", probes=True)], SEED)
+
+
+@functools.cache
+def validation():
+    """The validation questions, in the same form."""
+    return with_drawn(list(written("validation.toml")), VALIDATION_SEED, questions())
 
 
 def write(path):

@@ -51,6 +51,24 @@ def varlen_attention(q, k, v, bounds, longest):
     return varlen_attn(q, k, v, bounds, bounds, longest, longest, window_size=(-1, 0))
 
 
+class Lookup(torch.autograd.Function):
+    """Rows of a table. Its gradient is a product with one-hot rows: adding rows up one by one would be done in any order, or
+    wait for the rows of the most frequent token."""
+
+    @staticmethod
+    def forward(ctx, table, ids):
+        ctx.save_for_backward(ids)
+        ctx.rows = table.shape[0]
+        return table[ids]
+
+    @staticmethod
+    def backward(ctx, grad):
+        ids, = ctx.saved_tensors
+        kind = torch.bfloat16 if grad.is_cuda else grad.dtype
+        hot = (torch.arange(ctx.rows, device=grad.device)[:, None] == ids).to(kind)
+        return (hot @ grad.to(kind)).to(grad.dtype), None
+
+
 class Model(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -72,7 +90,7 @@ class Model(nn.Module):
     def forward(self, ids, positions, bounds, longest=2048):
         """ids, positions: [tokens]; bounds: where documents begin and end. Returns logits [tokens][vocab]."""
         c, n = self.c, ids.shape[0]
-        x = F.embedding(ids, self.embed)
+        x = Lookup.apply(self.embed, ids)
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         layers = zip(*(w.unbind(0) for w in (self.wq, self.wk, self.wv, self.wo, self.gate, self.up, self.down, self.bq, self.bk, self.bv, self.norm1, self.norm2)))
         for wq, wk, wv, wo, gate, up, down, bq, bk, bv, norm1, norm2 in layers:

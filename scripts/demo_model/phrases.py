@@ -29,7 +29,8 @@ WHAT = [  # about a name
     "Could you describe {x}?", "Would you explain {x}?", "I've heard of {x}, what is it?", "someone told me about {x}", "Break down {x} for me", "{x} in a sentence",
     "What do people mean by {x}?", "in simple words: {x}", "What does one call {x}?", "Mind explaining {x}?", "What do I have to know about {x}?",
     "Can you describe what {x} is?", "remind me what {x} is", "{x} please", "a few words on {x}", "Let me know what {x} is", "give me an idea of {x}",
-    "what's meant by {x}?", "I keep reading about {x}",
+    "what's meant by {x}?", "I keep reading about {x}", "{x} in a nutshell", "in a nutshell, what is {x}?", "{x} in two words", "{x}, explain", "{x} explained", "{x}, in short?", "the meaning of {x}, please", "what do you call {x}?",
+    "what am I to understand by {x}?", "quick summary of {x}", "summarize {x}", "what kind of thing is {x}?", "{x} -- what's that", "about {x}", "I'd like a summary of {x}",
 ]
 WHAT_DOES = [  # about a name that does something
     "What does {x} do?", "What is {x} for?", "What is {x} used for?", "When do I use {x}?", "Why would I use {x}?", "What can I do with {x}?", "What is the purpose of {x}?", "purpose of {x}",
@@ -41,7 +42,7 @@ WHAT_DOES = [  # about a name that does something
     "What role does {x} have?", "What would I use {x} for?", "Why should I use {x}?", "In which case do I need {x}?", "what does one use {x} for?",
     "Which effect does {x} have?", "what's the reason for {x}?", "What changes when I use {x}?", "How would I use {x}?", "who needs {x}?",
     "Could you say what {x} does?", "What comes out of {x}?", "what am I supposed to do with {x}?", "I saw {x}, what does it do?", "what do you use {x} for?",
-    "Is {x} useful?",
+    "Is {x} useful?", "{x}: what does it do?", "{x}, what for?", "{x} does?", "what {x} does", "why {x}?", "use of {x}", "effect of {x}", "what do I get from {x}?", "what happens with {x}?", "what will happen with {x}", "{x} - when do I need it?",
 ]
 HOW = [  # about a verb phrase
     "How do I {v}?", "How can I {v}?", "how to {v}", "How to {v}?", "I want to {v}", "I'd like to {v}", "I need to {v}", "Tell me how to {v}", "What is the way to {v}?", "Show me how to {v}",
@@ -60,7 +61,8 @@ HOW = [  # about a verb phrase
     "what are the steps to {v}?", "What's needed so that I can {v}?", "Which steps let me {v}?", "Do you happen to know how to {v}?", "How would I go about {g}?",
     "Any tips for {g}?", "What about {g}?", "I have trouble {g}", "Is {g} possible?", "What is involved in {g}?", "Is there support for {g}?", "I'm {g}, what do I do?",
     "Tell me about {g}", "{g}: how does it go?", "help with {g}", "A hint for {g}, please", "{g}", "I failed at {g}", "How does {g} work?", "Describe {g}",
-    "the way of {g}",
+    "the way of {g}", "{v} how", "{v}, how?", "{v} how?", "{v}?", "{g}?", "{g} how", "can i {v}", "could it {v}?", "can it {v}?", "can vibrant {v}?", "does it let me {v}?", "need to {v}", "want to {v}", "trying to {v}", "{v} pls", "pls {v}", "would like to {v}", "what's needed to {v}?",
+    "how do I go about {g}", "is there something to {v}?", "{v} - is that possible?", "wanna {v}", "gotta {v}", "{v} in vibrant", "{v} with vibrant", "what lets me {v}?", "what do people type to {v}?",
 ]
 HOW_WITH = [  # about a verb phrase, asking for a kind of thing
     "Which {n} lets me {v}?", "What {n} do I use to {v}?", "Which {n} do I need to {v}?", "Is there a {n} to {v}?", "What is the {n} to {v}?", "With which {n} can I {v}?", "the {n} to {v}",
@@ -68,6 +70,7 @@ HOW_WITH = [  # about a verb phrase, asking for a kind of thing
     "What {n} would let me {v}?", "Is there any {n} that lets me {v}?", "Which {n} would you use to {v}?", "What's the name of the {n} to {v}?",
     "Which {n} is right to {v}?", "By which {n} do I {v}?", "Which {n} is for {g}?", "What's the {n} for {g}?", "the {n} for {g}?", "I forgot the {n} to {v}",
     "Which {n} exists for {g}?", "Tell me the {n} to {v}", "Which {n} makes it possible to {v}?",
+    "{v}, which {n}?", "{v}: which {n}?", "which {n} to {v}", "what {n} to {v}", "{n} to {v}", "{n} for {g}", "{v} {n}?", "{g} {n}?", "is there a {n} for {g}?", "with what {n} do I {v}?", "which {n} says to {v}?", "name of the {n} to {v}?", "{n} that lets me {v}",
 ]
 EXAMPLE = [
     "Give me an example of {x}", "Show me an example of {x}", "How do I call {x}?", "An example of {x}, please", "example for {x}", "Can you show me how {x} is used?", "Show me how to write {x}",
@@ -188,7 +191,8 @@ SYNONYMS = [
     ("see", ["view", "find out", "look at", "display"]), ("show", ["display", "print", "list"]), ("list", ["show", "name", "print"]), ("measure", ["test", "determine", "check", "find"]), ("get", ["obtain", "have"]),
     ("use", ["employ", "work with", "take"]), ("make", ["create"]), ("start", ["begin", "launch", "run"]), ("begin", ["start"]), ("need", ["require", "want"]), ("needed", ["required", "necessary"]), ("required", ["needed", "necessary"]),
     ("supported", ["available", "possible", "allowed"]), ("fast", ["quick", "speedy"]), ("load", ["open", "read", "use"]), ("file", ["document"]), ("text", ["string", "document"]), ("error", ["problem", "failure"]), ("flag", ["option", "switch"]),
-    ("flags", ["options", "switches", "parameters"]), ("command", ["program", "tool"]), ("conversation", ["chat", "dialogue"]), ("chat", ["conversation"]), ("function", ["call", "routine"]), ("tensor", ["array"]), ("machine", ["computer"]),
+    ("flags", ["options", "switches", "parameters"]), ("command", ["program", "tool"]), ("conversation", ["chat", "dialogue", "discussion", "talk"]), ("chat", ["conversation", "discussion", "talk"]), ("save", ["store", "keep", "write down"]), ("bring back", ["reopen", "restore"]), ("restore", ["bring back", "get back"]), ("question", ["prompt", "query", "message"]),
+    ("correct", ["fix", "change"]), ("divide", ["split"]), ("split", ["divide", "spread"]), ("measure", ["time"]), ("quality", ["goodness"]), ("adapter", ["LoRA"]), ("layers", ["blocks"]), ("several", ["multiple", "more than one", "2"]), ("hosts", ["machines", "nodes", "computers"]), ("quantization", ["quant"]), ("quantizations", ["quants"]), ("graphics card", ["gpu"]), ("download", ["fetch", "get"]), ("supported", ["working"]), ("function", ["call", "routine"]), ("tensor", ["array"]), ("machine", ["computer"]),
     ("memory", ["RAM"]), ("VRAM", ["GPU memory", "video memory"]), ("choose", ["select", "pick"]), ("pick", ["choose", "select"]), ("check", ["verify", "test"]), ("run", ["execute", "start"]), ("print", ["output", "show"]),
     ("install", ["set up"]), ("remove", ["delete"]), ("big", ["large"]), ("large", ["big"]), ("purpose", ["goal", "point"]), ("program", ["application", "software"]), ("second", ["other"]), ("whole", ["entire"]),
     ("shorter", ["briefer"]), ("limit", ["restrict", "cap"]), ("create", ["make"]), ("write", ["put"]), ("give", ["pass", "provide"]), ("works", ["functions"]), ("do I get", ["do I receive"]), ("talk", ["speak"]), ("Vibrant", ["vibrant", "this tool"]),

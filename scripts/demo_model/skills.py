@@ -198,13 +198,15 @@ def special_arithmetic(rng):
     n = rng.randrange(1, 1000)
     if r < 0.2:
         n = rng.randrange(2, 100)
-        return Turn(phrase(rng, rng.choice(["{n} squared", "the square of {n}", "{n}^2", "{n} to the power of 2", "{n} ^ 2", "{n}**2"]).format(n=n)), worked("*", n, n), "math", final(n * n), typos=False)
+        x = in_words(n) if rng.random() < 0.2 else n
+        return Turn(phrase(rng, rng.choice(["{n} squared", "the square of {n}", "{n}^2", "{n} to the power of 2", "{n} ^ 2", "{n}**2"]).format(n=x)), worked("*", n, n), "math", final(n * n), typos=False)
     if r < 0.4:
         way = rng.choice(["twice {n}", "double {n}", "the double of {n}", "two times {n}"]).format(n=n)
         return Turn(phrase(rng, way), worked("*", n, 2), "math", final(2 * n), typos=False)
     if r < 0.55:
-        n = rng.randrange(1, 500) * 2
-        return Turn(phrase(rng, rng.choice(["half of {n}", "the half of {n}", "a half of {n}"]).format(n=n)), worked("/", n, 2), "math", final(n // 2), typos=False)
+        n = rng.randrange(1, 100) if rng.random() < 0.5 else n
+        x = in_words(n) if rng.random() < 0.2 else n
+        return Turn(phrase(rng, rng.choice(["half of {n}", "the half of {n}", "a half of {n}", "{n} halved", "half {n}", "one half of {n}"]).format(n=x)), worked("/", n, 2), "math", accept_result("/", n, 2), typos=False)
     if r < 0.7:
         a, b, c = (number(rng) for _ in range(3))
         return Turn(phrase(rng, rng.choice(["{a} + {b} + {c}", "{a} plus {b} plus {c}", "the sum of {a}, {b} and {c}", "{a}+{b}+{c}"]).format(a=a, b=b, c=c)),
@@ -237,6 +239,9 @@ HARD = [  # sums that are not done; {d} is one digit, {s} a symbol, {w} its word
     "the mean of {a} and {b}", "mean of {a} and {b}", "average of {a} {b} {c}", "the middle of {a} and {b}", "halfway between {a} and {b}", "the ratio of {a} to {b}", "the greatest common divisor of {a} and {b}", "the least common multiple of {a} and {b}", "hcf of {a} and {b}", "lcm of {a}, {b}", "gcd({a}, {b})", "max({a}, {b}, {c})",
     "the distance from {a} to {b}", "the range of {a}, {b}, {c}", "the variance of {a} and {b}", "the nth root of {a}", "the {k}th root of {a}", "the reciprocal of {a}", "the inverse of {a}", "the opposite of {a}", "one over {a}", "a dozen times {a}", "a hundred {w} {a}", "a thousand {w} {a}", "a billion {w} {b}", "half a million", "a tenth of {a}", "ten percent of {a}", "{a} per cent of {b}", "{a} pct of {b}", "a fifth of {a}",
     "{a} dozen {w} {b}", "{a} {s} one half", "{a} and a half", "{a} and a half {w} {b}", "{a} {w} {b}.{d}", "three quarters of {a}", "the digits of {a}", "the sum of the digits of {a}", "{a} backwards {w} {b}", "{a} in words", "the zeros of {big}", "the number after {a}", "the number before {a}", "{a} rounded to tens", "{a} mod {b} {s} {c}",
+    "{a}% off {b}", "{a} percent off {b}", "{b} minus {a}%", "{b} less {a} percent", "{d} {d2} {d3}", "{d} {d2}", "{d} {d2} {d3} {d}", "{bignum}", "a {bignum}", "{in_d} {bignum}", "{in_d}", "{in_d} {in_d2}",
+    "{d} squared {w} {d2}", "{a} squared {w} {b}", "{d} squared {s} {d2}", "{d}^2 {s} {d2}", "the square of {d} {w} {d2}", "{d} cubed {w} {d2}", "{d2} {w} {d} squared", "twice {a} {w} {b}", "double {d} {w} {d2}", "half of {a} {w} {b}", "half of {d} {w} {d2}", "{d} halved {w} {d2}", "{in_d} squared {w} {in_d2}", "{in_d} cubed {w} {in_d2}",
+    "twice {in_d} {w} {in_d2}", "half of {in_d} {w} {in_d2}", "{in_d} {w} {in_d2} {x} {in_d3}", "{in_d} times {in_d2} {w} {in_d3}", "the square of {in_d} {w} {in_d2}", "{d} squared squared", "{d} squared {w} {d2} squared", "{d}^2 {s} {d2}^2", "{a} {w} half of {b}", "{a} {w} {in_d} {x} {c}", "{in_d} {s} {d2} {t} {in_d3}",
     "{a} {s} {b} in words", "{a} {w} what is {b}", "{d} {s} ? = {a}", "{a} kg plus {b} g", "{a} days after {b}", "the sum of 1 to {a}", "the sum of all numbers up to {a}", "the product of {a}, {b} and {c}", "{a} choose {d}", "{a} x {b} x {c}",
 ]
 HARD_ASKS = [  # whole questions
@@ -260,6 +265,7 @@ def beyond(rng):
     f = Filler(rng)
     f.update({"a": number(rng), "b": number(rng), "c": number(rng), "e": rng.randrange(1, 100), "d": rng.randrange(2, 10), "d2": rng.randrange(1, 10), "d3": rng.randrange(1, 10), "k": rng.randrange(3, 13),
               "s": op, "t": other, "w": WORDS_OF[op], "x": WORDS_OF[other], "big": rng.randrange(1000, 10 ** rng.randrange(4, 9)), "big2": rng.randrange(1000, 10 ** rng.randrange(4, 9)), "in_a": in_words(rng.randrange(2, 100))})
+    f.update({"in_" + k: in_words(f[k]) for k in ("d", "d2", "d3")})
     f["bignum"], f["bignum2"] = rng.sample(("hundred", "thousand", "million", "billion", "trillion", "googol", "dozen dozens"), 2)
     if rng.random() < 0.12:  # numbers as words
         f.update({k: in_words(f[k]) for k in ("a", "b", "c", "e", "d", "d2")})
@@ -309,11 +315,20 @@ def compare(rng, held=False):
     return Turn(way.format(n=n), f"{n} is {'odd' if n % 2 else 'even'}.", "math", rf"{n} is {'odd' if n % 2 else 'even'}", typos=False)
 
 
+def near_numbers(rng):
+    """Two numbers that are easily taken for each other: neighbours, swapped digits, of other lengths, up to five digits."""
+    a = rng.choice((number(rng), rng.randrange(1000, 10000), 10 ** rng.randrange(1, 5) * rng.randrange(1, 10), rng.randrange(10000, 100000)))
+    ways = [a + rng.choice((-2, -1, 1, 1, 2)), int(str(a)[::-1]), a * 10, a // 10, a + rng.choice((-100, -10, 10, 100)), number(rng)]
+    b = abs(rng.choice(ways))
+    return (a, b) if rng.random() < 0.5 else (b, a)
+
+
 def is_larger(rng, held=False):
     """Yes or no."""
-    _, a, b = draw(rng, held, lambda: ("larger", number(rng), number(rng)))
+    _, a, b = draw(rng, held, lambda: ("larger", *(near_numbers(rng) if rng.random() < 0.6 else (number(rng), number(rng)))))
     more = rng.random() < 0.6
-    way = rng.choice(["Is {a} {w} than {b}?", "is {a} {w} than {b}", "{a} {s} {b}?", "{a} {s} {b}", "Is {a} {s} {b}?", "is it true that {a} is {w} than {b}?", "{a} is {w} than {b}, right?", "Would {a} be {w} than {b}?", "tell me if {a} is {w} than {b}"])
+    way = rng.choice(["Is {a} {w} than {b}?", "is {a} {w} than {b}", "{a} {s} {b}?", "{a} {s} {b}", "{a}{s}{b}?", "Is {a} {s} {b}?", "is it true that {a} is {w} than {b}?", "{a} is {w} than {b}, right?", "Would {a} be {w} than {b}?", "tell me if {a} is {w} than {b}",
+                      "{a} {w} than {b}?", "{a} {w} than {b}", "is {a} really {w} than {b}", "{a} is {w} than {b}?", "isn't {a} {w} than {b}?", "isnt {a} {w} than {b}", "so {a} is {w} than {b}?", "{a} {w} {b}?", "is {a} {w} {b}"])
     q = way.format(a=a, b=b, s="><"[not more], w=rng.choice(["bigger", "larger", "greater", "more", "higher"] if more else ["smaller", "less", "lower", "fewer"]))
     yes = a > b if more else a < b
     relation = "equal to" if a == b else "larger than" if a > b else "smaller than"
@@ -538,7 +553,7 @@ TALK = [  # questions, answer
     (["Good evening", "good evening!", "evening"], "Good evening! What can I do for you?"),
     (["Good afternoon", "good afternoon!"], "Good afternoon! What can I do for you?"),
     (["How are you?", "How are you doing?", "How do you do?", "how is it going?", "How are things?", "What's up?", "are you well?", "how do you feel?", "how are you today", "you ok?", "how's it going", "are you fine?", "how have you been", "how do you feel today?", "how are you this evening?", "how are you feeling", "how is your day?", "how are you doing today", "everything fine?"], "I am fine, thank you. What can I do for you?"),
-    (["Thanks", "Thank you", "thx", "Thanks a lot", "Thank you very much", "many thanks", "thank you so much", "thanks!", "Great, thanks", "ok thanks", "cheers", "that helped, thanks", "thanks for your help", "perfect, thank you", "thank you, that helps", "nice, thanks", "thank you for the answer", "thanks for explaining", "thanks, that was helpful", "thank you, very useful", "great help, thank you", "thanks for the information", "i thank you", "thank you for your time", "thanks, good answer", "that was useful, thanks"], "You are welcome."),
+    (["Thanks", "Thank you", "thx", "thx a lot", "thanks a bunch", "ta", "thank u", "thank u so much", "thnx", "tyvm", "thanks mate", "thank you kindly", "ty", "Thanks a lot", "Thank you very much", "many thanks", "thank you so much", "thanks!", "Great, thanks", "ok thanks", "cheers", "that helped, thanks", "thanks for your help", "perfect, thank you", "thank you, that helps", "nice, thanks", "thank you for the answer", "thanks for explaining", "thanks, that was helpful", "thank you, very useful", "great help, thank you", "thanks for the information", "i thank you", "thank you for your time", "thanks, good answer", "that was useful, thanks"], "You are welcome."),
     (["Bye", "Goodbye", "See you", "bye bye", "See you later", "good night", "farewell", "until next time", "I have to go", "that is all", "ciao", "take care", "have a nice day", "see you tomorrow", "i am leaving", "bye for today", "ok, bye", "goodbye for now", "well, goodbye", "bye then", "I am off", "gotta go", "cya", "cu", "later!", "l8r", "im out", "off i go", "i must go now", "ok see you", "time to go, bye", "talk to you later", "good bye my friend"], "Goodbye! Type /bye to leave the chat."),
     (["ok", "Okay", "I see", "alright", "good", "fine", "all right", "understood", "got it", "Great", "Nice", "Cool", "perfect", "wonderful", "very good", "makes sense", "good to know", "interesting", "wow", "well done", "good job", "that worked", "it works", "you are right", "right", "awesome"], "Good. What else can I do for you?"),
     (["haha", "hehe", "lmao", "rofl", "omg", "ugh", "oh no", "hmmm", "hm", "uh", "eh", "oh", "ah", "oh well", "never mind", "nvm", "whatever", "dunno", "no idea", "pff", "hmpf", "yay", "uhm", "erm", "let me think", "one moment", "wait", "just looking", "just testing around", "tbh", "afk", "ttyl", "wtf", "ok then", "so so", "bla", "mm", "mhm", "mmhm", "hmmmmm", "ooh", "aah", "aha", "argh", "grr", "ehh", "uff", "hmph", "duh", "bro", "dude", "man", "boo", "phew", "huh ok", "eek", "tsk"], "Ask me about Vibrant, or let me calculate something."),

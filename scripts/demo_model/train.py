@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Makes the demo model from nothing: tokenizer, training, quantization, evaluation, GGUF.
 
-    train.py --out DIR [--steps N | --minutes M] [--from CHECKPOINT]
+    train.py --out DIR [--steps N | --minutes M] [--seeds 1 2 3] [--from CHECKPOINT]
 
-It takes about seven minutes on one H200. DIR gets demo.gguf, questions.json, tokenizer.json, checkpoint.npz (F16),
-answers.txt and report.json. The corpus and the first weights follow from --seed; a GPU's sums do not repeat to the last
-bit, so two runs differ slightly.
+It takes about seven minutes on one H200. DIR gets demo.gguf, questions.json, tokenizer.json, checkpoint-SEED.npz
+(F16), answers.txt and report.json. Several --seeds train models of other first weights side by side, on the same batches. The
+model that is right most often on the validation questions is written; the held-out questions are asked of it alone.
+
+The corpus follows from --corpus-seed and the first weights from --seeds. Equal arguments do not give equal weights: two
+trainings on one H200 differed after 100 steps. The last line of the training prints the weights' checksum.
 """
-import argparse, collections, json, multiprocessing, os, random, re, time
+import argparse, collections, json, multiprocessing, os, random, re, shutil, time, zlib
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic sums ask of cuBLAS, before CUDA starts
 
 import numpy as np
 import torch
@@ -106,6 +111,7 @@ def evaluate(model, tok, items):
 
 
 def score(model, tok, items, say=log):
+    """Asks all items and prints the right ones by kind; returns the table and evaluate's results."""
     results = evaluate(model, tok, items)
     kinds = {}
     for item, (right, _) in zip(items, results):
@@ -117,6 +123,12 @@ def score(model, tok, items, say=log):
     table["all known"] = (sum(known), len(known))
     say("  ".join(f"{k} {a}/{n} {100 * a / n:.1f}%" for k, (a, n) in table.items()))
     return table, results
+
+
+def write_answers(path, items, results):
+    with open(path, "w") as f:
+        for item, (right, answer) in sorted(zip(items, results), key=lambda x: x[0].get("part", 1)):
+            f.write(f"{'ok ' if right else 'BAD'} [{item['kind']}] {' | '.join([*item.get('history', []), item['q']])}\n      {answer!r}\n")
 
 
 # ---- export ------------------------------------------------------------------------------------------------------------
@@ -136,34 +148,38 @@ def metadata(c, tok):
     }
 
 
-def export(model, tok, out):
-    """Writes demo.gguf and puts its quantized weights into the model, so that what is scored is what is shipped."""
-    path = os.path.join(out, "demo.gguf")
+def export(model, tok, path):
+    """Writes the GGUF file and puts its quantized weights into the model, so that what is scored is what is shipped."""
     gguf.write(path, metadata(model.c, tok), model.tensors())
     model.load_tensors(gguf.read(path)[1])
-    return path
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------
 
-def schedule(step, steps, warm=200):
-    """Up in `warm` steps, then down to nothing in a straight line."""
-    return min((step + 1) / warm, (steps - step) / max(steps - warm, 1))
+WARM = 200  # steps
+
+
+def schedule(step, left):
+    """The share of the learning rates: up in WARM steps, then down to nothing in a straight line with what is left."""
+    return min((step + 1) / WARM, left)
 
 
 class Guard:
     """Watches the mean loss of every 250 steps. Where it has grown to twice the best, the weights of that best are put
     back and the learning rate is halved from there on: a run that begins to diverge costs seconds, not its result."""
 
-    def __init__(self, model, opts):
-        self.model, self.opts = model, opts
-        self.sum, self.best, self.kept, self.factor = 0.0, float("inf"), None, 1.0
+    def __init__(self, name, model, opts):
+        self.name, self.model, self.opts = name, model, opts
+        self.sum, self.best, self.kept, self.factor, self.mean = 0.0, float("inf"), None, 1.0, float("nan")
 
     def see(self, step, loss):
         self.sum = self.sum + loss.detach()
+        if step == 1:
+            self.mean = loss.item()
         if step % 250:
             return
-        mean, self.sum = float(self.sum) / 250, 0.0
+        mean = self.mean = float(self.sum) / 250
+        self.sum = 0.0
         if mean < self.best:
             self.best, self.kept = mean, [p.detach().clone() for p in self.model.parameters()]
         elif not mean < 2 * self.best + 0.01:
@@ -173,70 +189,113 @@ class Guard:
             for opt, _ in self.opts:
                 opt.state.clear()
             self.factor /= 2
-            log(f"step {step}: loss {mean:.4f} after {self.best:.4f}: back to those weights, learning rate times {self.factor}")
-        if step % 500 == 0:
-            log(f"step {step} loss {mean:.4f}")
+            log(f"step {step}, seed {self.name}: loss {mean:.4f} after {self.best:.4f}: back to those weights, learning rate times {self.factor}")
 
 
-def fit(model, feed, a, watch):
-    """Trains the model on the feed; returns the steps taken, the seconds they took and the last loss."""
-    device = model.embed.device.type
-    # Gains move slowly: they scale whole layers, and a model that is nearly right is thrown off by a few percent of that.
-    # No weight decay: late in training it outweighs what is left of the gradient under Muon's steps of fixed size.
-    gains = [model.norm1, model.norm2, model.norm]
-    matrices = [p for p in model.parameters() if p.ndim == 3]
-    rest = [model.embed, model.bq, model.bk, model.bv]
-    adam = lambda params, lr: (torch.optim.AdamW(params, lr, (0.9, 0.95), weight_decay=0.0, fused=device == "cuda"), lr)
-    opts = [(Muon(matrices, a.lr), a.lr), adam(rest, a.lr_rest), adam(gains, a.lr_rest / 5)]
-    loss_of = model.loss
-    if device == "cuda" and not a.plain:
-        model.attention = varlen_attention
-        loss_of = torch.compile(model.loss, dynamic=False)
+class Run:
+    """One model in training: its optimizers, its guard and its loss."""
 
-    guard = Guard(model, opts)
-    steps = 10 ** 9 if a.minutes else a.steps
-    most_docs = a.batch // 48
-    t0, t_start, step = time.time(), None, 0
-    while step < steps:
+    def __init__(self, seed, config, device, a):
+        torch.manual_seed(seed)
+        self.seed, self.model = seed, Model(config).to(device)
+        if a.start:
+            self.model.load_tensors({k: v.astype(np.float32) for k, v in np.load(a.start).items()})
+        m, cuda = self.model, device == "cuda"
+        # Gains move slowly: they scale whole layers, and a model that is nearly right is thrown off by a few percent of that.
+        # No weight decay: late in training it outweighs what is left of the gradient under Muon's steps of fixed size.
+        gains = [m.norm1, m.norm2, m.norm]
+        matrices = [p for p in m.parameters() if p.ndim == 3]
+        self.rest = [m.embed, m.bq, m.bk, m.bv]
+        adam = lambda params, lr: (torch.optim.AdamW(params, lr, (0.9, 0.95), weight_decay=0.0, fused=cuda), lr)
+        self.opts = [(Muon(matrices, a.lr), a.lr), adam(self.rest, a.lr_rest), adam(gains, a.lr_rest / 5)]
+        self.loss_of = m.loss
+        if cuda and not a.plain:
+            m.attention = varlen_attention
+            self.loss_of = torch.compile(m.loss, dynamic=False)
+        self.guard = Guard(seed, m, self.opts)
+
+    def step(self, batch, rate):
+        """One step on a batch at that share of the learning rates; returns the loss, still on the device."""
+        for opt, lr in self.opts:
+            for g in opt.param_groups:
+                g["lr"] = lr * self.guard.factor * rate
+        device = self.model.embed.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = self.loss_of(*batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.rest, 1.0)
+        for opt, _ in self.opts:
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+        return loss
+
+    def checksum(self):
+        """CRC-32 of the weights: equal where two trainings gave the same model to the last bit."""
+        crc = 0
+        for t in self.model.tensors().values():
+            crc = zlib.crc32(np.ascontiguousarray(t).tobytes(), crc)
+        return f"{crc:08x}"
+
+
+def fit(runs, feed, a, watch):
+    """Trains the models on the feed, each on every batch; returns the steps taken and the seconds they took."""
+    device = runs[0].model.embed.device
+    most_docs = a.batch // 90  # each costs the attention kernels empty blocks; a batch of 65536 tokens was seen to have 600
+    t0, step, waited = time.time(), 0, 0.0
+    end = START + a.minutes * 60
+
+    def left():
+        return (end - time.time()) / (end - t0) if a.minutes else (a.steps - step) / max(a.steps - WARM, 1)
+
+    while (share := left()) > 0:
+        t = time.time()
         ids, targets, positions, bounds = feed.take()
+        waited += time.time() - t
         if len(bounds) > most_docs:
             raise SystemExit(f"{len(bounds) - 1} documents in a batch: more than {most_docs - 1}")
         bounds = np.concatenate([bounds, np.full(most_docs - len(bounds), a.batch, np.int32)])
-        ids, targets, positions, bounds = (torch.from_numpy(x).to(device, non_blocking=True) for x in (ids, targets.astype(np.int64), positions, bounds))
-        for opt, lr in opts:
-            for g in opt.param_groups:
-                g["lr"] = lr * guard.factor * schedule(step, steps)
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = loss_of(ids, targets, positions, bounds)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(rest, 1.0)
-        for opt, _ in opts:
-            opt.step()
-            opt.zero_grad(set_to_none=True)
+        batch = [torch.from_numpy(x) for x in (ids, targets.astype(np.int64), positions, bounds)]
+        if device.type == "cuda":  # pinned, the copy does not wait for the step before it
+            batch = [x.pin_memory().to(device, non_blocking=True) for x in batch]
+        losses = [r.step(batch, schedule(step, share)) for r in runs]
         step += 1
         if step == 20:
-            loss.item()
-            t_start = time.time()
-            log(f"first 20 steps in {t_start - t0:.1f} s, loss {loss.item():.3f}")
-        if a.minutes and step == 120:
-            loss.item()
-            each = (time.time() - t_start) / 100
-            steps = 120 + int((a.minutes * 60 - (time.time() - START)) / each)
-            log(f"{each * 1000:.1f} ms a step, {a.batch / each / 1e6:.2f} M tokens a second: {steps} steps")
-        guard.see(step, loss)
-        if a.watch and step % a.watch == 0 and step < steps:
+            log(f"first 20 steps in {time.time() - t0:.1f} s, loss {' '.join(f'{x.item():.3f}' for x in losses)}")
+        for r, loss in zip(runs, losses):
+            r.guard.see(step, loss)
+        if step % 500 == 0:
+            log(f"step {step}, {100 * min(left(), 1):.0f} % left, loss {' '.join(f'{r.guard.mean:.4f}' for r in runs)}")
+        if a.watch and step % a.watch == 0:
             watch()
     seconds = time.time() - t0
-    log(f"{step} steps of {a.batch} tokens in {seconds:.0f} s")
-    return step, seconds, loss.item()
+    log(f"{step} steps of {a.batch} tokens in {seconds:.0f} s, of which {waited:.0f} s were waiting for batches")
+    for r in runs:
+        log(f"seed {r.seed}: loss {r.guard.mean:.4f}, weights {r.checksum()}")
+    return step, seconds
+
+
+def best(runs, tok, items, out):
+    """Writes each model as demo-SEED.gguf. Returns the run of the one that, quantized, is right on most of the validation
+    questions, of equals the one of the smallest loss, and how many each has right."""
+    right = []
+    for r in runs:
+        export(r.model, tok, os.path.join(out, f"demo-{r.seed}.gguf"))
+        log(f"seed {r.seed} on the validation questions:")
+        _, results = score(r.model, tok, items)
+        write_answers(os.path.join(out, f"validation-{r.seed}.txt"), items, results)
+        right.append(sum(ok for ok, _ in results))
+    chosen = max(zip(right, runs), key=lambda x: (x[0], -x[1].guard.mean))[1]
+    log(f"seed {chosen.seed} is the best of validation: {max(right)} of {len(items)} right")
+    return chosen, right
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", required=True)
-    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--seeds", type=int, nargs="+", default=[1], help="of the first weights: a model each, of which the best is written")
+    ap.add_argument("--corpus-seed", type=int, default=1, help="of the corpus and the tokenizer")
     ap.add_argument("--steps", type=int, default=12000)
-    ap.add_argument("--minutes", type=float, default=0, help="instead of --steps: as many as fit, by the speed of the first ones")
+    ap.add_argument("--minutes", type=float, default=0, help="instead of --steps: train until so long after the start; two such runs differ")
     ap.add_argument("--batch", type=int, default=65536, help="tokens a step")
     ap.add_argument("--lr", type=float, default=0.004, help="of the matrices (Muon)")
     ap.add_argument("--lr-rest", type=float, default=0.0005, help="of embedding and biases (AdamW); gains take a fifth of it")
@@ -244,6 +303,7 @@ def main():
     ap.add_argument("--tokenizer", help="tokenizer.json to use instead of training one")
     ap.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     ap.add_argument("--plain", action="store_true", help="neither compile nor flash attention")
+    ap.add_argument("--any-order", action="store_true", help="let the GPU sum in any order: faster, and no two runs are the same")
     ap.add_argument("--watch", type=int, default=0, help="score every so many steps")
     ap.add_argument("--every", type=int, default=1, help="score only one in so many questions (a trial run)")
     for f, t in (("vocab", int), ("dim", int), ("layers", int), ("heads", int), ("kv_heads", int), ("ffn", int)):
@@ -254,36 +314,33 @@ def main():
         log("warning:", w)
     log("%d facts, %d plain questions" % corpus.check_table())
     heldout.write(os.path.join(a.out, "questions.json"))
-    items = heldout.questions()[::a.every]
+    items, validation = heldout.questions()[::a.every], heldout.validation()[::a.every]
 
-    tok = bpe.Tokenizer.load(a.tokenizer) if a.tokenizer else make_tokenizer(a.seed, a.vocab)
+    tok = bpe.Tokenizer.load(a.tokenizer) if a.tokenizer else make_tokenizer(a.corpus_seed, a.vocab)
     tok.save(os.path.join(a.out, "tokenizer.json"))
     log(f"tokenizer of {tok.size}")
 
-    feed = Feed(a.seed, a.batch, tok, a.workers)
+    feed = Feed(a.corpus_seed, a.batch, tok, a.workers)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(a.seed)
+    torch.use_deterministic_algorithms(not a.any_order)
+    torch.utils.deterministic.fill_uninitialized_memory = False
     c = Config(vocab=tok.size, dim=a.dim, layers=a.layers, heads=a.heads, kv_heads=a.kv_heads, ffn=a.ffn)
-    model = Model(c).to(device)
-    if a.start:
-        model.load_tensors({k: v.astype(np.float32) for k, v in np.load(a.start).items()})
-    log(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU'}")
-    step, seconds, loss = fit(model, feed, a, lambda: score(model, tok, items[::3]))
+    runs = [Run(seed, c, device, a) for seed in a.seeds]
+    log(f"{len(runs)} of {sum(p.numel() for p in runs[0].model.parameters()) / 1e6:.2f} M parameters on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU'}")
+    step, seconds = fit(runs, feed, a, lambda: [score(r.model, tok, validation) for r in runs])
     feed.close()
 
-    np.savez_compressed(os.path.join(a.out, "checkpoint.npz"), **{k: v.astype(np.float16) for k, v in model.tensors().items()})
-    log("float32 weights:")
-    score(model, tok, items)
-    path = export(model, tok, a.out)
-    log(f"{path}, {os.path.getsize(path)} bytes, quantized weights:")
-    table, results = score(model, tok, items)
-    json.dump({"score": table, "steps": step, "batch": a.batch, "seconds": round(seconds), "loss": loss}, open(os.path.join(a.out, "report.json"), "w"))
-    with open(os.path.join(a.out, "answers.txt"), "w") as f:
-        for item, (right, answer) in sorted(zip(items, results), key=lambda x: x[0].get("part", 1)):
-            f.write(f"{'ok ' if right else 'BAD'} [{item['kind']}] {' | '.join([*item.get('history', []), item['q']])}\n      {answer!r}\n")
-    for item, (right, answer) in zip(items, results):
-        if not right and "part" not in item:
-            print(f"[{item['kind']}] {' | '.join([*item.get('history', []), item['q']])}  =>  {answer[:110]!r}")
+    for r in runs:
+        np.savez_compressed(os.path.join(a.out, f"checkpoint-{r.seed}.npz"), **{k: v.astype(np.float16) for k, v in r.model.tensors().items()})
+    chosen, right = best(runs, tok, validation, a.out)
+    path = os.path.join(a.out, "demo.gguf")
+    shutil.copyfile(os.path.join(a.out, f"demo-{chosen.seed}.gguf"), path)
+    log(f"{path}, {os.path.getsize(path)} bytes, on the held-out questions:")
+    table, results = score(chosen.model, tok, items)
+    report = {"score": table, "steps": step, "batch": a.batch, "seconds": round(seconds), "corpus_seed": a.corpus_seed, "seed": chosen.seed,
+              "validation": {r.seed: n for r, n in zip(runs, right)}, "validation_questions": len(validation), "loss": {r.seed: r.guard.mean for r in runs}}
+    json.dump(report, open(os.path.join(a.out, "report.json"), "w"))
+    write_answers(os.path.join(a.out, "answers.txt"), items, results)
     log("done")
 
 

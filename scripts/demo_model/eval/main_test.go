@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -140,6 +143,33 @@ func TestEmbeddedModelNeverHalfAnswers(t *testing.T) {
 		if !strings.HasPrefix(answer, "I don't know that") && !strings.Contains(answer, right) {
 			t.Errorf("%q: %q", question, answer)
 		}
+	}
+}
+
+// A command that has changed may ask for two facts by one name: then no corpus can be made, and no model trained.
+func TestTheCorpusCanBeMade(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import tomllib").Run() != nil {
+		t.Skip("needs Python 3.11 or newer")
+	}
+	out, err := exec.Command(python, "../corpus.py", "--check").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "warning:") {
+		t.Errorf("corpus.py --check: %v\n%s", err, out)
+	}
+	file := filepath.Join(t.TempDir(), "questions.json")
+	if out, err := exec.Command(python, "../heldout.py", file).CombinedOutput(); err != nil {
+		t.Fatalf("heldout.py: %v\n%s", err, out)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := os.ReadFile("../../../internal/language/demomodel/testdata/questions.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, want) {
+		t.Error("testdata/questions.json is not what scripts/demo_model/heldout.py writes: run make demo-model")
 	}
 }
 
