@@ -6,7 +6,7 @@
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
 Prints one table and replaces the measured cases in decode.jsonl and prefill.jsonl (cpu.jsonl on the CPU) below --out, with
---suite in that one. make_synthetic_gguf.py writes files of mixtures of experts: suite moe.
+--suite in that one. make_synthetic_gguf.py writes files of published shapes.
 Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
 """
 import argparse, json, os, statistics, subprocess, sys

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# run.sh [test|soak|memcheck|racecheck|bench] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
+# run.sh [test|soak|memcheck|racecheck|bench|ops] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
 #   test       every test binary (or those named), on every backend of the build and the GPU (the default)
 #   soak       what the tests sample, at length: VIBRANT_DRAWS random shapes (200000) on the GPU, many threads, sessions and loads
 #   memcheck   the operation and model tests under compute-sanitizer, likewise racecheck
-#   bench      the table of operations against the roofline of this GPU
+#   bench      the suites beside their peers, as scripts/bench_all.py --help says; figures go to docs/benchmarks
+#   ops        the table of operations against the roofline of this GPU
 # Exit status 1 if anything failed.
 set -u
 cd "$(dirname "$0")"
@@ -35,10 +36,13 @@ memcheck | racecheck)
     done
     ;;
 bench)
+    python3 scripts/bench_all.py "$@" || fail=1
+    ;;
+ops)
     bin/vibrant bench --ops "${1:-.}" --device cuda || fail=1
     ;;
 *)
-    sed -n '2,7s/^# //p' "$0"
+    sed -n '2,8s/^# //p' "$0"
     exit 2
     ;;
 esac

@@ -2,6 +2,7 @@
 # Makes build/gpu-bundle: everything that a GPU host without Go and network needs to test and measure Vibrant.
 #   bin/vibrant              the command
 #   lib/libvibrant_cuda.so   the CUDA kernels, which the command and the tests find at run time
+#   scripts/, docs/benchmarks  measurements beside the peers, and the saved figures that they replace
 #   tests/                   the test binaries of every package that can use a GPU, beside its testdata
 #   data/                    golden data by other engines that these tests read, where it is present (VIBRANT_TESTDATA, else
 #                            shared/data beside the repository)
@@ -16,6 +17,11 @@ mkdir -p "$out/tests" "$out/bin" "$out/lib"
 export CGO_ENABLED=1
 go build -trimpath -ldflags '-s -w' -o "$out/bin/vibrant" ./cmd/vibrant
 [ -n "${NO_LIBRARY-}" ] || cp build/cuda/libvibrant_cuda.so "$out/lib/"
+(cd scripts/bench_tensor && go build -trimpath -ldflags '-s -w' -o "../../$out/bin/bench_tensor" .)
+mkdir -p "$out/scripts/bench_tensor" "$out/docs"
+cp scripts/bench_*.py scripts/make_synthetic_gguf.py "$out/scripts/"
+cp scripts/bench_tensor/*.py "$out/scripts/bench_tensor/"
+cp -r docs/benchmarks "$out/docs/"
 # The packages with tests that, with these, depend on the C library (the test variants of `go list -test`).
 for dir in $(go list -test -f '{{if .ForTest}}{{$d := .Dir}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$d}}{{end}}{{end}}{{end}}' ./... | sort -u); do
     name=$(realpath --relative-to=. "$dir" | tr / -)

@@ -15,12 +15,17 @@ MODELS = {
     # OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card"; experts in MXFP4, the others in Q8_0
     "gpt-oss-20b": dict(arch="gpt-oss", hidden=2880, layers=24, heads=64, kv_heads=8, dim=64, vocab=201088, base=150000.0, eps=1e-5,
                         experts=32, used=4, width=2880, context=131072, window=128, types="mxfp4"),
-    # Dubey et al. 2024, "The Llama 3 Herd of Models"; Yang et al. 2024, "Qwen2.5 Technical Report" (a llama of its sizes)
+    # Dubey et al. 2024, "The Llama 3 Herd of Models"
     "llama-3-70b": dict(arch="llama", hidden=8192, layers=80, heads=64, kv_heads=8, dim=128, vocab=128256, base=5e5, eps=1e-5,
                         experts=0, width=28672, context=8192, types="q4_k_m"),
-    "qwen2.5-3b": dict(arch="llama", hidden=2048, layers=36, heads=16, kv_heads=2, dim=128, vocab=151936, base=1e6, eps=1e-6,
-                       experts=0, width=11008, context=32768, types="q4_k_m"),
-    "qwen2.5-7b": dict(arch="llama", hidden=3584, layers=28, heads=28, kv_heads=4, dim=128, vocab=152064, base=1e6, eps=1e-6,
+    # Yang et al. 2024, "Qwen2.5 Technical Report"
+    "qwen2.5-0.5b": dict(arch="qwen2", hidden=896, layers=24, heads=14, kv_heads=2, dim=64, vocab=151936, base=1e6, eps=1e-6,
+                         experts=0, width=4864, context=32768, types="q4_k_m", tied="q6_k"),
+    "qwen2.5-1.5b": dict(arch="qwen2", hidden=1536, layers=28, heads=12, kv_heads=2, dim=128, vocab=151936, base=1e6, eps=1e-6,
+                         experts=0, width=8960, context=32768, types="q4_k_m", tied="q6_k"),
+    "qwen2.5-3b": dict(arch="qwen2", hidden=2048, layers=36, heads=16, kv_heads=2, dim=128, vocab=151936, base=1e6, eps=1e-6,
+                       experts=0, width=11008, context=32768, types="q4_k_m", tied="q6_k"),
+    "qwen2.5-7b": dict(arch="qwen2", hidden=3584, layers=28, heads=28, kv_heads=4, dim=128, vocab=152064, base=1e6, eps=1e-6,
                        experts=0, width=18944, context=32768, types="q4_k_m"),
     # Ma et al. 2025, "BitNet b1.58 2B4T Technical Report", and a llama of its size in BF16; the embedding is the output matrix
     "bitnet-2b-4t": dict(arch="bitnet-b1.58", hidden=2560, layers=30, heads=20, kv_heads=5, dim=128, vocab=128256, base=5e5, eps=1e-5,
@@ -35,7 +40,7 @@ MODELS = {
     # small ones of the same kinds, to see that a file opens
     "tiny-qwen3moe": dict(arch="qwen3moe", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=1e6, eps=1e-6,
                           experts=8, used=2, width=256, context=4096, types="q4_k_m"),
-    "tiny-llama": dict(arch="llama", hidden=512, layers=4, heads=8, kv_heads=4, dim=64, vocab=512, base=1e6, eps=1e-6,
+    "tiny-qwen2": dict(arch="qwen2", hidden=512, layers=4, heads=8, kv_heads=4, dim=64, vocab=512, base=1e6, eps=1e-6,
                        experts=0, width=1024, context=4096, types="q4_k_m"),
     "tiny-bitnet": dict(arch="bitnet-b1.58", hidden=256, layers=4, heads=4, kv_heads=2, dim=64, vocab=512, base=5e5, eps=1e-5,
                         experts=0, width=512, context=4096, types="tq2_0", tied="f16"),
@@ -48,7 +53,7 @@ F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16, TQ2_0, MXFP4, ONES = 0, 1, 3, 6, 8
 # of most matrices, of those with more bits, and the same of experts
 TYPES = {"q4_k_m": (Q4_K, Q6_K, Q4_K, Q6_K), "q4_1": (Q4_1,) * 4, "mxfp4": (Q8_0, Q8_0, MXFP4, MXFP4), "tq2_0": (TQ2_0,) * 4,
          "bf16": (BF16,) * 4}
-TIED = {"f16": F16, "bf16": BF16, "q8_0": Q8_0}  # of an embedding that is the output matrix too
+TIED = {"f16": F16, "q6_k": Q6_K, "bf16": BF16, "q8_0": Q8_0}  # of an embedding that is the output matrix too
 BLOCK = {F32: (1, 4), ONES: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144),
          Q6_K: (256, 210), TQ2_0: (256, 66), MXFP4: (32, 17)}  # elements, bytes
 
@@ -96,6 +101,9 @@ def tensors_of_256(m):
         yield p + "attn_k.weight", (hidden, kv), plain
         yield p + "attn_v.weight", (hidden, kv), better if more else plain
         yield p + "attn_output.weight", (q, hidden), plain
+        if m["arch"] == "qwen2":
+            for name, size in ("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv):
+                yield p + name, (size,), F32
         if m["arch"] == "bitnet-b1.58":
             yield p + "attn_sub_norm.weight", (q,), ONES
             yield p + "ffn_sub_norm.weight", (width,), ONES
