@@ -50,14 +50,17 @@ func (o *owner) explain(err error) error {
 	return fmt.Errorf("%w: %w", err, why)
 }
 
+// vbGoAlloc stores the address as a number. Where Go replaces a pointer, its collector looks at the old one too, and a variable of C holds
+// what lay on C's stack: at times an address of Go's memory that was freed, which ends the process.
+//
 //export vbGoAlloc
-func vbGoAlloc(memory *unsafe.Pointer, bytes C.int64_t, self C.uintptr_t) C.vb_status {
+func vbGoAlloc(memory *C.uintptr_t, bytes C.int64_t, self C.uintptr_t) C.vb_status {
 	o := cgo.Handle(self).Value().(*owner)
 	p, err := o.memory.Alloc(int64(bytes))
 	o.err = err
 	switch {
 	case err == nil:
-		*memory = p
+		*memory = C.uintptr_t(uintptr(p))
 		return C.VB_OK
 	case errors.Is(err, kernel.ErrDeviceLost):
 		return C.VB_DEVICE_LOST

@@ -18,9 +18,14 @@ package csrc
 static vb_status weight_packed_size(int64_t *bytes, vb_weight w, vb_device *d) { return vb_weight_packed_size(bytes, &w, d); }
 
 // A stream's own memory comes from Go: see allocator.go. A context is a handle, not an address.
-vb_status vbGoAlloc(void **memory, int64_t bytes, uintptr_t owner);
+vb_status vbGoAlloc(uintptr_t *memory, int64_t bytes, uintptr_t owner);
 void vbGoFree(void *memory, uintptr_t owner);
-static vb_status go_alloc(void **memory, int64_t bytes, void *context) { return vbGoAlloc(memory, bytes, (uintptr_t)context); }
+static vb_status go_alloc(void **memory, int64_t bytes, void *context) {
+    uintptr_t address = 0;
+    const vb_status status = vbGoAlloc(&address, bytes, (uintptr_t)context);
+    *memory = (void *)address;
+    return status;
+}
 static void go_free(void *memory, void *context) { vbGoFree(memory, (uintptr_t)context); }
 static vb_status stream_create(vb_stream **stream, vb_device *device, uintptr_t owner) {
     const vb_allocator allocator = {go_alloc, go_free, (void *)owner};

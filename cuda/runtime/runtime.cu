@@ -170,7 +170,7 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
         // Growing frees what was there, which waits for the device: so by an eighth at least.
         const int64_t wanted = larger(bytes, s->scratch_bytes + s->scratch_bytes / 8);
         const int64_t size = ceil_div(wanted, scratch_step) * scratch_step;
-        void *grown;
+        void *grown = nullptr;
         VB_TRY(s->memory.alloc(&grown, size, s->memory.context));
         if (s->scratch) s->memory.free(s->scratch, s->memory.context);
         s->scratch = (char *)grown;
