@@ -239,11 +239,12 @@ func (t *Tensor) Stream() *gpu.Stream { return t.buffer.Stream() }
 // IsOnGPU reports whether the data is in memory that only a GPU computes on.
 func (t *Tensor) IsOnGPU() bool { return !t.Device().Info().HostMemory }
 
-// ptr returns the address of the first element.
+// ptr returns the address of the first element, and of an empty view the address of the memory that it is a view of: the view may begin
+// where that memory ends, and memory of Go may end where a freed span begins, into which no pointer may point.
 func (t *Tensor) ptr() kernel.Ptr {
 	p := t.buffer.Ptr()
-	if p == nil {
-		return nil
+	if p == nil || t.n == 0 {
+		return p
 	}
 	return unsafe.Add(p, t.offset)
 }

@@ -29,6 +29,28 @@ func arange(t *testing.T, d *gpu.Device, shape ...int) *tensor.Tensor {
 	return on(t, d, tensor.FromSlice(values, shape...))
 }
 
+func TestEmptyViewsPointIntoTheirMemory(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		x, err := tensor.FromMemory(d, tensor.F32, make([]byte, 8192), nil, 64, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Free()
+		for name, end := range map[string]*tensor.Tensor{
+			"slice": x.Slice(64, 64), "columns": x.SliceAlong(1, 32, 32, 1), "of a view": x.T().Slice(32, 32),
+		} {
+			if end.Pointer() != x.Pointer() {
+				t.Errorf("%s at the end: %p, want an address of the memory from %p on", name, end.Pointer(), x.Pointer())
+			}
+			sum := tensor.Add(end, end) // the race detector's build refuses a pointer behind the end
+			if sum.Len() != 0 {
+				t.Errorf("%s: a sum of %v", name, sum.Shape())
+			}
+			sum.Free()
+		}
+	})
+}
+
 // The golden file is numpy's: testdata/golden.py.
 func TestViewsAndReductionsAreNumpys(t *testing.T) {
 	text, err := os.ReadFile("testdata/numpy.json")
