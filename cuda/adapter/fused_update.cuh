@@ -1,16 +1,18 @@
-// fused_update.cuh: out = add + scale * ((x V) * codes) U^T on tensor cores, for x of F16, BF16 or F32
+// fused_update.cuh: out = add + scale * ((x V) * codes) U^T on tensor cores, x of F16, BF16, F32
 // (vb_fused_update_args).
 //
-//   grid     (blocks of rows * cluster, shares of the columns); ROWS tiles of 16 rows a block (split) or a warp (rows)
-//   block    8 warps, or 4 where ROWS * RANKS > 8. split: each has every so many'th step of k, then of 32 columns; the
-//            sums of a cluster's warps meet in shared memory. rows: each has rows of its own, and nothing is shared
+//   grid     (blocks of rows * cluster, shares of the columns). A block (split) or a warp (rows) has ROWS tiles of 16
+//            rows
+//   block    8 warps, or 4 where ROWS * RANKS > 8
+//            split: warps take turns at steps of k, then at 32 columns. Sums of a cluster's warps meet in shared memory
+//            rows:  each warp has rows of its own, and nothing is shared
 //   shared   split: the sums of each warp, [16 ROWS][8 RANKS + 8] floats
 //   moves    x, out and add once; V and U once for each block of rows, mostly from L2; x V stays in registers
-//   flops    2 m r (k + n); x of F32 as two TF32 parts, and V and U where they are F32
+//   flops    2 m r (k + n). F32 factors (x, V, U) are two TF32 parts each
 //   bound    memory up to about 32 ranks; above, how fast fragments of V and U come from L1
 //
-// No operand passes through shared memory: a lane loads 16 bytes of x along k, which are parts of two products, and the
-// fragments of V and U follow that order. What lies across it is turned by movmatrix.
+// No operand passes through shared memory. A lane loads 16 bytes of x along k, which are parts of two products.
+// The fragments of V and U follow the order of x. The instruction movmatrix turns fragments that lie across it.
 
 #ifndef VB_CUDA_FUSED_UPDATE_CUH
 #define VB_CUDA_FUSED_UPDATE_CUH
@@ -48,8 +50,8 @@ VB_DEVICE void fetch_to_l2(const void *at, bool valid) {
 }
 
 // ---- 16-bit operands ------------------------------------------------------------------------------------------------
-// m16n8k16. A step is 32 of k. Lane (g, c) holds x[g][8c..8c+7]: word 2s + h is what product s takes for its half h, so
-// that product's element 8h + 2c + e is k = 8c + 4s + 2h + e.
+// m16n8k16. A step is 32 of k. Lane (g, c) holds x[g][8c..8c+7]. Word 2s + h of the lane is half h of product s.
+// So element 8h + 2c + e of product s is k = 8c + 4s + 2h + e.
 
 template <class T, class W>
 struct Fragments {
@@ -96,7 +98,7 @@ struct Fragments {
         }
         return h;
     }
-    // Adds 8 of the 32 columns from n0 on, for which lane g has the fragment of column g / 2 * 8 + 2 * which + g % 2.
+    // Adds 8 of the 32 columns from n0 on. Lane g has the fragment of column g / 2 * 8 + 2 * which + g % 2.
     struct U {
         unsigned at[2];
     };
@@ -118,9 +120,9 @@ struct Fragments {
 };
 
 // ---- F32 operands ---------------------------------------------------------------------------------------------------
-// m16n8k8 of TF32, of which x is two parts, and so are V and U where they are F32: three products, summed from the
-// smallest. A step is 16 of k: lane (g, c) holds x[g][4c..4c+3], and product s takes elements 2s and 2s + 1 for its k =
-// c and c + 4.
+// m16n8k8 of TF32. x is two parts; V and U are two parts too where they are F32. Three products are summed, the
+// smallest first.
+// A step is 16 of k. Lane (g, c) holds x[g][4c..4c+3]. Product s takes elements 2s and 2s + 1 as its k = c and c + 4.
 
 VB_DEVICE unsigned to_tf32(float x) {
     unsigned bits = 0;
@@ -223,7 +225,7 @@ struct Fragments<float, W> {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Which tiles of 8 ranks have a code that is not 0 in any of these rows: a bit each. Every lane gets the result.
+// The tiles of 8 ranks with a code other than 0 in any of these rows, a bit each. Every lane gets the result.
 template <class T, class W>
 VB_DEVICE unsigned tiles_with_codes(const UpdateProblem<T, W> &p, int row0, int rows, int lane) {
     if (!p.look) return ~0u;
@@ -245,7 +247,7 @@ VB_DEVICE float read_cluster(unsigned address) {
     return x;
 }
 
-// Replaces each warp's sums by those of all warps of the cluster.
+// Replaces each warp's sums by the totals over all warps of the cluster.
 template <int ROWS, int RANKS, int WARPS>
 VB_DEVICE void meet(float (&sum)[ROWS][RANKS][4], float *shared, int warp, int lane) {
     constexpr int width = 8 * RANKS + (RANKS > 1 ? 8 : 0), size = 16 * ROWS * width, threads = 32 * WARPS;

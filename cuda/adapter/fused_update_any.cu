@@ -1,10 +1,10 @@
-// fused_update_any.cu: out = add + scale * ((x V) * codes) U^T of any sizes on any GPU, and the entry of the family
-// (vb_fused_update_args).
+// fused_update_any.cu: out = add + scale * ((x V) * codes) U^T of any sizes on any GPU (vb_fused_update_args).
+// The entry of the family is here too.
 //
 //   grid     (4 rows a block, shares of the columns); a share computes x V again
-//   block    256 threads. x V: a warp a rank where V is transposed, else threads side by side along the ranks, of which
-//            groups share k; then a thread a column
-//   shared   the products of 4 rows with V, and the parts of them that groups of threads have: 8 KiB
+//   block    256 threads. x V, transposed V: a warp has a rank. x V, other V: threads side by side have neighbouring
+//            ranks, and groups of threads share k. Then each thread has a column
+//   shared   the products of 4 rows with V, and the parts of these products by group: 8 KiB
 //   moves    x, out and add once; V and U once for each block of 4 rows, from L2
 //   bound    float32 multiplications and L2
 

@@ -1,10 +1,10 @@
-// fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows and 33 to 256 ranks on
+// fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows and 33 to 256 ranks, on
 // Hopper's tensor cores (vb_fused_update_args).
 //
-//   grid     a block for 128 rows. Where these leave multiprocessors free, a cluster: each block has a part of k, then
-//            of n, and the parts of x V meet in shared memory. Else pairs of blocks at neighbouring rows, each of which
-//            fetches half of V and of U for both
-//   block    a warpgroup that copies, two that multiply 64 rows each
+//   grid     a block for 128 rows. Where these blocks leave multiprocessors free, a cluster shares the rows: each block
+//            has a part of k, then of n, and the parts of x V meet in shared memory. Else two blocks at neighbouring
+//            rows fetch half of V and U each for both
+//   block    a warpgroup copies; two warpgroups multiply 64 rows each
 //   shared   a ring of stages: 128 x 64 of x and 64 x RANKS of V; then 128 rows of U by 64 or 128 ranks
 //   moves    x, out and add once; V and U once a cluster, from L2. x V stays in registers, as the left factor of the
 //            second product
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 at.advance();
             }
             sm90::settle(sum);
-            // The four lanes of a row exchange what they have, so that each has 8 neighbours.
+            // The four lanes of a row exchange their elements, so that each lane has 8 neighbours.
 #pragma unroll
             for (int half = 0; half < 2; half++)
 #pragma unroll

@@ -3,13 +3,13 @@
 //
 //   grid     stream: blocks of 32 or 64 rows. short: (blocks of 16 rows, shares of the columns); a share computes x V
 //            again
-//   block    8 warps, which share k; the parts of x V meet in shared memory. Then each has every eighth 32 columns
+//   block    8 warps, which share k; the parts of x V meet in shared memory. Then each warp has every eighth 32 columns
 //   shared   stream: stages of x [ROWS][128] and V [128][8 RANKS]: 60 to 108 KiB. short: sums alone
 //   moves    x, out and add once; V and U once for each block of rows, from L2
 //   flops    2 m r (k + n)
-//   bound    memory. short: the way from one kernel's end to the next one's, so a warp asks for all of its x at once
+//   bound    memory. short: the time between the ends of two kernels, so a warp asks for all of its x at once
 //
-// Blocks begin at different places of k and of the columns: rows of a power of two bytes otherwise meet in one channel.
+// Blocks begin at different places of k and of the columns. Else rows of a power of two bytes meet in one channel.
 
 #include "adapter/launchers.cuh"
 #include "arch/mma.cuh"
@@ -46,7 +46,7 @@ VB_DEVICE void mma_k8(float (&c)[4], unsigned a0, unsigned a1, unsigned b, bf16)
 VB_DEVICE unsigned load_word(const void *at, bool valid) {
     return valid ? __ldg(static_cast<const unsigned *>(at)) : 0u;
 }
-// Of what is read once.
+// 16 bytes that are read once.
 VB_DEVICE uint4 stream_words(const void *at, bool valid) {
     uint4 x = make_uint4(0, 0, 0, 0);
     if (valid)
@@ -56,8 +56,8 @@ VB_DEVICE uint4 stream_words(const void *at, bool valid) {
     return x;
 }
 
-// A lane's part of U for 32 columns: those of product `which` are 8 (g / 2) + 2 which + g % 2, so that the lane ends up
-// with columns 8 c to 8 c + 7.
+// A lane's part of U for 32 columns. Product `which` has the columns 8 (g / 2) + 2 which + g % 2.
+// So the lane ends up with columns 8 c to 8 c + 7.
 template <int RANKS>
 struct Columns {
     unsigned at[4][RANKS];
@@ -228,8 +228,9 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
 #endif
 }
 
-// k of at most 3 steps of 32 a warp, and 8 ranks: x goes to registers at once. A lane's 16 bytes of x are two halves of
-// two products, whose order of k V follows.
+// For k of at most 3 steps of 32 a warp, and 8 ranks: x goes to registers at once. A lane's 16 bytes of x are halves of
+// two products.
+// The order of k in V follows the order in x.
 template <class T>
 __global__ void __launch_bounds__(threads, 2) fused_update_short_kernel(StreamProblem<T> p) {
 #if __CUDA_ARCH__ >= 800

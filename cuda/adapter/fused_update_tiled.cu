@@ -2,7 +2,8 @@
 // on tensor cores fed from shared memory (vb_fused_update_args).
 //
 //   grid     (blocks of ROWS rows, shares of the columns); a share computes x V again
-//   block    8 warps, ROWS / 32 of them along the rows; the others share the ranks, then 128 columns
+//   block    8 warps, ROWS / 32 of them along the rows; the warps along the other side share the ranks, then 128
+//            columns
 //   shared   three stages of x [ROWS][64] and V [64][RANKS]; then, in their place, x V in 16 bits [ROWS][RANKS] and
 //            four stages of U [128][64], all swizzled: 72 to 144 KiB
 //   moves    x, out and add once a share; V and U once for each block of rows, from L2
@@ -43,7 +44,7 @@ VB_DEVICE void copy_tile(unsigned to, const T *from, int64_t stride, int rows, i
 struct AsItIs {
     VB_DEVICE int operator()(int row) const { return row; }
 };
-// Of 32 rows of U, those whose columns of the result a lane has side by side come 8 rows apart.
+// A lane has neighbouring columns of the result from rows of U that lie 8 apart among 32.
 struct Spread {
     VB_DEVICE int operator()(int row) const { return row & ~31 | (row & 6) << 2 | (row & 24) >> 2 | (row & 1); }
 };

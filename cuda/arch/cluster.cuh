@@ -37,7 +37,7 @@ VB_DEVICE void cluster_wait() {
 #endif
 }
 
-// The address of the same shared variable in block `rank` of the cluster, for what is sent there.
+// The address of the same shared variable in block `rank` of the cluster, for messages to the block.
 VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
     unsigned address = shared_address(variable);
 #if __CUDA_ARCH__ >= 900
@@ -47,9 +47,9 @@ VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
-// A block's mailbox is a barrier in its shared memory that completes when so many bytes have been sent to it.
+// A block's mailbox is a barrier in its shared memory. The barrier completes when so many bytes have been sent to it.
 
-// Called by whole warps; one lane of one of them sets it up. (The warp meets in between for racecheck's sake, which
+// Called by whole warps; one lane of one warp sets it up. (The warp meets in between for the tool racecheck, which
 // takes the barrier's beginning for a write by all lanes.)
 VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
 #if __CUDA_ARCH__ >= 900
@@ -100,8 +100,8 @@ VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
 
 // ---- host side -----------------------------------------------------------------------------------------------------
 
-// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC; these have 16 or
-// 18 SMs, but some parts fewer: a count of SMs / 16 GPCs gave second waves of a single cluster.
+// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC.
+// A GPC has 16 or 18 SMs, but on some GPUs fewer. Counting SMs / 16 GPCs gave second waves of a single cluster.
 inline int clusters_at_once(int blocks, int multiprocessors) {
     return blocks <= 2 ? multiprocessors / blocks : larger(1, multiprocessors / 16 - 1) * (16 / blocks);
 }

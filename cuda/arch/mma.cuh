@@ -70,8 +70,8 @@ VB_DEVICE unsigned pack<bf16>(float low, float high) {
 #endif
 }
 
-// Lane t of a quad gets word t of all four, those of lane i at i: a transposition of 4 x 4 words, in blocks of 1, then
-// of 2.
+// Lane t of a quad gets word t of all four lanes; the word of lane i comes to place i. The words are transposed as a 4
+// x 4 matrix, in blocks of 1, then of 2.
 VB_DEVICE void transpose_quad(unsigned (&w)[4]) {
     const int quad = threadIdx.x % 4;
 #pragma unroll
@@ -99,8 +99,9 @@ VB_DEVICE uint4 pack_eight(const float *x) {
     return make_uint4(pack<To>(a.x, a.y), pack<To>(a.z, a.w), pack<To>(b.x, b.y), pack<To>(b.z, b.w));
 }
 
-// The byte offset of 16-byte chunk `chunk` of row `row` in a tile of `chunks` (a power of two, at least 8) chunks a
-// row: permuted so that the 8 rows of a matrix lie in different banks.
+// The byte offset of 16-byte chunk `chunk` of row `row` in a tile. `chunks` is the chunks a row: a power of two, at
+// least 8.
+// Chunks are permuted so that the 8 rows of a matrix lie in different banks.
 VB_DEVICE int swizzled(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ (row & 7))) * 16; }
 
 // The transposed 8x8 matrix of 16-bit elements: a lane has (g, 2c..2c+1) of either.

@@ -1,15 +1,17 @@
-// sm90.cuh: the instructions of Hopper's matrix pipeline: bulk tensor copies into swizzled shared memory (TMA), the
-// barriers that they complete on, and warpgroup matrix products (wgmma). PTX ISA 8.0 and later, target sm_90a alone.
+// sm90.cuh: the instructions of Hopper's matrix pipeline (PTX ISA 8.0 and later, target sm_90a alone).
 //
-// Shared tiles are 64 elements of 16 bits (128 bytes) wide with the 128-byte swizzle, 1024-byte aligned, as TMA writes
-// them. A tile is "K-major" where its 128-byte rows run along K, "MN-major" where they run along M or N; wgmma reads
-// both.
+//   TMA       bulk tensor copies into swizzled shared memory
+//   barriers  complete when copies have arrived
+//   wgmma     matrix products of warpgroups
+//
+// Shared tiles are 64 elements of 16 bits (128 bytes) wide, 1024-byte aligned, with the 128-byte swizzle of TMA.
+// A tile is "K-major" where its 128-byte rows run along K, "MN-major" where they run along M or N; wgmma reads both.
 #ifndef VB_CUDA_SM90_CUH
 #define VB_CUDA_SM90_CUH
 
 #include "runtime/common.cuh"
 
-// What the kernels are made of came with toolkit 12.3; without it launchers return VB_UNSUPPORTED.
+// The types and functions of TMA came with toolkit 12.3. Before 12.3 launchers return VB_UNSUPPORTED.
 #if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
 #define VB_WITH_SM90 1
 #endif
@@ -65,7 +67,7 @@ VB_DEVICE unsigned cluster_rank() {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// All threads of the cluster that have not ended meet; what they wrote to shared memory is visible to all.
+// All threads of the cluster that have not ended meet. Their earlier writes to shared memory are visible to all.
 VB_DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -93,8 +95,8 @@ VB_DEVICE unsigned load_remote_word(unsigned address) {
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
     return x;
 }
-// Orders no ordinary memory accesses between blocks (.release.cluster would, by a fence that costs hundreds of cycles):
-// for stages that only the copy engine writes and only wgmma reads.
+// Orders no ordinary memory accesses between blocks; .release.cluster would, by a fence of hundreds of cycles.
+// For stages that only the copy engine writes and only wgmma reads.
 VB_DEVICE void barrier_arrive_remote(uint64_t *barrier, unsigned rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank))
                  : "memory");
@@ -115,8 +117,9 @@ VB_DEVICE void group_arrive(int id, int threads) {
 // Makes this thread's ordinary writes to shared memory visible to wgmma and to bulk copies, after the next barrier.
 VB_DEVICE void shared_writes_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Four 8 x 8 matrices of 16 bits whose columns become rows of 16 bytes: lanes 8 i..8 i + 7 say where those of matrix i
-// go. Of each, a lane has two columns, 2 (lane % 4), + 1, of row lane / 4, as in an accumulator.
+// Four 8 x 8 matrices of 16 bits, whose columns become rows of 16 bytes. Lanes 8 i..8 i + 7 give the addresses of
+// matrix i.
+// Of each matrix a lane has columns 2 (lane % 4), + 1 of row lane / 4, as in an accumulator.
 VB_DEVICE void store_transposed(void *row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                  "r"(a), "r"(b), "r"(c), "r"(d)
@@ -141,8 +144,8 @@ VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier,
         "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer)
         : "memory");
 }
-// A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`; each one's
-// barrier, at the same place as this block's, counts the bytes.
+// A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`.
+// Each block's barrier counts the bytes. It lies at the same place as this block's barrier.
 VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
                                   unsigned short blocks) {
     asm volatile(
@@ -195,9 +198,9 @@ VB_DEVICE void registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A and B are K-major unless A_MN, B_MN. A thread
-// holds of row (thread / 4 % 8 + 16 * warp + 8 * h), columns 8 * j + 2 * (thread % 4) + {0, 1}: d[4 * j + 2 * h + {0,
-// 1}].
+// d[64][N] = keep * d + A[64][16] B[16][N], accumulated in float32; A and B are K-major unless A_MN, B_MN.
+// A thread holds parts of row (thread / 4 % 8 + 16 * warp + 8 * h).
+// Element d[4 * j + 2 * h + {0, 1}] is column 8 * j + 2 * (thread % 4) + {0, 1} of the row.
 #define VB_D8(i)                                                                                                       \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7])
@@ -270,9 +273,9 @@ struct Wgmma;
 VB_WGMMA_TYPE(half, "f16")
 VB_WGMMA_TYPE(bf16, "bf16")
 
-// d[64][N] += A[64][16] B[16][N] with A in registers: a[h + 2 * i] holds its row as above, columns 2 * (thread % 4) + 8
-// * i + {0, 1}. So the sums of a product are, packed in pairs, the left factor of the next: columns 16 * i.. are d[8 *
-// i] on.
+// d[64][N] += A[64][16] B[16][N] with A in registers. Register a[h + 2 * i] holds the row above, columns 2 * (thread %
+// 4) + 8 * i + {0, 1}.
+// So the sums of a product, packed in pairs, are the left factor of the next: columns 16 * i.. are d[8 * i] on.
 #define VB_WGMMA_A(N, TYPE, REGS, A, B, TB, ...)                                                                       \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, {" A "}, " B            \
                  ", 1, 1, 1, " TB ";"                                                                                  \
@@ -322,10 +325,11 @@ VB_WGMMA_A_TYPE(bf16, "bf16")
 
 // ---- host side -----------------------------------------------------------------------------------------------------
 
-// Describes a row-major tensor of 16-bit elements, `sizes` from the innermost dimension on, `strides` elements
-// (multiples of 8) from one index of each further dimension to the next. Boxes of [box][64] of the inner two dimensions
-// are copied with the 128-byte swizzle. The driver's function is found through the runtime: there is no library of the
-// driver to link with. It needs a current context, which a thread that has launched nothing yet lacks.
+// Describes a row-major tensor of 16-bit elements. `sizes` begins with the innermost dimension.
+// `strides` holds, for each further dimension, the elements from one index to the next (multiples of 8).
+// Boxes of [box][64] of the inner two dimensions are copied with the 128-byte swizzle.
+// The driver's function is found through the runtime: there is no library of the driver to link with.
+// The function needs a current context, and a thread that has launched nothing yet lacks one.
 template <int RANK>
 inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, const int64_t (&sizes)[RANK],
                             const int64_t (&strides)[RANK - 1], int box, vb_stream *stream) {

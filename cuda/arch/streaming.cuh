@@ -1,10 +1,10 @@
 // streaming.cuh: reads that are not repeated.
 //
-// StreamReader is for arrays that are larger than the L2 cache, in kernels that write as much. Its reads ask the L2 to
-// keep their lines longest (evict_last). Nobody reads them again: what it changes is that lines that were written make
-// room first, and the memory turns between reading and writing less often. On an H200, an array of 512 MB read and as
-// much written (rms_norm of 65536 x 2048) takes 250.7 us so, 259.9 without, whether replays alternate between one input
-// or twelve; evict_first on the reads made it 272. Smaller arrays are read as usual, so as not to drive others out.
+// StreamReader is for arrays that are larger than the L2 cache, in kernels that write as much as they read.
+// Its reads ask the L2 to keep their lines longest (evict_last), though no kernel reads the lines again.
+// So written lines make room first, and the memory turns between reading and writing less often.
+// Smaller arrays are read as usual, so as not to drive other arrays out of the cache.
+// Measured: docs/experiments/2026-11-22-rows.md.
 
 #ifndef VB_CUDA_STREAMING_CUH
 #define VB_CUDA_STREAMING_CUH
@@ -21,7 +21,7 @@ inline bool beyond_l2(int64_t bytes, vb_stream *stream) {
 VB_DEVICE bool beyond_l2(int64_t, vb_stream *) { return false; }
 #endif
 
-// 16 bytes that nobody writes while the kernel runs and that are read once: they need no place in the L1 cache.
+// 16 bytes that no thread writes while the kernel runs, and that are read once: they need no place in the L1 cache.
 template <class V>
 VB_DEVICE V load_once(const V *at) {
 #if __CUDA_ARCH__ >= 700

@@ -1,7 +1,9 @@
 // tensor_core.cuh: the matrix instructions that the linear layers use, one shape each, for sm_75 and up.
 //
-// Fragments, for lane (g = lane / 4, t = lane % 4): A has the rows g and g + 8, B the column g, C the rows g and g + 8
-// of the columns 2t and 2t + 1: c = {[g][2t], [g][2t+1], [g+8][2t], [g+8][2t+1]} (PTX ISA, "Matrix fragments").
+// Fragments, for lane (g = lane / 4, t = lane % 4) (PTX ISA, "Matrix fragments"):
+//   A  the rows g and g + 8
+//   B  the column g
+//   C  the rows g and g + 8 of the columns 2t and 2t + 1: c = {[g][2t], [g][2t+1], [g+8][2t], [g+8][2t+1]}
 #ifndef VB_TENSOR_CORE_CUH
 #define VB_TENSOR_CORE_CUH
 
@@ -58,8 +60,9 @@ VB_DEVICE void mma_16x8x16(int c[4], uint32_t a0, uint32_t a1, uint32_t b0) {
 #endif
 }
 
-// C += A B, 16 x 8 x 16 of 16-bit floats, accumulated in float32. a[0..3] = A's pairs k = 2t, 2t + 1 of the rows g, g +
-// 8, then k = 8 + 2t, 9 + 2t of the same; b0, b1 = B's pairs k = 2t.. and 8 + 2t..
+// C += A B, 16 x 8 x 16 of 16-bit floats, accumulated in float32. b0 and b1 are the pairs of B at k = 2t.. and 8 +
+// 2t...
+// a[0..3] are pairs of A: k = 2t, 2t + 1 of the rows g, g + 8, then k = 8 + 2t, 9 + 2t of both rows.
 VB_DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, half) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -1,5 +1,5 @@
-// attention.cu: attention. choose.h names the kernel, which is launched here; attention.cuh says what the kernels
-// share, vibrant.h what they compute.
+// attention.cu: the entry of attention, which launches the kernel that choose.h names.
+// attention.cuh has the parts common to the kernels; vibrant.h has the formula.
 
 #include "attention/attention.cuh"
 

@@ -1,9 +1,9 @@
-// attention.cuh: what the attention kernels share: how queries are packed into tiles, which keys a row sees, and how
-// the parts of a row come together.
+// attention.cuh: the parts common to the attention kernels: how queries are packed into tiles, which keys a row sees,
+// and how the parts of a row come together.
 //
-// The heads of a group share their keys, so the query rows of a (batch, key head) are packed: row i is token i / group
-// of head kv_head * group + i % group. A tile is as many of these rows as a kernel takes at once; each has the keys
-// [lo, hi) of its own, and a tile reads the union.
+// The heads of a group share their keys, so the query rows of a (batch, key head) are packed.
+// Row i is token i / group of head kv_head * group + i % group. A tile is as many rows as a kernel takes at once.
+// Each row has the keys [lo, hi) of its own, and a tile reads the union.
 
 #ifndef VB_CUDA_ATTENTION_CUH
 #define VB_CUDA_ATTENTION_CUH
@@ -28,8 +28,8 @@ struct KeyRange {
     int lo, hi;
 };
 
-// The arguments, and what kernels would otherwise divide for. Without a dozen 64-bit divisions a decode step over 128
-// keys took 5.4 us instead of 6.1 on an H200.
+// The arguments, and quotients that the host computes once. A dozen 64-bit divisions in a kernel cost a decode step a
+// tenth of its time.
 struct AttentionShape : vb_attention_args {
     unsigned group; // query heads of a key head
     unsigned rows;  // packed rows of a key head
@@ -54,7 +54,7 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
     return shape;
 }
 
-// Not from the L1, which may hold what was read before the previous kernel had ended (attention_decode_kernel.cuh).
+// Not from the L1, whose lines may be older than the end of the previous kernel (attention_decode_kernel.cuh).
 VB_DEVICE int position_of(const AttentionShape &a, unsigned b, unsigned s) {
     return a.positions ? __ldcg(a.positions + b * a.seq + s) : int(a.offset + s);
 }
@@ -75,7 +75,7 @@ VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
     return keys_at(a, a.causal ? position_of(a, b, s) : 0);
 }
 
-// The token of packed row i: without a division where there is one.
+// The token of packed row i. A group of one head needs no division.
 VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
 
 // The first element of packed row i in q and out.
@@ -102,8 +102,8 @@ VB_DEVICE float capped(float x, float cap) {
     return cap - __fdividef(2.0f * cap, 1.0f + exp2_fast(x * __fdividef(2.0f * log2_e, cap)));
 }
 
-// A row's sum of exponentials relative to `max`, with that of its sink. No key: infinite, so that outputs of zeros
-// stay.
+// A row's sum of exponentials relative to `max`, with the exponential of its sink. No key: infinite, so that outputs
+// stay zeros.
 VB_DEVICE float total_of(const AttentionShape &a, unsigned kv_head, unsigned i, float max, float sum) {
     return a.sinks ? sum + exp2_fast(sink_of(a, kv_head, i) - max) : sum;
 }
@@ -208,9 +208,9 @@ vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(cons
 vb_status attention_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
-// Three of these with args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16
-// (linear/packed/many.cuh), where choose_attention_operand names them; of Hopper's, `flags` become 0 (half_flags of
-// them, or null).
+// Three kernels that leave args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16.
+// choose_attention_operand says when; linear/packed/many.cuh has the layout.
+// The kernel for Hopper sets `flags` to 0 (half_flags of them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_halves(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);

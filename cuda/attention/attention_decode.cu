@@ -5,7 +5,7 @@
 namespace vb {
 namespace {
 
-// Slots for 64, 128 and 256 dimensions: 96 KiB a block, so that an SM has room for those of the next kernel.
+// Slots for 64, 128 and 256 dimensions: 96 KiB a block, so that an SM has room for the next kernel's slots.
 template <class TQ, class TKV>
 vb_status decode(const vb_attention_args &a, vb_stream *stream, bool operand = false) {
     if (a.seq * (a.heads / a.kv_heads) <= 8) return launch_decode<TQ, TKV, 1, 6, 3, 3>(a, operand, stream);

@@ -1,17 +1,15 @@
-// attention_decode.cuh: what the blocks of attention_decode.cu share: how the keys of a tile are divided among them,
-// and how their parts come together.
+// attention_decode.cuh: how the blocks of attention_decode.cu divide the keys of a tile, and add up its parts.
 //
-// A tile is up to 16 packed query rows of a key head. Its keys are read in units of 16, each by one warp. Which units a
-// warp takes depends on how many there are, and so on positions in device memory alone: a launch is sized by the GPU,
-// and a captured one serves a sequence of any length.
+// A tile is up to 16 packed query rows of a key head. Its keys are read in units of 16, a warp each.
+// A warp finds its units from the number of keys, and so from positions in device memory alone.
+// The size of a launch depends on the GPU alone, so that a captured launch serves a sequence of any length.
 //
-//   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters; a few keys
-//             are shared by the first cluster alone, whose blocks send each other their parts, and the others end at
-//             once. Of many keys each cluster takes its turn, and adds its part to those of the others: on Hopper the
-//             number of parts is a power of two, and they meet in pairs, pairs of pairs, ...; else by way of the
-//             workspace.
-//   planned   many sequences of different lengths: every block finds out which keys of which tile are its own, equally
-//             many for each. No clusters: tiles have parts as they need.
+//   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters. Few keys: the
+//             first cluster takes them, its blocks send each other their parts, and the other clusters end at once.
+//             Many keys: clusters take turns. On Hopper the number of parts is a power of two, and parts meet in pairs,
+//             then pairs of pairs; else parts meet in the workspace
+//   planned   many sequences of different lengths: each block finds its keys and tile, and all blocks have equally many
+//             keys. There are no clusters: a tile has as many parts as it needs
 
 #ifndef VB_CUDA_ATTENTION_DECODE_CUH
 #define VB_CUDA_ATTENTION_DECODE_CUH
@@ -42,7 +40,7 @@ struct DecodePlan {
     uint4 *meeting;
 };
 
-// What a block computes: which tile, and with how many others.
+// The work of a block: which tile, and with how many other blocks.
 struct Part {
     unsigned b, kv_head, tile, first_row; // tile: of all sequences and heads
     int rows;
@@ -86,8 +84,9 @@ VB_DEVICE Part tile_in_turns(const AttentionShape &a, int cluster) {
     return part;
 }
 
-// In turns: what a warp has of these keys. Its first unit does not depend on how many there are; the blocks of a
-// cluster lie before its warps, so that few units are spread over many multiprocessors.
+// In turns: the part of these keys for a warp. The warp's first unit does not depend on the number of units.
+// Units go to the blocks of a cluster first, then to the warps of a block: a few units spread over many
+// multiprocessors.
 template <int WARPS>
 VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
     const int turn = plan.cluster * WARPS * unit_keys, clusters = (int)gridDim.x / plan.cluster,
@@ -158,7 +157,7 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
     return false;
 }
 
-// What some keys of a row add up to, relative to their greatest score.
+// The sum over some keys of a row, relative to their greatest score.
 struct RowPart {
     float max, sum;
     float4 out;
@@ -181,9 +180,10 @@ VB_DEVICE RowPart add_parts(int n, S stats, O out) {
     return all;
 }
 
-// Two parts meet: the first leaves what it has in a slot of zeros, the second takes it and leaves zeros. One access by
-// each, where writing, counting and reading are three after each other. Returns whether this is the second; then adds
-// what it took. A part is never all zeros: a sum of none has a maximum of minus infinity.
+// Two parts meet: the first block leaves its part in a slot of zeros. The second block takes the part and leaves zeros.
+// Each block needs one access; writing, counting and reading would be three in turn.
+// Returns whether this block is the second, and then adds the part that it took.
+// A part is never all zeros: a sum of no keys has a maximum of minus infinity.
 VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
     const uint4 mine = make_uint4(__float_as_uint(out->x), __float_as_uint(out->y), __float_as_uint(stats->x),
                                   __float_as_uint(stats->y));
@@ -206,7 +206,7 @@ VB_DEVICE bool meet(uint4 *slot, float2 *out, float2 *stats) {
     *slot = make_uint4(0, 0, 0, 0);
     const float max = Max::combine(stats->x, __uint_as_float(other.z)), from = max == Max::identity() ? 0.0f : max;
     const float weight = exp2_fast(stats->x - from), weight_other = exp2_fast(__uint_as_float(other.z) - from);
-    // Products rounded each, so that the sum does not depend on who came second.
+    // Each product is rounded, so that the sum does not depend on which block came second.
     const auto add = [&](float x, unsigned y) {
         return __fmul_rn(x, weight) + __fmul_rn(__uint_as_float(y), weight_other);
     };
@@ -263,8 +263,9 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
     int cluster = 1;
     if (capability(stream) >= 90)
         while (cluster < 8 && cluster < rounds && cluster * tiles <= multiprocessors(stream)) cluster *= 2;
-    // With positions the lengths of sequences are known to the device only. Clusters of four and more finish the
-    // longest of them sooner than a plan is made and its parts are added up by way of memory.
+    // With positions only the device knows the lengths of sequences. Clusters of four and more blocks finish the
+    // longest sequence soonest.
+    // A plan, and adding parts up by way of memory, take longer.
     plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
     if (tiles > ATTENTION_DECODE_SHARED_TILES) plan->planned = false;
     int64_t parts = 1;

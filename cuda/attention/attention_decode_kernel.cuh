@@ -1,16 +1,14 @@
-// attention_decode_kernel.cuh: attention of few query rows a key head, on tensor cores, for whichever cache a Unit
-// reads.
+// attention_decode_kernel.cuh: attention of few query rows a key head, on tensor cores, for the cache of a Unit.
 //
-//   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length: blocks of short sequences
+//   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length. Blocks of short sequences
 //            end at once
-//   block    8 warps (4 of more than 128 dimensions, and over Q8_0), which work on 16 keys each, on their own until the
-//            end
+//   block    8 warps (4 of more than 128 dimensions, and over Q8_0) of 16 keys each; they meet at the end
 //   cluster  on Hopper up to 8 blocks, which send each other their parts
 //   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits;
-//            what the cluster sends
+//            the messages of the cluster
 //   moves    the keys and values once a tile; the parts of rows, small beside them
-//   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little hides an
-//            instruction, so they are few: with three times as many 32768 keys took 60 us instead of 41
+//   bound    memory bandwidth; short sequences by latency: one load, its products, two combinations. Little work hides
+//            an instruction, so instructions are few
 //   measured docs/experiments/2026-11-22-attention.md
 
 #ifndef VB_CUDA_ATTENTION_DECODE_KERNEL_CUH
@@ -18,10 +16,9 @@
 
 #include "attention/attention_units.cuh"
 
-// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it: where
-// keys are settled (vibrant.h) it fills its rings while the kernel before it still runs. Bringing them into the L2 in
-// any case helped where that kernel is short, and cost up to 1.4 us where it fills the L2 itself. Positions are read
-// early for the same purpose, and again when the kernel before has ended.
+// A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it.
+// Where keys are settled (vibrant.h) a block fills its rings while the kernel before it still runs.
+// Positions are read early for the same purpose, and again when the kernel before has ended.
 
 namespace vb {
 
@@ -47,14 +44,14 @@ VB_DEVICE uint4 pack8(const Vec<float, 8> &x) {
                       pack<T>(x.at[6], x.at[7]));
 }
 
-// What the blocks of a cluster send each other: a row's 4 dimensions are summed up by one of them.
+// The messages between the blocks of a cluster: one block sums up 4 dimensions of a row.
 template <int ITEMS>
 struct Inbox {
     float4 out[ITEMS]; // [sender][item of the block]
     float2 stats[ITEMS];
 };
 
-// VARIANTS: scores may be capped, keys lie in a ring of whole units, and sinks be those of several tokens.
+// VARIANTS: scores may be capped, keys may lie in a ring of whole units, and several tokens may have sinks.
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED, bool VARIANTS>
 __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<TKV, DIMS>::warps <= 1024 ? 2 : 1)
     attention_decode_kernel(AttentionShape a, DecodePlan plan) {
@@ -74,8 +71,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, dim = (int)a.dim;
     const int row_bytes = Units::row_bytes(dim), cluster = PLANNED ? 1 : plan.cluster;
 
-    // Before the kernel before this one has ended: whatever follows from the arguments, and what positions foretell of
-    // keys that it does not write.
+    // Before the kernel before this one has ended: reads the arguments, and the keys that it does not write, as
+    // positions foretell.
     Part part = PLANNED ? Part() : tile_in_turns<tile_rows>(a, cluster);
     if (cluster > 1) {
         mailbox_init(&mailbox, part.rows * row_items * (int)(sizeof(float4) + sizeof(float2)), threadIdx.x == 0);
@@ -88,7 +85,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         k_cache = (const char *)a.k + from, v_cache = (const char *)a.v + from;
     };
 
-    // The warp's ring of keys, values, keys, ...: the slot that is loaded next is also the one that is read next.
+    // The warp's ring of keys, values, keys, ...: the slot that is loaded next is also the slot that is read next.
     const int ring = warp * ring_bytes;
     int slot = ring, next = 0, filled = 0;
     const auto load = [&](bool values) { // one group of copies, also where there is nothing left
@@ -110,8 +107,9 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         }
     };
 
-    // A token's position was in most cases written long before. It is read early, believed, and read again when the
-    // kernel before this one has ended; what it tells is compared at the end, so that nobody waits for it.
+    // A token's position was in most cases written long before. The kernel reads the position early, trusts it, and
+    // reads it again when the kernel before this one has ended.
+    // Both readings are compared at the end, so that no warp waits for the second.
     int foretold = 0;
     part.first = part.stride = part.end = 0;
     if (!PLANNED && plan.foretold) {
@@ -170,7 +168,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) out[i][t][0] = out[i][t][1] = out[i][t][2] = out[i][t][3] = 0.0f;
         }
-        // One warp of all: a sink is a key whose value is zero.
+        // One warp adds the sink: a key whose value is zero.
         if (a.sinks && part.first == first_unit(all)) {
             const float *const sinks = a.sinks + part.kv_head * a.group + part.first_row + 2 * c;
             const unsigned row = part.first_row + 2 * c;
@@ -327,7 +325,7 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
     dim3 grid;
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
     plan.operand = operand;
-    // The kernel's ring is that of the GPU which it was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
+    // The size of the ring follows the GPU that the kernel was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
     const int64_t shared_bytes = attention_decode_bytes(
         Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
     return plan.planned ? launch_overlapped(stream, grid, threads, shared_bytes,
@@ -341,8 +339,7 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
 template <class TQ, class TKV, int NT, int S64, int S128, int S256, bool VARIANTS = false>
 vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
     if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, operand, stream);
-    // Of long sequences two slots of 16 bits in flight move more than three (37.5 and 39.0 us for 32768 keys), of
-    // others less (7.8 and 7.0 us for 4096).
+    // Two slots of 16 bits in flight move long sequences faster than three; three move short sequences faster.
     constexpr int of_long = NT == 1 && S128 == 3 && !VARIANTS ? 2 : S128;
     if (a.dim <= 128 && a.kv_len > 16384) return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, operand, stream);
     if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, operand, stream);

@@ -1,5 +1,5 @@
-// attention_decode_variants.cu: attention of few query rows whose scores are capped (Gemma 2), whose keys lie in a ring
-// (windows), or of several tokens with sinks (gpt-oss), over F16 and Q8_0 (attention_decode_kernel.cuh).
+// attention_decode_variants.cu: attention of few query rows with a variant, over F16 and Q8_0: capped scores (Gemma 2),
+// keys in a ring (windows), sinks of several tokens (gpt-oss). The kernel is attention_decode_kernel.cuh.
 
 #include "attention/attention_decode_kernel.cuh"
 

@@ -1,7 +1,7 @@
-// attention_f32.cu: attention of many query rows in float32 over a float32 cache, on tensor cores with float32's
-// accuracy (gemm/tf32_parts.cuh); heads of any size up to 256 and any alignment (FlashAttention-2, Dao 2023).
+// attention_f32.cu: attention of many query rows over a float32 cache, on tensor cores with float32's accuracy
+// (gemm/tf32_parts.cuh); heads of any size up to 256 and any alignment (FlashAttention-2, Dao 2023).
 //
-//   grid     tiles of 16 packed query rows a warp, those with the most keys first; parts of their keys
+//   grid     tiles of 16 packed query rows a warp, tiles with the most keys first; parts of their keys
 //   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS
 //   shared   queries [16 * WARPS][DIMS + 4], then two stages of keys and values [KEYS][DIMS + 4]: the next step is
 //            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256
@@ -9,9 +9,9 @@
 //   bound    tensor cores and the splitting of numbers
 //   measured docs/experiments/2026-11-22-shapes.md
 //
-// A warp keeps its scores in registers: the accumulators of q k^T are the left factor of the product with v if keys 2t
-// and 2t + 1 of each eight are called t and t + 4. The softmax is online and in float32. Sums of up to 32 products are
-// added in tensor cores, and these in registers.
+// A warp keeps its scores in registers. The accumulators of q k^T are the left factor of the product with v if keys 2t
+// and 2t + 1 of each eight are called t and t + 4. The softmax is online and in float32.
+// Tensor cores add sums of up to 32 products; registers add these sums up.
 
 #include "arch/unaligned.cuh"
 #include "attention/attention.cuh"
@@ -20,15 +20,15 @@
 namespace vb {
 namespace {
 
-// x = high + low. Hardware ignores the 13 lowest bits of a TF32 operand, so that high is cut off. The rest is known to
-// 2^-21 of x: less than what an exponential makes of its last bit.
+// x = high + low. Hardware ignores the 13 lowest bits of a TF32 operand, which cuts off high.
+// The sum is within 2^-21 of x: an exponential makes more of the last bit of its argument.
 VB_DEVICE void cut_tf32(float x, unsigned &high, unsigned &low) {
     high = __float_as_uint(x) & 0xffffe000u;
     low = __float_as_uint(x - __uint_as_float(high));
 }
 
-// c[i] += a b[i] of numbers in two parts each. Each of the three products has a sum of its own, since a product waits
-// for the one before with the same sum.
+// c[i] += a b[i] of numbers in two parts each. A product waits for the product before it with the same sum.
+// So each of the three products has a sum of its own.
 template <int N>
 struct Sums {
     float high[N][4] = {}, left[N][4] = {}, right[N][4] = {};
@@ -45,8 +45,8 @@ struct Sums {
     VB_DEVICE float at(int i, int e) const { return high[i][e] + (left[i][e] + right[i][e]); }
 };
 
-// A tile of rows of `dim` floats one after the other, which begin anywhere: a row is copied by aligned vectors, so that
-// its first element lies up to three floats into its row of the tile. How many is the same for rows four apart.
+// A tile of rows of `dim` floats one after the other, which begin anywhere. A row is copied by aligned vectors.
+// So its first element lies up to three floats into its row of the tile, equally far in rows four apart.
 template <int DIMS, int KEYS, int THREADS>
 struct CacheTile {
     static constexpr int width = DIMS + 4, chunks = width / 4;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 
 constexpr int add_threads = 256;
 
-// Adds the parts of the tiles up: blockIdx.y is the tile, whose vectors of four dimensions have a thread each.
+// Adds up the parts of tile blockIdx.y: a thread has a vector of four dimensions.
 __global__ void __launch_bounds__(add_threads)
     add_attention_parts_kernel(AttentionShape a, AttentionParts parts, int tile_rows, int dims) {
     wait_for_previous_kernel();

@@ -1,8 +1,8 @@
-// attention_padded.cu: attention over a cache of 16 bits whose heads do not begin at multiples of 16 bytes: queries,
-// keys and values are copied into the workspace with rows that do (runtime/pad.cuh), zeros after them, and a kernel for
-// prompts takes the copies.
+// attention_padded.cu: attention over a cache of 16 bits whose heads do not begin at multiples of 16 bytes.
+// Queries, keys and values are copied to aligned rows in the workspace, with zeros after them (runtime/pad.cuh).
+// A kernel for prompts takes the copies.
 //
-//   moves    4 bytes an element of q, k, v and out, beside what attention moves
+//   moves    4 bytes an element of q, k, v and out, beside the attention itself
 //   bound    memory
 
 #include "attention/attention.cuh"

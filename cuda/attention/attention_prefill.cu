@@ -1,7 +1,7 @@
 // attention_prefill.cu: attention of many query rows over a 16-bit cache, on tensor cores (FlashAttention-2, Dao 2023).
 //
-//   grid     tiles of 64 or 128 packed query rows, those with the most keys first; where tiles are few, blocks share
-//            the keys of each, and the last adds their parts up
+//   grid     tiles of 64 or 128 packed query rows, tiles with the most keys first. Where tiles are few, blocks share
+//            the keys of each, and the last block adds their parts up
 //   block    4 warps of 16 or 32 rows each; the block walks its keys in steps of KEYS
 //   shared   queries [64 or 128][DIMS], then two stages of keys and values [KEYS][DIMS], 16-bit, swizzled: the next
 //            step is copied while this one is multiplied. 80 or 96 KiB for 128 dimensions
@@ -10,8 +10,9 @@
 //            issue: a warp's products of mma.sync wait for each other and for the softmax between them
 //   measured docs/experiments/2026-11-22-attention.md
 //
-// A warp keeps its scores in registers: the accumulators of q k^T have the layout that the left factor of the product
-// with v needs. The softmax is online and in float32; masks are applied only in steps where some row needs them.
+// A warp keeps its scores in registers: the accumulators of q k^T have the layout of the left factor of the product
+// with
+// v. The softmax is online and in float32. Masks are applied only in steps where some row needs them.
 
 #include "attention/attention.cuh"
 #include "arch/mma.cuh"
@@ -253,8 +254,10 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 #endif
 }
 
-// What a call leaves: its output, by blocks that may share keys; the same without the stream's workspace, which the
-// caller uses; the operand of a product.
+// The results of a call:
+//   output           blocks may share keys
+//   without parts    blocks share no keys, since the caller uses the stream's workspace
+//   operand          the left factor of a product with packed weights
 enum Leaves { OUTPUT, OUTPUT_OF_WHOLE, OPERAND };
 
 template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS = false>

@@ -1,9 +1,9 @@
-// attention_prefill_q8.cu: attention of many query rows over a cache of Q8_0: a few key heads at a time are converted
+// attention_prefill_q8.cu: attention of many query rows over a cache of Q8_0. A few key heads at a time are converted
 // to F16 in the workspace, then multiplied as a cache of F16.
 //
 //   grid     of the conversion: 256 threads, each 8 elements of a key and of its value
-//   moves    per element of the cache 1.06 bytes to read and 2 to write and read again: for 512 rows over 32768 keys
-//            about a twentieth of the time that the products take
+//   moves    reads 1.06 bytes an element of the cache; writes 2 and reads them again: for 512 rows over 32768 keys
+//            about a twentieth of the time of the products
 
 #include "attention/attention.cuh"
 #include "quant.h"

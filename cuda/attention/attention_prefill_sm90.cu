@@ -1,17 +1,16 @@
 // attention_prefill_sm90.cu: attention of many query rows over a 16-bit cache on Hopper (FlashAttention-3, Shah et al.
 // 2024).
 //
-//   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, those with the most keys first
-//   block    three warpgroups: one warp copies keys and values by TMA, the other two take 64 query rows each. Where
-//            there are so few tiles that ones of 64 rows all run at once (SHARED_ROWS), both take the same rows and
-//            every second block of keys; in the end each gets the other's sums of half of the columns
+//   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, tiles with the most keys first
+//   block    three warpgroups: a warp of the first copies keys and values by TMA, the other two take 64 rows each.
+//            SHARED_ROWS, where all tiles of 64 rows run at once: both take the same rows and every second block of
+//            keys, and exchange sums of half of the columns in the end
 //   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
-//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys); SHARED_ROWS
-//            180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB to exchange sums), 156 KiB
+//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys)
+//            SHARED_ROWS: 180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB of sums), 156
 //            for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
-//   bound    tensor cores; exponentials take half of their time, and are hidden twice: the scores of the next keys are
-//            multiplied while a warpgroup is at its softmax, and the warpgroups take turns at starting products
+//   bound    tensor cores. Exponentials take half of their time, hidden by the next keys' products and by turns
 //   measured docs/experiments/2026-11-22-attention.md
 
 #include "attention/attention.cuh"
@@ -19,10 +18,12 @@
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
 
-// Scores and outputs are wgmma accumulators; the scores, rounded to 16 bits in pairs, are the left factor of the
-// product with the values without leaving their registers. The softmax is online. Its running maximum only follows a
-// row's scores when they exceed it by a factor of 2^8, which 16-bit weights and float32 sums bear: outputs are then
-// seldom rescaled.
+// Scores and outputs are wgmma accumulators. The scores, rounded to 16 bits in pairs, are the left factor of the
+// product with the values without leaving their registers. Exponentials are hidden twice.
+// First, a warpgroup's products with the next keys run during its softmax. Second, the warpgroups take turns at
+// starting products.
+// The softmax is online. Its running maximum follows a row's scores only when they exceed it by a factor of 2^8.
+// 16-bit weights and float32 sums bear the factor, and outputs are then seldom rescaled.
 
 namespace vb {
 
@@ -35,8 +36,7 @@ constexpr int consumers = 2;
 constexpr int threads = 128 * (consumers + 1);
 enum Barrier { TURN = 1, OWN = TURN + consumers }; // named barriers: one of each a consumer
 
-// The consumers take 64 rows each of a tile, or SHARED_ROWS its keys: both take the same rows, and every second block
-// of keys.
+// The consumers take 64 rows each of a tile. SHARED_ROWS: both take the same rows, and every second block of keys.
 template <int DIMS, bool SHARED_ROWS>
 struct PrefillTile {
     static constexpr int rows = SHARED_ROWS ? rows_per_group : rows_per_group * consumers;
@@ -49,8 +49,8 @@ struct PrefillTile {
     static constexpr int shared_bytes = sm90::swizzle_bytes + query_bytes + 2 * stages * tile_bytes + exchange_bytes;
 };
 
-// The type of outputs that are to be an operand of a product with packed weights: halves, those of each 16 columns in
-// the order of linear/packed/many.cuh.
+// The type of outputs that become an operand of a product with packed weights. The halves of each 16 columns lie in the
+// order of linear/packed/many.cuh.
 struct Operand {
     half bits;
 };
@@ -120,7 +120,7 @@ VB_DEVICE void store_row(float *target, const float (&out)[DIMS / 2], int h, flo
                 odd ? make_float4(other[0], other[1], own[0], own[1]) : make_float4(own[0], own[1], other[0], other[1]);
     }
 }
-// The pairs of quads 0 and 2 lie together, and those of 1 and 3: of 32 columns each lane writes a half of 16 of them.
+// The pairs of quads 0 and 2 lie together, and the pairs of quads 1 and 3: of 32 columns each lane writes a half of 16.
 template <int DIMS>
 VB_DEVICE void store_row(Operand *target, const float (&out)[DIMS / 2], int h, float norm, int dim, bool valid) {
     const int quad = threadIdx.x % 4, second = quad / 2;
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(threads, 1)
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
-        // the first turn is the first one's
+        // the first turn belongs to the first warpgroup
         if (!SHARED_ROWS && consumer == consumers - 1) sm90::group_arrive(TURN, 256);
         Ring k_at, v_at;
         RingPosition<2> job_at;
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(threads, 1)
                 for (int i = 0; i < KEYS / 16; i++) Outputs::run(out, weights[i], v + i * 16 * sm90::row_bytes / 16);
                 sm90::wgmma_commit();
             };
-            // Scores of a block of keys become weights; keep[] is what the sums so far shrink by.
+            // Scores of a block of keys become weights; the sums so far shrink by keep[].
             const auto soften = [&](int base) {
                 if (cap > 0.0f) {
 #pragma unroll
@@ -395,8 +395,8 @@ __global__ void __launch_bounds__(threads, 1)
                 k_at.advance(step);
                 soften(block * KEYS);
                 pack_weights();
-                // Rows that no query of the tile sees may hold anything, NaN too, which a weight of 0 does not cancel.
-                // Without positions all rows below kv_len are values, and those beyond are zeros.
+                // Rows that no query of the tile sees may hold anything, even NaN, which a weight of 0 does not cancel.
+                // Without positions all rows below kv_len are values, and the rows beyond are zeros.
                 const int valid = job.hi - block * KEYS;
                 if (a.positions && valid < KEYS && job.hi < a.kv_len) {
                     sm90::barrier_wait(&v_full[v_at.stage()], v_at.phase());
@@ -519,7 +519,7 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
                              v_map, shape, heads, counters(stream), flags);
 }
 
-// Where tiles of half as many rows can all run at once, half of the keys each is less to wait for.
+// Where tiles of half as many rows can all run at once, the wait is half as long: half of the keys each.
 template <class TQ, class TO, class TKV, int DIMS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
     if constexpr (DIMS <= 128) { // what they exchange finds no room beside larger tiles

@@ -1,10 +1,10 @@
-// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and what only
-// some models have: capped scores, sinks, chunks, rings, values of another size than keys.
+// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and variants of
+// some models: capped scores, sinks, chunks, rings, values of another size than keys.
 //
 //   grid     tiles * parts; a tile is ROWS packed query rows, a part a range of keys
-//   block    128 threads in groups of LANES. A group takes a key at a time: its lanes hold DIMS / LANES elements of the
-//            key, the value and ROWS outputs in registers, and keep a running maximum and sum of their own (online
-//            softmax, Milakov & Gimelshein 2018); groups, warps and parts come together at the end.
+//   block    128 threads in groups of LANES, which take a key at a time. A lane holds DIMS / LANES elements of the key,
+//            the value and ROWS outputs in registers, and a running maximum and sum of its own (online softmax,
+//            Milakov & Gimelshein 2018); groups, warps and parts come together at the end
 //   shared   ROWS * DIMS floats of queries, 4 * ROWS * DIMS of the warps' outputs
 //   moves    the keys and values once a tile, 4 * ROWS FLOPs an element
 //   bound    few tiles: memory bandwidth; many: the fp32 units and the cache's bandwidth

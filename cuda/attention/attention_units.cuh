@@ -1,14 +1,15 @@
-// attention_units.cuh: 16 keys and 16 values of a cache as attention_decode.cu multiplies them: copied into a warp's
-// shared memory and from there into fragments of mma.sync, for caches of 16-bit numbers and of blocks of Q8_0.
+// attention_units.cuh: 16 keys and 16 values of a cache of 16-bit numbers or Q8_0, for attention_decode.cu. They are
+// copied into a warp's shared memory, and from there into fragments of mma.sync.
 //
-// Scores come as S^T = K Q^T, [16 keys][8 rows], so that keys fill the tensor cores' tall side and eight query rows, a
-// group of heads, their short one; then O^T = V^T P^T, [16 dimensions][8 rows] a product. The contracted index of a
-// product may be permuted as long as both factors are: a lane loads 16 contiguous bytes of a key, 8 dimensions, and
-// calls them the k indices that its fragment holds (queries are loaded the same way). P^T is transposed into place by
-// movmatrix.
+// Scores are S^T = K Q^T, [16 keys][8 rows]; then O^T = V^T P^T, [16 dimensions][8 rows] a product. So keys fill the
+// tall side of a product, and eight query rows, a group of heads, its short side.
+// The contracted index of a product may be permuted if it is in both factors. A lane loads 16 contiguous bytes of a
+// key,
+// 8 dimensions, and takes them as the k indices of its fragment. Queries are loaded the same way.
+// The instruction movmatrix transposes P^T into place.
 //
-// With g = lane / 4 and c = lane % 4: a lane has scores of keys g and g + 8 for rows 2c and 2c + 1 of each eight, and
-// outputs of two dimensions a product (Unit::store says which) for the same rows.
+// With g = lane / 4 and c = lane % 4: a lane has scores of keys g and g + 8 for rows 2c and 2c + 1 of each eight.
+// It has outputs of two dimensions a product for the same rows; Unit::store has the dimensions.
 
 #ifndef VB_CUDA_ATTENTION_UNITS_CUH
 #define VB_CUDA_ATTENTION_UNITS_CUH
@@ -25,9 +26,10 @@ VB_DEVICE unsigned mask_pair(int key, const KeyRange &all) {
 }
 
 // ---- 16-bit numbers -------------------------------------------------------------------------------------------------
-// In shared memory a row has DIMS / 8 chunks of 16 bytes, permuted so that both the two rows of a quarter-warp's loads
-// of keys and the eight rows of a matrix of values lie in different banks. Units begin at multiples of 128 bytes; so
-// what is added to a chunk's number by an unrolled loop is a few bits flipped in its address.
+// In shared memory a row has DIMS / 8 chunks of 16 bytes, permuted against bank conflicts.
+// The two rows of a quarter-warp's loads of keys lie in different banks, and so do the eight rows of a matrix of
+// values.
+// Units begin at multiples of 128 bytes. So an unrolled loop flips a few bits of an address to reach a chunk.
 template <class TKV, int DIMS>
 struct Unit {
     using Product = TKV;
@@ -120,9 +122,10 @@ struct Unit {
 };
 
 // ---- Q8_0 -----------------------------------------------------------------------------------------------------------
-// Rows of blocks as the cache has them, 2176 bytes for 16 rows of 128. Products are of whole numbers, exact in F16:
-// scores are scaled by their key's blocks afterwards, weights by their value's before.
-// What lies at an even offset from an aligned address. Nothing beyond it is read, which may be another warp's.
+// Rows of blocks as the cache has them, 2176 bytes for 16 rows of 128. Products are of whole numbers, exact in F16.
+// Scores are scaled by their key's blocks afterwards, weights by their value's blocks before.
+// bytes8, bytes4: the 8 or 4 bytes at an even offset from an aligned address. The bytes beyond may be another warp's,
+// and are not read.
 VB_DEVICE uint2 bytes8(const char *from, int offset) {
     const unsigned *words = reinterpret_cast<const unsigned *>(from + (offset & ~3));
     const unsigned odd = (unsigned)offset >> 1 & 1, shift = 16 * odd, middle = words[1];
@@ -145,8 +148,8 @@ VB_DEVICE float scale_of(const char *block) { return to_float(*reinterpret_cast<
 template <int DIMS>
 struct Unit<vb_block_q8_0, DIMS> {
     using Product = half;
-    // Instructions take the time: smaller blocks share the SMs more evenly. One of 8 warps an SM: 47 us instead of 39
-    // for 32768 keys of 8 heads.
+    // Instructions take the time: smaller blocks share the SMs more evenly. A block of 8 warps an SM was slower by a
+    // fifth.
     static constexpr int warps = 4, together = 2;
     static constexpr int block_bytes = (int)sizeof(vb_block_q8_0), bytes = unit_keys * (DIMS / 32) * block_bytes;
     static constexpr float slack = 0.0f; // weights times the greatest scale are halves

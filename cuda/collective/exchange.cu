@@ -1,9 +1,11 @@
 // exchange.cu: all_reduce, out = in[0] + in[1] + ... + add, and all_gather, whose rows are the ranks' side by side.
 //
-// Shapes: float32, any n. Grid 64 blocks of up to 512 threads, no shared memory; every rank runs the same grid. A rank
-// sends its part to each other one, and adds what it gets to its own in the order of ranks: all get the same bits.
-// Bytes over the link, each way and peer: 8 n (small), 4 n (large). Bound by one crossing (about 1.5 us over
-// NVLink) when small, by the link when large.
+//   shapes   float32, any n
+//   grid     64 blocks of up to 512 threads, the same on every rank. A rank sends its part to each other rank, and adds
+//            the parts in the order of ranks: all ranks get the same bits
+//   shared   none
+//   moves    over the link, each way and peer: 8 n bytes (small), 4 n (large)
+//   bound    small: one crossing (about 1.5 us over NVLink); large: the link
 
 #include "collective/exchange.cuh"
 
@@ -46,7 +48,7 @@ VB_DEVICE float2 pair(const float *in, int64_t i, int64_t n) {
     return make_float2(in[i], i + 1 < n ? in[i + 1] : 0.0f);
 }
 
-// One small exchange: what all its threads agree on.
+// One small exchange: the values common to its threads.
 struct Small {
     int letter;
     unsigned flag; // never 0, which an unused mailbox holds
@@ -163,7 +165,7 @@ struct Large {
     }
 };
 
-// What a block has of n floats, in whole vectors, and chunk c of that.
+// The share of a block in n floats, in whole vectors, and chunk c of the share.
 struct Span {
     int64_t from, to;
     VB_DEVICE Span(int64_t n, int64_t c) {

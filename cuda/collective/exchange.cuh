@@ -1,15 +1,15 @@
 // exchange.cuh: how ranks on several GPUs exchange floats through each other's memory.
 //
-// Each rank has a mailbox that all ranks may write (peer access), and reads its own alone. Three ways lead through it:
-//   small  words of 4 bytes travel beside a flag of 4, in stores of 16 bytes whose halves of 8 arrive whole. The reader
-//          polls the data itself: a message costs one crossing and no fence (NCCL's LL protocol). Two letters take
-//          turns: a rank in exchange e got words of e - 1 from each other rank, whose kernel e - 2 had ended before.
-//   large  a block writes a chunk, fences, and raises a flag; the same block of the reader waits for it. Four chunks
-//          take turns, since a block writes chunk c + 1 before it has read c.
-//   rounded  words of 16 bytes hold 8 rounded numbers and a bit that is set in each half (rounded.cu). The reader polls
-//          the words, and puts zeros in their place. Two letters take turns here too: the zeros are there before the
-//          exchange after the next begins.
-//   row    words of 4 bytes beside a flag of 4, which the kernel of a product sends one by one (n1_sum.cu)
+// All ranks may write a rank's mailbox (peer access); the rank reads its own mailbox alone. Messages are of four kinds:
+//   small    words of 4 bytes beside a flag of 4, in stores of 16 bytes whose halves arrive whole. The reader polls the
+//            words: one crossing and no fence (NCCL's LL protocol). Two letters take turns: in exchange e all ranks
+//            have sent words of e - 1, so their kernels e - 2 have ended
+//   large    a block writes a chunk, fences, and raises a flag; the same block of the reader waits for it. Four chunks
+//            take turns, since a block writes chunk c + 1 before it has read c
+//   rounded  words of 16 bytes: 8 rounded numbers, and a bit that is set in each half (rounded.cu). The reader polls
+//            the
+//            words and writes zeros in their place, before the exchange after the next begins. Two letters take turns
+//   row      words of 4 bytes beside a flag of 4, which the kernel of a product sends one at a time (n1_sum.cu)
 // Flags count exchanges in device memory, so that a captured graph may be replayed. Ranks enqueue the same exchanges.
 #ifndef VB_COLLECTIVE_EXCHANGE_CUH
 #define VB_COLLECTIVE_EXCHANGE_CUH
@@ -69,21 +69,22 @@ struct Wait {
     }
 };
 
-// What a kernel of one rank knows.
+// The view of one rank, for its kernels.
 struct Mail {
     int rank, ranks;
     char *box[VB_MAX_RANKS]; // of each rank, as this device reaches it
 };
 
-// Floats of each rank: of all_reduce the same, of all_gather cols[r] of each row, `first` floats into the row of the
-// result.
+// Floats of each rank. all_reduce: the same count for all. all_gather: cols[r] of each row, `first` floats into the row
+// of the result.
 struct Parts {
     int64_t count[VB_MAX_RANKS];
     int64_t cols[VB_MAX_RANKS], first[VB_MAX_RANKS];
     int64_t most, row; // floats of the rank that has most, and of a row of the result
 };
 
-// What a sum of rows leaves for the product that follows (HalfRows of linear/packed/many.cuh), where x is not null.
+// A sum of rows also leaves the operand of the product after it (HalfRows of linear/packed/many.cuh), where x is not
+// null.
 struct SumRows {
     const float *norm; // [cols]
     half *x;
@@ -97,10 +98,10 @@ struct SumRows {
 // A rank's part of a collective, on its stream. rounded: as vb_all_reduce permits, and every rank's memory allows.
 vb_status exchange_sum(float *out, const float *in, const float *add, int64_t n, bool rounded, const Mail &mail,
                        vb_stream *stream);
-// n a multiple of 8, of memory that is aligned to 16 bytes.
+// n is a multiple of 8, in memory that is aligned to 16 bytes.
 vb_status exchange_rounded(float *out, const float *in, const float *add, int64_t n, const SumRows &next,
                            const Mail &mail, vb_stream *stream);
-// The same of rows, which leaves what the product behind the norm multiplies; rows.cols a multiple of 128.
+// The same of rows, for the product behind the norm: the sum leaves its operand. rows.cols is a multiple of 128.
 vb_status exchange_sum_of_rows(float *out, const float *in, const vb_sum_of_rows &rows, int rank, const Mail &mail,
                                vb_stream *stream);
 // A rank's part of a sum of products of one row: the kernel of its weight must be packed_n1.

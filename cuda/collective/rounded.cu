@@ -1,14 +1,14 @@
-// rounded.cu: all_reduce, out = in[0] + in[1] + ... + add, whose summands cross
-// as numbers of 14 bits.
+// rounded.cu: all_reduce, out = in[0] + in[1] + ... + add, whose summands cross as numbers of 14 bits.
 //
-// Shapes: float32, n a multiple of 8, 16-byte aligned. Grid 128 blocks of 512
-// threads, no shared memory; every rank runs the same grid. A thread rounds 8
-// neighbours to multiples of 2^-13 of their largest (RoundedWord), sends the 16
-// bytes to each other rank, and polls for theirs. Each rank rounds its own
-// summand too: every rank has the same bits. Bytes over the link, each way and
-// peer: 2 n. Bound by the link; one crossing and no fence, as for small
-// messages. Sums of rows that a norm reads next are also left as the operand of
-// the product after it (SumRows), which spares a kernel that reads them again.
+//   shapes   float32, n a multiple of 8, aligned to 16 bytes
+//   grid     128 blocks of 512 threads, the same on every rank. A thread rounds 8 neighbours to multiples of 2^-13 of
+//            the largest (RoundedWord). It sends 16 bytes to each other rank, and polls for the others' bytes. A rank
+//            rounds its own summand too, so that all ranks get the same bits
+//   shared   none
+//   moves    over the link, each way and peer: 2 n bytes
+//   bound    the link. As for small messages there is one crossing and no fence
+//
+// Sums of rows before a norm also leave the operand of the product after the norm (SumRows), which saves a kernel.
 
 #include "collective/exchange.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -18,9 +18,9 @@
 namespace vb {
 namespace {
 
-// Eight numbers with one exponent. Each number is the upper 14 bits of a
-// half-word; the 2 lower bits of the half-words hold the exponent and, in each
-// half of 8 bytes, which arrives whole, a bit that is set.
+// Eight numbers with one exponent. Each number is the upper 14 bits of a half-word. The 2 lower bits of the half-words
+// hold the exponent.
+// In each half of 8 bytes, which arrives whole, a further bit is set.
 struct RoundedWord {
   uint4 bits;
 
@@ -146,8 +146,9 @@ VB_DEVICE bool leave_half(const SumRows &next, const float (&y)[8],
   return exponent != 0;
 }
 
-// Writes the flags of the result, by the last block to come. `ended` counts
-// blocks, and in its upper half those with exponents; it is 0 between kernels.
+// Writes the flags of the result, by the last block to come. `ended` counts blocks, and in its upper half blocks with
+// exponents.
+// It is 0 between kernels.
 VB_DEVICE void leave_flags(const SumRows &next, bool uneven, unsigned *ended,
                            unsigned first_word) {
   const int any = __syncthreads_or(uneven);
@@ -241,7 +242,7 @@ __global__ void __launch_bounds__(exchange_threads, 2)
 
 } // namespace
 
-// A message that is longer than a letter is several.
+// A message that is longer than a letter goes as several.
 vb_status exchange_rounded(float *out, const float *in, const float *add,
                            int64_t n, const SumRows &next, const Mail &mail,
                            vb_stream *stream) {

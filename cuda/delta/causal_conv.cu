@@ -16,7 +16,7 @@ namespace {
 
 constexpr int threads = 256, run = DELTA_RUN, most_taps = 8;
 
-// Row i of a sequence, of which those before its first are the state's, NULL for zeros.
+// Row i of a sequence. Rows before the first are the state's, and NULL stands for zeros.
 VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const float *x, int64_t i) {
     if (i >= 0) return x[i * a.channels];
     return state ? state[(i + a.taps - 1) * a.channels] : 0.0f;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_arg
     if (place.skip) return;
     const float *const state = place.zero ? nullptr : a.state + place.from * (taps - 1) * a.channels + c;
     const float *const x = a.x + b * a.seq * a.channels + c;
-    // Taps at the end of 8, so that indices are constants: those before have weight 0.
+    // The taps are the last of 8, so that indices are constants; the taps before them have weight 0.
     float weight[most_taps], rows[most_taps];
 #pragma unroll
     for (int j = 0; j < most_taps; j++) {

@@ -3,7 +3,8 @@
 //   grid     (value heads, sequences, 32 values): columns of a state are independent once q and k are known
 //   block    128 threads: 32 columns by 4 parts of the keys; a thread holds PER elements of its column in registers
 //   shared   q and k of one token
-//   moves    the states once each way, qkv once a block; bound by the latency of one token after the other
+//   moves    the states once each way, qkv once a block
+//   bound    latency: tokens come one after the other
 
 #include "delta/choose.h"
 #include "delta/state.cuh"

@@ -3,9 +3,9 @@
 //   rows    A warp multiplies two rows of a choice's expert in float32: decode, which reads the chosen experts alone.
 //     grid  (16 rows of W a block, choices)
 //     bound bytes for F32, F16 and BF16, the unpacking of codes for quantized types
-//   tiles   Choices are sorted by expert, their rows of x gathered in 16 bits, and each expert multiplied with its rows
-//           on tensor cores, as linear/stored/many.cu does: prompts.
-//     grid  (128 rows of W, 64 sorted choices): as many tiles as there may be, those that are not end at once
+//   tiles   Choices are sorted by expert, and their rows of x gathered in 16 bits. Each expert is multiplied with its
+//           rows on tensor cores, as in linear/stored/many.cu: prompts.
+//     grid  (128 rows of W, 64 sorted choices): as many tiles as there may be; tiles without choices end at once
 //     bound the unpacking of codes
 //
 // Nothing waits for the host, so that a captured graph may hold either.

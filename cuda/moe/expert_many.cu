@@ -1,11 +1,9 @@
-// expert_many.cu: products of many tokens with packed experts: choices are sorted by expert (expert_sort.cu), and each
-// expert multiplied with the rows of x of its choices on 16-bit tensor cores, as linear/packed/many.cu does.
-// expert_feed_forward has gate, up and the activation in one product; expert_sum.cu adds up what the down projections
-// give.
+// expert_many.cu: products of many tokens with packed experts. Choices are sorted by expert (expert_sort.cu).
+// Each expert is multiplied with the rows of x of its choices on 16-bit tensor cores, as in linear/packed/many.cu.
+// expert_feed_forward has gate, up and the activation in one product; expert_sum.cu adds up the down projections.
 //
 //   unit     128 rows of W (64 of the gate and 64 of up, a warp's 16 of each in turn) x 64 sorted choices of one expert
-//   grid     (units of an expert, tiles of choices): as many tiles as there may be; blocks of those that are not end at
-//            once
+//   grid     (units of an expert, tiles of choices): as many tiles as there may be; tiles without choices end at once
 //   threads  8 warps of 16 rows of W each
 //   shared   33 KiB of x in F16, then of sums
 //   moves    the weights of the chosen experts once for each 64 of their choices; rows of x from L2
@@ -23,9 +21,10 @@ constexpr int tile_choices = MOE_TILE_CHOICES, stage_depth = 128;
 
 // ---- x --------------------------------------------------------------------------------------------------------------
 
-// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of; inverse[n] undoes each
-// row's scale and that of the weights. Where there is an order, row i is that of choice order[i], which it shares with
-// others. One block a row; stride is a multiple of 128, so that warps are whole.
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of.
+// inverse[n] undoes each row's scale and the scale of the weights. With an order, row i is the row of choice order[i];
+// choices may share a row.
+// One block a row; stride is a multiple of 128, so that warps are whole.
 __global__ void __launch_bounds__(128)
     halve_kernel(half *out, float *inverse, const float *x, const int *order, int share, int64_t cols, int64_t stride,
                  bool aligned) {
@@ -168,7 +167,7 @@ vb_status expert_product(vb_dtype type, const ExpertProduct &p, int64_t cols, in
 
 } // namespace
 
-// The product by the kernel that `hopper` says, whose rows of x are those of sorted choices.
+// The product over sorted choices, by the Hopper kernel where `hopper`.
 static vb_status multiply(bool hopper, vb_dtype type, const ExpertProduct &p, int64_t choices, int64_t cols,
                           vb_stream *stream) {
     const int64_t slots = moe_tile_slots(choices, p.experts);

@@ -1,5 +1,5 @@
-// expert_many.cuh: what the products of many tokens with packed experts share: their operands, and how the sums of a
-// unit are finished (expert_many.cu, expert_many_sm90.cu).
+// expert_many.cuh: the operands of products of many tokens with packed experts, and how the sums of a unit are finished
+// (expert_many.cu, expert_many_sm90.cu).
 #ifndef VB_MOE_EXPERT_MANY_CUH
 #define VB_MOE_EXPERT_MANY_CUH
 

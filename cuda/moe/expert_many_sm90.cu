@@ -1,13 +1,13 @@
-// expert_many_sm90.cu: the products of expert_many.cu on Hopper, as linear/packed/n32_sm90.cu does for few rows of x.
+// expert_many_sm90.cu: the products of expert_many.cu on Hopper, in the manner of linear/packed/n32_sm90.cu.
 //
-// The weights are dequantized into registers, operand A of wgmma, and rows of x are operand B, read by four warps at a
-// time. Rows of x lie in the order of sorted choices, so that those of a tile are a box of TMA; what the box has of the
-// next expert's rows is computed and not stored. Each warp has a ring of tiles of weights. The warps take turns to
-// fetch 64 columns of x.
+// Weights are dequantized into registers, operand A of wgmma. Rows of x are operand B, and four warps read them
+// together.
+// Rows of x lie in the order of sorted choices, so that the rows of a tile are a box of TMA.
+// The next expert's rows in the box are computed and not stored. Each warp has a ring of tiles of weights.
+// The warps take turns to fetch 64 columns of x.
 //
 //   unit     128 rows of W (64 of the gate and 64 of up, a warp's 16 of each in turn) x 64 sorted choices of one expert
-//   grid     (units of an expert, tiles of choices): as many tiles as there may be; blocks of those that are not end at
-//            once
+//   grid     (units of an expert, tiles of choices): as many tiles as there may be; tiles without choices end at once
 //   block    8 warps of 16 rows of W each, two blocks a multiprocessor
 //   shared   32 KiB of x, then of sums; rings of 53 to 78 KiB
 //   moves    the weights of the chosen experts once for each 64 of their choices; rows of x from L2

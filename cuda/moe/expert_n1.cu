@@ -1,17 +1,14 @@
-// expert_n1.cu: expert_feed_forward of few tokens, packed weights, as two kernels (linear/packed/n1.cuh): what experts
-// cost a token.
+// expert_n1.cu: expert_feed_forward of few tokens, packed weights, as two kernels (linear/packed/n1.cuh).
 //
 //   gate, up   gated[j] = activation(x Gate[e]^T, x Up[e]^T) for a token's choices j, e = ids[j]. An item is a row of
 //              tiles of both
-//   down       sum = add + [w[0] Down[ids[0]], ...] [gated[0]; gated[1]; ...]: the down projections of a token's
-//              choices side by side are one matrix, and an item is a row of its tiles, so that the sum over choices
-//              costs nothing
+//   down       sum = add + [w[0] Down[ids[0]], ...] [gated[0]; gated[1]; ...]. The down projections of a token's
+//              choices side by side are one matrix. An item is a row of its tiles, so the sum over choices is free
 //
 //   grid     n1.cuh's blocks for each token. Where rows of tiles are a little more than multiprocessors, clusters of
-//            two share those of down: three rounds of halves instead of two of whole ones (gpt-oss-20b)
+//            two share the rows of down: three rounds of halves instead of two of wholes (gpt-oss-20b)
 //   moves    the weights of the chosen experts, once for each choice
-//   bound    memory bandwidth. Which experts is known when the kernel before has ended: no weights of gate and up are
-//            on their way before that
+//   bound    memory bandwidth. The experts are known when the kernel before has ended: gate and up are fetched after
 
 #include "moe/moe.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -136,7 +133,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
 
 template <class Block, int KSPLIT>
 __global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
-    // Who was chosen was known before gate_up began, so that tiles are fetched while it is at work.
+    // The experts were known before gate_up began, so that tiles are fetched while gate_up is at work.
     const int64_t token = blockIdx.y;
     out.chosen.read(token, threadIdx.x % 32);
     in.x += token * out.chosen.k * out.cols, out.out += token * out.rows;

@@ -1,8 +1,8 @@
-// expert_sort.cu: choices by their experts, a counting sort, and the tiles of them that products take at a time.
+// expert_sort.cu: choices by their experts, a counting sort, and the tiles of choices for products.
 //
 //   grid     one block of 1024 threads
-//   shared   32 KiB: for each expert its choices, and the place of its next one
-//   bound    latency of a few barriers, and of atomics where many choose one expert
+//   shared   32 KiB: for each expert its choices, and the place of its next choice
+//   bound    latency of a few barriers, and of atomics where many choices name one expert
 
 #include "moe/moe.cuh"
 

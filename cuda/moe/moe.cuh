@@ -1,4 +1,4 @@
-// moe.cuh: what the files of mixtures of experts share.
+// moe.cuh: the parts common to the files of mixtures of experts.
 #ifndef VB_MOE_CUH
 #define VB_MOE_CUH
 
@@ -7,8 +7,8 @@
 
 namespace vb {
 
-// Up to MOE_TILE_CHOICES sorted choices of one expert; `expert` is the number of experts for ids of none. count 0: no
-// tile.
+// Up to MOE_TILE_CHOICES sorted choices of one expert. `expert` is the number of experts for ids that name no expert.
+// count 0: no tile.
 struct ExpertTile {
     int expert, first, count;
 };
@@ -21,11 +21,11 @@ struct SortedChoices {
 inline int64_t sorted_choices_bytes(int64_t choices, int64_t experts) {
     return choices * (int64_t)sizeof(int) + moe_tile_slots(choices, experts) * (int64_t)sizeof(ExpertTile);
 }
-// In memory of so many bytes, in one kernel.
+// Sorts choices by expert in one kernel, into `memory` of sorted_choices_bytes.
 vb_status sort_choices(SortedChoices *to, void *memory, const int32_t *ids, int64_t choices, int64_t experts,
                        vb_stream *stream);
 
-// Packed experts (expert_n1.cu, expert_many.cu); what the chooser has checked. hopper: by expert_many_sm90.cu.
+// Packed experts (expert_n1.cu, expert_many.cu); the chooser has checked the arguments. hopper: by expert_many_sm90.cu.
 vb_status expert_feed_forward_n1(const vb_expert_feed_forward_args &args, const moe_choice &choice, vb_stream *stream);
 vb_status expert_feed_forward_many(const vb_expert_feed_forward_args &args, bool hopper, vb_stream *stream);
 vb_status expert_linear_many(const vb_expert_linear_args &args, bool hopper, vb_stream *stream);

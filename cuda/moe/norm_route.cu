@@ -20,7 +20,7 @@ constexpr int cluster = MOE_ROUTE_CLUSTER, warps = MOE_ROUTE_WARPS, threads = 32
 template <int CHUNKS> // of 512 vectors that a row has
 __global__ void __launch_bounds__(threads, 1)
     norm_route_kernel(VB_IN_PLACE vb_norm_route_args a, VB_IN_PLACE vb_route_args route) {
-    // Experts whose weights a thread holds: few enough for another kernel's block beside this one's.
+    // Experts whose weights a thread holds: few, so that another kernel's block finds room beside this block.
     constexpr int group = 8 / CHUNKS, halvings = CHUNKS == 1 ? 3 : CHUNKS == 2 ? 2 : 1;
     extern __shared__ Key keys[];      // [experts]
     const int cols = (int)a.router.cols, experts = (int)a.router.rows, fours = cols / 4;

@@ -1,8 +1,9 @@
 // route.cu: the k experts of each row of logits and their weights (vb_route_args).
 //
 //   grid     a warp a row, 4 a block
-//   shared   8 * experts bytes a warp: the experts' keys (order_key.cuh); 0 for those that may not be chosen
-//   moves    4 * experts bytes a row; bound by the latency of k reductions
+//   shared   8 * experts bytes a warp: the experts' keys (order_key.cuh); 0 for experts that may not be chosen
+//   moves    4 * experts bytes a row
+//   bound    the latency of k reductions
 
 #include "moe/choose.h"
 #include "moe/route.cuh"

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(threads)
     reinterpret_cast<Vec<T, WIDTH> *>(out)[i] = x;
 }
 
-// V is the unit that is copied; strides and n count these.
+// V is the unit of the copy; strides and n count units.
 template <class V>
 __global__ void __launch_bounds__(threads)
     copy_columns_kernel(V *out, const V *in, int64_t out_stride, int64_t in_stride, int64_t per_row, int64_t n) {

@@ -22,7 +22,7 @@ VB_DEVICE void store8(T *out, const float v[8]) {
     *reinterpret_cast<Vec<T, 8> *>(out) = t;
 }
 
-// What is left of n after the last whole eight: plain types only, and all of n where a pointer is not aligned.
+// The rest of n after the last whole eight: plain types only. The rest is all of n where a pointer is not aligned.
 template <class Block, class Out>
 VB_DEVICE void convert_rest(Out *, const Block *, int64_t, int64_t) {}
 template <class In, class Out>

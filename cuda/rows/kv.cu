@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(threads) kv_write_kernel(vb_kv_write_args a, i
     store_row<T, WIDTH>(a.v, slot, a.v_in, row, a.value_dim, at);
 }
 
-// Quantizes 4 elements, from `at` on, of a block whose greatest size is known, as ggml does: d = greatest / 127, q =
-// round(x / d), halves away from 0. A NaN makes all of its block NaN.
+// Quantizes 4 elements, from `at` on, of a block whose greatest size is known, as ggml does.
+// d = greatest / 127, q = round(x / d), halves away from 0. A NaN makes all of its block NaN.
 VB_DEVICE void store_some(vb_block_q8_0 *block, int at, const float (&x)[4], float greatest) {
     const float d = greatest / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
     if (at == 0) *reinterpret_cast<half *>(&block->d) = from_float<half>(d);

@@ -1,15 +1,13 @@
-// layer_norm.cu: layer normalization, arithmetic in float32 (Ba, Kiros & Hinton 2016).
-//
+// layer_norm.cu: layer normalization, arithmetic in float32 (Ba, Kiros & Hinton 2016). In place allowed.
 //   mean_r = mean_c(x[r][c]);  variance_r = mean_c((x[r][c] - mean_r)^2)
-//   out[r][c] = (x[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c];  weight, bias may be left out. In
-//   place allowed. The squares are summed once the mean is known: where the mean is large against the spread, a
-//   difference of sums of squares would be noise.
+//   out[r][c] = (x[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c];  weight, bias may be left out
+// The squares are summed once the mean is known. A difference of sums of squares would be noise beside a large mean.
 //
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions.
+//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
 //   staged     staged.cuh
-//   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels; chunks combined as Chan et al. (1979) do.
+//   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels; chunks combined as Chan et al. (1979) do
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element; 576 bytes shared
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
 //   measured   docs/experiments/2026-11-22-rows.md
@@ -32,8 +30,8 @@ VB_DEVICE void load_parameter(float (&p)[V::size], const float *parameter, int64
 
 VB_DEVICE float norm_scale(float squares, int64_t cols, float eps) { return 1.0f / sqrtf(squares / (float)cols + eps); }
 
-// Sums of as many numbers each and the squares of their differences to the mean, of two parts together (Chan, Golub &
-// LeVeque).
+// The sum of numbers, and the squares of their differences to the mean. Two parts have equally many numbers (Chan, Golub
+// & LeVeque).
 struct Spread {
     float sum, squares;
     VB_DEVICE void add(Spread other, float half_inverse_count) { // 1 / (2 count) of one part
@@ -42,8 +40,8 @@ struct Spread {
         squares += other.squares + apart * apart * half_inverse_count;
     }
 };
-// Of a block whose threads, a power of two of them, have `count` numbers each: one reduction where mean and squares one
-// after the other are two.
+// The spread of a block whose threads have `count` numbers each; the number of threads is a power of two.
+// One reduction takes the place of two: the mean first and squares after.
 VB_DEVICE Spread block_spread(Spread x, float count, float2 *scratch) {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     float half_inverse = 0.5f / count;
@@ -229,7 +227,7 @@ __global__ void __launch_bounds__(looped_threads)
     release_next_kernel();
     const int64_t start = blockIdx.x * cols;
     const Moments m = moments(in + start, cols, scratch);
-    // Each thread reads again what it alone will overwrite.
+    // Each thread reads again only the elements that it will overwrite itself.
     layer_norm_apply(out + start, in + start, weight, bias, cols, m.mean, norm_scale(m.squares, cols, eps));
 }
 

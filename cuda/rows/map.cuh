@@ -1,5 +1,6 @@
-// map.cuh: out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16, any n, in place allowed; and the activations that
-// files share. elementwise.cu says what bounds it and what was measured.
+// map.cuh: out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16, any n, in place allowed; and the activations
+// common
+// to several files. elementwise.cu has launch, moves and bound.
 
 #ifndef VB_CUDA_MAP_CUH
 #define VB_CUDA_MAP_CUH
@@ -23,9 +24,10 @@ VB_DEVICE float silu(float a) { return __fdividef(a, 1.0f + expf(-a)); }
 struct SiluOp {
     VB_DEVICE float operator()(float a, float) const { return silu(a); }
 };
-// a / 2 * erfc(-a / sqrt(2)). The complementary error function to 1.2e-7 of itself, also where it is tiny, by the
-// Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 / (1 + z /
-// 2); here in powers of two, P's coefficients times log2(e).
+// a / 2 * erfc(-a / sqrt(2)). The complementary error function is right to 1.2e-7 of itself, also where it is tiny.
+// It is the Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2): t exp(-z^2 + P(t)) with t = 1 /
+// (1 + z / 2).
+// Here it is in powers of two: P's coefficients times log2(e).
 struct GeluOp {
     VB_DEVICE float operator()(float a, float) const {
         const float t = reciprocal_fast(1.0f + fabsf(a) * 0.353553391f);
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(map_threads(INPUTS))
             x.at[e] = from_float<T>(op(to_float(x.at[e]), INPUTS == 2 ? to_float(y.at[e]) : 0.0f));
         reinterpret_cast<V *>(out)[first] = x;
     }
-    // What is left over: less than a vector, or everything.
+    // The rest: less than a vector, or everything.
     const int64_t stride = (int64_t)gridDim.x * map_threads(INPUTS);
     for (int64_t i = vectors * V::size + first; i < n; i += stride)
         out[i] = from_float<T>(op(to_float(a[i]), INPUTS == 2 ? to_float(b[i]) : 0.0f));

@@ -3,15 +3,14 @@
 //   scale_r = 1 / sqrt(mean_c(x[r][c]^2) + eps);  out[r][c] = x[r][c] * scale_r * weight[c]     (Zhang & Sennrich 2019)
 //   x = in, or x = a + b rounded to the type and stored as sum. In place allowed.
 //
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 192
-//              bytes.
+//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 192 bytes of shared memory
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane; not with the addition
 //   staged     staged.cuh; not with the addition
-//   looped     grid rows, block 512; two readings of the row (the second from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels.
+//   looped     grid rows, block 512; reads the row twice (once from the cache) and writes it once
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, a reduction and a launch
-//   measured docs/experiments/2026-11-22-rows.md
+//   measured   docs/experiments/2026-11-22-rows.md
 
 #include "rows/staged.cuh"
 #include "arch/streaming.cuh"
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(looped_threads)
     release_next_kernel();
     const int64_t start = blockIdx.x * cols;
     const float squares = rms_reduce<T, ADD>(sum + start, a + start, b + start, cols, scratch);
-    // Each thread reads again what it has read or written itself.
+    // Each thread reads again only the elements that it has read or written itself.
     rms_apply(out + start, (ADD ? sum : a) + start, weight, cols, rms_scale(squares, cols, eps));
 }
 

@@ -1,8 +1,9 @@
 // order_key.cuh: keys by which values are compared with their indices.
 //
-// An element becomes a 64-bit key: the value's bits, mapped so that unsigned order is the order of the values (NaN
-// greatest, -0 equal to 0), above the complement of its index. Keys are unique and above 0, the greatest key is the
-// greatest value and the lowest index among its ties: so any tree of comparisons gives the same result.
+// A key of 64 bits has the bits of a value above the complement of the value's index. The bits are mapped so that
+// unsigned order is the order of the values: NaN is greatest, and -0 is equal to 0.
+// Keys are unique and above 0. The greatest key is the greatest value, and of equal values the lowest index.
+// So any tree of comparisons gives the same result.
 
 #ifndef VB_CUDA_ORDER_KEY_CUH
 #define VB_CUDA_ORDER_KEY_CUH

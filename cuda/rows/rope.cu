@@ -4,9 +4,10 @@
 //   interleaved: (2i, 2i+1); neox: (i, i + half); elements from 2 * half on are copied
 //
 //   grid     (rows of seq / rows a block, batch * heads); 256 threads, or fewer for short sequences: (vectors of a row,
-//            rows), so that no index is divided. Dividing them took longer than the memory
+//            rows), so that no index is divided: divisions took longer than the memory
 //   shared   none; the tables are small and come from the cache
-//   moves    2 * batch * heads * seq * dim * sizeof(T) bytes, 6 FLOPs a pair; bound by memory bandwidth
+//   moves    2 * batch * heads * seq * dim * sizeof(T) bytes, 6 FLOPs a pair
+//   bound    memory bandwidth
 
 #include "arch/streaming.cuh"
 #include "rows/choose.h"
@@ -24,8 +25,10 @@ struct Rope {
     bool streamed;
 };
 
-// The elements (x, y) of PAIRS pairs of a row, from pair i on: one vector where the two of a pair are neighbours, two
-// (of the first and of the second half) where they are not, single elements where rows do not consist of vectors.
+// The elements (x, y) of PAIRS pairs of a row, from pair i on.
+//   one vector        where the two elements of a pair are neighbours
+//   two vectors       of the first and of the second half, where they are not
+//   single elements   where rows do not consist of vectors
 template <class T, int PAIRS, bool NEOX, bool VECTORS>
 struct Pairs {
     Vec<T, PAIRS> x, y;

@@ -21,8 +21,8 @@ namespace vb {
 constexpr int max_cluster = ROWS_MOST_CLUSTER;
 
 // Combines the blocks' values (the same in each thread of a block); every thread of every block gets the same result.
-// `slots` is max_cluster floats of shared memory that no other reduction uses; all blocks must have begun (an arrive
-// and wait before the first one).
+// `slots` is max_cluster floats of shared memory that no other reduction uses.
+// All blocks must have begun: an arrive and a wait come before the first call.
 template <class Op>
 VB_DEVICE float cluster_reduce(float x, float *slots) {
 #if __CUDA_ARCH__ >= 900

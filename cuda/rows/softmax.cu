@@ -1,14 +1,13 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; static shared memory 384
-//              bytes.
+//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
-//   looped     grid rows, block 512; three readings of the row (two from the cache) and one writing.
-//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels.
+//   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
+//   chunked    grid rows * ceil(cols / 2048), block 512, two kernels
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
 //   bound      memory bandwidth; one short row: latency of a load, two reductions and a launch
-//   measured docs/experiments/2026-11-22-rows.md
+//   measured   docs/experiments/2026-11-22-rows.md
 
 #include "rows/staged.cuh"
 #include "arch/streaming.cuh"

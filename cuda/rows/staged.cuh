@@ -1,9 +1,10 @@
-// staged.cuh: the plan `staged` of rows.cuh: rows of any length and alignment. Rows without gaps are one run of memory,
-// of which a block copies a piece of whole rows into shared memory by aligned vectors, computes there element by
-// element, and writes the piece back by vectors. What is not a whole vector lies at the ends of the piece alone.
+// staged.cuh: the plan `staged` of rows.cuh, for rows of any length and alignment. Rows without gaps are one run of
+// memory. A block copies a piece of whole rows into shared memory by aligned vectors, computes there element by
+// element,
+// and writes the piece back by vectors. Only the ends of a piece may be less than a vector.
 //
 //   grid     ceil(rows / rows a block)
-//   block    256 threads, of which 1 to 32 have a row; or 32 to 1024 threads, which share the block's one row
+//   block    256 threads, 1 to 32 of them a row; or 32 to 1024 threads, which share the block's one row
 //   shared   the piece and up to 16 bytes
 //   moves    2 * rows * cols * sizeof(T) bytes
 //   bound    memory bandwidth; short rows of 16 bits: instructions
@@ -15,7 +16,7 @@
 
 namespace vb {
 
-// The threads that have a row: `lanes` of a warp, a power of two, or all of a block of more than 32.
+// The threads that share a row: `lanes` of a warp, a power of two, or all threads of a block of more than 32.
 struct RowThreads {
     int lane, lanes;
     float *scratch; // 32 floats of shared memory

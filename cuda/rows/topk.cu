@@ -12,8 +12,9 @@ namespace {
 
 //   grid     (chunks, rows): about two blocks an SM; the last block of a row to finish reduces the chunks' keys
 //   block    256; 16-byte loads where rows are whole vectors
-//   moves    rows * cols * 4 bytes; bound by their bandwidth, one row of a vocabulary by latency
-//   measured H200, graph replays: 3.0 us for 1 x 151936, 9.9 us for 32 rows; PyTorch 2.11 8.4 and 18.5 us
+//   moves    rows * cols * 4 bytes
+//   bound    their bandwidth, one row of a vocabulary latency
+//   measured docs/experiments/2026-11-22-rows.md
 constexpr int argmax_threads = 256;
 
 __global__ void __launch_bounds__(argmax_threads)
@@ -61,14 +62,16 @@ __global__ void __launch_bounds__(argmax_threads)
 
 // ---- top_k ---------------------------------------------------------------------------------------------------------
 
-// A tournament: each block takes a tile of 4096 keys and keeps its k greatest, sorted; the winners are the next round's
-// keys, until one tile is left. Of 151936 elements, k <= 107 needs two rounds.
+// A tournament: each block takes a tile of 4096 keys and keeps its k greatest, sorted. The winners are the next round's
+// keys, until one tile is left.
+// Of 151936 elements, k <= 107 needs two rounds.
 //
-// A thread holds 16 keys. The k-th greatest of the threads' greatest keys is a lower bound of the tile's k-th greatest,
-// and at most 16 k keys reach it (about k + k^2 / 512 of random ones): only these are sorted. For k > 256 all are.
+// A thread holds 16 keys. The k-th greatest of the threads' greatest keys is a lower bound of the tile's k-th greatest.
+// At most 16 k keys reach it (about k + k^2 / 512 of random keys): only these are sorted. For k > 256 all are.
 //   grid     (tiles, rows), block 256, static shared memory 32 KiB; bitonic sorts
-//   moves    rows * cols * 4 bytes and the winners; bound by the latency of the sorts' steps
-//   measured H200, graph replays: 40 of 151936 in 12 us, of 32 such rows in 29 us; PyTorch 2.11 61 and 110 us
+//   moves    rows * cols * 4 bytes and the winners
+//   bound    the latency of the sorts' steps
+//   measured docs/experiments/2026-11-22-rows.md
 constexpr int top_threads = 256;
 constexpr int held_keys = 16;
 constexpr int tile = top_threads * held_keys;

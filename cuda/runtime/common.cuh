@@ -1,13 +1,14 @@
-// common.cuh: what every kernel file shares: status of CUDA errors, the structs behind the handles, launches, and small
-// device functions (conversions, 16-byte vectors, reductions).
+// common.cuh: the parts common to all kernel files: status of CUDA errors, the structs behind the handles, launches,
+// and
+// small device functions (conversions, 16-byte vectors, reductions).
 //
-// A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...). Launchers use
-// only what is declared here, no standard library: so the same file also compiles with NVRTC for GPUs whose toolkit is
-// not at hand (scripts/check-jetson-kernels.sh), where a launcher is a device function nobody calls that instantiates
-// its kernels.
+// A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...).
+// Launchers use only the declarations here, and no standard library. So NVRTC compiles the same files for GPUs whose
+// toolkit is not at hand (scripts/check-jetson-kernels.sh). There a launcher is a device function without a caller,
+// which instantiates its kernels.
 //
-// Kernels compile for sm_53 and later in C++14. What a GPU lacks is fenced by __CUDA_ARCH__ inside the kernel, and by
-// vb::capability(stream) in its launcher.
+// Kernels compile for sm_53 and later in C++14. __CUDA_ARCH__ inside a kernel fences instructions that a GPU lacks;
+// vb::capability(stream) does so in its launcher.
 #ifndef VB_CUDA_COMMON_CUH
 #define VB_CUDA_COMMON_CUH
 
@@ -143,8 +144,8 @@ VB_DEVICE float block_reduce(float x, float *scratch) {
 
 // ---- order between kernels and blocks ------------------------------------------------------------------------------
 
-// A kernel that is launched with launch_overlapped may begin while the kernel before it is still running. Before it
-// touches any memory that another kernel writes or reads, every one of its threads calls this.
+// A kernel that is launched with launch_overlapped may begin while the kernel before it is still running.
+// Every thread calls this before it touches memory that another kernel writes or reads.
 VB_DEVICE void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -158,8 +159,9 @@ VB_DEVICE void release_next_kernel() {
 #endif
 }
 
-// True in the block that comes last of `expected` ones, whose earlier writes to global memory it may then read. The
-// counter is 0 before and after. Every thread of the block calls it; `flag` is shared memory.
+// True in the last block to come of `expected` blocks. That block may then read the other blocks' earlier writes to
+// global memory.
+// The counter is 0 before and after. Every thread of the block calls it; `flag` is shared memory.
 VB_DEVICE bool last_arriver(unsigned *counter, unsigned expected, unsigned *flag) {
     __threadfence();
     __syncthreads();
@@ -232,7 +234,7 @@ struct Constant {
 constexpr int workspace_counters = 16384;
 // Behind them, as many vectors of 16 bytes that are 0 between kernels too.
 constexpr int workspace_slots = 32768;
-// Behind these, so many words by which blocks of one kernel tell each other: linear/packed/n1_update.cuh.
+// Behind these lie so many words by which blocks of one kernel tell each other: linear/packed/n1_update.cuh.
 constexpr int workspace_letters = 8 * (32 + 2048);
 
 #ifndef __CUDACC_RTC__
@@ -265,17 +267,17 @@ struct Graph : vb_graph {
     cudaGraphExec_t executable; // made at the first launch
 };
 
-// The status for what CUDA said; also remembers the number for vb_device_driver_error.
+// The status for a CUDA error; also remembers its number for vb_device_driver_error.
 vb_status status_of(cudaError_t error, vb_device *device);
 
-// Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs it.
-// Launchers reach CUDA through launch_kernel, workspace and sm90::tensor_map alone, which call it.
+// Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs.
+// Launchers reach CUDA only through launch_kernel, workspace and sm90::tensor_map, which call this function.
 vb_status make_current(vb_device *device);
 
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
 inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device)->gpu; }
-// What __CUDA_ARCH__ / 10 is in the kernels, which VIBRANT_CUDA_CAPABILITY does not change.
+// __CUDA_ARCH__ / 10 of the kernels, which VIBRANT_CUDA_CAPABILITY does not change.
 inline int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
 inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
@@ -286,7 +288,8 @@ inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_si
 // allocated on demand (also during a capture), grows, and is kept.
 vb_status workspace(void **memory, int64_t bytes, vb_stream *stream);
 
-// A line on stderr: the operation, its type and sizes, whose names are separated by spaces, and the kernel.
+// A line on stderr: the operation, its type and sizes, and the kernel. `names` are the names of the sizes, separated by
+// spaces.
 void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char *names, const int64_t *sizes);
 extern const bool tracing_kernels; // VIBRANT_TRACE=kernels
 
@@ -327,7 +330,7 @@ vb_status launch(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes,
     return launch_kernel(stream, (const void *)kernel, grid, block, shared_bytes, 1, LAUNCH_PLAIN, pointers);
 }
 
-// The same for a kernel whose every thread calls wait_for_previous_kernel first: on Hopper and later its start overlaps
+// The same for a kernel whose every thread calls wait_for_previous_kernel first. On Hopper and later its start overlaps
 // the end of the kernel before it (about 1 us saved).
 template <class... P>
 vb_status launch_overlapped(vb_stream *stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),

@@ -13,7 +13,7 @@ struct Communicator : vb_communicator {
 };
 
 // Lets `device` reach the memory of `peer`. Pairs that were enabled are remembered, as the runtime does not tell.
-// A second call is an error, which harms nobody but stands in the report of every tool that watches calls.
+// A second call would be an error, harmless but in the report of every tool that watches calls.
 static vb_status enable_access(vb_device *device, vb_device *peer) {
     enum { REMEMBERED = 64 };
     static std::atomic<uint64_t> enabled[REMEMBERED]; // of each GPU, a bit a peer
@@ -144,7 +144,7 @@ vb_status vb_cuda_all_gather(float *const *out, const float *const *in, int64_t 
     return VB_OK;
 }
 
-// The words of one rank, beside none of the others.
+// The words of one rank; the other ranks have none.
 vb_status vb_cuda_broadcast(void *const *data, int64_t words, int root, vb_communicator *communicator) {
     const float *in[VB_MAX_RANKS] = {};
     int64_t cols[VB_MAX_RANKS] = {};
@@ -153,7 +153,7 @@ vb_status vb_cuda_broadcast(void *const *data, int64_t words, int root, vb_commu
     return vb_cuda_all_gather((float *const *)data, in, 1, cols, communicator);
 }
 
-// A copy on the receiver's stream, between all that is before it and after it on both streams.
+// A copy on the receiver's stream, after all earlier work and before all later work of both streams.
 vb_status vb_cuda_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator) {
     vb_stream *source = communicator->streams[from], *target = communicator->streams[to];
     if (from == to) return vb_cuda_memcpy(out, in, 4 * words, VB_DEVICE_TO_DEVICE, target);

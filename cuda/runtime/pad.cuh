@@ -1,5 +1,5 @@
-// pad.cuh: rows of 16-bit elements that begin anywhere, copied to rows that begin at multiples of 16 bytes, and back: a
-// kernel for whole vectors then serves both.
+// pad.cuh: rows of 16-bit elements that begin anywhere, copied to rows that begin at multiples of 16 bytes, and back.
+// So a kernel for whole vectors serves both.
 //
 //   grid     blocks of each copy one after the other, a thread for each 16 bytes of a padded matrix; matrices
 //   block    256 threads
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(pad_threads) pad_rows_kernel(const PadCopies<C
             for (int e = 0; e < 8; e++)
                 if (e < count) from[e] = (unsigned short)(words[e / 2] >> e % 2 * 16);
         } else {
-            // The one or two aligned vectors in which the elements lie. Such a vector holds one of them, so that it
+            // The one or two aligned vectors in which the elements lie. Such a vector holds at least one element, so it
             // lies in a page of memory that may be read.
             const unsigned shift = (unsigned)(uintptr_t)from % 16;
             const Piece *const vectors = (const Piece *)((const char *)from - shift), low = vectors[0];

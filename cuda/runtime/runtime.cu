@@ -92,10 +92,10 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 // Evaluates to the status of a CUDA call.
 #define VB_CUDA(call, device) vb::status_of((call), (device))
 
-// Sets what a kernel's launches need, once a kernel and device. The most dynamic shared memory that was ever asked for
-// stays allowed: threads that launch one kernel with different sizes would otherwise undo each other's. Kernels that
-// overlap ask for one split of L1 and shared memory: an SM changes its split only when it is idle, which keeps
-// neighbours in a stream apart.
+// Sets the attributes for a kernel's launches, once a kernel and device. The limit of dynamic shared memory only grows.
+// Else threads that launch one kernel with different sizes would undo each other's limits.
+// Kernels that overlap ask for one split of L1 and shared memory. An SM changes its split only when it is idle, which
+// keeps neighbours in a stream apart.
 static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapped, vb_device *device) {
     struct Set {
         int64_t bytes;
@@ -121,8 +121,8 @@ static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapp
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
                         int flags, void **parameters) {
     VB_TRY(make_current(stream->device));
-    // The limit that needs no asking is 48 KiB with a kernel's static shared memory, of which those with dynamic have
-    // 16 KiB at most.
+    // 48 KiB of static and dynamic shared memory need no asking. Kernels with dynamic shared memory have 16 KiB of
+    // static at most.
     const bool overlapped = flags & LAUNCH_OVERLAPPED && capability(stream) >= 90;
     if (shared_bytes > 32 << 10 || overlapped)
         VB_TRY(prepare_kernel(kernel, shared_bytes > 32 << 10 ? shared_bytes : 0,
@@ -167,7 +167,7 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
     Stream *s = stream_of(stream);
     *memory = nullptr;
     if (bytes > s->scratch_bytes) {
-        // Growing frees what was there, which waits for the device: so by an eighth at least.
+        // Growing frees the old memory, which waits for the device. So the size grows by an eighth at least.
         const int64_t wanted = larger(bytes, s->scratch_bytes + s->scratch_bytes / 8);
         const int64_t size = ceil_div(wanted, scratch_step) * scratch_step;
         void *grown = nullptr;
@@ -180,8 +180,8 @@ vb_status workspace(void **memory, int64_t bytes, vb_stream *stream) {
     return VB_OK;
 }
 
-// The memory of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may
-// use it.
+// The memory of streams that were given no allocator. Outgrown memory stays until the end, for captured graphs may use
+// it.
 static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
     vb_device *device = static_cast<Stream *>(stream)->device;
     *memory = nullptr;
@@ -190,7 +190,7 @@ static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
 }
 static void own_free(void *memory, void *stream) { static_cast<Stream *>(stream)->outgrown.push_back(memory); }
 
-// Gives back what a stream holds. Its work has finished.
+// Gives back the memory of a stream whose work has finished.
 static void dismantle(Stream *s) {
     if (s->scratch) s->memory.free(s->scratch, s->memory.context);
     if (s->counters) s->memory.free(s->counters, s->memory.context);
@@ -216,7 +216,7 @@ static vb_status device_count(int *count) {
     return *count > 0 ? VB_OK : VB_NO_DEVICE;
 }
 
-// Makes of a GPU what VIBRANT_CUDA_CAPABILITY asks for, such as one of capability 8.6 with 86.
+// Makes a GPU look as VIBRANT_CUDA_CAPABILITY asks: 86 stands for capability 8.6.
 static vb_status limit_capability(cudaDeviceProp *card) {
     const char *const wanted = getenv("VIBRANT_CUDA_CAPABILITY");
     if (!wanted || !*wanted) return VB_OK;
@@ -229,7 +229,7 @@ static vb_status limit_capability(cudaDeviceProp *card) {
     return VB_OK;
 }
 
-// What choosers see of a GPU. Kernels are fenced by the architecture that they were compiled for, be it by the driver.
+// The GPU as choosers see it. Kernels are fenced by the architecture that they were compiled for, be it by the driver.
 static vb_gpu describe_gpu(const cudaDeviceProp &card, int compiled_for) {
 #if CUDART_VERSION >= 12030
     constexpr int newest = INT32_MAX;
@@ -257,7 +257,7 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     cudaFuncAttributes attributes = {};
     if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
     if (status == VB_OK) device->gpu = describe_gpu(device->properties, attributes.ptxVersion);
-    // Code for Hopper leaves out what its choosers never take.
+    // Code for Hopper leaves out the kernels that choosers never take there.
     if (status == VB_OK && device->gpu.hopper && device->gpu.capability < 90) status = VB_INVALID_ENVIRONMENT;
     if (status != VB_OK) {
         delete device;

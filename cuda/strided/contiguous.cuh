@@ -1,4 +1,5 @@
-// contiguous.cuh: kernels of single steps, on arrays of one type: of floats one each, of bytes one for all, and copies.
+// contiguous.cuh: the kernels of one step on contiguous arrays of one type. A step of floats has a kernel of its own;
+// steps of bytes share a kernel, and so do copies.
 #ifndef VB_CUDA_STRIDED_CONTIGUOUS_CUH
 #define VB_CUDA_STRIDED_CONTIGUOUS_CUH
 
@@ -6,7 +7,7 @@
 
 namespace vb {
 
-// The arguments are those that choose_strided_map has for STRIDED_CONTIGUOUS.
+// The arguments are those for which choose_strided_map says STRIDED_CONTIGUOUS.
 vb_status map_contiguous(const vb_map_args &args, const vb_step &step, vb_stream *stream);
 // The same for STRIDED_BYTES.
 vb_status map_bytes(const vb_map_args &args, const vb_step &step, vb_stream *stream);

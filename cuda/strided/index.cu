@@ -1,8 +1,8 @@
 // index.cu: cumulative sums, and elements whose places are in memory.
 //
-// Cumulative sums: a warp has the sums of a [n] of a row where cols is 1, in pieces of 32; else a thread has a column.
-// Gather and scatter: a thread an element, or 16 bytes of neighbours that one id names.
-//   moves    each element read and written once; a gather reads what the ids name
+//   cumsum   a warp has the sums of a [n] of a row where cols is 1, in pieces of 32; else a thread has a column
+//   index    gather and scatter: a thread has an element, or 16 bytes of neighbours that one id names
+//   moves    each element read and written once; a gather reads the elements that ids name
 //   bound    memory bandwidth; gathers and scatters by the order of the ids
 
 #include "strided/views.cuh"

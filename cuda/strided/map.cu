@@ -1,15 +1,16 @@
 // map.cu: expressions of elements over arrays with strides.
 //
 //   grid     256 threads (fewer where many values of an expression live at once); a thread computes 16 elements of one
-//            step, or 8 of an expression: groups of four neighbours, a block's groups apart; 4 single ones of any
+//            step, or 8 of an expression: groups of four neighbours, a block's groups apart; 4 single elements of any
 //            strides
-//   shared   4 bytes an element for each value of an expression that a later step than the next one takes
+//   shared   4 bytes an element for each value that is used after the next step
 //   moves    each input read and the output written once; a step of an expression is a read of shared memory and a
 //            jump, which eight elements share
 //   bound    memory bandwidth; expressions of more than about five steps by the steps
 //
-// The launcher makes a step's operands of an expression's: the value of the step before (in registers), a place in
-// shared memory, or a constant. Arrays of 2^31 elements and more are computed in parts.
+// A step's operand is the value of the step before (in registers), a place in shared memory, or a constant; the
+// launcher
+// decides. Arrays of 2^31 elements and more are computed in parts.
 
 #include "strided/contiguous.cuh"
 #include "strided/steps.cuh"
@@ -198,7 +199,7 @@ inline unsigned char op_of(const vb_step &step, const unsigned char *ints) {
     return (unsigned char)(step.op + (integers ? of_integers : 0));
 }
 
-// A constant that a step takes, in its place among those of the plan.
+// A step's constant, as its index among the constants of the plan.
 inline unsigned char constant_of(Plan *plan, int *made, int32_t value) {
     plan->constant[*made] = (unsigned)value;
     return (unsigned char)(constants + (*made)++);
@@ -229,7 +230,7 @@ inline void plan_single(Plan *plan, const vb_map_args *a, const vb_step *step, c
     }
 }
 
-// Gives the steps their operands, and values that a later step than the next one takes their places.
+// Gives the steps their operands, and gives places to values that are used after the next step.
 inline void plan_steps(Plan *plan, const vb_map_args *a, const unsigned char *ints) {
     const int inputs = (int)a->inputs, count = inputs + (int)a->steps;
     int where[VB_MAX_INPUTS + VB_MAX_STEPS], made = 0, newest = -1;

@@ -1,7 +1,5 @@
 // map_contiguous.cu: one step of floats, on arrays of one type without gaps: rows/map.cuh with the steps of
-// expressions.
-//
-//   grid, moves, bound   those of rows/elementwise.cu
+// expressions. Grid, moves and bound are those of rows/elementwise.cu.
 
 #include "strided/contiguous.cuh"
 #include "strided/steps.cuh"

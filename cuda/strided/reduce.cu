@@ -168,7 +168,8 @@ VB_DEVICE void merge_block(State &s, State *shared, int results, bool columns, f
     }
 }
 
-// One access of a thread reads WITHIN neighbours of a result, or one of each of ACROSS neighbouring results: 4 or 1.
+// One access of a thread reads WITHIN neighbours of one result, or an element each of ACROSS neighbouring results: 4 or
+// 1.
 template <int R, bool INTS, int WITHIN, int ACROSS>
 __global__ void __launch_bounds__(REDUCE_THREADS) reduce_kernel(const ReducePlan p) {
     using Op = Reducer<R, INTS>;
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS) reduce_kernel(const ReducePlan
     }
 }
 
-// A block a result, whose parts its threads merge.
+// A block has a result, and merges the parts of its threads.
 template <int R, bool INTS>
 __global__ void __launch_bounds__(REDUCE_THREADS) merge_kernel(const ReducePlan p, int parts) {
     using Op = Reducer<R, INTS>;

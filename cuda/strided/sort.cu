@@ -1,13 +1,14 @@
 // sort.cu: the first k elements of each line of an array with strides, in order, and their places.
 //
 // Elements are compared by keys of value and place (order_key.cuh). No two keys are equal, so that any sort is stable.
-// Keys are sorted in descending order; for an ascending one their values are complemented. A key of 0 is behind all.
+// Keys are sorted in descending order; for an ascending order their values are complemented. A key of 0 is behind all.
 //   tile     a block sorts up to 4096 keys in shared memory, of several short lines or of a part of a line: a bitonic
 //            sort (Batcher 1968)
-//   merge    for longer lines: two sorted runs become one. A block makes 4096 keys, from the parts of both runs that
-//            merge path finds (Green, McColl & Bader 2012). What comes after the first k keys is not merged
+//   merge    for longer lines: two sorted runs become a run. A block makes 4096 keys, from the parts of both runs that
+//            merge path finds (Green, McColl & Bader 2012). Keys after the first k are not merged
 //   block    256 threads, 32 KiB of shared memory
-//   moves    the elements, and 16 bytes a key and round of merging; bound by the sorts' steps, then by bandwidth
+//   moves    the elements, and 16 bytes a key and round of merging
+//   bound    the sorts' steps, then bandwidth
 
 #include "rows/order_key.cuh"
 #include "strided/views.cuh"

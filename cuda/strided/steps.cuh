@@ -6,10 +6,10 @@
 
 namespace vb {
 
-// Operations of integers are those of floats and this.
+// An operation of integers is the operation of floats and this bit.
 constexpr int of_integers = 64;
 
-// Calls keep what N elements would repeat out of the kernel.
+// Calls keep code that N elements would repeat out of the kernel.
 static __device__ __noinline__ float pow_call(float a, float b) { return powf(a, b); }
 static __device__ __noinline__ float sin_call(float a) { return sinf(a); }
 static __device__ __noinline__ float cos_call(float a) { return cosf(a); }
@@ -36,7 +36,7 @@ VB_DEVICE Words philox(unsigned counter, unsigned key0, unsigned key1) {
     return {x0, x1, x2, x3};
 }
 
-// The random numbers of four elements of one counter: of so many bits, or normal ones, as vibrant.h says.
+// The random numbers of four elements of one counter: of so many bits, or normal ones (vibrant.h).
 VB_DEVICE Words random_of(Words w, unsigned bits) {
     Words x;
     if (bits > 0) {

@@ -1,7 +1,7 @@
 // transpose.cu: out[z][i][j] = in[z][j][i]: a copy of matrices whose columns lie side by side.
 //
 //   grid     a tile of 64 x 64 elements a block of 256 threads: all tiles of all matrices, one after another
-//   shared   the tile, a row of which has an odd number of words, so that columns lie in 32 banks
+//   shared   the tile. Its rows have an odd number of words, so that a column's words lie in 32 banks
 //   moves    each element read and written once, both by rows of 64
 //   bound    memory bandwidth
 

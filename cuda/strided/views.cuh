@@ -61,7 +61,7 @@ VB_DEVICE void store_element(char *data, vb_dtype type, int64_t at, unsigned x) 
 }
 
 // Elements are loaded as they are, several at a time, and widened to 32 bits each when all loads are under way.
-// Of WIDTH neighbours (4, which are aligned to their size, or 1) the first `count` are there. A `repeated` element
+// WIDTH neighbours (4, aligned to their size, or 1) are loaded, of which the first `count` exist. A `repeated` element
 // fills all places.
 template <int WIDTH>
 VB_DEVICE void load_raw(unsigned *x, const char *data, int bytes, int64_t at, unsigned count, bool repeated) {

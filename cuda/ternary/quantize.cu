@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(threads) norm_quantize_kernel(vb_norm_quantize
     release_next_kernel();
     const int64_t row = (int64_t)blockIdx.x * a.cols;
     float kept[REGISTERS ? items : 1];
-    // Calls f(element of the row, its value) for those of this thread.
+    // Calls f(element of the row, its value) for this thread's elements.
     const auto each = [&](auto f) {
         if (REGISTERS) {
 #pragma unroll

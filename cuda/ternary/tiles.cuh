@@ -1,8 +1,9 @@
 // tiles.cuh: tiles of 16 rows of two-bit weights on int8 tensor cores (8.0), for products with up to 8 columns.
 //
-// A lane holds a piece of 16 bytes of row lane / 4 and one of row 8 + lane / 4. A word of 16 codes under four masks is
-// four operands, worth 1, 4, 16 and 64 times their codes: each mask has sums of its own, which are divided at the end
-// (exact). The order of k is free, so that x comes in the order of the codes. The lanes 4 c to 4 c + 3 hold column c.
+// A lane holds a piece of 16 bytes of row lane / 4, and a piece of row 8 + lane / 4. A word has 16 codes.
+// A word under four masks is four operands, worth 1, 4, 16 and 64 times their codes.
+// Each mask has sums of its own, which are divided at the end (exact).
+// The order of k is free, so that x comes in the order of the codes. The lanes 4 c to 4 c + 3 hold column c.
 #ifndef VB_CUDA_TERNARY_TILES_CUH
 #define VB_CUDA_TERNARY_TILES_CUH
 

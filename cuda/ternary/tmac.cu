@@ -2,8 +2,8 @@
 //
 //   grid     (1024 rows, slices of 32 bytes of a row within a group, columns); 256 threads, four rows each
 //   shared   32 KiB: the table of 256 sums for each byte of the slice, built from 128 activations or copied
-//   moves    m k / 4 bytes of weights once, a float a row and slice through the stream's scratch memory; bound by the
-//            look-ups, a word of shared memory for four products, whose banks collide at random
+//   moves    m k / 4 bytes of weights once, a float a row and slice through the stream's scratch memory
+//   bound    look-ups: a word of shared memory for four products, whose banks collide at random
 //
 // A second kernel adds up the slices of a row with their groups' scales, always in one order.
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int threads = 256, slice = TERNARY_SLICE, slice_rows = TERNARY_SLICE_ROWS;
 
-// What a thread's entry of a table multiplies four elements by.
+// The factors of four elements in a thread's entry of a table.
 VB_DEVICE float4 weights_of(int byte) {
     return make_float4(float(byte & 3) - 1.0f, float(byte >> 2 & 3) - 1.0f, float(byte >> 4 & 3) - 1.0f,
                        float(byte >> 6) - 1.0f);

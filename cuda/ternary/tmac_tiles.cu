@@ -1,12 +1,13 @@
 // tmac_tiles.cu: products with ternary weights of rows of whole 16 bytes, by int8 tensor cores (vb_tmac_matmul, 8.0).
 //
-//   grid     planes: a block a column of h; product: a block has 16 rows, whose elements its warps share out, and 4
-//            columns
+//   grid     planes: a block a column of h
+//            product: a block has 16 rows and 4 columns; its warps share the elements of a row
 //   shared   a float a warp, row and column
-//   moves    m k / 4 bytes of weights once for each 4 columns; bound by them from some megabytes on
+//   moves    m k / 4 bytes of weights once for each 4 columns
+//   bound    the weights from some megabytes on
 //
-// A column h is rounded to 15 bits in two planes of int8, h = (high + low / 254) max |h| / 127: the eight columns of an
-// instruction are the planes of four columns. Relative to the greatest element that is 2e-5.
+// A column h is rounded to 15 bits in two planes of int8, h = (high + low / 254) max |h| / 127.
+// The error relative to the greatest element is 2e-5. An instruction's eight columns are the planes of four columns.
 
 #include "arch/streaming.cuh"
 #include "ternary/choose.h"
@@ -17,8 +18,8 @@ namespace {
 
 constexpr int planes_threads = 1024, unit = TERNARY_TMAC_UNIT; // elements of 64 bytes of weights
 
-// What the product reads of a column: two planes of whole units, in the order of the codes, the sums of each unit's
-// codes in both, and what one of the high plane stands for.
+// A column as the product reads it: two planes of whole units, in the order of the codes.
+// Beside the planes lie the sums of each unit's codes in both, and the value of 1 in the high plane.
 struct Planes {
     signed char *codes; // [n][2][units][256]
     int2 *sums;         // [n][units]

@@ -1,4 +1,4 @@
-// w2a8.cuh: what the kernels of two-bit weights share: dot products of four bytes, rounding, and the result of a sum.
+// w2a8.cuh: the parts common to kernels of two-bit weights: dot products of four bytes, rounding, the result of a sum.
 #ifndef VB_CUDA_W2A8_CUH
 #define VB_CUDA_W2A8_CUH
 
@@ -29,7 +29,7 @@ VB_DEVICE float gated_unit(vb_activation activation, float g, float u) {
 // The code of a value that the scale makes at most 127.
 VB_DEVICE signed char code_of(float h, float scale) { return (signed char)__float2int_rn(h * scale); }
 
-// What makes a result of the sum of row i of the activations and row r of the weights.
+// The result from the sum of row i of the activations and row r of the weights.
 struct Ending {
     float divisor = 1.0f, factor = 1.0f, bias = 0.0f, add = 0.0f;
 };
@@ -68,7 +68,7 @@ VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int s
     store_sum(a, i, r, sum, ending_of(a, i, r));
 }
 
-// Where the elements of a word of a piece begin: word w has those from first + w * step on.
+// Where the elements of a piece's words begin: word w has the elements from first + w * step on.
 struct PieceElements {
     int64_t first;
     int step;
@@ -78,7 +78,7 @@ VB_DEVICE PieceElements elements_of(int piece, int pieces) {
     return {(int64_t)run * VB_INT2_RUN + 16 * (piece - run * 8), 16 * in_run};
 }
 
-// The pieces of row r of the weights, the last row for those behind it.
+// The pieces of row r of the weights; rows behind the last read the last row.
 VB_DEVICE const uint4 *row_of(const vb_w2a8_gemv_args &a, int64_t r) {
     const char *const weights = static_cast<const char *>(a.weights);
     return reinterpret_cast<const uint4 *>(weights + smaller(r, a.n - 1) * a.row_bytes);

@@ -3,11 +3,13 @@
 //   grid     LANES lanes share the 16-byte pieces of TILE rows; a block has 128 threads; one tile a group of lanes, or
 //            as many blocks as are resident, each for several tiles
 //   shared   none: rows share activations through the L1 cache
-//   moves    n k / 4 bytes of weights, read once; bound by them from some megabytes on, below by latency: the first
-//            pieces are on their way before the kernel before this one has ended
+//   moves    n k / 4 bytes of weights, read once
+//   bound    the weights from some megabytes on, below by latency: the first pieces are on their way before the kernel
+//            before this one has ended
 //
-// Codes stay where they are: a word under four masks is four times four codes, worth 1, 4, 16 and 64 each, with a sum
-// of its own (exact: these are divided at the end). A code counts one too many, hence less the sum of the activations.
+// Codes stay in their places: a word under four masks is four times four codes, worth 1, 4, 16 and 64 each.
+// Each mask has a sum of its own, which is divided at the end (exact).
+// A code counts one too many, so the sum of the activations is subtracted.
 
 #include "arch/streaming.cuh"
 #include "ternary/w2a8.cuh"

@@ -1,13 +1,14 @@
 // w2a8_mma.cu: out = X W^T for more than four rows of int8 activations, by int8 tensor cores (vb_w2a8_gemv).
 //
-//   grid     16 rows: a block has 16 rows of W, whose elements its eight warps share out and add up in shared memory
+//   grid     16 rows: a block has 16 rows of W; its eight warps share the elements, and add up in shared memory
 //            many:    a warp has 64 rows of X and 32 of W, a block 64 and 256
 //   shared   16 rows: 8 KiB of sums; many: none, X is shared through the L1 cache
-//   moves    n k / 4 bytes of weights for each 16 (64) rows; bound by them (by the tensor cores)
+//   moves    n k / 4 bytes of weights for each 16 (64) rows
+//   bound    16 rows: the weights; many: the tensor cores
 //
-// The order of a sum is free: lane c of a row takes a whole piece of 16 bytes of W, and with each word of it 16 bytes
-// of X that lie together. Both are then an instruction's operands as they are. A last tile of ones gives the sums of
-// X, which a code counts too many.
+// The order of a sum is free. Lane c of a row takes a whole piece of 16 bytes of W, and 16 bytes of X for each word.
+// Both are then operands of an instruction as they are.
+// A code counts one too many, so the sum of X is subtracted: a last tile of ones gives the sums.
 
 #include "arch/streaming.cuh"
 #include "ternary/w2a8.cuh"

@@ -1,13 +1,13 @@
 // w2a8_ring.cu: out = W x for one row of int8 activations and interleaved two-bit weights, by int8 tensor cores and
-// bulk copies (vb_w2a8_gemv, 9.0); the same for a row that is rounded first, and up to three matrices (vb_bit_linear).
+// bulk copies (vb_w2a8_gemv, 9.0). The same for a row that is rounded first, and up to three matrices (vb_bit_linear).
 //
-//   grid     as many blocks as are resident at once, each for neighbouring tiles of 16 rows, whose elements its warps
-//            share out: a warp keeps its UNITS units of x in registers
+//   grid     as many blocks as are resident at once, each for neighbouring tiles of 16 rows. The warps of a block share
+//            the elements of a row; a warp keeps its UNITS units of x in registers
 //   shared   a ring of tiles, a sum a tile, warp and row, the codes of x where it is rounded
-//   moves    n k / 4 bytes of weights, read once; bound by them: the ring fills before the kernel before this one has
-//            ended. Each block rounds x: it reads 4 or 8 bytes an element, from the L2 cache.
+//   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
+//   bound    the weights: the ring fills before the kernel before this one has ended
 //
-// A code counts one too many, hence less the sum of the activations. All columns of an instruction are x.
+// A code counts one too many, so the sum of the activations is subtracted. All columns of an instruction are x.
 
 #include "ternary/tiles.cuh"
 #include "ternary/w2a8.cuh"
@@ -165,10 +165,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) w2a8_ring_kernel(VB_IN_PLACE 
             const int at = int(e.first) + j * e.step;
             mine[u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + at) : make_int4(0, 0, 0, 0);
         }
-        // each lane an eighth of what it multiplies: the other lanes of its column have the rest
+        // each lane sums an eighth of its operand: the other lanes of its column have the rest
         owns[u] = own < k ? *reinterpret_cast<const int2 *>(x + own) : make_int2(0, 0);
     }
-    // What the sums become is asked for beside x.
+    // The factors of the sums are asked for beside x.
     const auto ending = [&](int i) {
         const int matrix = matrix_of(first + i / 16);
         const vb_w2a8_gemv_args &a = job.matrix[matrix];
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) w2a8_ring_kernel(VB_IN_PLACE 
 #endif
 }
 
-// The registers of two blocks fit a multiprocessor, so that the next kernel's ring fills meanwhile, but for the longest
-// rows.
+// The registers of two blocks fit a multiprocessor, so that the next kernel's ring fills meanwhile. The longest rows
+// are the exception.
 template <bool ROUNDS>
 vb_status launch_ring(const RingJob &job, const ternary_ring &ring, vb_stream *stream) {
     const auto kernel = ring.units == 1 ? w2a8_ring_kernel<1, ROUNDS, 512, 2>

@@ -1,13 +1,14 @@
 // w2a8_tiles.cu: out = X W^T for up to eight rows of int8 activations and interleaved two-bit weights, by int8 tensor
 // cores (vb_w2a8_gemv, 8.0).
 //
-//   grid     a block has 16 rows of W (TILES times as many), whose elements its 2 to 16 warps share out in turn
+//   grid     a block has 16 rows of W (TILES times as many); its 2 to 16 warps take turns at the elements
 //   shared   a sum a warp and row
-//   moves    n k / 4 bytes of weights, read once; bound by them from some megabytes on, below by latency: twice 64
-//            bytes of each row are on their way to a warp before the kernel before this one has ended
+//   moves    n k / 4 bytes of weights, read once
+//   bound    the weights from some megabytes on, below by latency: twice 64 bytes of each row are on their way to a
+//            warp before the kernel before this one has ended
 //
-// A code counts one too many, hence less the sum of the activations. With one row of X all columns of an instruction
-// are that row.
+// A code counts one too many, so the sum of the activations is subtracted.
+// With one row of X all columns of an instruction are the row.
 
 #include "arch/streaming.cuh"
 #include "ternary/tiles.cuh"
