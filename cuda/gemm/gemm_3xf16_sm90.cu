@@ -1,11 +1,9 @@
-// gemm_3xf16_sm90.cu: matrix products of F32 with float32 accuracy on Hopper's tensor cores (the kernel is in
-// gemm_sm90_kernel.cuh).
-//
-// split_kernel:
-//   grid     clusters of 8 blocks: first one a strip of 64, 32 or 16 columns of B, each block an eighth of its rows;
-//            then one row of A a block
+// gemm_3xf16_sm90.cu: matrix products of F32 with float32 accuracy on Hopper's tensor cores. gemm_sm90_kernel.cuh has
+// the kernel of the product; split_kernel converts operands:
+//   grid     clusters of 8 blocks: first a cluster for a strip of 64, 32 or 16 columns of B, each block with an eighth
+//            of its rows; then a block for each row of A
 //   block    256 threads
-//   shared   the block's part of the strip until its maxima are known, 112 KiB at most, and these
+//   shared   the block's part of the strip until its maxima are known, 112 KiB at most, and the maxima
 //   moves    4 (m k + k n) bytes read, as many written; more than 14336 rows, and rows of n not a multiple of 4, are
 //            read twice
 //   bound    memory
@@ -14,12 +12,13 @@
 
 #include "gemm/gemm_sm90_kernel.cuh"
 
-// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022), after its row of A or column
-// of B was scaled by a power of two that puts the largest magnitude into [2^14, 2^15). The products of two low parts,
-// 2^-24 of the whole at most, are left out. An element 2^-39 below the largest of its row or column is lost, as one
-// 2^-24 below the sum is in float32: that shows only where a row and a column both span more and their large elements
-// meet small ones alone. A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it,
-// slowly.
+// An element is the sum of two F16 numbers to 22 bits and a sign (Ootomo & Yokota 2022).
+// Before, its row of A or column of B is scaled by a power of two that puts the largest magnitude into [2^14, 2^15).
+// The products of two low parts, 2^-24 of the whole at most, are left out.
+// An element 2^-39 below the largest of its row or column is lost. In float32 an element 2^-24 below the sum is lost
+// too.
+// The loss shows only where a row and a column both span more, and their large elements meet small ones alone.
+// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 
 namespace vb {
 
@@ -149,7 +148,7 @@ constexpr int64_t strip_bytes(int64_t k) {
 
 #ifdef VB_SM90A
 
-// The same of a strip of COLUMNS columns, four a thread, that is read once: each thread keeps its elements in shared
+// Scales and splits a strip of COLUMNS columns, four a thread, and reads it once: threads keep their elements in shared
 // memory.
 template <int COLUMNS>
 VB_DEVICE void split_kept_columns(half *out, float2 *scale, const float *x, int64_t strip, int k, int n, int64_t stride,
@@ -213,7 +212,7 @@ VB_DEVICE void split_kept_columns(half *out, float2 *scale, const float *x, int6
 
 #endif
 
-// COLUMNS of a strip that is kept, or 0: of one that is read twice, C columns a lane.
+// COLUMNS of a strip that stays in shared memory. Where it is 0, the strip is read twice, C columns a lane.
 template <int C, int COLUMNS>
 __global__ __launch_bounds__(split_threads) void split_kernel(half *a_out, half *b_out, float2 *a_scale,
                                                               float2 *b_scale, const float *a, const float *b, int m,

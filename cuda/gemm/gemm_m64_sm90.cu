@@ -1,15 +1,14 @@
 // gemm_m64_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
 // y[m][n] = x[m][k] W, W stored [k][n] or [n][k].
 //
-// W is the left factor of wgmma, whose 64 rows it fills, in either order, and x the right one, of as many columns as
-// there are rows of x. Tiles of each come by TMA into a ring of their own; two warpgroups multiply. Where the tiles are
-// few, the blocks of a cluster share k and send their sums to those that add them up, eight rows of x each: who adds
-// waits for one message instead of meeting the others and fetching.
+// W, in either order, is the left factor of wgmma, and fills its 64 rows. x is the right factor: a column for each row
+// of x. Where tiles are few, the blocks of a cluster share k, and each adds up eight rows of x from the others'
+// messages.
 //
 //   grid     tiles of 128 columns of y, in clusters of `ksplit` blocks
-//   block    two warpgroups that multiply, a warp that copies W and one that copies x
-//   shared   the rings, of stages of 64 of k, and what the cluster sends: about half of an SM's, so that the blocks of
-//            the next kernel are there, with their barriers and maps, when this one ends
+//   block    two warpgroups that multiply, a warp that copies W by TMA and a warp that copies x, each into a ring
+//   shared   the rings, of stages of 64 of k, and the messages of the cluster. They are about half of an SM's, so that
+//            the next kernel's blocks are there, with their barriers and maps, when this kernel ends
 //   moves    2 k n bytes once; 2 m k bytes for each tile from L2
 //   bound    memory that holds W
 //   measured docs/experiments/2026-11-22-gemm.md

@@ -1,7 +1,9 @@
-// gemm_plan.cu: how Hopper's matrix products are cut up. For more than 128 rows by a model of an SM's time; its
-// constants were fitted to the times of every tile, with ksplit 1 to 8, at some 40 shapes on an H200, where its choices
-// take 2 % longer than the best ones on average. Products of fewer rows wait for the memory that holds B; what serves
-// it best was measured.
+// gemm_plan.cu: how Hopper's matrix products are cut up.
+//
+// More than 128 rows: by a model of an SM's time. Its constants were fitted to the times of every tile, with ksplit 1
+// to
+// 8, at some 40 shapes on an H200. Its choices take 2 % longer than the best cuts on average.
+// Fewer rows: such products wait for the memory that holds B, and the plan is the best of those measured.
 
 #include "arch/cluster.cuh"
 #include "gemm/gemm_sm90.cuh"
@@ -53,8 +55,8 @@ GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t
     return best;
 }
 
-// Blocks that share a tile's k: up to three, so long as three eighths of the SMs are not busy and each has eight steps
-// left.
+// Blocks that share a tile's k: up to three. Three eighths of the SMs have to be free, and each block keeps eight
+// steps.
 int few_ksplit(int64_t tiles, int64_t stored_k, int multiprocessors) {
     int ksplit = 1;
     while (ksplit < 3 && tiles * ksplit < multiprocessors * 3 / 8 && stored_k >= 64 * 8 * (ksplit + 1)) ksplit++;
@@ -81,8 +83,8 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
                                   TILE_128x128,      TILE_128x64,  TILE_64x256,       TILE_64x128};
     const GemmPlan plan = best_plan(tiles, m, k, n, false, multiprocessors);
-    // Two blocks a tile with many steps each wait for the L2, which pairs ask for three quarters as much: 256 x 14336 x
-    // 4096 took 45.8 us instead of 52.2 in one run. Meeting in memory costs them more than meeting in a cluster.
+    // Two blocks of a tile with many steps each wait for the L2; a pair asks the L2 for three quarters as much.
+    // Meeting in memory costs pairs more than meeting in a cluster (docs/experiments/2026-11-22-gemm.md).
     const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
     if (plan.tile == TILE_128x128 && plan.ksplit == 2 && pairs) return {TILE_128x128_PAIR, 2, plan.group_rows / 2};
     return plan;

@@ -1,4 +1,4 @@
-// gemm_sm90.cuh: Hopper's matrix products. Each takes those for which choose.h names it.
+// gemm_sm90.cuh: Hopper's matrix products of contiguous matrices. choose.h names the product for a call.
 #ifndef VB_CUDA_GEMM_SM90_CUH
 #define VB_CUDA_GEMM_SM90_CUH
 
@@ -8,8 +8,8 @@
 
 namespace vb {
 
-// How a product is cut up. A tile is what one block computes at a time. In a pair, two blocks of a cluster compute
-// tiles one above the other and load half of B each, for both.
+// How a product is cut up. A tile is the work of one block at a time. In a pair, two blocks of a cluster compute tiles
+// one above the other and load half of B each, for both.
 enum GemmTile {
     TILE_128x256_PAIR,
     TILE_128x256,
@@ -31,8 +31,8 @@ struct GemmPlan {
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors);
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors);
 
-// Contiguous matrices. What needs room for converted operands returns VB_OUT_OF_MEMORY with nothing enqueued where
-// there is none.
+// Contiguous matrices. A product that finds no room for converted operands returns VB_OUT_OF_MEMORY, and enqueues
+// nothing.
 vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream);

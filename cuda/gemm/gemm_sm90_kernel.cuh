@@ -1,17 +1,16 @@
 // gemm_sm90_kernel.cuh: the matrix product kernel of Hopper's tensor cores, C[m][n] = sum_k A[m][k] B[k][n].
 //
-// Blocks of three warpgroups, one an SM: the first copies tiles of A (BM x 64) and B (64 x BN) with TMA into a ring of
-// stages, the other two multiply with wgmma, 64 rows each (or half the columns each where BM is 64), and write C from
-// registers. Blocks are persistent and take tiles in bands of group_rows rows of tiles. What is outside the matrices is
-// TMA's business (zeros).
+//   grid    persistent blocks, one an SM, which take tiles in bands of group_rows rows of tiles
+//   block   three warpgroups. The first copies tiles of A (BM x 64) and B (64 x BN) with TMA into a ring of stages. The
+//           others multiply 64 rows each with wgmma (half the columns each where BM is 64), and write C from registers
+//   pairs   two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both:
+//           two thirds of the traffic from L2. A stage is free once the consumers of both blocks have read it
+//   ksplit  where tiles are too few for the SMs, the blocks of a cluster share the k of a tile. They add partial sums
+//           through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that
+//           share k meet in memory, as a cluster of four would not find room everywhere. The last to come adds up: of
+//           two, the order does not matter
 //
-// Pairs: two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both,
-// which takes a third of the traffic from L2. A stage is free once the consumers of both blocks have read it.
-//
-// ksplit: where the tiles are too few for the SMs, the blocks of a cluster share the k of one tile and add their
-// partial sums through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs
-// that share the k of their tiles meet in memory: a cluster of four would not find room everywhere at once. Who comes
-// last adds up: of two, the order does not matter.
+// TMA reads zeros outside the matrices, and writes nothing there.
 #ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
 #define VB_CUDA_GEMM_SM90_KERNEL_CUH
 
@@ -20,8 +19,8 @@
 
 #ifdef VB_WITH_SM90
 
-// Where C is wider than the operands, these are scaled ones in two parts (sm90_product.cuh), or those of a linear
-// layer: rows of x that were multiplied by a power of two each, and weights.
+// Where C is wider than the operands, these are scaled operands in two parts (sm90_product.cuh).
+// Or they are the operands of a linear layer: rows of x, multiplied by a power of two each, and weights.
 
 namespace vb {
 
@@ -34,16 +33,16 @@ struct GemmProblem {
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
     ScaledOperands scaled; // operands in two parts only
     const float *inverse, *bias; // linear layers only: 1 / scale of each row; what is added to a column, or null
-    // Pairs that share k only: where their blocks meet, float[tile of a block][thread of the consumers][sums], and
-    // counters of those there.
+    // Pairs that share k only: the place where their blocks meet, float[tile of a block][thread of the
+    // consumers][sums].
+    // The counters count the blocks there.
     float *meeting;
     unsigned *arrived;
 };
 
 #ifdef VB_SM90A
 
-// Adds the partial sums that the blocks of the cluster left in their shared memory, float[BM][width], and writes this
-// block's share of C.
+// Adds the partial sums of the cluster's blocks in shared memory, float[BM][width], and writes this block's share of C.
 template <int BM, int BN, bool TWO_PARTS, bool LINEAR, class Out>
 VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
     constexpr int each = 4; // vectors of 4 columns that a thread has under way: what takes the time is latency
@@ -93,7 +92,7 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
     }
 }
 
-// Two blocks with sums of the same tile meet: the first to come gets false, the other adds what that one left.
+// Two blocks with sums of the same tile meet. The first to come gets false; the second adds the sums of the first.
 template <class Out, int N>
 VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int split) {
     __shared__ unsigned before;

@@ -1,4 +1,4 @@
-// matmul.cu: C = A B. choose.h names the kernel, which is launched here; vibrant.h says what is computed.
+// matmul.cu: the entry of C = A B, which launches the kernel that choose.h names. vibrant.h has the formula.
 
 #include "gemm/gemm_sm90.cuh"
 #include "gemm/matmul.cuh"

@@ -1,4 +1,4 @@
-// matmul.cuh: what the matrix product kernels share. vb_matmul_args says what their sizes and strides mean.
+// matmul.cuh: the parts common to the matrix product kernels. vb_matmul_args explains their sizes and strides.
 
 #ifndef VB_CUDA_MATMUL_CUH
 #define VB_CUDA_MATMUL_CUH
@@ -13,8 +13,8 @@ struct TileOrder {
     int64_t row, col;
 };
 
-// The tile of this block in a grid of rows * cols tiles: bands of 8 rows, down each column of the band. Blocks that run
-// together then read few rows of A and few columns of B, which stay in L2.
+// The tile of this block in a grid of rows * cols tiles: bands of 8 rows, down each column of the band.
+// Blocks that run together then read few rows of A and few columns of B, which stay in L2.
 VB_DEVICE TileOrder tile_of_block(int64_t rows, int64_t cols) {
     constexpr int64_t band = 8;
     const int64_t block = blockIdx.x, first = block / (band * cols) * band;
@@ -124,8 +124,9 @@ VB_DEVICE void store_part(const KParts &parts, const MatMulProblem<T> &p, const 
 
 constexpr int add_threads = 256;
 
-// C = the parts, added in their order: an element a thread, or where GROUPS threads have a share of its parts each,
-// their sums in order. settle(sum, matrix, row, column) is the element.
+// C = the parts, added in their order, an element a thread. With GROUPS, threads have a share of an element's parts
+// each, and their sums are added in order.
+// settle(sum, matrix, row, column) is the element.
 template <class T, int GROUPS, class F>
 __global__ void __launch_bounds__(add_threads) add_parts_kernel(const MatMulProblem<T> p, KParts parts, F settle) {
     constexpr int elements = add_threads / GROUPS;
@@ -183,7 +184,7 @@ vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_simt(const vb_matmul_args &x, vb_stream *stream);
 vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *stream);
 
-// Chooses and runs; *kernel is what ran.
+// Chooses and runs; *kernel is the kernel that ran.
 vb_status matmul(matmul_kernel *kernel, const vb_matmul_args &x, vb_stream *stream);
 
 } // namespace vb

@@ -1,12 +1,13 @@
-// matmul_3xf16_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (the kernel is in
-// matmul_sm90.cuh).
+// matmul_3xf16_sm90.cu: products of F32 by Hopper's 16-bit tensor cores, in any layout (matmul_sm90.cuh has the
+// kernel).
 //
-// convert_kernel, both operands by one:
-//   grid     clusters of 8 blocks: first one for each 64 columns of an operand whose columns are scaled, each block an
-//            eighth of the rows (up to 512 rows, each block has 64 columns to itself); then eight rows a block of an
-//            operand whose rows are scaled, fewer from 2048 elements on, down to one
-//   block    256 threads, which keep what they read in registers until the greatest magnitude is known, 16384 elements
-//            at most
+// convert_kernel converts both operands:
+//   grid     clusters of 8 blocks: first a cluster for each 64 columns of an operand whose columns are scaled, each
+//            block
+//            with an eighth of the rows (up to 512 rows, each block has 64 columns to itself). Then blocks for an
+//            operand
+//            whose rows are scaled: eight rows a block, fewer from 2048 elements on, down to one
+//   block    256 threads, which keep up to 16384 elements in registers until the greatest magnitude is known
 //   shared   the greatest magnitudes of 64 columns
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice,
 //            from L2
@@ -16,12 +17,13 @@
 #include "gemm/matmul_sm90.cuh"
 #include "gemm/scaling.cuh"
 
-// Each row of A and column of B is scaled by a power of two that puts its largest magnitude into [2^14, 2^15), and its
-// elements are rounded to F16 numbers: one for TF32 accuracy, which has as many significant bits (11) at half the
-// tensor cores' rate; two, to 22 bits and a sign, for float32 accuracy (Ootomo & Yokota 2022). An element 2^-29 below
-// the largest of its row or column loses bits, one 2^-39 below is lost: that shows only where a row and a column both
-// span more and their large elements meet small ones alone. A row or column with Inf or NaN is computed in plain
-// float32 arithmetic, as IEEE 754 has it, slowly.
+// Each row of A and column of B is scaled by a power of two that puts its largest magnitude into [2^14, 2^15).
+// Its elements are then rounded to F16 numbers.
+// One number has TF32's accuracy, with as many significant bits (11) at half the tensor cores' rate.
+// Two numbers have float32's accuracy, 22 bits and a sign (Ootomo & Yokota 2022).
+// An element 2^-29 below the largest of its row or column loses bits; an element 2^-39 below is lost.
+// The loss shows only where a row and a column both span more, and their large elements meet small ones alone.
+// A row or column with Inf or NaN is computed in plain float32 arithmetic, as IEEE 754 has it, slowly.
 
 namespace vb {
 
@@ -35,7 +37,7 @@ constexpr int strip = 64;         // columns of a cluster
 constexpr int row_of_warp = 2048; // the longest row that one warp keeps in registers
 constexpr int chunk = product_chunk;
 
-// An operand and what it becomes.
+// An operand, and the numbers that it is converted to.
 struct Conversion {
     const float *in;
     half *out;
@@ -126,7 +128,7 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
         for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(i, load(i));
 }
 
-// Cluster `index` of the operand's: one strip, or one for each block; `scratch` holds zeros.
+// Cluster `index` of the operand's: one strip, or a strip for each block; `scratch` holds zeros.
 template <int PARTS, bool VECTORS>
 VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scratch) {
     constexpr int held = 16, some = 8; // rows that a thread has at once
@@ -247,7 +249,7 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
 
 constexpr int64_t align256(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Describes the conversion of an operand and what it becomes, which begins at `memory`; that moves past it.
+// Describes the conversion of an operand to numbers that begin at `memory`, and moves `memory` past them.
 strided::Operand plan_operand(Conversion &c, int parts, char *&memory) {
     const int64_t k = c.by_k ? c.columns : c.rows, stored_k = parts == 2 ? ceil_div<int64_t>(k, chunk) * 2 * chunk : k;
     const int64_t rows = c.by_k ? c.rows : stored_k, columns = c.by_k ? stored_k : c.columns;

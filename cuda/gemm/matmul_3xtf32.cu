@@ -1,18 +1,18 @@
 // matmul_3xtf32.cu: C[m][n] = A[m][k] B + bias in F32 with float32 accuracy, for few rows of A (or few of all), on
 // tensor cores. B is stored [k][n] or, as the weights of a linear layer, [n][k].
 //
-// matmul_3xtf32_kernel:
 //   grid     (tiles of 8 * MT rows of A by 64 * WN columns of B, ksplit), one block an SM; B stored [n][k]: 32 * WN
 //            columns
-//   block    8 warps, WN side by side; the others take the next 16 of k; [n][k]: 32
+//   block    8 warps, WN side by side; the next WN take the next 16 of k ([n][k]: 32), and so on
 //   shared   a ring of up to 6 steps of 16 (32) * 8 / WN of k, at most 224 KiB; then the sums of the block's warps
 //   moves    4 (k n) bytes once (from L2 for each further tile of rows), 2 m n k FLOPs
 //   bound    the memory that holds B to 16 rows, 3 * 2 m n k FLOPs of mma.sync from 64
 //   measured docs/experiments/2026-11-22-gemm.md
-//
-// Nothing is transposed: the product is C^T = B^T A^T, and the columns and the k of a fragment may be any, so long as
-// both operands agree. Lane (g = lane / 4, t = lane % 4) multiplies the columns 4 g .. 4 g + 3 (of [n][k]: g, g + 8,
-// ...) of k = 4 t .. 4 t + 3 of B by the same k of row g of A. What a warp copies of B it alone reads.
+// Nothing is transposed: the product is C^T = B^T A^T. A fragment may have any columns and any k common to both
+// operands.
+// Lane (g = lane / 4, t = lane % 4) multiplies k = 4 t .. 4 t + 3 of B by the same k of row g of A. Its columns of B
+// are
+// 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...). A warp copies its part of B for itself alone.
 
 #include "gemm/matmul.cuh"
 #include "gemm/tf32_parts.cuh"
@@ -24,7 +24,7 @@ constexpr int warps = 8;
 constexpr int threads = warps * 32;
 constexpr int b_vectors = 8; // that a lane has of B in a step
 
-// What a warp multiplies of B in a step: rows of 128 bytes either way.
+// A warp's part of B in a step: rows of 128 bytes in either layout.
 template <bool B_T>
 struct Piece {
     static constexpr int depth = B_T ? 32 : 16, columns = B_T ? 32 : 64;
@@ -109,7 +109,7 @@ __device__ __noinline__ float plain_element(const float *a, const float *b, int 
     return sum;
 }
 
-// What a block writes: C, and where a sum is not finite, the operands that it is computed from again.
+// The results of a block: C. The operands are here too, as a sum that is not finite is computed from them again.
 template <bool B_T>
 struct Result {
     float *c;
@@ -126,9 +126,10 @@ struct Result {
     }
 };
 
-// Where a warp keeps the vector of lane (g, t) of B. The eight lanes of a row copy it together, so that its 128 bytes
-// are one request to the L2 (four requests of 32 bytes, lane by lane, halved the bandwidth); they are read lane by
-// lane; both without bank conflicts.
+// The place of the vector of lane (g, t) of B in a warp's memory. The eight lanes of a row copy it together, so that
+// its 128 bytes are one request to the L2.
+// Four requests of 32 bytes, lane by lane, halved the bandwidth. Lanes read their vectors lane by lane.
+// Both ways are without bank conflicts.
 VB_DEVICE int swizzled_slot(int g, int t) { return 8 * t + (g ^ (2 * t)); }
 // Of [n][k], of the first or second 16 of k: the two of a row lie in different banks.
 VB_DEVICE int swizzled_slot(int g, int t, int half) { return 4 * (g ^ half) + t; }
@@ -148,8 +149,8 @@ __global__ void __launch_bounds__(threads, 1)
     const int m0 = blockIdx.x / tiles_n * R::rows, n0 = blockIdx.x % tiles_n * R::columns;
     const int steps = smaller(steps_each, ceil_div(k, R::step_depth) - (int)blockIdx.y * steps_each);
 
-    // What this lane copies next: of B, 16 bytes of the rows 4 (lane / 8) .. + 3 of its warp, and again 32 columns on;
-    // of [n][k], 16 bytes of the rows lane / 8, and again 4, 8, ... rows on;
+    // This lane's next copies. Of B, 16 bytes of the rows 4 (lane / 8) .. + 3 of its warp, and again 32 columns on.
+    // Of [n][k], 16 bytes of the rows lane / 8, and again 4, 8, ... rows on.
     const int k0 = blockIdx.y * steps_each * R::step_depth;
     int b_k = k0 + warp_k * R::depth + (B_T ? lane % 8 : lane / 8) * 4;
     const int column = n0 + warp_n * R::warp_columns + (B_T ? lane / 8 : lane % 8 * 4);
@@ -255,8 +256,9 @@ __global__ void __launch_bounds__(threads, 1)
     }
 }
 
-// Adds up the sums of the blocks that share k, [ksplit][m][n], in order; four columns a thread. A kernel of its own:
-// the blocks that come last to their tiles would be too few for it (a third of the time of 64 rows).
+// Adds up the sums of the blocks that share k, [ksplit][m][n], in order; four columns a thread. It is a kernel of its
+// own.
+// The last blocks of the tiles would be too few for it: it would take a third of the time of 64 rows.
 template <bool B_T>
 __global__ void __launch_bounds__(threads)
     add_ksplit_kernel(const Result<B_T> result, int ksplit, const float *partial) {

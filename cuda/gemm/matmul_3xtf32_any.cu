@@ -1,5 +1,5 @@
 // matmul_3xtf32_any.cu: C = A B in F32 with float32 accuracy on tensor cores (tf32_parts.cuh): any layout, strides,
-// sizes and batches, and blocks that share the k of a tile where there are few tiles.
+// sizes and batches. Where tiles are few, blocks share the k of a tile.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
 //   block    4 warps for BM x BN = 64 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs
@@ -18,9 +18,9 @@ namespace {
 
 constexpr int depth = MATMUL_TF32_DEPTH, stages = 3, threads = 128;
 
-// A tile as it is stored: [SIDE][depth] where BY_K, else [depth][SIDE]. A row begins anywhere: it is copied by aligned
-// vectors, so that its first element lies up to three floats into its row of the tile. How many is the same for rows
-// four apart.
+// A tile as it is stored: [SIDE][depth] where BY_K, else [depth][SIDE]. A row begins anywhere, and is copied by aligned
+// vectors.
+// So its first element lies up to three floats into its row of the tile, equally far in rows four apart.
 template <bool BY_K, int SIDE>
 struct Tile {
     static constexpr int rows = BY_K ? SIDE : depth, columns = BY_K ? depth : SIDE, width = columns + (BY_K ? 4 : 8);
@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     using A = Tile<!A_T, BM>;
     using B = Tile<B_T, BN>;
     constexpr int WARPS_N = 4 / WARPS_M, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
-    // A product waits for the one before with the same sum: where a warp has few, each of the three has its own.
+    // A product waits for the product before it with the same sum. Where a warp has few sums, each of the three
+    // products has its own.
     constexpr int sums = R * Q <= 2 ? 3 : 1;
     constexpr int stage_floats = A::floats + B::floats, result_width = BN + 4;
     static_assert(BM * result_width <= stages * stage_floats, "C takes the place of the stages");

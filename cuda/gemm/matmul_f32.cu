@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(turn_threads) turn_kernel(float *out, const fl
         if (column0 + i < columns && row0 + x < rows) out[(column0 + i) * out_stride + row0 + x] = tile[x][i];
 }
 
-// Where both operands run along k, the smaller one is turned first, for 8 bytes an element of it: copying both by words
-// costs a seventh of the product (4096^3: 3309 us, 2943 with one turned).
+// Where both operands run along k, the smaller operand is turned first, for 8 bytes an element of it.
+// Copying both by words costs a seventh of the product (docs/experiments/2026-11-22-gemm.md).
 vb_status turn_smaller(vb_matmul_args &x, vb_stream *stream) {
     const bool of_b = x.m >= x.n;
     const int64_t rows = of_b ? x.n : x.m, stride = (rows + 3) / 4 * 4,

@@ -1,11 +1,12 @@
 // matmul_ksplit.cu: C = A B for F16 and BF16 on tensor cores, accumulated in float32: any layout, strides and
-// alignment, and blocks that share the k of a tile where there are few tiles.
+// alignment. Where tiles are few, blocks share the k of a tile.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
 //   block    BM x BN = 64 x 64: 4 warps; 32 x 32, 64 x 16, 16 x 64: 2
 //   shared   two stages of A [BM][64] and B [64][BN] as they are stored, through registers: 36 KiB at most; then C in
 //            float32, whose rows are written whole
-//   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice that where rows are not aligned, 2 m n k FLOPs; 8
+//   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice as many where rows are not aligned, 2 m n k FLOPs;
+//            8
 //            bytes an output and block that shares k, which add_parts adds up
 //   bound    latency of loads, L1
 //   measured docs/experiments/2026-11-22-shapes.md
@@ -19,8 +20,9 @@ namespace {
 constexpr int depth = MATMUL_KSPLIT_DEPTH;
 
 // A tile on its way through registers, as it is stored: rows of [SIDE][k] where BY_K, else of [k][SIDE]. A row begins
-// anywhere: a thread loads the one or two aligned vectors in which eight elements lie, and joins them when it stores
-// them. Such a vector holds an element of the matrix, so that it lies in a page of memory that may be read.
+// anywhere.
+// A thread loads the one or two aligned vectors in which eight elements lie, and joins them when it stores them.
+// Such a vector holds an element of the matrix, so that it lies in a page of memory that may be read.
 template <class T, bool BY_K, int SIDE, int THREADS>
 struct TileLoad {
     static constexpr int columns = BY_K ? depth : SIDE, chunks = columns / 8, rows_in_all = BY_K ? SIDE : depth;

@@ -7,11 +7,9 @@
 //   bound    memory bandwidth
 //   measured docs/experiments/2026-11-22-gemm.md
 //
-// The blocks of a tile meet in the workspace; the block that comes last adds them up in order, so that results do not
-// change from run to run. On Hopper, where about a block an SM does, they are a cluster instead, whose first block gets
-// the others' sums, and the blocks of the next kernel find room beside them: 18.4, 55.9, 57.0 us for F32 as above, in a
-// run in which the others took 20.8, 58.4, 57.2; BF16 of 4096 x 4096 11.6 instead of 13.1. Blocks that fill half of the
-// SMs twice take up to 24 us for the first.
+// The blocks of a tile meet in the workspace. The last block adds the sums up in order, so that results do not change
+// from run to run. On Hopper, where about a block an SM does, the blocks are a cluster instead, whose first block gets
+// the others' sums. The blocks of the next kernel then find room beside them.
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
@@ -87,7 +85,7 @@ __global__ void __launch_bounds__(threads, 4)
 //
 //   grid     tiles of 32 lanes * 16 bytes of columns, in clusters of ksplit blocks
 //   block    16 warps
-//   shared   the warps' sums, and those of the cluster's other blocks
+//   shared   the warps' sums, and the sums of the cluster's other blocks
 
 constexpr int cluster_warps = MATMUL_M1_WARPS, most_cluster = MATMUL_M1_MOST_KSPLIT;
 
@@ -132,8 +130,9 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
 }
 
 // Columns of a tile and rows of one of its blocks. Blocks at work together read neighbouring tiles, so that pages of
-// memory are read whole. All of them should fit at once (four an SM) and have equal shares; for that, tiles may be
-// narrower than 32 lanes, which costs about 5 %.
+// memory are read whole.
+// All blocks should fit at once (four an SM) and have equal shares. So tiles may be narrower than 32 lanes, which costs
+// about 5 %.
 struct RowPlan {
     int64_t tiles, ksplit, rows;
     int tile;

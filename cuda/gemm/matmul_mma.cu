@@ -35,7 +35,7 @@ struct TileCopy {
         to = tile + swizzled(row, column / 8, chunks);
         from = matrix + (BY_K ? (first + row) * stride + column : row * stride + first + column);
     }
-    // What is left of k and of the other side, from the tile's corner on.
+    // The rest of k, and of the other side, from the tile's corner on.
     VB_DEVICE void run(unsigned offset, int64_t step, int64_t left_k, int64_t left_side) const {
         const T *const at = from + step * advance;
         const int64_t left_rows = (BY_K ? left_side : left_k) - row, left = (BY_K ? left_k : left_side) - column;
@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
         if (i < steps) copy_stage(i);
         copy_async_commit();
     }
-    // The two lanes' bits that choose among four 8x8 matrices: the next 8 rows of a fragment, the next 8 of k. A matrix
-    // that is stored the other way round is transposed on loading. Chunk 2i + x of a row is chunk x with bits 5.. of
-    // the address flipped by i (see mma.cuh).
+    // The two lanes' bits that choose among four 8x8 matrices: the next 8 rows of a fragment, the next 8 of k.
+    // A matrix that is stored the other way round is transposed on loading.
+    // Chunk 2i + x of a row is chunk x with bits 5.. of the address flipped by i (see mma.cuh).
     const int eight = lane % 8, second = lane / 8 % 2, third = lane / 16;
     const unsigned a_at = base + (A_T ? swizzled(eight + third * 8, warp_m / 8 + second, CopyA::chunks)
                                       : swizzled(warp_m + eight + second * 8, third, CopyA::chunks));

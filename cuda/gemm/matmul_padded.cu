@@ -1,7 +1,7 @@
-// matmul_padded.cu: C = A B of 16 bits whose rows do not begin at multiples of 16 bytes: such an operand is copied into
-// the workspace with rows that do (runtime/pad.cuh), and a kernel for whole vectors multiplies.
+// matmul_padded.cu: C = A B of 16 bits whose rows do not begin at multiples of 16 bytes. Such an operand is copied to
+// aligned rows in the workspace (runtime/pad.cuh), and a kernel for whole vectors multiplies.
 //
-//   moves    4 bytes an element that is copied, beside what the product moves
+//   moves    4 bytes an element of a copy, beside the product itself
 //   bound    memory
 
 #include "gemm/matmul.cuh"

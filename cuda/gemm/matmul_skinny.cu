@@ -63,7 +63,7 @@ struct Elements {
     }
 };
 
-// The sum over a warp's lanes of each of COUNT values; a lane gets that of value lane * COUNT / 32.
+// The sum over a warp's lanes of each of COUNT values; a lane gets the sum of value lane * COUNT / 32.
 template <int COUNT>
 VB_DEVICE float reduce_each(float (&value)[COUNT]) {
     const int lane = threadIdx.x % 32;
@@ -85,8 +85,9 @@ VB_DEVICE float reduce_each(float (&value)[COUNT]) {
     return value[0];
 }
 
-// Calls keep(r, d, element) for elements at + d of R few rows, d below `padded`: zeros from `end` on, and of rows that
-// there are not. Several loads are under way at a time, of neighbours in memory by neighbouring threads.
+// Calls keep(r, d, element) for elements at + d of R few rows, d below `padded`. Elements from `end` on are zeros, and
+// so are missing rows.
+// Several loads are under way at a time, of neighbours in memory by neighbouring threads.
 template <int R, class T, class F>
 VB_DEVICE void stage(const Skinny<T> &x, int64_t at, int end, int padded, F keep) {
     constexpr int at_once = 8;

@@ -1,14 +1,15 @@
-// matmul_sm90.cuh: the matrix product kernel of Hopper's tensor cores for every layout: C = A B where A is stored
-// [m][k] or [k][m] and B [k][n] or [n][k], with any row stride of whole 16-byte pieces, in batches.
+// matmul_sm90.cuh: the matrix product kernel of Hopper's tensor cores for every layout: C = A B in batches, A stored
+// [m][k] or [k][m], B [k][n] or [n][k], with any row stride of whole 16-byte pieces.
 // gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous matrices.
 //
-// Blocks of three warpgroups, one an SM: the first copies tiles of A (128 x 64) and B (64 x BN), as they are stored,
-// with TMA into a ring of stages; the other two multiply 64 rows each with wgmma, which reads both orders, and write C
-// from registers. Blocks are persistent and take tiles in bands of rows. What is outside the matrices is TMA's business
-// (zeros).
+//   grid   persistent blocks, one an SM, which take tiles in bands of rows
+//   block  three warpgroups. The first copies tiles of A (128 x 64) and B (64 x BN), as they are stored, with TMA into
+//          a
+//          ring of stages. The others multiply 64 rows each with wgmma, which reads both orders, and write C from
+//          registers
 //
-// PARTS = 0: C has the type of the operands. Else C is float32, and the operands are scaled ones in so many parts
-// (sm90_product.cuh).
+// TMA reads zeros outside the matrices. PARTS = 0: C has the type of the operands. Else C is float32, and the operands
+// are scaled operands in so many parts (sm90_product.cuh).
 #ifndef VB_CUDA_MATMUL_SM90_CUH
 #define VB_CUDA_MATMUL_SM90_CUH
 
@@ -136,7 +137,7 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
 #endif
 }
 
-// What a problem has of the arguments themselves.
+// The arguments of a problem.
 template <class Out>
 void describe(Problem<Out> &p, const vb_matmul_args &x) {
     p.c = (Out *)x.c, p.c_stride = x.c_stride, p.c_batch_stride = x.c_batch_stride;
@@ -170,7 +171,7 @@ vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Probl
                              matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
 }
 
-// Whether tiles 256 columns wide take less time than those of 128: so many waves of tiles, by their widths.
+// Whether tiles 256 columns wide take less time than tiles of 128: so many waves of tiles, by their widths.
 inline bool wide_tiles(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t sms = multiprocessors(stream), rows = ceil_div<int64_t>(x.m, tile_m) * x.batch;
     const auto time = [&](int64_t width, int64_t work) { return ceil_div(rows * ceil_div(x.n, width), sms) * work; };

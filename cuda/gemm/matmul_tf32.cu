@@ -1,6 +1,7 @@
-// matmul_tf32.cu: C = A B for F32 on tensor cores, operands rounded to TF32 (11 significant bits, float32's exponents),
-// accumulated in float32; any layout, strides and sizes. Capability 8.0; Hopper has a faster way for large products
-// (matmul_sm90.cu).
+// matmul_tf32.cu: C = A B for F32 on tensor cores, in any layout, strides and sizes. Operands are rounded to TF32 (11
+// significant bits, float32's exponents), sums are float32. Capability 8.0; on Hopper matmul_sm90.cu is faster for
+// large
+// products.
 //
 //   grid     (ceil(m / 128) * ceil(n / 128) in bands (matmul.cuh), matrices)
 //   block    8 warps, 2 x 4; a warp has 64 x 32 outputs, as 4 x 4 products of m16n8k8
@@ -25,8 +26,9 @@ VB_DEVICE unsigned round_tf32(float x) {
     return y;
 }
 
-// c += a b. With g = lane / 4 and t = lane % 4: a = {(g, t), (g+8, t), (g, t+4), (g+8, t+4)}, b = {(t, g), (t+4, g)},
-// c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)} (PTX ISA, "Matrix Fragments for mma.m16n8k8").
+// c += a b (PTX ISA, "Matrix Fragments for mma.m16n8k8"). With g = lane / 4 and t = lane % 4:
+//   a = {(g, t), (g+8, t), (g, t+4), (g+8, t+4)}, b = {(t, g), (t+4, g)}
+//   c = {(g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)}
 VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile(

@@ -1,5 +1,6 @@
-// scaling.cuh: float32 numbers as sums of F16 ones (Ootomo & Yokota 2022): the power of two that puts the greatest
-// magnitude of a row into [2^14, 2^15), and the parts of what is multiplied by it.
+// scaling.cuh: float32 numbers as sums of F16 numbers (Ootomo & Yokota 2022). A power of two puts the greatest
+// magnitude
+// of a row into [2^14, 2^15); the products with it are split into parts.
 #ifndef VB_CUDA_SCALING_CUH
 #define VB_CUDA_SCALING_CUH
 
@@ -21,7 +22,8 @@ VB_DEVICE int raise_of(unsigned bits) {
     return 14 - (bits >> 23 ? int(bits >> 23) - 127 : -118 - __clz(bits)); // subnormals: leading zeros count
 }
 
-// x * 2^raised, rounded to a high part and, of what is left, a low one. Two factors, since 2^raised alone may not be a
+// x * 2^raised, rounded to a high part, and the remainder rounded to a low part. Two factors, since 2^raised alone may
+// not be a
 // float.
 struct Raise {
     float first, second;
@@ -47,7 +49,7 @@ VB_DEVICE bool not_finite(float2 row, float2 column) {
     return scale != scale;
 }
 
-// Elements of a row of which `left` remain, zeros beyond it; `vectors` where those of four may be read together.
+// Elements of a row with `left` remaining, zeros beyond; `vectors` where four elements may be read together.
 VB_DEVICE float4 load_four(const float *from, int left, bool vectors) {
     if (vectors && left >= 4) return *reinterpret_cast<const float4 *>(from);
     return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,

@@ -1,11 +1,12 @@
-// sm90_product.cuh: what Hopper's two kernels of matrix products share: the ring of stages, the main loop of the warps
-// that multiply, and how they write C in float32. gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous
-// matrices; matmul_sm90.cuh takes any layout, in batches.
+// sm90_product.cuh: the parts common to Hopper's two kernels of matrix products: the ring of stages, the main loop of
+// the
+// warps that multiply, and the writing of C in float32. gemm_sm90_kernel.cuh has more ways to cut up a product of
+// contiguous matrices; matmul_sm90.cuh takes any layout, in batches.
 //
-// Scaled operands (C in float32): float32 matrices whose rows of A and columns of B were multiplied by powers of two
-// and rounded to one F16 number, or to two. Of two, a chunk of 32 high parts is followed by the 32 low parts, along k,
-// so that a stage of 64 holds both of 32 of k. Of the four partial products the three that matter are summed, small
-// ones first. The tensor core truncates where float32 rounds, so its sums of a stage are added in registers.
+// Scaled operands (C in float32) are float32 matrices whose rows of A and columns of B were multiplied by powers of two
+// and rounded to one F16 number, or to two. Two numbers: along k, a chunk of 32 high parts is followed by the 32 low
+// parts, so that a stage of 64 holds both of 32 of k. Three of the four partial products matter and are summed, the
+// smallest first. The tensor core truncates where float32 rounds, so its sums of a stage are added in registers.
 #ifndef VB_CUDA_SM90_PRODUCT_CUH
 #define VB_CUDA_SM90_PRODUCT_CUH
 
@@ -21,7 +22,7 @@ constexpr int product_threads = 384; // a warpgroup that copies, two that multip
 constexpr int product_depth = 64;    // elements of k in a stage, as stored
 constexpr int product_chunk = product_depth / 2; // of k, of operands in two parts
 
-// A stage of the ring: a tile of A, BM x 64, and one of B, 64 x BN.
+// A stage of the ring: a tile of A, BM x 64, and a tile of B, 64 x BN.
 template <int BM, int BN>
 struct ProductStage {
     static constexpr int a_bytes = BM * product_depth * 2, b_bytes = product_depth * BN * 2, bytes = a_bytes + b_bytes;
@@ -29,8 +30,8 @@ struct ProductStage {
     static constexpr int shared_bytes = count * bytes + sm90::swizzle_bytes;
 };
 
-// Scaled operands of one matrix: the scales of the rows of A and the columns of B, and the elements that were scaled,
-// with the distances between neighbours.
+// Scaled operands of one matrix: the scales of the rows of A and the columns of B, the elements before scaling, and the
+// distances between neighbours.
 struct ScaledOperands {
     const float2 *a_scale, *b_scale;
     const float *a, *b;
@@ -57,8 +58,8 @@ VB_DEVICE int2 tile_in_bands(int index, int tiles_m, int tiles_n, int band) {
     return make_int2(first + index % in_band % rows, index % in_band / rows);
 }
 
-// The sums of 64 rows and N columns over `steps` stages from `at` on, of which this warpgroup's begin `a_offset` bytes
-// into the tile of A and `b_offset` into that of B. A is stored [k][m] where A_MN, B [k][n] where B_MN.
+// The sums of 64 rows and N columns over `steps` stages from `at` on. This warpgroup's operands begin `a_offset` bytes
+// into the tile of A and `b_offset` bytes into the tile of B. A is stored [k][m] where A_MN, B [k][n] where B_MN.
 // release(stage) tells that a warp has read a stage.
 template <class T, class Stage, int N, bool A_MN, bool B_MN, bool TWO_PARTS, class Release>
 VB_DEVICE void multiply_stages(float (&sum)[N / 2], StageAt<Stage::count> &at, int steps, char *ring, uint64_t *full,
@@ -121,8 +122,8 @@ VB_DEVICE float plain_element(const ScaledOperands &of, int row, int column) {
     return sum;
 }
 
-// The same as store_rows for the sums of scaled operands, whose scale is taken back. Scales of SOME columns are under
-// way together: docs/experiments/2026-11-22-gemm.md.
+// store_rows for the sums of scaled operands: the scales are taken back. Scales of SOME columns are under way together
+// (docs/experiments/2026-11-22-gemm.md).
 template <int N, int SOME>
 VB_DEVICE void store_rows_scaled(const ProductOutput<float> &p, const ScaledOperands &of, const float (&sum)[N / 2],
                                  int row, int column) {

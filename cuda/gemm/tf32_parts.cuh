@@ -1,10 +1,11 @@
-// tf32_parts.cuh: float32 numbers as sums of two TF32 numbers of 11 bits, three of whose four products are summed,
-// small ones first (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022).
+// tf32_parts.cuh: float32 numbers as sums of two TF32 numbers of 11 bits. Three of the four products of such numbers
+// are
+// summed, the smallest first (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022).
 //
-// The tensor core truncates its sums, so that few of them are added there and the rest in registers. Elements are
-// raised by 2^13 before they are split, so that the low parts of subnormal ones are TF32 numbers too. An element of a
-// product of matrices that is then Inf or NaN is computed again in plain float32 arithmetic, since the two parts of an
-// Inf are not it: so IEEE 754's results stand.
+// The tensor core truncates its sums. So few products are added in the tensor core, and the rest in registers.
+// Elements are raised by 2^13 before they are split, so that the low parts of subnormal elements are TF32 numbers too.
+// The two parts of an Inf do not sum to Inf. So an element of C that is Inf or NaN is computed again in plain float32
+// arithmetic, and IEEE 754's results stand.
 
 #ifndef VB_CUDA_TF32_PARTS_CUH
 #define VB_CUDA_TF32_PARTS_CUH

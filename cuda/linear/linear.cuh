@@ -1,5 +1,5 @@
-// linear.cuh: what the files of linear layers share. choose.h says which of the launchers below runs; each relies on
-// what is checked there.
+// linear.cuh: the parts common to the files of linear layers. choose.h names the launcher for a call, and each launcher
+// relies on the chooser's checks.
 #ifndef VB_LINEAR_CUH
 #define VB_LINEAR_CUH
 
@@ -54,7 +54,7 @@ struct LinearArgs {
     int64_t n, rows, cols;
 };
 
-// What may be done in the same kernel with packed weights.
+// The work that kernels of packed weights do beside the product.
 struct LinearExtra {
     bool with_norm; // multiply rms_norm(x, norm, eps) instead of x
     const float *norm;
@@ -99,7 +99,7 @@ vb_status packed_n1_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &c
 vb_status packed_n4_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 vb_status packed_n32_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 
-// What these leave undone (packed/place_qkv.cu).
+// The work that is left after these kernels (packed/place_qkv.cu).
 vb_status finish_qkv(const vb_norm_qkv_args &args, linear_qkv_rest rest, vb_stream *stream);
 
 // ---- packed weights: units ------------------------------------------------------------------------------------------
@@ -111,16 +111,17 @@ struct NextNorm {
     int *prepared;
 };
 
-// In the last words of that memory, whether rows that a layer's products pass on in F16 have exponents
-// (HalfRows::uneven): what attention_linear_add leaves for feed_forward, what that leaves for norm_qkv, and what is
-// between its products.
+// In the last words of the memory: whether rows passed on in F16 have exponents (HalfRows::uneven).
+// The rows are those from attention_linear_add to feed_forward, from feed_forward to norm_qkv, and between its
+// products.
 enum HalfFlag { attended_flag, layer_flag, gated_flag, half_flags };
 inline unsigned *first_half_flag(float *normed, int64_t n, int64_t cols) {
     return (unsigned *)(normed + n * cols) - half_flags;
 }
 
-// Any n. Where x is given, [n][cols] that the kernel before has left as the operand (packed/many.cuh), it takes the
-// place of args.x; all flags of next.normed are 0 then.
+// Any n. Where x is given, it takes the place of args.x: [n][cols], left by the kernel before as the operand
+// (packed/many.cuh).
+// All flags of next.normed are 0 then.
 vb_status packed_many(const LinearArgs &args, const half *x, const LinearExtra &extra, const NextNorm &next,
                       vb_dtype type, vb_stream *stream);
 vb_status packed_many_swiglu(const SwiGLUArgs &args, const linear_units &units, vb_stream *stream);
@@ -129,8 +130,8 @@ vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linea
 vb_status packed_many_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 
 // (x V) * codes for all of an adapter's products of one x: h[matrix][ranks / 8][n][8], in the unit of their sums and
-// rounded to TF32 (packed/project.cu). x is [n][cols] as many.cuh has it, of which V has the first v_cols; where
-// *uneven is not 0, with exponents.
+// rounded to TF32 (packed/project.cu).
+// x is [n][cols] as many.cuh has it, and V has its first v_cols columns. Where *uneven is not 0, x has exponents.
 vb_status packed_project(float *h, const Adapter &adapter, const half *x, int64_t n, int64_t cols, int64_t v_cols,
                          const unsigned *uneven, const uint8_t *exponents, vb_stream *stream);
 // The bytes of h; 0 for no adapter.

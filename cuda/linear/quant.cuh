@@ -1,4 +1,4 @@
-// quant.cuh: what a quantized element is worth, on the device: small functions for each format of csrc/quant.h.
+// quant.cuh: the values of quantized elements on the device: small functions for each format of csrc/quant.h.
 //
 //     code8(block, k)              the integers q of the elements k .. k + 7 (through the table, for the types that
 //                                  have one)
@@ -7,8 +7,8 @@
 //     code(block, k)               the stored integer of one element, for the types that are packed at load
 //                                  (packed.cuh)
 //
-// so that element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale.
-// Every kernel that takes any format as stored (convert, embedding, linear) goes through it.
+// Element k is s * q + o. dequantize8 puts them together for eight neighbours, which never straddle a scale.
+// Every kernel that takes any format as stored (convert, embedding, linear) calls it.
 #ifndef VB_QUANT_CUH
 #define VB_QUANT_CUH
 
@@ -186,8 +186,7 @@ VB_DEVICE Codes8 crumb8(const uint8_t *qs, int k) {
 // Bit i of four goes to the byte i.
 VB_DEVICE uint32_t spread_bits(uint32_t four) { return ((four & 15) * 0x00204081u) & 0x01010101u; }
 
-// Four nibbles, a byte each, through a table of 16 signed bytes: no memory, which lanes would read at different
-// addresses.
+// Four nibbles, a byte each, through a table of 16 signed bytes. No memory: lanes would read it at different addresses.
 VB_DEVICE uint32_t look_up(uint32_t four, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3) {
     const uint32_t two = four | four >> 4, index = (two & 0xff) | (two >> 8 & 0xff00); // a nibble each
     const uint32_t low = __byte_perm(t0, t1, index & 0x7777), high = __byte_perm(t2, t3, index & 0x7777);

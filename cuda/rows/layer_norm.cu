@@ -30,8 +30,8 @@ VB_DEVICE void load_parameter(float (&p)[V::size], const float *parameter, int64
 
 VB_DEVICE float norm_scale(float squares, int64_t cols, float eps) { return 1.0f / sqrtf(squares / (float)cols + eps); }
 
-// The sum of numbers, and the squares of their differences to the mean. Two parts have equally many numbers (Chan, Golub
-// & LeVeque).
+// The sum of numbers, and the squares of their differences to the mean. Two parts have equally many numbers (Chan,
+// Golub & LeVeque).
 struct Spread {
     float sum, squares;
     VB_DEVICE void add(Spread other, float half_inverse_count) { // 1 / (2 count) of one part

@@ -1,9 +1,9 @@
 // many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W as stored, on tensor cores of 16-bit floats.
 //
 // x is narrowed first, once a call, into the stream's workspace: to F16, each row scaled by a power of two so that
-// nothing overflows (or to BF16 for BF16 weights, whose range F16 lacks). Weights are dequantized on their way into
-// shared memory. Products are exact in the float32 accumulators, so the error is that of rounding x and W: 2^-12
-// relative each for F16 (about 0.03 % of y), 2^-9 for BF16 (about 0.25 %).
+// nothing overflows. BF16 weights, whose range F16 lacks, take x in BF16. Weights are dequantized on their way into
+// shared memory. Products are exact in the float32 accumulators, so the error is the rounding of x and W.
+// F16: 2^-12 relative each (about 0.03 % of y). BF16: 2^-9 (about 0.25 %).
 //
 //   grid     128 rows of W x 64 rows of x a block; 8 warps of 32 x 32
 //   shared   two buffers of (128 + 64) x 32 elements, 30 KiB
@@ -18,7 +18,7 @@ namespace {
 
 // ---- weights by eight -----------------------------------------------------------------------------------------------
 
-// What the kernel reads weights through: eight of a row from k on, zeros beyond the matrix.
+// The kernel's reader of weights: eight elements of a row from k on, zeros beyond the matrix.
 template <class Block>
 struct Stored {
     const Block *data;

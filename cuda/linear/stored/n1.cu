@@ -1,11 +1,9 @@
 // n1.cu: y[rows] = W x + bias for one row of x and weights stored as F32, F16 or BF16, in float32 arithmetic.
 //
-//   grid     8 warps a block, two rows of W a warp, of many rows of 16 bits four
+//   grid     8 warps a block, two rows of W a warp; four where there are many rows of 16 bits
 //   moves    rows * cols weights once; x comes from the L1 cache, which the weights do not enter
 //   bound    memory bandwidth: each lane has 8 loads of 16 bytes under way
-//   measured H200, cols x rows = 4096 x 14336 (4096 x 4096), in one run: BF16 30.6 us with four rows a warp, 32.7 with
-//   two, 34.9 with one
-//            (11.9, 11.4, 13.0); F32 57.1 and 56.3; blocks of 4 warps the same within 0.3 us, or slower
+//   measured docs/experiments/2026-11-22-stored-n64.md
 
 #include "linear/linear.cuh"
 #include "arch/streaming.cuh"

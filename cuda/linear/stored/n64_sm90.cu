@@ -1,18 +1,17 @@
 // n64_sm90.cu: y[n][rows] = x[n][cols] W^T + bias for 2 to 64 rows of x and weights stored as F16 or BF16, on Hopper.
 //
-// W is read once: it is the left factor of wgmma, whose 64 rows it fills, and x, rounded to W's type, the right one.
-// One warp copies tiles of W by TMA into a ring; two warpgroups multiply. Up to 32 rows of x, four warps narrow those
-// of a step into its stage; more take too much of L2's bandwidth in float32: narrow_kernel narrows them before. F16:
-// where a row of a block's columns of x overflows or vanishes, which shows as it is narrowed, the block starts anew
-// with each row scaled by a power of two.
+// W, read once, is the left factor of wgmma, and fills its 64 rows. x, rounded to W's type, is the right factor.
+// Up to 32 rows of x, four warps narrow the rows of a step into its stage. More rows, in float32, take too much of L2's
+// bandwidth, so narrow_kernel narrows them before.
 //
-//   grid     tiles of 128 rows of W, in clusters of `splits` blocks that share the columns and add their sums in the
-//            order of these
-//   block    two warpgroups that multiply, one that narrows, and the warp that copies
+//   grid     tiles of 128 rows of W, in clusters of `splits` blocks, which share the columns and add their sums in
+//            order
+//   block    two warpgroups that multiply, one that narrows, and the warp that copies tiles of W by TMA
 //   shared   a ring of up to 8 stages of 64 columns, at most 208 KiB; then the sums
 //   moves    2 rows * cols bytes of W once; 4 n cols (2 where narrowed before) bytes of x from L2 for each tile of rows
 //   bound    memory that holds W
-// What was measured and tried: docs/experiments/2026-11-22-stored-n64.md.
+//   measured docs/experiments/2026-11-22-stored-n64.md
+// A block whose columns of a row of x overflow or vanish in F16 starts anew, with each row scaled by a power of two.
 
 #include "linear/stored/narrow.cuh"
 
@@ -83,13 +82,13 @@ VB_DEVICE Vec<T, 8> narrow(const EightFloats &x, float scale) {
              from_float<T>(x.second.z * scale), from_float<T>(x.second.w * scale)}};
 }
 
-// Whether rounding to F16 as it is would lose more of a row of this greatest magnitude than rounding does anyway.
+// Whether plain rounding to F16 would lose more of a row of this greatest magnitude than rounding does anyway.
 VB_DEVICE bool wants_scale(float most) {
     return (most > 65504.0f && most < 3.0e38f) || (most > 0.0f && most < 0.00390625f);
 }
 
-// Adds what the blocks of the cluster left in their shared memory, [TOKENS][sum_stride], and writes this block's share
-// of y.
+// Adds the sums that the blocks of the cluster left in their shared memory, [TOKENS][sum_stride], and writes this
+// block's share of y.
 template <class S>
 VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned rank) {
     constexpr int fours = tile_rows / 4;
@@ -108,7 +107,7 @@ VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned ra
 
 #endif
 
-// NARROWED: x_map describes what narrow_kernel made of x.
+// NARROWED: x_map describes the rows that narrow_kernel wrote.
 template <class T, int TOKENS, bool NARROWED>
 __global__ void __launch_bounds__(threads, 1)
     n64_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap x_map, const Problem p) {

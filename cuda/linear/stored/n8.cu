@@ -1,5 +1,5 @@
 // n8.cu: y[n][rows] = x[n][cols] W^T + bias for any stored type and up to 8 rows of x at a time, in float32 arithmetic
-// on dequantized weights: what needs nothing of the GPU.
+// on dequantized weights: any GPU will do.
 //
 //   grid     8 warps a block, two rows of W a warp: lane l multiplies the elements 8l..8l+7 of each 256 with BATCH rows
 //            of x

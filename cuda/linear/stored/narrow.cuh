@@ -8,14 +8,14 @@
 namespace vb {
 namespace {
 
-// What rows are multiplied by before they are rounded to F16, or to BF16, which has float32's range.
+// The scales of rows before they are rounded to F16, or to BF16, which has float32's range.
 VB_DEVICE float row_scale(float most, half) { return power_of_two_scale(most); }
 VB_DEVICE float row_scale(float, bf16) { return 1.0f; }
 VB_DEVICE constexpr bool scaled(half) { return true; }
 VB_DEVICE constexpr bool scaled(bf16) { return false; }
 
-// out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale. One block a row, WIDTH neighbours a
-// thread and turn, of which a thread holds the first ones.
+// out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale.
+// One block a row, WIDTH neighbours a thread and turn; a thread holds the elements of its first turns.
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(256)
     narrow_kernel(T *out, float *inverse, const float *x, int64_t cols, int64_t stride) {

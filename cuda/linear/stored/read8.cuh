@@ -7,8 +7,8 @@
 namespace vb {
 namespace {
 
-// Eight elements of a row from k on, zeros beyond it. Rows of plain types that do not begin at 16 bytes are read one by
-// one.
+// Eight elements of a row from k on, zeros beyond it. Rows of plain types that are not aligned to 16 bytes are read by
+// single elements.
 template <class Block>
 VB_DEVICE void read8(float out[8], const Block *row, int64_t k, int64_t, bool) {
     dequantize8(out, row, k);

@@ -1,6 +1,6 @@
-// tile.cuh: what a block multiplies where W is stored: 128 rows of W by 64 rows of x, on tensor cores of 16-bit floats.
-// Weights are dequantized to T on their way into shared memory. 8 warps compute 32 x 32 each; while a piece of 32
-// columns is multiplied, the next one is on its way from memory.
+// tile.cuh: the product of a block where W is stored: 128 rows of W by 64 rows of x, on tensor cores of 16-bit floats.
+// Weights are dequantized to T on their way into shared memory. 8 warps compute 32 x 32 each. While a piece of 32
+// columns is multiplied, the next piece is on its way from memory.
 #ifndef VB_LINEAR_STORED_TILE_CUH
 #define VB_LINEAR_STORED_TILE_CUH
 
