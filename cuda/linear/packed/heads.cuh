@@ -1,7 +1,8 @@
-// heads.cuh: what becomes of q, k and v of a prompt when their sums are there: q and k are rotated (RoPE), keys and
-// values go to the cache. Products whose blocks have all sums of a head at once do it themselves (StoreHeads in
-// sm90_store.cuh), for others a kernel of its own does (place_kernel in place_qkv.cu).
-// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
+// heads.cuh: the work on q, k and v of a prompt after the products. q and k are rotated (RoPE), keys and values go to
+// the
+// cache. A product whose blocks have all sums of a head at once does the work itself (StoreHeads in sm90_store.cuh).
+// For other products a kernel of its own does it (place_kernel in place_qkv.cu).
+// measured docs/experiments/2026-11-22-packed-many.md
 #ifndef VB_LINEAR_HEADS_CUH
 #define VB_LINEAR_HEADS_CUH
 
@@ -23,8 +24,8 @@ struct Heads {
     bool neox = false, half_cache = false;                // the cache is F16, else F32
     bool ring = false;                                    // as in vb_kv_write_args
 
-    // A token's row of the tables and of the cache as [sequence][kv_heads][capacity][dim] at its first head, -1 where
-    // it has none. No cache of 2^31 rows fits in the memory of a GPU with these kernels.
+    // A token's row of the tables, and its row of the cache as [sequence][kv_heads][capacity][dim] at the first head.
+    // -1 stands for no row. A cache of 2^31 rows does not fit in the memory of a GPU with these kernels.
     VB_DEVICE int2 place(int token) const {
         const int b = seq == 1 ? token : token / seq, position = positions[token];
         const int sequence = sequences ? sequences[b] : b;

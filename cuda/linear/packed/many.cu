@@ -1,14 +1,14 @@
 // many.cu: y[n][rows] = x[n][cols] W^T + bias for many rows of x, W in the packed layout, on 16-bit tensor cores, with
 // the RMS norm before it and an addition or SwiGLU after it: all operations of a prompt.
 //
-// Weights go from global memory into registers, are dequantized there and are operand A at once (many.cuh). x is
-// operand B: F16, each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
+// Weights go from global memory into registers, and are dequantized there to operand A (many.cuh). x is operand B: F16,
+// each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
 // Rounding costs about 0.04 % of y.
 //
 //   unit     128 rows of W x TOKENS rows of x (64, 128; on Hopper also 176 and 256), or a split of its columns
-//   grid     a unit a block; on Hopper a block a multiprocessor, which takes one unit after the other. Splits and
-//            clusters share the columns of units that are too few; sums meet in shared memory, or the last adds them
-//   threads  many_mma.cuh; on Hopper 8 warps of 16 rows of W and four more: one fetches x, three prepare what scales
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes units in turn. Splits and clusters share
+//            the columns of few units; sums meet in shared memory, or the last block adds them
+//   threads  many_mma.cuh; on Hopper 8 warps of 16 rows of W, one that fetches x, three that prepare scales
 //   shared   many_mma.cuh; on Hopper a ring of 200 KiB of x and 18 KiB for results
 //   bound    tensor cores; for few tokens the dequantization (about 550 instructions a tile and warp)
 //   measured docs/experiments/2026-11-22-packed-many.md
@@ -27,10 +27,10 @@ namespace {
 
 // ---- x --------------------------------------------------------------------------------------------------------------
 
-// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of. One block a row. With
-// NORM, of rms_norm(x): the row is multiplied by norm[cols] here, and its 1 / rms goes into inverse. The flags become 0
-// (half_flags of them, or null). HELD fours of a row stay in registers, where HELD is small those of the norm as well,
-// read before the kernel before has ended.
+// x in F16, [n][stride], zeros from cols on, the columns of each 16 in the order of position_of. One block a row.
+// NORM: rms_norm(x). The row is multiplied by norm[cols] here, and its 1 / rms goes into inverse.
+// The flags become 0 (half_flags of them, or null). HELD fours of a row stay in registers.
+// Where HELD is small, the fours of the norm stay too, and are read before the kernel before has ended.
 template <bool NORM, int HELD>
 __global__ void __launch_bounds__(256) convert_x_kernel(half *out, float *inverse, const float *x, const float *norm,
                                                         float eps, int64_t cols, int64_t stride, unsigned *flags) {
@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(256) convert_x_kernel(half *out, float *invers
 
 // ---- launch ---------------------------------------------------------------------------------------------------------
 
-// x of a call: where it lies, in F16, in the stream's workspace or where another kernel left it, and room for the sums
-// of splits.
+// The x of a call in F16, in the stream's workspace or where another kernel left it, and room for the sums of splits.
 struct ManyX {
     const half *x;
     float *inverse, *partial;
@@ -111,7 +110,7 @@ struct ManyX {
 
 vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial,
                     vb_stream *stream, unsigned *flags = nullptr) {
-    // whole tiles: those of small blocks have 128 columns
+    // whole tiles: tiles of small blocks have 128 columns
     const int64_t stride = ceil_div<int64_t>(cols, unit_rows) * unit_rows;
     const int64_t x_bytes = n * stride * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
@@ -145,11 +144,11 @@ Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = 
     return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), nullptr, 0, cache, rotated};
 }
 
-// Room behind the sums of splits for what an adapter makes of x.
+// Room behind the sums of splits for an adapter's (x V) * codes.
 int64_t with_projected(int64_t partial, const Adapter &a, int64_t n) { return partial + projected_bytes(a, n); }
 
-// Has a product, of `count` matrices from `first` of the adapter's on, add what the adapter makes of x. `partial` is
-// what with_projected was given.
+// Lets a product, of `count` matrices from `first` of the adapter's on, add the adapter's update. `partial` is the
+// first argument of with_projected.
 void take_update(Product *product, const Adapter &a, int first, int count, const ManyX &x, int64_t partial) {
     if (!projected_bytes(a, x.n)) return;
     product->h = x.partial + partial / 4, product->groups = a.ranks / 8;
@@ -164,7 +163,7 @@ vb_status project(const Adapter &a, const ManyX &x, int64_t v_cols, int64_t part
                           x.inverse ? nullptr : x.rows.uneven, x.rows.exponents, stream);
 }
 
-// What a product of x is told of its units; returns their number.
+// Prepares the description of a product's units; returns their number.
 template <class Block>
 int set_units(Product *product, const ManyX &x, const linear_units &units, vb_stream *stream) {
     static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP &&
@@ -179,11 +178,11 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
     return product->units = (int)linear_unit_count(&units);
 }
 
-// What the kernel before a product has to do with it.
+// The work of the kernel before a product: it makes x, an adapter's h = (x V) * codes, or nothing.
 enum Before { makes_x, makes_h, makes_nothing };
 
-// The products of x with up to three matrices of one type; beside the kernel before it where that waited for x and
-// makes nothing, or what an adapter adds, and this one needs no sums of splits.
+// The products of x with up to three matrices of one type. A product runs beside the kernel before, unless that kernel
+// makes x, or the product needs sums of splits. Beside a kernel that makes h it waits for h late.
 template <class Block, bool SWIGLU>
 vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
     set_units<Block>(&product, x, units, stream);
@@ -244,16 +243,16 @@ vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const 
     }
 }
 
-// Has a product of n rows also leave what the next one multiplies, where its blocks have whole rows of results, and
-// says whether.
+// Lets a product of n rows also leave the operand of the next product, where its blocks have whole rows of results.
+// Returns whether it does.
 void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, const linear_units &units) {
     if (!next.norm || !next.prepared || units.cluster == 0) return;
     product->to = normed_rows(next.normed, n, product->matrices[0].rows, flag), product->to_norm = next.norm;
     *next.prepared = product->to.x != nullptr;
 }
 
-// Gate and up as one product, to y of the first, or to `to` where it has memory; of x, or of `from` where it has
-// memory.
+// Gate and up as one product. Its y is the first matrix's, or `to` where it has memory; its x is x, or `from` where it
+// has memory.
 vb_status many_swiglu(const SwiGLUArgs &a, const HalfRows &to, const HalfRows &from, unsigned *flags,
                       const linear_units &units, vb_stream *stream) {
     const int64_t partial = linear_partial_bytes(&units), room = with_projected(partial, a.adapter, a.n);
@@ -320,8 +319,8 @@ vb_status packed_many_feed_forward(const vb_feed_forward_args &a, const linear_f
     return many_down(a, h, c.down, stream);
 }
 
-// Queries, keys and values, which the products rotate and write to the cache where c.placed, or leave in a.q, a.k_new
-// and a.v_new.
+// Queries, keys and values. The products rotate them and write to the cache where c.placed, else leave them in a.q,
+// a.k_new and a.v_new.
 vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     const int64_t n = a.batch * a.seq, cols = a.wq.cols;
     const bool same = a.wv.type == a.wq.type;
@@ -352,7 +351,7 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
                : a.wq.type == VB_Q5_K ? two(vb_block_q5_k(), vb_block_q6_k())
                                       : two(vb_block_q5_0(), vb_block_q8_0());
     }
-    // v begins beside q and k, which then have waited for what an adapter makes of x
+    // v begins beside q and k, which have then waited for the adapter's products with x
     VB_TRY(multiply(a.wq.type, x, product, c.qk_units, stream, same && product.h ? makes_h : makes_x));
     return same ? VB_OK : multiply(a.wv.type, x, values, c.v_units, stream, makes_nothing);
 }

@@ -1,12 +1,13 @@
 // many.cuh: operand A of the 16-bit tensor-core instructions, made in registers from packed weights.
 //
 // A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row.
-// The instruction for the 16 elements of v wants of lane t the positions 2t, 2t + 1 and 8 + 2t, 9 + 2t: any order of k
-// will do as long as x has the same, so x is laid out with its elements permuted (position_of) and a value word becomes
-// the lane's two registers as it is: no shuffles, no shared memory for weights.
+// The instruction for the 16 elements of v takes positions 2t, 2t + 1 and 8 + 2t, 9 + 2t from lane t. Any order of k
+// will
+// do if x has the same order. So x is laid out with its elements permuted (position_of), and a value word becomes the
+// lane's two registers as it is: no shuffles, no shared memory for weights.
 //
-// Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers; |w| must stay
-// below 1023, and what is smaller than 2^-20 loses digits, both far outside of trained weights.
+// Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers. |w| must stay
+// below 1023, and values below 2^-20 lose digits: both limits lie far outside of trained weights.
 #ifndef VB_LINEAR_MANY_CUH
 #define VB_LINEAR_MANY_CUH
 
@@ -24,8 +25,8 @@ __host__ __device__ constexpr int position_of(int e) { return e / 4 * 2 + e / 2 
 VB_DEVICE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2 *>(&v); }
 VB_DEVICE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t *>(&v); }
 
-// Four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`: lanes exchange, so
-// that each has four halves in a row.
+// Writes four neighbours from 4 * (lane % 4) on of 16, times scale, to their places, where `to_memory`.
+// Lanes exchange elements, so that each lane has four halves in a row.
 VB_DEVICE void write_halves(half *sixteen, const float4 &from, float scale, bool to_memory = true) {
     const int t = threadIdx.x % 4, odd = t & 1;
     const uint32_t low = as_word(__floats2half2_rn(from.x * scale, from.y * scale));
@@ -151,10 +152,12 @@ struct Matrix {
     bool rotated = false;
 };
 
-// Rows [n][cols] between two products, in F16, in the order of position_of. What would exceed F16 is divided by a
-// power of two, one for each token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is
-// not 0 where one is not 0. Rows that are multiplied by the weights of a norm also have the sums of squares that it
-// divides by, of each unit_rows columns: `squares`[cols / unit_rows][half_stride(n)].
+// Rows [n][cols] between two products, in F16, in the order of position_of. A value too great for F16 is divided by a
+// power of two.
+// The power is common to a token and half_group columns: `exponents`[cols / half_group][half_stride(n)]. `uneven` is 0
+// if all exponents are.
+// Rows that a norm's weights multiply also have sums of squares over each unit_rows columns, by which the norm divides:
+// `squares`[cols / unit_rows][half_stride(n)].
 struct HalfRows {
     half *x;
     uint8_t *exponents;
@@ -166,11 +169,11 @@ constexpr float half_limit = 32768; // half of what F16 reaches; below 2^-14 dig
 
 __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
 
-// The exponent of what is largest in a group, from its bits: what is divided by 2 to that power is below half_limit.
+// The exponent for a group, from the bits of its largest value: values divided by 2 to this power are below half_limit.
 VB_DEVICE unsigned half_exponent(unsigned bits) { return (unsigned)larger<int>((int)(bits >> 23) - 141, 0); }
 
-// Up to three matrices by the same x, their rows of tiles one after the other, or with SwiGLU of gate and up in turn:
-// then each warp with an odd number has the up projection of what the one before it has the gate of.
+// Up to three matrices by the same x, their rows of tiles one after the other. With SwiGLU gate and up come in turn:
+// warp 2 i has rows of the gate, and warp 2 i + 1 the same rows of the up projection.
 struct Product {
     Matrix matrices[3];
     int tile_rows = 0;        // of all
@@ -215,12 +218,12 @@ struct Product {
     }
 };
 
-// What a block computes at a time.
+// The work of a block at a time.
 struct Unit {
     int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
     int split, splits, nth;   // which split of how many, of which split unit
 
-    // Of a block of a cluster: of a pair, or of those that share the columns.
+    // The rank of a block in its cluster: a pair, or the blocks that share the columns.
     static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
         Unit u;
         u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.splits;
@@ -258,8 +261,7 @@ VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
     return most;
 }
 
-// 1 / scale of the unit's rows of x, read early by `threads` threads: at the end every load would have to be waited
-// for.
+// 1 / scale of the unit's rows of x, read early by `threads` threads: a load at the end would be waited for.
 template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread,
                             int threads) {
@@ -282,7 +284,7 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, in
     }
 }
 
-// Where a unit is one of several splits: whether this group is the last of them to come, and has the sums of all in c.
+// For a unit that is one of several splits: whether this group is the last split to come, and has the sums of all in c.
 template <int TOKENS, int THREADS = unit_threads>
 VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS * unit_rows / THREADS]) {
     constexpr int fours = TOKENS * unit_rows / THREADS / 4; // of a thread
@@ -298,7 +300,7 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
     for (int j = 0; j < fours; j++)
         __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();
-    // releases what all threads have written, acquires what the other blocks have
+    // releases all threads' writes, acquires the other blocks' writes
     if (threadIdx.x % group_threads == 0) {
         unsigned before = 0;
 #if __CUDA_ARCH__ >= 700
@@ -328,14 +330,15 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
     return true;
 }
 
-// What a warp's lanes have of a matrix: a row in the fragment of U.
+// A matrix's part for the lanes of a warp: a row in the fragment of U.
 struct UpdateRow {
     const Matrix *matrix;
     int64_t row; // may lie behind the last
 };
 
-// Adds (x V) * codes U^T to the sums of a warp, in which a lane has two rows, `first` in c[4 j], c[4 j + 1] and
-// `second` in the others, of the tokens token0 + 8 j + 2 t, + 1. In TF32, which U fits and h is rounded to.
+// Adds (x V) * codes U^T to the sums of a warp, for the tokens token0 + 8 j + 2 t, + 1. A lane has two rows.
+// Row `first` is in c[4 j], c[4 j + 1] and row `second` in the other elements. In TF32: U fits it, and h is rounded to
+// it.
 template <int TOKENS>
 VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const UpdateRow &first, const UpdateRow &second,
                           int64_t token0) {
@@ -374,7 +377,7 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
 #endif
 }
 
-// What one warp has: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
+// The results of one warp: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
 template <int TOKENS>
 VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row,
                           int64_t token0) {
@@ -400,7 +403,8 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
     }
 }
 
-// silu(gate) * up of what two warps have, into the first half of c: each computes half of the tokens, the one with the
+// silu(gate) * up of the results of two warps, into the first half of c. Each warp computes half of the tokens, the
+// warp with the
 // up projection the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
 template <int TOKENS>
 VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, float *exchange, bool up) {

@@ -1,12 +1,12 @@
 // many_mma.cuh: the kernel of many.cu before and after Hopper, on mma.sync.
 //
-// A warp multiplies 16 or 32 rows of W by 64 rows of x: with 32, each operand B that is read from shared memory serves
-// two instructions, which is what tensor cores fed by mma.sync are short of. Of 128 rows of x, two warps dequantize the
-// same rows of W. Copies are asynchronous from 8.0 on: of x two stages ahead, of packed tiles one k of a tile.
+// A warp multiplies 16 or 32 rows of W by 64 rows of x. With 32, each operand B that is read from shared memory serves
+// two instructions, and mma.sync needs operands faster than shared memory has them. Of 128 rows of x, two warps
+// dequantize the same rows of W. From 8.0 on copies are asynchronous: x two stages ahead, packed tiles one k of a tile.
 //
 //   shared   three stages of x [TOKENS][64], swizzled: 24 or 48 KiB; the packed tiles of 128 rows: at most 34 KiB
-//   threads  8 warps of 16 rows of W by 64 rows of x; where there are more, 4 of 32 by 64 twice a multiprocessor, or 8
-//            of 32 by 64 of 128 rows of x
+//   threads  8 warps of 16 rows of W by 64 rows of x. For more rows of x, 4 warps of 32 by 64, twice a multiprocessor,
+//            or 8 warps of 32 by 64 of 128 rows of x
 #ifndef VB_LINEAR_MANY_MMA_CUH
 #define VB_LINEAR_MANY_MMA_CUH
 
@@ -31,7 +31,7 @@ struct MmaShape {
     static constexpr int blocks = TOKENS > 64 || (P::table && P::sixteens) ? 1 : 2; // a multiprocessor, by registers
 };
 
-// A unit of a product. Code for Hopper, whose chooser takes many_sm90.cuh, has none.
+// A unit of a product. Code for Hopper, whose chooser takes many_sm90.cuh, leaves it out.
 template <class Block, int TOKENS, int TILES, bool SWIGLU>
 VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
 #if defined(VB_HAS_MMA) && !defined(VB_SM90A)

@@ -1,16 +1,15 @@
 // many_sm90.cuh: the kernel of many.cu on Hopper.
 //
-// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma; a ninth fetches x, operand B, into a
-// ring of stages of 64 or 128 columns. The operands of a stage are made while the instructions of the one before are at
-// work. With SwiGLU a warp has eight rows of gate and the same of up, so that a lane has both sums of a result. Three
-// more warps read what scales the sums, and even x out where it has exponents (HalfRows), which is hardly ever; with no
-// more than 24 registers they spill.
-//
-// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh). Blocks may
-// be in pairs, at neighbouring rows of W, each of which fetches half of x for both.
+// Eight warps dequantize 16 rows of W each into registers, operand A of wgmma, while the instructions of the stage
+// before
+// are at work. With SwiGLU a warp has eight rows of gate and the same rows of up, so that a lane has both sums of a
+// result. A ninth warp fetches x, operand B, into a ring of stages of 64 or 128 columns. Three warps read the scales of
+// the sums, and even x out where it has exponents (HalfRows), which is rare; of 24 registers they spill some.
+// The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh).
+// Blocks may be in pairs, at neighbouring rows of W: each block of a pair fetches half of x for both.
 //
 //   shared   stages of 16 to 32 KiB, 200 KiB in all; 18 KiB for results
-// What was measured and tried: docs/experiments/2026-11-22-packed-many.md.
+//   measured docs/experiments/2026-11-22-packed-many.md
 #ifndef VB_LINEAR_MANY_SM90_CUH
 #define VB_LINEAR_MANY_SM90_CUH
 
@@ -40,7 +39,7 @@ struct WgmmaShape {
 
 #ifdef VB_SM90A
 
-// Stored words FIRST.. of a lane, those of one row, by the widest loads.
+// Stored words FIRST.. of one row of a lane, by the widest loads.
 template <class Block, int FIRST>
 VB_DEVICE void load_words(uint32_t *words, const uint8_t *tile, int lane) {
     using P = Packed<Block>;
@@ -64,8 +63,8 @@ VB_DEVICE void load_words(uint32_t *words, const uint8_t *tile, int lane) {
     }
 }
 
-// Row g + 8 * half of a tile of gate and the same of the tile of up, in the places of a tile's rows g and g + 8: so
-// that the lane has both sums that SwiGLU wants.
+// Row g + 8 * half of a tile of gate and the same row of the tile of up, in the places of a tile's rows g and g + 8.
+// So the lane has both sums of SwiGLU.
 template <class Block>
 VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_t up, int half, int lane) {
     using P = Packed<Block>;
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     LaneTile<Block> next;
     const uint8_t *tile = nullptr;
     const int64_t up = SWIGLU ? product.matrices[1].w - product.matrices[0].w : 0;
-    // With SwiGLU a warp has half of the rows of a tile of gate and of the same of up, otherwise those of a tile.
+    // With SwiGLU a warp has half of the rows of a tile of gate and the same rows of up, else the rows of a tile.
     const auto tile_row_of = [&](const Unit &unit) { return (unit.rows * unit_warps + warp) / (SWIGLU ? 2 : 1); };
     const auto load = [&] {
         if constexpr (SWIGLU) load_gate_and_up<Block>(next, tile, up, warp % 2, lane);
@@ -153,7 +152,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
     int2 *const places = reinterpret_cast<int2 *>(shared + S::places);
-    // What a unit finds in `inverse` comes with every unit, or with the first one for all.
+    // The values of a unit in `inverse` come with every unit, or with the first unit for all.
     const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
     const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
     if (warp >= unit_warps) {

@@ -1,18 +1,18 @@
-// n1.cuh: 16 or 32 results at a time of W x for packed weights and one row of x, with the RMS norm before it and
-// whatever follows it (`Out`) in the same kernel: a token's. n1_tile.cuh tells the arithmetic of a tile.
+// n1.cuh: 16 or 32 results at a time of W x for packed weights and one row of x, with the RMS norm before and an `Out`
+// after it in the same kernel. n1_tile.cuh has the arithmetic of a tile.
 //
-// An item is PARTS rows of tiles: gate and up, or the two halves that RoPE rotates, or simply neighbours. The warps of
-// a block share an item: warp w multiplies the tiles w, w + warps, ... of it, for which alone it quantizes x, so that
-// no barrier precedes the products. One barrier a chunk of items adds up the warps. Long rows are split between KSPLIT
-// blocks: those of a cluster send their sums to the block that finishes an item; before Hopper the last block adds up
-// what all left in the workspace. W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
-//
+// An item is PARTS rows of tiles: gate and up, the two halves that RoPE rotates, or neighbours. The warps of a block
+// share
+// an item. Warp w multiplies its tiles w, w + warps, ..., and quantizes x for them alone, so that no barrier precedes
+// the
+// products. One barrier a chunk of items adds up the warps. KSPLIT blocks share long rows: in a cluster they send sums
+// to the block that finishes an item; before Hopper the last block adds up sums in the workspace.
+// W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
 //   moves    the weights once; x once a block, from L2
-//   bound    memory bandwidth; below a few MB the way from the end of one kernel to the end of the next. So a block
-//            leaves room for one of the next kernel, which fills its rings before this one has ended
-// What was measured and tried: docs/experiments/2026-11-22-packed-n1.md.
+//   bound    memory bandwidth; below a few MB the time between kernels. So a block leaves room for a block of the next
+//            kernel, which fills its rings meanwhile (docs/experiments/2026-11-22-packed-n1.md)
 #ifndef VB_LINEAR_N1_CUH
 #define VB_LINEAR_N1_CUH
 
@@ -30,8 +30,8 @@ struct N1Input {
     float eps;
     int tiles, items;  // of a row of tiles; of all blocks
     int stages, chunk; // of a warp's ring; items between two barriers
-    // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there, and a whole ring that is asked
-    // for first would hold x up for 3,000 cycles.
+    // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there.
+    // A whole ring that is asked for first would hold x up for 3,000 cycles.
     int late;     // of the stages: those that are filled for the first time once x has been asked for
     bool patient; // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
     int cols;     // whole tiles but of small blocks
@@ -42,8 +42,8 @@ struct N1Input {
 
 constexpr int n1_warps = LINEAR_WARPS; // at most
 
-// Adds up what blocks without a cluster have of an item, by a warp of each: whether this warp is the last of them, and
-// has the sum in `total`.
+// Adds up the sums of an item of blocks without a cluster, by a warp of each block. Returns whether this warp is the
+// last, and has the sum in `total`.
 template <int KSPLIT, int RESULTS>
 VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, float &total) {
     float *const sums = in.partial + (int64_t)item * KSPLIT * RESULTS + lane % RESULTS;
@@ -66,19 +66,21 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
 //   late                            whether in.late stages are filled behind x, and in.patient is heard
-//   joined                          whether a row is those of several matrices side by side, each in whole tiles
-//   tiles(item, part)               where that row of tiles begins; where joined:
-//   tile(item, tile)                where that tile lies, of one part
-//   read(in, tile, k, inside)       elements k.. of that tile of x; zeros where not inside
-//   Ahead                           what is fetched for an item while it is computed, by one warp:
-//   prepare(&ahead, item, lane)     what depends on no other kernel
-//   fetch(&ahead, item, lane)       what does, before the warp reads x
-//   fetch_more(&ahead, item, lane)  after that: what needs the values of the first
+//   joined                          whether a row is the rows of several matrices side by side, each in whole tiles
+//   tiles(item, part)               where the row of tiles begins; where joined:
+//   tile(item, tile)                where the tile lies, of one part
+//   read(in, tile, k, inside)       elements k.. of the tile of x; zeros where not inside
+//   Ahead                           the data that one warp fetches for an item while it is computed:
+//   prepare(&ahead, item, lane)     data that depend on no other kernel
+//   fetch(&ahead, item, lane)       data of other kernels, before the warp reads x
+//   fetch_more(&ahead, item, lane)  after fetch: data that need its values
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
-//   update                          NoUpdate, or what an adapter adds to the sums: N1Update; then also
-//   matrices, matrix(item, lane), row(item, lane), rows_of(matrix)   which the item's rows are of, and where
-// Items index, index + count, ... are this block's, or its cluster's: each of KSPLIT blocks then multiplies a range of
-// the tiles of every row, and finishes every KSPLIT-th item. Without a cluster whichever comes last finishes an item.
+//   update                          NoUpdate, or N1Update for an adapter; then also
+//   matrices, matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
+// Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
+// multiplies
+// a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block finishes an
+// item.
 template <class Block, int PARTS, int KSPLIT = 1, class Out>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
@@ -162,7 +164,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (Out::norm && (int)threadIdx.x < n1_warps - warps) squares[warps + threadIdx.x] = 0.0f;
     }
     typename Out::Ahead ahead;
-    // What this warp adds up: item `warp` of a chunk, or of those that this block finishes for its cluster.
+    // The item that this warp adds up: item `warp` of a chunk, or of the items that this block finishes for its
+    // cluster.
     const int own_item = index + (mailed ? warp * KSPLIT + rank : warp) * count;
     const bool adds = own_item < in.items && (mailed || warp < in.chunk);
     if (mailed) {
@@ -242,7 +245,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if constexpr (updated) part.send(out.update, launch, warp, warps, lane);
     __syncwarp();
 
-    // Of rank lane / 4 of a group: of a part of x whose letters do not come.
+    // Of rank lane / 4 of a group, for a part of x whose letters do not come.
     [[maybe_unused]] const auto project = [&](int matrix, int of, int nth) {
         float sum = 0;
         if constexpr (updated) {
@@ -283,7 +286,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part
             const uint8_t *x = activations + warp * V::bytes;
             const int step = warps * V::bytes;
-            // Two tiles at a time, for a warp to have something to do while it waits: of both parts, or of one row.
+            // Two tiles at a time, so that a warp has work while it waits: tiles of both parts, or of one row.
             if constexpr (PARTS == 2) {
                 for (int k = warp; k < tiles; k += warps, x += step) {
                     N1Weights<Block> a, b;

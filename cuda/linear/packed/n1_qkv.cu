@@ -1,14 +1,15 @@
-// n1_qkv.cu: what attention reads of one token, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and
-// v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a token as one kernel (n1.cuh).
+// n1_qkv.cu: norm_qkv of a token as one kernel (n1.cuh), packed weights: q = rope(Wq h + bq), and in the cache
+// k = rope(Wk h + bk) and v = Wv h + bv, with h = rms_norm(x).
 //
-// An item is two rows of tiles of a head: those that rotate with each other (NEOX, rows i and i + half), or neighbours
+// An item is two rows of tiles of a head. They rotate with each other (NEOX, rows i and i + half), or are neighbours
 // (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others v, whose weights
-// are often of another type: half of the layers of a Q4_K_M file have theirs in Q6_K, and where the hidden size is no
-// multiple of 256 these types become Q5_0 and Q8_0. Other mixtures of types take two kernels.
+// are often of another type. In half of the layers of a Q4_K_M file v is Q6_K; where the hidden size is no multiple of
+// 256, Q5_0 and Q8_0 stand for these types. Other mixtures of types take two kernels.
 //
-// A cache in Q8_0: a warp has all 32 elements of a block of neighbours, and halves of two blocks of rows that rotate
-// with each other. The same warp of the other block of a cluster has the other halves. Both tell each other their
-// greatest sizes.
+// A cache in Q8_0: a warp has all 32 elements of a block of neighbours, or halves of two blocks of rows that rotate
+// with each other. In the latter case the same warp of the cluster's other block has the other halves, and both tell
+// each
+// other their greatest sizes.
 
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
@@ -18,7 +19,7 @@
 namespace vb {
 namespace {
 
-// What a warp of the cluster's other block says, once: the greatest sizes in halves of two blocks of Q8_0.
+// The message of a warp of the cluster's other block, once: the greatest sizes in halves of two blocks of Q8_0.
 struct Letters {
     uint64_t mailboxes[n1_warps];
     float of[n1_warps][2];
@@ -61,7 +62,7 @@ struct QKVOut {
     VB_DEVICE int matrix(int item, int) const { return values || is_q(item) ? 0 : 1; }
     VB_DEVICE int row(int item, int lane) const { return tile_row(item, lane / 16) * packed_rows + lane % 16; }
     VB_DEVICE int rows_of(int) const { return INT32_MAX; } // whole heads
-    // The greatest size in the block of Q8_0 that x belongs to; NaN where one is.
+    // The greatest size in the block of Q8_0 of x; NaN where the block has a NaN.
     VB_DEVICE float greatest_of_block(float x, int lane) const {
         uint32_t most = __float_as_uint(fabsf(x));
 #pragma unroll
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
     }
 }
 
-// q and k from weights of type A and v from such of type B, or, where `qk` or `v` is false, one of these.
+// q and k from weights of type A and v from weights of type B. Where `qk` or `v` is false, the other alone.
 template <class A, class B, bool BLOCKS, class Update>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Update &of_qk,
                  const Update &of_v, vb_stream *stream) {
@@ -166,8 +167,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
                             c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
     QKVOut<BLOCKS, Update> second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true, second.update = of_v;
-    // More blocks than multiprocessors, where these are, wait for room: that is faster than a second item for some of
-    // them.
+    // Where there are more blocks than multiprocessors, some wait for room: faster than a second item for some of them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
     return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),

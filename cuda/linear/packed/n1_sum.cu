@@ -2,12 +2,13 @@
 // product of each half of a layer that several GPUs compute, with the all_reduce behind it (n1.cuh, exchange.cuh).
 //
 // A warp sends each result to the other ranks when it has it: 4 bytes beside a flag of 4, which arrive whole. When its
-// block has multiplied all, the warp polls for what the others have of its rows, and adds in the order of ranks: all
-// get the same bits. So only the last rows wait for a crossing, and no kernel lies between the product and the next.
+// block has multiplied all its rows, the warp polls for the other ranks' results. It adds in the order of ranks: all
+// get
+// the same bits. So only the last rows wait for a crossing, and no kernel lies between the product and the next.
 //
-//   moves    what packed_n1 does; 8 bytes a row to each other rank
+//   moves    the bytes of packed_n1; 8 bytes a row to each other rank
 //   bound    memory bandwidth, and one crossing of NVLink
-// Two letters take turns: a rank in exchange e got words of e - 1 from each other one, whose kernel e - 2 had ended.
+// Two letters take turns: in exchange e all ranks have sent words of e - 1, so their kernels e - 2 have ended.
 
 #include "collective/exchange.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -60,7 +61,7 @@ struct SumOut {
     }
     VB_DEVICE void fetch(Ahead *ahead, int, int) const { ahead->count = *row_counters(mail); }
     VB_DEVICE void fetch_more(Ahead *, int, int) const {}
-    // To each rank, this one too: y may be what is added.
+    // To each rank, this rank too: y may be the same memory as add.
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const int r = row(item, lane);
         if (r == rows) return;

@@ -1,5 +1,5 @@
 // n1_swiglu.cu: out[rows] = silu(G h) * (U h) with h = rms_norm(x), one row of x, packed weights: norm_swiglu of a
-// token as one kernel (n1.cuh). An item is a row of tiles of the gate and the same of the up projection.
+// token as one kernel (n1.cuh). An item is a row of tiles of the gate and the same row of the up projection.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -1,14 +1,15 @@
-// n1_tile.cuh: y[rows] = W x for one row of x, W in the packed layout: what a token costs.
+// n1_tile.cuh: y[rows] = W x of one tile, for one row of x, W in the packed layout.
 //
-// Bound by the bytes of W, so instructions are what to save. One warp multiplies one tile (packed.cuh) at a time by
-// integer tensor-core instructions: operand A are the codes of 16 rows of W, operand B is x, quantized by tiles of
-// `depth` elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than 8
-// bits give.
+// Bound by the bytes of W, so that few instructions are left. A warp multiplies a tile (packed.cuh) at a time by
+// integer
+// tensor-core instructions. Operand A is the codes of 16 rows of W. Operand B is x, quantized by tiles of `depth`
+// elements
+// to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than with 8 bits.
 //
 // A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low)
-// of x for the scales s = c, c + 4, ... only, and zeros elsewhere: so the instructions of four scales add into one
-// accumulator, and lane t = c ends up with the sums of the scales c, c + 4, ...: each lane multiplies by a quarter of
-// the scales, and the four lanes are added up at the end. The zeros cost nothing: lanes that have no part in an
+// of x for the scales s = c, c + 4, ... only, and zeros elsewhere. So the instructions of four scales add into one
+// accumulator, and lane t = c ends up with the sums of the scales c, c + 4, .... Each lane multiplies by a quarter of
+// the scales, and the four lanes are added up at the end. The zeros cost nothing: all lanes without a part in an
 // instruction read a common zero.
 #ifndef VB_LINEAR_N1_TILE_CUH
 #define VB_LINEAR_N1_TILE_CUH
@@ -20,7 +21,7 @@ namespace vb {
 
 // x of one tile, as bytes in shared memory:
 //   codes  [c][high, low][t][value words of the scales c, c + 4, ...]
-//   zeros  what lanes read that have no part in an instruction
+//   zeros  read by lanes that have no part in an instruction
 //   sums   [t]: k2: the sums of x over the scales t, t + 4..; k4: over t and t + 4; mins: over t; zero != 0: {-zero *
 //          high, -zero * low} of the scales t, t + 4..
 //   scale  one float
@@ -45,7 +46,7 @@ struct N1Tile {
         for (int i = 0; i < parts; i++) {
             QuantizedWord w = quantize_word(v[i], q.inverse);
             const int word = 32 * i + lane, value = word >> 2, t = word & 3;
-            // value word -> which scale, and its place among the value words of that c
+            // the scale of a value word, and its place among the value words of this c
             const int s = P::sixteens ? value : value >> 1, c = s & 3;
             const int place = P::sixteens ? s >> 2 : (s >> 2) * 2 + (value & 1);
             uint8_t *code = out + ((c * 2 * 4) + t) * lane_bytes + place * 4;
@@ -73,7 +74,7 @@ struct N1Tile {
     }
 };
 
-// What one lane multiplies of one tile of x, read from shared memory: for any number of tiles of weights.
+// A lane's part of one tile of x, read from shared memory: for any number of tiles of weights.
 template <class Block>
 struct N1Operand {
     using V = N1Tile<Block>;
@@ -101,7 +102,7 @@ struct N1Operand {
     }
 };
 
-// What one lane multiplies of one tile of weights, read from shared memory.
+// A lane's part of one tile of weights, read from shared memory.
 template <class Block>
 struct N1Weights {
     using P = Packed<Block>;

@@ -1,18 +1,18 @@
-// n1_update.cuh: what an adapter adds to the sums of n1.cuh, within the same kernel: U ((V x) * codes) for matrices V
-// [ranks][cols] and U [rows][ranks] of F16.
+// n1_update.cuh: an adapter's U ((V x) * codes) for the sums of n1.cuh, within the same kernel, for V [ranks][cols] and
+// U [rows][ranks] of F16.
 //
-// V x is needed by every block, and no block has time for all of it. So the warps of the first blocks multiply the
-// tiles of x that they have in registers by 8 rows of V, which they have fetched before the kernel before has ended. A
-// block sends the 8 sums of its warps to all blocks as letters in global memory. What finishes an item adds up the
-// letters of all parts of x, and multiplies by its rows of U.
-//
+// Every block needs V x, and no block has time for all of it. So the warps of the first blocks multiply the tiles of x
+// in
+// their registers by 8 rows of V, fetched before the kernel before has ended. A block sends the 8 sums of its warps to
+// all blocks as letters in global memory. A warp that finishes an item adds up the letters of all parts of x, and
+// multiplies by its rows of U. A block computes letters that do not come itself: no kernel waits for a block that may
+// not run.
 //   letter   a float, and above it the number of the launch: both arrive together, and nothing has to be cleared. Eight
-//            copies, each for every eighth block: what all blocks ask for at once comes one after the other
-//   number   blocks add 1024 together to a counter, each when it has read it: the same for all of them, and another one
-//            in the next launch. Eight counters of equal numbers
+//            copies, each for every eighth block: requests of all blocks for one letter would come one after the other
+//   number   blocks add 1024 together to a counter, each when it has read it: the same for all blocks, and another
+//            number in the next launch. Eight counters of equal numbers
 //   moves    V and U once; 64 bytes of letters for 8 ranks, 8 tiles of x and an item, from L2
-//   tried    docs/experiments/2026-11-23-adapters-in-a-layer.md
-// A block whose letters do not come computes them itself: no kernel waits for a block that may not be running.
+//   measured docs/experiments/2026-11-23-adapters-in-a-layer.md
 #ifndef VB_LINEAR_N1_UPDATE_CUH
 #define VB_LINEAR_N1_UPDATE_CUH
 
@@ -25,7 +25,7 @@ struct NoUpdate {
     static constexpr bool active = false;
 };
 
-// What is added to the items of a block. MATRICES: of gate and up, or q and k, whose items the same blocks have.
+// The update of a block's items. MATRICES: 2 for gate and up, or q and k, whose items the same blocks have.
 struct N1Update {
     static constexpr bool active = true;
     const half *v[2], *u[2]; // of each matrix, null where nothing is added to it
@@ -34,7 +34,7 @@ struct N1Update {
     uint64_t *letters;       // [copies][letter_stride], of which these are [matrix][groups][parts of x][8]
     int matrices, groups;    // of 8 ranks
 
-    // Of one of the matrices; an index would have the parameters copied to memory.
+    // The fields of one matrix; an index would have the parameters copied to memory.
     VB_DEVICE const half *v_of(int m) const { return m ? v[1] : v[0]; }
     VB_DEVICE const half *u_of(int m) const { return m ? u[1] : u[0]; }
 };
@@ -42,7 +42,7 @@ struct N1Update {
 constexpr int letter_copies = 8, counter_stride = 32, letter_stride = LINEAR_LETTERS; // counters in lines of their own
 static_assert(letter_copies * (counter_stride + letter_stride) == workspace_letters, "what a stream has");
 
-// Of `count` matrices from `first` on; their letters lie so many behind those of others.
+// Of `count` matrices from `first` on; their letters lie so many behind the letters of others.
 inline N1Update n1_update(const Adapter &a, int first, int count, int64_t letters_before, vb_stream *stream) {
     uint64_t *const launches = letters(stream), *const all = launches + letter_copies * counter_stride;
     N1Update u = {{}, {}, a.codes, launches, all + letters_before, count, a.ranks / 8};
@@ -71,7 +71,7 @@ VB_DEVICE int own_copy() { return (int)blockIdx.x % letter_copies; }
 VB_DEVICE unsigned number_of_launch(const uint64_t *launches) {
     return (unsigned)(load_letter(launches + own_copy() * counter_stride) / launch_step) + 1;
 }
-// By one thread of each block, once all of the block have the number.
+// By one thread of each block, once all threads of the block have the number.
 VB_DEVICE void count_launch(uint64_t *launches) {
     const auto add = [&](int copy, uint64_t share) {
 #if __CUDA_ARCH__ >= 700
@@ -90,7 +90,7 @@ template <int QUADS>
 struct EightRanks {
     uint2 at[8][QUADS];
 
-    // Rows of `cols` elements; those from `cols` on are zeros.
+    // Rows of `cols` elements; the elements from `cols` on are zeros.
     VB_DEVICE void load(const half *v, int64_t cols, int64_t first, bool exists, int lane) {
 #pragma unroll
         for (int r = 0; r < 8; r++)
@@ -114,7 +114,7 @@ struct EightRanks {
                 sum[r] = fmaf(x[i].x, a.x, fmaf(x[i].y, a.y, fmaf(x[i].z, b.x, fmaf(x[i].w, b.y, sum[r]))));
             }
         }
-        // Lanes keep half of what they have in turns, until each has one rank.
+        // Lanes keep half of their sums in turns, until each has one rank.
 #pragma unroll
         for (int keep = 4, offset = 16; keep > 0; keep /= 2, offset /= 2)
 #pragma unroll
@@ -131,8 +131,9 @@ struct EightRanks {
 
 VB_DEVICE float coded(float sum, float code) { return code == 0.0f ? 0.0f : sum * code; } // 0: whatever V x is
 
-// What a block multiplies of V x: the tiles that its warps have at a time (a part of x), by eight ranks. The parts are
-// dealt to the blocks in order, of a part the matrices, of these the groups of ranks.
+// A block's share of V x: the tiles of its warps at a time (a part of x), by eight ranks. The parts are dealt to the
+// blocks in order.
+// Within a part come the matrices, and within a matrix the groups of ranks.
 template <int QUADS>
 struct N1Part {
     EightRanks<QUADS> v;
@@ -169,7 +170,7 @@ struct N1Part {
     }
 };
 
-// Has L2 fetch what the warp that finishes an item multiplies by.
+// Has L2 fetch the rows of U for the warp that finishes an item.
 template <class Out>
 VB_DEVICE void fetch_update(const Out &out, int item, int lane) {
 #if __CUDA_ARCH__ >= 900
@@ -180,7 +181,7 @@ VB_DEVICE void fetch_update(const Out &out, int item, int lane) {
 #endif
 }
 
-// V x of eight ranks: lane has that of rank lane % 8. `part(p)` has the lane compute rank lane / 4 of part p itself.
+// V x of eight ranks: lane has rank lane % 8. `part(p)` has the lane compute rank lane / 4 of part p itself.
 template <class Part>
 VB_DEVICE float read_letters(const uint64_t *from, int parts, unsigned launch, int lane, const Part &part) {
     constexpr int most_looks = 64; // some 30 microseconds
@@ -207,7 +208,7 @@ VB_DEVICE float read_letters(const uint64_t *from, int parts, unsigned launch, i
     return sum + __shfl_xor_sync(all_lanes, sum, 16);
 }
 
-// What is added to the sum of the lane's row of an item. `part(matrix, group, p)` is that of read_letters.
+// The update for the sum of the lane's row of an item. `part(matrix, group, p)` is the part of read_letters.
 template <class Out, class Part>
 VB_DEVICE float update_of(const Out &out, int item, int parts, unsigned launch, int lane, const Part &part) {
     const N1Update &a = out.update;

@@ -1,5 +1,5 @@
 // n32.cu: linear, norm_linear and linear_add of 5 to 32 rows of x, on Hopper of 5 to 16, W in the packed layout
-// (n32.cuh), and the kernel that prepares x for these and for norm_swiglu and norm_qkv.
+// (n32.cuh). The kernel that prepares x for all operations of n32.cuh is here too.
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

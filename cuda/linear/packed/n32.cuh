@@ -1,18 +1,18 @@
-// n32.cuh: 16 or 32 rows of W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others), packed
-// weights, and whatever follows it (`Out`) in the same kernel: a step of so many sequences. n32_tile.cuh tells the
-// arithmetic of a tile.
+// n32.cuh: 16 or 32 rows of packed W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others),
+// with an `Out` after it in the same kernel. n32_tile.cuh has the arithmetic of a tile.
 //
-// An item is PARTS rows of tiles, which share what is loaded of x. The warps of a block share an item and split the
-// columns. Blocks stay resident and stride over the items; each warp's ring of tiles is refilled across the one barrier
-// that an item needs to add up the warps, and is first filled before the previous kernel has ended. x comes as
-// N32Tiles, which a small kernel before writes once for all blocks; with an RMS norm it multiplies by the norm's
-// weights only, and 1 / sqrt(mean x^2 + eps) is applied to the sums here.
+// An item is PARTS rows of tiles, which share loads of x. The warps of a block share an item and split the columns.
+// Blocks stay resident and stride over the items. Each warp's ring of tiles is first filled before the previous kernel
+// has
+// ended, and refilled across the one barrier that adds up the warps of an item. A small kernel before writes x as
+// N32Tiles, once for all blocks. With an RMS norm the small kernel multiplies by the norm's weights only, and
+// 1 / sqrt(mean x^2 + eps) is applied to the sums here.
 //
 //   grid     as many blocks as stay resident (or items, if fewer), up to 16 warps each
 //   shared   the rings, partial sums of each warp (of two items, unless they are many), 1 / rms of each row of x
 //   moves    the weights once: rows * cols * 4.5 / 8 bytes for Q4_K; x in 16 bits from L1 and L2
 //   bound    instructions (Q4_K: about 280 a tile and 8 rows of x) and latency; where x does not fit in L1, L2
-// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
+//   measured docs/experiments/2026-11-22-packed-steps.md
 #ifndef VB_LINEAR_N32_CUH
 #define VB_LINEAR_N32_CUH
 
@@ -41,13 +41,12 @@ struct N32Memory {
 };
 
 // One block's share of the items: index, index + count, ... Out has
-//   tiles(item, part)                    where that row of tiles begins
-//   Ahead                                what is fetched for a result while it is computed:
+//   tiles(item, part)                    where the row of tiles begins
+//   Ahead                                the data fetched for a result while it is computed:
 //   fetch(&ahead, item, token, row)
-//   fetch_more(&ahead, item, token, row) what needs the values of the first
-//   store(ahead, item, token, row, sums) of row `row` of each part's 16; by whole warps, in which lane ^ 1 has row ^ 1
-//   of the same
-//                                        token, which may be n: not to be stored
+//   fetch_more(&ahead, item, token, row) data that need the values of fetch
+//   store(ahead, item, token, row, sums) of row `row` of each part's 16, by whole warps: lane ^ 1 has row ^ 1 of the
+//                                        same token, which may be n: not to be stored
 template <class Block, int TOKENS, int PARTS, class Out>
 VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
@@ -135,7 +134,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
 #endif
 }
 
-// The same where that is used: code for Hopper has none of so many rows.
+// The same, but empty in code for Hopper, which has no kernel of so many rows.
 template <class Block, int TOKENS, int PARTS, class Out>
 VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int count) {
 #if defined(VB_SM90A)
@@ -148,7 +147,7 @@ VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int co
 
 // ---- host side ------------------------------------------------------------------------------------------------------
 
-// Writes n rows of x[n][cols], multiplied by norm[cols] if that is given, as N32Tiles of `tokens` rows into the
+// Writes n rows of x[n][cols], multiplied by norm[cols] if it is given, as N32Tiles of `tokens` rows into the
 // stream's workspace (n32.cu).
 vb_status n32_x(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth,
                 int tokens, vb_stream *stream);

@@ -1,6 +1,6 @@
-// n32_qkv.cu: what attention reads of 5 to 32 tokens, on Hopper 5 to 16, q = rope(Wq h + bq) and, in the cache, k =
-// rope(Wk h + bk) and v = Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences after the
-// kernel that prepares x (n32.cuh).
+// n32_qkv.cu: norm_qkv of 5 to 32 tokens, on Hopper 5 to 16, after the kernel that prepares x (n32.cuh), packed
+// weights:
+// q = rope(Wq h + bq), and in the cache k = rope(Wk h + bk) and v = Wv h + bv, with h = rms_norm(x).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

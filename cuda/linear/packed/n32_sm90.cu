@@ -1,17 +1,15 @@
 // n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of 17 to 32 sequences.
 //
-// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma, and x is operand B, read by
-// four warps at a time. A step waits for memory and instructions: each warp has a ring of tiles of weights, filled
-// before the kernel before has ended, and two blocks fit on a multiprocessor. The warps take turns to fetch x of a
-// tile, for one that does nothing else would leave each thread 96 registers instead of 128. The blocks of a cluster
-// share the columns of few rows of W.
+// The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma. x is operand B, and four
+// warps read it together. Each warp has a ring of tiles of weights, filled before the kernel before has ended, and two
+// blocks fit on a multiprocessor: so memory and instructions are busy. The warps take turns to fetch x of a tile, as a
+// warp for x alone would leave each thread 96 registers instead of 128. The blocks of a cluster share the columns.
 //
 //   grid     a block for 128 rows of W, or a cluster; 8 warps of 16 rows each
 //   shared   24 or 48 KiB of x, then of sums; rings of 53 to 87 KiB
 //   moves    the weights once; x once a block, from L2
-//   bound    a warp's instructions, 520 a tile of Q4_K, of which it issues one in five cycles
-// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
-
+//   bound    a warp's instructions, 520 a tile of Q4_K; it issues one in five cycles
+//   measured docs/experiments/2026-11-22-packed-steps.md
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/packed/sm90_stage.cuh"
@@ -56,7 +54,7 @@ VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
     return sum;
 }
 
-// Sums, bias and what is added: a warp writes 128 neighbours of a token.
+// Adds sums, bias and the addend: a warp writes 128 neighbours of a token.
 VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
                            int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

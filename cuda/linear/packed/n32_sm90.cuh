@@ -1,4 +1,4 @@
-// n32_sm90.cuh: what many.cu asks of n32_sm90.cu.
+// n32_sm90.cuh: the functions of n32_sm90.cu for many.cu.
 #ifndef VB_LINEAR_N32_SM90_CUH
 #define VB_LINEAR_N32_SM90_CUH
 

@@ -1,12 +1,13 @@
 // n32_tile.cuh: the product of one packed tile of weights with 8 to 32 rows of x, on 16-bit tensor cores.
 //
-// Operand A are the codes themselves. A code of up to 10 bits, put into the low bits of a 16-bit float, is the
-// subnormal number code * 2^-24, which tensor cores multiply exactly: so unpacking is masking, one instruction for two
-// weights. The sums of one scale's elements come out as float32, are multiplied by the scale and added to the result:
-// exact but for the rounding of x to 11 bits, whatever the range of the weights.
+// Operand A is the codes themselves. A code of up to 10 bits in the low bits of a 16-bit float is the subnormal number
+// code * 2^-24, which tensor cores multiply exactly. So unpacking is masking, one instruction for two weights.
+// The sums of one scale's elements come out as float32, are multiplied by the scale and added to the result.
+// The result is exact but for the rounding of x to 11 bits, whatever the range of the weights.
 //
-// Offsets: the value is scale * (code - zero), or scale * code - min. What is to be subtracted is a product too, of the
-// tile's scales (or mins) with the sums of x over their elements: one instruction a tile and eight rows of x.
+// Offsets: the value is scale * (code - zero), or scale * code - min. The subtrahend is a product too: the tile's
+// scales
+// (or mins) with the sums of x over their elements, one instruction a tile and eight rows of x.
 #ifndef VB_LINEAR_N32_TILE_CUH
 #define VB_LINEAR_N32_TILE_CUH
 
@@ -15,7 +16,8 @@
 
 namespace vb {
 
-// x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column: everything in the order in
+// x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column. Everything lies in the order
+// in
 // which lanes (g = token % 8, t) read it. Every type of this depth reads the same.
 //   values   [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16,
 //            each row of the tile scaled by a power of two so that nothing overflows
@@ -31,7 +33,7 @@ struct N32Tile {
     static constexpr int sums32 = 2 * DEPTH, sums16 = sums32 + (deep ? 32 : 16), inverse = sums16 + (deep ? 64 : 0);
     static constexpr int squares = inverse + 4, token_bytes = squares + 4;
 
-    // One warp writes row `token`; v are 4 elements of each 128 a lane, multiplied by norm if that is given.
+    // One warp writes row `token`; v are 4 elements of each 128 a lane, multiplied by norm if it is given.
     static VB_DEVICE void write(uint8_t *out, float4 (&v)[DEPTH / 128], const float4 (&norm)[DEPTH / 128],
                                 bool with_norm, int lane, int token, int tokens) {
         uint32_t most = 0;
@@ -88,7 +90,7 @@ constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
 template <class Block>
 struct N32Weights {
     using P = Packed<Block>;
-    // what is subtracted from the codes of operand A
+    // the zero that is subtracted from the codes of operand A
     static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero;
     LaneTile<Block> w;
     uint32_t v[2][P::nibbles || P::powers ? 1 : P::values];
@@ -150,7 +152,7 @@ struct N32Weights {
             return P::nibbles && i >= P::words ? s * 0.0625f : s;
         }
     }
-    // Operand A of what is to be subtracted, for the lane's t; sixteens use all of k, the others half.
+    // Operand A of the subtrahend, for the lane's t; sixteens use all of k, the others half.
     VB_DEVICE void subtrahend(uint32_t a[4], int t) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -166,7 +168,7 @@ struct N32Weights {
             }
         }
     }
-    // What the subtrahend of row g + 8 r is multiplied by.
+    // The factor of the subtrahend of row g + 8 r.
     VB_DEVICE float subtract(int r) const {
         if constexpr (P::mins) return 64.0f;
         else if constexpr (P::small) return -zero * 64.0f;

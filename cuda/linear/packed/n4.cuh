@@ -1,17 +1,17 @@
-// n4.cuh: 16 or 32 rows of W at a time by 2 to 4 rows of x, packed weights, with the RMS norm before it and whatever
-// follows it (`Out`) in the same kernel: a step of so many sequences. n4_tile.cuh tells the arithmetic of a tile,
-// n1.cuh the shape: warps share an item and split its tiles, and each quantizes just those tiles of x, of all rows,
-// that it multiplies. Of long rows the two blocks of a cluster send their sums to the block that finishes the item:
-// each two rows of x.
+// n4.cuh: 16 or 32 rows of packed W at a time by 2 to 4 rows of x, with the RMS norm before and an `Out` after it in
+// the
+// same kernel. n4_tile.cuh has the arithmetic of a tile, and n1.cuh the shape.
 //
+// The warps of a block share an item and split its tiles; each warp quantizes x, of all rows, for its own tiles alone.
+// Long rows: each of the two blocks of a cluster finishes two rows of x, with sums that the other block sends.
 // Each piece of code stands here once, for instructions come from memory too: unrolled over four rows of x norm_qkv
 // took twice as long.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
 //   moves    the weights once; x once a block, from L2
-//   bound    latency and instructions: what of x a block loads and quantizes, about 0.5 us a warp, tile and two rows
-// What was measured and tried: docs/experiments/2026-11-22-packed-steps.md.
+//   bound    latency and instructions: to load and quantize x takes about 0.5 us a warp, tile and two rows
+//   measured docs/experiments/2026-11-22-packed-steps.md
 #ifndef VB_LINEAR_N4_CUH
 #define VB_LINEAR_N4_CUH
 
@@ -34,7 +34,8 @@ struct N4Input {
 
 constexpr int n4_warps = LINEAR_WARPS; // at most
 
-// One block's share of the items: index, index + count, ..., or its cluster's of KSPLIT blocks. Out is that of n32.cuh.
+// The share of a block, or of a cluster of KSPLIT blocks, in the items: index, index + count, .... n32.cuh describes
+// Out.
 template <class Block, int PARTS, int KSPLIT, class Out>
 VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
@@ -80,10 +81,11 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
         for (int p = 0; p < PARTS; p++) ring.fetch(s + p, ahead[p], exists, lane);
     }
 
-    // After the products a warp finishes the 16 rows of an item for two rows of x: those of item `of` of a chunk.
+    // After the products a warp finishes the 16 rows of an item for two rows of x: item `of` of a chunk.
     const int pairs = (n + 1) / 2, of = warp / pairs, pair = warp - of * pairs, row = lane % 16,
               token = 2 * pair + lane / 16;
-    // In a cluster, these are sums of a part of the tiles, which block `pair` adds up: of its item `warp`, this warp.
+    // In a cluster, these are sums of a part of the tiles. Block `pair` adds them up, each warp item `warp` of the
+    // block.
     const int own_item = index + warp * count, own_token = KSPLIT > 1 ? 2 * rank + lane / 16 : token;
     const bool adds_own = KSPLIT > 1 && rank < pairs && own_item < in.items;
     typename Out::Ahead fetched;
@@ -96,7 +98,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     if (lane < n4_rows) squares[warp * n4_rows + lane] = 0;
     __syncwarp();
 
-    // Of a tile of this block, whether this lane's columns exist: of small blocks, of 128 columns, the last tile may be
+    // Whether this lane's columns exist in a tile of this block: the last tile of small blocks, of 128 columns, may be
     // a part.
     const auto exists = [&](int k) { return !P::small || (begin + k) * P::depth + 4 * lane < in.cols; };
     const int64_t row_stride = P::small ? in.cols : in.tiles * P::depth;
@@ -119,8 +121,8 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
         if (first == index) wait_for_previous_kernel();
         if (finishes && own_token < n) out.fetch(&fetched, KSPLIT > 1 ? own_item : mine, own_token, row);
         if (first == index) {
-            // This warp's tiles of x, two rows at a time, of which the next two are on the way: 4 elements of each 128
-            // a lane.
+            // This warp's tiles of x, two rows at a time, while the next two are on the way: 4 elements of each 128 a
+            // lane.
             float4 v[2][quads], next[2][quads];
             int next_tile = warp, next_token = 0;
             auto load = [&] {

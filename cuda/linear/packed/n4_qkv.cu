@@ -1,5 +1,5 @@
-// n4_qkv.cu: what attention reads of 2 to 4 tokens, q = rope(Wq h + bq) and, in the cache, k = rope(Wk h + bk) and v =
-// Wv h + bv with h = rms_norm(x), packed weights: norm_qkv of a step of sequences as one kernel (n4.cuh).
+// n4_qkv.cu: norm_qkv of 2 to 4 tokens as one kernel (n4.cuh), packed weights: q = rope(Wq h + bq), and in the cache
+// k = rope(Wk h + bk) and v = Wv h + bv, with h = rms_norm(x).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -1,13 +1,14 @@
 // n4_tile.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
 //
-// The arithmetic is that of one row (n1_tile.cuh): operand A are the codes, operand B is x, quantized by tiles of
-// `depth` elements and rows to 15 bits, x = scale * (128 * high + low). Of B's eight columns 2c and 2c + 1 are the high
-// and the low part of row c, so that four rows cost as many instructions as one, and lane t ends up with all sums of
-// row t: each is multiplied by its scale as an integer.
+// The arithmetic is as in n1_tile.cuh. Operand A is the codes. Operand B is x, quantized by tiles of `depth` elements
+// and
+// rows to 15 bits, x = scale * (128 * high + low). Columns 2c and 2c + 1 of B's eight are the high and the low part of
+// row
+// c. So four rows cost as many instructions as one row, and lane t ends up with all sums of row t. Each sum is
+// multiplied by its scale as an integer.
 //
-// What is subtracted, min (K4) or zero * scale, or added (mins), times the sum of x over the scale's elements, is a
-// product of 16-bit floats for all rows at once, as in n32_tile.cuh; sums are two such numbers, which hold them
-// exactly.
+// The subtrahend, min (K4) or zero * scale, or the addend (mins), times the sum of x over the scale's elements, is a
+// product of 16-bit floats for all rows at once, as in n32_tile.cuh. Sums are two such floats, which hold them exactly.
 #ifndef VB_LINEAR_N4_TILE_CUH
 #define VB_LINEAR_N4_TILE_CUH
 
@@ -22,9 +23,9 @@ constexpr int n4_rows = LINEAR_N4; // rows of x
 // x of one tile in shared memory, in the order in which lanes (g, t) read it.
 //   codes  [64 elements][g][t]: four value words of row g / 2, high (g even) or low
 //   sums   [row][t]: 2^-6 times, as two F16 numbers each:
-//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1; sixteens: {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9,
-//            low ...} of those over 16; small: high of 2 t, 2 t + 1 for t < 2, low for the others; none where nothing
-//            is subtracted
+//            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1
+//            sixteens: over 16 elements, {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low ...}
+//            small: high of 2 t, 2 t + 1 for t < 2, low for the others; no sums where nothing is subtracted
 //   scale  [row] floats
 template <class Block>
 struct N4Tile {
@@ -75,7 +76,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     if constexpr (nibbles) P::unpack_nibbles(v[0], tile.words), P::unpack_nibbles(v[1], tile.words + P::words);
     else P::unpack(v[0], tile.words), P::unpack(v[1], tile.words + P::words);
 
-    // What is subtracted.
+    // The subtrahend.
     uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order
     uint32_t a[4] = {0, 0, 0, 0};
     float factor[2] = {0, 0}, subtrahend[4] = {0, 0, 0, 0};

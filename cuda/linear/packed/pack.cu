@@ -25,7 +25,7 @@ VB_DEVICE vb_half scale_bits(const vb_block_mxfp4 &block, int) {
     return (vb_half)(__float_as_uint(scale) >> 16);
 }
 
-// d of a block of 256, as K6 keeps it: what scales and codes are multiples of.
+// d of a block of 256, as K6 keeps it: scales and codes are multiples of it.
 template <class Block>
 VB_DEVICE vb_half block_d(const Block &block) { return block.d; }
 VB_DEVICE uint32_t block_d(const vb_block_q2_k &block) { return block.d | (uint32_t)block.dmin << 16; }
@@ -82,7 +82,7 @@ VB_DEVICE int place_of(int multiple) {
     }
     return Packed<Layout>::zero + multiple;
 }
-// The code of element k in a layout: as the block has it, or how many units of its scale the value is.
+// The code of element k in a layout: as the block has it, or the value in units of its scale.
 template <class Layout, class Block>
 VB_DEVICE int code_in(const Block &block, int k) { return code(block, k); }
 #define X(Block, Layout) \
@@ -107,7 +107,7 @@ X(vb_block_q1_0, vb_block_q4_0)
 X(vb_block_q2_0, vb_block_q4_0)
 #undef X
 
-// Blocks of a type to the layout of the same or another one (VB_PACKED_AS).
+// Blocks of a type to the layout of the same or another type (VB_PACKED_AS).
 template <class Layout, class Block>
 __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in, int64_t rows, int64_t cols) {
     wait_for_previous_kernel(); // and no release: products of packed weights read them before they wait

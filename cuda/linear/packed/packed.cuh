@@ -1,15 +1,15 @@
 // packed.cuh: the layout VB_PACKED of quantized weights on CUDA. formats.h has the numbers of each type.
 //
-// The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles; rows are padded to
-// whole tiles with zeros. A tile is what one warp multiplies by instructions of shape 16 x 8 x 32 (or x 16), whose
-// operand A gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. Lane by lane it holds, for 16-byte loads:
-//   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words are squeezed
-//            into fewer stored words by bits that a byte has to spare: of 2 bits, four words in one; of 4 bits, words i
-//            and i + half, one a nibble, or of tables one a half of the stored word; of 5 bits, eight in five, the last
-//            three spread over the upper three bits; of 6 bits, four in three, the last one spread over the upper two.
-//            A lane's words are those of row g, then those of row g + 8; words 4c..4c+3 of all lanes lie together, a
-//            last odd pair likewise.
-//   scales   Row after row: K4 the 16 bytes d, dmin, scales[12] as stored; K2 and K6 their 16 scales as a 4 x 4 matrix
+// The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles. Rows are padded to
+// whole
+// tiles with zeros. A warp multiplies a tile by instructions of shape 16 x 8 x 32 (or x 16), whose operand A gives lane
+// (g = lane / 4, t = lane % 4) the rows g and g + 8. Lane by lane a tile holds, for 16-byte loads:
+//   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words share stored
+//            words, in bits that bytes can spare. 2 bits: four words in one. 4 bits: words i and i + half, a nibble
+//            each, or of tables a half of the stored word each. 5 bits: eight in five, the last three spread over the
+//            upper three bits. 6 bits: four in three, the last spread over the upper two. A lane's words are of row g,
+//            then of row g + 8; words 4c..4c+3 of all lanes lie together, a last odd pair likewise.
+//   scales   Row after row. K4: the 16 bytes d, dmin, scales[12] as stored. K2 and K6: 16 scales as a 4 x 4 matrix
 //            transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the
 //            d, of K2 {d, dmin} (the upper half of its bytes are minima). HALF, BF16: four a row, HALF_MIN also four m.
 #ifndef VB_LINEAR_PACKED_CUH
@@ -37,9 +37,11 @@ VB_PACKED_TYPES(X)
 #undef X
 
 // A table of 16 values that two byte permutations look up. A permutation takes the lower three bits of a nibble as a
-// place. It gives the byte of this place, or, where the fourth bit is set, the byte's sign eight times. A nibble i or
-// i + 8 looks up first[i], and with its fourth bit turned second[i]: one gives a byte, the other a sign. The value is
-// their exclusive or, if the values of i and i + 8 are both negative or both not: codes get places in such pairs.
+// place.
+// It gives the byte of this place, or, where the fourth bit is set, the byte's sign eight times.
+// A nibble i or i + 8 looks up first[i], and with its fourth bit turned second[i]: one gives a byte, the other a sign.
+// The value is their exclusive or, if the values of i and i + 8 are both negative or both not: codes get places in such
+// pairs.
 struct LookUp {
     uint8_t first[8], second[8];
     uint8_t place[16]; // of a file's codes
@@ -85,7 +87,7 @@ struct LookUp {
     }
 };
 constexpr int8_t table_values[3][16] = {VB_IQ4NL_VALUES, VB_MXFP4_VALUES, {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43}};
-// The values plus `more`, or of MXFP4 the upper bytes of the values as F16, whose lower bytes are 0.
+// The values plus `more`. MXFP4: the upper bytes of the values as F16, whose lower bytes are 0.
 __host__ __device__ constexpr LookUp table_plus(int table, int more) {
     uint8_t bytes[16] = {};
     for (int c = 0; c < 16; c++) bytes[c] = (uint8_t)(table_values[table][c] + more);
@@ -182,7 +184,8 @@ struct Packed {
         }
     }
 
-    // Four values of a table plus MORE, by the codes in the lower half of a word, and by them with fourth bits turned.
+    // Four values of a table plus MORE, by the codes in the lower half of a word, and by the same codes with fourth
+    // bits turned.
     template <int MORE>
     static VB_DEVICE uint32_t look_up(uint32_t codes, uint32_t turned) {
         constexpr LookUp t = table_plus(format.codes - 1, zero + MORE);
@@ -293,14 +296,14 @@ struct Packed {
         }
     }
 
-    // Tiles of a row; the last one of small blocks may be a part, whose other columns are zeros.
+    // Tiles of a row. The last tile of small blocks may be a part, whose other columns are zeros.
     static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t cols) { return (cols + depth - 1) / depth; }
     static __host__ __device__ __forceinline__ int64_t tile_index(int64_t row, int64_t k, int64_t cols) {
         return row / rows * tiles_of(cols) + k / depth;
     }
 };
 
-// Weights are read once: they should not displace what is read again from L1.
+// Weights are read once: they should not displace repeated reads from L1.
 VB_DEVICE uint4 load_once(const uint4 *p) {
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -314,19 +317,20 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
     return v;
 }
 
-// vb_k4_scale of a row, four at a time: of its 16 bytes of scales, {d, dmin} and twelve packed ones, the bytes of
+// vb_k4_scale of a row, four at a time. Of its 16 bytes of scales, {d, dmin} and twelve packed bytes, it makes four
+// words: the bytes of
 // scales 0..3, 4..7, mins 0..3, 4..7.
 VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
     bytes[0] = s.y & 0x3f3f3f3f, bytes[1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
     bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);
 }
 
-// What one lane multiplies of one tile, as stored: the rows g and g + 8.
+// A lane's part of one tile, as stored: the rows g and g + 8.
 template <class Block>
 struct LaneTile {
     using P = Packed<Block>;
     uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
-    // 16 bytes of each row; small: four d of row g, four of row g + 8; what is added alike
+    // 16 bytes of each row; small: four d of row g, four of row g + 8; the addends alike
     uint4 scales[P::small && !P::mins ? 1 : 2];
     uint32_t d[P::sixteens ? 2 : 1]; // K2: {d, dmin}
 
@@ -371,8 +375,8 @@ struct LaneTile {
 VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
 VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
 
-// Operand A of the subtrahend, of a row's sixteen scales s: 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 as halves; of K2 the
-// minima as subnormal ones.
+// Operand A of the subtrahend, of a row's sixteen scales s: 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 as halves. K2: the minima
+// as subnormal halves.
 template <class Block>
 VB_DEVICE void sixteens_operand(uint32_t &low, uint32_t &high, uint4 s, int t) {
     const uint32_t four = __byte_perm(t & 1 ? s.z : s.x, t & 1 ? s.w : s.y, t & 2 ? 0x7351 : 0x6240);
@@ -396,7 +400,7 @@ struct Quantization {
     float scale, inverse;
 };
 
-// Of the greatest magnitude: as integers, NaN is that.
+// The scale for the greatest magnitude: as an integer, NaN is the greatest.
 VB_DEVICE uint32_t greatest_bits(float4 x) {
     return larger(larger(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
                   larger(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
@@ -436,7 +440,7 @@ VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
     const uint32_t first = __byte_perm(q[0], q[1], 0x4051), second = __byte_perm(q[2], q[3], 0x4051);
     QuantizedWord word;
     word.high = __byte_perm(first, second, 0x5410);
-    // of 7 bits, whose sign is extended to 8
+    // 7 bits, whose sign is extended to 8
     const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u;
     word.low = low | (low & 0x40404040u) << 1;
     word.high_sum = __dp4a(static_cast<int>(word.high), 0x01010101, 0);

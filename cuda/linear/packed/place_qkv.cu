@@ -1,5 +1,4 @@
-// place_qkv.cu: what is left of norm_qkv where the products are in q, k_new and v_new: norms of heads, rope, and the
-// cache.
+// place_qkv.cu: the rest of norm_qkv after products that leave q, k_new and v_new: norms of heads, rope, and the cache.
 
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
@@ -15,9 +14,10 @@ vb_status rotate(float *x, int64_t heads, const vb_norm_qkv_args &a, vb_stream *
     return vb_cuda_rope(&rope, stream);
 }
 
-// What is left to do after the products in one kernel: q is rotated in place, keys are rotated on their way to the
-// cache, values go there. Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of
-// neighbours (interleaved). With a.q_norm heads of q and k are normed first: their threads are lanes of one warp then.
+// The rest after the products in one kernel: q is rotated in place, keys are rotated on their way to the cache, values
+// go there.
+// Tables rotate whole heads. A thread moves PAIRS pairs of a head, (i, i + half), or of neighbours (interleaved).
+// With a.q_norm heads of q and k are normed first: their threads are lanes of one warp then.
 //
 //   grid     256 threads a block, a part of a token's heads each; positions and tables are read before the products
 //            have ended
@@ -116,7 +116,7 @@ vb_status place(const vb_norm_qkv_args &a, vb_stream *stream) {
                                   : place_as<float>(a, stream);
 }
 
-// What was left in k_new and v_new, to the cache.
+// Moves k_new and v_new to the cache.
 vb_status store_keys_and_values(const vb_norm_qkv_args &a, vb_stream *stream) {
     const vb_kv_write_args write = {sizeof(vb_kv_write_args), a.k, a.v, a.k_new, a.v_new, a.positions, a.sequences,
                                     a.batch, a.seq, a.kv_heads, a.dim, a.capacity, a.kv_type, 0, a.ring};

@@ -2,8 +2,8 @@
 // and adds to its sums (add_update in many.cuh).
 //
 //   grid     a block for 8 rows of x; its 16 warps share the columns, 32 at a time
-//   x        F16 as many.cuh has it, operand B of mma.m16n8k16. Lane (g, t) loads 16 bytes of row g; the columns that
-//            these are of follow from position_of
+//   x        F16 as many.cuh has it, operand B of mma.m16n8k16. Lane (g, t) loads 16 bytes of row g; position_of gives
+//            their columns
 //   V        operand A, 8 ranks of two groups; a lane loads 8 neighbours and exchanges half of them with its neighbour
 //   moves    x once; V once a block, from L2
 //   flops    2 n cols ranks of each matrix

@@ -1,5 +1,4 @@
-// rows_out.cuh: what the kernels of 2 to 32 rows of x (n4.cu, n32.cu) do with their sums: bias, addition, and the rows
-// of y.
+// rows_out.cuh: the `Out` of linear for 2 to 32 rows of x (n4.cu, n32.cu): bias, addition, and the rows of y.
 #ifndef VB_LINEAR_ROWS_OUT_CUH
 #define VB_LINEAR_ROWS_OUT_CUH
 

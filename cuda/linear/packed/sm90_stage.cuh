@@ -1,5 +1,6 @@
-// sm90_stage.cuh: what many_sm90.cuh and n32_sm90.cu do with a stage of x in shared memory, which S describes:
-// boxes of 64 columns of S::tokens rows.
+// sm90_stage.cuh: how many_sm90.cuh and n32_sm90.cu multiply a stage of x in shared memory. S describes the stage:
+// boxes
+// of 64 columns of S::tokens rows.
 #ifndef VB_LINEAR_SM90_STAGE_CUH
 #define VB_LINEAR_SM90_STAGE_CUH
 
@@ -10,8 +11,9 @@
 
 namespace vb {
 
-// Instructions whose operands are made together, while those before them are at work: the more the better, so all of a
-// stage; but of a tile there are two such batches at least, which take turns with the registers.
+// Instructions whose operands are made together, while the instructions before them are at work.
+// A batch is as long as can be, a whole stage. But a tile has at least two batches, which take turns with the
+// registers.
 template <class S, class Block>
 constexpr int batch_of = smaller(S::columns / 16, Packed<Block>::depth / 32);
 
@@ -44,8 +46,8 @@ VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_
     }
 }
 
-// Multiplies rows of x in a stage, whose groups of columns from first_group on have exponents of their own, so that
-// these are the row's: that of row nth * THREADS + thread in exponents[nth].
+// Multiplies rows of x in a stage whose groups of columns from first_group on have exponents of their own.
+// Afterwards the exponents are the row's: row nth * THREADS + thread has exponents[nth].
 template <class S, int THREADS, int ROWS>
 VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS],
                         int thread) {

@@ -1,6 +1,5 @@
-// sm90_store.cuh: how the results of many_sm90.cuh and n32_sm90.cu leave the registers: through shared memory, so
-// many tokens at a time, so that a warp writes whole lines; as float32, and in F16 what another product multiplies
-// (HalfRows).
+// sm90_store.cuh: how the results of many_sm90.cuh and n32_sm90.cu leave the registers: through shared memory, so many
+// tokens at a time, so that a warp writes whole lines. They are float32, and F16 for another product (HalfRows).
 #ifndef VB_LINEAR_SM90_STORE_CUH
 #define VB_LINEAR_SM90_STORE_CUH
 
@@ -13,15 +12,15 @@ namespace vb {
 
 constexpr int both_groups = unit_groups + 1; // a barrier beside those of a group each
 
-// What a group has of a unit goes to memory by way of shared memory, so many tokens at a time, in rows that are padded
-// to lie in different banks.
+// Moves a group's part of a unit to memory by way of shared memory, so many tokens at a time. Rows are padded to lie in
+// different banks.
 constexpr int sums_at_once = 32, sums_width = 64 + 4;                           // of 64 rows, as floats
 constexpr int gated_at_once = 64, gated_width = 32 + 4, gated_bytes = 2 * 32 + 16; // of 32 rows, as floats or F16
 constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at_once * gated_width);
 
 #ifdef VB_SM90A
 
-// Four neighbours of a row of y from column `col` on, and with those of the other lanes 128, to p.to.
+// Writes four neighbours of a row of y from column `col` on, and with the other lanes' 128, to p.to.
 VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col,
                           int64_t token) {
     const int lane = threadIdx.x % 32;
@@ -39,8 +38,9 @@ VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, c
     if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
 }
 
-// Calls add(i, load) for i < COUNT of each block of a cluster in its order, where load(address, T()) reads what that
-// block has in shared memory: COUNT loads are on the way, as one after the other would be waited for.
+// Calls add(i, load) for i < COUNT of each block of a cluster in its order. load(address, T()) reads the block's shared
+// memory.
+// COUNT loads are on the way together, as single loads would be waited for.
 template <int COUNT, class F>
 VB_DEVICE void add_sums(const Product &p, const F &add) {
     if (p.cluster == 1) {
@@ -58,11 +58,11 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
     }
 }
 
-// Tokens of a warp whose loads are on the way: no more than it has where a cluster of four shares them.
+// Tokens of a warp whose loads are on the way: at most the tokens of a warp where a cluster of four shares them.
 template <int TOKENS>
 constexpr int tokens_together = smaller(TOKENS / unit_warps / 4, 4);
 
-// The sums of all warps of a block to shared memory, those of a token together.
+// Writes the sums of all warps of a block to shared memory, the sums of a token together.
 constexpr int sum_width = unit_rows + 4; // rows of eight lanes and tokens of four are in different banks
 template <int TOKENS>
 VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, int lane) {
@@ -71,8 +71,8 @@ VB_DEVICE void share_sums(float *sums, const float (&c)[TOKENS / 2], int warp, i
         sums[(i / 4 * 8 + lane % 4 * 2 + (i & 1)) * sum_width + warp * packed_rows + lane / 4 + (i & 2) * 4] = c[i];
 }
 
-// The sums of heads, of all blocks of a cluster: a warp has 128 rows of a token, one head or two, and a lane two pairs
-// of a head, which it rotates, in two neighbours each of which begin at `first` and `second`.
+// The sums of heads, of all blocks of a cluster. A warp has 128 rows of a token, one head or two.
+// A lane rotates two pairs of a head, in two neighbours each, which begin at `first` and `second`.
 template <int TOKENS>
 struct StoreHeads {
     static constexpr int together = tokens_together<TOKENS>;
@@ -182,14 +182,14 @@ struct FourRows {
     }
 };
 
-// Four sums times a scale, bias, and what is added.
+// Four sums times a scale, plus bias and addend.
 VB_DEVICE float4 finish(const float4 &sum, float scale, const float4 &bias, const float4 &added) {
     return {fmaf(sum.x, scale, bias.x + added.x), fmaf(sum.y, scale, bias.y + added.y),
             fmaf(sum.z, scale, bias.z + added.z), fmaf(sum.w, scale, bias.w + added.w)};
 }
 
-// The four neighbours that a lane finishes of the 128 rows of a unit that its warp has of a token; they lie in row
-// tile_row of tiles of m.
+// The four neighbours that a lane finishes among the 128 rows of its warp's unit and token. They lie in row tile_row of
+// tiles of m.
 struct FourResults {
     const Product &p;
     const Unit &unit;
@@ -209,9 +209,10 @@ struct FourResults {
     }
 };
 
-// Stores what a block has whose only unit this is, or a cluster that shares its columns: the sums go through shared
-// memory, `sums`, where those of all blocks are added in their order, so that a warp writes 128 neighbours. Each block
-// has its share of the tokens.
+// Stores the results of a block with one unit, or of a cluster that shares the unit's columns. The sums go through
+// shared memory, `sums`.
+// There the sums of all blocks are added in order, so that a warp writes 128 neighbours. Each block has its share of
+// the tokens.
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
                           const int2 *places, float *sums, int rank) {
@@ -299,7 +300,7 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
     }
 }
 
-// silu(gate) * up of a lane, which has both of a row: tokens 8 j + 2 t and the next one in c[4 j] and c[4 j + 1].
+// silu(gate) * up of a lane, which has both of a row: tokens 8 j + 2 t and 8 j + 2 t + 1 in c[4 j] and c[4 j + 1].
 template <int TOKENS>
 VB_DEVICE void combine_gate_and_up(float (&c)[TOKENS / 2], const float *inverse) {
 #pragma unroll
