@@ -41,7 +41,7 @@ const (
 var architectures = []*architecture{
 	&bitnet, &bitnet25, &bitnetB158,
 	&deepseek2, &gemma2, &gemma3, &glm4, &glm4moe, &gptOSS, &gpt2, &granite, &graniteMoE, &llama, &llama4, &mistral3,
-	&olmo2, &phi3, &qwen2, &qwen2moe, &qwen3, &qwen35, &qwen35moe, &qwen3moe, &qwen3next, &qwen3vl, &smollm3, &stablelm,
+	&olmo2, &phi3, &qwen2, &qwen2moe, &qwen3, &qwen35, &qwen35moe, &qwen3moe, &qwen3next, &qwen3vl, &qwen3vlmoe, &smollm3, &stablelm,
 }
 
 // Architecture describes a supported architecture to users.

@@ -31,6 +31,7 @@ type Config struct {
 	mixture     *mixture // of experts, nil for none
 	delta       *deltaNet
 	mixtureStep int    // every so many layers have experts, where not all have (Llama 4)
+	sideBySide  bool   // the blocks of a layer read one norm, and are both added (StableLM 2 12B)
 	drafts      int    // layers after the last one that draft tokens; they are not used
 	recurrent   []bool // which layers carry on a state instead of keys and values; nil for none
 

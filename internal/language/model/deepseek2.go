@@ -19,7 +19,11 @@ var deepseek2 = architecture{
 	name: "deepseek2", example: "DeepSeek V2 Lite, V3, R1", tested: transformers523,
 	rope: kernel.RoPEInterleaved, latent: true,
 	read: func(r *reader, c *Config) {
-		r.readMixture(c, tensor.GatingSoftmax, false)
+		gating := tensor.GatingSoftmax
+		if r.f.HasTensor(fmt.Sprintf("blk.%d.exp_probs_b.bias", r.sizeOr("leading_dense_block_count", 0, c.Layers))) {
+			gating = tensor.GatingSigmoid // files of GLM 4.7 Flash do not say so
+		}
+		r.readMixture(c, gating, false)
 		c.mixture.groupByBest = c.mixture.gating == tensor.GatingSoftmax // V2; V3 adds up a group's two best
 		r.draftLayers(c)
 		r.readLatent(c)

@@ -107,6 +107,8 @@ func (d *distributor) rewrite(o op) {
 		}
 	case *layerNormOp:
 		o.x = d.all(o.x)
+	case *headLayerNormOp:
+		d.fail("each head has a norm of its own")
 	case *linearOp:
 		o.x, o.bias = d.product(o.out, o.x, o.weight, o.bias)
 	case *expertLinearOp:

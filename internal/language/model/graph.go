@@ -197,7 +197,8 @@ func (g *graph) add(a, b *value) *value { return g.emit(&addOp{out: newValue(a.c
 
 // swiglu returns the layer's gated feed-forward of h: down(silu(gate(h)) * up(h)).
 func (g *graph) swiglu(h *value, l *layer) *value {
-	return g.linear(g.glu(tensor.ActivationSiLU, g.linear(h, l.gate, nil), g.linear(h, l.up, nil)), l.down, nil)
+	gated := g.glu(tensor.ActivationSiLU, g.linear(h, l.gate, l.gateBias), g.linear(h, l.up, l.upBias))
+	return g.linear(gated, l.down, l.downBias)
 }
 
 // mul returns a * b, element by element.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -9,8 +8,8 @@ import (
 )
 
 // llama4 is the text part of Llama 4. Three of four layers rotate, attend within chunks, and norm the heads of q and k
-// without a weight; the fourth does neither, and its queries grow with their position. Some layers have experts, one a
-// token, whose input is weighted, and one that every token has.
+// without a weight; the fourth does neither, and its queries grow with their position. Some layers have experts, mostly
+// one a token, whose input is weighted, and one that every token has.
 //
 // Meta 2025, "The Llama 4 herd".
 var llama4 = architecture{
@@ -19,9 +18,6 @@ var llama4 = architecture{
 	read: func(r *reader, c *Config) {
 		r.readMixture(c, tensor.GatingSigmoid, false)
 		c.mixture.sharedWidth = c.mixture.width
-		if c.mixture.used != 1 {
-			r.fail(fmt.Errorf("key %q is %d: not supported (1 is)", r.prefix+"expert_used_count", c.mixture.used))
-		}
 		c.mixtureStep = r.sizeOr("interleave_moe_layer_step", 1, maxLayers)
 		c.queryRoPE = &RoPE{
 			Mode: c.RoPE.Mode, Dim: c.HeadDim, Still: true, Growth: 0.1, GrowthEvery: 8192, GrowthAhead: 1,
@@ -64,7 +60,11 @@ var llama4 = architecture{
 				continue
 			}
 			ids, weights := g.route(g.linear(h, l.router, nil), c.mixture, nil)
-			weighted := g.mulRows(h, weights)
+			repeated := h // once for each expert
+			for range c.mixture.used - 1 {
+				repeated = g.join(repeated, repeated.cols, h, h.cols)
+			}
+			weighted := g.mulRows(repeated, weights)
 			gate, up := g.expertLinear(weighted, l.expertGate, nil, ids), g.expertLinear(weighted, l.expertUp, nil, ids)
 			down := g.expertLinear(g.glu(tensor.ActivationSiLU, gate, up), l.expertDown, nil, ids)
 			x = g.add(x, g.add(g.expertSum(down, nil), g.shared(h, l)))

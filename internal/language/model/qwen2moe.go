@@ -19,7 +19,7 @@ var qwen2moe = architecture{
 	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
-			projections(c, l, required),
+			projections(c, l, optional),
 			[]spec{vector("ffn_norm.weight", c.Hidden, required, &l.ffnNorm)},
 			c.mixture.tensors(c, l, absent),
 			c.mixture.shared(c, l, required),

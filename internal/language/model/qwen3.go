@@ -17,7 +17,7 @@ var qwen3 = architecture{
 	layer: func(c *Config, _ int, l *layer) []spec {
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
-			projections(c, l, absent),
+			projections(c, l, optional),
 			[]spec{
 				vector("attn_q_norm.weight", c.HeadDim, required, &l.qNorm),
 				vector("attn_k_norm.weight", c.HeadDim, required, &l.kNorm),
@@ -30,11 +30,11 @@ var qwen3 = architecture{
 		x := g.embedding(w.embedding)
 		for i, l := range g.layers(w) {
 			h := g.norm(x, l.attnNorm)
-			q := g.rope(g.norm(g.linear(h, l.q, nil), l.qNorm), &c.RoPE)
-			k := g.rope(g.norm(g.linear(h, l.k, nil), l.kNorm), &c.RoPE)
-			v := g.linear(h, l.v, nil)
+			q := g.rope(g.norm(g.linear(h, l.q, l.qBias), l.qNorm), &c.RoPE)
+			k := g.rope(g.norm(g.linear(h, l.k, l.kBias), l.kNorm), &c.RoPE)
+			v := g.linear(h, l.v, l.vBias)
 			attended := g.attention(q, k, v, attentionShape{window: c.window(i)})
-			x = g.add(x, g.linear(attended, l.output, nil))
+			x = g.add(x, g.linear(attended, l.output, l.outputBias))
 			x = g.add(x, g.swiglu(g.norm(x, l.ffnNorm), l))
 		}
 		x = g.head(x)

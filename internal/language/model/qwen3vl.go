@@ -17,3 +17,16 @@ var qwen3vl = architecture{
 	layer:   qwen3.layer,
 	forward: qwen3.forward,
 }
+
+// qwen3vlmoe is the same of Qwen3-VL with experts: qwen3moe.
+var qwen3vlmoe = architecture{
+	name: "qwen3vlmoe", example: "Qwen3-VL 30B-A3B, text", tested: "transformers 5.23",
+	rope: kernel.RoPENeoX,
+	read: func(r *reader, c *Config) {
+		qwen3vl.read(r, c)
+		qwen3moe.read(r, c)
+	},
+	outer:   plainOuter,
+	layer:   qwen3moe.layer,
+	forward: qwen3moe.forward,
+}

@@ -20,8 +20,9 @@ type RoPE struct {
 	// YaRN (Peng et al. 2023): fast frequencies are kept, slow ones interpolated, between them a ramp.
 	OriginalContext    int
 	BetaFast, BetaSlow float64
-	AttentionFactor    float64 // on top of YaRN's own 0.1 ln(Factor) + 1
-	LogMultiplier      float64 // m: the own factor is divided by 0.1 m ln(Factor) + 1
+	AttentionFactor    float64 // on top of Magnitude
+	Magnitude          float64 // of cosines and sines, 0 for YaRN's own 0.1 ln(Factor) + 1
+	LogMultiplier      float64 // m: the own magnitude is divided by 0.1 m ln(Factor) + 1
 
 	tensors []string // of the file that it was read from
 
@@ -50,6 +51,7 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 		BetaFast:        r.floatOr("rope.scaling.yarn_beta_fast", 32),
 		BetaSlow:        r.floatOr("rope.scaling.yarn_beta_slow", 1),
 		AttentionFactor: r.floatOr("rope.scaling.attn_factor", 1),
+		Magnitude:       r.floatOr("rope.scaling.yarn_attn_factor", 0),
 	}
 	// rope.scale_linear is the older name of a linear factor.
 	p.Factor = r.floatOr("rope.scaling.factor", r.floatOr("rope.scale_linear", 1))
@@ -76,7 +78,7 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 			r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
 	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
-	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0)):
+	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0) || !(p.Magnitude >= 0)):
 		return p, fmt.Errorf("keys %q are out of range", r.prefix+"rope.scaling.*")
 	}
 
@@ -161,7 +163,11 @@ func (p *RoPE) frequencies() (freq []float64, scale float64) {
 			keep := 1 - math.Min(1, math.Max(0, (float64(i)-low)/math.Max(0.001, high-low)))
 			freq[i] *= keep + (1-keep)/p.Factor
 		}
-		scale = p.AttentionFactor * (1 + 0.1*math.Log(p.Factor)) / (1 + 0.1*p.LogMultiplier*math.Log(p.Factor))
+		scale = p.Magnitude
+		if scale == 0 {
+			scale = (1 + 0.1*math.Log(p.Factor)) / (1 + 0.1*p.LogMultiplier*math.Log(p.Factor))
+		}
+		scale *= p.AttentionFactor
 	}
 	if p.LongFactors != nil {
 		scale = p.AttentionFactor

@@ -58,6 +58,15 @@ func gatedFeedForward(c *Config, l *layer) []spec {
 	}
 }
 
+// feedForwardBiases lists the biases of a gated unit, which few models have.
+func feedForwardBiases(c *Config, l *layer) []spec {
+	return []spec{
+		vector("ffn_gate.bias", c.FeedForward, optional, &l.gateBias),
+		vector("ffn_up.bias", c.FeedForward, optional, &l.upBias),
+		vector("ffn_down.bias", c.Hidden, optional, &l.downBias),
+	}
+}
+
 // joinedFeedForward lists the same where one tensor holds the rows of the gate and then those of up.
 func joinedFeedForward(c *Config, l *layer) []spec {
 	return []spec{

@@ -34,6 +34,7 @@ type layer struct {
 
 	ffnNorm, ffnNormBias *weight
 	gate, up, down       *weight
+	gateBias             *weight
 	upBias, downBias     *weight
 	postFFNNorm          *weight // of the feed-forward's output
 
