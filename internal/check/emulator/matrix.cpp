@@ -1,0 +1,203 @@
+// matrix.cpp: products of matrices by a warp (mma) and by four (wgmma), each of which computes its own 16 rows.
+//
+// Sums are computed in float, in the order of k. Hardware aligns the products of a step and cuts bits off below the
+// largest one: results differ by about a unit of float's last place for each step.
+
+#include "decode.h"
+#include "floats.h"
+
+namespace emulator {
+
+enum Element { ELEMENT_F16, ELEMENT_BF16, ELEMENT_TF32, ELEMENT_S8, ELEMENT_U8 };
+
+static bool element_of(const std::string &word, Element *e) {
+    if (word == "f16") *e = ELEMENT_F16;
+    else if (word == "bf16") *e = ELEMENT_BF16;
+    else if (word == "tf32") *e = ELEMENT_TF32;
+    else if (word == "s8") *e = ELEMENT_S8;
+    else if (word == "u8") *e = ELEMENT_U8;
+    else return false;
+    return true;
+}
+static int bits(Element e) { return e == ELEMENT_TF32 ? 32 : e == ELEMENT_F16 || e == ELEMENT_BF16 ? 16 : 8; }
+template <class T> static T value_of(Element e, uint32_t word, int i) {
+    switch (e) {
+    case ELEMENT_F16: return (T)from_half((uint16_t)(word >> (16 * i)));
+    case ELEMENT_BF16: return (T)from_bf16((uint16_t)(word >> (16 * i)));
+    case ELEMENT_TF32: return (T)tf32_read(word);
+    case ELEMENT_S8: return (T)(int8_t)(word >> (8 * i));
+    default: return (T)(uint8_t)(word >> (8 * i));
+    }
+}
+
+// Of lane 4 g + t, register r of A holds the row g + 8 (r % 2) from k = t E + 4 E (r / 2), where E elements fill a
+// register; B's holds the column g from k = t E + 4 E r; C's pairs the rows g and g + 8, from column 2 t.
+template <class T>
+static void multiply(Warp &w, const Instruction &in) {
+    if (w.mask != all_lanes) w.fail("a matrix product by a part of a warp", __builtin_ctz(w.mask));
+    const std::vector<Slot> &all = *in.more; // D, A, B, C
+    const int k = (int)in.number & 0xff, rows = (int)in.number >> 8;
+    const Element ea = (Element)(in.target & 15), eb = (Element)(in.target >> 4);
+    const int fill = 32 / bits(ea), results = rows / 4, halves = rows / 8;
+    const int a_count = rows * k / (32 * fill), b_count = k / (4 * fill);
+    T a[16][32], b[32][8], c[16][8];
+    for (int r = 0; r < a_count; r++) {
+        const uint32_t *const words = w.at<uint32_t>(all[(size_t)(results + r)]);
+        for (int i = 0; i < lanes; i++)
+            for (int e = 0; e < fill; e++)
+                a[i / 4 + 8 * (r % halves)][i % 4 * fill + 4 * fill * (r / halves) + e] = value_of<T>(ea, words[i], e);
+    }
+    for (int r = 0; r < b_count; r++) {
+        const uint32_t *const words = w.at<uint32_t>(all[(size_t)(results + a_count + r)]);
+        for (int i = 0; i < lanes; i++)
+            for (int e = 0; e < fill; e++) b[i % 4 * fill + 4 * fill * r + e][i / 4] = value_of<T>(eb, words[i], e);
+    }
+    for (int r = 0; r < results; r++) {
+        const T *const words = w.at<T>(all[(size_t)(results + a_count + b_count + r)]);
+        for (int i = 0; i < lanes; i++) c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2] = words[i];
+    }
+    for (int m = 0; m < rows; m++)
+        for (int j = 0; j < k; j++)
+            for (int n = 0; n < 8; n++) c[m][n] += a[m][j] * b[j][n];
+    for (int r = 0; r < results; r++) {
+        T *const words = w.at<T>(all[(size_t)r]);
+        for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2];
+    }
+}
+
+static void build_product(Decoder &d, Instruction &in) { // mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    const size_t words = d.current().words.size();
+    int m = 0, n = 0, k = 0;
+    for (const std::string &word : d.current().words)
+        if (sscanf(word.c_str(), "m%dn%dk%d", &m, &n, &k) == 3) break;
+    Element a, b;
+    if (d.has("sp") || n != 8 || (m != 8 && m != 16) || !element_of(d.word(words - 3), &a) || !element_of(d.word(words - 2), &b)) d.unknown();
+    const std::string &sum = d.word(words - 1);
+    if (d.word(words - 4) != sum || (sum != "f32" && sum != "s32") || d.has("satfinite")) d.unknown();
+    std::vector<Slot> all;
+    for (size_t i = 0; i < 4; i++) {
+        const std::vector<Slot> *some = d.slots(d.operand(i), Type::U32);
+        all.insert(all.end(), some->begin(), some->end());
+    }
+    in.more = d.list(all);
+    in.number = m << 8 | k;
+    in.target = a | b << 4;
+    in.run = sum == "f32" ? multiply<float> : multiply<int32_t>;
+}
+
+// ---- wgmma ---------------------------------------------------------------------------------------------------------
+
+// A tile in shared memory, as a descriptor says. Rows are those of M or N.
+struct Tile {
+    uint32_t start, leading, stride;
+    int swizzle; // bytes of a row of the pattern: 128, 64, 32, or 16 without one
+    bool across; // MN-major: neighbours in M or N lie beside each other
+
+    Tile(uint64_t d, bool across)
+        : start((uint32_t)(d & 0x3fff) << 4), leading((uint32_t)(d >> 16 & 0x3fff) << 4),
+          stride((uint32_t)(d >> 32 & 0x3fff) << 4), across(across) {
+        const int mode = (int)(d >> 62);
+        swizzle = mode == 1 ? 128 : mode == 2 ? 64 : mode == 3 ? 32 : 16;
+    }
+    // The address of 16 bits at row `r` and `k`.
+    uint32_t address(int r, int k) const {
+        uint32_t at = start;
+        if (!across) {
+            const uint32_t bytes = (uint32_t)k * 2;
+            at += (uint32_t)(r / 8) * stride + (uint32_t)(r % 8) * (uint32_t)swizzle;
+            at += swizzle == 16 ? bytes / 16 * leading + bytes % 16 : bytes;
+        } else {
+            const int wide = swizzle / 2;
+            at += (uint32_t)(r / wide) * leading + (uint32_t)(r % wide) * 2;
+            at += (uint32_t)(k / 8) * stride + (uint32_t)(k % 8) * (uint32_t)swizzle;
+        }
+        const uint32_t mask = (uint32_t)swizzle / 16 - 1;
+        return at ^ (at >> 7 & mask) << 4;
+    }
+};
+
+static void warpgroup_multiply(Warp &w, const Instruction &in) {
+    if (w.mask != all_lanes) w.fail("a product of a warpgroup by a part of a warp", __builtin_ctz(w.mask));
+    const int columns = (int)in.number, row = w.index % 4 * 16;
+    const Element element = (Element)(in.target & 15);
+    const bool a_registers = in.target & 16, a_across = in.target & 32, b_across = in.target & 64;
+    const bool negate_a = in.target & 128, negate_b = in.target & 256;
+    const std::vector<Slot> &all = *in.more; // D, then A where it is in registers
+    const bool keep = *w.predicate(in.c) & 1;
+    float a[16][16], b[16][256], c[16][256];
+    // Calls put(row, k, value) for 16 k of some rows: eight elements lie beside each other.
+    const auto read = [&](const Tile &tile, int first, int rows, auto put) {
+        for (int r = 0; r < rows; r += tile.across ? 8 : 1)
+            for (int k = 0; k < 16; k += tile.across ? 1 : 8) {
+                const uint16_t *const x = (const uint16_t *)w.shared(tile.address(first + r, k), 16, 0, false);
+                for (int i = 0; i < 8; i++) {
+                    const float value = element == ELEMENT_F16 ? from_half(x[i]) : from_bf16(x[i]);
+                    if (tile.across) put(r + i, k, value);
+                    else put(r, k + i, value);
+                }
+            }
+    };
+    if (a_registers) {
+        for (int r = 0; r < 4; r++) {
+            const uint32_t *const words = w.at<uint32_t>(all[(size_t)(columns / 2 + r)]);
+            for (int i = 0; i < lanes; i++)
+                for (int e = 0; e < 2; e++) a[i / 4 + 8 * (r % 2)][i % 4 * 2 + 8 * (r / 2) + e] = value_of<float>(element, words[i], e);
+        }
+    } else {
+        read(Tile(w.at<uint64_t>(in.a)[0], a_across), row, 16, [&](int m, int k, float x) { a[m][k] = x; });
+    }
+    read(Tile(w.at<uint64_t>(in.b)[0], b_across), 0, columns, [&](int n, int k, float x) { b[k][n] = x; });
+    if (negate_a != negate_b)
+        for (auto &m : a)
+            for (float &x : m) x = -x;
+    for (int r = 0; r < columns / 2; r++) {
+        const float *const words = w.at<float>(all[(size_t)r]);
+        for (int i = 0; i < lanes; i++) c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2] = keep ? words[i] : 0;
+    }
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < columns; n++) c[m][n] += a[m][k] * b[k][n];
+    for (int r = 0; r < columns / 2; r++) {
+        float *const words = w.at<float>(all[(size_t)r]);
+        for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2];
+    }
+}
+
+static void build_warpgroup(Decoder &d, Instruction &in) {
+    if (!d.has("mma_async")) { // fence, commit_group, wait_group: products are done at once
+        in.run = [](Warp &, const Instruction &) {};
+        return;
+    }
+    // wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 d, a, b, keep, sign-a, sign-b, trans-a, trans-b
+    int n = 0, k = 0;
+    if (sscanf(d.word(4).c_str(), "m64n%dk%d", &n, &k) != 2 || k != 16 || d.word(5) != "f32") d.unknown();
+    Element element, other;
+    if (!element_of(d.word(6), &element) || !element_of(d.word(7), &other) || element != other || bits(element) != 16) d.unknown();
+    std::vector<Slot> all = *d.slots(d.operand(0), Type::F32);
+    if ((int)all.size() != n / 2) d.unknown();
+    const bool registers = d.operand(1).kind == Operand::VECTOR;
+    if (registers) {
+        const std::vector<Slot> *a = d.slots(d.operand(1), Type::U32);
+        all.insert(all.end(), a->begin(), a->end());
+    } else {
+        in.a = d.slot(1, Type::U64);
+    }
+    in.more = d.list(all);
+    in.b = d.slot(2, Type::U64);
+    in.c = d.slot(3, Type::PRED);
+    in.number = n;
+    in.target = element | registers << 4;
+    if (d.operand(4).number != 1) in.target |= 128;
+    if (d.operand(5).number != 1) in.target |= 256;
+    if (registers) {
+        if (d.operand(6).number) in.target |= 64;
+    } else {
+        if (d.operand(6).number) in.target |= 32;
+        if (d.operand(7).number) in.target |= 64;
+    }
+    in.run = warpgroup_multiply;
+}
+
+static const Opcode mma("mma", build_product), wgmma("wgmma", build_warpgroup);
+
+} // namespace emulator
