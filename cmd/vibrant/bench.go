@@ -83,7 +83,7 @@ func benchCommand() *cobra.Command {
 			"With --trace FILE, operations are timed one by one, which is slower, and written as a trace that ui.perfetto.dev opens.\n\n" +
 			"With --compare A B, two files of --output json or jsonl (ours, or llama-bench's) are shown side by side.",
 		Args: cobra.MaximumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := b.check(); err != nil {
 				return err
 			}
@@ -110,21 +110,25 @@ func benchCommand() *cobra.Command {
 			if !slices.Contains([]string{"", "md", "csv", "json", "jsonl"}, format) {
 				return usagef("--output is %q, want md, csv, json or jsonl", format)
 			}
+			var traced *outputFile
 			if cmd.Flags().Changed("trace") {
 				if trace == "" {
 					return usagef("--trace wants a file")
 				}
+				if traced, err = createOutput(trace, cmd.OutOrStdout(), m.inputs()...); err != nil {
+					return fmt.Errorf("--trace: %w", err)
+				}
+				defer traced.discard()
 				m.profiling = true
 			}
 			w := &figureWriter{out: cmd.OutOrStdout(), format: format, command: commandLine(cmd)}
-			var err error
 			switch {
 			case ops.Match != "":
-				err = benchOps(cmd, &m, ops, trace, w)
+				err = benchOps(cmd, &m, ops, traced, w)
 			case len(b.parallel) > 0:
-				err = benchParallel(cmd, &m, &b, trace, w)
+				err = benchParallel(cmd, &m, &b, traced, w)
 			default:
-				err = benchModel(cmd, &m, &b, trace, w)
+				err = benchModel(cmd, &m, &b, traced, w)
 			}
 			// An interrupt leaves what was measured until then.
 			if err == nil || errors.Is(err, context.Canceled) && len(w.all) > 0 {
@@ -251,7 +255,7 @@ func (c *counts) String() string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(*c.n), " ", ","), "[]")
 }
 
-func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace string, figures *figureWriter) (err error) {
+func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace *outputFile, figures *figureWriter) (err error) {
 	longest := 0
 	for _, d := range b.depths {
 		for _, n := range b.prompts {

@@ -12,7 +12,7 @@ import (
 )
 
 // benchOps measures single operations, by the project's table of them.
-func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace string, figures *figureWriter) (err error) {
+func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace *outputFile, figures *figureWriter) (err error) {
 	options, err := m.options()
 	if err != nil {
 		return err

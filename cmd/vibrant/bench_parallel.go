@@ -13,7 +13,7 @@ import (
 )
 
 // benchParallel measures sequences that generate together: a prompt of each, then one token of all in a pass.
-func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace string, figures *figureWriter) (err error) {
+func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace *outputFile, figures *figureWriter) (err error) {
 	longest := 0
 	for _, p := range b.prompts {
 		for _, n := range b.gens {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -12,7 +10,7 @@ import (
 )
 
 // writeTrace writes the trace of what was measured to a file, and to stderr which operations took longest.
-func writeTrace(cmd *cobra.Command, path string, profile func() (*gpu.Profile, error)) (err error) {
+func writeTrace(cmd *cobra.Command, file *outputFile, profile func() (*gpu.Profile, error)) (err error) {
 	p, err := profile()
 	if err != nil {
 		return err
@@ -21,12 +19,8 @@ func writeTrace(cmd *cobra.Command, path string, profile func() (*gpu.Profile, e
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(p.WriteTrace(f), f.Close()); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err := file.finish(p.WriteTrace(file)); err != nil {
+		return fmt.Errorf("--trace: %w", err)
 	}
 	const longest = 20
 	t := tabwriter.NewWriter(cmd.ErrOrStderr(), 0, 0, 2, ' ', tabwriter.AlignRight)

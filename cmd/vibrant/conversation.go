@@ -58,7 +58,7 @@ func (c *chat) save(path string) (err error) {
 	if path == "" {
 		return errors.New("/save FILE: the name of the file is missing")
 	}
-	out, err := createOutput(path, io.Discard, c.flags.model)
+	out, err := createOutput(path, io.Discard, c.flags.inputs()...)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *chat) saveCache(path string) (err error) {
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
 		return nil
 	}
-	out, err := createOutput(cacheFile(path), io.Discard, c.flags.model)
+	out, err := createOutput(cacheFile(path), io.Discard, c.flags.inputs()...)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 	for _, args := range [][]string{
 		{"ask", "-f", pipe}, {"complete", "-f", pipe}, {"perplexity", "-f", pipe}, {"chat", "-f", pipe}, {"chat", "--session", pipe, "-p", "x"},
 		{"ask", "--lora", pipe, "hi"}, {"render", "--messages", pipe}, {"render", "--messages", "/dev/null", "--template", pipe}, {"bench", "--compare", pipe, pipe},
-		{"logits", "-p", "hi", "-o", pipe}, {"ask", "-f", "/dev/zero"}, {"perplexity", "-f", "/dev/zero"}, {"render", "--messages", "/dev/zero"},
+		{"logits", "-p", "hi", "-o", pipe}, {"bench", "--trace", pipe}, {"ask", "-f", "/dev/zero"}, {"perplexity", "-f", "/dev/zero"}, {"render", "--messages", "/dev/zero"},
 		{"chat", "--session", "/dev/zero", "-p", "x"}, {"ask", "--lora", "/dev/zero", "hi"},
 	} {
 		if args[0] != "bench" {
@@ -54,7 +54,7 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 	}
 }
 
-func TestLogitsDestroyNothing(t *testing.T) {
+func TestOutputsDestroyNothing(t *testing.T) {
 	m := reciter(t)
 	model, err := os.ReadFile(m)
 	if err != nil {
@@ -68,10 +68,21 @@ func TestLogitsDestroyNothing(t *testing.T) {
 	if err := os.Symlink(m, alias); err != nil {
 		t.Fatal(err)
 	}
-	for _, out := range []string{m, alias} {
-		if status, errs := logits(out, "1,2"); status != 2 || !strings.Contains(errs, "model's own file") {
-			t.Errorf("%s: exit %d, %q", out, status, errs)
+	folder := t.TempDir()
+	inFolder := filepath.Join(folder, "adapter_model.safetensors")
+	if err := os.WriteFile(inFolder, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"logits", "--ids", "1,2", "-o", m}, {"logits", "--ids", "1,2", "-o", alias}, {"bench", "--trace", m}, {"bench", "--trace", alias},
+		{"logits", "--ids", "1,2", "--lora", folder, "-o", inFolder}, {"bench", "--lora", inFolder + ":0.5", "--trace", inFolder},
+	} {
+		if status, _, errs := command(t, "", append(args, "-m", m, "--device", "cpu")...); status != 2 || !strings.Contains(errs, "model's own file") {
+			t.Errorf("%q: exit %d, %q", args, status, errs)
 		}
+	}
+	if b, _ := os.ReadFile(inFolder); string(b) != "precious" {
+		t.Error("the adapter was changed")
 	}
 	if b, _ := os.ReadFile(m); string(b) != string(model) {
 		t.Fatal("the model was changed")

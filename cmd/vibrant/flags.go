@@ -257,6 +257,17 @@ func (m *modelFlags) expertsInRAM() (layers int, flag string, err error) {
 	return layers, given[0], nil
 }
 
+// inputs returns the paths of the model and its adapters.
+func (m *modelFlags) inputs() []string {
+	paths := []string{m.model}
+	for _, text := range m.lora {
+		if path, _, err := parseAdapter(text); err == nil { // else opening the model says so
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // parseAdapter reads FILE[:SCALE]. What follows the last colon is a scale if it is a number.
 func parseAdapter(text string) (path string, scale float32, err error) {
 	if text == "" {

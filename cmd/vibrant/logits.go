@@ -30,7 +30,7 @@ func logitsCommand() *cobra.Command {
 					m.context = len(ids)
 				}
 			}
-			file, err := createOutput(out, cmd.OutOrStdout(), m.model)
+			file, err := createOutput(out, cmd.OutOrStdout(), m.inputs()...)
 			if err != nil {
 				return err
 			}

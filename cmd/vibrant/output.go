@@ -19,8 +19,8 @@ type outputFile struct {
 	file  *os.File // what is written to directly; neither: stdout
 }
 
-// createOutput opens a file for writing. It refuses the model's own file, of which the other parameter is the path.
-func createOutput(path string, stdout io.Writer, model string) (*outputFile, error) {
+// createOutput opens a file for writing. It refuses the files of a model and its adapters, which modelFlags.inputs names.
+func createOutput(path string, stdout io.Writer, inputs ...string) (*outputFile, error) {
 	if path == "-" {
 		return &outputFile{Writer: raw(stdout)}, nil
 	}
@@ -30,9 +30,11 @@ func createOutput(path string, stdout io.Writer, model string) (*outputFile, err
 		return nil, err
 	}
 	if err == nil {
-		for _, file := range modelFiles(model) {
-			if m, err := os.Stat(file); err == nil && os.SameFile(st, m) {
-				return nil, usagef("%s is the model's own file", path)
+		for _, input := range inputs {
+			for _, file := range filesOf(input) {
+				if m, err := os.Stat(file); err == nil && os.SameFile(st, m) {
+					return nil, usagef("%s is the model's own file", path)
+				}
 			}
 		}
 		if st.IsDir() {
@@ -67,20 +69,27 @@ func (o *outputFile) finish(err error) error {
 	return err
 }
 
-// modelFiles returns the paths of a model: of a split one (NAME-00001-of-00003.gguf) all parts.
-func modelFiles(model string) []string {
-	files := []string{model}
-	stem, _, split := strings.Cut(filepath.Base(model), "-00")
-	if !split {
-		return files
+// discard removes a file that was not finished.
+func (o *outputFile) discard() { o.finish(errors.New("not finished")) }
+
+// filesOf returns the paths of a model or adapter: of a split one (NAME-00001-of-00003.gguf) all parts, of a folder what is in it.
+func filesOf(input string) []string {
+	files := []string{input}
+	folder, prefix := input, ""
+	if st, err := os.Stat(input); err != nil || !st.IsDir() {
+		stem, _, split := strings.Cut(filepath.Base(input), "-00")
+		if !split {
+			return files
+		}
+		folder, prefix = filepath.Dir(input), stem+"-00"
 	}
-	entries, err := os.ReadDir(filepath.Dir(model))
+	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return files // opening the model says so
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), stem+"-00") {
-			files = append(files, filepath.Join(filepath.Dir(model), e.Name()))
+		if strings.HasPrefix(e.Name(), prefix) {
+			files = append(files, filepath.Join(folder, e.Name()))
 		}
 	}
 	return files

@@ -34,7 +34,7 @@ func ptxCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d blocks of %d threads\n", module.Entry, module.GridX, module.GridY, module.Threads)
-			file, err := createOutput(out, cmd.OutOrStdout(), "")
+			file, err := createOutput(out, cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
