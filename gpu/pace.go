@@ -20,31 +20,48 @@ import (
 // of its own by 1/256 of that, since what a GPU fills in the time of one collection is far more than leastGrowth. On devices that
 // compute on host memory, GOMEMLIMIT and the cgroup's limit make it due earlier.
 type pace struct {
-	pooled     int64 // bytes in use, but for reserved ones; the pool's lock guards it and next
-	next       int64 // pooled bytes at which a collection is due
+	pooled     int64     // bytes in use, but for reserved ones; the pool's lock guards it and next
+	next       int64     // pooled bytes at which a collection is due
+	doublings  int       // of leastGrowth; the lock of collecting guards it and ended
+	ended      time.Time // the collection before
 	collecting sync.Mutex
 }
 
-const leastGrowth = 56 << 20
+const (
+	leastGrowth   = 14 << 20 // which caches hold
+	mostDoublings = 2
+)
 
-// leastGrowth is by how much memory grows between collections.
-func (p *Pool) leastGrowth() int64 {
-	if p.dev.info.HostMemory {
-		return leastGrowth
+// adapt doubles the least growth where a collection took long beside the time since the one before, as on a busy machine, and halves it
+// where it took little: a program that drops its results then writes to memory that a cache still holds.
+func (p *pace) adapt(took, before time.Duration) {
+	switch {
+	case took > before/2:
+		p.doublings = min(p.doublings+1, mostDoublings)
+	case took < before/4:
+		p.doublings = max(p.doublings-1, 0)
 	}
-	return max(leastGrowth, p.dev.info.TotalMemory/256)
 }
 
-// collectIfDue collects where an allocation of that size makes it due, and reports whether it did.
-func (p *Pool) collectIfDue(bytes int64) bool {
-	p.mu.Lock()
-	due := p.pace.pooled+bytes > max(p.pace.next, p.leastGrowth())
-	p.mu.Unlock()
-	if !due || !p.pace.collecting.TryLock() {
-		return false
+// leastGrowth is by how much memory grows between collections, doubled so many times.
+func (d *device) leastGrowth(doublings int) int64 {
+	if d.info.HostMemory {
+		return leastGrowth << doublings
+	}
+	return max(leastGrowth<<mostDoublings, d.info.TotalMemory/256)
+}
+
+// collectPaced collects, and says when the next collection is due. While another goroutine does so it returns at once.
+func (p *Pool) collectPaced() {
+	if !p.pace.collecting.TryLock() {
+		return
 	}
 	defer p.pace.collecting.Unlock()
+	start := time.Now()
 	collect()
+	end := time.Now()
+	p.pace.adapt(end.Sub(start), start.Sub(p.pace.ended))
+	p.pace.ended = end
 	heap := readHeap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,8 +70,7 @@ func (p *Pool) collectIfDue(bytes int64) bool {
 	if p.dev.info.HostMemory {
 		growth = min(growth, heap.room(p.stats.InUse+p.stats.Cached))
 	}
-	p.pace.next = p.pace.pooled + max(p.leastGrowth(), growth)
-	return true
+	p.pace.next = p.pace.pooled + max(p.dev.leastGrowth(p.pace.doublings), growth)
 }
 
 // collect runs the garbage collector and waits until the cleanups of dropped buffers have run, for 100 ms at most: a busy machine may

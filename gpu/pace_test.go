@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func TestTheLeastLimitOfTheCgroupsCounts(t *testing.T) {
@@ -26,6 +27,19 @@ func TestTheLeastLimitOfTheCgroupsCounts(t *testing.T) {
 	} {
 		if got := cgroupLimitIn(c.files, c.own); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestLongCollectionsComeLater has collections of 10 ms in place of 1 ms among tensors that take 5 ms, as a busy machine makes them.
+func TestLongCollectionsComeLater(t *testing.T) {
+	var p pace
+	for i, c := range []struct {
+		took time.Duration
+		want int
+	}{{1, 0}, {10, 1}, {10, 2}, {10, 2}, {2, 2}, {1, 1}, {1, 0}, {1, 0}} {
+		if p.adapt(c.took*time.Millisecond, 5*time.Millisecond); p.doublings != c.want {
+			t.Errorf("collection %d of %d ms: growth doubled %d times, want %d", i, c.took, p.doublings, c.want)
 		}
 	}
 }

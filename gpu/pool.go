@@ -55,7 +55,7 @@ type block struct {
 }
 
 func newPool(d *device, limit int64) *Pool {
-	return &Pool{dev: d, limit: limit, blocks: map[*block]struct{}{}}
+	return &Pool{dev: d, limit: limit, blocks: map[*block]struct{}{}, pace: pace{next: d.leastGrowth(0)}}
 }
 
 // Stats returns the counts as of now.
@@ -147,21 +147,23 @@ func (p *Pool) serve(s *stream, class int, size, bytes int64) (*block, error) {
 		p.mu.Unlock()
 		return nil, s.usable()
 	}
-	b := p.cached(s, class)
+	var b *block
+	due := class != exact && p.pace.pooled+size > p.pace.next
+	if !due {
+		b = p.cached(s, class)
+	}
 	p.mu.Unlock()
+	if due {
+		p.collectPaced()
+		p.mu.Lock()
+		b = p.cached(s, class)
+		p.mu.Unlock()
+	}
 	if b != nil {
 		return b, nil
 	}
 	if b := p.move(s, class); b != nil {
 		return b, nil
-	}
-	if class != exact && p.collectIfDue(size) {
-		p.mu.Lock()
-		b := p.cached(s, class)
-		p.mu.Unlock()
-		if b != nil {
-			return b, nil
-		}
 	}
 	b, err := p.fresh(s, class, size)
 	if errors.Is(err, ErrOutOfMemory) {
