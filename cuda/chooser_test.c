@@ -1,9 +1,10 @@
 //go:build ignore
 
-/* chooser_test.c: calls every chooser for every kind of GPU over thousands of shapes, without one. A kernel is found
- * wherever vibrant.h promises a result, it can do what it is chosen for, and shapes by name get the kernel that was
- * measured for them. With --map it prints the generated part of cuda/README.md instead. `make test-c` runs both; each
- * family's part is in its folder. */
+/* chooser_test.c: calls every chooser for every kind of GPU over thousands of shapes, without a GPU.
+ *
+ * It holds three things: there is a kernel wherever vibrant.h promises a result; the kernel can do the call; shapes by
+ * name get the kernel that was measured for them. With --map it prints the generated part of cuda/README.md instead.
+ * `make test-c` runs both; each family's part is in its folder. */
 #include "chooser_test.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* chooser_test.h: what the tests of the families' choosers share (cuda/chooser_test.c). */
+/* chooser_test.h: the parts common to the tests of the families' choosers (cuda/chooser_test.c). */
 #ifndef VB_CUDA_CHOOSER_TEST_H
 #define VB_CUDA_CHOOSER_TEST_H
 
@@ -6,7 +6,7 @@
 
 #include "runtime/chooser.h"
 
-/* A GPU of each capability that kernels compile for, as one that is sold. */
+/* A GPU on sale for each capability that kernels compile for. */
 extern const vb_gpu gpus[];
 extern const int gpu_count;
 
@@ -16,7 +16,7 @@ extern const int gpu_count;
 extern long checks;
 extern int failures;
 
-/* Counts a check; says what failed, with the shape in printf's manner, the first few times. */
+/* Counts a check. The first few failures are printed with the shape, in printf's manner. */
 #define CHECK(condition, ...)                                                                                          \
     do {                                                                                                               \
         checks++;                                                                                                      \
@@ -27,7 +27,7 @@ extern int failures;
         }                                                                                                              \
     } while (0)
 
-/* A number of 1 .. 2^bits, as likely of any magnitude; the same ones each time. */
+/* A number of 1 .. 2^bits, as likely of any magnitude; the same numbers each time. */
 int64_t any_size(int bits);
 /* 0 .. n - 1 */
 int any_of(int n);

@@ -34,7 +34,7 @@ typedef struct adapter_plan {
     int64_t row_blocks, column_blocks;
 } adapter_plan;
 
-/* Sums of row_tiles * rank_tiles tiles are 4 registers each; more than 8 tiles take blocks of 4 warps, whose sums fit
+/* Sums of row_tiles * rank_tiles tiles are 4 registers each. More than 8 tiles take blocks of 4 warps, whose sums fit
  * shared memory. */
 static inline int adapter_warps(int row_tiles, int rank_tiles) { return row_tiles * rank_tiles <= 8 ? 8 : 4; }
 
@@ -48,20 +48,20 @@ static inline bool adapter_tiles_can(const vb_fused_update_args *a, const vb_gpu
 
 enum { ADAPTER_TILED_STAGES = 3, ADAPTER_TILED_STAGES_OF_U = 4 };
 
-/* Shared memory of the tiled kernel: stages of x and V, in whose place come x V and stages of U. */
+/* Shared memory of the tiled kernel: stages of x and V, and in their place x V and stages of U. */
 static inline int64_t adapter_tiled_bytes(int64_t rows, int64_t ranks) {
     const int64_t first = ADAPTER_TILED_STAGES * 128 * (rows + ranks);
     const int64_t then = 2 * rows * ranks + ADAPTER_TILED_STAGES_OF_U * 16384;
     return first > then ? first : then;
 }
 
-/* Most shared memory of a block of the kernel for many rows, of which a multiprocessor of 9.0 has two; and the k of a
- * block that has all of x under way at once. */
+/* The most shared memory of a block of the kernel for many rows: a multiprocessor of 9.0 has two such blocks.
+ * Then the k of a block that has all of x under way at once. */
 enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_SHORT_DEPTH = 768 };
 
 static inline int64_t adapter_at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
-/* V and U are read anew for each block of rows, so it has as many rows as leave work for every multiprocessor. */
+/* V and U are read anew for each block of rows. So a block has as many rows as leave work for every multiprocessor. */
 static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, const vb_gpu *gpu) {
     adapter_plan p = {ADAPTER_ANY, 1, 1, 8, 1, 1, 1};
     const int64_t sms = gpu->multiprocessors;
@@ -116,7 +116,7 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
         return p;
     }
     p.kernel = ADAPTER_SPLIT;
-    /* for sums of so many tiles, beside what F32 operands are split into */
+    /* for sums of so many tiles, beside the parts of F32 operands */
     const int registers = a->type == VB_F32 ? 4 : 8;
     const int most_row_tiles = p.rank_tiles <= 2 ? registers / 2 : p.rank_tiles == 4 ? registers / 4 : 1;
     while (p.row_tiles < most_row_tiles && vb_ceil_div(a->m, 32 * p.row_tiles) >= 3 * sms / 2) p.row_tiles *= 2;
@@ -125,7 +125,7 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     const int64_t work = steps > chunks ? steps : chunks;
     const int most_blocks = gpu->capability >= 90 && gpu->capability < 120 ? 8 : 1;
     while (p.cluster < most_blocks && 2 * p.cluster * p.row_blocks <= sms && p.cluster * p.warps < work) p.cluster *= 2;
-    /* What is left of the multiprocessors takes a share of the columns, and computes x V again. */
+    /* The rest of the multiprocessors take shares of the columns, and compute x V again. */
     const int64_t left = sms / (p.row_blocks * p.cluster), shares = chunks / (2 * p.cluster * p.warps);
     if (left > 1 && shares > 1) p.column_blocks = adapter_at_most(left, shares);
     return p;

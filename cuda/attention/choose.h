@@ -1,5 +1,5 @@
 /* choose.h: which kernel computes attention. decode is for few query rows a key head, whose keys are read once and
- * shared among blocks; prefill for many, in tiles of their own. */
+ * shared among blocks; prefill is for many, in tiles of their own. */
 #ifndef VB_CUDA_ATTENTION_CHOOSE_H
 #define VB_CUDA_ATTENTION_CHOOSE_H
 
@@ -44,7 +44,7 @@ enum {
 #define ATTENTION_DECODE_SLOTS(most, capability)                                                                       \
     ((capability) == 90 || (capability) == 100 ? (most) : (most) < 3 ? 2 : (most) * 2 / 3)
 
-/* Shared memory of its block: the warps' rings, and what a cluster sends. */
+/* Shared memory of its block: the warps' rings, and the messages of a cluster. */
 static inline int64_t attention_decode_bytes(int warps, int64_t slot_bytes, int slots, int dims, int rows) {
     const int64_t ring = slots * slot_bytes, sums = (int64_t)rows * (dims + 4) * 4;
     return warps * (ring > sums ? ring : sums) + rows * dims / 4 * (int64_t)(4 * sizeof(float) + 2 * sizeof(float));
@@ -80,27 +80,27 @@ static inline int attention_fits_counters(const vb_attention_args *a) {
            a->heads <= INT32_MAX / a->seq && a->batch <= INT32_MAX / a->heads;
 }
 
-/* Whether keys follow their last slot in the first: a ring that has room for all of them is none. */
+/* Whether keys follow their last slot in the first slot. A cache with room for all keys is no such ring. */
 static inline int attention_wraps(const vb_attention_args *a) { return a->ring && a->kv_len > a->kv_capacity; }
 
 /* Whether values are as long as keys, which are not too long: attention_simt takes others. */
 static inline int attention_has_pairs(const vb_attention_args *a) {
     return a->v && (a->value_dim == 0 || a->value_dim == a->dim) && a->dim <= 256;
 }
-/* Whether scores and places of keys are what every kernel knows, too. */
+/* Whether every kernel can compute the scores and find the keys. */
 static inline int attention_is_plain(const vb_attention_args *a) {
     return attention_has_pairs(a) && !(a->soft_cap > 0) && !attention_wraps(a);
 }
 
-/* Whether rows of q and out are whole vectors of 16 bytes, of which tensor cores multiply 16-bit numbers and those of
- * Q8_0. A float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
+/* Whether rows of q and out are whole vectors of 16 bytes, as tensor cores need for numbers of 16 bits and Q8_0.
+ * A float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
 static inline int attention_suits_tensor_cores(const vb_attention_args *a, const vb_gpu *gpu) {
     return attention_has_pairs(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 &&
            vb_aligned16(a->out) && vb_aligned16(a->q) && vb_aligned16(a->k) && vb_aligned16(a->v) &&
            a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 && a->q_row_stride % 8 == 0;
 }
 
-/* The arguments with copies of q, out, k and v of whole vectors of 16 bytes, whose places follow. */
+/* The arguments with copies of q, out, k and v in whole vectors of 16 bytes; the places of the copies follow. */
 static inline vb_attention_args attention_padded_args(const vb_attention_args *a) {
     vb_attention_args padded = *a;
     padded.dim = vb_ceil_div(a->dim, 8) * 8, padded.value_dim = 0;
@@ -117,7 +117,7 @@ static inline int attention_padded_suits(const vb_attention_args *a, const vb_gp
            (double)a->batch * (a->heads * a->seq + a->kv_heads * a->kv_len) < 1e9 / (double)(a->dim + 8);
 }
 
-/* Whether a step needs what only attention_decode_variants has. */
+/* Whether a step needs a variant that only attention_decode_variants has. */
 static inline int attention_varies(const vb_attention_args *a) {
     return !attention_is_plain(a) || (a->sinks && a->seq > 1);
 }
@@ -177,8 +177,9 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
-/* Whether tiles of prompts take less time than blocks that share keys: where a fifth or third of the multiprocessors
- * have one, and of 16-bit queries, whose conversion costs nothing, over few keys. */
+/* Whether tiles of prompts take less time than blocks that share keys. They do where a fifth or third of the
+ * multiprocessors have a tile.
+ * Of 16-bit queries, whose conversion costs nothing, they do so over few keys. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS);
     if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;
@@ -207,8 +208,9 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 
-/* The kernel that leaves what it attends as an operand of products with packed weights, in F16: ATTENTION_DECODE,
- * ATTENTION_DECODE_VARIANTS, ATTENTION_PREFILL, ATTENTION_PREFILL_SM90 or none. */
+/* The kernel that leaves its result in F16 as an operand of products with packed weights: ATTENTION_DECODE,
+ * ATTENTION_DECODE_VARIANTS,
+ * ATTENTION_PREFILL, ATTENTION_PREFILL_SM90 or none. */
 static inline attention_kernel choose_attention_operand(const vb_attention_args *a, const vb_gpu *gpu) {
     if (a->type != VB_F32 || a->kv_type != VB_F16 || gpu->capability < 80) return ATTENTION_NONE;
     const attention_kernel kernel = choose_attention(a, gpu);

@@ -30,12 +30,12 @@ static inline collective_kernel choose_all_reduce(int64_t n, bool rounded) {
     if (rounded && n > COLLECTIVE_EXACT) return COLLECTIVE_REDUCE_ROUNDED;
     return n <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
 }
-/* A sum of products of one row: packed_n1 says that each rank's kernel is packed_n1, apart that no two ranks share a
- * GPU, where blocks that wait could leave no room for those that are waited for. */
+/* A sum of products of one row. packed_n1: each rank's kernel is packed_n1. apart: no two ranks share a GPU.
+ * On a shared GPU, blocks that wait could leave no room for the blocks that they wait for. */
 static inline collective_kernel choose_sum_of_products(int64_t rows, bool packed_n1, bool apart) {
     return packed_n1 && apart && rows <= COLLECTIVE_ROW ? COLLECTIVE_PRODUCTS_N1 : COLLECTIVE_NONE;
 }
-/* `most` is the floats of the rank that has most. */
+/* `most` is the greatest number of floats of any rank. */
 static inline collective_kernel choose_all_gather(int64_t most) {
     return most <= COLLECTIVE_SMALL ? COLLECTIVE_GATHER_SMALL : COLLECTIVE_GATHER_LARGE;
 }

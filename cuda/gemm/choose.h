@@ -52,8 +52,9 @@ enum {
     MATMUL_M1_MOST_KSPLIT = 8
 }; /* of a block of a cluster, of a warp at a time */
 
-/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good: about a block an SM has to be
- * possible, and 16-bit matrices beyond what the L2 holds were no faster so. */
+/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good. About a block an SM has to be
+ * possible.
+ * 16-bit matrices larger than the L2 were no faster with clusters. */
 static inline int matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gpu *gpu) {
     if (gpu->capability != 90 || width == 1 || k > 1 << 30) return 0;
     const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 32 * width),
@@ -130,7 +131,7 @@ static inline int gemm_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
            (x->m <= 32 || (x->m <= 64 && gemm_m64_ksplit(x->n, x->k, sms) == 1 && x->n >= 64 * sms));
 }
 
-/* F32 operands have to be split first, which small products and those of few rows do not repay. */
+/* F32 operands have to be split first, which small products and products of few rows do not repay. */
 static inline int gemm_3xf16_suits(const vb_matmul_args *x) {
     return x->precision == VB_PRECISION_FLOAT32 && !x->b_transposed && x->m >= 16 && x->k >= 128 &&
            (double)x->m * x->n * x->k >= 256.0 * 256 * 256 && matmul_sizes_below(x, 1 << 28) && vb_aligned16(x->a) &&
@@ -143,7 +144,7 @@ static inline int matmul_xf16_suits(const vb_matmul_args *x) {
            x->k >= 48 && work >= (x->precision == VB_PRECISION_TF32 ? 4e8 : 2e7) &&
            (double)x->batch * (x->m + x->n) < (double)(1 << 29);
 }
-/* Whether the tiles that blocks walk through are counted in 32 bits, and the strides those that TMA takes. */
+/* Whether the tiles that blocks walk through are counted in 32 bits, and TMA takes the strides. */
 static inline int matmul_sm90_fits(const vb_matmul_args *x) {
     const int64_t most_stride = (int64_t)1 << 39; /* elements of 2 bytes */
     return (double)vb_ceil_div(x->m, 64) * vb_ceil_div(x->n, 64) * x->batch < (double)(1 << 28) &&
@@ -192,8 +193,9 @@ static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, 
 static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
     return (int64_t)MATMUL_MMA_STAGES(tile_n) * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
 }
-/* Of matmul_f32: the largest tile of which there are about as many as multiprocessors, and that the matrix fills by
- * more than half. With a small k, blocks that begin and end together are what takes time: several a multiprocessor. */
+/* For matmul_f32: the largest tile that the matrix fills by more than half, if there are about as many tiles as
+ * multiprocessors.
+ * With a small k, several blocks a multiprocessor: blocks that begin and end together take most of the time. */
 static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int multiprocessors) {
     const int64_t enough = multiprocessors * 7 / 8;
 #define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
@@ -209,9 +211,8 @@ static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int
     return matmul_plan_tiles(x, many_small ? 64 : 32, 64, MATMUL_F32_DEPTH, 3 * multiprocessors, 6);
 }
 
-/* Microseconds that kernels take: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
- * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the more of the GPU's places are
- * taken. */
+/* Microseconds of kernels: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
+ * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
     double start, block, step, crowded, add; /* `add`: the addition of parts */
 } matmul_times;
@@ -220,7 +221,7 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t)
                  crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
     return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0);
 }
-/* The tile of matmul_mma that takes least, and by how many blocks; `whole`: by one each. */
+/* The fastest tile of matmul_mma, and by how many blocks; `whole`: one block each. */
 static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu,
                                         int whole) {
     const struct {
@@ -258,7 +259,7 @@ static inline double matmul_tf32_time_of(const matmul_ksplit_plan *plan) {
                                  ? wide
                                  : plan->tile_m == 32 ? small : plan->tile_n == 16 ? tall : square);
 }
-/* Of matmul_3xtf32_any: tiles of few rows or columns, else those of which a product takes less time. */
+/* For matmul_3xtf32_any: tiles of few rows or columns, else the tiles for which a product takes less time. */
 static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
     if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
     if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
@@ -293,7 +294,7 @@ static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gp
     return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
            4.7e-6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
 }
-/* Of 16 bits by matmul_sm90 or matmul_mma, with copies of what has no whole vectors. */
+/* 16 bits by matmul_sm90 or matmul_mma, with copies of the operands that are no whole vectors. */
 static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
@@ -401,7 +402,7 @@ static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu
            (x->k == 0 || matmul_ksplit_time(x, gpu) < matmul_vectors_time(x, gpu));
 }
 
-/* Whether operands repay copies with rows of whole vectors: tensor cores then take what fp32 units would. */
+/* Whether operands repay copies with rows of whole vectors: tensor cores then do the work of fp32 units. */
 static inline int matmul_padded_suits(const vb_matmul_args *x) {
     const double work = (double)x->m * x->n * x->k * x->batch;
     const int64_t most = INT32_MAX / 2; /* pieces of 8 elements of a matrix, counted in 32 bits */

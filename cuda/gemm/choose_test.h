@@ -19,7 +19,7 @@ static vb_matmul_args product(vb_dtype type, int64_t m, int64_t k, int64_t n) {
     return x;
 }
 
-/* What the kernels rely on. */
+/* The conditions that kernels rely on. */
 static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_kernel kernel = choose_matmul(x, gpu, 1), roomless = choose_matmul(x, gpu, 0);
 #define CHECK_IT(condition)                                                                                            \

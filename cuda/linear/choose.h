@@ -2,9 +2,9 @@
  * layouts, sizes, alignment and the GPU; plain C. cuda/README.md has the map, cuda/chooser_test.c the table test.
  *
  * Kernels are named by the rows of x that they take: n1, n4 (2 to 4), n8, n32 (n32 of packed weights on Hopper up to
- * 16), n64, many. Those of packed weights cut their work in one of two ways: into items, rows of tiles that the warps
- * of a block share (linear_items), or into units of 128 rows of W by a block of rows of x (linear_units).
- */
+ * 16), n64, many. Kernels of packed weights cut their work in one of two ways:
+ *   linear_items   items are rows of tiles that the warps of a block share
+ *   linear_units   units are 128 rows of W by a block of rows of x */
 #ifndef VB_LINEAR_CHOOSE_H
 #define VB_LINEAR_CHOOSE_H
 
@@ -105,8 +105,8 @@ enum {
 /* Tiles of a row of packed weights, the last of which may be a part. */
 static inline int64_t linear_row_tiles(vb_packed_format f, int64_t cols) { return vb_ceil_div(cols, f.depth); }
 
-/* The bytes of the packed form, 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding:
- * more than 3 % to that of rows, more than an eighth to that of columns (576 are five tiles of 128). */
+/* The bytes of the packed form. 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding.
+ * Rows may lose 3 %, and columns an eighth (576 are five tiles of 128). */
 static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int64_t rows, int64_t cols) {
     const vb_packed_format f = vb_packed_format_of(type);
     if (gpu->capability < 75 || f.depth == 0) return 0;
@@ -119,7 +119,7 @@ static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int6
 static inline bool linear_has_wgmma(const vb_gpu *gpu) { return gpu->capability == 90 && gpu->hopper; }
 /* Rows of x that items take; code for Hopper has none of more. */
 static inline int linear_most_by_items(const vb_gpu *gpu) { return gpu->hopper ? LINEAR_N32_HOPPER : LINEAR_N32; }
-/* Rows of W with those that fill its last tiles up. */
+/* Rows of W with the padding of its last tiles. */
 static inline int64_t linear_tile_rows(int64_t rows) { return vb_ceil_div(rows, VB_PACKED_ROWS); }
 
 static inline linear_choice linear_choice_of(linear_kernel kernel) {
@@ -129,16 +129,20 @@ static inline linear_choice linear_choice_of(linear_kernel kernel) {
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
-/* On Hopper a block takes all shared memory that it is granted, for that decides which blocks are neighbours: one
- * kernel's beside the next one's, never three, and never two of one long kernel, which would leave another
- * multiprocessor without. Of very long kernels deep rings are worth more than that the next one begins ahead. What
- * reads a vocabulary has a multiprocessor to itself. By the bytes of weights; 1 KiB more a block is the driver's. */
+/* The shared memory that a block of items asks for, by the bytes of weights.
+ *
+ * On Hopper a block takes all shared memory that it is granted, for the grant decides which blocks are neighbours.
+ * Good neighbours are a block of this kernel and a block of the next kernel, never three.
+ * Two blocks of one long kernel would leave another multiprocessor without work.
+ * For very long kernels deep rings are worth more than an early start of the next kernel.
+ * A product with a vocabulary has a multiprocessor to itself. The driver takes 1 KiB more a block. */
 static inline int64_t linear_granted_shared(int64_t weight_bytes, int64_t most) {
     const int64_t kilobytes = weight_bytes > 32 << 20 ? 140 : weight_bytes > 20 << 20 ? 118 : 106;
     return weight_bytes > 150 << 20 ? most : linear_min(most, kilobytes << 10);
 }
 
-/* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, a
+/* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also
+ * a
  * mailbox a warp. */
 static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const linear_items *p) {
     const int64_t slots = vb_ceil_div(tiles, p->warps) * p->warps, results = 16 * p->parts;
@@ -178,8 +182,8 @@ static inline int64_t linear_letters(const linear_items *p, int matrices, int64_
     return matrices * ranks * linear_n1_parts(p, row_tiles);
 }
 
-/* Whether the blocks of packed_n1 and its kin add what adapters change in so many matrices. A block
- * multiplies one part of x by eight ranks at most. */
+/* Whether the blocks of packed_n1 and its kin add an adapter's update to so many matrices. A block multiplies one part
+ * of x by eight ranks at most. */
 static inline bool linear_n1_adapts(const vb_gpu *gpu, const linear_items *p, int64_t cols, int64_t row_tiles,
                                     int matrices, int64_t ranks) {
     if (gpu->capability < 90 || !p->blocks || ranks <= 0 || ranks % 8 != 0 || ranks > LINEAR_ADAPTED_RANKS ||
@@ -189,8 +193,8 @@ static inline bool linear_n1_adapts(const vb_gpu *gpu, const linear_items *p, in
            linear_letters(p, 3, ranks, row_tiles) <= LINEAR_LETTERS;
 }
 
-/* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, squares, and where blocks share columns, what
- * they send. */
+/* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also
+ * their messages. */
 static inline int64_t linear_n4_shared(vb_packed_format f, int n, int tiles, const linear_items *p) {
     const int64_t results = 16 * p->parts, stride = results + 8;
     return (int64_t)p->warps * p->stages * (f.tile_bytes + 8) + (int64_t)tiles * vb_n4_tile_bytes(f) +
@@ -259,8 +263,9 @@ static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format 
     return p;
 }
 
-/* The rows of x that packed_n32's code is for, 0 where another kernel is faster: of more than 16 rows by 8192 and more
- * of W, and on Hopper of more than 8 by those of a vocabulary. */
+/* The rows of x that packed_n32's code is for, 0 where another kernel is faster. Another kernel is faster for more than
+ * 16 rows of x by 8192
+ * and more rows of W. On Hopper it is also faster for more than 8 rows by a vocabulary. */
 static inline int linear_n32_tokens(const vb_gpu *gpu, int64_t n, int64_t rows) {
     if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192) || (n > 8 && rows >= 65536 && linear_has_wgmma(gpu)))
         return 0;
@@ -274,9 +279,9 @@ static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) {
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
-/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC; these
- * have 16 or 18 multiprocessors, but some parts fewer: a count of them / 16 GPCs gave second waves of a single
- * cluster. */
+/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC.
+ * A GPC has 16 or 18 multiprocessors, but on some GPUs fewer. Counting multiprocessors / 16 GPCs gave second waves of a
+ * single cluster. */
 static inline int64_t linear_clusters_at_once(int64_t blocks, int64_t multiprocessors) {
     return blocks <= 2 ? multiprocessors / blocks : linear_max(1, multiprocessors / 16 - 1) * (16 / blocks);
 }
@@ -303,9 +308,9 @@ static inline int linear_n32_sm90_cluster(int64_t rows, int64_t k_tiles, int64_t
     return cluster;
 }
 
-/* `rows` are whole tiles; of gate and up, of both. A unit of time is what 128 columns of 128 rows of x take on an H200.
- * Measured there as well: four and eight blocks at the columns of a unit, where they do not all run at once, cost a
- * second wave. */
+/* `rows` are whole tiles; with gate and up, the tiles of both. The unit of time is 128 columns of 128 rows of x on an
+ * H200.
+ * Four and eight blocks at the columns of a unit, where they do not all run at once, cost a second wave there. */
 static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format f, int64_t n, int64_t rows,
                                              int64_t cols, bool swiglu, int multiprocessors, int most_cluster) {
     const bool wide = linear_has_wgmma(gpu);
@@ -368,7 +373,7 @@ static inline linear_units linear_units_of(const vb_gpu *gpu, vb_dtype type, int
 
 /* ---- linear, norm_linear, linear_add ----------------------------------------------------------------------------- */
 
-/* What items of rows of one matrix fit, of packed_n1, packed_n4 or packed_n32; no blocks where none do. */
+/* The items of rows of one matrix that fit, of packed_n1, packed_n4 or packed_n32; no blocks where no item fits. */
 static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_shape *s) {
     const vb_packed_format f = vb_packed_format_of(s->type);
     const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows),
@@ -535,7 +540,7 @@ typedef struct linear_qkv_shape {
     bool inputs_aligned, heads_aligned; /* to 16 bytes: x and its norm; q, the tables and the cache */
 } linear_qkv_shape;
 
-/* What is left to do when the products are there. */
+/* The work that is left after the products. */
 typedef enum linear_qkv_rest {
     LINEAR_QKV_NOTHING,
     LINEAR_QKV_WRITE, /* keys and values to the cache: of Q8_0, whose blocks have elements of several items, but where
@@ -555,7 +560,7 @@ typedef struct linear_qkv_choice {
     bool together;             /* units: those of v in the same launch as the others */
 } linear_qkv_choice;
 
-/* The mixtures of types that one kernel takes: of files whose v has more bits. */
+/* The mixtures of types that one kernel takes: files whose v has more bits. */
 static inline bool linear_qkv_mixture(vb_dtype qk, vb_dtype v) {
     return qk == v || (qk == VB_Q4_K && v == VB_Q6_K) || (qk == VB_Q5_K && v == VB_Q6_K) ||
            (qk == VB_Q5_0 && v == VB_Q8_0);
@@ -568,10 +573,11 @@ static inline bool linear_places_heads(const linear_qkv_shape *s) {
            s->heads_aligned;
 }
 
-/* How the rows of q and k, and of v where it is of another type, are cut up: one after the other, each on all
- * multiprocessors, or, where that is faster, at the same time, each on its part of them. Clusters of the second find
- * room where those of the first are no smaller: blocks without clusters leave every other multiprocessor of many
- * pairs. */
+/* How the rows of q and k, and of v where it is of another type, are cut up.
+ * They come one after the other, each on all multiprocessors; or, where it is faster, at the same time, each on its
+ * part of them.
+ * Clusters of the second find room where the clusters of the first are no smaller.
+ * Blocks without clusters leave every other multiprocessor of many pairs. */
 static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
     const int64_t q_rows = linear_tile_rows(s->heads * s->dim) * VB_PACKED_ROWS,
@@ -651,7 +657,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         if ((!c.qk.blocks || !c.v.blocks) && tokens) {
             c.qk = linear_n32_items(gpu, f, tokens, 2, row_tiles, q_items + kv_items);
             c.v = linear_n32_items(gpu, fv, tokens, 2, row_tiles, kv_items);
-            /* All blocks have the same warps: as many as the plan of fewer, whose ring and sums then fit in both. */
+            /* All blocks have the same warps: as many as the plan with fewer, whose ring and sums then fit in both. */
             c.qk.warps = c.v.warps = (int)linear_min(c.qk.warps, c.v.warps);
             c.qk.shared_bytes = linear_n32_shared(f, tokens, 2, c.qk.warps, c.qk.stages);
             c.v.shared_bytes = linear_n32_shared(fv, tokens, 2, c.v.warps, c.v.stages);
@@ -672,14 +678,15 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     return c;
 }
 
-/* ---- with what an adapter changes ------------------------------------------------------------------------------- */
+/* ---- with an adapter's update ----------------------------------------------------------------------------------- */
 
 /* Whether products of units add it (packed/project.cu): Hopper's. `aligned`: V and U, to 16 bytes. */
 static inline bool linear_units_adapt(const vb_gpu *gpu, int64_t ranks, bool aligned) {
     return linear_has_wgmma(gpu) && aligned && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS;
 }
 
-/* The rows of x that units are chosen for: packed_n4 and packed_n32 add nothing, and packed_n32_sm90 takes fewer rows
+/* The rows of x that units are chosen for: packed_n4 and packed_n32 have no update, and packed_n32_sm90 takes fewer
+ * rows
  * as well. */
 static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
     return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;

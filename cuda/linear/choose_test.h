@@ -45,7 +45,7 @@ static void check_units(const linear_units *u, const vb_gpu *gpu, int64_t n, int
     CHECK_UNITS(linear_unit_blocks(u) >= 1 && linear_partial_bytes(u) >= 0);
 }
 
-/* What each kernel relies on, of linear, norm_linear and linear_add. */
+/* The conditions that each kernel relies on, of linear, norm_linear and linear_add. */
 static void check_linear(const linear_shape *s, const linear_choice *c, const vb_gpu *gpu) {
 #define CHECK_LINEAR(condition) \
     CHECK(condition, "%s on %d: %s layout %d n %ld rows %ld cols %ld", linear_kernel_info(c->kernel).name, \

@@ -27,13 +27,14 @@ VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
 enum { MOE_ROUTE_CLUSTER = 8, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 
-/* Tiles that there may be of so many choices: each expert's last is part. The experts' NaN rows, of ids of none, are
- * one more. */
+/* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
+ * expert, are
+ * a further tile. */
 static inline int64_t moe_tile_slots(int64_t choices, int64_t experts) {
     return vb_ceil_div(choices, MOE_TILE_CHOICES) + (choices < experts + 1 ? choices : experts + 1);
 }
 
-/* What a grid has room for. */
+/* The limits of a grid. */
 static inline bool moe_sorts(int64_t choices, int64_t experts) {
     return experts <= MOE_MOST_EXPERTS && choices <= INT32_MAX / 2 && moe_tile_slots(choices, experts) <= 65535;
 }
@@ -42,7 +43,7 @@ static inline moe_kernel moe_many(const vb_gpu *gpu) {
     return linear_has_wgmma(gpu) ? MOE_EXPERT_MANY_SM90 : MOE_EXPERT_MANY;
 }
 
-/* With fewer choices an expert has about one, whose rows are read once anyhow. */
+/* With fewer choices than twice the experts, an expert has about one choice, and its rows are read once anyhow. */
 static inline moe_kernel choose_expert_linear(const vb_expert_linear_args *a, const vb_gpu *gpu) {
     const int64_t choices = a->n * a->k;
     const bool fits = moe_sorts(choices, a->experts);
@@ -69,7 +70,7 @@ static inline linear_items moe_down_items(const vb_gpu *gpu, vb_packed_format f,
     return fewer ? halves : whole;
 }
 
-/* `aligned`: x, gated, and what is added, to 16 bytes. */
+/* `aligned`: x, gated and the addend, to 16 bytes. */
 static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward_args *a, bool aligned,
                                                     const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};

@@ -44,7 +44,7 @@ static inline rows_kernel choose_map(int aligned) { return aligned ? ROWS_MAP_VE
 static inline rows_kernel choose_mul_rows(vb_dtype type, int aligned, int64_t cols) {
     return aligned && cols % rows_wide(type) == 0 ? ROWS_MUL_VECTORS : ROWS_MUL_ELEMENTS;
 }
-/* Bytes of a row of each, and of what is copied of it. */
+/* Bytes of a row of each matrix, and of the part that is copied. */
 static inline rows_kernel choose_copy_columns(int aligned, int64_t out_stride, int64_t in_stride, int64_t bytes) {
     return aligned && vb_whole16(out_stride) && vb_whole16(in_stride) && vb_whole16(bytes) ? ROWS_COLUMNS_VECTORS
                                                                                            : ROWS_COLUMNS_ELEMENTS;
@@ -130,7 +130,8 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
         return plan;
     }
     plan.cluster = 1;
-    /* Before Hopper more rows come here, those that clusters hold: one for each multiprocessor keeps it busy. */
+    /* Before Hopper more rows come here, namely those that clusters would hold: a row for each multiprocessor keeps it
+     * busy. */
     const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (gpu->capability >= 90 ? 2 * sms : sms);
     if (staged && !chunked) {
         const rows_plan in_shared = choose_rows_staged(type, rows, cols, gpu);
@@ -140,7 +141,7 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     return plan;
 }
 
-/* Several rows a warp, or one: rows of up to 128 whole vectors, of which there are more than `least`. */
+/* Several rows a warp, or one: rows of up to 128 whole vectors, if there are more than `least`. */
 static inline int choose_rows_narrow(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols, int aligned,
                                      int64_t least) {
     const int64_t vectors = cols / rows_wide(type);

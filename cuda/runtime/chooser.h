@@ -1,6 +1,6 @@
 /* chooser.h: how a family of operations says which kernel runs. Plain C99, C++14 and NVRTC; needs no CUDA.
  *
- * A family lists its kernels once, in cuda/FAMILY/choose.h, each with a name, its file and what it is for:
+ * A family lists its kernels once, in cuda/FAMILY/choose.h, each with a name, its file and its use:
  *
  *     #define ROPE_KERNELS(X)                                                                      \
  *         X(ROPE_VECTORS, "rope_vectors", "rows/rope.cu", "rows are whole vectors of 16 bytes")    \
@@ -8,9 +8,9 @@
  *     VB_KERNEL_FAMILY(rope, ROPE, ROPE_KERNELS)
  *
  * declares `enum rope_kernel { ROPE_NONE, ROPE_VECTORS, ROPE_ELEMENTS, ROPE_COUNT }` and rope_kernel_info(kernel).
- * Below it, one pure function goes from the operation's arguments and a vb_gpu to the enumerator; ROPE_NONE is
- * VB_UNSUPPORTED. The launcher calls it once, tells vb::chosen (common.cuh), and switches. cuda/chooser_test.c calls
- * every chooser and prints the map of cuda/README.md. */
+ * Below it, one pure function goes from the operation's arguments and a vb_gpu to the enumerator. ROPE_NONE is
+ * VB_UNSUPPORTED. The launcher calls the function once, tells vb::chosen (common.cuh), and switches.
+ * cuda/chooser_test.c calls every chooser and prints the map of cuda/README.md. */
 #ifndef VB_CUDA_CHOOSER_H
 #define VB_CUDA_CHOOSER_H
 
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #endif
 
-/* What a chooser knows of a GPU. */
+/* The properties of a GPU that choosers look at. */
 typedef struct vb_gpu {
     int capability;       /* 90 for 9.0; VIBRANT_CUDA_CAPABILITY lowers it */
     int multiprocessors;
@@ -53,8 +53,7 @@ static inline int vb_tiles_fit(int64_t m, int64_t tile_m, int64_t n, int64_t til
     return vb_ceil_div(m, tile_m) <= INT32_MAX / vb_ceil_div(n, tile_n);
 }
 
-/* The shared memory that a block of a GPU may have at most (CUDA C++ Programming Guide, "Technical Specifications per
- * Compute Capability"). */
+/* The most shared memory of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"). */
 static inline int64_t vb_shared_bytes_of(int capability) {
     switch (capability) {
     case 70: case 72: return 96 << 10;

@@ -46,8 +46,8 @@ static inline int strided_vectors(const vb_view *v, const int64_t *sizes, int ra
     return v->strides[rank - 1] == 0 || strided_by_four(v, rank);
 }
 
-/* Whether a step has a kernel of its own for arrays without gaps of floats of one type: operands are inputs, one at
- * least, or constants. */
+/* Whether a step has a kernel of its own for contiguous arrays of floats of one type. Operands are inputs, at least
+ * one, or constants. */
 static inline int strided_contiguous(const vb_map_args *a, const vb_step *step) {
     const vb_element_op op = step->op;
     const int32_t values[2] = {step->a, step->b};
@@ -91,7 +91,7 @@ static inline int strided_bytes(const vb_map_args *a, const vb_step *step) {
     return inputs > 0;
 }
 
-/* Whether elements are copied as they are from columns to rows, of a matrix or of several of one step each. */
+/* Whether elements are copied as they are from columns to rows, of one matrix, or of several one stride apart. */
 static inline int strided_transposes(const vb_map_args *a) {
     const int rank = (int)a->rank;
     if (a->steps != 0 || a->in[0].type != a->out.type || rank < 2 || rank > 3) return 0;
@@ -99,9 +99,9 @@ static inline int strided_transposes(const vb_map_args *a) {
            a->sizes[rank - 1] >= 8 && a->sizes[rank - 2] >= 8;
 }
 
-/* How a reduction is divided: a block of 256 threads has `results` results, a power of two, for each of which
- * 256 / results threads take elements; `parts` blocks share the elements of a result. A thread reads `width`
- * neighbours at once, 4 or 1: by columns, of as many results. */
+/* How a reduction is divided. A block of 256 threads has `results` results, a power of two.
+ * So 256 / results threads take elements of a result, and `parts` blocks share the elements of a result.
+ * A thread reads `width` neighbours at once, 4 or 1: by columns, of as many results. */
 typedef struct reduce_plan {
     strided_kernel kernel;
     int results, width;
@@ -138,8 +138,8 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
     return plan;
 }
 
-/* How a sort is divided: a line is `tiles` tiles, or one tile holds as many lines, each padded to 2^line_log keys, as
- * 2^tile_log keys are. */
+/* How a sort is divided: a line is `tiles` tiles, or one tile holds as many lines. A line is padded to 2^line_log keys,
+ * and a tile to 2^tile_log keys. */
 typedef struct sort_plan {
     strided_kernel kernel;
     int line_log, tile_log;

@@ -77,8 +77,8 @@ enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
 enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 20 << 10 };
 
 /* 0 blocks where the rows are too long for a block. Half of a multiprocessor's shared memory is left to the next
- * kernel, whose ring fills meanwhile. Two blocks of a tile each on some multiprocessors are faster than a block of two,
- * where the tiles are small. */
+ * kernel, whose ring fills meanwhile. Where tiles are small, two blocks of a tile each are faster than a block of
+ * two. */
 static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
     ternary_ring r = {0, 1, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
@@ -162,7 +162,7 @@ static inline ternary_kernel choose_norm_quantize(int64_t rows, int64_t cols) {
     return cols <= TERNARY_QUANTIZE_THREADS * TERNARY_QUANTIZE_ITEMS ? TERNARY_QUANTIZE : TERNARY_QUANTIZE_WIDE;
 }
 
-/* Bytes of a row whose tables are in shared memory, and rows that look there. */
+/* Bytes of a row whose tables are in shared memory, and the rows that use them. */
 enum { TERNARY_SLICE = 32, TERNARY_SLICE_ROWS = 1024 };
 
 /* Slices of a row of so many bytes: each lies in one group. */

@@ -1,17 +1,16 @@
-/* formats.h: the packed layout of each weight format, by numbers. packed.cuh says what they mean for a tile's bytes.
+/* formats.h: the packed layout of each weight format, by numbers. packed.cuh explains them for a tile's bytes.
  * Plain C, for the chooser and its test; kernels read the same numbers.
  *
  *   bits     of a code
  *   zero     the code of the value 0, where no minimum is subtracted
- *   codes    what they are: numbers, or places in a table of bytes, signed where zero is 0; those of 8 bits are signed
- *   scales   how a tile keeps what turns codes into values
+ *   codes    numbers, or places in a table of bytes. Where zero is 0, both are signed; codes of 8 bits are signed
+ *   scales   how a tile keeps the factors that turn codes into values
  *
- * A type whose values another type's packed layout holds takes that one: a line of VB_PACKED_AS, and in pack.cu how it
- * goes over. It costs no kernel, and the bytes of the other type.
+ * A type whose values fit another type's packed layout takes that layout: a line of VB_PACKED_AS, and its conversion in
+ * pack.cu. It costs no kernel, and has the bytes of the other type.
  *
- * A format is added by a line here, its code() in quant.cuh, and, where its scales are of a new kind, by that in
- * packed.cuh and in the four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh.
- */
+ * A format is added by a line here and its code() in quant.cuh. Scales of a new kind take code in packed.cuh and in the
+ * four tiles that multiply: n1_tile.cuh, n4_tile.cuh, n32_tile.cuh, many.cuh. */
 #ifndef VB_LINEAR_FORMATS_H
 #define VB_LINEAR_FORMATS_H
 
@@ -51,9 +50,9 @@ typedef enum vb_packed_scales {
     X(VB_IQ4_NL, vb_block_iq4_nl, 4, 0, VB_CODES_IQ4NL, VB_SCALES_HALF)                                                \
     X(VB_MXFP4, vb_block_mxfp4, 4, 0, VB_CODES_MXFP4, VB_SCALES_BF16)
 
-/* X(type, block, layout's type, layout's block). Values are the same, but that of IQ4_XS the scale times the block's is
- * rounded to a half, by at most 2^-12 of normal ones, and that of IQ1, IQ2 and IQ3_XXS halves and eighths of d lose
- * digits where they are no normal halves. */
+/* X(type, block, layout's type, layout's block). Values are the same, with two exceptions.
+ * IQ4_XS: the scale times the block's is rounded to a half, by at most 2^-12 of normal halves.
+ * IQ1, IQ2 and IQ3_XXS: halves and eighths of d lose digits where they are no normal halves. */
 #define VB_PACKED_AS(X)                                                                                                \
     X(VB_Q3_K, vb_block_q3_k, VB_Q6_K, vb_block_q6_k)                                                                  \
     X(VB_IQ4_XS, vb_block_iq4_xs, VB_IQ4_NL, vb_block_iq4_nl)                                                          \
