@@ -21,7 +21,7 @@ func TestSessionTakesWhatIsPredicted(t *testing.T) {
 	defer d.Close()
 	hw := b.GPU(0)
 	m := randomModel(t, d, testmodel.Shape{Hidden: 128, Layers: 3, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 256, Vocab: 2000, Context: 8192})
-	for _, o := range []Options{
+	for _, o := range fewer([]Options{
 		{Context: 8192, KVType: tensor.F16, Chunk: 128},
 		{Context: 8192, KVType: tensor.F32, Chunk: 64},
 		{Context: 1000, KVType: tensor.F16, Chunk: 128, LogitRows: 50},
@@ -29,7 +29,7 @@ func TestSessionTakesWhatIsPredicted(t *testing.T) {
 		{Context: 8192, KVType: tensor.Q8_0, Chunk: 32},
 		{Context: 1001, KVType: tensor.Q8_0, Chunk: 100},
 		{Context: 17, KVType: tensor.Q8_0},
-	} {
+	}) {
 		d.Pool().Trim()
 		before := hw.Used()
 		s := newSession(t, m, o)
@@ -56,7 +56,7 @@ func TestLongConversationKeepsItsMemory(t *testing.T) {
 	shape := testmodel.Tiny
 	shape.Context = 1024
 	m := randomModel(t, d, shape)
-	for _, kv := range []tensor.DType{tensor.F32, tensor.F16} {
+	for _, kv := range fewer([]tensor.DType{tensor.F32, tensor.F16}) {
 		s := newSession(t, m, Options{Context: 1024, KVType: kv, Chunk: 32})
 		var ids []int32
 		var used int64

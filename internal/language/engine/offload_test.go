@@ -66,7 +66,7 @@ func TestOffloadedSessionsEqualWholeOnes(t *testing.T) {
 		if !exact {
 			one = m // of other kernels another expert may be the best
 		}
-		for _, kv := range []tensor.DType{tensor.F16, tensor.Q8_0} {
+		for _, kv := range fewer([]tensor.DType{tensor.F16, tensor.Q8_0}) {
 			if m.CheckCacheType(kv) != nil {
 				continue
 			}
@@ -225,7 +225,7 @@ func lenders(t *testing.T, f func(t *testing.T, m, one *model.Model, hw *fake.GP
 func TestStreamedPromptsEqualThoseOfAWholeModel(t *testing.T) {
 	lenders(t, func(t *testing.T, m, one *model.Model, hw *fake.GPU) {
 		exact := m.Device().Info().Backend == "fake"
-		for _, kv := range []tensor.DType{tensor.F32, tensor.Q8_0} {
+		for _, kv := range fewer([]tensor.DType{tensor.F32, tensor.Q8_0}) {
 			if m.CheckCacheType(kv) != nil {
 				continue
 			}
