@@ -11,8 +11,7 @@
 //   measured docs/experiments/2026-11-22-attention.md
 //
 // A warp keeps its scores in registers: the accumulators of q k^T have the layout of the left factor of the product
-// with
-// v. The softmax is online and in float32. Masks are applied only in steps where some row needs them.
+// with v. The softmax is online and in float32. Masks are applied only in steps where some row needs them.
 
 #include "attention/attention.cuh"
 #include "arch/mma.cuh"

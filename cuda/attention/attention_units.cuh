@@ -4,8 +4,7 @@
 // Scores are S^T = K Q^T, [16 keys][8 rows]; then O^T = V^T P^T, [16 dimensions][8 rows] a product. So keys fill the
 // tall side of a product, and eight query rows, a group of heads, its short side.
 // The contracted index of a product may be permuted if it is in both factors. A lane loads 16 contiguous bytes of a
-// key,
-// 8 dimensions, and takes them as the k indices of its fragment. Queries are loaded the same way.
+// key, 8 dimensions, and takes them as the k indices of its fragment. Queries are loaded the same way.
 // The instruction movmatrix transposes P^T into place.
 //
 // With g = lane / 4 and c = lane % 4: a lane has scores of keys g and g + 8 for rows 2c and 2c + 1 of each eight.

@@ -209,8 +209,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
 }
 
 /* The kernel that leaves its result in F16 as an operand of products with packed weights: ATTENTION_DECODE,
- * ATTENTION_DECODE_VARIANTS,
- * ATTENTION_PREFILL, ATTENTION_PREFILL_SM90 or none. */
+ * ATTENTION_DECODE_VARIANTS, ATTENTION_PREFILL, ATTENTION_PREFILL_SM90 or none. */
 static inline attention_kernel choose_attention_operand(const vb_attention_args *a, const vb_gpu *gpu) {
     if (a->type != VB_F32 || a->kv_type != VB_F16 || gpu->capability < 80) return ATTENTION_NONE;
     const attention_kernel kernel = choose_attention(a, gpu);

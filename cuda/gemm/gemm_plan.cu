@@ -1,8 +1,7 @@
 // gemm_plan.cu: how Hopper's matrix products are cut up.
 //
 // More than 128 rows: by a model of an SM's time. Its constants were fitted to the times of every tile, with ksplit 1
-// to
-// 8, at some 40 shapes on an H200. Its choices take 2 % longer than the best cuts on average.
+// to 8, at some 40 shapes on an H200. Its choices take 2 % longer than the best cuts on average.
 // Fewer rows: such products wait for the memory that holds B, and the plan is the best of those measured.
 
 #include "arch/cluster.cuh"

@@ -11,8 +11,7 @@
 // Nothing is transposed: the product is C^T = B^T A^T. A fragment may have any columns and any k common to both
 // operands.
 // Lane (g = lane / 4, t = lane % 4) multiplies k = 4 t .. 4 t + 3 of B by the same k of row g of A. Its columns of B
-// are
-// 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...). A warp copies its part of B for itself alone.
+// are 4 g .. 4 g + 3 (of [n][k]: g, g + 8, ...). A warp copies its part of B for itself alone.
 
 #include "gemm/matmul.cuh"
 #include "gemm/tf32_parts.cuh"

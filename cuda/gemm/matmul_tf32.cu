@@ -1,7 +1,6 @@
 // matmul_tf32.cu: C = A B for F32 on tensor cores, in any layout, strides and sizes. Operands are rounded to TF32 (11
 // significant bits, float32's exponents), sums are float32. Capability 8.0; on Hopper matmul_sm90.cu is faster for
-// large
-// products.
+// large products.
 //
 //   grid     (ceil(m / 128) * ceil(n / 128) in bands (matmul.cuh), matrices)
 //   block    8 warps, 2 x 4; a warp has 64 x 32 outputs, as 4 x 4 products of m16n8k8

@@ -1,6 +1,5 @@
 // scaling.cuh: float32 numbers as sums of F16 numbers (Ootomo & Yokota 2022). A power of two puts the greatest
-// magnitude
-// of a row into [2^14, 2^15); the products with it are split into parts.
+// magnitude of a row into [2^14, 2^15); the products with it are split into parts.
 #ifndef VB_CUDA_SCALING_CUH
 #define VB_CUDA_SCALING_CUH
 
@@ -23,8 +22,7 @@ VB_DEVICE int raise_of(unsigned bits) {
 }
 
 // x * 2^raised, rounded to a high part, and the remainder rounded to a low part. Two factors, since 2^raised alone may
-// not be a
-// float.
+// not be a float.
 struct Raise {
     float first, second;
     Raise() = default;

@@ -1,6 +1,5 @@
 // sm90_product.cuh: the parts common to Hopper's two kernels of matrix products: the ring of stages, the main loop of
-// the
-// warps that multiply, and the writing of C in float32. gemm_sm90_kernel.cuh has more ways to cut up a product of
+// the warps that multiply, and the writing of C in float32. gemm_sm90_kernel.cuh has more ways to cut up a product of
 // contiguous matrices; matmul_sm90.cuh takes any layout, in batches.
 //
 // Scaled operands (C in float32) are float32 matrices whose rows of A and columns of B were multiplied by powers of two

@@ -1,6 +1,5 @@
 // tf32_parts.cuh: float32 numbers as sums of two TF32 numbers of 11 bits. Three of the four products of such numbers
-// are
-// summed, the smallest first (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022).
+// are summed, the smallest first (3xTF32: NVIDIA CUTLASS, example 27; Ootomo & Yokota 2022).
 //
 // The tensor core truncates its sums. So few products are added in the tensor core, and the rest in registers.
 // Elements are raised by 2^13 before they are split, so that the low parts of subnormal elements are TF32 numbers too.

@@ -1,5 +1,6 @@
 /* choose.h: which kernel runs for the products of a linear layer, and how it is cut up. Pure functions of types,
  * layouts, sizes, alignment and the GPU; plain C. cuda/README.md has the map, cuda/chooser_test.c the table test.
+ * choose_qkv.h has norm_qkv.
  *
  * Kernels are named by the rows of x that they take: n1, n4 (2 to 4), n8, n32 (n32 of packed weights on Hopper up to
  * 16), n64, many. Kernels of packed weights cut their work in one of two ways:
@@ -142,8 +143,7 @@ static inline int64_t linear_granted_shared(int64_t weight_bytes, int64_t most) 
 }
 
 /* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also
- * a
- * mailbox a warp. */
+ * a mailbox a warp. */
 static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const linear_items *p) {
     const int64_t slots = vb_ceil_div(tiles, p->warps) * p->warps, results = 16 * p->parts;
     return (int64_t)p->warps * p->stages * (f.tile_bytes + 8) + slots * vb_n1_tile_bytes(f) +
@@ -529,155 +529,6 @@ static inline linear_choice choose_attention_linear_add(const linear_shape *s, b
     return c;
 }
 
-/* ---- norm_qkv ---------------------------------------------------------------------------------------------------- */
-
-typedef struct linear_qkv_shape {
-    vb_dtype q_type, k_type, v_type;
-    vb_layout q_layout, k_layout, v_layout;
-    int64_t n, cols, heads, kv_heads, dim, half, table_rows;
-    vb_dtype kv_type;
-    bool norms;                         /* of heads */
-    bool inputs_aligned, heads_aligned; /* to 16 bytes: x and its norm; q, the tables and the cache */
-} linear_qkv_shape;
-
-/* The work that is left after the products. */
-typedef enum linear_qkv_rest {
-    LINEAR_QKV_NOTHING,
-    LINEAR_QKV_WRITE, /* keys and values to the cache: of Q8_0, whose blocks have elements of several items, but where
-                         packed_n1_qkv's clusters make them */
-    LINEAR_QKV_PLACE, /* norms of heads; then one kernel that rotates and writes */
-    LINEAR_QKV_ROTATE /* norms of heads; rope of q and of k; then the cache */
-} linear_qkv_rest;
-
-typedef struct linear_qkv_choice {
-    linear_kernel kernel;
-    bool apart;                /* packed_n1_qkv: v by a kernel of its own */
-    bool raw;                  /* items: products only */
-    bool placed;               /* units: they rotate the heads and write the cache */
-    linear_items qk, v;        /* v: none where it is apart */
-    linear_units qk_units, v_units; /* v_units: of no blocks where v is one matrix with q and k */
-    linear_qkv_rest rest;
-    bool together;             /* units: those of v in the same launch as the others */
-} linear_qkv_choice;
-
-/* The mixtures of types that one kernel takes: files whose v has more bits. */
-static inline bool linear_qkv_mixture(vb_dtype qk, vb_dtype v) {
-    return qk == v || (qk == VB_Q4_K && v == VB_Q6_K) || (qk == VB_Q5_K && v == VB_Q6_K) ||
-           (qk == VB_Q5_0 && v == VB_Q8_0);
-}
-
-/* Whether a product of units may rotate the heads and write the cache (packed/heads.cuh). */
-static inline bool linear_places_heads(const linear_qkv_shape *s) {
-    return !s->norms && 2 * s->half == s->dim && (s->dim == 64 || s->dim == 128) &&
-           (s->kv_type == VB_F16 || s->kv_type == VB_F32) && s->table_rows > 0 && s->table_rows <= LINEAR_MOST_INT &&
-           s->heads_aligned;
-}
-
-/* How the rows of q and k, and of v where it is of another type, are cut up.
- * They come one after the other, each on all multiprocessors; or, where it is faster, at the same time, each on its
- * part of them.
- * Clusters of the second find room where the clusters of the first are no smaller.
- * Blocks without clusters leave every other multiprocessor of many pairs. */
-static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
-    const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    const int64_t q_rows = linear_tile_rows(s->heads * s->dim) * VB_PACKED_ROWS,
-                  kv_rows = linear_tile_rows(s->kv_heads * s->dim) * VB_PACKED_ROWS;
-    const bool same = s->q_type == s->v_type;
-    const int64_t qk_rows = q_rows + kv_rows + (same ? kv_rows : 0);
-    const int all = gpu->multiprocessors;
-    c->qk_units = linear_plan_units(gpu, f, s->n, qk_rows, s->cols, false, all, 4);
-    if (same) return;
-    if (!linear_has_wgmma(gpu) && linear_qkv_mixture(s->q_type, s->v_type)) { /* as if they were one matrix */
-        const int blocks = (int)vb_ceil_div(qk_rows, LINEAR_UNIT_ROWS),
-                  v_blocks = (int)vb_ceil_div(kv_rows, LINEAR_UNIT_ROWS);
-        linear_units u = linear_plan_units(gpu, f, s->n, (int64_t)(blocks + v_blocks) * LINEAR_UNIT_ROWS, s->cols,
-                                           false, all, 4);
-        const int whole = u.whole;
-        u.row_blocks = blocks, u.whole = (int)linear_min(whole, (int64_t)blocks * u.token_blocks);
-        c->qk_units = u;
-        u.row_blocks = v_blocks, u.whole = whole - u.whole;
-        c->v_units = u;
-        c->together = true;
-        return;
-    }
-    c->v_units = linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all, 4);
-    const double later = 2; /* v begins */
-    double least = c->qk_units.time + c->v_units.time;
-    for (int on = all - 8; linear_has_wgmma(gpu) && on >= all / 2; on -= 8) {
-        const linear_units qk = linear_plan_units(gpu, f, s->n, qk_rows, s->cols, false, on, 4);
-        const int together = qk.pair * (qk.cluster > 1 ? qk.cluster : 1);
-        const linear_units v =
-            linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all - linear_unit_blocks(&qk), together);
-        const double time = qk.time > v.time + later ? qk.time : v.time + later;
-        if (v.ksplit == 1 && time < least) c->qk_units = qk, c->v_units = v, least = time;
-    }
-}
-
-/* Whether pairs of blocks that do one item a warp have whole blocks of Q8_0 between them. */
-static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape *s, const linear_items *p,
-                                       int64_t items) {
-    return gpu->capability >= 90 && s->dim % (2 * VB_QK) == 0 && p->blocks > 0 && p->blocks % 2 == 0 &&
-           vb_ceil_div(items, p->blocks) <= p->chunk;
-}
-
-static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
-    const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, no_items, no_items, no_units, no_units,
-                           LINEAR_QKV_NOTHING, false};
-    if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type ||
-        !s->inputs_aligned || (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
-        return c;
-    const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    const int64_t row_tiles = linear_row_tiles(f, s->cols), head_items = s->dim / (2 * VB_PACKED_ROWS);
-    const int64_t q_items = head_items * s->heads, kv_items = head_items * s->kv_heads;
-    const bool whole_heads = s->dim % (2 * VB_PACKED_ROWS) == 0, mixture = linear_qkv_mixture(s->q_type, s->v_type);
-    /* Norms of heads need whole heads, which are spread over items; so do tables that rotate a part of a head only. */
-    c.raw = s->norms || 2 * s->half != s->dim || s->kv_type == VB_BF16;
-    const bool place = 2 * s->half == s->dim && s->kv_type != VB_Q8_0 &&
-                       s->n * (s->heads + 2 * s->kv_heads) * s->half <= LINEAR_MOST_INT;
-    const linear_qkv_rest apart = place ? LINEAR_QKV_PLACE : LINEAR_QKV_ROTATE;
-    const linear_qkv_rest after_items = c.raw ? apart : s->kv_type == VB_Q8_0 ? LINEAR_QKV_WRITE : LINEAR_QKV_NOTHING;
-    if (s->n == 1 && !whole_heads) return c;
-    if (s->n == 1) {
-        c.apart = !mixture;
-        c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
-        c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
-        if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = after_items;
-        if (c.rest == LINEAR_QKV_WRITE && linear_makes_blocks(gpu, s, &c.qk, q_items + kv_items) &&
-            linear_makes_blocks(gpu, s, &c.v, kv_items))
-            c.rest = LINEAR_QKV_NOTHING;
-        return c;
-    }
-    if (whole_heads && mixture && q_items * head_items <= 32767) { /* of items times the inverse */
-        c.qk = linear_n4_items(gpu, f, 2, 1, s->n, row_tiles, q_items + kv_items);
-        c.v = linear_n4_items(gpu, fv, 2, 1, s->n, row_tiles, kv_items);
-        c.kernel = LINEAR_N4_QKV;
-        const int tokens = linear_n32_tokens(gpu, s->n, s->heads * s->dim);
-        if ((!c.qk.blocks || !c.v.blocks) && tokens) {
-            c.qk = linear_n32_items(gpu, f, tokens, 2, row_tiles, q_items + kv_items);
-            c.v = linear_n32_items(gpu, fv, tokens, 2, row_tiles, kv_items);
-            /* All blocks have the same warps: as many as the plan with fewer, whose ring and sums then fit in both. */
-            c.qk.warps = c.v.warps = (int)linear_min(c.qk.warps, c.v.warps);
-            c.qk.shared_bytes = linear_n32_shared(f, tokens, 2, c.qk.warps, c.qk.stages);
-            c.v.shared_bytes = linear_n32_shared(fv, tokens, 2, c.v.warps, c.v.stages);
-            c.kernel = LINEAR_N32_QKV;
-        }
-        if (c.qk.blocks && c.v.blocks) {
-            c.rest = after_items;
-            return c;
-        }
-    }
-    c.kernel = LINEAR_COMPOSED;
-    if (s->n == 1 || s->n > LINEAR_MOST_TOKENS) return c;
-    linear_plan_qkv_units(gpu, s, &c);
-    c.kernel = c.qk_units.kernel;
-    c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
-               linear_places_heads(s);
-    c.rest = c.placed ? LINEAR_QKV_NOTHING : apart;
-    return c;
-}
-
 /* ---- with an adapter's update ----------------------------------------------------------------------------------- */
 
 /* Whether products of units add it (packed/project.cu): Hopper's. `aligned`: V and U, to 16 bytes. */
@@ -686,8 +537,7 @@ static inline bool linear_units_adapt(const vb_gpu *gpu, int64_t ranks, bool ali
 }
 
 /* The rows of x that units are chosen for: packed_n4 and packed_n32 have no update, and packed_n32_sm90 takes fewer
- * rows
- * as well. */
+ * rows as well. */
 static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
     return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
 }
@@ -710,20 +560,6 @@ static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtyp
     return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, &c.items, s->cols, row_tiles, 2, ranks)
                ? c
                : linear_choice_of(LINEAR_COMPOSED);
-}
-
-static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
-                                                   const vb_gpu *gpu) {
-    linear_qkv_shape rows = *s;
-    rows.n = linear_adapted_rows(gpu, s->n);
-    linear_qkv_choice c = choose_norm_qkv(&rows, gpu);
-    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->q_type), s->cols);
-    const bool adapts =
-        c.kernel == LINEAR_N1_QKV ? aligned && linear_n1_adapts(gpu, &c.qk, s->cols, row_tiles, 2, ranks) &&
-                                        linear_n1_adapts(gpu, &c.v, s->cols, row_tiles, 1, ranks)
-                                  : c.qk_units.kernel != LINEAR_NONE && linear_units_adapt(gpu, ranks, aligned);
-    if (!adapts) c.kernel = LINEAR_COMPOSED;
-    return c;
 }
 
 #endif

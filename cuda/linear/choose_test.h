@@ -1,6 +1,6 @@
 /* choose_test.h: the test of linear/choose.h, a part of cuda/chooser_test.c. */
 #include "chooser_test.h"
-#include "linear/choose.h"
+#include "linear/choose_qkv.h"
 
 MAP_FAMILY("Linear layers (`linear/choose.h`)", linear, LINEAR)
 

@@ -3,7 +3,7 @@
 #ifndef VB_LINEAR_CUH
 #define VB_LINEAR_CUH
 
-#include "linear/choose.h"
+#include "linear/choose_qkv.h"
 #include "linear/quant.cuh"
 
 // The packed layout and its kernels need C++17, which CUDA 10 (for GPUs without tensor cores) does not know.

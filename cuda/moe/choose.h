@@ -28,8 +28,7 @@ enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
 enum { MOE_ROUTE_CLUSTER = 8, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 
 /* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
- * expert, are
- * a further tile. */
+ * expert, are a further tile. */
 static inline int64_t moe_tile_slots(int64_t choices, int64_t experts) {
     return vb_ceil_div(choices, MOE_TILE_CHOICES) + (choices < experts + 1 ? choices : experts + 1);
 }

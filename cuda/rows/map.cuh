@@ -1,6 +1,5 @@
 // map.cuh: out[i] = f(a[i], b[i]) in float32, for F32, F16 and BF16, any n, in place allowed; and the activations
-// common
-// to several files. elementwise.cu has launch, moves and bound.
+// common to several files. elementwise.cu has launch, moves and bound.
 
 #ifndef VB_CUDA_MAP_CUH
 #define VB_CUDA_MAP_CUH

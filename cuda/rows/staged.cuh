@@ -1,7 +1,6 @@
 // staged.cuh: the plan `staged` of rows.cuh, for rows of any length and alignment. Rows without gaps are one run of
 // memory. A block copies a piece of whole rows into shared memory by aligned vectors, computes there element by
-// element,
-// and writes the piece back by vectors. Only the ends of a piece may be less than a vector.
+// element, and writes the piece back by vectors. Only the ends of a piece may be less than a vector.
 //
 //   grid     ceil(rows / rows a block)
 //   block    256 threads, 1 to 32 of them a row; or 32 to 1024 threads, which share the block's one row

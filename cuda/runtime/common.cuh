@@ -1,6 +1,5 @@
 // common.cuh: the parts common to all kernel files: status of CUDA errors, the structs behind the handles, launches,
-// and
-// small device functions (conversions, 16-byte vectors, reductions).
+// and small device functions (conversions, 16-byte vectors, reductions).
 //
 // A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...).
 // Launchers use only the declarations here, and no standard library. So NVRTC compiles the same files for GPUs whose

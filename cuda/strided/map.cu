@@ -9,8 +9,7 @@
 //   bound    memory bandwidth; expressions of more than about five steps by the steps
 //
 // A step's operand is the value of the step before (in registers), a place in shared memory, or a constant; the
-// launcher
-// decides. Arrays of 2^31 elements and more are computed in parts.
+// launcher decides. Arrays of 2^31 elements and more are computed in parts.
 
 #include "strided/contiguous.cuh"
 #include "strided/steps.cuh"

@@ -2,9 +2,8 @@
 //
 // A value word of the packed layout (packed.cuh) holds the codes of four neighbours k = 16 v + 4 t + (0..3) of a row.
 // The instruction for the 16 elements of v takes positions 2t, 2t + 1 and 8 + 2t, 9 + 2t from lane t. Any order of k
-// will
-// do if x has the same order. So x is laid out with its elements permuted (position_of), and a value word becomes the
-// lane's two registers as it is: no shuffles, no shared memory for weights.
+// will do if x has the same order. So x is laid out with its elements permuted (position_of), and a value word becomes
+// the lane's two registers as it is: no shuffles, no shared memory for weights.
 //
 // Values are multiplied by 64 on the way to F16, so that products of small scales stay normal numbers. |w| must stay
 // below 1023, and values below 2^-20 lose digits: both limits lie far outside of trained weights.
@@ -404,8 +403,7 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
 }
 
 // silu(gate) * up of the results of two warps, into the first half of c. Each warp computes half of the tokens, the
-// warp with the
-// up projection the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
+// warp with the up projection the second half. exchange is 8 * TOKENS KiB / 32 of shared memory.
 template <int TOKENS>
 VB_DEVICE void combine_swiglu(float (&c)[TOKENS / 2], const float *inverse, float *exchange, bool up) {
     constexpr int part = TOKENS / 4; // sums of half of the tokens

@@ -1,10 +1,9 @@
 // many_sm90.cuh: the kernel of many.cu on Hopper.
 //
 // Eight warps dequantize 16 rows of W each into registers, operand A of wgmma, while the instructions of the stage
-// before
-// are at work. With SwiGLU a warp has eight rows of gate and the same rows of up, so that a lane has both sums of a
-// result. A ninth warp fetches x, operand B, into a ring of stages of 64 or 128 columns. Three warps read the scales of
-// the sums, and even x out where it has exponents (HalfRows), which is rare; of 24 registers they spill some.
+// before are at work. With SwiGLU a warp has eight rows of gate and the same rows of up, so that a lane has both sums
+// of a result. A ninth warp fetches x, operand B, into a ring of stages of 64 or 128 columns. Three warps read the
+// scales of the sums, and even x out where it has exponents (HalfRows), which is rare; of 24 registers they spill some.
 // The two groups of four warps multiply by the same x and finish their rows by themselves (sm90_store.cuh).
 // Blocks may be in pairs, at neighbouring rows of W: each block of a pair fetches half of x for both.
 //

@@ -2,11 +2,9 @@
 // after it in the same kernel. n1_tile.cuh has the arithmetic of a tile.
 //
 // An item is PARTS rows of tiles: gate and up, the two halves that RoPE rotates, or neighbours. The warps of a block
-// share
-// an item. Warp w multiplies its tiles w, w + warps, ..., and quantizes x for them alone, so that no barrier precedes
-// the
-// products. One barrier a chunk of items adds up the warps. KSPLIT blocks share long rows: in a cluster they send sums
-// to the block that finishes an item; before Hopper the last block adds up sums in the workspace.
+// share an item. Warp w multiplies its tiles w, w + warps, ..., and quantizes x for them alone, so that no barrier
+// precedes the products. One barrier a chunk of items adds up the warps. KSPLIT blocks share long rows: in a cluster
+// they send sums to the block that finishes an item; before Hopper the last block adds up sums in the workspace.
 // W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
@@ -78,9 +76,8 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
 //   update                          NoUpdate, or N1Update for an adapter; then also
 //   matrices, matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
-// multiplies
-// a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block finishes an
-// item.
+// multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
+// finishes an item.
 template <class Block, int PARTS, int KSPLIT = 1, class Out>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)

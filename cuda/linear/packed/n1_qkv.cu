@@ -8,8 +8,7 @@
 //
 // A cache in Q8_0: a warp has all 32 elements of a block of neighbours, or halves of two blocks of rows that rotate
 // with each other. In the latter case the same warp of the cluster's other block has the other halves, and both tell
-// each
-// other their greatest sizes.
+// each other their greatest sizes.
 
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"

@@ -3,8 +3,7 @@
 //
 // A warp sends each result to the other ranks when it has it: 4 bytes beside a flag of 4, which arrive whole. When its
 // block has multiplied all its rows, the warp polls for the other ranks' results. It adds in the order of ranks: all
-// get
-// the same bits. So only the last rows wait for a crossing, and no kernel lies between the product and the next.
+// get the same bits. So only the last rows wait for a crossing, and no kernel lies between the product and the next.
 //
 //   moves    the bytes of packed_n1; 8 bytes a row to each other rank
 //   bound    memory bandwidth, and one crossing of NVLink

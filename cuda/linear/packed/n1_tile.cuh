@@ -1,10 +1,9 @@
 // n1_tile.cuh: y[rows] = W x of one tile, for one row of x, W in the packed layout.
 //
 // Bound by the bytes of W, so that few instructions are left. A warp multiplies a tile (packed.cuh) at a time by
-// integer
-// tensor-core instructions. Operand A is the codes of 16 rows of W. Operand B is x, quantized by tiles of `depth`
-// elements
-// to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than with 8 bits.
+// integer tensor-core instructions. Operand A is the codes of 16 rows of W. Operand B is x, quantized by tiles of
+// `depth` elements to 15 bits, x = scale * (128 * high + low): the result is float32's to about 1e-4, far better than
+// with 8 bits.
 //
 // A product with one row of x would use one column of B's eight. Here column 2c + part holds the part (0 high, 1 low)
 // of x for the scales s = c, c + 4, ... only, and zeros elsewhere. So the instructions of four scales add into one

@@ -2,9 +2,8 @@
 // U [rows][ranks] of F16.
 //
 // Every block needs V x, and no block has time for all of it. So the warps of the first blocks multiply the tiles of x
-// in
-// their registers by 8 rows of V, fetched before the kernel before has ended. A block sends the 8 sums of its warps to
-// all blocks as letters in global memory. A warp that finishes an item adds up the letters of all parts of x, and
+// in their registers by 8 rows of V, fetched before the kernel before has ended. A block sends the 8 sums of its warps
+// to all blocks as letters in global memory. A warp that finishes an item adds up the letters of all parts of x, and
 // multiplies by its rows of U. A block computes letters that do not come itself: no kernel waits for a block that may
 // not run.
 //   letter   a float, and above it the number of the launch: both arrive together, and nothing has to be cleared. Eight

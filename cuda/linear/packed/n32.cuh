@@ -3,8 +3,7 @@
 //
 // An item is PARTS rows of tiles, which share loads of x. The warps of a block share an item and split the columns.
 // Blocks stay resident and stride over the items. Each warp's ring of tiles is first filled before the previous kernel
-// has
-// ended, and refilled across the one barrier that adds up the warps of an item. A small kernel before writes x as
+// has ended, and refilled across the one barrier that adds up the warps of an item. A small kernel before writes x as
 // N32Tiles, once for all blocks. With an RMS norm the small kernel multiplies by the norm's weights only, and
 // 1 / sqrt(mean x^2 + eps) is applied to the sums here.
 //

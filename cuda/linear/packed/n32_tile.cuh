@@ -6,8 +6,7 @@
 // The result is exact but for the rounding of x to 11 bits, whatever the range of the weights.
 //
 // Offsets: the value is scale * (code - zero), or scale * code - min. The subtrahend is a product too: the tile's
-// scales
-// (or mins) with the sums of x over their elements, one instruction a tile and eight rows of x.
+// scales (or mins) with the sums of x over their elements, one instruction a tile and eight rows of x.
 #ifndef VB_LINEAR_N32_TILE_CUH
 #define VB_LINEAR_N32_TILE_CUH
 
@@ -17,8 +16,7 @@
 namespace vb {
 
 // x of one tile, `tokens` rows of it (a multiple of 8), as operand B, one token a column. Everything lies in the order
-// in
-// which lanes (g = token % 8, t) read it. Every type of this depth reads the same.
+// in which lanes (g = token % 8, t) read it. Every type of this depth reads the same.
 //   values   [32 elements][tokens / 8][g][t]: 16 bytes: of the two value words the elements 4 t + 0, 2, 1, 3, as F16,
 //            each row of the tile scaled by a power of two so that nothing overflows
 //   sums32   [tokens / 8][g][t]: 2^-6 times the sums over 32 elements, each as two F16 numbers, high and low:

@@ -1,6 +1,5 @@
 // n4.cuh: 16 or 32 rows of packed W at a time by 2 to 4 rows of x, with the RMS norm before and an `Out` after it in
-// the
-// same kernel. n4_tile.cuh has the arithmetic of a tile, and n1.cuh the shape.
+// the same kernel. n4_tile.cuh has the arithmetic of a tile, and n1.cuh the shape.
 //
 // The warps of a block share an item and split its tiles; each warp quantizes x, of all rows, for its own tiles alone.
 // Long rows: each of the two blocks of a cluster finishes two rows of x, with sums that the other block sends.

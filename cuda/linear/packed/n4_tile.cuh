@@ -1,10 +1,8 @@
 // n4_tile.cuh: the product of one packed tile of weights with 2 to 4 rows of x, on integer tensor cores.
 //
 // The arithmetic is as in n1_tile.cuh. Operand A is the codes. Operand B is x, quantized by tiles of `depth` elements
-// and
-// rows to 15 bits, x = scale * (128 * high + low). Columns 2c and 2c + 1 of B's eight are the high and the low part of
-// row
-// c. So four rows cost as many instructions as one row, and lane t ends up with all sums of row t. Each sum is
+// and rows to 15 bits, x = scale * (128 * high + low). Columns 2c and 2c + 1 of B's eight are the high and the low part
+// of row c. So four rows cost as many instructions as one row, and lane t ends up with all sums of row t. Each sum is
 // multiplied by its scale as an integer.
 //
 // The subtrahend, min (K4) or zero * scale, or the addend (mins), times the sum of x over the scale's elements, is a

@@ -1,9 +1,8 @@
 // packed.cuh: the layout VB_PACKED of quantized weights on CUDA. formats.h has the numbers of each type.
 //
 // The matrix is cut into tiles of 16 rows by `depth` columns, stored row of tiles by row of tiles. Rows are padded to
-// whole
-// tiles with zeros. A warp multiplies a tile by instructions of shape 16 x 8 x 32 (or x 16), whose operand A gives lane
-// (g = lane / 4, t = lane % 4) the rows g and g + 8. Lane by lane a tile holds, for 16-byte loads:
+// whole tiles with zeros. A warp multiplies a tile by instructions of shape 16 x 8 x 32 (or x 16), whose operand A
+// gives lane (g = lane / 4, t = lane % 4) the rows g and g + 8. Lane by lane a tile holds, for 16-byte loads:
 //   codes    The four neighbours 16 v + 4 t + (0..3) of a row are the bytes of "value word" v. Value words share stored
 //            words, in bits that bytes can spare. 2 bits: four words in one. 4 bits: words i and i + half, a nibble
 //            each, or of tables a half of the stored word each. 5 bits: eight in five, the last three spread over the
@@ -318,8 +317,7 @@ VB_DEVICE uint2 load_once(const uint2 *p) {
 }
 
 // vb_k4_scale of a row, four at a time. Of its 16 bytes of scales, {d, dmin} and twelve packed bytes, it makes four
-// words: the bytes of
-// scales 0..3, 4..7, mins 0..3, 4..7.
+// words: the bytes of scales 0..3, 4..7, mins 0..3, 4..7.
 VB_DEVICE void k4_scales(uint32_t bytes[4], uint4 s) {
     bytes[0] = s.y & 0x3f3f3f3f, bytes[1] = (s.w & 0x0f0f0f0f) | ((s.y >> 2) & 0x30303030);
     bytes[2] = s.z & 0x3f3f3f3f, bytes[3] = ((s.w >> 4) & 0x0f0f0f0f) | ((s.z >> 2) & 0x30303030);

@@ -1,9 +1,7 @@
 // qkv_out.cuh: the `Out` of norm_qkv for 2 to 32 rows of x (n4_qkv.cu, n32_qkv.cu): rope, q, and keys and values to the
 // cache. Items are as in n1_qkv.cu: two rows of tiles of a head that rotate with each other (NEOX, rows i and i +
-// half),
-// or are neighbours (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the others
-// v,
-// whose weights may be of another type.
+// half), or are neighbours (interleaved pairs, and values, which are not rotated). The first blocks take q and k, the
+// others v, whose weights may be of another type.
 #ifndef VB_LINEAR_QKV_OUT_CUH
 #define VB_LINEAR_QKV_OUT_CUH
 

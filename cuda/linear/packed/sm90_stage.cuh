@@ -1,6 +1,5 @@
 // sm90_stage.cuh: how many_sm90.cuh and n32_sm90.cu multiply a stage of x in shared memory. S describes the stage:
-// boxes
-// of 64 columns of S::tokens rows.
+// boxes of 64 columns of S::tokens rows.
 #ifndef VB_LINEAR_SM90_STAGE_CUH
 #define VB_LINEAR_SM90_STAGE_CUH
 

@@ -1,6 +1,5 @@
 // swiglu_out.cuh: the `Out` of norm_swiglu for 2 to 32 rows of x (n4_swiglu.cu, n32_swiglu.cu): silu(gate) * up. An
-// item
-// is a row of tiles of the gate and the same row of the up projection.
+// item is a row of tiles of the gate and the same row of the up projection.
 #ifndef VB_LINEAR_SWIGLU_OUT_CUH
 #define VB_LINEAR_SWIGLU_OUT_CUH
 

@@ -1,6 +1,5 @@
 // f32.cu: y[n][rows] = x[n][cols] W^T + bias for F32 weights and several rows of x. The products of matrices serve
-// where
-// they can, with float32's accuracy; the kernel here serves other GPUs and shapes.
+// where they can, with float32's accuracy; the kernel here serves other GPUs and shapes.
 //
 //   grid     64 rows of W x 64 rows of x a block, 256 threads, 4 x 4 results a thread
 //   shared   two tiles of 64 x 16, transposed, 8.5 KiB

@@ -2,9 +2,8 @@
 // before and after Hopper; on Hopper n64_sm90.cu serves. x is narrowed to the type of W first (narrow.cuh).
 //
 // Operand A comes straight from global memory. Lane (g, t) loads 16 bytes, the elements 8 t .. 8 t + 7 of 32. They
-// stand
-// for the positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long as x is
-// read the same way.
+// stand for the positions 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of two instructions. The order of k does not matter as long as
+// x is read the same way.
 //
 //   grid     16 rows of W a block, 8 warps that take 64 columns each in turn
 //   shared   8 x 16 x 8 * TILES partial sums
