@@ -357,7 +357,7 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, c
                const_cast<void *>(data), extents, bytes, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (error == CUDA_SUCCESS) return VB_OK;
-    device_of(stream->device)->driver_error = (int)error;
+    note_driver_error(stream->device, (int)error);
     return VB_INTERNAL;
 }
 inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, int64_t inner, int64_t outer,

@@ -13,13 +13,7 @@
 
 namespace vb {
 
-#ifndef __CUDACC_RTC__
-inline bool beyond_l2(int64_t bytes, vb_stream *stream) {
-    return bytes > device_of(stream->device)->properties.l2CacheSize;
-}
-#else
-VB_DEVICE bool beyond_l2(int64_t, vb_stream *) { return false; }
-#endif
+inline bool beyond_l2(int64_t bytes, vb_stream *stream) { return bytes > l2_bytes(stream); }
 
 // 16 bytes that no thread writes while the kernel runs, and that are read once: they need no place in the L1 cache.
 template <class V>

@@ -1,5 +1,5 @@
-// common.cuh: the parts common to all kernel files: status of CUDA errors, the structs behind the handles, launches,
-// and small device functions (conversions, 16-byte vectors, reductions).
+// common.cuh: the parts common to all kernel files: status of CUDA errors, launches, and small device functions
+// (conversions, 16-byte vectors, reductions).
 //
 // A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...).
 // Launchers use only the declarations here, and no standard library. So NVRTC compiles the same files for GPUs whose
@@ -18,9 +18,6 @@
 
 #ifndef __CUDACC_RTC__
 #include <cuda_runtime.h>
-
-#include <atomic>
-#include <vector>
 #endif
 
 #define VB_DEVICE __device__ __forceinline__
@@ -238,47 +235,22 @@ constexpr int workspace_letters = 8 * (32 + 2048);
 
 #ifndef __CUDACC_RTC__
 
-struct Device : vb_device {
-    int index;
-    std::atomic<int> references; // the handle, and each stream, event and graph
-    std::atomic<int> driver_error;
-    cudaDeviceProp properties; // those that VIBRANT_CUDA_CAPABILITY leaves
-    vb_gpu gpu;     // as choosers see it
-    int binary;     // of the machine code in use, 90
-    int ptx;        // that it was compiled from: differs where the driver compiled it
-};
-
-struct Stream : vb_stream {
-    cudaStream_t handle;
-    unsigned *counters; // workspace_counters zeros, then those of workspace_slots
-    char *scratch;      // contents undefined between kernels
-    int64_t scratch_bytes;
-    vb_allocator memory;          // where counters and scratch come from
-    std::vector<void *> outgrown; // what a stream that allocates for itself does not use any more
-};
-
-struct Event : vb_event {
-    cudaEvent_t handle;
-};
-
-struct Graph : vb_graph {
-    cudaGraph_t recorded;
-    cudaGraphExec_t executable; // made at the first launch
-};
-
 // The status for a CUDA error; also remembers its number for vb_device_driver_error.
 vb_status status_of(cudaError_t error, vb_device *device);
+void note_driver_error(vb_device *device, int error);
 
 // Makes the device and its context current on the calling thread, as each call of the CUDA runtime or driver needs.
 // Launchers reach CUDA only through launch_kernel, workspace and sm90::tensor_map, which call this function.
 vb_status make_current(vb_device *device);
 
-inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
-inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
-inline const vb_gpu &gpu_of(vb_stream *stream) { return device_of(stream->device)->gpu; }
+// Properties of a GPU (runtime.cu has them): the GPU as choosers see it, the bytes of its L2 cache, and
 // __CUDA_ARCH__ / 10 of the kernels, which VIBRANT_CUDA_CAPABILITY does not change.
-inline int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
-inline unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
+const vb_gpu &gpu_of(vb_device *device);
+inline const vb_gpu &gpu_of(vb_stream *stream) { return gpu_of(stream->device); }
+int64_t l2_bytes(vb_stream *stream);
+int compiled_for(vb_stream *stream);
+// The counters, slots and letters at the start of the stream's workspace.
+unsigned *counters(vb_stream *stream);
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
 inline uint64_t *letters(vb_stream *stream) { return (uint64_t *)(zero_slots(stream) + workspace_slots); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
@@ -351,6 +323,8 @@ vb_status launch_cached(vb_stream *stream, dim3 grid, dim3 block, int64_t shared
 
 static __device__ vb_gpu any_gpu; // unknown to the compiler, so that every branch of a launcher is compiled
 VB_DEVICE const vb_gpu &gpu_of(vb_stream *) { return any_gpu; }
+VB_DEVICE const vb_gpu &gpu_of(vb_device *) { return any_gpu; }
+VB_DEVICE int64_t l2_bytes(vb_stream *) { return 0; }
 VB_DEVICE int compiled_for(vb_stream *) { return __CUDA_ARCH__ / 10; }
 template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}

@@ -1,6 +1,7 @@
 // communicator.cu: communicators of GPUs of one process: peer access, mailboxes, and one call for all ranks.
 
 #include "collective/exchange.cuh"
+#include "runtime/handles.cuh"
 
 #include <atomic>
 #include <cstdint>

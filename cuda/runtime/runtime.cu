@@ -5,7 +5,7 @@
 // VB_NO_DEVICE, no link error.
 
 #include "driver.h"
-#include "runtime/common.cuh"
+#include "runtime/handles.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -28,9 +28,18 @@ constexpr int64_t zero_bytes =
     workspace_letters * (int64_t)sizeof(uint64_t);
 constexpr int64_t scratch_step = 64 << 10;
 
+const vb_gpu &gpu_of(vb_device *device) { return device_of(device)->gpu; }
+int64_t l2_bytes(vb_stream *stream) { return device_of(stream->device)->properties.l2CacheSize; }
+int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
+unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
+
+void note_driver_error(vb_device *device, int error) {
+    if (device) device_of(device)->driver_error = error;
+}
+
 vb_status status_of(cudaError_t error, vb_device *device) {
     if (error == cudaSuccess) return VB_OK;
-    if (device) device_of(device)->driver_error = (int)error;
+    note_driver_error(device, (int)error);
     cudaGetLastError(); // so that nobody else's check finds it
     switch (error) {
     case cudaErrorMemoryAllocation: return VB_OUT_OF_MEMORY;

@@ -172,7 +172,7 @@ using namespace vb;
 extern "C" {
 
 vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
-    *bytes = linear_packed_bytes(&device_of(device)->gpu, w->type, w->rows, w->cols);
+    *bytes = linear_packed_bytes(&gpu_of(device), w->type, w->rows, w->cols);
     return VB_OK;
 }
 

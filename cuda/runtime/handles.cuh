@@ -1,0 +1,45 @@
+// handles.cuh: the structs behind the handles of devices, streams, events and graphs. Files of kernels do without them:
+// the standard headers here would be parsed again for each.
+#ifndef VB_CUDA_HANDLES_CUH
+#define VB_CUDA_HANDLES_CUH
+
+#include "runtime/common.cuh"
+
+#include <atomic>
+#include <vector>
+
+namespace vb {
+
+struct Device : vb_device {
+    int index;
+    std::atomic<int> references; // the handle, and each stream, event and graph
+    std::atomic<int> driver_error;
+    cudaDeviceProp properties; // those that VIBRANT_CUDA_CAPABILITY leaves
+    vb_gpu gpu;     // as choosers see it
+    int binary;     // of the machine code in use, 90
+    int ptx;        // that it was compiled from: differs where the driver compiled it
+};
+
+struct Stream : vb_stream {
+    cudaStream_t handle;
+    unsigned *counters; // workspace_counters zeros, then those of workspace_slots
+    char *scratch;      // contents undefined between kernels
+    int64_t scratch_bytes;
+    vb_allocator memory;          // where counters and scratch come from
+    std::vector<void *> outgrown; // what a stream that allocates for itself does not use any more
+};
+
+struct Event : vb_event {
+    cudaEvent_t handle;
+};
+
+struct Graph : vb_graph {
+    cudaGraph_t recorded;
+    cudaGraphExec_t executable; // made at the first launch
+};
+
+inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
+inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
+
+} // namespace vb
+#endif
