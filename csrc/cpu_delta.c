@@ -88,33 +88,40 @@ vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream)
 
 enum { VALUES = 64, MOST_KEY_DIM = 256 }; /* values that are computed together */
 
-/* One token: values 0..n-1 of a state, read at `from`, whose rows are `stride` apart. */
+/* One token: values 0..n-1 of a state S, read at `from`, whose rows are `stride` apart. The new state S' = decay S + k d
+ * gives S'^T q = decay S^T q + (k q) d: k q may be almost 0, so it comes with the accuracy of a double. */
 VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t stride, const float *q, const float *k,
-                          const float *v, float decay, float beta, int64_t key_dim, int64_t n) {
+                          float kq, const float *v, float decay, float beta, int64_t key_dim, int64_t n) {
     float delta[VALUES] = {0}, sums[VALUES] = {0};
     for (int64_t i = 0; i < key_dim; i++)
-        for (int64_t d = 0; d < n; d++) delta[d] += k[i] * from[i * stride + d];
+        for (int64_t d = 0; d < n; d++) {
+            delta[d] += k[i] * from[i * stride + d];
+            sums[d] += q[i] * from[i * stride + d];
+        }
     for (int64_t d = 0; d < n; d++) delta[d] = beta * (v[d] - decay * delta[d]);
     for (int64_t i = 0; i < key_dim; i++)
-        for (int64_t d = 0; d < n; d++) {
-            const float s = decay * from[i * stride + d] + k[i] * delta[d];
-            state[i * stride + d] = s;
-            sums[d] += q[i] * s;
-        }
-    for (int64_t d = 0; d < n; d++) out[d] = sums[d];
+        for (int64_t d = 0; d < n; d++) state[i * stride + d] = decay * from[i * stride + d] + k[i] * delta[d];
+    for (int64_t d = 0; d < n; d++) out[d] = decay * sums[d] + kq * delta[d];
 }
 
 VB_TWINS(delta,
-         (float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, const float *v,
-          float decay, float beta, int64_t key_dim, int64_t n),
-         (out, state, from, stride, q, k, v, decay, beta, key_dim, n));
+         (float *out, float *state, const float *from, int64_t stride, const float *q, const float *k, float kq,
+          const float *v, float decay, float beta, int64_t key_dim, int64_t n),
+         (out, state, from, stride, q, k, kq, v, decay, beta, key_dim, n));
 
-/* out = in * scale / sqrt(sum of squares + eps) */
-static void normalize(float *out, const float *in, int64_t n, float eps, double scale) {
+/* out = in * scale / sqrt(sum of squares + eps); returns the factor */
+static double normalize(float *out, const float *in, int64_t n, float eps, double scale) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)in[i] * in[i];
-    const float factor = (float)(scale / sqrt(sum + eps));
-    for (int64_t i = 0; i < n; i++) out[i] = in[i] * factor;
+    const double factor = scale / sqrt(sum + eps);
+    for (int64_t i = 0; i < n; i++) out[i] = (float)(in[i] * factor);
+    return factor;
+}
+
+static double dot(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
 }
 
 typedef struct delta_job {
@@ -141,11 +148,13 @@ static void delta_range(void *context, int worker, int64_t begin, int64_t end) {
                          softplus = x > 30 ? x : log1p(exp(x));
             const float decay = (float)exp(a->a[head] * softplus);
             const float beta = (float)(1 / (1 + exp(-(double)a->beta[token * a->value_heads + head])));
-            normalize(q, row + key_head * dk, dk, a->eps, 1 / sqrt((double)dk));
-            normalize(k, row + keys + key_head * dk, dk, a->eps, 1);
+            const float *query = row + key_head * dk, *key = query + keys;
+            const double factor = normalize(q, query, dk, a->eps, 1 / sqrt((double)dk)) *
+                                  normalize(k, key, dk, a->eps, 1);
+            const float kq = (float)(dot(query, key, dk) * factor);
             float *out = a->out + (token * a->value_heads + head) * dv;
             for (int64_t d = 0; d < dv; d += VALUES)
-                delta[job->simd](out + d, state + d, from + d, dv, q, k, v + d, decay, beta, dk,
+                delta[job->simd](out + d, state + d, from + d, dv, q, k, kq, v + d, decay, beta, dk,
                                  vb_min(VALUES, dv - d));
             from = state;
         }

@@ -33,16 +33,18 @@ static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_
     return buffer;
 }
 
-static void float_rows(const vb_linear_job *j, int64_t begin, int64_t end) {
-    float buffer[PIECE];
+/* Rows first..first+n-1 of x, at most PANEL_ROWS. */
+static void float_rows(const vb_linear_job *j, int64_t first, int64_t n, int64_t begin, int64_t end) {
+    const float *x = j->x + first * j->w.cols;
+    float *y = j->y + first * j->w.rows, buffer[PIECE];
     for (int64_t r = begin; r < end; r++) {
         double sums[PANEL_ROWS] = {0};
         for (int64_t p = 0; p < j->w.cols; p += PIECE) {
-            int64_t n = vb_min(PIECE, j->w.cols - p);
-            const float *w = weights(j, r, p, n, buffer);
-            for (int64_t i = 0; i < j->n; i++) dot[j->simd](&sums[i], w, j->x + i * j->w.cols + p, n);
+            int64_t piece = vb_min(PIECE, j->w.cols - p);
+            const float *w = weights(j, r, p, piece, buffer);
+            for (int64_t i = 0; i < n; i++) dot[j->simd](&sums[i], w, x + i * j->w.cols + p, piece);
         }
-        for (int64_t i = 0; i < j->n; i++) j->y[i * j->w.rows + r] = (float)(sums[i] + (j->bias ? j->bias[r] : 0));
+        for (int64_t i = 0; i < n; i++) y[i * j->w.rows + r] = (float)(sums[i] + (j->bias ? j->bias[r] : 0));
     }
 }
 
@@ -72,16 +74,20 @@ static void float_panels(const vb_linear_job *j, char *scratch, int64_t begin, i
     }
 }
 
+/* Says whether products are dots, whose 32 lanes are summed in double, and not of panels, whose sums run along a row:
+ * of few rows, and of short ones, as small models keep exact products. */
+static bool by_dots(const vb_linear_job *j) { return j->n < PANEL_ROWS || j->w.cols <= VB_CHUNK; }
+
 static void float_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_linear_job *j = context;
-    if (j->n < PANEL_ROWS)
-        float_rows(j, begin, end);
-    else
+    if (!by_dots(j))
         float_panels(j, j->scratch + worker * j->worker_bytes, begin, end);
+    else
+        for (int64_t i = 0; i < j->n; i += PANEL_ROWS) float_rows(j, i, vb_min(PANEL_ROWS, j->n - i), begin, end);
 }
 
 static vb_status float_linear(vb_linear_job *job, vb_stream *stream) {
-    if (job->n < PANEL_ROWS) {
+    if (by_dots(job)) {
         vb_cpu_parallel(stream, job->w.rows, vb_cpu_grain(job->w.cols * job->n), float_range, job);
         return VB_OK;
     }
