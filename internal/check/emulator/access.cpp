@@ -21,7 +21,7 @@ static inline char *place(Warp &w, const Instruction &in, int i, int bytes, bool
         if (address + (uint64_t)bytes > (uint64_t)w.launch->local_bytes) w.fail("an address outside local memory", i, FAULT_ADDRESS);
         return w.local + i * w.launch->local_bytes + address;
     }
-    if (SPACE == PARAMETER && in.base == BASE_PARAMETERS) return w.launch->parameters.data() + address;
+    if (SPACE == PARAMETER && in.base == BASE_PARAMETERS) return w.launch->parameters() + address;
     return w.global(address, bytes, i, write);
 }
 
@@ -131,7 +131,9 @@ static void build_access(Decoder &d, Instruction &in) {
         in.d = d.slot(values.kind == Operand::VECTOR ? values.parts.at(0) : values, type);
     }
     in.count = may_spin(d);
-    switch (space_of(d)) {
+    const Operand &base = d.operand(STORE ? 0 : 1).parts[0];
+    const bool of_call = base.kind == Operand::SYMBOL && base.symbol->kind == Symbol::LOCAL; // its parameter
+    switch (of_call ? LOCAL : space_of(d)) {
     case GENERIC: in.run = access_type<GENERIC, STORE>(type, in.d.bytes, count); break;
     case SHARED: in.run = access_type<SHARED, STORE>(type, in.d.bytes, count); break;
     case LOCAL: in.run = access_type<LOCAL, STORE>(type, in.d.bytes, count); break;

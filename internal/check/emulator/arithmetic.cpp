@@ -156,7 +156,7 @@ struct BitField { // bfe
         U r = from >= width ? 0 : (U)((U)a >> from);
         if (count < width) r &= (((U)1 << count) - 1);
         const uint32_t got = from >= width ? 0 : std::min(count, width - from);
-        if (sign && got < width) r |= (U)(~(U)0 << got);
+        if (sign && got < width) r |= (U)((uint64_t)-1 << got);
         return (T)r;
     }
 };
@@ -498,6 +498,22 @@ static void build_dot4(Decoder &d, Instruction &in) {
     else set_ternary<uint32_t, Dot4<false, false>>(in);
 }
 
+struct AbsoluteDifference4 {
+    uint32_t operator()(uint32_t a, uint32_t b) const {
+        uint32_t d = 0;
+        for (int i = 0; i < 32; i += 8) {
+            const int x = a >> i & 0xff, y = b >> i & 0xff;
+            d |= (uint32_t)(x > y ? x - y : y - x) << i;
+        }
+        return d;
+    }
+};
+static void build_difference4(Decoder &d, Instruction &in) {
+    if (d.current().opcode() != "vabsdiff4.u32.u32.u32") d.unknown();
+    operands(d, in, Type::U32);
+    set_binary<uint32_t, AbsoluteDifference4>(in);
+}
+
 template <class F> void build_function(Decoder &d, Instruction &in) { // ex2, rcp, sqrt, ...
     const Type type = d.type();
     operands(d, in, type);
@@ -706,7 +722,7 @@ static void build_move(Decoder &d, Instruction &in) {
         in.number = from.symbol->offset;
         in.run = [](Warp &w, const Instruction &m) {
             uint64_t *const o = w.at<uint64_t>(m.d);
-            const uint64_t address = (uint64_t)(uintptr_t)w.launch->parameters.data() + (uint64_t)m.number;
+            const uint64_t address = (uint64_t)(uintptr_t)w.launch->parameters() + (uint64_t)m.number;
             each_lane(w.mask, [&](int i) { o[i] = address; });
         };
         return;
@@ -750,7 +766,7 @@ static const Opcode
     shl("shl", build_shift_left), shr("shr", build_shift_right), shf("shf", build_funnel), prmt("prmt", build_permute),
     popc("popc", build_bits<CountOnes>), clz("clz", build_bits<LeadingZeros>), brev("brev", build_reverse),
     bfind("bfind", build_find_highest), bfe("bfe", build_bit_field), bfi("bfi", build_insert_bits), lop3("lop3", build_lop3),
-    dp4a("dp4a", build_dot4), ex2("ex2", build_function<Exp2>), lg2("lg2", build_function<Log2>),
+    dp4a("dp4a", build_dot4), vabsdiff4("vabsdiff4", build_difference4), ex2("ex2", build_function<Exp2>), lg2("lg2", build_function<Log2>),
     rcp("rcp", build_function<Reciprocal>), sqrt_("sqrt", build_function<Root>), rsqrt("rsqrt", build_function<ReciprocalRoot>),
     sin_("sin", build_function<Sine>), cos_("cos", build_function<Cosine>), tanh_("tanh", build_function<Tanh>),
     copysign_("copysign", build_copysign), selp("selp", build_select), setp("setp", build_compare), testp("testp", build_test),

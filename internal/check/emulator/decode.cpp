@@ -150,7 +150,7 @@ static void build_trap(Decoder &, Instruction &in) {
     in.run = [](Warp &w, const Instruction &) { w.fail("the kernel trapped", __builtin_ctz(w.mask)); };
 }
 static const Opcode branch("bra", build_branch), ret("ret", build_exit), exit_("exit", build_exit),
-    trap("trap", build_trap), call("call", build_trap);
+    trap("trap", build_trap);
 // What concerns time, caches or the order of weak memory alone.
 static const Opcode fence("fence", build_nothing), membar("membar", build_nothing), prefetch("prefetch", build_nothing),
     prefetchu("prefetchu", build_nothing), registers("setmaxnreg", build_nothing), nothing("griddepcontrol", build_nothing),

@@ -215,9 +215,14 @@ struct Cluster {
     std::deque<BulkCopy> copies;
 };
 
+struct alignas(64) ParameterChunk { // a tensor map among parameters is aligned
+    char bytes[64];
+};
+
 struct Launch {
     const Code *code;
-    std::vector<char> parameters;
+    std::vector<ParameterChunk> parameter_chunks;
+    char *parameters() { return parameter_chunks.data()->bytes; }
     uint32_t grid[3], block[3];
     int cluster = 1;
     int64_t dynamic_shared = 0;

@@ -156,8 +156,8 @@ char *Warp::global(uint64_t address, int bytes, int lane, bool write) {
             return shared((uint32_t)offset | (uint32_t)(b->rank + 1) << block_window, bytes, lane, write);
     }
     if (host >= local && host + bytes <= local + lanes * launch->local_bytes) return host;
-    const char *const parameters = launch->parameters.data();
-    if (!write && host >= parameters && host + bytes <= parameters + launch->parameters.size()) return host;
+    const char *const parameters = launch->parameters();
+    if (!write && host >= parameters && host + bytes <= parameters + launch->code->function->parameter_bytes) return host;
     Range found;
     if (!global_memory().find(address, &found) || address + (uint64_t)bytes > found.to)
         fail(format("%s %d bytes at %#llx: %s", write ? "writes" : "reads", bytes, (unsigned long long)address,

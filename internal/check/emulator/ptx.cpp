@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 namespace emulator {
 
@@ -69,7 +68,15 @@ class Parser {
         at++;
         return found;
     }
+    void skip_body() {
+        int depth = 0;
+        do {
+            at = text.find_first_of("{}", at);
+            depth += text[at++] == '{' ? 1 : -1;
+        } while (depth > 0);
+    }
     int line() {
+        if (at < counted) counted = 0, lines = 1;
         lines += (int)std::count(text.begin() + (ptrdiff_t)counted, text.begin() + (ptrdiff_t)at, '\n');
         counted = at;
         return lines;
@@ -206,7 +213,11 @@ class Parser {
     void shared(Function &f, const Declared &d);
     Operand operand(Function &f);
     void statement(Function &f);
+    void statements(Function &f);
+    void call(Function &f);
+    int calls = 0; // that are being parsed
 };
+static const char end_of_call[] = "(end of call)";
 
 // .reg .b32 %r<10>, a, b;
 void Parser::registers(Function &f) {
@@ -249,7 +260,7 @@ void Parser::directive(Function &f) {
     } else if (word == "shared") {
         shared(f, declaration());
         expect(";");
-    } else if (word == "local") {
+    } else if (word == "local" || word == "param") { // parameters of a call lie in local memory
         const Declared d = declaration();
         f.local_bytes = round_up(f.local_bytes, std::max(d.alignment, 16));
         add(f, d.name, {Symbol::LOCAL, 'b', d.bytes, f.local_bytes});
@@ -345,12 +356,97 @@ void Parser::statement(Function &f) {
         at++;
         word = name();
     }
+    if (s.words[0] == "call") {
+        if (s.guard) throw Fault("PTX: a call under a predicate: " + module.line(s.line));
+        return call(f);
+    }
     while (!take(";")) {
         s.operands.push_back(operand(f));
         take(",");
     }
+    if (s.words[0] == "ret" && calls > 0) {
+        s.words = {"bra"};
+        Operand end;
+        end.kind = Operand::LABEL;
+        end.name = end_of_call;
+        s.operands = {end};
+    }
     s.scopes.assign(open.rbegin(), open.rend());
     f.statements.push_back(std::move(s));
+}
+
+// Statements up to the brace that closes them.
+void Parser::statements(Function &f) {
+    for (size_t depth = 1; depth > 0;) {
+        if (take("{")) {
+            open.push_back((int)names.size());
+            names.emplace_back();
+            labels.emplace_back();
+            depth++;
+        } else if (take("}")) {
+            if (--depth > 0) open.pop_back();
+        } else if (next() == '.') {
+            directive(f);
+        } else {
+            statement(f);
+        }
+    }
+}
+
+// call (result), name, (a, b); the function's statements take its place, and the caller's variables that of parameters.
+void Parser::call(Function &f) {
+    const auto variables = [&] {
+        std::vector<std::string> all;
+        if (take("("))
+            while (!take(")")) {
+                all.push_back(name());
+                take(",");
+            }
+        return all;
+    };
+    std::vector<std::string> given = variables();
+    take(",");
+    const std::string callee = name();
+    const auto found = module.functions.find(callee);
+    if (take(",")) {
+        const std::vector<std::string> arguments = variables();
+        given.insert(given.end(), arguments.begin(), arguments.end());
+    }
+    until(';');
+    if (found == module.functions.end() || calls > 8) {
+        Statement s;
+        s.words = {"trap"}; // vprintf, __assertfail
+        s.line = line();
+        f.statements.push_back(s);
+        return;
+    }
+    std::map<std::string, const Symbol *> bound;
+    const size_t back = at;
+    at = found->second;
+    size_t i = 0;
+    const auto bind = [&] {
+        if (!take("(")) return;
+        while (!take(")")) {
+            expect(".param");
+            const Declared d = declaration();
+            bound[d.name] = find(given.at(i++));
+            take(",");
+        }
+    };
+    bind();
+    name();
+    bind();
+    while (!take("{")) at++; // .noinline and the like
+    open.push_back((int)names.size());
+    names.push_back(bound);
+    labels.emplace_back();
+    const int scope = open.back();
+    calls++;
+    statements(f);
+    calls--;
+    labels[(size_t)scope][end_of_call] = (int)f.statements.size();
+    open.pop_back();
+    at = back;
 }
 
 void Parser::body(Function &f) {
@@ -377,20 +473,7 @@ void Parser::body(Function &f) {
             f.threads = product;
         }
     }
-    for (size_t depth = 1; depth > 0;) {
-        if (take("{")) {
-            open.push_back((int)names.size());
-            names.emplace_back();
-            labels.emplace_back();
-            depth++;
-        } else if (take("}")) {
-            if (--depth > 0) open.pop_back();
-        } else if (next() == '.') {
-            directive(f);
-        } else {
-            statement(f);
-        }
-    }
+    statements(f);
     const int64_t dynamic = shared_start + round_up(f.shared_bytes, f.dynamic_alignment);
     for (const auto &s : f.symbols)
         if (s->kind == Symbol::DYNAMIC_SHARED) s->offset = dynamic;
@@ -412,7 +495,6 @@ void Parser::body(Function &f) {
 
 Module::Module(std::string given) : text(std::move(given)) {
     Parser p(*this, 0);
-    bool external = false;
     while (!p.ended()) {
         if (p.take(".version") || p.take(".address_size") || p.take(".file")) {
             p.rest_of_line();
@@ -422,32 +504,31 @@ Module::Module(std::string given) : text(std::move(given)) {
             target = digits == std::string::npos ? 0 : atoi(target_line.c_str() + digits + 3);
         } else if (p.take(".visible") || p.take(".weak") || p.take(".common")) {
         } else if (p.take(".extern")) {
-            external = true;
         } else if (p.take(".section")) {
             p.until('}');
         } else if (p.take(".entry")) {
             const std::string name = p.name();
             entries[name] = p.position();
-            for (int depth = 0, begun = 0; !begun || depth > 0;) { // parsed when it is launched
-                const size_t brace = text.find_first_of("{}", p.position());
-                p.until(text[brace]);
-                depth += text[brace] == '{' ? 1 : -1;
-                begun = 1;
-            }
+            p.skip_body(); // parsed when it is launched
         } else if (p.take(".func")) {
-            if (external) p.until(';'); // vprintf and the like: a call of it is a fault
-            else throw Fault("PTX: functions are not emulated: " + p.rest_of_line());
-            external = false;
+            const size_t start = p.position();
+            if (p.take("(")) p.until(')');
+            const std::string name = p.name();
+            const size_t end = text.find_first_of("{;", p.position());
+            if (text[end] == '{') {
+                functions[name] = start;
+                p.skip_body();
+            } else {
+                p.until(';'); // declared, as vprintf is
+            }
         } else if (p.take(".shared")) {
             const Parser::Declared d = p.declaration();
             p.expect(";");
             const Symbol::Kind kind = d.unsized ? Symbol::DYNAMIC_SHARED : Symbol::SHARED;
             variables[d.name] = std::make_shared<Symbol>(Symbol{kind, 'b', d.bytes, -d.alignment});
-            external = false;
         } else if (p.take(".global") || p.take(".const")) {
             const Parser::Declared d = p.declaration();
             p.expect(";");
-            external = false;
             const size_t size = (size_t)std::max(d.bytes, 1);
             memory.emplace_back(new char[size + 256]());
             char *const start = memory.back().get() + (-(uintptr_t)memory.back().get() & 255);
@@ -482,6 +563,12 @@ std::shared_ptr<Function> Module::parse(const std::string &name) {
 const Symbol *Module::variable(const std::string &name) const {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.get();
+}
+
+std::vector<std::string> Module::kernels() const {
+    std::vector<std::string> all;
+    for (const auto &entry : entries) all.push_back(entry.first);
+    return all;
 }
 
 std::string Module::line(int number) const {

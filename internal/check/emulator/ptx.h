@@ -70,13 +70,15 @@ class Module {
     std::shared_ptr<Function> parse(const std::string &name);
     bool has(const std::string &name) const { return entries.count(name) != 0; }
     std::string line(int number) const;
+    std::vector<std::string> kernels() const;
     // The memory of a global variable, or null.
     const Symbol *variable(const std::string &name) const;
 
   private:
     friend class Parser;
     std::string text;
-    std::map<std::string, size_t> entries; // where the text of a kernel begins, behind its name
+    std::map<std::string, size_t> entries;   // where the text of a kernel begins, behind its name
+    std::map<std::string, size_t> functions; // where that of a function begins, before its result
     std::map<std::string, std::shared_ptr<Symbol>> variables;
     std::vector<std::unique_ptr<char[]>> memory;
 };

@@ -16,6 +16,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <cxxabi.h>
 #include <sys/mman.h>
 
 using namespace emulator;
@@ -250,7 +251,9 @@ Code &code_of(Kernel &k) {
 }
 
 cudaError_t report(const Fault &f, const std::string &kernel) {
-    fprintf(stderr, "emulator: %s\n  kernel %s\n", f.what(), kernel.c_str());
+    char *const name = abi::__cxa_demangle(kernel.c_str(), nullptr, nullptr, nullptr);
+    fprintf(stderr, "emulator: %s\n  kernel %s\n", f.what(), name ? name : kernel.c_str());
+    free(name);
     return (cudaError_t)f.error;
 }
 
@@ -284,9 +287,9 @@ cudaError_t launch(const void *function, const Shape &shape, void **arguments, c
             return remember(cudaErrorInvalidConfiguration);
         }
         l->code = k.code.get();
-        l->parameters.resize((size_t)f.parameter_bytes);
+        l->parameter_chunks.resize((size_t)f.parameter_bytes / sizeof(ParameterChunk) + 1);
         for (size_t i = 0; i < f.parameters.size(); i++)
-            memcpy(&l->parameters[(size_t)f.parameters[i].offset], arguments[i], (size_t)f.parameters[i].bytes);
+            memcpy(l->parameters() + f.parameters[i].offset, arguments[i], (size_t)f.parameters[i].bytes);
         l->grid[0] = shape.grid.x, l->grid[1] = shape.grid.y, l->grid[2] = shape.grid.z;
         l->block[0] = shape.block.x, l->block[1] = shape.block.y, l->block[2] = shape.block.z;
         l->cluster = shape.cluster;
@@ -306,7 +309,7 @@ cudaError_t launch(const void *function, const Shape &shape, void **arguments, c
         try {
             now.run();
         } catch (const Fault &f) {
-            const cudaError_t error = report(f, k.name + "\n  " + now.where);
+            const cudaError_t error = report(Fault(std::string(f.what()) + "\n  " + now.where, f.error), k.name);
             if (!setting("EMULATOR_CONTINUE", 0)) devices[now.device].fault = (int)error;
         }
     });
