@@ -128,7 +128,9 @@ compile() {
 export -f object_of compile
 export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
 
-longest=(cuda/linear/packed/many.cu cuda/attention/attention_decode.cu cuda/linear/packed/n32_qkv.cu cuda/linear/packed/n32.cu) # first: none is left alone at the end
+# The longest come first, so that none is left alone at the end: by the sizes of their objects.
+longest=(cuda/linear/packed/{many,n1_qkv,n1}.cu cuda/attention/attention_decode.cu cuda/gemm/matmul_skinny.cu
+    cuda/attention/attention_decode_variants.cu cuda/linear/stored/n8.cu cuda/linear/packed/{n32_qkv,n32}.cu)
 sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
