@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -36,43 +37,57 @@ func (t *Tensor) Format(f fmt.State, verb rune) {
 	fmt.Fprint(f, t.String())
 }
 
+var spacesAtEnd = regexp.MustCompile(" +\n")
+
 // array prints the elements.
-func (t *Tensor) array() string {
-	if t.packed || t.dtype.Quantized() {
-		t = Convert(t, F32)
-		defer t.Free()
-	}
+func (t *Tensor) array() (text string) {
 	if t.n == 0 {
 		return "[]"
 	}
+	Scope(func(func(*Tensor) *Tensor) {
+		texts := t.shown().texts()
+		width := 0
+		for _, s := range texts {
+			width = max(width, len(s))
+		}
+		for i, s := range texts {
+			texts[i] = strings.Repeat(" ", width-len(s)) + s
+		}
+		var b strings.Builder
+		t.nest(&b, &texts, 0, t.n > printAll, 1)
+		text = spacesAtEnd.ReplaceAllString(b.String(), "\n")
+	})
+	return text
+}
+
+// shown returns the elements that are printed, of a type whose elements have addresses: of a tensor that is summarized, the elements at
+// either end of each dimension. So a tensor of many gigabytes is not read for them.
+func (t *Tensor) shown() *Tensor {
+	if t.packed {
+		t = Convert(t, F32)
+	}
 	summarized := t.n > printAll
-	var places []int // numbers of the elements that are shown, in row-major order
-	var walk func(d, from int)
-	strides := rowMajor(t.shape)
-	walk = func(d, from int) {
-		if d == len(t.shape) {
-			places = append(places, from)
-			return
+	if rows := t.shape; t.dtype.Quantized() {
+		if summarized && len(rows) > 1 && rows[0] > 2*printEdge {
+			t = Concat(0, Convert(t.Slice(0, printEdge), F32), Convert(t.Slice(rows[0]-printEdge, rows[0]), F32))
+		} else {
+			t = Convert(t, F32)
 		}
-		for i := 0; i < t.shape[d]; i++ {
-			if summarized && t.shape[d] > 2*printEdge && i == printEdge {
-				i = t.shape[d] - printEdge
+	}
+	for summarized {
+		longest := 0
+		for d, n := range t.shape {
+			if n > t.shape[longest] {
+				longest = d
 			}
-			walk(d+1, from+i*strides[d])
 		}
+		n := t.shape[longest]
+		if n <= 2*printEdge {
+			break
+		}
+		t = Concat(longest, t.SliceAlong(longest, 0, printEdge, 1), t.SliceAlong(longest, n-printEdge, n, 1))
 	}
-	walk(0, 0)
-	texts := t.texts(places)
-	width := 0
-	for _, s := range texts {
-		width = max(width, len(s))
-	}
-	for i, s := range texts {
-		texts[i] = strings.Repeat(" ", width-len(s)) + s
-	}
-	var b strings.Builder
-	t.nest(&b, &texts, 0, summarized, 1)
-	return b.String()
+	return t
 }
 
 // nest prints the elements of a dimension, of which texts are left, between brackets.
@@ -115,74 +130,128 @@ func (t *Tensor) nest(b *strings.Builder, texts *[]string, d int, summarized boo
 	b.WriteByte(']')
 }
 
-// texts formats elements, not yet aligned.
-func (t *Tensor) texts(places []int) []string {
-	texts := make([]string, len(places))
+// texts formats the elements, not yet aligned.
+func (t *Tensor) texts() []string {
+	texts := make([]string, t.n)
 	if integers(t.dtype) {
-		x := t
-		if t.dtype != I32 {
-			x = Convert(t, I32)
-			defer x.Free()
-		}
-		values := x.Int32s()
-		for i, p := range places {
-			texts[i] = strconv.Itoa(int(values[p]))
+		for i, v := range t.Int32s() {
+			texts[i] = strconv.Itoa(int(v))
 			if t.dtype == BOOL {
-				texts[i] = map[bool]string{true: "True", false: "False"}[values[p] != 0]
+				texts[i] = map[bool]string{true: "True", false: "False"}[v != 0]
 			}
 		}
 		return texts
 	}
-	all := t.Float32s()
-	values := make([]float64, len(places))
+	values := t.Float32s()
+	if len(t.shape) == 0 {
+		return []string{scalarText(values[0], t.dtype)}
+	}
 	least, most := math.Inf(1), 0.0
-	for i, p := range places {
-		values[i] = float64(all[p])
-		if a := math.Abs(values[i]); a != 0 && !math.IsInf(a, 0) && a == a {
+	for _, v := range values {
+		if a := math.Abs(float64(v)); a != 0 && !math.IsInf(a, 0) && a == a {
 			least, most = min(least, a), max(most, a)
 		}
 	}
-	scientific := most >= 1e8 || most > 0 && (least < 1e-4 || most/least > 1000)
-	format := byte('f')
-	if scientific {
+	format, greatest := byte('f'), 1e6
+	if t.dtype != F32 {
+		greatest = 1e3
+	}
+	if most >= greatest || most > 0 && (least < 1e-4 || most/least > 1000) {
 		format = 'e'
 	}
 	digits := 0 // behind the point, the most that an element needs
-	for _, v := range values {
-		if math.IsInf(v, 0) || v != v {
-			continue
-		}
-		digits = max(digits, behindPoint(v, format))
-	}
 	for i, v := range values {
+		texts[i] = floatText(v, t.dtype, format)
+		_, fraction, _ := strings.Cut(mantissa(texts[i]), ".")
+		digits = max(digits, len(fraction))
+	}
+	for i, text := range texts {
+		_, fraction, finite := strings.Cut(mantissa(text), ".")
 		switch {
-		case v != v:
-			texts[i] = "nan"
-		case math.IsInf(v, 0):
-			texts[i] = strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(v, 'f', -1, 64), "+"))
-		default:
-			texts[i] = strconv.FormatFloat(v, format, digits, 32)
-			if digits == 0 {
-				mantissa, exponent, _ := strings.Cut(texts[i], "e")
-				texts[i] = strings.TrimSuffix(mantissa+".e"+exponent, "e")
-			}
-			if short := behindPoint(v, format); !scientific && short < digits {
-				texts[i] = texts[i][:len(texts[i])-digits+short] + strings.Repeat(" ", digits-short)
-			}
+		case finite && format == 'e' && digits > 0:
+			texts[i] = strconv.FormatFloat(float64(values[i]), 'e', digits, 64)
+		case finite && format == 'f':
+			texts[i] += strings.Repeat(" ", digits-len(fraction))
 		}
 	}
 	return texts
 }
 
-// behindPoint returns how many digits behind the point the shortest text of a float32 has, as many at most as are printed.
-func behindPoint(v float64, format byte) int {
-	text := strconv.FormatFloat(v, format, -1, 32)
-	if format == 'f' {
-		if text = strconv.FormatFloat(v, 'f', -1, 32); len(text)-strings.IndexByte(text+".", '.')-1 > printDigit {
-			text = strings.TrimRight(strconv.FormatFloat(v, 'f', printDigit, 32), "0")
+// mantissa returns the text of a number before its exponent.
+func mantissa(text string) string {
+	m, _, _ := strings.Cut(text, "e")
+	return m
+}
+
+// floatText returns the shortest text of an element that has a point and is no other element of its type, with as many digits behind the
+// point at most as are printed.
+func floatText(v float32, t DType, format byte) string {
+	if text, special := specialText(v); special {
+		return text
+	}
+	text := strconv.FormatFloat(shortest(v, t), format, -1, 64)
+	m := mantissa(text)
+	if _, fraction, _ := strings.Cut(m, "."); len(fraction) > printDigit {
+		text = strconv.FormatFloat(float64(v), format, printDigit, 64)
+		if m = mantissa(text); format == 'f' {
+			text = strings.TrimRight(text, "0")
+			m = text
 		}
 	}
-	mantissa, _, _ := strings.Cut(text, "e")
-	_, fraction, _ := strings.Cut(mantissa, ".")
-	return min(len(fraction), printDigit)
+	if !strings.Contains(m, ".") {
+		text = m + "." + text[len(m):]
+	}
+	return text
+}
+
+// scalarText is floatText of a tensor without dimensions, which numpy prints as a number.
+func scalarText(v float32, t DType) string {
+	if text, special := specialText(v); special {
+		return text
+	}
+	d := shortest(v, t)
+	if a := math.Abs(d); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(d, 'e', -1, 64)
+	}
+	text := strconv.FormatFloat(d, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return text
+}
+
+func specialText(v float32) (text string, special bool) {
+	switch f := float64(v); {
+	case math.IsNaN(f):
+		return "nan", true
+	case math.IsInf(f, 1):
+		return "inf", true
+	case math.IsInf(f, -1):
+		return "-inf", true
+	}
+	return "", false
+}
+
+// shortest returns the number with the fewest decimal digits that is rounded to v in a type of floats.
+func shortest(v float32, t DType) float64 {
+	bits, least := 24, -149 // of the significand; the exponent of the smallest number
+	switch t {
+	case F16:
+		bits, least = 11, -24
+	case BF16:
+		bits, least = 8, -133
+	}
+	exact := float64(v)
+	fraction, exponent := math.Frexp(exact)
+	gap := math.Ldexp(1, max(exponent-bits, least)) // to the next number of the type
+	for digits := 0; ; digits++ {
+		d, _ := strconv.ParseFloat(strconv.FormatFloat(exact, 'e', digits, 64), 64)
+		within := gap / 2
+		if math.Abs(fraction) == 0.5 && math.Abs(d) < math.Abs(exact) && exponent-bits > least { // below a power of two they are nearer
+			within /= 2
+		}
+		if math.Abs(d-exact) < within || d == exact {
+			return d
+		}
+	}
 }

@@ -49,6 +49,9 @@ prints = {
     "arange": x, "fractions": np.float32([[1.5, 2.25], [-3, 100.125]]), "tenth": np.float32([0.1, 0.2, 0.30000001, 1 / 3]), "long": np.arange(2000, dtype=np.float32),
     "wide": np.arange(40, dtype=np.float32) * 1.5, "matrix": np.arange(4096, dtype=np.float32).reshape(64, 64), "int": np.arange(12, dtype=np.int32).reshape(3, 4) * -11,
     "bool": np.eye(3) > 0, "scientific": np.float32([1e-9, 1, 2.5e9]), "nan": np.float32([np.nan, 1, -np.inf]), "empty": np.zeros((0, 3), np.float32),
+    "digits": np.float32([[1.658512, -1.2917449, -0.31989893], [-5.1794834, 0.3942, 2]]), "wrapped": np.arange(60, dtype=np.float32) * np.float32(0.37),
+    "half": np.arange(8, dtype=np.float16) / 7, "half, scientific": np.float16([0.0001, 1 / 3, 65504]), "half, great": np.float16([[2000, 1]]),
+    "million": np.float32([1e6, 5.5e3]), "number": np.float32(3).reshape(()), "small number": np.float32(1.5e-5).reshape(()),
     "scalar": np.float32(2.5).reshape(()), "small": np.float32([1e-5, 2e-5]), "ratio": np.float32([0.001, 5000]),
 }
 with open("numpy_prints.json", "w") as f:
