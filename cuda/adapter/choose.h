@@ -7,20 +7,19 @@
 
 #define ADAPTER_KERNELS(X)                                                                                             \
     X(ADAPTER_SPLIT, "fused_update_split", "adapter/fused_update.cuh",                                                 \
-      "tensor cores (8.0); the warps of a block or cluster share 16 to 64 rows: each has a part of k, then of n")      \
+      "8.0: the warps of a block or cluster share 16 to 64 rows, first by k, then by n")                               \
     X(ADAPTER_STREAM, "fused_update_stream", "adapter/fused_update_stream.cu",                                         \
-      "tensor cores (8.0): F16, BF16 of many rows, 8 or 16 ranks, V [k][r] and U [n][r]")                              \
+      "8.0: F16, BF16, many rows, 8 or 16 ranks, V [k][r], U [n][r]")                                                  \
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
       "9.0: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r]")                             \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
-      "tensor cores (8.0) fed from shared memory: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows " \
-      "and more, U [n][r]")                                                                                            \
+      "8.0: the same as fused_update_sm90, fed from shared memory")                                                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
       "tensor cores (8.0); a warp has rows of its own: many rows and ranks")                                           \
     X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu",                                                  \
-      "GPUs before 8.0, odd ranks, rows of x that are no whole vectors of 16 bytes, rows of out of no whole 8 elements")
+      "any other: before 8.0, odd ranks, rows of x or out that are no whole vectors")
 VB_KERNEL_FAMILY(adapter, ADAPTER, ADAPTER_KERNELS)
 
 enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };

@@ -10,7 +10,7 @@
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
       "up to 64 rows a key head over a cache of 16 bits, 8.0")                                                         \
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
-      "the same with capped scores, rings, sinks of several tokens, over F16 and Q8_0")                                \
+      "the same over F16, Q8_0 with capped scores, rings, sinks")                                                      \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu", "the same over Q8_0")            \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
@@ -19,12 +19,12 @@
       "more rows over Q8_0, converted before, 9.0")                                                                    \
     X(ATTENTION_PREFILL_Q8, "attention_prefill_q8", "attention/attention_prefill_q8.cu", "the same, 8.0")              \
     X(ATTENTION_PADDED_SM90, "attention_padded_sm90", "attention/attention_padded.cu",                                 \
-      "16 bits, heads that do not begin at multiples of 16 bytes, copied for attention_prefill_sm90, 9.0")             \
+      "16 bits, unaligned heads, copied for attention_prefill_sm90, 9.0")                                              \
     X(ATTENTION_PADDED, "attention_padded", "attention/attention_padded.cu",                                           \
       "the same, copied for attention_prefill, 8.0")                                                                   \
     X(ATTENTION_F32, "attention_f32", "attention/attention_f32.cu", "more rows over a cache in F32, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
-      "anything in float32: few rows over a cache in F32, odd heads, values of another size, GPUs before 8.0")
+      "any other: few rows over F32, odd heads, other sizes of values, before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 /* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */

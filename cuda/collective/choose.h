@@ -11,7 +11,7 @@
     X(COLLECTIVE_REDUCE_ROUNDED, "all_reduce_rounded", "collective/rounded.cu",                                        \
       "all_reduce of more than 128 KiB where summands may be rounded, whole vectors of 8")                             \
     X(COLLECTIVE_PRODUCTS_N1, "all_reduce_products_n1", "linear/packed/n1_sum.cu",                                     \
-      "linear of one row on each rank by packed_n1, and the sum of these, ranks on GPUs of their own")                 \
+      "the sum of packed_n1 over ranks on GPUs of their own")                                                          \
     X(COLLECTIVE_GATHER_SMALL, "all_gather_small", "collective/exchange.cu", "all_gather of up to 512 KiB a rank")     \
     X(COLLECTIVE_GATHER_LARGE, "all_gather_large", "collective/exchange.cu", "all_gather of more, in chunks")
 VB_KERNEL_FAMILY(collective, COLLECTIVE, COLLECTIVE_KERNELS)

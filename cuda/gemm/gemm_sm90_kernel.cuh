@@ -94,7 +94,7 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
 
 // Two blocks with sums of the same tile meet. The first to come gets false; the second adds the sums of the first.
 template <class Out, int N>
-VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int split) {
+VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, int half_of_k) {
     __shared__ unsigned before;
     const int thread = threadIdx.x - 128;
     const auto place = [&](int of, int i) {
@@ -102,7 +102,7 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
     };
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
-        *place(split, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+        *place(half_of_k, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     __threadfence();
     sm90::group_sync(1, 256);
     if (thread == 0) {
@@ -114,7 +114,7 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
     __threadfence();
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
-        const float4 x = __ldcg(place(1 - split, i));
+        const float4 x = __ldcg(place(1 - half_of_k, i));
         sum[4 * i] += x.x, sum[4 * i + 1] += x.y, sum[4 * i + 2] += x.z, sum[4 * i + 3] += x.w;
     }
     return true;

@@ -40,7 +40,7 @@
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
       "all operations of packed weights, 17 to 32 rows of x, Hopper") \
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
-      "all but feed_forward, more rows of x, before and after Hopper; where an item's plan does not fit") \
+      "more rows of x, before and after Hopper, but feed_forward; plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
     X(LINEAR_COMPOSED, "composed", "../csrc/ops.c", "a fused operation as the operations of its formula")
 VB_KERNEL_FAMILY(linear, LINEAR, LINEAR_KERNELS)
@@ -95,7 +95,7 @@ enum {
     LINEAR_UNIT_ROWS = 128,       /* of W */
     LINEAR_MANY_SHARED = 84 << 10, /* of a block of packed_many that takes 128 rows of x */
     LINEAR_HALF_GROUP = 64,       /* columns of gated rows that share an exponent */
-    LINEAR_SPLIT_UNITS = 8192,    /* units with counters, at most */
+    LINEAR_SHARED_UNITS = 8192,   /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
     LINEAR_LETTERS = 2048,        /* by which the blocks of packed_n1 share x V */
@@ -340,19 +340,19 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
         const int blocks = row_blocks * token_blocks, rest = blocks % places;
         const double all = (double)cols / 128 * shapes[s].columns, end = shapes[s].end - swiglu;
         /* there both groups finish a unit together */
-        const int most_splits = wide && swiglu ? 1 : (int)linear_min(8, k_tiles);
+        const int most_ksplit = wide && swiglu ? 1 : (int)linear_min(8, k_tiles);
         linear_units plan = best;
         plan.tokens = tokens, plan.pair = pair, plan.cluster = 0, plan.row_blocks = row_blocks,
         plan.token_blocks = token_blocks;
-        for (int splits = 1; splits <= most_splits; splits++) {
-            if (splits > 1 && rest * pair > LINEAR_SPLIT_UNITS) break;
-            const double add = splits == 1    ? 0
-                               : tokens == 64 ? 2 + 0.25 * splits
-                               : splits == 2  ? 5
-                                              : (8 + 0.5 * splits) * tokens / 128;
-            const double share = all * (double)vb_ceil_div(k_tiles, splits) / (double)k_tiles + end;
-            plan.whole = splits > 1 ? blocks - rest : blocks, plan.ksplit = splits;
-            plan.time = blocks / places * (all + end) + (double)vb_ceil_div(rest * splits, places) * (share + add);
+        for (int ksplit = 1; ksplit <= most_ksplit; ksplit++) {
+            if (ksplit > 1 && rest * pair > LINEAR_SHARED_UNITS) break;
+            const double add = ksplit == 1    ? 0
+                               : tokens == 64 ? 2 + 0.25 * ksplit
+                               : ksplit == 2  ? 5
+                                              : (8 + 0.5 * ksplit) * tokens / 128;
+            const double share = all * (double)vb_ceil_div(k_tiles, ksplit) / (double)k_tiles + end;
+            plan.whole = ksplit > 1 ? blocks - rest : blocks, plan.ksplit = ksplit;
+            plan.time = blocks / places * (all + end) + (double)vb_ceil_div(rest * ksplit, places) * (share + add);
             if (best.time == 0 || plan.time < best.time) best = plan;
         }
         for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= linear_min(most_cluster, k_tiles);

@@ -10,7 +10,7 @@
     X(MOE_NORM_ROUTE, "norm_route", "moe/norm_route.cu", \
       "norm_route: up to 16 tokens of up to 8192 elements, a router in F32 of rows of whole vectors, 9.0") \
     X(MOE_EXPERT_ROWS, "expert_rows", "moe/expert_linear.cu", \
-      "expert_linear: stored, fewer than two choices an expert (decode), F32 weights, GPUs before 7.5 (BF16: 8.0)") \
+      "expert_linear: stored, below two choices an expert, F32, before 7.5 (BF16: 8.0)")                            \
     X(MOE_EXPERT_TILES, "expert_tiles", "moe/expert_linear.cu", \
       "expert_linear: stored, choices sorted by expert, tensor cores") \
     X(MOE_EXPERT_N1, "expert_n1", "moe/expert_n1.cu", \

@@ -14,14 +14,14 @@
     X(ROWS_MUL_ELEMENTS, "mul_rows_elements", "rows/columns.cu", "mul_rows of any other row")                          \
     X(ROWS_COLUMNS_VECTORS, "copy_columns_vectors", "rows/columns.cu", "copy_columns, of whole vectors")               \
     X(ROWS_COLUMNS_ELEMENTS, "copy_columns_elements", "rows/columns.cu", "copy_columns of any others")                 \
-    X(ROWS_NARROW, "rows_narrow", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                                 \
+    X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
-    X(ROWS_REGISTERS, "rows_registers", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                           \
-      "softmax and norms of rows of whole vectors, which a block or (9.0) a cluster of up to 16 holds in registers")   \
+    X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
+      "softmax, norms of rows of whole vectors, in registers of a block or (9.0) a cluster")                        \
     X(ROWS_CHUNKED, "rows_chunked", "the same", "few rows of more than 16384 elements: cut into chunks, two kernels")  \
     X(ROWS_STAGED, "rows_staged", "rows/staged.cuh",                                                                   \
       "softmax and norms of any rows that fit shared memory, whose block has one or several there")                    \
-    X(ROWS_LOOPED, "rows_looped", "rows/softmax.cu, rows/norm.cu, rows/layer_norm.cu",                                 \
+    X(ROWS_LOOPED, "rows_looped", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "any other row: a block reads it twice")                                                                         \
     X(ROWS_ARGMAX, "argmax", "rows/topk.cu", "argmax")                                                                 \
     X(ROWS_TOP_K, "top_k", "rows/topk.cu", "top_k up to 1024")                                                         \

@@ -108,7 +108,7 @@ void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char 
 static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapped, vb_device *device) {
     struct Set {
         int64_t bytes;
-        bool split;
+        bool carveout;
     };
     static std::mutex mutex;
     static std::map<std::pair<const void *, int>, Set> prepared; // by kernel and index of the device
@@ -118,11 +118,11 @@ static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapp
         VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), device));
         set.bytes = bytes;
     }
-    if (overlapped && !set.split) {
+    if (overlapped && !set.carveout) {
         VB_TRY(VB_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                             cudaSharedmemCarveoutMaxShared),
                        device));
-        set.split = true;
+        set.carveout = true;
     }
     return VB_OK;
 }

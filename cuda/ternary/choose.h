@@ -12,7 +12,7 @@
     X(TERNARY_RING, "w2a8_ring", "ternary/w2a8_ring.cu", \
       "w2a8_gemv of one row, interleaved weights, int8 tensor cores and bulk copies (9.0)") \
     X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/w2a8_ring.cu", \
-      "bit_linear of one row, interleaved weights: rounds it and multiplies by up to three matrices (9.0)") \
+      "bit_linear of one row, interleaved weights, up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
       "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
     X(TERNARY_WORDS, "w2a8_words", "ternary/w2a8_any.cu", \
@@ -25,7 +25,7 @@
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
     X(TERNARY_LUT, "tmac_lut", "ternary/tmac.cu", "tmac_lut")                                                          \
     X(TERNARY_TMAC_TILES, "tmac_tiles", "ternary/tmac_tiles.cu", \
-      "tmac_matmul without a table, rows of whole 16 bytes, groups of 256 elements, int8 tensor cores (8.0)") \
+      "tmac_matmul without a table, rows of whole 16 bytes, groups of 256, 8.0")                              \
     X(TERNARY_TMAC, "tmac_matmul", "ternary/tmac.cu", "tmac_matmul, tables built in shared memory")                    \
     X(TERNARY_TMAC_TABLE, "tmac_matmul_table", "ternary/tmac.cu", "tmac_matmul with a table that is given")
 VB_KERNEL_FAMILY(ternary, TERNARY, TERNARY_KERNELS)

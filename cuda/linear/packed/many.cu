@@ -5,8 +5,8 @@
 // each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
 // Rounding costs about 0.04 % of y.
 //
-//   unit     128 rows of W x TOKENS rows of x (64, 128; on Hopper also 176 and 256), or a split of its columns
-//   grid     a unit a block; on Hopper a block a multiprocessor, which takes units in turn. Splits and clusters share
+//   unit     128 rows of W x TOKENS rows of x (64, 128; on Hopper also 176 and 256), or a share of its columns
+//   grid     a unit a block; on Hopper a block a multiprocessor, which takes units in turn. Shares and clusters divide
 //            the columns of few units; sums meet in shared memory, or the last block adds them
 //   threads  many_mma.cuh; on Hopper 8 warps of 16 rows of W, one that fetches x, three that prepare scales
 //   shared   many_mma.cuh; on Hopper a ring of 200 KiB of x and 18 KiB for results
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(256) convert_x_kernel(half *out, float *invers
 
 // ---- launch ---------------------------------------------------------------------------------------------------------
 
-// The x of a call in F16, in the stream's workspace or where another kernel left it, and room for the sums of splits.
+// The x of a call in F16, in the stream's workspace or where another kernel left it, and room for the sums of shares.
 struct ManyX {
     const half *x;
     float *inverse, *partial;
@@ -144,7 +144,7 @@ Matrix matrix_of(const vb_weight &w, float *y, const float *bias, void *cache = 
     return {(const uint8_t *)w.data, y, bias, w.rows, (int)(linear_tile_rows(w.rows)), nullptr, 0, cache, rotated};
 }
 
-// Room behind the sums of splits for an adapter's (x V) * codes.
+// Room behind the sums of shares for an adapter's (x V) * codes.
 int64_t with_projected(int64_t partial, const Adapter &a, int64_t n) { return partial + projected_bytes(a, n); }
 
 // Lets a product, of `count` matrices from `first` of the adapter's on, add the adapter's update. `partial` is the
@@ -167,13 +167,13 @@ vb_status project(const Adapter &a, const ManyX &x, int64_t v_cols, int64_t part
 template <class Block>
 int set_units(Product *product, const ManyX &x, const linear_units &units, vb_stream *stream) {
     static_assert(unit_rows == LINEAR_UNIT_ROWS && half_group == LINEAR_HALF_GROUP &&
-                      LINEAR_SPLIT_UNITS * unit_groups == workspace_counters,
+                      LINEAR_SHARED_UNITS * unit_groups == workspace_counters,
                   "what the chooser plans with");
     for (const Matrix &m : product->matrices) product->tile_rows += m.tile_rows;
     product->inverse = x.inverse, product->from = x.rows, product->eps = x.eps, product->partial = x.partial,
     product->arrived = counters(stream), product->n = x.n;
     product->k_tiles = (int)(x.cols / Packed<Block>::depth), product->token_blocks = units.token_blocks;
-    product->whole = units.whole, product->splits = units.ksplit, product->cluster = units.cluster,
+    product->whole = units.whole, product->ksplit = units.ksplit, product->cluster = units.cluster,
     product->pair = units.pair;
     return product->units = (int)linear_unit_count(&units);
 }
@@ -182,7 +182,7 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
 enum Before { makes_x, makes_h, makes_nothing };
 
 // The products of x with up to three matrices of one type. A product runs beside the kernel before, unless that kernel
-// makes x, or the product needs sums of splits. Beside a kernel that makes h it waits for h late.
+// makes x, or the product needs sums of shares. Beside a kernel that makes h it waits for h late.
 template <class Block, bool SWIGLU>
 vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
     set_units<Block>(&product, x, units, stream);

@@ -183,11 +183,11 @@ struct Product {
     HalfRows from = {};        // x, where another product wrote it
     HalfRows to = {};          // where SwiGLU's results go instead of y; else, where not null, y too, multiplied by
     const float *to_norm = nullptr; // [rows], or null for ones
-    float *partial = nullptr;       // [split units][splits][TOKENS / 8][threads] of four sums
-    unsigned *arrived = nullptr;    // a counter for each split unit, 0 between kernels
+    float *partial = nullptr;       // [shared units][ksplit][TOKENS / 8][threads] of four sums
+    unsigned *arrived = nullptr;    // a counter for each shared unit, 0 between kernels
     int64_t n = 0;
-    // units: `whole` ones, then `splits` for each of the others
-    int k_tiles = 0, token_blocks = 0, whole = 0, splits = 0, units = 0;
+    // units: `whole` ones, then `ksplit` shares for each of the others
+    int k_tiles = 0, token_blocks = 0, whole = 0, ksplit = 0, units = 0;
     bool same_tokens = false; // all units of a block are of the same rows of x
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
     // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
@@ -220,18 +220,18 @@ struct Product {
 // The work of a block at a time.
 struct Unit {
     int rows, tokens, k0, k1; // the block of rows of W and of rows of x; tiles of columns
-    int split, splits, nth;   // which split of how many, of which split unit
+    int share, ksplit, nth;   // which share of k of how many, of which shared unit
 
     // The rank of a block in its cluster: a pair, or the blocks that share the columns.
     static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
         Unit u;
-        u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.splits;
-        u.splits = u.nth < 0 ? larger(p.cluster, 1) : p.splits;
-        u.split = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.splits;
+        u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.ksplit;
+        u.ksplit = u.nth < 0 ? larger(p.cluster, 1) : p.ksplit;
+        u.share = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.ksplit;
         const int block = u.nth < 0 ? unit : p.whole + u.nth;
         u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
         if (p.pair > 1) u.rows = u.rows * 2 + rank, u.nth = u.nth * 2 + rank;
-        u.k0 = p.k_tiles * u.split / u.splits, u.k1 = p.k_tiles * (u.split + 1) / u.splits;
+        u.k0 = p.k_tiles * u.share / u.ksplit, u.k1 = p.k_tiles * (u.share + 1) / u.ksplit;
         return u;
     }
 };
@@ -283,21 +283,21 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, in
     }
 }
 
-// For a unit that is one of several splits: whether this group is the last split to come, and has the sums of all in c.
+// For a share of a unit: whether this group is the last share to come, and has the sums of all in c.
 template <int TOKENS, int THREADS = unit_threads>
-VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS * unit_rows / THREADS]) {
+VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS * unit_rows / THREADS]) {
     constexpr int fours = TOKENS * unit_rows / THREADS / 4; // of a thread
-    const int splits = unit.splits;
-    if (splits == 1) return true;
+    const int ksplit = unit.ksplit;
+    if (ksplit == 1) return true;
     __shared__ bool lasts[unit_groups];
     bool &last = lasts[group_of_thread()];
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
     float4 *const sums =
-        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * splits * (fours * THREADS) + threadIdx.x;
-    const auto place = [&](int split, int j) { return sums + (split * fours + j) * THREADS; };
+        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * ksplit * (fours * THREADS) + threadIdx.x;
+    const auto place = [&](int share, int j) { return sums + (share * fours + j) * THREADS; };
 #pragma unroll
     for (int j = 0; j < fours; j++)
-        __stcg(place(unit.split, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
+        __stcg(place(unit.share, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();
     // releases all threads' writes, acquires the other blocks' writes
     if (threadIdx.x % group_threads == 0) {
@@ -305,25 +305,25 @@ VB_DEVICE bool add_splits(const Product &p, const Unit &unit, float (&c)[TOKENS 
 #if __CUDA_ARCH__ >= 700
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
 #endif
-        last = before == (unsigned)splits - 1;
+        last = before == (unsigned)ksplit - 1;
         if (last) *arrived = 0;
     }
     group_sync();
     if (!last) return false;
-    if (splits == 2) { // the sum of two is the same in any order: what is here need not be read again
+    if (ksplit == 2) { // the sum of two is the same in any order: what is here need not be read again
 #pragma unroll
         for (int j = 0; j < fours; j++) {
-            const float4 v = __ldcg(place(unit.split ^ 1, j));
+            const float4 v = __ldcg(place(unit.share ^ 1, j));
             c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
         }
         return true;
     }
 #pragma unroll
     for (int i = 0; i < 4 * fours; i++) c[i] = 0;
-    for (int split = 0; split < splits; split++)
+    for (int share = 0; share < ksplit; share++)
 #pragma unroll
         for (int j = 0; j < fours; j++) {
-            const float4 v = __ldcg(place(split, j));
+            const float4 v = __ldcg(place(share, j));
             c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
         }
     return true;

@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         sm90::wgmma_wait<0>();
         release(before());
         if (u + step < product.units) begin(Unit::of(product, u + step, rank));
-        if (product.h && unit.split == 0) {
+        if (product.h && unit.share == 0) {
             const int64_t token0 = (int64_t)unit.tokens * TOKENS;
             int there = tile_row_of(unit);
             sm90::settle(c);
@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
                 break;
             }
-        if constexpr (!SWIGLU) // the chooser splits no units of gate and up
-            if (!add_splits<TOKENS>(product, unit, c)) {
+        if constexpr (!SWIGLU) // the chooser shares no units of gate and up
+            if (!add_shares<TOKENS>(product, unit, c)) {
                 if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
                 continue;
             }

@@ -4,7 +4,7 @@
 // Up to 32 rows of x, four warps narrow the rows of a step into its stage. More rows, in float32, take too much of L2's
 // bandwidth, so narrow_kernel narrows them before.
 //
-//   grid     tiles of 128 rows of W, in clusters of `splits` blocks, which share the columns and add their sums in
+//   grid     tiles of 128 rows of W, in clusters of `ksplit` blocks, which share the columns and add their sums in
 //            order
 //   block    two warpgroups that multiply, one that narrows, and the warp that copies tiles of W by TMA
 //   shared   a ring of up to 8 stages of 64 columns, at most 208 KiB; then the sums
@@ -26,23 +26,23 @@ namespace {
 
 constexpr int depth = 64, tile_rows = 128;
 constexpr int multipliers = 256, narrowers = 128, threads = multipliers + narrowers + 32;
-constexpr int most_splits = 8;
+constexpr int most_ksplit = 8;
 
 // Blocks of a cluster. Half as many blocks as multiprocessors keep the memory busy; more of them read x and add sums
-// more often. Of splits 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
-int plan_splits(int64_t n, int64_t rows, int64_t cols, int multiprocessors) {
+// more often. Of ksplit 1 to 8, and tiles of 128 and 256 rows, these were the fastest at the sizes above.
+int plan_ksplit(int64_t n, int64_t rows, int64_t cols, int multiprocessors) {
     const int64_t tiles = ceil_div<int64_t>(rows, tile_rows), steps = ceil_div<int64_t>(cols, depth);
-    int splits = 1;
-    while (splits < most_splits && tiles * splits < multiprocessors * 3 / 8 && steps >= 8 * (splits + 1)) splits++;
-    if (n > 16 && n <= 32 && splits > 1 && splits < most_splits && steps >= 8 * (splits + 1)) splits++;
-    return splits;
+    int ksplit = 1;
+    while (ksplit < most_ksplit && tiles * ksplit < multiprocessors * 3 / 8 && steps >= 8 * (ksplit + 1)) ksplit++;
+    if (n > 16 && n <= 32 && ksplit > 1 && ksplit < most_ksplit && steps >= 8 * (ksplit + 1)) ksplit++;
+    return ksplit;
 }
 
 struct Problem {
     float *y; // [n][rows]
     const float *x;
     const float *bias; // null for none
-    int n, rows, cols, splits;
+    int n, rows, cols, ksplit;
     const float *inverse; // where x was narrowed before: of the scale of each row
 };
 
@@ -92,11 +92,11 @@ VB_DEVICE bool wants_scale(float most) {
 template <class S>
 VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned rank) {
     constexpr int fours = tile_rows / 4;
-    for (int i = rank * multipliers + threadIdx.x; i < p.n * fours; i += p.splits * multipliers) {
+    for (int i = rank * multipliers + threadIdx.x; i < p.n * fours; i += p.ksplit * multipliers) {
         const int token = i / fours, r = i % fours * 4, row = row0 + r;
         float4 y = row < p.rows && p.bias ? *reinterpret_cast<const float4 *>(p.bias + row) : make_float4(0, 0, 0, 0);
 #pragma unroll 8
-        for (int s = 0; s < p.splits; s++) {
+        for (int s = 0; s < p.ksplit; s++) {
             const float4 part = sm90::load_remote(sm90::remote_address(sums + token * S::sum_stride + r, s));
             y.x += part.x, y.y += part.y, y.z += part.z, y.w += part.w;
         }
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(threads, 1)
     __shared__ uint64_t judged; // x is narrowed, and each warp that narrows has said whether it wants a scale
     __shared__ bool wants[narrowers / 32];
     const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    const unsigned rank = p.splits > 1 ? sm90::cluster_rank() : 0;
-    const int row0 = blockIdx.x / p.splits * tile_rows, steps = ceil_div(p.cols, depth);
-    const int first = steps * (int)rank / p.splits, last = steps * ((int)rank + 1) / p.splits;
+    const unsigned rank = p.ksplit > 1 ? sm90::cluster_rank() : 0;
+    const int row0 = blockIdx.x / p.ksplit * tile_rows, steps = ceil_div(p.cols, depth);
+    const int first = steps * (int)rank / p.ksplit, last = steps * ((int)rank + 1) / p.ksplit;
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&map);
         for (int s = 0; s < S::stages; s++) { // the copy and each narrowing warp arrive; each multiplying warp
@@ -174,13 +174,13 @@ __global__ void __launch_bounds__(threads, 1)
             __syncwarp();
             if (!once_more(pass)) break;
         }
-        if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+        if (p.ksplit > 1) sm90::cluster_sync(), sm90::cluster_sync();
         return;
     }
 
     if (warp >= multipliers / 32) {
         if (NARROWED) {
-            if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+            if (p.ksplit > 1) sm90::cluster_sync(), sm90::cluster_sync();
             return;
         }
         // This thread's chunks of x: eight elements of the rows `token`, token + 16, ...
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int i = 0; i < S::chunks; i++) scale[i] = power_of_two_scale(most[i]);
         }
-        if (p.splits > 1) sm90::cluster_sync(), sm90::cluster_sync();
+        if (p.ksplit > 1) sm90::cluster_sync(), sm90::cluster_sync();
         return;
     }
 
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (!once_more(pass)) break;
     }
     // the sums take the place of stages that all have read
-    if (p.splits > 1 || NARROWED) sm90::group_sync(1, multipliers);
+    if (p.ksplit > 1 || NARROWED) sm90::group_sync(1, multipliers);
 
     // sum[4 j + 2 h + e] is of row 64 group + 16 (warp % 4) + 8 h + lane / 4, of x's row 8 j + 2 (lane % 4) + e.
     float *const sums = reinterpret_cast<float *>(shared);
@@ -279,11 +279,11 @@ __global__ void __launch_bounds__(threads, 1)
         for (int e = 0; e < 4; e++) {
             const int row = group * 64 + warp % 4 * 16 + lane / 4 + e / 2 * 8, t = 8 * j + lane % 4 * 2 + e % 2;
             const float y = Scaled<T>::value ? sum[4 * j + e] * inverse[t] : sum[4 * j + e];
-            if (p.splits > 1) sums[t * S::sum_stride + row] = y;
+            if (p.ksplit > 1) sums[t * S::sum_stride + row] = y;
             else if (t < p.n && row0 + row < p.rows)
                 p.y[(int64_t)t * p.rows + row0 + row] = y + (p.bias ? p.bias[row0 + row] : 0.0f);
         }
-    if (p.splits == 1) return;
+    if (p.ksplit == 1) return;
     sm90::cluster_sync();
     reduce<S>(p, sums, row0, rank);
     sm90::cluster_sync(); // shared memory stays until no other block reads it
@@ -294,10 +294,10 @@ template <class T, int TOKENS>
 vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     using S = Shape<TOKENS>;
     constexpr bool narrowed = TOKENS > 32;
-    const int splits = plan_splits(a.n, a.rows, a.cols, multiprocessors(stream));
+    const int ksplit = plan_ksplit(a.n, a.rows, a.cols, multiprocessors(stream));
     CUtensorMap map, x_map;
     VB_TRY(sm90::tensor_map(&map, a.w, type, a.cols, a.rows, a.cols, tile_rows, stream));
-    Problem p = {a.y, a.x, a.bias, (int)a.n, (int)a.rows, (int)a.cols, splits, nullptr};
+    Problem p = {a.y, a.x, a.bias, (int)a.n, (int)a.rows, (int)a.cols, ksplit, nullptr};
     if (narrowed) {
         NarrowRows<T> x;
         VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
@@ -306,7 +306,7 @@ vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     } else {
         x_map = map;
     }
-    return launch_cluster(stream, splits, (unsigned)(ceil_div(p.rows, tile_rows) * splits), threads, S::shared_bytes,
+    return launch_cluster(stream, ksplit, (unsigned)(ceil_div(p.rows, tile_rows) * ksplit), threads, S::shared_bytes,
                           n64_kernel<T, TOKENS, narrowed>, map, x_map, p);
 }
 
