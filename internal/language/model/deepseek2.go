@@ -16,7 +16,7 @@ import (
 // DeepSeek-AI 2024, "DeepSeek-V2" (multi-head latent attention) and "DeepSeek-V3 Technical Report" (the choice of
 // experts).
 var deepseek2 = architecture{
-	name: "deepseek2", example: "DeepSeek V2 Lite, V3, R1", tested: transformers523,
+	name: "deepseek2", example: "DeepSeek V2 Lite, V3, R1, GLM 4.7 Flash", tested: transformers523,
 	rope: kernel.RoPEInterleaved, latent: true,
 	read: func(r *reader, c *Config) {
 		gating := tensor.GatingSoftmax

@@ -55,6 +55,9 @@ func (r *reader) readDeltaNet(c *Config) {
 	}
 	for i := range c.recurrent {
 		c.recurrent[i] = (i+1)%every != 0
+		if name := fmt.Sprintf("blk.%d.", i); r.f.HasTensor(name+"ssm_a") != r.f.HasTensor(name+"attn_q.weight") {
+			c.recurrent[i] = r.f.HasTensor(name + "ssm_a") // the converter's interval is 4, whatever the model's
+		}
 	}
 	r.perLayerBools("attention.recurrent_layers", c.recurrent)
 }

@@ -52,7 +52,7 @@ func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 		{"heads that share unequally", with(func(s *testmodel.Shape) { s.KVHeads = 3 }), nil, "head_count_kv 3"},
 		{"no layers", with(func(s *testmodel.Shape) { s.Layers = 0 }), nil, "llama.block_count"},
 		{"odd rotation", with(func(s *testmodel.Shape) { s.HeadDim = 7 }), nil, "rope.dimension_count"},
-		{"experts", tiny, add("llama.expert_count", uint32(8)), "mixtures of experts"},
+		{"experts", with(func(s *testmodel.Shape) { s.Architecture = "qwen2" }), add("qwen2.expert_count", uint32(8)), "mixtures of experts"},
 		{"context", with(func(s *testmodel.Shape) { s.Context = 1 << 30 }), nil, "llama.context_length"},
 		{"scaling", tiny, add("llama.rope.scaling.type", "longrope"), `"longrope"`},
 		{"factor", tiny, func(w *gguf.Writer) {
@@ -302,6 +302,8 @@ func TestGraphsOfEveryArchitecture(t *testing.T) {
 	}
 	// No other engine computes these two: TestMicrosoftsBitNetFilesComputeAlike of the engine holds them to bitnet-b1.58.
 	tested["bitnet"], tested["bitnet-25"] = tested["bitnet-b1.58"], tested["bitnet-b1.58"]
+	// TestTextOfQwen3VLWithExpertsIsQwen3MoE holds the first to the second.
+	tested["qwen3vlmoe"] = tested["qwen3moe"]
 	for _, a := range architectures {
 		if !tested[a.name] {
 			t.Errorf("no model of architecture %s is tested", a.name)

@@ -20,7 +20,7 @@ var qwen3vl = architecture{
 
 // qwen3vlmoe is the same of Qwen3-VL with experts: qwen3moe.
 var qwen3vlmoe = architecture{
-	name: "qwen3vlmoe", example: "Qwen3-VL 30B-A3B, text", tested: "transformers 5.23",
+	name: "qwen3vlmoe", example: "Qwen3-VL 30B-A3B, text", tested: "transformers 5.23, as qwen3moe",
 	rope: kernel.RoPENeoX,
 	read: func(r *reader, c *Config) {
 		qwen3vl.read(r, c)
