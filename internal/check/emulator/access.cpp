@@ -438,7 +438,6 @@ static void build_matrix(Decoder &d, Instruction &in) {
     d.address(in, d.operand(address));
     in.more = d.slots(d.operand(1 - address), Type::U32);
     in.run = [](Warp &w, const Instruction &m) {
-        if (w.mask != w.alive || w.mask != all_lanes) w.fail("a matrix is moved by a part of a warp", __builtin_ctz(w.mask));
         for (int k = 0; k < m.count; k++) {
             uint32_t *const r = w.at<uint32_t>((*m.more)[(size_t)k]);
             uint16_t tile[8][8];
@@ -456,13 +455,13 @@ static void build_matrix(Decoder &d, Instruction &in) {
                 for (int row = 0; row < 8; row++) memcpy(rows[row], tile[row], 16);
         }
     };
+    collective(in);
 }
 
 static void build_move_matrix(Decoder &d, Instruction &in) {
     in.d = d.slot((size_t)0, Type::U32);
     in.a = d.slot(1, Type::U32);
     in.run = [](Warp &w, const Instruction &m) {
-        if (w.mask != all_lanes) w.fail("a matrix is moved by a part of a warp", __builtin_ctz(w.mask));
         uint16_t tile[8][8];
         const uint32_t *const a = w.at<uint32_t>(m.a);
         for (int i = 0; i < lanes; i++)
@@ -470,6 +469,7 @@ static void build_move_matrix(Decoder &d, Instruction &in) {
         uint32_t *const o = w.at<uint32_t>(m.d);
         for (int i = 0; i < lanes; i++) o[i] = tile[2 * (i % 4)][i / 4] | (uint32_t)tile[2 * (i % 4) + 1][i / 4] << 16;
     };
+    collective(in);
 }
 
 static const Opcode ld("ld", build_access<false>), ldu("ldu", build_access<false>), st("st", build_store), cvta("cvta", build_cvta),

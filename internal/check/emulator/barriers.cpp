@@ -72,10 +72,8 @@ static Outcome wait_barrier(Warp &w, const Instruction &in) {
     return DONE;
 }
 
-static Outcome wait_lanes(Warp &w, const Instruction &in) {
-    const uint32_t members = w.at<uint32_t>(in.a)[__builtin_ctz(w.mask)];
-    return members & w.alive & ~w.mask ? AGAIN : DONE;
-}
+static bool all_here(Warp &w, Slot members);
+static Outcome wait_lanes(Warp &w, const Instruction &in) { return all_here(w, in.a) ? DONE : AGAIN; }
 
 static Outcome wait_cluster(Warp &w, const Instruction &) {
     for (uint32_t rest = w.mask; rest; rest &= rest - 1)
@@ -268,11 +266,24 @@ static void build_counted(Decoder &d, Instruction &in) {
 
 // ---- between the lanes of a warp -----------------------------------------------------------------------------------
 
-// The lanes that an instruction names have come; `members` is one of its operands.
+// Whether the lanes have come that an instruction names; parts of a warp may name their own. `members` is an operand.
 static bool all_here(Warp &w, Slot members) {
-    const uint32_t named = w.at<uint32_t>(members)[__builtin_ctz(w.mask)];
-    if (w.mask & ~named) w.fail(format("lane is not among those of %#x that it names", named), __builtin_ctz(w.mask & ~named));
-    return !(named & w.alive & ~w.mask);
+    const uint32_t *const named = w.at<uint32_t>(members);
+    for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
+        const int i = __builtin_ctz(rest);
+        if (!(named[i] >> i & 1)) w.fail(format("the lane is not among those of %#x that it names", named[i]), i);
+        if (named[i] & w.alive & ~w.mask) return false;
+    }
+    return true;
+}
+
+// Calls f(mask) for the lanes of each part.
+template <class F> static void each_part(Warp &w, Slot members, F f) {
+    for (uint32_t rest = w.mask; rest;) {
+        const uint32_t part = w.at<uint32_t>(members)[__builtin_ctz(rest)] & w.mask;
+        f(part);
+        rest &= ~part;
+    }
 }
 
 enum Shuffle { UP, DOWN, BUTTERFLY, INDEX };
@@ -328,16 +339,16 @@ static void build_vote(Decoder &d, Instruction &in) {
     in.number = ballot ? 0 : d.has("all") ? 1 : d.has("any") ? 2 : 3;
     in.wait = [](Warp &w, const Instruction &v) {
         if (!all_here(w, v.b)) return AGAIN;
-        uint32_t p = *w.predicate(v.a);
-        if (v.count) p = ~p;
-        p &= w.mask;
-        if (v.number == 0) {
-            each_lane(w.mask, [&](int i) { w.at<uint32_t>(v.d)[i] = p; });
-        } else {
-            const bool yes = v.number == 1 ? p == w.mask : v.number == 2 ? p != 0 : p == 0 || p == w.mask;
+        const uint32_t p = v.count ? ~*w.predicate(v.a) : *w.predicate(v.a);
+        each_part(w, v.b, [&](uint32_t mask) {
+            if (v.number == 0) {
+                each_lane(mask, [&](int i) { w.at<uint32_t>(v.d)[i] = p & mask; });
+                return;
+            }
+            const bool all = (p & mask) == mask, none = !(p & mask);
             uint32_t *const o = w.predicate(v.d);
-            *o = yes ? *o | w.mask : *o & ~w.mask;
-        }
+            *o = (v.number == 1 ? all : v.number == 2 ? !none : all || none) ? *o | mask : *o & ~mask;
+        });
         return DONE;
     };
 }
@@ -352,21 +363,19 @@ static void build_match(Decoder &d, Instruction &in) {
     in.wait = [](Warp &w, const Instruction &m) {
         if (!all_here(w, m.b)) return AGAIN;
         const auto value = [&](int i) { return m.a.bytes == 8 ? w.at<uint64_t>(m.a)[i] : w.at<uint32_t>(m.a)[i]; };
-        bool all = true;
-        for (int i = 0; i < lanes; i++) {
-            if (!(w.mask >> i & 1)) continue;
-            uint32_t same = 0;
-            for (int j = 0; j < lanes; j++) same |= (uint32_t)(w.mask >> j & 1 && value(j) == value(i)) << j;
-            all &= same == w.mask;
-            if (!m.number) w.at<uint32_t>(m.d)[i] = same;
-        }
-        if (m.number) {
-            each_lane(w.mask, [&](int i) { w.at<uint32_t>(m.d)[i] = all ? w.mask : 0; });
-            if (m.c.bytes) {
-                uint32_t *const p = w.predicate(m.c);
-                *p = all ? *p | w.mask : *p & ~w.mask;
+        each_part(w, m.b, [&](uint32_t mask) {
+            uint32_t same[lanes] = {};
+            bool all = true;
+            for (int i = 0; i < lanes; i++) {
+                if (!(mask >> i & 1)) continue;
+                for (int j = 0; j < lanes; j++) same[i] |= (uint32_t)(mask >> j & 1 && value(j) == value(i)) << j;
+                all &= same[i] == mask;
             }
-        }
+            each_lane(mask, [&](int i) { w.at<uint32_t>(m.d)[i] = m.number ? all ? mask : 0 : same[i]; });
+            if (!m.c.bytes) return;
+            uint32_t *const p = w.predicate(m.c);
+            *p = all ? *p | mask : *p & ~mask;
+        });
         return DONE;
     };
 }
@@ -381,22 +390,24 @@ static void build_reduce(Decoder &d, Instruction &in) { // redux
     in.number = d.has("add") ? 0 : d.has("and") ? 1 : d.has("or") ? 2 : d.has("xor") ? 3 : d.has("min") ? 4 + is_signed : 6 + is_signed;
     in.wait = [](Warp &w, const Instruction &r) {
         if (!all_here(w, r.b)) return AGAIN;
-        const uint32_t *const a = w.at<uint32_t>(r.a);
-        uint32_t x = a[__builtin_ctz(w.mask)];
-        for (uint32_t rest = w.mask & (w.mask - 1); rest; rest &= rest - 1) {
-            const uint32_t y = a[__builtin_ctz(rest)];
-            switch (r.number) {
-            case 0: x += y; break;
-            case 1: x &= y; break;
-            case 2: x |= y; break;
-            case 3: x ^= y; break;
-            case 4: x = y < x ? y : x; break;
-            case 5: x = (int32_t)y < (int32_t)x ? y : x; break;
-            case 6: x = y > x ? y : x; break;
-            default: x = (int32_t)y > (int32_t)x ? y : x;
+        each_part(w, r.b, [&](uint32_t mask) {
+            const uint32_t *const a = w.at<uint32_t>(r.a);
+            uint32_t x = a[__builtin_ctz(mask)];
+            for (uint32_t rest = mask & (mask - 1); rest; rest &= rest - 1) {
+                const uint32_t y = a[__builtin_ctz(rest)];
+                switch (r.number) {
+                case 0: x += y; break;
+                case 1: x &= y; break;
+                case 2: x |= y; break;
+                case 3: x ^= y; break;
+                case 4: x = y < x ? y : x; break;
+                case 5: x = (int32_t)y < (int32_t)x ? y : x; break;
+                case 6: x = y > x ? y : x; break;
+                default: x = (int32_t)y > (int32_t)x ? y : x;
+                }
             }
-        }
-        each_lane(w.mask, [&](int i) { w.at<uint32_t>(r.d)[i] = x; });
+            each_lane(mask, [&](int i) { w.at<uint32_t>(r.d)[i] = x; });
+        });
         return DONE;
     };
 }

@@ -156,6 +156,16 @@ static const Opcode fence("fence", build_nothing), membar("membar", build_nothin
     prefetchu("prefetchu", build_nothing), registers("setmaxnreg", build_nothing), nothing("griddepcontrol", build_nothing),
     wgmma_none("applypriority", build_nothing), discard("discard", build_nothing);
 
+void collective(Instruction &in) {
+    in.kind = WAITS;
+    in.wait = [](Warp &w, const Instruction &c) {
+        if (w.mask != w.alive) return AGAIN;
+        if (w.mask != all_lanes) w.fail("needs a whole warp, of which lanes have ended", __builtin_ctz(~w.mask));
+        c.run(w, c);
+        return DONE;
+    };
+}
+
 void Decoder::decode() {
     code.register_bytes = function.register_bytes;
     code.instructions.reserve(function.statements.size() + 1);

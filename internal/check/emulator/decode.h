@@ -54,6 +54,9 @@ struct Opcode {
     Opcode(const char *word, Builder builder);
 };
 
+// An instruction that a whole warp executes together: it waits for lanes that have yet to come.
+void collective(Instruction &in);
+
 // Calls f(i) for each lane of the mask; where all are active in a loop that compilers turn into vectors.
 template <class F>
 inline __attribute__((always_inline)) void each_lane(uint32_t mask, F f) {

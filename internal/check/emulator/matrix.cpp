@@ -34,7 +34,6 @@ template <class T> static T value_of(Element e, uint32_t word, int i) {
 // register; B's holds the column g from k = t E + 4 E r; C's pairs the rows g and g + 8, from column 2 t.
 template <class T>
 static void multiply(Warp &w, const Instruction &in) {
-    if (w.mask != all_lanes) w.fail("a matrix product by a part of a warp", __builtin_ctz(w.mask));
     const std::vector<Slot> &all = *in.more; // D, A, B, C
     const int k = (int)in.number & 0xff, rows = (int)in.number >> 8;
     const Element ea = (Element)(in.target & 15), eb = (Element)(in.target >> 4);
@@ -83,6 +82,7 @@ static void build_product(Decoder &d, Instruction &in) { // mma.sync.aligned.m16
     in.number = m << 8 | k;
     in.target = a | b << 4;
     in.run = sum == "f32" ? multiply<float> : multiply<int32_t>;
+    collective(in);
 }
 
 // ---- wgmma ---------------------------------------------------------------------------------------------------------
@@ -117,7 +117,6 @@ struct Tile {
 };
 
 static void warpgroup_multiply(Warp &w, const Instruction &in) {
-    if (w.mask != all_lanes) w.fail("a product of a warpgroup by a part of a warp", __builtin_ctz(w.mask));
     const int columns = (int)in.number, row = w.index % 4 * 16;
     const Element element = (Element)(in.target & 15);
     const bool a_registers = in.target & 16, a_across = in.target & 32, b_across = in.target & 64;
@@ -196,6 +195,7 @@ static void build_warpgroup(Decoder &d, Instruction &in) {
         if (d.operand(7).number) in.target |= 64;
     }
     in.run = warpgroup_multiply;
+    collective(in);
 }
 
 static const Opcode mma("mma", build_product), wgmma("wgmma", build_warpgroup);
