@@ -18,6 +18,10 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	adapter := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(adapter, "adapter_config.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{pipe: "not a regular file", "/dev/zero": "not a regular file", dir: "is a folder"} {
 		status, _, errs := command(t, "", "inspect", path)
 		if status != 1 || !strings.Contains(errs, want) {
@@ -29,6 +33,7 @@ func TestPipesAndDevicesAreNoModels(t *testing.T) {
 		{"ask", "--lora", pipe, "hi"}, {"render", "--messages", pipe}, {"render", "--messages", "/dev/null", "--template", pipe}, {"bench", "--compare", pipe, pipe},
 		{"logits", "-p", "hi", "-o", pipe}, {"bench", "--trace", pipe}, {"ask", "-f", "/dev/zero"}, {"perplexity", "-f", "/dev/zero"}, {"render", "--messages", "/dev/zero"},
 		{"chat", "--session", "/dev/zero", "-p", "x"}, {"ask", "--lora", "/dev/zero", "hi"},
+		{"ask", "--lora", adapter, "hi"},
 	} {
 		if args[0] != "bench" {
 			args = append(args, "-m", reciter(t))

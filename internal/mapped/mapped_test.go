@@ -115,6 +115,24 @@ func TestOpeningWhatIsNoFileFailsAtOnce(t *testing.T) {
 	}
 }
 
+func TestReadFileIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("four"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadFile(path, 4); string(data) != "four" || err != nil {
+		t.Errorf("%q, %v", data, err)
+	}
+	if data, err := ReadFile(path, 3); data != nil || err == nil {
+		t.Errorf("%q, %v", data, err)
+	}
+	for _, path := range []string{os.DevNull, t.TempDir()} {
+		if _, err := ReadFile(path, 4); !errors.Is(err, ErrNotRegular) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestOtherFaultsPass(t *testing.T) {
 	defer func() {
 		if recover() == nil {

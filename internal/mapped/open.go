@@ -28,6 +28,26 @@ func OpenFile(path string) (fd *os.File, size int64, err error) {
 	return fd, info.Size(), nil
 }
 
+// ReadFile reads a regular file of at most limit bytes. It does not wait for a pipe's writer, and reads no device without an end.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	fd, size, err := OpenFile(path)
+	if errors.Is(err, ErrNotRegular) {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	data, err := io.ReadAll(io.LimitReader(fd, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s: %d bytes, of which at most %d are read", path, max(size, limit+1), limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
 // kindOf says what a file is that is not a regular one.
 func kindOf(m os.FileMode) string {
 	switch {

@@ -44,7 +44,7 @@ internal/arrayfile      < tensor, internal/mapped, internal/wholefile
 tensor/npy, tensor/safetensors < internal/arrayfile
 internal/check/optable        < tensor
 
-internal/language/hub   <
+internal/language/hub   < internal/mapped
 internal/language/tokenizer/..., internal/language/chat/..., internal/language/sample/... < internal/language/gguf, internal/check/testdata
 
 internal/check/testmodel      < internal/language/gguf, internal/check/testdata

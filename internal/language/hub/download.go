@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
 // retries is how often in a row an attempt may fail without bringing a byte.
@@ -214,7 +216,7 @@ func isWhole(path string, f remoteFile) bool {
 	if err != nil || info.Size() != f.Size {
 		return false
 	}
-	sum, err := os.ReadFile(path + ".sha256")
+	sum, err := mapped.ReadFile(path+".sha256", 4096)
 	return err != nil || f.LFS.OID == "" || strings.HasPrefix(string(sum), f.LFS.OID)
 }
 

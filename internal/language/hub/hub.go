@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
 var (
@@ -222,7 +224,7 @@ func huggingFace() (all []Model) {
 			continue
 		}
 		repo = strings.Replace(repo, "--", "/", 1)
-		revision, err := os.ReadFile(filepath.Join(dir, e.Name(), "refs", "main"))
+		revision, err := mapped.ReadFile(filepath.Join(dir, e.Name(), "refs", "main"), 4096)
 		rev := strings.TrimSpace(string(revision))
 		if err != nil || !filepath.IsLocal(rev) {
 			continue
@@ -250,10 +252,10 @@ func ollama(dir string) (all []Model) {
 			return nil
 		}
 		parts := strings.Split(filepath.ToSlash(relative), "/") // REGISTRY/OWNER/NAME/TAG
-		if info, err := e.Info(); len(parts) != 4 || err != nil || info.Size() > 1<<20 {
+		if len(parts) != 4 {
 			return nil
 		}
-		data, err := os.ReadFile(path)
+		data, err := mapped.ReadFile(path, 1<<20)
 		if err != nil {
 			return nil
 		}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
 var (
@@ -104,10 +106,7 @@ func tokenOfFile() string {
 		}
 		path = filepath.Join(home, ".cache", "huggingface", "token")
 	}
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > 4096 {
-		return ""
-	}
-	data, err := os.ReadFile(path)
+	data, err := mapped.ReadFile(path, 4096)
 	if err != nil {
 		return ""
 	}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 	"github.com/vibrant-ml/vibrant/tensor"
 	"github.com/vibrant-ml/vibrant/tensor/safetensors"
 )
@@ -38,7 +38,7 @@ var peftLayer = regexp.MustCompile(`^base_model\.model\.model\.layers\.(\d+)\.(.
 
 // readPEFTAdapter reads the head of a folder with adapter_config.json and adapter_model.safetensors.
 func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
-	text, err := os.ReadFile(filepath.Join(folder, "adapter_config.json"))
+	text, err := mapped.ReadFile(filepath.Join(folder, "adapter_config.json"), 1<<20)
 	if err != nil {
 		return nil, err
 	}
