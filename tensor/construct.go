@@ -14,14 +14,14 @@ func made(op string, s *gpu.Stream, t DType, shape []int, f func(p *program) Exp
 	return out
 }
 
-// Full returns a tensor of one value.
+// Full returns a tensor of one value, which its type holds: a fraction or a number out of the range of whole numbers panics.
 func Full(s *gpu.Stream, v float64, t DType, shape ...int) *Tensor {
-	return made("full", s, t, shape, func(p *program) Expr { return p.constant(t, v) })
+	return made("full", s, t, shape, func(p *program) Expr { return p.element(t, v) })
 }
 
 // Fill writes one value to all elements of dst.
 func Fill(dst *Tensor, v float64) {
-	mapInto("fill", dst, func(p *program, _ []Expr) Expr { return p.constant(dst.dtype, v) })
+	mapInto("fill", dst, func(p *program, _ []Expr) Expr { return p.element(dst.dtype, v) })
 }
 
 // Ones returns a tensor of ones.
@@ -212,7 +212,7 @@ func (t *Tensor) At(place ...int) float64 {
 
 // Set writes the element at a place, in stream order.
 func (t *Tensor) Set(v float64, place ...int) {
-	mapInto("set", t.at("set", place), func(p *program, _ []Expr) Expr { return p.constant(t.dtype, v) })
+	mapInto("set", t.at("set", place), func(p *program, _ []Expr) Expr { return p.element(t.dtype, v) })
 }
 
 func (t *Tensor) at(op string, place []int) *Tensor {

@@ -33,9 +33,27 @@ func (t *Tensor) Int32s() []int32 {
 	return values
 }
 
+// Float64s returns a copy of the values of any type as float64, none of which is rounded; it waits for the device.
+func (t *Tensor) Float64s() []float64 {
+	values := make([]float64, t.n)
+	if integers(t.dtype) {
+		for i, v := range t.Int32s() {
+			values[i] = float64(v)
+		}
+		return values
+	}
+	for i, v := range t.Float32s() {
+		values[i] = float64(v)
+	}
+	return values
+}
+
 // ReadFloat32s is Float32s into a slice of the tensor's length.
 func (t *Tensor) ReadFloat32s(dst []float32) error {
-	if len(dst) != t.n || integers(t.dtype) {
+	if integers(t.dtype) {
+		return &ShapeError{"read float32s", fmt.Sprintf("%v %s: whole numbers: read them by Int32s or Float64s", t.dtype, shapeString(t.shape))}
+	}
+	if len(dst) != t.n {
 		return &ShapeError{"read float32s", fmt.Sprintf("%v %s into %d float32", t.dtype, shapeString(t.shape), len(dst))}
 	}
 	return t.readAs(F32, bytesOf(dst))
@@ -43,7 +61,10 @@ func (t *Tensor) ReadFloat32s(dst []float32) error {
 
 // ReadInt32s is Int32s into a slice of the tensor's length.
 func (t *Tensor) ReadInt32s(dst []int32) error {
-	if len(dst) != t.n || !integers(t.dtype) {
+	if !integers(t.dtype) {
+		return &ShapeError{"read int32s", fmt.Sprintf("%v %s: no whole numbers: convert them to I32", t.dtype, shapeString(t.shape))}
+	}
+	if len(dst) != t.n {
 		return &ShapeError{"read int32s", fmt.Sprintf("%v %s into %d int32", t.dtype, shapeString(t.shape), len(dst))}
 	}
 	return t.readAs(I32, bytesOf(dst))
@@ -288,16 +309,16 @@ func Copy(a *Tensor) *Tensor {
 	return dst
 }
 
-// CopyInto copies a to dst, of the same type and length, between any two devices; between two GPUs, and from a GPU to
-// the CPU, it waits for the source.
+// CopyInto copies a to dst, of the same type, between any two devices; between two GPUs, and from a GPU to the CPU, it waits for the
+// source. Shapes of one length are copied in row-major order where dst has no gaps; otherwise a is broadcast to dst's shape.
 func CopyInto(dst, a *Tensor) {
+	if dst.dtype == a.dtype && a.dtype.BlockSize() == 1 && !slices.Equal(dst.shape, a.shape) && (dst.n != a.n || dst.strides != nil) {
+		a = a.broadcastTo("copy", dst.shape)
+	}
 	if dst.dtype != a.dtype || dst.n != a.n || dst.packed || a.packed {
 		misuse("copy", "%v %s to %v %s", a.dtype, shapeString(a.shape), dst.dtype, shapeString(dst.shape))
 	}
 	if dst.Device() != a.Device() || dst.strides != nil || a.strides != nil {
-		if dst.strides != nil && !slices.Equal(dst.shape, a.shape) {
-			misuse("copy", "%s to a view %s with strides: shapes differ", shapeString(a.shape), shapeString(dst.shape))
-		}
 		if err := transfer(dst, a); err != nil {
 			fail("copy", err, dst, a)
 		}

@@ -33,6 +33,10 @@ func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers)
 			return
 		}
 	}
+	if slices.ContainsFunc(operands[outputs:], func(t *Tensor) bool { return t.torn(operands[:outputs]) }) {
+		onCopies(op, s, outputs, again, operands, func(t *Tensor) bool { return t.torn(operands[:outputs]) })
+		return
+	}
 	err := enqueue(s, f, operands...)
 	if err == nil {
 		return
@@ -95,6 +99,13 @@ func (t *Tensor) aligned() bool { return t.offset%alignment == 0 || t.dtype == I
 
 // direct reports whether kernels that know no strides may read the tensor where it is.
 func (t *Tensor) direct() bool { return t.strides == nil && t.aligned() }
+
+// torn reports whether t shares some of its memory with an output, but not all of it: an element may be written before it is read.
+func (t *Tensor) torn(outputs []*Tensor) bool {
+	return t != nil && !slices.Contains(outputs, t) && slices.ContainsFunc(outputs, func(out *Tensor) bool {
+		return out != nil && t.overlaps(out) && (t.offset != out.offset || t.Bytes() != out.Bytes())
+	})
+}
 
 // checkMove counts the operands on other devices than the op, or panics where they may not be moved.
 func checkMove(op string, s *gpu.Stream, outputs int, operands []*Tensor) {

@@ -21,6 +21,13 @@ func elementwise(op string, out *Tensor, in ...*Tensor) {
 	}
 }
 
+// sameShape checks operands that are not broadcast.
+func sameShape(op string, a, b *Tensor) {
+	if !slices.Equal(a.shape, b.shape) {
+		misuse(op, "%s and %s: shapes differ", shapeString(a.shape), shapeString(b.shape))
+	}
+}
+
 // unaryKernel and binaryKernel are kernels of the catalogue, as method expressions: kernel.Stream.Add.
 type (
 	unaryKernel  func(s kernel.Stream, out, a kernel.Ptr, t DType, n int) error
@@ -52,7 +59,7 @@ func unary(op string, f unaryKernel, g func(Expr) Expr, a *Tensor) *Tensor {
 }
 
 func unaryInto(op string, f unaryKernel, g func(Expr) Expr, dst, a *Tensor) {
-	if dst.strides != nil || a.strides != nil {
+	if dst.strides != nil || a.strides != nil || dst.n != a.n {
 		mapInto(op, dst, one(g), a)
 		return
 	}
@@ -71,7 +78,7 @@ func binary(op string, f binaryKernel, g func(Expr, Expr) Expr, a, b *Tensor) *T
 }
 
 func binaryInto(op string, f binaryKernel, g func(Expr, Expr) Expr, dst, a, b *Tensor) {
-	if !dedicated(a, b) || dst.strides != nil {
+	if !dedicated(a, b) || dst.strides != nil || dst.n != a.n {
 		mapInto(op, dst, two(g), a, b)
 		return
 	}
@@ -104,7 +111,7 @@ func MulScalar(a *Tensor, scalar float32) *Tensor {
 
 // MulScalarInto writes a * scalar to dst, which may be a.
 func MulScalarInto(dst, a *Tensor, scalar float32) {
-	if !dedicated(a) || dst.strides != nil {
+	if !dedicated(a) || dst.strides != nil || dst.n != a.n {
 		mapInto("mul scalar", dst, one(func(x Expr) Expr { return x.MulScalar(float64(scalar)) }), a)
 		return
 	}
@@ -171,6 +178,7 @@ func ActivationClampedSiLU(alpha, limit float32) Activation {
 // GLU returns act(gate) * up, the gated linear units of Shazeer 2020; GLU with ActivationSiLU is SwiGLU.
 func GLU(gate, up *Tensor, act Activation) *Tensor {
 	elementwise("glu", gate, up)
+	sameShape("glu", gate, up)
 	out := like("glu", gate)
 	GLUInto(out, gate, up, act)
 	return out

@@ -92,6 +92,17 @@ func (p *program) constant(t DType, v float64) Expr {
 	return c
 }
 
+// ranges are the numbers that types of less than 32 bits hold.
+var ranges = map[DType][2]float64{I8: {-128, 127}, U8: {0, 255}, BOOL: {0, 1}}
+
+// element returns a number that an element of a type holds.
+func (p *program) element(t DType, v float64) Expr {
+	if r, narrow := ranges[t]; narrow && (v < r[0] || v > r[1]) {
+		misuse(p.op, "%v is no %v", v, t)
+	}
+	return p.constant(t, v)
+}
+
 // Const returns a number as a value of x's type.
 func (x Expr) Const(v float64) Expr { return x.p.constant(x.dtype, v) }
 

@@ -101,3 +101,50 @@ func TestResultsOverWhatIsThere(t *testing.T) {
 		}
 	})
 }
+
+// TestResultsOverAPartOfAnOperand writes to memory of which an operand has a part: as if the operand had been copied before.
+func TestResultsOverAPartOfAnOperand(t *testing.T) {
+	type T = tensor.Tensor
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		numbers := tensor.RandN(d.Stream(), 1, tensor.F32, 16, 8)
+		for name, into := range map[string]func(dst, a *T){
+			"add":        func(dst, a *T) { tensor.AddInto(dst, a, a) },
+			"silu":       tensor.SiLUInto,
+			"softmax":    tensor.SoftmaxInto,
+			"rms norm":   func(dst, a *T) { tensor.RMSNormInto(dst, a, nil, 1e-5) },
+			"layer norm": func(dst, a *T) { tensor.LayerNormInto(dst, a, nil, nil, 1e-5) },
+			"copy":       tensor.CopyInto,
+			"cumsum":     func(dst, a *T) { tensor.CumSumInto(dst, a, 1) },
+			"glu":        func(dst, a *T) { tensor.GLUInto(dst, a, a, tensor.ActivationGELU) },
+		} {
+			x := tensor.Copy(numbers)
+			want := tensor.Full(d.Stream(), 0, tensor.F32, 12, 8)
+			into(want, numbers.Slice(0, 12))
+			into(x.Slice(2, 14), x.Slice(0, 12))
+			if got := x.Slice(2, 14).Float32s(); !slices.Equal(got, want.Float32s()) {
+				t.Errorf("%s: %v\nwant %v", name, got, want.Float32s())
+			}
+		}
+	})
+}
+
+func TestMisuseIsNamed(t *testing.T) {
+	s := gpu.CPU().Stream()
+	x := tensor.Full(s, 1, tensor.F32, 2, 3)
+	for want, f := range map[string]func(){
+		"full: 300 is no U8":                  func() { tensor.Full(s, 300, tensor.U8, 2) },
+		"fill: -1 is no U8":                   func() { tensor.Fill(tensor.Full(s, 0, tensor.U8, 2), -1) },
+		"set: 2 is no BOOL":                   func() { tensor.FromBools([]bool{true}).Set(2, 0) },
+		"dim: dimension 5 of (2,3)":           func() { x.Dim(5) },
+		"glu: (2,3) and (3,2): shapes differ": func() { tensor.GLU(x, x.Reshape(3, 2), tensor.ActivationSiLU) },
+		"copy: (2,3) to (3,3): dimension 0":   func() { tensor.CopyInto(tensor.Full(s, 0, tensor.F32, 3, 3), x) },
+		"fill: into (2,2), a view that repeats its elements along dimension 0": func() { tensor.Fill(tensor.Full(s, 0, tensor.F32, 2).BroadcastTo(2, 2), 1) },
+		"matmul of batches: (2) and (3): shapes differ, and neither 2 nor 3 is 1": func() {
+			tensor.MatMulWith(tensor.Full(s, 0, tensor.F32, 2, 1, 1), tensor.Full(s, 0, tensor.F32, 3, 1, 1), tensor.MatMulOptions{})
+		},
+	} {
+		if err := tensor.Try(f); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

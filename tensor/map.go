@@ -34,8 +34,13 @@ func mapInto(op string, dst *Tensor, f mapping, in ...*Tensor) {
 		misuse(op, "a result of %v into %v %s", result.dtype, dst.dtype, shapeString(dst.shape))
 	}
 	if shape := broadcast(op, in...); len(in) > 0 && !slices.Equal(shape, dst.shape) {
-		if extent(shape) != dst.n || !slices.Equal(broadcast(op, append(slices.Clone(in), dst)...), dst.shape) {
+		if !slices.Equal(broadcast(op, append(slices.Clone(in), dst)...), dst.shape) {
 			misuse(op, "%s into %s", shapeString(shape), shapeString(dst.shape))
+		}
+	}
+	for d, stride := range dst.strides {
+		if stride == 0 && dst.shape[d] > 1 {
+			misuse(op, "into %s, a view that repeats its elements along dimension %d", shapeString(dst.shape), d)
 		}
 	}
 	p.run(op, dst, in)

@@ -28,7 +28,8 @@ type MatMulOptions struct {
 	Precision Precision
 }
 
-// MatMul returns the matrix product of a (..., K) and b (K, N), of shape (..., N): leading dimensions of a are rows. Both
+// MatMul returns the matrix product of a (..., K) and b (K, N), of shape (..., N), or b (K), of shape (...): leading dimensions of a are
+// rows. Both
 // are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear; for batches of
 // matrices, transposed ones and other precisions, MatMulWith.
 func MatMul(a, b *Tensor) *Tensor { return MatMulWith(a, b, MatMulOptions{}) }
@@ -37,17 +38,40 @@ func MatMul(a, b *Tensor) *Tensor { return MatMulWith(a, b, MatMulOptions{}) }
 func MatMulInto(dst, a, b *Tensor) { MatMulWithInto(dst, a, b, MatMulOptions{}) }
 
 // MatMulWith returns the products of the matrices in the last two dimensions of a (..., M, K) and b (..., K, N), of shape
-// (..., M, N). The dimensions before them are equal, or one operand has none and is used for all. Where b is a single
-// matrix and a is not transposed, a may have any number of dimensions from 1 up, as for MatMul.
+// (..., M, N). The dimensions before them are broadcast: an operand without any is used for all, one that is repeated otherwise is
+// copied. Where b is a single matrix and a is not transposed, a may have any number of dimensions from 1 up, as for MatMul. Where b has
+// one dimension (K), it is a column, and the result lacks the last dimension.
 func MatMulWith(a, b *Tensor, o MatMulOptions) *Tensor {
+	if len(b.shape) == 1 && !o.TransB {
+		return MatMulWith(a, b.Unsqueeze(1), o).Squeeze(-1)
+	}
+	a, b = broadcastBatches(a, b)
 	_, shape := matMulArgs(a, b, o)
 	out := output("matmul", a.Stream(), a.dtype, shape)
 	MatMulWithInto(out, a, b, o)
 	return out
 }
 
+// broadcastBatches returns operands whose dimensions before the last two are equal, where both have such dimensions.
+func broadcastBatches(a, b *Tensor) (*Tensor, *Tensor) {
+	na, nb := len(a.shape)-2, len(b.shape)-2
+	if na < 1 || nb < 1 || slices.Equal(a.shape[:na], b.shape[:nb]) || a.dtype != b.dtype {
+		return a, b
+	}
+	batch := broadcast("matmul of batches", &Tensor{shape: a.shape[:na]}, &Tensor{shape: b.shape[:nb]})
+	to := func(t *Tensor, n int) *Tensor {
+		return t.broadcastTo("matmul", append(slices.Clone(batch), t.shape[n:]...))
+	}
+	return to(a, na), to(b, nb)
+}
+
 // MatMulWithInto writes MatMulWith(a, b, o) to dst, whose shape it is or has the same rows; not in place.
 func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
+	if len(b.shape) == 1 && !o.TransB {
+		MatMulWithInto(dst.Unsqueeze(-1), a, b.Unsqueeze(1), o)
+		return
+	}
+	a, b = broadcastBatches(a, b)
 	args, shape := matMulArgs(a, b, o)
 	if dst.dtype != a.dtype || dst.n != args.Batch*args.M*args.N || dst.cols() != args.N {
 		misuse("matmul", "%s x %s into %v %s: want %v %s", shapeString(a.shape), shapeString(b.shape),

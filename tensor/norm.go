@@ -71,6 +71,7 @@ func LayerNormInto(dst, x, weight, bias *Tensor, eps float32) {
 // AddRMSNorm returns sum = a + b and RMSNorm(sum, weight, eps): a residual connection and the norm that follows it.
 func AddRMSNorm(a, b, weight *Tensor, eps float32) (sum, out *Tensor) {
 	elementwise("add rmsnorm", a, b)
+	sameShape("add rmsnorm", a, b)
 	checkNorm("add rmsnorm", a, weight)
 	sum, out = like("add rmsnorm", a), like("add rmsnorm", a)
 	AddRMSNormInto(sum, out, a, b, weight, eps)

@@ -140,6 +140,15 @@ func FromSlice(values []float32, shape ...int) *Tensor {
 	return fromHost("from slice", F32, bytesOf(values), len(values), shape)
 }
 
+// FromFloat64s returns an F32 tensor on the CPU of values, which are rounded to float32; no shape means one dimension.
+func FromFloat64s(values []float64, shape ...int) *Tensor {
+	rounded := make([]float32, len(values))
+	for i, v := range values {
+		rounded[i] = float32(v)
+	}
+	return fromHost("from float64s", F32, bytesOf(rounded), len(rounded), shape)
+}
+
 // FromInt32s returns an I32 tensor on the CPU with a copy of values; no shape means one dimension.
 func FromInt32s(values []int32, shape ...int) *Tensor {
 	return fromHost("from int32s", I32, bytesOf(values), len(values), shape)
@@ -206,12 +215,7 @@ func FromMemory(d *gpu.Device, dtype DType, data []byte, keepAlive any, shape ..
 func (t *Tensor) Shape() []int { return append([]int{}, t.shape...) }
 
 // Dim returns dimension i, counted from the end where i is negative.
-func (t *Tensor) Dim(i int) int {
-	if i < 0 {
-		i += len(t.shape)
-	}
-	return t.shape[i]
-}
+func (t *Tensor) Dim(i int) int { return t.shape[t.dim("dim", i)] }
 
 // Rank returns the number of dimensions.
 func (t *Tensor) Rank() int { return len(t.shape) }

@@ -281,8 +281,9 @@ func (t *Tensor) Unsqueeze(dim int) *Tensor {
 
 // BroadcastTo returns the view with dimensions of one place repeated, and new ones before the first, as numpy's rules have it. -1
 // keeps a dimension. Such a view is for reading.
-func (t *Tensor) BroadcastTo(shape ...int) *Tensor {
-	const op = "broadcast to"
+func (t *Tensor) BroadcastTo(shape ...int) *Tensor { return t.broadcastTo("broadcast to", shape) }
+
+func (t *Tensor) broadcastTo(op string, shape []int) *Tensor {
 	t.viewable(op)
 	s := append([]int(nil), shape...)
 	more := len(s) - len(t.shape)

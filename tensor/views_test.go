@@ -133,6 +133,21 @@ func TestViewsAndReductionsAreNumpys(t *testing.T) {
 				return tensor.MatMul(x.Select(0, 0).SliceAlong(1, 1, 3, 1), x.Select(0, 1).Slice(0, 2))
 			},
 			"batch transposed": func() *tensor.Tensor { return tensor.MatMulWith(x, x.T(), tensor.MatMulOptions{}) },
+			"batches broadcast": func() *tensor.Tensor {
+				return tensor.MatMulWith(x.Unsqueeze(1), x.T().Unsqueeze(0), tensor.MatMulOptions{})
+			},
+			"batch of one": func() *tensor.Tensor {
+				return tensor.MatMulWith(x, x.Slice(0, 1).SliceAlong(1, 0, 1, 1).T(), tensor.MatMulOptions{})
+			},
+			"matrix times vector": func() *tensor.Tensor { return tensor.MatMul(x, row) },
+			"dot":                 func() *tensor.Tensor { return tensor.MatMul(row, row) },
+			"row written to each": func() *tensor.Tensor { dst := tensor.Copy(x); tensor.CopyInto(dst, row); return dst },
+			"row added into each": func() *tensor.Tensor { dst := tensor.Copy(x); tensor.AddInto(dst, row, row); return dst },
+			"column written to a view": func() *tensor.Tensor {
+				dst := tensor.Full(d.Stream(), 0, tensor.F32, 3, 3)
+				tensor.CopyInto(dst.SliceAlong(1, 1, 2, 1), column)
+				return dst
+			},
 			"sum of slices": func() *tensor.Tensor {
 				return tensor.Add(x.Select(0, 0).SliceAlong(1, 0, 2, 1), x.Select(0, 1).SliceAlong(1, 2, 4, 1))
 			},

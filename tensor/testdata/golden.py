@@ -35,7 +35,9 @@ cases |= {
     "eye": np.eye(3, 4), "tril": np.tril(x, 1), "triu": np.triu(x, -1), "arange": np.arange(5) * 0.5 - 1, "one hot": np.eye(4)[[3, 0, 1]],
     "concat": np.concatenate([x, x[:, :1] * 2], 1), "stack": np.stack([row, row * 2], 1), "pad": np.pad(column, ((0, 0), (1, 2)), constant_values=9),
     "tile": np.tile(column.T, (2, 3)), "matmul transposed": x[0].T @ x[1], "matmul sliced": x[0, :, 1:3] @ x[1, :2],
-    "batch transposed": x @ np.swapaxes(x, 1, 2),
+    "batch transposed": x @ np.swapaxes(x, 1, 2), "batches broadcast": x[:, None] @ np.swapaxes(x, 1, 2)[None], "batch of one": x @ x[:1, 0, :, None],
+    "matrix times vector": x @ row, "dot": row @ row, "row written to each": np.broadcast_to(row, (2, 3, 4)),
+    "row added into each": np.broadcast_to(row * 2, (2, 3, 4)), "column written to a view": np.insert(column, [0, 1], 0, axis=1),
 }
 out = {}
 M = float(np.finfo(np.float32).max)  # for infinity, which JSON has not; NaN is null
