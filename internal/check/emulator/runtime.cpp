@@ -120,7 +120,7 @@ struct CUstream_st {
             waiting.pop_front();
             busy = true;
             lock.unlock();
-            if (!devices[device].fault) run();
+            run();
             lock.lock();
             busy = false;
             changed.notify_all();
@@ -128,10 +128,12 @@ struct CUstream_st {
     }
 };
 
-struct CUevent_st {
+// What work of streams holds as well: an event may be destroyed while they wait.
+struct EventState {
     std::mutex mutex;
     std::condition_variable changed;
-    uint64_t asked = 0, done = 0;
+    std::atomic<uint64_t> asked{0};
+    uint64_t done = 0;
     std::chrono::steady_clock::time_point when;
 
     void mark(uint64_t number) {
@@ -146,6 +148,13 @@ struct CUevent_st {
         std::unique_lock<std::mutex> lock(mutex);
         changed.wait(lock, [&] { return done >= number; });
     }
+    bool is_done() {
+        const std::lock_guard<std::mutex> lock(mutex);
+        return done >= asked;
+    }
+};
+struct CUevent_st {
+    std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
 namespace {
@@ -304,6 +313,7 @@ cudaError_t launch(const void *function, const Shape &shape, void **arguments, c
         return remember(report(f, k.name));
     }
     return add(stream, function, [l, &k] {
+        if (devices[l->device].fault) return;
         Launch now = *l; // a graph runs it again
         if (options().trace) fprintf(stderr, "emulator: %s %s\n", now.where.c_str(), k.name.c_str());
         try {
@@ -658,34 +668,32 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
     if (const cudaError_t fault = fault_of(current_device)) return remember(fault);
     return *event = new CUevent_st(), cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    event->wait(event->asked);
-    return delete event, cudaSuccess;
-}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    const uint64_t number = ++event->asked;
-    const cudaError_t error = add(stream, (const void *)"record", [=] { event->mark(number); });
-    if (error != cudaSuccess || stream_of(stream)->captured) event->mark(number);
+    const std::shared_ptr<EventState> e = event->state;
+    const uint64_t number = ++e->asked;
+    const cudaError_t error = add(stream, (const void *)"record", [=] { e->mark(number); });
+    if (error != cudaSuccess || stream_of(stream)->captured) e->mark(number);
     return error;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    event->wait(event->asked);
+    event->state->wait(event->state->asked);
     return remember(fault_of(current_device));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (const cudaError_t fault = fault_of(current_device)) return remember(fault);
-    const std::lock_guard<std::mutex> lock(event->mutex);
-    return event->done >= event->asked ? cudaSuccess : cudaErrorNotReady;
+    return event->state->is_done() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    if (start->done < start->asked || end->done < end->asked) return remember(cudaErrorNotReady);
-    if (!start->asked || !end->asked) return remember(cudaErrorInvalidResourceHandle);
-    *milliseconds = std::chrono::duration<float, std::milli>(end->when - start->when).count();
+    if (!start->state->asked || !end->state->asked) return remember(cudaErrorInvalidResourceHandle);
+    if (!start->state->is_done() || !end->state->is_done()) return remember(cudaErrorNotReady);
+    *milliseconds = std::chrono::duration<float, std::milli>(end->state->when - start->state->when).count();
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-    const uint64_t number = event->asked;
-    return add(stream, (const void *)"wait", [=] { event->wait(number); });
+    const std::shared_ptr<EventState> e = event->state;
+    const uint64_t number = e->asked;
+    return add(stream, (const void *)"wait", [=] { e->wait(number); });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
