@@ -13,6 +13,8 @@
 #     NJOBS      compilers at a time; default: one a core
 #     PROFILE=1  source lines for ncu (-lineinfo)      DEBUG=1  device debugging (-G -g)
 #     PTXAS_VERBOSE=1  registers, shared memory and spills of each kernel
+#     EMULATED=1  PTX alone, linked with internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU:
+#                 build/emulated/CUDA_ARCH/libvibrant_cuda.so; CUDA_ARCH is 90 where it is not stated
 #     FAST_COMPILE=1  slow kernels in a fifth of the time, to see that they compile (needs an nvcc with -Ofast-compile)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,7 +46,10 @@ supported=$("$nvcc" --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' '
 [ -n "$supported" ] || supported='53 60 61 62 70 72 75'
 
 want=${CUDA_ARCH-}
-if [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
+if [ -n "${EMULATED-}" ]; then
+    want=${want:-90}
+    out=build/emulated/${want// /_}
+elif [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
     want=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . | sort -nu | tr '\n' ' ') || true
 fi
 want=$(sed 's/sm_//g; s/compute_//g; s/,/ /g; s/\([0-9]\)\.\([0-9]\)/\1\2/g' <<<"$want")
@@ -64,6 +69,8 @@ esac
 
 gencode=
 archs=
+code=sm
+[ -n "${EMULATED-}" ] && code=compute && ptx= # the emulator reads PTX
 for arch in $want; do
     if [[ " $supported " != *" ${arch%a} "* ]]; then
         case $arch in
@@ -76,7 +83,7 @@ for arch in $want; do
             "set CUDA_HOME to such a toolkit, or CUDA_ARCH to a capability of that list"
     fi
     [ "$arch" = 90 ] && arch=90a # Hopper's matrix instructions exist in sm_90a only
-    gencode+=" -gencode arch=compute_$arch,code=sm_$arch"
+    gencode+=" -gencode arch=compute_$arch,code=${code}_$arch"
     archs+="${archs:+ }$arch"
 done
 if [ -n "$ptx" ] && [[ " $supported " == *" $ptx "* ]]; then
@@ -88,7 +95,8 @@ fi
 
 standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
-nvccflags="-O3 -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Xfatbin -compress-all -Wno-deprecated-gpu-targets"
+nvccflags="-O3 -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
+if [ -n "${EMULATED-}" ]; then nvccflags+=" --no-compress"; else nvccflags+=" -Xfatbin -compress-all"; fi
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
 cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
 nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
@@ -112,6 +120,7 @@ compile() {
     cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
     *.c) command="$cc $cflags" ;;
+    *.cpp) command="$cxx $emulatorflags" ;;
     esac
     if [ -f "$object" ] && [ "$(cat "$object.command" 2>/dev/null)" = "$command" ]; then
         local fresh=1
@@ -126,7 +135,10 @@ compile() {
     echo "$command" >"$object.command"
 }
 export -f object_of compile
-export out nvcc nvccflags cflags archs cc="${CC:-gcc}"
+# Sums and products are rounded one by one (contract); exchanges of 16 bytes are one instruction (cx16).
+emulatorflags="-std=c++17 -O3 -g1 -march=native -ffp-contract=off -fPIC -Wall -Wextra -I$CUDA_HOME/include"
+[ "$(uname -m)" = x86_64 ] && emulatorflags+=" -mcx16"
+export out nvcc nvccflags cflags emulatorflags archs cc="${CC:-gcc}" cxx="${CXX:-g++}"
 
 # The longest come first, so that none is left alone at the end: by the sizes of their objects.
 longest=(cuda/linear/packed/{many,n1_qkv,n1}.cu cuda/attention/attention_decode.cu cuda/gemm/matmul_skinny.cu
@@ -136,6 +148,7 @@ for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
 c_sources=(csrc/*.c)
+[ -n "${EMULATED-}" ] && c_sources+=(internal/check/emulator/*.cpp)
 printf '%s\0' "${sources[@]}" "${c_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
 
@@ -145,11 +158,11 @@ objects() { # of the sources given: an object whose source is gone stays out
         object_of "$source"
     done
 }
+[ -n "${EMULATED-}" ] && cudart= || cp -f "$cudart" "$out/libcudart_static.a"
 rm -f "$out/libvibrant_cuda.a"
 ar rcs "$out/libvibrant_cuda.a" $(objects "${sources[@]}")
-cp -f "$cudart" "$out/libcudart_static.a"
 # Hidden but for vb_*: the runtime inside must not meet another CUDA runtime in the same process.
 echo '{ global: vb_*; local: *; };' >"$out/exports"
 "${CXX:-g++}" -shared -o "$out/libvibrant_cuda.so" -Wl,--version-script="$out/exports" -Wl,--no-undefined \
-    $(objects "${sources[@]}" "${c_sources[@]}") "$out/libcudart_static.a" -lm -ldl -lrt -lpthread
+    $(objects "${sources[@]}" "${c_sources[@]}") $cudart -lm -ldl -lrt -lpthread
 echo "$out/libvibrant_cuda.a and libvibrant_cuda.so hold kernels for compute capability ${archs// /, }"
