@@ -23,8 +23,8 @@ static inline vb_status vb_refuse(vb_stream *stream, const char *rule) {
 
 #define NOT_NULL(pointer) REQUIRE(pointer, #pointer ": null")
 
-/* *count = the product of n sizes, 0 if one is 0. False if one is negative or a tensor of so many elements of up to
- * four bytes would have more than 2^63 - 1 bytes. */
+/* *count = the product of n sizes, 0 if a size is 0. False if a size is negative.
+ * Also false if a tensor of so many elements of up to four bytes would have more than 2^63 - 1 bytes. */
 static inline bool elements(int64_t *count, int n, const int64_t *sizes) {
     int64_t product = 1;
     bool empty = false;
@@ -45,8 +45,9 @@ static inline bool elements(int64_t *count, int n, const int64_t *sizes) {
 
 #define REQUIRE_SIZES(count, ...) REQUIRE(ELEMENTS(count, __VA_ARGS__), #__VA_ARGS__ ": negative, or too large")
 
-/* Copies arguments of the size that their caller knew; what it did not know becomes 0. False for a size that no caller
- * can mean, and where one knew fields that this library does not, and set them. */
+/* Copies arguments of the size that their caller knew; fields that the caller did not know become 0.
+ * False for a size that no caller can mean. Also false where the caller knew fields that this library does not, and set
+ * them. */
 static inline bool take(void *copy, size_t size, const void *args) {
     enum { MOST = 4096 }; /* far above any struct here: a size that was never set is likely larger */
     size_t given;
@@ -65,7 +66,8 @@ static inline bool take(void *copy, size_t size, const void *args) {
     REQUIRE(args, #args ": null"); \
     REQUIRE(take(&name, sizeof name, args), #args "->size: not sizeof(" #type ")")
 
-/* Calls the device's kernel. A kernel that refuses what only it can see, as the ids on a CPU, says why itself. */
+/* Calls the device's kernel. A kernel that refuses a value only it can see, as the ids on a CPU, gives the reason
+ * itself. */
 #define RUN(op, ...) \
     (stream->invalid_argument = NULL, \
      stream->device->backend->op ? stream->device->backend->op(__VA_ARGS__) : VB_UNSUPPORTED)

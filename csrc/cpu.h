@@ -1,9 +1,11 @@
-/* cpu.h: what the files of the CPU backend share: its handles, its worker pool, and the choice of instructions.
+/* cpu.h: the parts common to the files of the CPU backend: its handles, its worker pool, and the choice of
+ * instructions.
  *
- * Instructions. Each kernel with vector code has a plain C twin, and the device picks one of them when it is opened:
- * the best that the processor has, or less where the environment variable VIBRANT_SIMD (plain, avx2, avx512) says so.
- * No file needs compiler flags of its own: functions carry __attribute__((target)). VB_TWINS makes the variants of a
- * simple loop from one body, which the compiler vectorizes for each; where that is not enough there are intrinsics.
+ * Each kernel with vector code has a plain C twin, and the device picks one of them when it is opened.
+ * It picks the best level of the processor, or less where VIBRANT_SIMD (plain, avx2, avx512) says so.
+ * No file needs compiler flags of its own: functions carry __attribute__((target)).
+ * VB_TWINS makes the variants of a simple loop from one body, which the compiler vectorizes for each.
+ * Where the compiler is not enough there are intrinsics.
  * Other processors, and builds with -DVB_PLAIN_ONLY, have the plain twins alone. */
 #ifndef VB_CPU_H
 #define VB_CPU_H
@@ -188,8 +190,8 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
 /* n elements of any type to float; n is a multiple of the block size. */
 void vb_cpu_dequantize(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);
 
-/* n elements, a multiple of 32, to Q8_0 as ggml has it: d = max |x| / 127, q = round(x / d), halves away from 0. A NaN
- * makes all of its block NaN. */
+/* n elements, a multiple of 32, to Q8_0 as ggml has it: d = max |x| / 127, q = round(x / d), halves away from 0.
+ * A NaN makes all of its block NaN. */
 void vb_cpu_quantize_q8_0(void *out, const float *in, int64_t n);
 /* Quantizes n values, whole blocks; VB_INVALID_ARGUMENT for a value that no block can hold. */
 vb_status vb_cpu_quantize(void *out, vb_dtype type, const float *in, int64_t n, vb_stream *stream);

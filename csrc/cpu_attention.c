@@ -1,9 +1,9 @@
 /* cpu_attention.c: softmax(scale * q k^T + mask) v with a running maximum, so that no row of scores is ever stored
  * (Milakov & Gimelshein 2018; Dao et al. 2022).
  *
- * An item is one query position of one key head: the query heads that share it (7 in a Qwen2 0.5B, 4 in a Llama 3) read
- * each cached row once. Keys come in tiles of 32 rows, converted to float32 into the first-level cache where the cache
- * holds other numbers. With few items (decoding) the heads of a group are split among the threads.
+ * An item is one query position of one key head. The query heads that share the key head read each cached row once.
+ * Keys come in tiles of 32 rows, converted to float32 into the first-level cache where the cache holds other numbers.
+ * With few items (decoding) the heads of a group are split among the threads.
  * A tile ends where a ring begins anew, so that its rows always lie together. */
 #include <math.h>
 
@@ -30,7 +30,7 @@ typedef struct tile_rows {
     float scale, soft_cap;
 } tile_rows;
 
-/* State of one query row: out[value_dim] is the sum of exp(score - max) v so far, sum that of the exponentials. */
+/* State of one query row: out[value_dim] is the sum of exp(score - max) v so far, and sum the sum of exponentials. */
 typedef struct running {
     float max, sum;
 } running;
@@ -78,8 +78,8 @@ typedef struct attention_job {
     float *scratch; /* a worker: two tiles, and `together` rows of q and of sums */
 } attention_job;
 
-/* What a row's sum is divided by: with a sink, its exponential too. No keys give zeros; keys that are all masked to
- * -inf give NaN, as IEEE arithmetic does, unless there is a sink. */
+/* The divisor of a row's sum: the sum of exponentials, with a sink's exponential too. No keys give zeros.
+ * Keys that are all masked to -inf give NaN, as IEEE arithmetic does, unless there is a sink. */
 static float row_factor(const running *state, const float *sink, bool has_keys) {
     if (!has_keys) return 0.0f;
     if (!sink) return state->max == -INFINITY ? NAN : 1.0f / state->sum;

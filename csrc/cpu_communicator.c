@@ -1,4 +1,4 @@
-/* cpu_communicator.c: collectives of CPU devices, whose memory is that of one process: the call that names all ranks
+/* cpu_communicator.c: collectives of CPU devices, which share the memory of one process. The call that names all ranks
  * computes for all of them. */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* cpu_delta.c: what gated delta nets are made of: a causal convolution and the gated delta rule, both with a state that
- * is carried on.
+/* cpu_delta.c: the two parts of gated delta nets: a causal convolution and the gated delta rule. Both carry on a state.
  *
- * An item of the convolution is some channels of a sequence, one of the delta rule a value head of a sequence: items
- * share nothing, and within them tokens follow each other. Loops run along channels and values, which lie together. */
+ * An item of the convolution is some channels of a sequence; an item of the delta rule is a value head of a sequence.
+ * Items share nothing, and within an item tokens follow each other. Loops run along channels and values, which lie
+ * together. */
 #include <math.h>
 
 #include "cpu.h"

@@ -1,5 +1,5 @@
-/* cpu_device.c: the CPU as a device: its description, memory, streams and events. Work is done when a call returns, so
- * streams keep no order and an event is the time of its record. */
+/* cpu_device.c: the CPU as a device: its description, memory, streams and events. Work is done when a call returns.
+ * So streams keep no order, and an event is the time of its record. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static bool has_tiles(void) {
 #endif
 }
 
-/* The best level, lowered to what VIBRANT_SIMD asks for; false where it names none. "amx" is the best. */
+/* The best level, lowered to the level that VIBRANT_SIMD names; false where it names no level. "amx" is the best. */
 static bool choose_simd(vb_simd *simd, bool *tiles) {
     static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
     *simd = best_simd();
@@ -143,7 +143,7 @@ vb_status vb_cpu_device_get_info(vb_device_info *info, const vb_device *device) 
     return VB_OK;
 }
 
-/* Linux tells what can be allocated without swapping; elsewhere free is the whole. */
+/* Linux tells the memory that can be allocated without swapping; elsewhere all memory counts as free. */
 vb_status vb_cpu_device_memory(int64_t *free_bytes, int64_t *total_bytes, vb_device *device) {
     (void)device;
     *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
@@ -166,9 +166,9 @@ int vb_cpu_device_driver_error(const vb_device *device) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Large blocks are mappings of their own. Memory that malloc gets back between living blocks serves only smaller ones,
- * so that a process whose sessions come and go would grow. Before each block stands the length of its mapping, 0
- * without one. */
+/* Large blocks are mappings of their own. Memory that malloc gets back between living blocks serves only smaller ones.
+ * So a process whose sessions come and go would grow. Before each block stands the length of its mapping, 0 without a
+ * mapping. */
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20, LEAST_MAPPING = 128 << 10 };
 
 static void *allocate(size_t size) {
@@ -373,7 +373,7 @@ vb_status vb_cpu_graph_prepare(vb_graph *graph) {
 
 void vb_cpu_graph_destroy(vb_graph *graph) { (void)graph; }
 
-/* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches: it has no kernels of
+/* A CPU gains nothing from fusing the steps of a layer, whose results stay in its caches. So it has no kernels of
  * VB_COMPOSED. */
 const vb_backend vb_cpu_backend = {
     .device_count = device_count,

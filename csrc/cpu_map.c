@@ -1,7 +1,7 @@
 /* cpu_map.c: expressions of elements over arrays with strides.
  *
- * A thread computes a piece of elements at a time, step by step, so that the compiler vectorizes each step's loop and
- * values stay in the first-level cache. Values of 32 bits that lie in memory without gaps are used where they are. */
+ * A thread computes a piece of elements at a time, step by step. So the compiler vectorizes each step's loop, and
+ * values stay in the first-level cache. Values of 32 bits that lie in memory without gaps are used in place. */
 #include <math.h>
 
 #include "cpu.h"

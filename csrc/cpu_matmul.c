@@ -1,9 +1,9 @@
 /* cpu_matmul.c: C = A B in float32, of matrices stored with any strides, transposed or not.
  *
  * A thread takes a tile of C, 32 columns wide and up to 96 rows high. It copies 512 rows of these columns of B into a
- * panel (64 KiB, in the second-level cache) and runs groups of six rows of A past it: twelve vector accumulators, so
- * that one load of B and one broadcast of A feed six multiply-adds (Goto & van de Geijn 2008, with B's role as the
- * packed side). 16-bit operands are widened, and transposed ones turned, while they are copied; A is copied as a whole
+ * panel (64 KiB, in the second-level cache), and runs groups of six rows of A past it. There are twelve vector
+ * accumulators, so that one load of B and one broadcast of A feed six multiply-adds (Goto & van de Geijn 2008, with B's
+ * role as the packed side). Copying widens 16-bit operands and turns transposed operands; A is copied as a whole
  * then. */
 #include "cpu_matmul.h"
 

@@ -11,7 +11,7 @@ enum { MOST_EXPERTS = 1024 };
 /* NaN above all. */
 static inline bool greater(float a, float b) { return a > b || (a != a && b == b); }
 
-/* The index of the greatest value that is not taken, the lowest among equals; taken from then on. */
+/* The index of the greatest value that is not taken, the lowest among equals; the value is taken from then on. */
 static int64_t take_best(const float *values, bool *taken, int64_t n) {
     int64_t best = -1;
     for (int64_t i = 0; i < n; i++)

@@ -1,7 +1,7 @@
 /* cpu_norm.c: operations on rows: softmax, RMS norm, layer norm, argmax, top-k.
  *
- * Sums run in sixteen float lanes (what the compiler turns into vectors) that are emptied into a double every few
- * thousand elements, so that a row of a whole vocabulary loses no accuracy. */
+ * Sums run in sixteen float lanes, which the compiler turns into vectors. Every few thousand elements the lanes are
+ * emptied into a double, so that a row of a whole vocabulary loses no accuracy. */
 #include <math.h>
 
 #include "cpu.h"
@@ -91,7 +91,7 @@ VB_INLINE double sum_of(const float *x, int64_t n, float from, bool squared) {
 
 VB_INLINE void layer_norm_body(float *y, const float *x, const float *weight, const float *bias, int64_t n, float eps) {
     float mean = (float)(sum_of(x, n, 0, false) / (double)n);
-    /* What rounding the mean left out is what the differences to it still sum to. */
+    /* The differences to the mean still sum to the part that rounding the mean left out. */
     double rest = sum_of(x, n, mean, false) / (double)n;
     float scale = (float)(1 / sqrt(sum_of(x, n, mean, true) / (double)n - rest * rest + eps)), shift = (float)rest;
     for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean - shift) * scale;

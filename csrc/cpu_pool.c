@@ -1,13 +1,13 @@
 /* cpu_pool.c: the worker threads of a CPU device.
  *
- * One job runs at a time. Its number is odd while it accepts workers. A worker that sees an odd number it has not
- * worked on enters (`active`), looks at the number once more and takes ranges until none is left. The caller takes
- * ranges too, then makes the number even, so that nobody enters any more, and waits for those inside. So a worker that
- * sleeps or is not scheduled never holds up a job, a process that forked (and lost its workers) still computes, and a
- * short job costs no system call while the workers spin.
+ * One job runs at a time. Its number is odd while it accepts workers. A worker that sees an odd number of a new job
+ * enters (`active`), looks at the number once more, and takes ranges until none is left. The caller takes ranges too.
+ * Then the caller makes the number even, so that no worker enters any more, and waits for the workers inside.
+ * So a worker that sleeps or is not scheduled never holds up a job. A process that forked (and lost its workers) still
+ * computes, and a short job costs no system call while the workers spin.
  *
- * A worker spins for a moment after each job, since a model's next operation follows within microseconds, and then
- * sleeps on a condition variable. */
+ * A worker spins for a moment after each job, since a model's next operation follows within microseconds.
+ * Then it sleeps on a condition variable. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* cpu_quant.c: quantized blocks to float32, as quant.h defines each type. Every product and sum is rounded by itself,
- * so that the values are those of other engines bit for bit. */
+ * so that the values are other engines' values bit for bit. */
 #include "codebooks.h"
 #include "cpu.h"
 #include "quant.h"
@@ -174,7 +174,7 @@ static const uint16_t iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, iq2_xs_book[512
                       iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS},
                       iq3_s_book[512] = {VB_CODEBOOK_IQ3_S}, iq1_book[2048] = {VB_CODEBOOK_IQ1};
 
-/* Without a branch, which the signs of weights mispredict every other time, and without a table, so that compilers make
+/* There is no branch, as the signs of weights mispredict every other time. There is no table, so that compilers make
  * vectors of the loops below. */
 VB_INLINE float signed_by(float v, uint32_t signs, int i) {
     uint32_t bits;

@@ -1,8 +1,8 @@
-/* cpu_quantize.c: float32 to blocks of Q4_0, Q8_0, Q4_K and Q6_K, as quant.h defines them. The codes and scales are
- * those of ggml's reference quantizers, bit for bit: every product and sum is rounded by itself, in ggml's order.
+/* cpu_quantize.c: float32 to blocks of Q4_0, Q8_0, Q4_K and Q6_K, as quant.h defines them. Codes and scales equal
+ * ggml's reference quantizers bit for bit: every product and sum is rounded by itself, in ggml's order.
  *
- * The K-types search. A sub-block is tried with several steps; each trial rounds the values to codes, fits scale and
- * offset to these codes by weighted least squares, and the trial with the smallest weighted error stays. Sub-blocks are
+ * The K-types search. A sub-block is tried with several steps. Each trial rounds the values to codes, and fits scale
+ * and offset to these codes by weighted least squares. The trial with the smallest weighted error stays. Sub-blocks are
  * the lanes of vectors: each lane adds its values in ggml's order. */
 #include <math.h>
 #include <stdatomic.h>
@@ -69,7 +69,7 @@ VB_INLINE void block_q8_0(vb_block_q8_0 *b, const float *x) {
 
 /* ---- Q4_K: lane s of [32][8] is sub-block s ---------------------------------------------------------------------- */
 
-/* A loop over lanes is one vector operation; gcc would unroll it before it sees that. */
+/* A loop over lanes is one vector operation; gcc would unroll the loop before it sees the vector. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define LANES(n) _Pragma("GCC unroll 1") for (int s = 0; s < n; s++)
 #else
@@ -273,7 +273,8 @@ VB_INLINE bool block_q6_k(vb_block_q6_k *b, const float *values) {
     return !infinite(b->d);
 }
 
-/* Quantizes n values; false where one is infinite or NaN, or too large for the half-precision scale of its block. */
+/* Quantizes n values; false where a value is infinite or NaN, or too large for the half-precision scale of its
+ * block. */
 VB_INLINE bool quantize_body(void *out, vb_dtype type, const float *x, int64_t n) {
     bool good = true;
     for (int64_t i = 0; i < n; i += 32) good &= largest(x + i, 32) <= magnitude(LARGEST);

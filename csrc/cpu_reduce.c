@@ -1,7 +1,7 @@
 /* cpu_reduce.c: reductions over dimensions of strided arrays, cumulative sums, and elements at places in memory.
  *
- * Sums are float64. Where results lie next to each other and the elements of one do not, a block of results is computed
- * at a time, so that memory is read in its order. */
+ * Sums are float64. Where results lie closer than the elements of a result, a block of results is computed at a time,
+ * so that memory is read in its order. */
 #include <math.h>
 #include <stdatomic.h>
 
@@ -12,7 +12,7 @@ enum { PIECE = 256 };
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
-/* What is known of the elements of a result so far. */
+/* The state of a result after the elements so far. */
 typedef struct state {
     double a, b;
     int64_t i, n, at; /* integers; elements; the number of the one that is kept */

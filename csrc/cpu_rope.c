@@ -3,7 +3,7 @@
 #include "cpu.h"
 #include "quant.h"
 
-/* Rows whose position is outside 0..limit-1? */
+/* Whether a row's position lies outside 0..limit-1. */
 static bool outside(const int32_t *positions, int64_t batch, int64_t stride, int64_t seq, int64_t limit) {
     for (int64_t b = 0; b < batch; b++)
         for (int64_t s = 0; s < seq; s++) {

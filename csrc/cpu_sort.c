@@ -1,7 +1,7 @@
 /* cpu_sort.c: lines of strided arrays in order.
  *
- * An element becomes a key of 64 bits: its value, mapped to 32 bits whose order is that of the values, above its place.
- * No two keys are equal, so that the order of the keys is the stable one. Many keys are sorted by their digits (radix
+ * An element becomes a key of 64 bits: its value above its place. The value is mapped to 32 bits of the same order.
+ * No two keys are equal, so that the order of the keys is the stable order. Many keys are sorted by their digits (radix
  * sort, the least significant first), few by insertion. The first k of many are kept in a buffer while the line is
  * read. */
 #include "cpu.h"
@@ -97,7 +97,7 @@ static void move_keys(uint64_t *to, uint32_t *places, const uint64_t *keys, int6
     for (int64_t i = 0; i < n; i++) to[places[keys[i] >> shift & (BINS - 1)]++] = keys[i];
 }
 
-/* Returns the sorted keys: `keys`, or `other` of as many. Keys of one upper half are in order of the lower one. */
+/* Returns the sorted keys: `keys`, or `other` of as many. Keys of one upper half are in order of the lower half. */
 static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, int64_t n) {
     if (n <= FEW) {
         for (int64_t i = 1; i < n; i++) {
@@ -119,8 +119,8 @@ static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, int64_t n) {
     return keys;
 }
 
-/* The first k keys of a line of which k is a small part: `held` of them are sorted each time that the buffer is full,
- * and then only keys before the k-th are of interest. */
+/* The first k keys of a line of which k is a small part. `held` keys are sorted each time that the buffer is full.
+ * After that only keys before the k-th matter. */
 static uint64_t *first_keys(uint64_t *keys, uint64_t *other, const sort_job *j, int64_t from) {
     enum { PIECE = 256 };
     const int64_t n = j->lines.n, k = j->lines.k;

@@ -91,7 +91,7 @@ typedef struct vb_driver {
 #undef X
 } vb_driver;
 
-/* The driver, found and initialized by the first call; NULL where there is none, or one older than CUDA 12: see
+/* The driver, found and initialized by the first call. NULL where there is no driver of CUDA 12 or newer: see
  * vb_driver_report (vibrant.h). */
 const vb_driver *vb_driver_in_use(void);
 

@@ -1,11 +1,11 @@
-/* fits.h: coefficients of fits that C and kernels as texts compute alike. Not installed.
+/* fits.h: coefficients of fits, for C and for kernels as texts. Not installed.
  *
  * FIRST(c) is p = c, STEP(c) the next step of Horner's scheme, p = p * t c, where c begins with its sign. */
 #ifndef VB_FITS_H
 #define VB_FITS_H
 
-/* erfc(z) = t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2), for z >= 0: to 1.2e-7 of itself, also where it is tiny. P is
- * the Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2). */
+/* erfc(z) = t exp(-z^2 + P(t)) with t = 1 / (1 + z / 2), for z >= 0: to 1.2e-7 of itself, also where it is tiny.
+ * P is the Chebyshev fit of Numerical Recipes ("erfcc", Press et al., 2nd ed., 6.2). */
 #define VB_ERFC_FIT(FIRST, STEP)                                                                                       \
     FIRST(0.17087277)                                                                                                  \
     STEP(- 0.82215223)                                                                                                 \

@@ -41,7 +41,7 @@ static void put(uint8_t *out, vb_int2_layout layout, int64_t n, int64_t k, int64
     out[p.byte] = (uint8_t)((out[p.byte] & ~(3 << p.shift)) | code << p.shift);
 }
 
-/* What follows a row's last element stands for 0. */
+/* The codes behind a row's last element stand for 0. */
 static void clear(uint8_t *out, vb_int2_layout layout, int64_t n, int64_t k) {
     memset(out, 0x55, (size_t)(n * vb_int2_row_bytes(layout, k)));
 }

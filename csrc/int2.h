@@ -11,7 +11,7 @@ enum {
     VB_INT2_MOST_K = 1 << 22            /* 3 * 128 * k fits int32 */
 };
 
-/* Pieces of the run that element k lies in: 8, or fewer at the end of a row of K elements. */
+/* The number of pieces in the run of element k: 8, or fewer at the end of a row of K elements. */
 static inline int64_t vb_int2_run_pieces(int64_t k, int64_t K) {
     const int64_t left = (K + VB_INT2_PIECE - 1) / VB_INT2_PIECE - k / VB_INT2_RUN * 8;
     return left < 8 ? left : 8;

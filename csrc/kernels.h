@@ -1,11 +1,11 @@
-/* The catalogue of kernels inside the library: what a kind of device fills in. Not installed.
+/* kernels.h: the catalogue of kernels inside the library, which a kind of device fills in. Not installed.
  *
  * VB_KERNELS and VB_COMPOSED (operations.h, generated from vibrant.h) name every operation once. From them come the
- * prototypes of each device's kernels (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add) and the table through
- * which ops.c calls them, after it has checked the arguments. A kernel may rely on these checks: no null pointer, no
- * negative or overflowing size, nothing to do for an empty one, types that make sense. It returns VB_UNSUPPORTED for
- * what it does not implement. Where a kernel of VB_COMPOSED is absent from a table, or returns VB_UNSUPPORTED, ops.c
- * runs the operations that vibrant.h names instead. */
+ * prototypes of each device's kernels (vb_cpu_add, vb_cuda_add, ...: same signature as vb_add), and the table through
+ * which ops.c calls them. ops.c has checked the arguments, and a kernel may rely on its checks: no null pointer, no
+ * negative or overflowing size, nothing to do for an empty size, types that make sense. A kernel returns VB_UNSUPPORTED
+ * for a call that it does not implement. Where a kernel of VB_COMPOSED is absent from a table, or returns
+ * VB_UNSUPPORTED, ops.c runs the operations that vibrant.h names instead. */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H
 

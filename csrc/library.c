@@ -1,8 +1,8 @@
 /* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at
- * the first question for a GPU. The file that VIBRANT_LIBRARY names is the only place then; without it the places are,
- * in order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin),
- * and wherever the loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI
- * number, table and version. */
+ * the first question for a GPU. If VIBRANT_LIBRARY names a file, this file is the only place. Else the places are, in
+ * order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), and
+ * wherever the loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI number,
+ * table and version. */
 #include "library.h"
 
 #include "driver.h"
@@ -39,7 +39,7 @@ static const vb_library *found;
 static int refused; /* the file that VIBRANT_LIBRARY names */
 static char report[4096]; /* the path of what was found, else each place with the reason */
 
-/* Appends "; path: reason" to the report; what does not fit is left out. */
+/* Appends "; path: reason" to the report; text that does not fit is left out. */
 static void refuse(const char *path, const char *reason) {
     const size_t used = strlen(report);
     snprintf(report + used, sizeof report - used, "%s%s: %s", used > 0 ? "; " : "", path, reason);
@@ -72,7 +72,8 @@ static const char *damaged(const char *path) {
     return reason;
 }
 
-/* Takes the library at a path, or what the loader finds by a bare name; says why not in the report. */
+/* Takes the library at a path, or the library that the loader finds by a bare name. The report gets the reason if it
+ * does not. */
 static int take(const char *path) {
     if (strchr(path, '/')) {
         if (access(path, F_OK) != 0) return 0;

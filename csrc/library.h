@@ -1,4 +1,4 @@
-/* library.h: what libvibrant_cuda.so tells a program that finds it at run time. Not installed. */
+/* library.h: the description of libvibrant_cuda.so for a program that finds it at run time. Not installed. */
 #ifndef VB_LIBRARY_H
 #define VB_LIBRARY_H
 
@@ -16,8 +16,8 @@ typedef struct vb_library {
     const vb_backend *cuda;
 } vb_library;
 
-/* The library of CUDA kernels that this program uses, NULL where there is none: linked in, or found by the first
- * call. */
+/* The library of CUDA kernels that this program uses: linked in, or found by the first call. NULL where there is
+ * none. */
 const vb_library *vb_cuda_library_in_use(void);
 
 /* Whether VIBRANT_LIBRARY names a library of CUDA kernels that was not taken: then nothing else serves GPUs. */

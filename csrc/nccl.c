@@ -1,4 +1,4 @@
-/* nccl.c: communicators of processes on GPUs, by NCCL, which is found at run time: libnccl.so.2, or the file that
+/* nccl.c: communicators of processes on GPUs, by NCCL. NCCL is found at run time: libnccl.so.2, or the file that
  * VIBRANT_NCCL names. Source: "NCCL User Guide", NVIDIA. */
 #include "nccl.h"
 
@@ -99,8 +99,8 @@ typedef struct nccl_communicator {
 
 static const vb_backend vb_nccl_backend;
 
-/* The status of an error, whose text the stream keeps. Where the communicator was aborted, the device is lost for what
- * was to follow. */
+/* The status of an error, whose text the stream keeps. Where the communicator was aborted, later calls find the device
+ * lost. */
 static vb_status status_of(int result, const nccl_communicator *c, vb_stream *stream) {
     if (result == NCCL_SUCCESS) return VB_OK;
     if (stream) stream->invalid_argument = found->error_string(result);
@@ -156,8 +156,8 @@ static void destroy(vb_communicator *communicator) {
     free(c);
 }
 
-/* Memory of the device that lives as long as the communicator. It grows by doubling, and not while work is captured:
- * what is captured ran before. */
+/* Memory of the device that lives as long as the communicator. It grows by doubling, but not while work is captured:
+ * captured work ran before. */
 static vb_status scratch(void **memory, nccl_communicator *c, int64_t bytes) {
     if (bytes > c->scratch_bytes) {
         if (c->scratches == (int)(sizeof c->scratch / sizeof *c->scratch)) return VB_OUT_OF_MEMORY;
@@ -191,7 +191,7 @@ static vb_status all_reduce(float *const *out, const float *const *in, const flo
     return stream->device->backend->add(out[0], sum, add[0], VB_F32, n, stream);
 }
 
-/* A broadcast of each rank: to its place where there is one row, else to scratch memory, whose columns are then put
+/* A broadcast of each rank: to its place where there is one row, else to scratch memory. From there the columns are put
  * side by side. */
 static vb_status all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,
                             vb_communicator *communicator) {

@@ -1,8 +1,8 @@
 /* nccl.h: the part of NCCL's API that csrc uses, found at run time: no header and no library at build time. Not
  * installed.
  *
- * Types and numbers are those of NVIDIA's nccl.h, versions 2.18 to 2.32, whose ABI keeps them: ncclComm_t is a pointer,
- * ncclResult_t, ncclDataType_t and ncclRedOp_t are enums of the size of int, ncclUniqueId is a struct of 128 chars. */
+ * Types and numbers are those of NVIDIA's nccl.h, versions 2.18 to 2.32, whose ABI keeps them. ncclComm_t is a pointer.
+ * ncclResult_t, ncclDataType_t and ncclRedOp_t are enums of the size of int. ncclUniqueId is a struct of 128 chars. */
 #ifndef VB_NCCL_H
 #define VB_NCCL_H
 

@@ -1,7 +1,7 @@
 /* ptx.h: a small language for kernels and its compiler to PTX, for programs without nvcc. Not installed.
  *
- * A kernel is written as a restricted C: see docs/ptx.md for the language and a kernel read line by line. The compiler
- * makes one pass: an `unroll` loop reads its body again for each iteration, so that its counter is a constant and
+ * A kernel is written as a restricted C: docs/ptx.md has the language and a kernel read line by line. The compiler
+ * makes one pass. It reads the body of an `unroll` loop again for each iteration, so that the counter is a constant and
  * arrays of registers have constant indices. Source: "Parallel Thread Execution ISA", version 8.0 (NVIDIA). */
 #ifndef VB_PTX_H
 #define VB_PTX_H
@@ -20,8 +20,8 @@ typedef struct vb_ptx_constant {
 } vb_ptx_constant;
 
 /* Compiles the kernels of `source` for compute capability `target` (75 for 7.5). `constants` ends with a NULL name.
- * `entry` is the entry's name where the source names it `ENTRY`. Returns PTX, or NULL with what is wrong in `error`;
- * the caller frees it. */
+ * `entry` is the entry's name where the source names it `ENTRY`. Returns PTX, or NULL with the mistake in `error`.
+ * The caller frees the PTX. */
 char *vb_ptx_compile(const char *source, const char *entry, const vb_ptx_constant *constants, int target, char *error,
                      size_t error_size);
 

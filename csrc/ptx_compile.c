@@ -201,7 +201,7 @@ static value binary_of(compiler *c, int level) {
     }
 }
 
-/* Only the arm that is chosen is computed, so that p ? a[i] : 0 does not read outside. */
+/* Only the chosen arm is computed, so that p ? a[i] : 0 does not read outside. */
 static value expression(compiler *c) {
     const value first = binary_of(c, 0);
     if (!take(c, "?")) return first;

@@ -1,5 +1,5 @@
 /* ptx_decode.c: how the kernels of ptx_device.h read stored weights: element e of the block at b becomes v, as quant.h
- * defines each type. A text is put where a kernel says DECODE. */
+ * defines each type. The text here takes the place of DECODE in a kernel. */
 #include <stdlib.h>
 
 #include "codebooks.h"

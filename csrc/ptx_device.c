@@ -1,8 +1,8 @@
 /* ptx_device.c: devices, memory, streams, events and graphs of GPUs through the driver's API, and their table for
  * ops.c.
  *
- * The driver's current context belongs to a thread and goroutines change threads, so each call sets it anew. All
- * devices of one GPU share its primary context, with other users of the driver in the process too. */
+ * The driver's current context belongs to a thread and goroutines change threads, so each call sets it anew.
+ * All devices of one GPU share its primary context, with other users of the driver in the process too. */
 #include "ptx_device.h"
 
 #include <stdio.h>
@@ -187,8 +187,8 @@ vb_status vb_jit_free_host(void *memory, vb_device *device) {
     return DRIVER(d, free_host, memory);
 }
 
-/* The scratch of streams that were given no allocator: what they outgrow stays until the end, for captured graphs may
- * use it. */
+/* The scratch of streams that were given no allocator. Outgrown memory stays until the end, for captured graphs may use
+ * it. */
 static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
     return vb_jit_alloc(memory, bytes, ((vb_jit_stream *)stream)->base.device);
 }
@@ -454,7 +454,7 @@ vb_status vb_jit_send(void *out, const void *in, int64_t words, int from, int to
     return VB_UNSUPPORTED;
 }
 
-/* What a dense language model needs; ops.c composes or refuses the rest. */
+/* The operations of a dense language model; ops.c composes or refuses the rest. */
 #define HAVE(X) \
     X(add) X(mul) X(mul_scalar) X(silu) X(gelu) X(gelu_tanh) X(swiglu) X(glu) X(sigmoid) X(soft_cap) X(copy) \
         X(convert) \

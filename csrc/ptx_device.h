@@ -1,9 +1,9 @@
 /* ptx_device.h: GPUs whose kernels are texts in the language of ptx.h, compiled when they are first launched. Not
  * installed.
  *
- * A kernel is launched by its text: what the text leaves open is filled in first. TYPE and OTHER become types of
- * elements, DECODE becomes the text that decodes an element of a stored weight, other capitals become numbers. Each
- * filling is a module of its own. */
+ * A kernel is launched by its text, whose gaps are filled first. TYPE and OTHER become types of elements.
+ * DECODE becomes the text that decodes an element of a stored weight, and other capitals become numbers.
+ * Each filling is a module of its own. */
 #ifndef VB_PTX_DEVICE_H
 #define VB_PTX_DEVICE_H
 
@@ -35,7 +35,7 @@
 
 enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 8, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
-/* What fills a text in. Unused fields are 0. */
+/* The fillings of a text's gaps. Unused fields are 0. */
 typedef struct vb_jit_filling {
     const char *source;
     const char *written; /* a text of the caller's own in place of `source`, told from others by what it says */
@@ -88,7 +88,7 @@ vb_status vb_jit_workspace(void **memory, int64_t bytes, vb_stream *stream);
 vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *filling, const char *name,
                           vb_jit_device *device);
 
-/* The GPUs that these kernels run on, and what the driver said of the last kernel that it refused: a line. */
+/* The GPUs that these kernels run on, and the driver's message on the last kernel that it refused: a line. */
 const char *vb_jit_refusal(void);
 void vb_jit_unload(vb_jit_device *device);
 
@@ -106,7 +106,7 @@ extern const char vb_jit_cap[];
 /* "f32", "f16", "bf16": how a kernel names elements of a type. */
 const char *vb_jit_type(vb_dtype type);
 
-/* The text that decodes element e of the block b of a stored type into v, and the codebook it reads: an address
+/* The text that decodes element e of the block b of a stored type into v, and the address of the codebook for it
  * (ptx_decode.c). */
 const char *vb_jit_decode(vb_dtype type);
 cu_address vb_jit_book(vb_dtype type, const vb_jit_device *device);

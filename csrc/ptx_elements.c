@@ -8,9 +8,9 @@ typedef enum element_op { ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SWIGLU, G
 #define FIRST(c) "f32 p = " #c ";"
 #define STEP(c) "p = p * fit " #c ";"
 
-/* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2, where ln 2
- * is subtracted in two parts, so that the exponential keeps its accuracy for large t. FAST does without, for results of
- * 16 bits. */
+/* The formulas and coefficients are those of cpu_elementwise.c. exp(t) is 2^(n + r) with t = (n + r) ln 2.
+ * ln 2 is subtracted in two parts, so that the exponential keeps its accuracy for large t. FAST subtracts one part, for
+ * results of 16 bits. */
 const char vb_jit_formula[] = VB_PTX_SOURCE({
     f32 result = 0;
     if (OP == 0) result = x + y;
@@ -60,7 +60,7 @@ const char vb_jit_formula[] = VB_PTX_SOURCE({
     value = result;
 });
 
-/* out = formula(a, b): with VECTORS, EACH elements of 16 bytes a thread, the rest one by one. */
+/* out = formula(a, b): with VECTORS, EACH elements of 16 bytes a thread, the rest element by element. */
 static const char elements[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(256) {
     u64 step = u64(blocks.x) * 256 * EACH;

@@ -8,8 +8,8 @@
 
 enum { WARPS = 8, THREADS = 32 * WARPS, MOST_UNITS = VB_JIT_FEW_UNITS };
 
-/* Loads the units of lanes from `step` on, of the R rows of an item: those behind the last are read as the last.
- * ADDRESS sets `at`, where row r of the item begins. */
+/* Loads the units of lanes from `step` on, of the R rows of an item: rows behind the last read the last.
+ * ADDRESS sets `at` to the beginning of row r of the item. */
 static const char fetch[] = VB_PTX_SOURCE(
     unroll (r : R) {
         u64 at = 0;
@@ -92,7 +92,7 @@ static const char prepare[] = VB_PTX_SOURCE(
     }
 );
 
-/* All items of a warp: `item` is its first, `stride` the way to the next. STORE is what lane 0 does with the sums of
+/* All items of a warp: `item` is its first, `stride` the way to the next. STORE is the work of lane 0 on the sums of
  * the item `ended`. */
 static const char product[] = VB_PTX_SOURCE({
     start_next();
@@ -219,10 +219,11 @@ static const char swiglu_store[] = VB_PTX_SOURCE(
     if (lane == 0) y[ended] = sum[0] * rcp(1.0 + exp2(sum[0] * -1.4426950408889634)) * sum[1];
 );
 
-/* Queries, keys and values of a token: an item is the two rows of a head that rotate with each other, or two
- * neighbours; a warp has one. The first blocks compute queries and keys, the others values, whose weights may be of
- * another type (V_...). Keys and values go to the cache, or with FRESH to rows of their own. k_at and v_at say
- * where the other weights lie, from wq on. */
+/* Queries, keys and values of a token. An item is two rows of a head, and a warp has one item.
+ * The rows rotate with each other, or are neighbours. The first blocks compute queries and keys, the others values.
+ * The weights of values may be of another type (V_...). Keys and values go to the cache, or with FRESH to rows of their
+ * own.
+ * k_at and v_at are the places of the other weights, counted from wq. */
 static const char qkv[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *q_ptr, TYPE *k_ptr, TYPE *v_ptr, f32 *x_ptr, f32 *norm, u8 *w, u64 k_at, u64 v_at, f32 *q_bias,
     f32 *k_bias, f32 *v_bias, f32 *cosines, f32 *sines, s32 *positions, s32 *sequences, u32 first_blocks, u32 seq,
@@ -317,7 +318,7 @@ static const char qkv_store[] = VB_PTX_SOURCE(
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* What a call wants of the kernels: R rows a warp, S units a lane at a time. */
+/* The sizes of a call's kernels: R rows a warp, S units a lane at a time. */
 typedef struct plan {
     vb_jit_layout layout;
     int rows, steps, parts; /* parts of x that a thread rounds, loaded together */

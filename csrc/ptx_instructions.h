@@ -79,8 +79,8 @@ static void pack(compiler *c, value pair, value from, int count, kind k) {
     }
 }
 
-/* An array of registers from or to memory as one access of 8 or 16 bytes; of an array of f32, elements of 16 bits are
- * converted. `once`: memory that nothing writes while the kernel runs and that is read once. */
+/* An array of registers from or to memory as one access of 8 or 16 bytes; for an array of f32, elements of 16 bits are
+ * converted. `once`: the memory is read once, and nothing writes it while the kernel runs. */
 static void vector(compiler *c, bool loads, bool once) {
     char text[NAME];
     address a;

@@ -1,6 +1,7 @@
 /* ptx_kernels.c: the kernels that vb_ptx_emit writes, each a text in the language of ptx.h, and their parameters.
  *
- * Matrices are row-major. A block is one-dimensional; vb_ptx_launch says how many threads and blocks a kernel wants. */
+ * Matrices are row-major. A block is one-dimensional; vb_ptx_launch has the numbers of threads and blocks of a
+ * kernel. */
 #include "ptx.h"
 
 #include <math.h>
@@ -392,9 +393,9 @@ kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 
     }
 });
 
-/* c[m][n] = a[m][k] b^T, b of n rows of Q4_K: 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit
- * scales and minima of eight groups of 32, 128 bytes of 4-bit codes; a weight is d * scale * code - dmin * minimum. A
- * warp computes one column of ROWS rows; a lane decodes four low and four high codes of a word. */
+/* c[m][n] = a[m][k] b^T, b of n rows of Q4_K. 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit
+ * scales and minima of eight groups of 32, 128 bytes of 4-bit codes. A weight is d * scale * code - dmin * minimum.
+ * A warp computes one column of ROWS rows; a lane decodes four low and four high codes of a word. */
 static const char gemm_q4k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
     u32 lane = thread.x % 32, col = block.x * 4 + thread.x / 32, first = block.y * ROWS;
@@ -450,7 +451,7 @@ kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threa
 
 enum { ROW_THREADS = 256, MOST_ROUNDS = 8, Q4K_ROWS = 8 };
 
-/* What is wrong with the parameters, NULL if nothing is. */
+/* The mistake in the parameters, NULL if there is none. */
 static const char *wrong(const vb_ptx_kernel *p) {
     static const int targets[] = {70, 72, 75, 80, 86, 87, 89, 90, 100, 120};
     bool known = p->target == 0;

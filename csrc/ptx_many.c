@@ -1,8 +1,8 @@
 /* ptx_many.c: products of weights with many rows of x, on tensor cores of 8.0 and later: y[n][rows] = x W^T + bias.
  *
- * A row of x is first divided by a power of two, and rounded to F16: elements of a gated product may be too large for
- * that. A block computes TOKENS rows of x by 128 of W, a unit of 32 along k at a time, for which weights are decoded to
- * F16 in shared memory. Eight warps have TOKENS / 2 by 32 each. */
+ * A row of x is first divided by a power of two, and rounded to F16: F16 may be too small for elements of a gated
+ * product. A block computes TOKENS rows of x by 128 of W, a unit of 32 along k at a time. Weights of a unit are decoded
+ * to F16 in shared memory. Eight warps have TOKENS / 2 by 32 each. */
 #include "ptx_packed.h"
 
 /* The power of two that brings the greatest element of a row to 2^14 or a little more, and the row divided by it. */

@@ -1,5 +1,5 @@
-/* ptx_map.c: expressions of elements on GPUs whose kernels the driver compiles: a kernel for each expression, whose
- * text is written here, with the ways in which its arrays lie. Numbers in it are parameters: others compile nothing.
+/* ptx_map.c: expressions of elements on GPUs whose kernels the driver compiles. The text of a kernel is written here
+ * for each expression, and for the layouts of its arrays. Numbers in it are parameters: other numbers compile nothing.
  *
  * A thread computes W neighbours along the last dimension: as many as 16 bytes of the widest type hold where all
  * arrays allow, else one. */
@@ -12,7 +12,7 @@
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* What a step of one or two floats does: `result` of x and y. The coefficients are those of Cephes. */
+/* The text of a step of one or two floats: `result` of x and y. The coefficients are those of Cephes. */
 static const char exponential[] = VB_PTX_SOURCE(
     f32 whole = round(x * 1.44269504);
     f32 rest = fma(whole, -0.693359375, x);

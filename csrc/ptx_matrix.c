@@ -1,8 +1,8 @@
 /* ptx_matrix.c: products of matrices and weights, and the embedding, of GPUs whose kernels the driver compiles. */
 #include "ptx_packed.h"
 
-/* c = a b for each matrix of a batch, by tiles of 64 x 64 in shared memory, 16 along k at a time; a thread computes 4 x
- * 4. Strides along rows and columns say what is transposed. */
+/* c = a b for each matrix of a batch, by tiles of 64 x 64 in shared memory, 16 along k at a time; a thread computes
+ * 4 x 4. Strides along rows and columns also express transposed matrices. */
 static const char matmul[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 batch, u64 a_row, u64 a_col,
     u64 b_row, u64 b_col, u64 c_row, u64 a_next, u64 b_next, u64 c_next) threads(256) {

@@ -1,7 +1,8 @@
-/* ptx_modules.c: from the text of a kernel to a function that the driver launches. PTX becomes machine code by the
- * driver's compiler, once a machine: the code is kept in VIBRANT_CACHE, else XDG_CACHE_HOME/vibrant/ptx or
- * ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not whole is written anew.
- * VIBRANT_TRACE=ptx says on stderr what the driver said, and how long it took. */
+/* ptx_modules.c: from the text of a kernel to a function that the driver launches.
+ *
+ * The driver's compiler makes machine code of PTX, once a machine. The code is kept in VIBRANT_CACHE, else
+ * XDG_CACHE_HOME/vibrant/ptx or ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not
+ * whole is written anew. VIBRANT_TRACE=ptx prints the driver's messages and the time to stderr. */
 #include "ptx_strided.h"
 
 #include <errno.h>

@@ -2,10 +2,10 @@
  * read by 16 bytes. A unit is 32 neighbouring elements of a row, eight words v[0..7] of four codes a word. A row holds
  *   low     four bits of each code, 16 bytes a unit: v[j] and v[4 + j] share word j. Codes of 8 bits: v[0..3] of all
  *           units, then v[4..7]
- *   high    of 5 bits: 4 bytes a unit, bit 8 k + j is that of byte k of v[j]; of 6 bits: 8 bytes a unit, word j / 4
- *   scales  HALF: d; HALF_MIN: d and m; K4: the bytes of scale and minimum; K6: of the scales of 16 elements each
+ *   high    of 5 bits: 4 bytes a unit, bit 8 k + j belongs to byte k of v[j]; of 6 bits: 8 bytes a unit, word j / 4
+ *   scales  HALF: d; HALF_MIN: d and m; K4: the bytes of scale and minimum; K6: the scales of 16 elements each
  *   blocks  K4, K6: d and dmin of 256 elements
- * each plane padded to 16 bytes. Rows follow each other. */
+ * Each plane is padded to 16 bytes. Rows follow each other. */
 #include "ptx_packed.h"
 
 static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }

@@ -14,7 +14,7 @@ typedef struct vb_jit_layout {
     int64_t row;               /* bytes */
 } vb_jit_layout;
 
-/* The units of a row that the kernels of few rows of x take: 48 KiB of shared memory hold such an x. */
+/* The most units of a row for the kernels of few rows of x: 48 KiB of shared memory hold such an x. */
 enum { VB_JIT_FEW_UNITS = 608 };
 
 /* The layout of rows of so many elements; false where a type is not packed. */
@@ -28,8 +28,7 @@ bool vb_jit_layout_of(vb_jit_layout *layout, vb_dtype type, int64_t cols);
 /* Text: element `col` of the packed row at `row` becomes v. */
 extern const char vb_jit_packed_value[];
 
-/* Products of packed weights with few rows of x, and with many. They return VB_UNSUPPORTED for what they do not
- * take. */
+/* Products of packed weights with few rows of x, and with many. They return VB_UNSUPPORTED for other calls. */
 vb_status vb_jit_few(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
 vb_status vb_jit_many(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
 

@@ -1,5 +1,5 @@
-/* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles: a block a row, which a row of up to
- * MOST_ROUNDS vectors a thread stays in registers of. */
+/* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles: a block a row. A row of up to MOST_ROUNDS
+ * vectors a thread stays in registers. */
 #include "ptx_device.h"
 
 enum { MOST_THREADS = 256, MOST_ROUNDS = 8 };
@@ -261,8 +261,8 @@ vb_status vb_jit_copy_columns(void *out, int64_t out_cols, int64_t out_first, co
                          VB_JIT_PARAMETERS(&out, &in, &out_cols, &out_first, &in_cols, &in_first, &cols));
 }
 
-/* The k best of a row, one after another: a number is ordered by its bits, negative ones the other way round, NaN above
- * all; equal ones by their index. Each round looks for the best of those behind the one before. */
+/* The k best of a row, one after another. A number is ordered by its bits, negative numbers the other way round, NaN
+ * above all; equal numbers by their index. Each round looks for the best behind the last round's. */
 static const char top_k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols, u32 k) threads(256) {
     shared u32 keys[8], places[8];
@@ -316,7 +316,7 @@ kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols, u32 k) threads(256) {
     }
 });
 
-/* As top_k orders: a thread looks at every 1024th vector, then the block compares what its threads found. */
+/* In the order of top_k: a thread looks at every 1024th vector, then the block compares its threads' results. */
 static const char argmax[] = VB_PTX_SOURCE(
 kernel ENTRY(s32 *ids, f32 *input, u64 cols) threads(1024) {
     start_next();

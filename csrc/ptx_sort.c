@@ -1,14 +1,14 @@
-/* ptx_sort.c: the first k elements of each line of an array, in order, on GPUs whose kernels the driver compiles: the
- * algorithm of cuda/strided/sort.cu. Keys of 64 bits, none of them equal, have the value's bits above the complement of
- * its place. A block sorts a tile of them in shared memory, of several short lines or a part of a line (Batcher 1968);
- * tiles of a line are merged in pairs, by parts that merge path finds (Green, McColl & Bader 2012). */
+/* ptx_sort.c: the first k elements of each line of an array, in order, on GPUs whose kernels the driver compiles. The
+ * algorithm is that of cuda/strided/sort.cu. Keys of 64 bits have the value's bits above the complement of its place,
+ * so that no two are equal. A block sorts a tile of keys in shared memory, of several short lines or a part of a line
+ * (Batcher 1968). Tiles of a line are merged in pairs, by parts that merge path finds (Green, McColl & Bader 2012). */
 #include <stdlib.h>
 
 #include "ptx_strided.h"
 
 enum { TILE = 4096, WORKSPACE = 32 << 20 }; /* keys */
 
-/* Element `index` of a line as `key`, whose bits x1[0] has. */
+/* Element `index` of a line as `key`; x1[0] has its bits. */
 static const char make_key[] = VB_PTX_SOURCE({
     u32 word = 0;
     if (FLOATS) {

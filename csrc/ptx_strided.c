@@ -1,5 +1,5 @@
 /* ptx_strided.c: reductions, cumulative sums, gathers and scatters of GPUs whose kernels the driver compiles, on arrays
- * with strides: the text of a kernel is written for the type and the number of dimensions of its arrays. */
+ * with strides. The text of a kernel is written for the type and the number of dimensions of its arrays. */
 #include "ptx_strided.h"
 
 #include <stdarg.h>
@@ -41,7 +41,7 @@ bool vb_jit_neighbours(const vb_view *v, const int64_t *sizes, int rank, int wid
     return true;
 }
 
-/* The type of the pointer to elements; how one is read, and written. */
+/* The type of the pointer to elements, and the texts that read and write an element. */
 static const char *pointer_of(vb_dtype type) {
     switch (type) {
     case VB_F16: return "f16";
@@ -59,7 +59,7 @@ static const char *written_of(vb_dtype type) {
     return type == VB_U8 ? "u32(%s)" : type == VB_BOOL ? "u32(%s != 0)" : "%s";
 }
 
-/* Says a format with one %s, which is the text of one element. */
+/* Appends a format with one %s, which is the text of one element. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
@@ -139,8 +139,8 @@ static void say_parameters(vb_jit_text *t, const char *name, int rank, int first
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
-/* A state is a, b (f32) and i (s32); REDUCTION is that of vibrant.h, INTS where elements are integers, whose greatest
- * or smallest lies in a as bits. `number` is that of the element. */
+/* A state is a, b (f32) and i (s32); REDUCTION is vibrant.h's number. INTS: elements are integers, and a has the bits
+ * of the greatest or smallest. `number` is the element's number. */
 static const char none[] = VB_PTX_SOURCE(
     a = 0;
     b = 0;

@@ -114,8 +114,9 @@ vb_status vb_jit_kv_write(const vb_kv_write_args *args, vb_stream *stream) {
     return write(args->v, args->v_in, args->value_dim ? args->value_dim : args->dim, args, stream);
 }
 
-/* A block a query: its WARPS warps take TAKEN keys at a time each, what they found is joined at the end (Dao et al.
- * 2022). DIM and VALUES are what their arrays hold. KEYS is how a warp takes keys: `here` of them from `start` on. */
+/* A block a query: its WARPS warps take TAKEN keys at a time each, and their results are joined at the end (Dao et al.
+ * 2022). DIM and VALUES are the sizes of the arrays. KEYS is the text by which a warp takes keys: `here` keys from
+ * `start` on. */
 static const char attention[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *out, TYPE *q_ptr, u8 *k_ptr, u8 *v_ptr, s32 *positions, s32 *sequences, f32 *sinks, u64 seq,
     u64 heads, u64 group, u64 q_batch, u64 q_head, u64 q_row, u64 capacity, u64 length, u64 offset, u64 window,

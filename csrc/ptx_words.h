@@ -1,4 +1,5 @@
-/* ptx_words.h: what the compiler of ptx.h knows while it reads, and how a text becomes words. Part of ptx_compile.c. */
+/* ptx_words.h: the state of the compiler of ptx.h while it reads, and how a text becomes words. Part of
+ * ptx_compile.c. */
 #ifndef VB_PTX_WORDS_H
 #define VB_PTX_WORDS_H
 

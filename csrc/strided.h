@@ -1,5 +1,5 @@
-/* strided.h: what the operations of arrays with strides share: the kinds of values of an expression, and dimensions
- * that lie as one. C99, C++14 and NVRTC. Not installed. */
+/* strided.h: the parts common to operations of arrays with strides: the kinds of values of an expression, and
+ * dimensions that can be joined. C99, C++14 and NVRTC. Not installed. */
 #ifndef VB_STRIDED_H
 #define VB_STRIDED_H
 
@@ -30,8 +30,8 @@ static inline int vb_step_operands(vb_element_op op) {
     }
 }
 
-/* ints[i] = whether value i of the expression is an integer. Whether the expression is one: every step takes earlier
- * values of the kinds that it is for, and the last value is of the kind of out. */
+/* ints[i] = whether value i of the expression is an integer. Returns whether the expression is right.
+ * In a right expression every step takes earlier values of its kinds, and the last value is of the kind of out. */
 static inline int vb_map_kinds(unsigned char ints[VB_MAX_INPUTS + VB_MAX_STEPS], const vb_map_args *a) {
     int count = 0;
     for (; count < a->inputs; count++) ints[count] = (unsigned char)vb_is_integer(a->in[count].type);
@@ -76,8 +76,9 @@ static inline int vb_map_kinds(unsigned char ints[VB_MAX_INPUTS + VB_MAX_STEPS],
     return count > 0 && ints[count - 1] == vb_is_integer(a->out.type);
 }
 
-/* Joins neighbouring dimensions that lie as one in each of `count` views, and drops those of one place; the order of
- * elements stays. Returns the new rank, 1 at least. */
+/* Joins neighbouring dimensions that have no gap between them in each of `count` views, and drops dimensions of one
+ * place.
+ * The order of elements stays. Returns the new rank, 1 at least. */
 static inline int vb_join_dims(int64_t sizes[VB_MAX_DIMS], int64_t rank, vb_view *const *views, int count) {
     int joined = 0;
     for (int d = 0; d < rank; d++) {
@@ -97,7 +98,7 @@ static inline int vb_join_dims(int64_t sizes[VB_MAX_DIMS], int64_t rank, vb_view
     return joined;
 }
 
-/* The dimensions of a reduction, those that are kept and those that are reduced, each joined where they lie as one. */
+/* The dimensions of a reduction, the kept and the reduced ones, each joined where there is no gap. */
 typedef struct vb_reduce_dims {
     int64_t kept[VB_MAX_DIMS], reduced[VB_MAX_DIMS]; /* places */
     vb_view out, in; /* strides along the kept dimensions */
@@ -125,7 +126,7 @@ static inline void vb_reduce_split(vb_reduce_dims *s, const vb_reduce_args *a) {
     s->reduced_rank = vb_join_dims(s->reduced, reduced, one, 1);
 }
 
-/* The lines of a sort: the views without the dimension that is sorted, and the steps along it. */
+/* The lines of a sort: the views without the sorted dimension, and the steps along it. */
 typedef struct vb_sort_lines {
     int64_t sizes[VB_MAX_DIMS], lines, n, k;
     vb_view values, indices, in;
