@@ -92,37 +92,24 @@ __global__ void __launch_bounds__(max_row_threads)
         }
 }
 
-// LOADS vectors a lane; `lanes` of a row are a power of two.
 template <class T, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     rms_narrow_kernel(T *out, const T *in, const float *weight, int64_t rows, int cols, float eps, int lanes) {
     using V = typename Wide<T>::type;
     wait_for_previous_kernel();
     release_next_kernel();
-    const RowThreads threads = {(int)threadIdx.x & (lanes - 1), lanes, nullptr};
-    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
-    const int units = row < rows ? cols / V::size : 0, lane = threads.lane;
-    const V *const source = reinterpret_cast<const V *>(in + row * cols);
-    V x[LOADS];
-#pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units) x[i] = source[lane + i * lanes];
+    NarrowRow<T, LOADS> row(in, rows, cols, lanes);
+    const RowThreads threads = {row.lane, lanes, nullptr};
     float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units)
-#pragma unroll
-            for (int e = 0; e < V::size; e++) squares += to_float(x[i].at[e]) * to_float(x[i].at[e]);
+    row.each_element([&](int i, int e) { squares += to_float(row.x[i].at[e]) * to_float(row.x[i].at[e]); });
     const float scale = rms_scale(threads.reduce<Sum>(squares), cols, eps);
+    row.each([&](int i) {
+        float w[V::size];
+        load_weights<V>(w, weight, row.lane + i * lanes);
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units) {
-            float w[V::size];
-            load_weights<V>(w, weight, lane + i * lanes);
-#pragma unroll
-            for (int e = 0; e < V::size; e++) x[i].at[e] = from_float<T>(to_float(x[i].at[e]) * scale * w[e]);
-            reinterpret_cast<V *>(out + row * cols)[lane + i * lanes] = x[i];
-        }
+        for (int e = 0; e < V::size; e++) row.x[i].at[e] = from_float<T>(to_float(row.x[i].at[e]) * scale * w[e]);
+        row.store(out, i);
+    });
 }
 
 struct RmsStaged {

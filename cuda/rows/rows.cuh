@@ -56,5 +56,49 @@ vb_status with_per_thread(int per_thread, F f) {
     }
 }
 
+// ---- rows of a part of a warp --------------------------------------------------------------------------------------
+
+// The result over `lanes` neighbouring lanes, a power of two, for each of them.
+template <class Op>
+VB_DEVICE float lanes_reduce(float x, int lanes) {
+    for (int offset = lanes / 2; offset > 0; offset /= 2) x = Op::combine(x, __shfl_xor_sync(all_lanes, x, offset));
+    return x;
+}
+
+// A narrow row in the registers of `lanes` lanes: LOADS vectors a lane. Lanes behind the last row have no vectors, and
+// take part in reductions.
+template <class T, int LOADS>
+struct NarrowRow {
+    using V = typename Wide<T>::type;
+    int lane, lanes, units; // of the row's vectors the lane has lane, lane + lanes, ... below units
+    int64_t first;          // element of the row in the matrix
+    V x[LOADS];
+
+    VB_DEVICE NarrowRow(const T *in, int64_t rows, int cols, int of_lanes) {
+        lane = threadIdx.x & (of_lanes - 1), lanes = of_lanes;
+        const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
+        units = row < rows ? cols / V::size : 0, first = row * cols;
+        const V *const source = reinterpret_cast<const V *>(in + first);
+        each([&](int i) { x[i] = source[lane + i * lanes]; });
+    }
+    // Calls f(i) for the lane's vectors x[i].
+    template <class F>
+    VB_DEVICE void each(F f) const {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (lane + i * lanes < units) f(i);
+    }
+    // Calls f(i, e) for the elements x[i].at[e] of the lane.
+    template <class F>
+    VB_DEVICE void each_element(F f) const {
+        each([&](int i) {
+#pragma unroll
+            for (int e = 0; e < V::size; e++) f(i, e);
+        });
+    }
+    // Writes vector i of the lane.
+    VB_DEVICE void store(T *out, int i) const { reinterpret_cast<V *>(out + first)[lane + i * lanes] = x[i]; }
+};
+
 } // namespace vb
 #endif

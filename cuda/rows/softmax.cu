@@ -76,46 +76,22 @@ __global__ void __launch_bounds__(max_row_threads) softmax_registers_kernel(T *o
         }
 }
 
-// LOADS vectors a lane; `lanes` of a row are a power of two.
 template <class T, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     softmax_narrow_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
-    using V = typename Wide<T>::type;
-    constexpr int width = V::size;
     wait_for_previous_kernel();
     release_next_kernel();
-    const int lane = threadIdx.x & (lanes - 1);
-    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
-    const int units = row < rows ? cols / width : 0;
-    const V *const source = reinterpret_cast<const V *>(in + row * cols);
-    V *const target = reinterpret_cast<V *>(out + row * cols);
-    V x[LOADS];
+    NarrowRow<T, LOADS> row(in, rows, cols, lanes);
+    float max = Max::identity(), sum = 0.0f, y[LOADS][Wide<T>::size];
+    row.each_element([&](int i, int e) { max = Max::combine(max, to_float(row.x[i].at[e])); });
+    max = lanes_reduce<Max>(max, lanes);
+    row.each_element([&](int i, int e) { sum += y[i][e] = exponential<T>(to_float(row.x[i].at[e]), max); });
+    const float scale = 1.0f / lanes_reduce<Sum>(sum, lanes);
+    row.each([&](int i) {
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units) x[i] = source[lane + i * lanes];
-    float max = Max::identity();
-#pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units)
-#pragma unroll
-            for (int e = 0; e < width; e++) max = Max::combine(max, to_float(x[i].at[e]));
-    for (int offset = lanes / 2; offset > 0; offset /= 2)
-        max = Max::combine(max, __shfl_xor_sync(all_lanes, max, offset));
-    float sum = 0.0f, y[LOADS][width];
-#pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units)
-#pragma unroll
-            for (int e = 0; e < width; e++) sum += y[i][e] = exponential<T>(to_float(x[i].at[e]), max);
-    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(all_lanes, sum, offset);
-    const float scale = 1.0f / sum;
-#pragma unroll
-    for (int i = 0; i < LOADS; i++)
-        if (lane + i * lanes < units) {
-#pragma unroll
-            for (int e = 0; e < width; e++) x[i].at[e] = from_float<T>(y[i][e] * scale);
-            target[lane + i * lanes] = x[i];
-        }
+        for (int e = 0; e < Wide<T>::size; e++) row.x[i].at[e] = from_float<T>(y[i][e] * scale);
+        row.store(out, i);
+    });
 }
 
 struct SoftmaxStaged {

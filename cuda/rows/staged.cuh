@@ -24,8 +24,7 @@ struct RowThreads {
     template <class Op>
     VB_DEVICE float reduce(float x) const {
         if (lanes > 32) return block_reduce<Op>(x, scratch);
-        for (int offset = lanes / 2; offset > 0; offset /= 2) x = Op::combine(x, __shfl_xor_sync(all_lanes, x, offset));
-        return x;
+        return lanes_reduce<Op>(x, lanes);
     }
 };
 
