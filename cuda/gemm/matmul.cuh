@@ -122,6 +122,19 @@ VB_DEVICE void store_part(const KParts &parts, const MatMulProblem<T> &p, const 
         }
 }
 
+// Puts a warp's fragments of mma.sync into a tile in shared memory; `row` and `column` are this thread's first.
+template <int WIDTH, int R, int Q>
+VB_DEVICE void place_sums(float (*tile)[WIDTH], const float (&sum)[R][Q][4], int row, int column) {
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(float2 *)&tile[row + r * 16 + h * 8][column + q * 8] =
+                    make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+}
+
 constexpr int add_threads = 256;
 
 // C = the parts, added in their order, an element a thread. With GROUPS, threads have a share of an element's parts

@@ -189,14 +189,7 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
 
     __syncthreads(); // all have left the last stage
     float(*const result)[result_width] = (float(*)[result_width])tiles;
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int q = 0; q < Q; q++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                *(float2 *)&result[row + r * 16 + h * 8][column + q * 8] =
-                    make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+    place_sums(result, sum, row, column);
     __syncthreads();
     const Settle settle_any = {all, A_T, B_T};
     const auto settle = [&](int r, int q) { return settle_any(result[r][q], blockIdx.y, m0 + r, n0 + q); };

@@ -140,14 +140,7 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
     if (parts.count > 1) return store_part(parts, p, sum, m0 + row, n0 + column);
 
     float(*const result)[result_width] = (float(*)[result_width])shared;
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int q = 0; q < Q; q++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                *(float2 *)&result[row + r * 16 + h * 8][column + q * 8] =
-                    make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+    place_sums(result, sum, row, column);
     __syncthreads();
     if (c_whole) { // in pairs
         for (int i = threadIdx.x; i < rows * (BN / 2); i += threads) {

@@ -128,9 +128,9 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
         }
     }
     __syncthreads(); // the stages are free
+    if (!add_shares<TOKENS, S::threads>(product, unit, c)) return;
     const int tile_row = unit.rows * unit_warps + of_rows;
     const auto sums = [&](int r) -> float(&)[32] { return *reinterpret_cast<float(*)[32]>(c + 32 * r); };
-    if (!add_shares<TOKENS, S::threads>(product, unit, c)) return;
     const float *const scales = inverse + of_tokens;
     if constexpr (SWIGLU && tiles == 1)
         store_swiglu<TOKENS>(product, sums(0), scales, reinterpret_cast<float *>(shared), tile_row, token0);
