@@ -206,13 +206,14 @@ sanitize: need-cc ## run the C examples, which test odd arguments too, under Add
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
 	$(GO) run ./internal/check/soak $(ARGS)
 
-# Links every tagged test; runs them where a GPU is.
+# Runs the tests where a GPU is. Elsewhere links those with C below them: the others are the same as without the tag.
 test-cuda: need-go need-cc lib-cuda
 	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
 ifneq ($(GPU),)
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" ./...
 else
-	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./... >/dev/null # its lines name packages without tests
+	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null \
+	  $$(CGO_ENABLED=1 $(GO) list -tags cuda -test -f '$(OVER_C)' ./... | sort -u)
 endif
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
