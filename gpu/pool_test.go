@@ -186,13 +186,7 @@ func TestDroppedBuffersAreCollectedUnderPressure(t *testing.T) {
 func TestDroppedBuffersAreFreedByTheCollector(t *testing.T) {
 	d, _ := openFake(t, fake.Config{})
 	func() { must[*Buffer](t)(d.Alloc(1 << 20)) }()
-	for range 100 {
-		runtime.GC()
-		if d.Pool().Stats().InUse == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "a dropped buffer stays in use", func() bool { return d.Pool().Stats().InUse == 0 })
 	if st := d.Pool().Stats(); st.InUse != 0 || st.Cached != 1<<20 {
 		t.Errorf("stats %+v", st)
 	}

@@ -108,6 +108,14 @@ func (h *terminal) leaves(status int) {
 	}
 }
 
+// outliveInterrupts has an interrupt end no more than the command that it is for, be it still there or not.
+func outliveInterrupts(t *testing.T) {
+	t.Helper()
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 func chatOn(t *testing.T, answers bool, more ...string) *terminal {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
@@ -128,9 +136,7 @@ func TestChatOnATerminalThatAnswers(t *testing.T) {
 
 // Terminals that never say where the cursor is (script, a plain pty, shells of editors) must not be waited for.
 func TestChatOnATerminalThatIsSilent(t *testing.T) {
-	caught := make(chan os.Signal, 1) // or one that comes beside the chat's own ends the tests
-	signal.Notify(caught, os.Interrupt)
-	defer signal.Stop(caught)
+	outliveInterrupts(t)
 	for _, name := range []string{"xterm", "dumb", ""} {
 		t.Setenv("TERM", name)
 		h := chatOn(t, false)
@@ -321,9 +327,7 @@ func TestCommandsThatNeedATerminal(t *testing.T) {
 }
 
 func TestLongWorkShowsItself(t *testing.T) {
-	caught := make(chan os.Signal, 1) // or one that comes when the command has ended ends the tests
-	signal.Notify(caught, os.Interrupt)
-	defer signal.Stop(caught)
+	outliveInterrupts(t)
 	text := write(t, "text", []byte(strings.Repeat("some text ", 30000)))
 	h := onTerminal(t, false, "perplexity", "-m", reciter(t), "--device", "cpu", "-f", text, "--ctx", "64")
 	h.expect("chunk ")
@@ -383,9 +387,7 @@ func TestLoadingShowsItself(t *testing.T) {
 
 // An interrupt ends a command that waits for input, whose read does not end.
 func TestInterruptEndsAWaitForInput(t *testing.T) {
-	caught := make(chan os.Signal, 1) // or one that comes before the command is ready ends the tests
-	signal.Notify(caught, os.Interrupt)
-	defer signal.Stop(caught)
+	outliveInterrupts(t)
 	interrupt := func(args []string, done <-chan int) {
 		t.Helper()
 		for start := time.Now(); time.Since(start) < 20*time.Second; {

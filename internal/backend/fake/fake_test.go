@@ -70,17 +70,26 @@ func TestWhatMayNotBeDoneIsFound(t *testing.T) {
 }
 
 func TestWorkIsAsynchronousAndOrdered(t *testing.T) {
-	d, s, g := open(t, Config{Delay: 5 * time.Millisecond})
+	const delay = 5 * time.Millisecond
+	d, s, g := open(t, Config{Delay: delay})
 	p := alloc(t, d, 8)
-	in, out := [2]float32{1, 2}, [2]float32{}
-	begin := time.Now()
-	err := errors.Join(
-		s.CopyToDevice(p, unsafe.Pointer(&in), 8), s.Add(p, p, p, kernel.F32, 2), s.CopyToHost(unsafe.Pointer(&out), p, 8))
-	if dt := time.Since(begin); dt > 5*time.Millisecond {
-		t.Errorf("enqueuing took %v", dt)
+	in := [2]float32{1, 2}
+	quickest := time.Hour
+	for range 50 { // a busy machine may take the processor from the one that enqueues
+		out := [2]float32{}
+		begin := time.Now()
+		err := errors.Join(
+			s.CopyToDevice(p, unsafe.Pointer(&in), 8), s.Add(p, p, p, kernel.F32, 2), s.CopyToHost(unsafe.Pointer(&out), p, 8))
+		quickest = min(quickest, time.Since(begin))
+		if err := errors.Join(err, s.Synchronize()); err != nil || out != [2]float32{2, 4} {
+			t.Fatalf("%v, %v", out, err)
+		}
+		if quickest < delay {
+			break
+		}
 	}
-	if err := errors.Join(err, s.Synchronize()); err != nil || out != [2]float32{2, 4} {
-		t.Errorf("%v, %v", out, err)
+	if quickest >= delay {
+		t.Errorf("enqueuing took %v, as if it waited for the work", quickest)
 	}
 	if len(g.Misuse()) != 0 {
 		t.Error(g.Misuse())
