@@ -22,11 +22,28 @@ func slow(t *testing.T) *Model {
 	return m
 }
 
+// timeOfPrompt is how long a slow model takes for a prompt.
+func timeOfPrompt(t *testing.T, ids []int32) time.Duration {
+	t.Helper()
+	s, err := slow(t).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	start := time.Now()
+	if err := s.Prefill(context.Background(), ids); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start)
+}
+
 // TestClosingStopsAPromptUnderWay closes a session, a batch or the model of a prompt that would take seconds more. A tenth of a
-// second is the goal on an idle machine; the test allows a second, and prints what it took.
+// second is the goal on an idle machine; the test allows a second, or half the prompt's time where the machine is busy, and prints
+// what it took.
 func TestClosingStopsAPromptUnderWay(t *testing.T) {
 	ids := slices.Repeat([]int32{1, 2, 3, 4}, 1000)
 	ctx := context.Background()
+	limit := max(time.Second, timeOfPrompt(t, ids[:len(ids)/10])*10/2)
 	prefill := func(t *testing.T, m *Model) (run func() error, own func() error) {
 		s, err := m.NewSession()
 		if err != nil {
@@ -58,8 +75,8 @@ func TestClosingStopsAPromptUnderWay(t *testing.T) {
 			err := <-done
 			took := time.Since(begin)
 			t.Logf("%s, closed with its model %v: ended after %v", name, byModel, took)
-			if !errors.Is(err, ErrClosed) || took > time.Second {
-				t.Errorf("%s, closed with its model %v: %v after %v", name, byModel, err, took)
+			if !errors.Is(err, ErrClosed) || took > limit {
+				t.Errorf("%s, closed with its model %v: %v after %v, want %v at most", name, byModel, err, took, limit)
 			}
 		}
 	}
