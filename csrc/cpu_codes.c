@@ -45,18 +45,26 @@ VB_TARGET_AVX2 VB_INLINE __m128i reduce_avx2(__m256i a, __m256i b, __m256i c, __
     return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 }
 
-/* Pairs of products are at most 2 * 3 * 128 in int16, and eight of these are added before they are widened. */
+/* Keeps the compiler from adding up in another order, for which it has too few registers. */
+VB_TARGET_AVX2 VB_INLINE __m256i in_order(__m256i x) {
+    __asm__("" : "+x"(x));
+    return x;
+}
+
+/* Pairs of products are at most 2 * 3 * 128 in int16. Those of TOGETHER vectors, 8 each, are added before they are
+ * widened. */
 VB_TARGET_AVX2 VB_INLINE void tile_avx2(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                         const int8_t *x, const int R, const int N) {
+    enum { TOGETHER = 5 };
     const __m256i mask = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
     const int64_t row_of_x = vb_codes_vectors(bytes) * X;
-    __m256i sum[4];
-    for (int i = 0; i < 4; i++) sum[i] = zero;
+    __m256i sum[8], pairs[8];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = pairs[i] = zero;
     uint8_t last[4][VECTOR] = {{0}};
+    int together = 0;
     for (int64_t b = 0; b < bytes; b += VECTOR) {
-        __m256i pairs[4] = {zero, zero, zero, zero};
         const uint8_t *at[4];
-        for (int r = 0; r < R; r++) {
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
             at[r] = w + r * stride + b;
             if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
             _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
@@ -65,26 +73,125 @@ VB_TARGET_AVX2 VB_INLINE void tile_avx2(sums_row *sums, const uint8_t *w, int64_
             __m256i codes[4];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
                 codes[r] = _mm256_loadu_si256((const __m256i *)at[r] + half);
-            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                    const __m256i q = _mm256_and_si256(_mm256_srli_epi16(codes[r], 2 * slot), mask);
-                    _Pragma("GCC unroll 4") for (int i = 0; i < N; i++) {
-                        const __m256i *a = (const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half;
-                        pairs[r * N + i] =
-                            _mm256_add_epi16(pairs[r * N + i], _mm256_maddubs_epi16(q, _mm256_load_si256(a)));
-                    }
+            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+                __m256i q[4];
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                    q[r] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+                _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+                    const __m256i a =
+                        _mm256_load_si256((const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half);
+                    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                        pairs[r * N + i] = in_order(_mm256_add_epi16(pairs[r * N + i], _mm256_maddubs_epi16(q[r], a)));
                 }
+            }
         }
-        _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i++)
+        if (++together < TOGETHER && b + VECTOR < bytes) continue;
+        together = 0;
+        _Pragma("GCC unroll 8") for (int i = 0; i < R * N; i++) {
             sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs[i], ones));
+            pairs[i] = zero;
+        }
     }
-    int32_t all[4];
-    _mm_storeu_si128((__m128i *)all, reduce_avx2(sum[0], sum[1], sum[2], sum[3]));
+    int32_t all[8];
+    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
+        _mm_storeu_si128((__m128i *)(all + i), reduce_avx2(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
     for (int r = 0; r < R; r++)
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
 }
 
 /* The sums of four vectors' elements. */
+VB_TARGET_AVX2 VB_INLINE __m128 reduce_products(__m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)),
+                                    _mm256_hadd_ps(_mm256_cvtepi32_ps(c), _mm256_cvtepi32_ps(d)));
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+}
+
+/* A number of 16 bits is the sum of a run, and its factor's turn is where it is widened. */
+VB_TARGET_AVX2 VB_INLINE void products_avx2(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
+                                            int64_t bytes, const int8_t *x, int64_t row_of_x, const int16_t *factors,
+                                            int64_t row_of_factors, const int R, const int N) {
+    const __m256i mask = _mm256_set1_epi8(3);
+    __m256i sum[8];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+    uint8_t last[4][VECTOR] = {{0}};
+    for (int64_t b = 0; b < bytes; b += VECTOR) {
+        const uint8_t *at[4];
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            at[r] = w + r * stride + b;
+            if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
+            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        }
+        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
+            __m256i codes[4], runs[8];
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                codes[r] = _mm256_loadu_si256((const __m256i *)at[r] + half);
+            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+                __m256i q[4];
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                    q[r] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+                _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+                    const __m256i a =
+                        _mm256_load_si256((const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half);
+                    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+                        const __m256i p = _mm256_maddubs_epi16(q[r], a);
+                        runs[r * N + i] = in_order(slot ? _mm256_add_epi16(runs[r * N + i], p) : p);
+                    }
+                }
+            }
+            _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+                const __m256i f =
+                    _mm256_loadu_si256((const __m256i *)(factors + i * row_of_factors + 4 * b / VB_CODES_RUN) + half);
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                    sum[r * N + i] = _mm256_add_epi32(sum[r * N + i], _mm256_madd_epi16(runs[r * N + i], f));
+            }
+        }
+    }
+    float all[8];
+    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
+        _mm_storeu_ps(all + i, reduce_products(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+    for (int r = 0; r < R; r++)
+        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+}
+
+#define PRODUCTS(R, N) \
+    VB_TARGET_AVX2 static void products_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
+                                                  int64_t bytes, const int8_t *x, int64_t row_of_x, \
+                                                  const int16_t *factors, int64_t row_of_factors) { \
+        products_avx2(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
+    }
+PRODUCTS(1, 1)
+PRODUCTS(1, 2)
+PRODUCTS(1, 4)
+PRODUCTS(2, 2)
+PRODUCTS(2, 4)
+PRODUCTS(4, 1)
+
+typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
+                                  const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors);
+static const struct {
+    int n, rows;
+    products_function several, one;
+} products[] = {{4, 2, products_2_4, products_1_4}, {2, 2, products_2_2, products_1_2}, {1, 4, products_4_1, products_1_1}};
+
+void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
+                          int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
+                          int n) {
+    int t = 0;
+    for (int i = 0; i < n; i += products[t].n) {
+        while (products[t].n > n - i) t++;
+        const int8_t *at = x + i * row_of_x;
+        const int16_t *f = factors + i * row_of_factors;
+        int r = 0;
+        for (; r + products[t].rows <= rows; r += products[t].rows)
+            products[t].several((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
+                                row_of_factors);
+        for (; r < rows; r++)
+            products[t].one((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
+                            row_of_factors);
+    }
+}
+
+/* The sums of four vectors' elements, of 512 bits. */
 VB_TARGET_AVX512 VB_INLINE __m128i reduce_avx512(__m512i a, __m512i b, __m512i c, __m512i d) {
     const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
@@ -130,17 +237,18 @@ VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, in
         tile_##level(sums, w, stride, bytes, x, R, N); \
     }
 TILE(avx2, VB_TARGET_AVX2, 1, 1)
-TILE(avx2, VB_TARGET_AVX2, 2, 1)
 TILE(avx2, VB_TARGET_AVX2, 1, 2)
 TILE(avx2, VB_TARGET_AVX2, 1, 4)
+TILE(avx2, VB_TARGET_AVX2, 1, 8)
+TILE(avx2, VB_TARGET_AVX2, 2, 4)
+TILE(avx2, VB_TARGET_AVX2, 4, 1)
+TILE(avx2, VB_TARGET_AVX2, 4, 2)
 TILE(avx512, VB_TARGET_AVX512, 1, 1)
 TILE(avx512, VB_TARGET_AVX512, 1, 2)
 TILE(avx512, VB_TARGET_AVX512, 1, 4)
-TILE(avx512, VB_TARGET_AVX512, 1, 8)
-TILE(avx512, VB_TARGET_AVX512, 2, 4)
-TILE(avx512, VB_TARGET_AVX512, 2, 8)
 TILE(avx512, VB_TARGET_AVX512, 4, 1)
 TILE(avx512, VB_TARGET_AVX512, 4, 2)
+TILE(avx512, VB_TARGET_AVX512, 4, 4)
 
 typedef void (*tile_function)(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, const int8_t *x);
 /* How many rows of codes meet n rows of activations at a time, and how a single one does. */
@@ -148,10 +256,10 @@ typedef struct tile {
     int n, rows;
     tile_function several, one;
 } tile;
-static const tile tiles_avx2[] = {{4, 1, tile_avx2_1_4, tile_avx2_1_4}, {2, 1, tile_avx2_1_2, tile_avx2_1_2},
-                                  {1, 2, tile_avx2_2_1, tile_avx2_1_1}};
-static const tile tiles_avx512[] = {{8, 2, tile_avx512_2_8, tile_avx512_1_8}, {4, 2, tile_avx512_2_4, tile_avx512_1_4},
-                                    {2, 4, tile_avx512_4_2, tile_avx512_1_2}, {1, 4, tile_avx512_4_1, tile_avx512_1_1}};
+static const tile tiles_avx2[] = {{8, 1, tile_avx2_1_8, tile_avx2_1_8}, {4, 2, tile_avx2_2_4, tile_avx2_1_4},
+                                  {2, 4, tile_avx2_4_2, tile_avx2_1_2}, {1, 4, tile_avx2_4_1, tile_avx2_1_1}};
+static const tile tiles_avx512[] = {{4, 4, tile_avx512_4_4, tile_avx512_1_4}, {2, 4, tile_avx512_4_2, tile_avx512_1_2},
+                                    {1, 4, tile_avx512_4_1, tile_avx512_1_1}};
 
 static void sums_by(const tile *t, sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                     const int8_t *x, int n) {

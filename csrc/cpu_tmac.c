@@ -1,7 +1,8 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
  * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, whose upper and lower
- * bytes are rows of activations for cpu_codes.h. Groups of less than 64 elements are looked up there too.
+ * bytes are rows of activations for cpu_codes.h. Nor is it with AVX2: columns are rounded to 8 bits by runs of eight
+ * (cpu_tmac_scaled.c). Groups of less than 64 elements are looked up there too.
  *
  * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
  * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a
@@ -11,6 +12,7 @@
 #include <math.h>
 
 #include "cpu_codes.h"
+#include "cpu_tmac.h"
 #include "int2.h"
 
 #if VB_X86
@@ -82,21 +84,13 @@ static run run_at(const matmul_job *j, int64_t r) {
     return (run){first, group, (int)vb_min(RUN_BYTES, end - first), in_group == j->runs_a_group - 1};
 }
 
-/* The factor of the norm of column j. */
-static float norm_factor(const vb_tmac_matmul_args *a, int64_t j) {
-    if (!a->normed) return 1.0f;
-    double squares = 0;
-    for (int64_t k = 0; k < a->k; k++) squares += (double)a->activations[k * a->n + j] * a->activations[k * a->n + j];
-    return (float)(1.0 / sqrt(squares / (double)a->k + (double)a->eps));
-}
-
 /* The tables of a column. */
 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const matmul_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     for (int64_t column = begin; column < end; column++) {
-        const float factor = norm_factor(a, column);
+        const float factor = vb_tmac_norm_factor(a, column);
         for (int64_t r = 0; r < j->runs; r++) {
             const run u = run_at(j, r);
             float x[4 * RUN_BYTES] = {0}, most = 0;
@@ -370,13 +364,7 @@ static void split_range(void *context, int worker, int64_t begin, int64_t end) {
     float *h = (float *)(j->scratch + worker * j->worker_bytes);
     int8_t *upper = (int8_t *)(h + a->k), *lower = upper + a->k;
     for (int64_t column = begin; column < end; column++) {
-        const float factor = norm_factor(a, column);
-        float most = 0;
-        for (int64_t k = 0; k < a->k; k++) {
-            h[k] = a->activations[k * a->n + column] * factor;
-            if (a->normed && a->norm) h[k] *= a->norm[k];
-            most = !(fabsf(h[k]) <= most) ? fabsf(h[k]) : most; /* NaN stays */
-        }
+        const float most = vb_tmac_column(h, a, column);
         /* A NaN or an infinity is in the factor; the codes are of no matter then. */
         j->factors[column] = most / MOST_SHORT;
         split[j->simd](upper, lower, h, most > 0x1p-100f ? MOST_SHORT / most : 0.0f, a->k);
@@ -506,6 +494,9 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
     if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)
         return bytes_matmul(&(bytes_job){.a = args, .row_bytes = job.row_bytes, .group_bytes = job.group_bytes,
                                          .simd = job.simd}, stream);
+#if VB_X86
+    if (job.simd == VB_SIMD_AVX2 && args->k > 0 && job.group_bytes >= 16) return vb_cpu_tmac_scaled(args, stream);
+#endif
     job.runs_a_group = (job.group_bytes + RUN_BYTES - 1) / RUN_BYTES;
     job.runs = args->k == 0 ? 0 : job.runs_a_group * args->groups;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);

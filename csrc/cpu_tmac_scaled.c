@@ -1,0 +1,144 @@
+/* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2.
+ *
+ * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is a
+ * whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by the
+ * multiply-add that widens them, and costs nothing (vb_cpu_code_products). */
+#include "cpu_codes.h"
+#include "cpu_tmac.h"
+
+#if VB_X86
+#include <immintrin.h>
+
+enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 16 };
+
+typedef struct scaled_job {
+    const vb_tmac_matmul_args *a;
+    int64_t row_bytes, group_bytes, pieces_a_group, pieces; /* a group is cut where sums would not fit */
+    int64_t row_of_x, row_of_factors;                       /* elements of a column in a piece */
+    int8_t *x;        /* [pieces][n][row_of_x] */
+    int16_t *factors; /* [pieces][n][row_of_factors] */
+    float *totals;    /* [pieces][n]: of the rounded activations, in units */
+    float *units;     /* [n] */
+    char *scratch;    /* of the workers: a column as it is, and its codes */
+    int64_t worker_bytes;
+} scaled_job;
+
+typedef struct piece {
+    int64_t group, first, bytes; /* of a weight row */
+} piece;
+
+static piece piece_at(const scaled_job *j, int64_t p) {
+    const int64_t group = j->pieces_a_group == 1 ? p : p / j->pieces_a_group; /* division takes longer than a tile's end */
+    const int64_t first = group * j->group_bytes + (p - group * j->pieces_a_group) * VB_CODES_PIECE;
+    const int64_t end = vb_min((group + 1) * j->group_bytes, j->row_bytes);
+    return (piece){group, first, vb_max(vb_min(VB_CODES_PIECE, end - first), 0)};
+}
+
+/* Rounds k values, at most of one piece, in units: codes[k], a factor for each run, and the sum of their products. */
+VB_TARGET_AVX2 static float round_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit) {
+    const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    int64_t total = 0;
+    for (int64_t i = 0; i < k; i += RUN) {
+        float last[RUN] = {0};
+        const float *from = k - i >= RUN ? h + i : memcpy(last, h + i, (size_t)(k - i) * 4);
+        const __m256 v = _mm256_loadu_ps(from), size = _mm256_and_ps(v, magnitude);
+        __m128 most = _mm_max_ps(_mm256_castps256_ps128(size), _mm256_extractf128_ps(size, 1));
+        most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+        most = _mm_max_ss(most, _mm_movehdup_ps(most));
+        /* A NaN or an infinity is in the unit; codes are of no matter then. */
+        float factor = ceilf(_mm_cvtss_f32(most) * in_units * (1.0f / MOST_CODE));
+        factor = factor >= 1 ? factor <= MOST_FACTOR ? factor : MOST_FACTOR : 1;
+        const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(v, _mm256_set1_ps(in_units / factor)));
+        const __m128i shorts = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+        const __m128i bytes = _mm_packs_epi16(shorts, shorts);
+        const __m128i sum = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+        _mm_storel_epi64((__m128i *)(codes + i), bytes);
+        factors[i / RUN] = (int16_t)factor;
+        total += (_mm_cvtsi128_si64(sum) - 128 * RUN) * (int64_t)factor;
+    }
+    return (float)total;
+}
+
+static void round_range(void *context, int worker, int64_t begin, int64_t end) {
+    const scaled_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    float *h = (float *)(j->scratch + worker * j->worker_bytes);
+    int8_t *codes = (int8_t *)(h + a->k);
+    for (int64_t column = begin; column < end; column++) {
+        const float most = vb_tmac_column(h, a, column), unit = most / (MOST_CODE * MOST_FACTOR);
+        j->units[column] = unit;
+        for (int64_t p = 0; p < j->pieces; p++) {
+            const piece u = piece_at(j, p);
+            const int64_t at = p * a->n + column, first = 4 * u.first, k = vb_max(vb_min(4 * u.bytes, a->k - first), 0);
+            int8_t *x = j->x + at * j->row_of_x;
+            memset(x, 0, (size_t)j->row_of_x);
+            memset(j->factors + at * j->row_of_factors, 0, (size_t)j->row_of_factors * 2);
+            j->totals[at] = round_runs(codes, j->factors + at * j->row_of_factors, h + first, k,
+                                       most > 0x1p-100f ? unit : 0.0f);
+            vb_codes_arrange(x, codes, k);
+        }
+    }
+}
+
+/* Up to VB_CODES_ROWS rows times up to VB_CODES_TILE columns. */
+static void tile(const scaled_job *j, int64_t row, int rows, int64_t column, int columns) {
+    const vb_tmac_matmul_args *a = j->a;
+    float products[VB_CODES_ROWS][VB_CODES_TILE] = {{0}};
+    for (int64_t p = 0; p < j->pieces; p++) {
+        const piece u = piece_at(j, p);
+        const int64_t at = p * a->n + column;
+        float sums[VB_CODES_ROWS][VB_CODES_TILE];
+        vb_cpu_code_products(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes, u.bytes,
+                             rows, j->x + at * j->row_of_x, j->row_of_x, j->factors + at * j->row_of_factors,
+                             j->row_of_factors, columns);
+        for (int r = 0; r < rows; r++) {
+            const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
+            for (int c = 0; c < columns; c++) products[r][c] += (sums[r][c] - j->totals[at + c]) * scale;
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++)
+            a->out[(row + r) * a->n + column + c] = products[r][c] * j->units[column + c];
+}
+
+static void scaled_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const scaled_job *j = context;
+    for (int64_t block = 0; block < j->a->n; block += BLOCK)
+        for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
+            for (int64_t c = block; c < vb_min(block + BLOCK, j->a->n); c += VB_CODES_TILE)
+                tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(VB_CODES_TILE, j->a->n - c));
+}
+
+vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream) {
+    const vb_tmac_matmul_args *a = args;
+    scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4};
+    job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
+    job.pieces_a_group = (job.group_bytes + VB_CODES_PIECE - 1) / VB_CODES_PIECE;
+    job.pieces = job.pieces_a_group * a->groups;
+    job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, VB_CODES_PIECE)) * VB_CODES_X;
+    job.row_of_factors = job.row_of_x / RUN;
+    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+    int64_t rows, x, workers, bytes;
+    if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
+        __builtin_mul_overflow(rows, job.row_of_x + 2 * job.row_of_factors + 4, &x) ||
+        __builtin_mul_overflow(a->k, 5, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 128)
+        return VB_OUT_OF_MEMORY;
+    job.worker_bytes = (job.worker_bytes + 64 + 63) / 64 * 64; /* the last run is written whole */
+    if (__builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
+        return VB_OUT_OF_MEMORY;
+    job.scratch = vb_cpu_scratch(stream, bytes);
+    if (!job.scratch) return VB_OUT_OF_MEMORY;
+    job.x = (int8_t *)job.scratch + workers;
+    job.factors = (int16_t *)(job.x + rows * job.row_of_x);
+    job.totals = (float *)(job.factors + rows * job.row_of_factors);
+    job.units = job.totals + rows;
+    vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), round_range, &job);
+    /* 16 KiB of rows: small against the whole */
+    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job.row_bytes, 1)) / VB_CODES_ROWS + 1) * VB_CODES_ROWS;
+    vb_cpu_parallel(stream, a->m, grain, scaled_range, &job);
+    return VB_OK;
+}
+#endif
