@@ -21,13 +21,15 @@ func askCommand() *cobra.Command {
 			"git diff | vibrant ask \"Review:\"",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && len(in.files) == 0 && !cmd.Flags().Changed("prompt") {
-				return usagef("ask what? give a PROMPT, -f FILE, or - to read it from stdin")
-			}
-			if !in.usesStdin(args) && m.ranks.config == nil && isPiped(cmd.InOrStdin()) { // launchers always pipe
+			piped := !in.usesStdin(args) && m.ranks.config == nil && isPiped(cmd.InOrStdin()) // launchers always pipe
+			silent := len(args) == 0 && len(in.files) == 0 && !cmd.Flags().Changed("prompt")
+			if piped {
 				in.files = append(in.files, "-")
 			}
 			prompt, err := in.read(cmd, args)
+			if silent && (!piped || err == usageError{errEmptyPrompt}) {
+				return usagef("ask what? give a PROMPT, -f FILE, or - to read it from stdin")
+			}
 			if err != nil {
 				return err
 			}

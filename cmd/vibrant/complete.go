@@ -22,7 +22,10 @@ func completeCommand() *cobra.Command {
 			if len(args) > 0 && args[0] != "-" {
 				return usagef("complete: the text is -p %q", args[0])
 			}
-			if len(args) > 0 { // as everywhere
+			given := cmd.Flags().Changed
+			silent := len(args) == 0 && !given("prompt") && !given("file") && !given("ids") &&
+				m.ranks.config == nil && isPiped(cmd.InOrStdin()) // launchers always pipe
+			if len(args) > 0 || silent { // as everywhere
 				if err := cmd.Flags().Set("file", "-"); err != nil {
 					return err
 				}
@@ -42,7 +45,9 @@ func completeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				prompt = string(b)
+				if prompt = string(b); silent && prompt == "" {
+					return usagef("want one of --prompt, --file, --ids, or a text on stdin")
+				}
 			}
 			if n := g.g.MaxTokens; n > 0 { // a token has at least a byte, but for a few that begin a text
 				m.enough = max(len(ids), len(prompt)+16) + n

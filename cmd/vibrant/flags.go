@@ -201,10 +201,8 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 		return nil, usagef("--split is %q, want tensor or layer", m.split)
 	case m.split == "none" && strings.Contains(m.device, ","):
 		return nil, usagef("--split none and --device %s: choose one", m.device)
-	case m.gpuLayers != "" && (layers == 0) != (m.device == "cpu") && m.device != "auto":
+	case m.gpuLayers != "" && layers == 0 && m.device != "cpu" && m.device != "auto":
 		return nil, usagef("--gpu-layers %s and --device %s: choose one", m.gpuLayers, m.device)
-	case flag != "" && m.device == "cpu":
-		return nil, usagef("%s and --device cpu: choose one", flag)
 	case flag != "" && m.gpuLayers != "" && layers == 0:
 		return nil, usagef("%s and --gpu-layers 0: choose one", flag)
 	case m.gpuLayers != "" && layers == 0:
@@ -227,7 +225,27 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 	default:
 		options = append(options, vibrant.WithStreamedPrompts(n))
 	}
+	if m.gpuLayers != "" {
+		flag = "--gpu-layers " + m.gpuLayers
+	}
+	if why := m.onlyCPU(); flag != "" && why != "" {
+		m.notes = append(m.notes, fmt.Sprintf("%s: the CPU has all layers, %s", flag, why))
+		return []vibrant.Option{vibrant.WithDevice("cpu")}, nil
+	}
 	return options, nil
+}
+
+// onlyCPU says why the model can be on the CPU alone, "" where it can be elsewhere or a device was insisted on.
+func (m *modelFlags) onlyCPU() string {
+	switch m.device {
+	case "cpu":
+		return "as --device cpu says"
+	case "auto":
+		if err := vibrant.NoGPU(); err != nil {
+			return "as there is no GPU: " + errorLine(err)
+		}
+	}
+	return ""
 }
 
 // expertsInRAM returns of how many layers the experts are in RAM, 0 for none, and which flag says so.

@@ -60,6 +60,8 @@ func TestAnswersGoToStdoutAlone(t *testing.T) {
 		{"", []string{"complete", "-p", ""}, " Hello, I recite.\n"}, // the begin token alone
 		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
 		{"x", []string{"complete", "-", "--n-predict", "1"}, " Hello\n"},
+		{"x", []string{"complete", "--n-predict", "1"}, " Hello\n"},
+		{"hi", []string{"ask"}, " Hello, I recite.\n"},
 		{"", []string{"complete", "--ids", "1, 2", "--stop", " I"}, " Hello,\n"},
 		{"", []string{"ask", "--system", "Be brief.", "--seed", "1", "--top-k", "1", "--ctx_size", "256", "Hi"}, " Hello, I recite.\n"},
 	} {
