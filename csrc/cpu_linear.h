@@ -68,7 +68,7 @@ vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type);
 vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type);
 #endif
 
-/* Where chunk c of weight row r lies. Types of 32-element blocks may end in part of a chunk (`live` of its 16 scales
+/* Where chunk c of weight row r lies. Types of smaller blocks may end in part of a chunk (`live` of its 16 scales
  * count); reading a whole chunk there is harmless, since the activations beyond are zero, except past the end of the
  * matrix: there the blocks are copied to `copy`. */
 VB_INLINE const void *vb_chunk_at(const vb_linear_job *j, int64_t r, int64_t c, char *copy, int *live) {
@@ -77,7 +77,7 @@ VB_INLINE const void *vb_chunk_at(const vb_linear_job *j, int64_t r, int64_t c, 
     int64_t left = j->row_bytes - c * bytes;
     *live = 16;
     if (left >= bytes) return at;
-    *live = (int)(2 * (left / j->block_bytes));
+    *live = (int)(left / j->block_bytes) * (int)(vb_dtype_block_size(j->w.type) / 16);
     const char *end = (const char *)j->w.data + j->w.rows * j->row_bytes;
     if (end - at >= bytes) return at;
     memset(copy, 0, (size_t)bytes);

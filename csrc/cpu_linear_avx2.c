@@ -6,7 +6,7 @@
 #if VB_X86
 #include <immintrin.h>
 
-#include "quant.h"
+#include "cpu_books.h"
 
 #define FN VB_TARGET_AVX2 VB_INLINE
 
@@ -69,8 +69,14 @@ void vb_cpu_linear_round(const vb_linear_job *j, int64_t begin, int64_t end) {
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
+/* Says whether cpu_books.h has the codes. */
+FN bool in_book(vb_dtype type) {
+    return type == VB_Q1_0 || type == VB_Q2_0 || type == VB_NVFP4 || type == VB_IQ1_S || type == VB_IQ1_M ||
+           type == VB_IQ2_XXS || type == VB_IQ2_XS || type == VB_IQ2_S || type == VB_IQ3_XXS || type == VB_IQ3_S;
+}
+
 FN bool is_signed(vb_dtype type) {
-    return type == VB_Q8_0 || type == VB_IQ4_NL || type == VB_IQ4_XS || type == VB_MXFP4;
+    return type == VB_Q8_0 || type == VB_IQ4_NL || type == VB_IQ4_XS || type == VB_MXFP4 || in_book(type);
 }
 
 /* 16 bytes to 32 nibbles, the low ones first. */
@@ -153,9 +159,8 @@ FN __m256i codes(vb_dtype type, const void *p, int u) {
         }
         return _mm256_loadu_si256((const __m256i *)q);
     }
-    default: break; /* no vector code: never called */
+    default: return vb_book_codes(type, p, u);
     }
-    __builtin_unreachable();
 }
 
 /* What the codes of a signed type are too large by: scale times this is min. */
@@ -244,7 +249,7 @@ FN void scales(vb_dtype type, float *scale, float *min, const void *p, int live)
         for (int i = 0; i < 16; i++) scale[i] = d;
         break;
     }
-    default: break; /* no vector code: never called */
+    default: vb_book_scales(type, scale, p); break;
     }
     for (int i = live; i < 16; i++) scale[i] = min[i] = 0;
     for (int i = 0; i < 16 && !has_min; i++) min[i] = scale[i] * offset_of(type);
@@ -397,7 +402,9 @@ VB_TARGET_AVX2 static void panel_times_unsigned(float *sums, const void *p, cons
 #define TYPES(X) \
     X(Q4_0, unsigned) X(Q4_1, unsigned) X(Q5_0, unsigned) X(Q5_1, unsigned) X(Q8_0, signed) \
     X(Q2_K, unsigned) X(Q3_K, unsigned) X(Q4_K, unsigned) X(Q5_K, unsigned) X(Q6_K, unsigned) \
-    X(IQ4_NL, signed) X(IQ4_XS, signed) X(TQ1_0, unsigned) X(TQ2_0, unsigned) X(MXFP4, signed)
+    X(IQ4_NL, signed) X(IQ4_XS, signed) X(TQ1_0, unsigned) X(TQ2_0, unsigned) X(MXFP4, signed) \
+    X(Q1_0, signed) X(Q2_0, signed) X(NVFP4, signed) X(IQ1_S, signed) X(IQ1_M, signed) \
+    X(IQ2_XXS, signed) X(IQ2_XS, signed) X(IQ2_S, signed) X(IQ3_XXS, signed) X(IQ3_S, signed)
 
 #define X(TYPE, sign) \
     VB_TARGET_AVX2 static void rows_##TYPE(const vb_linear_job *j, int64_t begin, int64_t end) { \

@@ -9,7 +9,7 @@
 #if VB_X86
 #include <immintrin.h>
 
-#include "quant.h"
+#include "cpu_books.h"
 
 #define FN VB_TARGET_AVX512 VB_INLINE
 
@@ -260,9 +260,20 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
         c->scale = c->min = half16(b->d);
         return;
     }
-    default: break; /* no vector code: never called */
+    default: { /* of cpu_books.h */
+        float scales[16];
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            __m512i v = _mm512_castsi256_si512(vb_book_codes(type, p, 2 * u));
+            v = _mm512_inserti64x4(v, vb_book_codes(type, p, 2 * u + 1), 1);
+            c->q[u] = _mm512_xor_si512(v, _mm512_set1_epi8(-128));
+        }
+        vb_book_scales(type, scales, p);
+        c->scale = _mm512_loadu_ps(scales);
+        offset_by(c, 128);
+        return;
     }
-    __builtin_unreachable();
+    }
 }
 
 /* ---- rows: one weight row against one row of x ------------------------------------------------------------------- */
@@ -476,7 +487,9 @@ VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb
     X(Q4_0, q4_0, 8, 32) X(Q4_1, q4_1, 8, 32) X(Q5_0, q5_0, 8, 32) X(Q5_1, q5_1, 8, 32) X(Q8_0, q8_0, 8, 32) \
     X(Q2_K, q2_k, 1, 16) X(Q3_K, q3_k, 1, 16) X(Q4_K, q4_k, 1, 32) X(Q5_K, q5_k, 1, 32) X(Q6_K, q6_k, 1, 16) \
     X(IQ4_NL, iq4_nl, 8, 32) X(IQ4_XS, iq4_xs, 1, 32) X(TQ1_0, tq1_0, 1, 32) X(TQ2_0, tq2_0, 1, 32) \
-    X(MXFP4, mxfp4, 8, 32)
+    X(MXFP4, mxfp4, 8, 32) X(Q1_0, q1_0, 2, 32) X(Q2_0, q2_0, 4, 32) X(NVFP4, nvfp4, 4, 16) \
+    X(IQ1_S, iq1_s, 1, 32) X(IQ1_M, iq1_m, 1, 16) X(IQ2_XXS, iq2_xxs, 1, 32) X(IQ2_XS, iq2_xs, 1, 16) \
+    X(IQ2_S, iq2_s, 1, 16) X(IQ3_XXS, iq3_xxs, 1, 32) X(IQ3_S, iq3_s, 1, 32)
 
 #define X(TYPE, name, blocks, run) \
     VB_TARGET_AVX512 static void rows_##TYPE(const vb_linear_job *j, int64_t begin, int64_t end) { \

@@ -1,8 +1,7 @@
 /* cpu_quant.c: quantized blocks to float32, as quant.h defines each type. Every product and sum is rounded by itself,
  * so that the values are other engines' values bit for bit. */
 #include "codebooks.h"
-#include "cpu.h"
-#include "quant.h"
+#include "cpu_books.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* gcc does not contract in -std=c11 */
@@ -170,9 +169,9 @@ VB_INLINE void block_nvfp4(float *y, const vb_block_nvfp4 *b) {
 
 /* ---- codebooks --------------------------------------------------------------------------------------------------- */
 
-static const uint16_t iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, iq2_xs_book[512] = {VB_CODEBOOK_IQ2_XS},
-                      iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS},
-                      iq3_s_book[512] = {VB_CODEBOOK_IQ3_S}, iq1_book[2048] = {VB_CODEBOOK_IQ1};
+const uint16_t vb_iq2_xxs_book[256] = {VB_CODEBOOK_IQ2_XXS}, vb_iq2_xs_book[512] = {VB_CODEBOOK_IQ2_XS},
+               vb_iq2_s_book[1024] = {VB_CODEBOOK_IQ2_S}, vb_iq3_xxs_book[256] = {VB_CODEBOOK_IQ3_XXS},
+               vb_iq3_s_book[512] = {VB_CODEBOOK_IQ3_S}, vb_iq1_book[2048] = {VB_CODEBOOK_IQ1};
 
 /* There is no branch, as the signs of weights mispredict every other time. There is no table, so that compilers make
  * vectors of the loops below. */
@@ -198,7 +197,7 @@ VB_INLINE void block_iq2_xxs(float *y, const vb_block_iq2_xxs *b) {
         memcpy(&rest, b->qs + 4 * s + 2, 4);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
         for (int g = 0; g < 4; g++)
-            group_iq2(y + 32 * s + 8 * g, iq2_xxs_book[((const uint8_t *)(b->qs + 4 * s))[g]],
+            group_iq2(y + 32 * s + 8 * g, vb_iq2_xxs_book[((const uint8_t *)(b->qs + 4 * s))[g]],
                       vb_even_signs(rest >> (7 * g) & 127), scale);
     }
 }
@@ -207,7 +206,7 @@ VB_INLINE void block_iq2_xs(float *y, const vb_block_iq2_xs *b) {
     float d = vb_half_float(b->d);
     for (int g = 0; g < 32; g++) {
         float scale = d * (0.5f + (float)(b->scales[g / 4] >> (g / 2 % 2 * 4) & 15)) * 0.25f;
-        group_iq2(y + 8 * g, iq2_xs_book[b->qs[g] & 511], vb_even_signs(b->qs[g] >> 9), scale);
+        group_iq2(y + 8 * g, vb_iq2_xs_book[b->qs[g] & 511], vb_even_signs(b->qs[g] >> 9), scale);
     }
 }
 
@@ -215,7 +214,7 @@ VB_INLINE void block_iq2_s(float *y, const vb_block_iq2_s *b) {
     float d = vb_half_float(b->d);
     for (int g = 0; g < 32; g++) {
         float scale = d * (0.5f + (float)(b->scales[g / 4] >> (g / 2 % 2 * 4) & 15)) * 0.25f;
-        group_iq2(y + 8 * g, iq2_s_book[b->qs[g] | (b->qh[g / 4] >> (g % 4 * 2) & 3) << 8], b->signs[g], scale);
+        group_iq2(y + 8 * g, vb_iq2_s_book[b->qs[g] | (b->qh[g / 4] >> (g % 4 * 2) & 3) << 8], b->signs[g], scale);
     }
 }
 
@@ -227,7 +226,7 @@ VB_INLINE void block_iq3_xxs(float *y, const vb_block_iq3_xxs *b) {
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.5f;
         for (int g = 0; g < 4; g++) {
             const uint8_t *q = b->qs + 8 * s + 2 * g;
-            uint32_t entry = iq3_xxs_book[q[0]] | (uint32_t)iq3_xxs_book[q[1]] << 12;
+            uint32_t entry = vb_iq3_xxs_book[q[0]] | (uint32_t)vb_iq3_xxs_book[q[1]] << 12;
             uint32_t signs = vb_even_signs(rest >> (7 * g) & 127);
             for (int i = 0; i < 8; i++) {
                 int m = (int)(entry >> (3 * i) & 7);
@@ -243,8 +242,8 @@ VB_INLINE void block_iq3_s(float *y, const vb_block_iq3_s *b) {
     for (int g = 0; g < 32; g++) {
         float scale = d * (float)(2 * (b->scales[g / 8] >> (g / 4 % 2 * 4) & 15) + 1);
         int high = b->qh[g / 4] >> (g % 4 * 2);
-        uint32_t entry = iq3_s_book[b->qs[2 * g] | (high & 1) << 8] |
-                         (uint32_t)iq3_s_book[b->qs[2 * g + 1] | (high >> 1 & 1) << 8] << 12;
+        uint32_t entry = vb_iq3_s_book[b->qs[2 * g] | (high & 1) << 8] |
+                         (uint32_t)vb_iq3_s_book[b->qs[2 * g + 1] | (high >> 1 & 1) << 8] << 12;
         for (int i = 0; i < 8; i++)
             y[8 * g + i] = signed_by(scale * (float)(2 * (entry >> (3 * i) & 7) + 1), b->signs[g], i);
     }
@@ -259,7 +258,7 @@ VB_INLINE void block_iq1_s(float *y, const vb_block_iq1_s *b) {
     float d = vb_half_float(b->d);
     for (int g = 0; g < 32; g++) {
         int rest = b->qh[g / 4];
-        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1),
+        group_iq1(y + 8 * g, vb_iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1),
                   rest >> 15);
     }
 }
@@ -267,11 +266,10 @@ VB_INLINE void block_iq1_s(float *y, const vb_block_iq1_s *b) {
 VB_INLINE void block_iq1_m(float *y, const vb_block_iq1_m *b) {
     uint16_t scales[4];
     memcpy(scales, b->scales, 8);
-    float d =
-        vb_half_float((vb_half)(scales[0] >> 12 | scales[1] >> 12 << 4 | scales[2] >> 12 << 8 | scales[3] >> 12 << 12));
+    float d = vb_iq1_m_d(b);
     for (int g = 0; g < 32; g++) {
         int nibble = b->qh[g / 2] >> (g % 2 * 4), scale = scales[g / 8] >> (g / 2 % 4 * 3) & 7;
-        group_iq1(y + 8 * g, iq1_book[b->qs[g] | (nibble & 7) << 8], d * (float)(2 * scale + 1), nibble & 8);
+        group_iq1(y + 8 * g, vb_iq1_book[b->qs[g] | (nibble & 7) << 8], d * (float)(2 * scale + 1), nibble & 8);
     }
 }
 
