@@ -41,7 +41,7 @@ static bool may_spin(const Decoder &d) {
     return d.has("volatile") || d.has("acquire") || d.has("relaxed") || d.has("mmio");
 }
 
-// A vector is read at once: who writes 16 bytes at once is not seen halfway.
+// A vector is read and written at once (volatile): who writes 16 bytes at once is not seen halfway.
 template <int BYTES> struct Bytes { typedef char type __attribute__((vector_size(BYTES), may_alias)); };
 template <> struct Bytes<1> { typedef char type; };
 
@@ -55,7 +55,7 @@ static void load(Warp &w, const Instruction &in) {
         const int i = __builtin_ctz(rest);
         const char *const from = place<SPACE>(w, in, i, (int)sizeof(M) * COUNT, false);
         M values[COUNT];
-        const Whole whole = *reinterpret_cast<const Whole *>(from);
+        const Whole whole = *reinterpret_cast<const volatile Whole *>(from);
         memcpy(values, &whole, sizeof values);
         for (int v = 0; v < COUNT; v++) to[v][i] = (R)values[v];
     }
@@ -75,7 +75,7 @@ static void store(Warp &w, const Instruction &in) {
         for (int v = 0; v < COUNT; v++) values[v] = (M)from[v][i];
         Whole whole;
         memcpy(&whole, values, sizeof whole);
-        *reinterpret_cast<Whole *>(to) = whole;
+        *reinterpret_cast<volatile Whole *>(to) = whole;
     }
 }
 

@@ -363,6 +363,7 @@ template <class F> void build_extreme(Decoder &d, Instruction &in) { // min, max
 static void build_divide(Decoder &d, Instruction &in) {
     const Type type = d.type();
     operands(d, in, type);
+    if (type == Type::F32 && build_rounded<Divide>(d, in)) return;
     if (type == Type::F32 && d.has("ftz")) in.run = binary<float, float, float, Flushed<Divide>>;
     else of_number(type, [&](auto t) { set_binary<decltype(t), Divide>(in); });
     if (!in.run) d.unknown();

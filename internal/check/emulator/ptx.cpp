@@ -464,14 +464,13 @@ void Parser::body(Function &f) {
         expect(".");
         const std::string word = name();
         const std::string count = rest_of_line();
-        if (word == "maxntid" || word == "reqntid") {
-            int product = 1;
-            for (const char *p = count.c_str(); *p; p++) {
-                product *= (int)strtol(p, (char **)&p, 10);
-                if (!*p) break;
-            }
-            f.threads = product;
+        int product = 1;
+        for (const char *p = count.c_str(); *p;) {
+            if (isdigit((unsigned char)*p)) product *= (int)strtol(p, (char **)&p, 10);
+            else p++;
         }
+        if (word == "maxntid" || word == "reqntid") f.threads = product;
+        if (word == "reqnctapercluster") f.cluster = product;
     }
     statements(f);
     const int64_t dynamic = shared_start + round_up(f.shared_bytes, f.dynamic_alignment);

@@ -57,6 +57,7 @@ struct Function {
     int dynamic_alignment = 16;
     int64_t local_bytes = 0;
     int threads = 0;           // .maxntid or .reqntid, 0 where nothing is stated
+    int cluster = 1;           // .reqnctapercluster: blocks
     std::vector<Statement> statements;
     std::vector<std::shared_ptr<Symbol>> symbols; // owns what statements point to
 };

@@ -272,7 +272,7 @@ struct Shape {
     int cluster = 1;
 };
 
-cudaError_t launch(const void *function, const Shape &shape, void **arguments, cudaStream_t stream) {
+cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStream_t stream) {
     CUstream_st *const s = stream_of(stream);
     const std::lock_guard<std::recursive_mutex> lock(code_mutex);
     const auto found = kernels().find(function);
@@ -282,6 +282,7 @@ cudaError_t launch(const void *function, const Shape &shape, void **arguments, c
     try {
         Code &code = code_of(k);
         const Function &f = *code.function;
+        if (shape.cluster == 1) shape.cluster = f.cluster;
         const uint64_t threads = (uint64_t)shape.block.x * shape.block.y * shape.block.z;
         const char *why = nullptr;
         if (threads == 0 || threads > 1024 || (f.threads && threads > (uint64_t)f.threads) || shape.block.z > 64) why = "threads of a block";
@@ -534,6 +535,11 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
 cudaError_t cudaDeviceSynchronize(void) {
     synchronize_device(current_device);
     return remember(fault_of(current_device));
+}
+cudaError_t cudaDeviceReset(void) { // forgets a fault; memory and streams stay
+    synchronize_device(current_device);
+    devices[current_device].fault = 0;
+    return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     if (const cudaError_t fault = fault_of(current_device)) return remember(fault);
