@@ -166,11 +166,10 @@ typedef struct vb_device_info {
 /* Counts devices of a kind. VB_NOT_COMPILED or VB_NO_DEVICE (with *count = 0) say why there is none. */
 vb_status vb_device_count(int *count, vb_device_kind kind);
 
-/* Where the CUDA kernels of this process are: "linked into this program", the path of the libvibrant_cuda.so that was
- * found, or each place that was looked at and why no library was taken there. It is looked for once, by the first call
- * that asks for a GPU: the file that the environment variable VIBRANT_LIBRARY names, else beside the program, in its
- * lib/, in ../lib/vibrant/ and ../lib/ from there, and where the loader looks. A library of another version or ABI is
- * not taken. */
+/* Where the CUDA kernels of this process are: "linked into this program", the path of a libvibrant_cuda.so, or each
+ * place that was looked at and why no library was taken there. The first call that asks for a GPU looks once.
+ * VIBRANT_LIBRARY names the file. Without it the places are beside the program, its lib/, ../lib/vibrant/ and ../lib/
+ * from there, and where the loader looks. A library of another version or ABI is not taken. */
 const char *vb_cuda_library(void);
 
 /* "driver of CUDA 13.0 with 2 GPUs", or why NVIDIA's driver cannot be used here, with the remedy: for VB_NO_DEVICE of
@@ -181,9 +180,9 @@ const char *vb_driver_report(void);
 const char *vb_cuda_architectures_in_use(void);
 
 /* Opens device `index`; options may be NULL. The caller closes it. Likely errors: VB_NO_DEVICE, VB_NO_KERNEL_IMAGE.
- * With the environment variable VIBRANT_CUDA_CAPABILITY=86 a GPU of at least that compute capability runs the kernels,
- * within the shared memory, that one of 8.6 would, of a library that CUDA_ARCH=80 made: code for 9.0 has no kernels for
- * others. A value that is none from 53 up to the GPU's, or below what the code is for, is VB_INVALID_ENVIRONMENT. */
+ * With VIBRANT_CUDA_CAPABILITY=86 in the environment, a GPU runs the kernels of one of 8.6, within its shared memory.
+ * That takes a GPU of at least 8.6, and a library that CUDA_ARCH=80 made: code for 9.0 has no kernels for others.
+ * VB_INVALID_ENVIRONMENT is for a value below 53, above the GPU's capability, or below the capability of the code. */
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options);
 void vb_device_close(vb_device *device);
 vb_status vb_device_get_info(vb_device_info *info, const vb_device *device);
@@ -198,7 +197,7 @@ int vb_device_driver_error(const vb_device *device);
 vb_status vb_alloc(void **memory, int64_t bytes, vb_device *device);
 vb_status vb_free(void *memory, vb_device *device);
 
-/* VB_OK where the device's kernels may use `bytes` bytes of memory that somebody else allocated: on a GPU they are
+/* VB_OK where the device's kernels may use `bytes` bytes of memory that the library did not allocate. On a GPU they are
  * memory of that GPU, or managed memory; else VB_INVALID_ARGUMENT. A CPU cannot tell, and takes any address that is not
  * null. */
 vb_status vb_memory_check(const void *memory, int64_t bytes, vb_device *device);
@@ -209,9 +208,9 @@ vb_status vb_free_host(void *memory, vb_device *device);
 
 vb_status vb_stream_create(vb_stream **stream, vb_device *device);
 
-/* Where a stream's own memory on a GPU comes from: counters, and scratch memory of its kernels, which grows on demand
- * within a call that needs it. `free` is for memory of `alloc`; work enqueued before may still use it, and so may
- * graphs captured on the stream since it was allocated. */
+/* Where a stream's own memory on a GPU comes from: counters, and scratch memory of its kernels. The scratch grows on
+ * demand within a call that needs it. `free` is for memory of `alloc`. Work enqueued before may still use the memory,
+ * and so may graphs captured on the stream since it was allocated. */
 typedef struct vb_allocator {
     vb_status (*alloc)(void **memory, int64_t bytes, void *context);
     void (*free)(void *memory, void *context);
@@ -225,12 +224,12 @@ void vb_stream_destroy(vb_stream *stream);
 vb_status vb_stream_synchronize(vb_stream *stream);
 
 /* *handle = the stream as the driver knows it, for kernels of the caller's: a CUstream (cudaStream_t) of the device's
- * primary context, which stays the stream's; NULL on a CPU, whose operations have ended when their calls return. */
+ * primary context, which stays the stream's. NULL on a CPU, whose operations have ended when their calls return. */
 vb_status vb_stream_handle(void **handle, vb_stream *stream);
 
-/* What was wrong with the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as
- * in "k: more than cols"; a static string. "stream: null" for NULL, which is what was wrong then; "" where no call was
- * refused since the newest operation that ran. */
+/* The mistake in the newest call on this stream that returned VB_INVALID_ARGUMENT: the argument and the rule, as in
+ * "k: more than cols"; a static string. It is "stream: null" for NULL, and "" where no call was refused since the
+ * newest operation that ran. */
 const char *vb_stream_invalid_argument(const vb_stream *stream);
 
 /* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result):
@@ -257,13 +256,13 @@ vb_status vb_event_elapsed(float *milliseconds, vb_event *start, vb_event *end);
 vb_status vb_stream_wait(vb_stream *stream, vb_event *event);
 
 /* Between begin and end, work on the stream is recorded instead of run; the graph then replays it, reading the same
- * addresses. The CPU has no graphs: begin returns VB_UNSUPPORTED. Update puts a graph's recorded work in place of
- * another's, where only parameters differ (VB_UNSUPPORTED if more does: launch the new one instead). */
+ * addresses. The CPU has no graphs: begin returns VB_UNSUPPORTED. Update replaces a graph's recorded work by another
+ * graph's, where only parameters differ. If more differs it returns VB_UNSUPPORTED: launch the new graph instead. */
 vb_status vb_graph_begin(vb_stream *stream);
 vb_status vb_graph_end(vb_graph **graph, vb_stream *stream);
 vb_status vb_graph_update(vb_graph *graph, const vb_graph *newer);
 vb_status vb_graph_launch(vb_graph *graph, vb_stream *stream);
-/* Does now what the first launch of the graph would have to do before it can run. Graphs that wait for each other
+/* Does the work that the first launch of the graph would do before it can run. Graphs that wait for each other
  * (vb_communicator) are all prepared before one of them is launched: preparing may wait for the device. */
 vb_status vb_graph_prepare(vb_graph *graph);
 void vb_graph_destroy(vb_graph *graph);
@@ -311,17 +310,17 @@ vb_status vb_broadcast(void *const *data, int64_t words, int root, vb_communicat
  * rank `to`; in: [words], of rank `from`. */
 vb_status vb_send(void *out, const void *in, int64_t words, int from, int to, vb_communicator *communicator);
 
-/* Processes, on any hosts, each with one GPU: their communicators have one stream, arrays of pointers one element, and
- * the functions above go through NVIDIA's NCCL, which is found at run time (libnccl.so.2, or the file that VIBRANT_NCCL
- * names). All processes call the same functions in the same order. Every rank gets the same bits; sums are in NCCL's
- * order, and `rounded` has no effect. What is captured has run once before.
+/* Processes, on any hosts, each with one GPU: their communicators have one stream, and arrays of pointers one element.
+ * The functions above go through NVIDIA's NCCL, found at run time (libnccl.so.2, or the file that VIBRANT_NCCL names).
+ * All processes call the same functions in the same order. Every rank gets the same bits; sums are in NCCL's
+ * order, and `rounded` has no effect. Captured work has run once before.
  *
  * vb_nccl returns the version of NCCL, or why there is none that can be used; usable, unless NULL, becomes 1 or 0. */
 const char *vb_nccl(int *usable);
 
 #define VB_UNIQUE_ID_BYTES 128
-/* Fills id, of VB_UNIQUE_ID_BYTES, with what a communicator's processes recognize each other by: one makes it, all get
- * it. VB_UNSUPPORTED where there is no NCCL. */
+/* Fills id, of VB_UNIQUE_ID_BYTES, by which a communicator's processes recognize each other: one process makes it, all
+ * get it. VB_UNSUPPORTED where there is no NCCL. */
 vb_status vb_unique_id(char *id);
 /* Makes the communicator of a process, and waits until all of the ranks have called it. The stream outlives it.
  * vb_stream_invalid_argument has NCCL's text where it fails. */
@@ -476,8 +475,8 @@ typedef enum vb_element_op {
     VB_ELEMENT_ROUND = 38       /* to the nearest, ties to even */
 } vb_element_op;
 
-/* A step: what it computes of the values a, b and c. Value i is input i for i < inputs, else step i - inputs, which
- * comes before. What a step does not take is 0. */
+/* A step: the operation on the values a, b and c. Value i is input i for i < inputs, else step i - inputs, which
+ * comes before. Values that the operation does not take are 0. */
 typedef struct vb_step {
     vb_element_op op;
     int32_t a, b, c;
@@ -497,8 +496,8 @@ typedef struct vb_map_args {
 } vb_map_args;
 vb_status vb_map(const vb_map_args *args, vb_stream *stream);
 
-/* What a reduction makes of the elements x that it takes together: floats, and integers where it says so. Sums and
- * products of integers wrap. */
+/* How a reduction combines elements x: floats, and integers where the comment says so. Sums and products of integers
+ * wrap. */
 typedef enum vb_reduction {
     VB_REDUCTION_SUM = 0,       /* integers too */
     VB_REDUCTION_PROD = 1,      /* integers too */
@@ -570,8 +569,7 @@ vb_status vb_index(const vb_index_args *args, vb_stream *stream);
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* What a product of F32 matrices may do to be fast. The 16-bit types are multiplied exactly and summed in float32
- * anyway. */
+/* The rounding that makes products of F32 matrices fast. The 16-bit types are multiplied exactly and summed in float32 anyway. */
 typedef enum vb_precision {
     /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are
      * no larger than those of multiplying and adding in float32. */
@@ -707,7 +705,7 @@ typedef struct vb_norm_quantize_args {
 } vb_norm_quantize_args;
 vb_status vb_norm_quantize(const vb_norm_quantize_args *args, vb_stream *stream);
 
-/* out[r][c] = codes[r][c] / scales[r]: what the codes stand for. Shapes: out [rows][cols]; codes [rows][cols] of
+/* out[r][c] = codes[r][c] / scales[r]: the values of the codes. Shapes: out [rows][cols]; codes [rows][cols] of
  * VB_I8; scales [rows]. */
 vb_status vb_dequantize_rows(float *out, const void *codes, const float *scales, int64_t rows, int64_t cols,
                              vb_stream *stream);

@@ -178,8 +178,7 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* Whether tiles of prompts take less time than blocks that share keys. They do where a fifth or third of the
- * multiprocessors have a tile.
- * Of 16-bit queries, whose conversion costs nothing, they do so over few keys. */
+ * multiprocessors have a tile. Over few keys they do for 16-bit queries, whose conversion costs nothing. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS);
     if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;

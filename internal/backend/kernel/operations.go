@@ -119,8 +119,8 @@ const (
 	ElementRound ElementOp = 38
 )
 
-// Reduction is vb_reduction: What a reduction makes of the elements x that it takes together: floats, and integers
-// where it says so. Sums and products of integers wrap.
+// Reduction is vb_reduction: How a reduction combines elements x: floats, and integers where the comment says so.
+// Sums and products of integers wrap.
 type Reduction int
 
 const (
@@ -169,7 +169,7 @@ const (
 	IndexingScatterAdd Indexing = 2
 )
 
-// Precision is vb_precision: What a product of F32 matrices may do to be fast. The 16-bit types are multiplied
+// Precision is vb_precision: The rounding that makes products of F32 matrices fast. The 16-bit types are multiplied
 // exactly and summed in float32 anyway.
 type Precision int
 
