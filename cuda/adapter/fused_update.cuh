@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
     const int row0 = (p.rows ? block * warps + warp : block) * 16 * ROWS;
     const int worker = p.rows ? 0 : cluster_rank() * warps + warp, workers = p.rows ? 1 : blocks * warps;
     const int share = (int)blockIdx.y * workers + worker, shares = (int)gridDim.y * workers;
-    { // what this warp reads first of V, and late of U and the codes
+    { // the warp's first reads of V, and its late reads of U and the codes
         const int64_t k = (int64_t)worker * F::step, n = (int64_t)share * ADAPTER_COLUMNS;
         fetch_to_l2(p.v_transposed ? p.v + (int64_t)lane * p.k + k : p.v + (k + lane) * p.r,
                     p.v_transposed ? lane < p.r && k < p.k : k + lane < p.k);

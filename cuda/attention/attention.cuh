@@ -16,7 +16,7 @@ namespace vb {
 
 // Where a kernel's parts go: floats [tile][part][row][dim], then (max, sum) [tile][part][row].
 struct AttentionParts {
-    int count;      // at most; those of a short sequence are fewer
+    int count;      // at most; short sequences have fewer
     float *partial; // unnormalized sums over its keys, relative to its maximum
     float2 *stats;  // its maximum score (in units of log 2) and its sum of exponentials
     unsigned *counters;

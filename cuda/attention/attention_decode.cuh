@@ -31,7 +31,7 @@ struct DecodePlan {
     bool planned;
     int slots;   // planned: blocks that the keys are to be shared among
     int cluster; // blocks
-    bool foretold; // what a block reads follows from the arguments and one position
+    bool foretold; // a block's reads follow from the arguments and one position
     float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
@@ -45,7 +45,7 @@ struct Part {
     unsigned b, kv_head, tile, first_row; // tile: of all sequences and heads
     int rows;
     KeyRange all;            // keys of the tile
-    int first, stride, end;  // of its keys, those of this warp: 16 at first + i * stride, below end
+    int first, stride, end;  // this warp's keys: 16 at first + i * stride, below end
     int parts, slot, first_slot; // of the tile, in the workspace
 };
 

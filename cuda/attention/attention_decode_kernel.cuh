@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         }
     }
     if (cluster > 1) mailbox_wait(&mailbox);
-    const auto whole = [&](int item) { // what the cluster's keys add up to
+    const auto whole = [&](int item) { // the sum over the cluster's keys
         return add_parts(
             cluster, [&](int r) { return inbox->stats[r * mine + item]; },
             [&](int r) { return inbox->out[r * mine + item]; });

@@ -522,7 +522,7 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
 // Where tiles of half as many rows can all run at once, the wait is half as long: half of the keys each.
 template <class TQ, class TO, class TKV, int DIMS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
-    if constexpr (DIMS <= 128) { // what they exchange finds no room beside larger tiles
+    if constexpr (DIMS <= 128) { // the exchanged sums find no room beside larger tiles
         const int64_t tiles = shape_of(a, rows_per_group).tiles * a.batch * a.kv_heads;
         if (tiles <= multiprocessors(stream)) return launch_prefill<TQ, TO, TKV, DIMS, true>(a, stream, flags);
     }

@@ -31,7 +31,7 @@ constexpr int64_t mail_flags = exchange_blocks * VB_MAX_RANKS * (int64_t)sizeof(
 constexpr int64_t mail_small = COLLECTIVE_SMALL / 2 * (int64_t)sizeof(uint4); // of a letter of a rank
 constexpr int64_t mail_large = (int64_t)exchange_blocks * chunk_floats * (int64_t)sizeof(float);
 
-constexpr int rounded_blocks = 128, rounded_batch = 2; // words that a thread sends ahead of those that it takes
+constexpr int rounded_blocks = 128, rounded_batch = 2; // words that a thread sends ahead of the words it takes
 constexpr int64_t mail_rounded = 64 << 20;             // of all letters
 // of each block, and of blocks that have ended
 constexpr int64_t mail_rounded_counters = (rounded_blocks + 32) * (int64_t)sizeof(unsigned);

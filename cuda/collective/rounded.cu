@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(exchange_threads, 2)
 #endif
     }
   }
-  release_next_kernel(); // what the other ranks have sent is here: their blocks
+  release_next_kernel(); // the words of other ranks are here: their blocks
                          // have found room
 #ifdef VB_HAS_PACKED_LAYOUT
   if constexpr (NEXT)

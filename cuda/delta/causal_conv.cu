@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads) renew_state_kernel(vb_causal_conv_arg
     const float *const from = place.zero ? nullptr : a.state + place.from * size + c;
     float *const state = a.state + place.to * size + c;
     const float *const x = a.x + b * a.seq * a.channels + c;
-    for (int64_t j = 0; j < a.taps - 1; j++) // reads ahead of what it writes
+    for (int64_t j = 0; j < a.taps - 1; j++) // reads ahead of its writes
         state[j * a.channels] = row_at(a, from, x, a.seq + j - (a.taps - 1));
 }
 

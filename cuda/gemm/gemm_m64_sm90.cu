@@ -188,7 +188,7 @@ vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64
     VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream)
                 : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
     VB_TRY(sm90::tensor_map(&x_map, x, type, k, m, k, TOKENS, stream));
-    constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with what is static
+    constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with static memory
     const int ksplit = gemm_m64_ksplit(n, k, multiprocessors(stream));
     const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
     const int x_stages = TOKENS == 64 ? 4 : 6,

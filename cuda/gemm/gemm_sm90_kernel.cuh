@@ -32,7 +32,7 @@ struct GemmProblem {
     int ksplit, group_rows;
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
     ScaledOperands scaled; // operands in two parts only
-    const float *inverse, *bias; // linear layers only: 1 / scale of each row; what is added to a column, or null
+    const float *inverse, *bias; // linear layers only: 1 / scale of each row; the bias of a column, or null
     // Pairs that share k only: the place where their blocks meet, float[tile of a block][thread of the
     // consumers][sums].
     // The counters count the blocks there.
@@ -45,7 +45,7 @@ struct GemmProblem {
 // Adds the partial sums of the cluster's blocks in shared memory, float[BM][width], and writes this block's share of C.
 template <int BM, int BN, bool TWO_PARTS, bool LINEAR, class Out>
 VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
-    constexpr int each = 4; // vectors of 4 columns that a thread has under way: what takes the time is latency
+    constexpr int each = 4; // vectors of 4 columns that a thread has under way: latency takes the time
     const int stride = p.ksplit * 256;
     for (int first = rank * 256 + threadIdx.x - 128; first < BM * BN / 4; first += each * stride) {
         float x[each][4] = {};

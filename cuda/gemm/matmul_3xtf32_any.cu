@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     __syncthreads();
     const Settle settle_any = {all, A_T, B_T};
     const auto settle = [&](int r, int q) { return settle_any(result[r][q], blockIdx.y, m0 + r, n0 + q); };
-    if (p.c_vectors) { // of whole vectors, and what is left of a row
+    if (p.c_vectors) { // whole vectors, and the rest of a row
         for (int i = threadIdx.x; i < rows * (BN / 4); i += threads) {
             const int r = i / (BN / 4), q = i % (BN / 4) * 4;
             float *const c = p.c + (m0 + r) * p.c_stride + n0 + q;

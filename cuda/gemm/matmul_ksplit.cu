@@ -61,7 +61,7 @@ struct TileLoad {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             uint4 eight = bytes_from(low[i], high[i], shift);
-            if (BY_K && valid < 8) eight = first_elements(eight, valid); // what is across may be anything
+            if (BY_K && valid < 8) eight = first_elements(eight, valid); // across, the rest may be anything
             *(uint4 *)(tile + to + i * apart * width) = eight;
         }
     }

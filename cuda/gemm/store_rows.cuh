@@ -63,7 +63,7 @@ VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&s
         const unsigned past = (unsigned)(uintptr_t)(c + column) % 16; // bytes, of every eight columns
         unsigned last[4] = {};
 #pragma unroll
-        for (int j = 0; j <= N / 8; j += 4) { // at the end, what is left of the last eight
+        for (int j = 0; j <= N / 8; j += 4) { // at the end, the rest of the last eight
             unsigned w[4] = {}, before[4];
             if (j < N / 8) {
 #pragma unroll

@@ -263,8 +263,8 @@ static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format 
     return p;
 }
 
-/* The rows of x that packed_n32's code is for, 0 where another kernel is faster. More than 16 rows of x by 8192 and more
- * rows of W take another kernel, and on Hopper more than 8 rows by a vocabulary. */
+/* The rows of x that packed_n32's code is for, 0 where another kernel is faster. More than 16 rows of x by 8192 and
+ * more rows of W take another kernel, and on Hopper more than 8 rows by a vocabulary. */
 static inline int linear_n32_tokens(const vb_gpu *gpu, int64_t n, int64_t rows) {
     if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192) || (n > 8 && rows >= 65536 && linear_has_wgmma(gpu)))
         return 0;

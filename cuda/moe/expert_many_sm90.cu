@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     sm90::wgmma_wait<0>();
     sm90::settle(c);
     float *const sums = reinterpret_cast<float *>(shared);
-    __syncthreads(); // all have read what is in place of the sums
+    __syncthreads(); // all have read the memory of the sums
     static_assert(choice_sums == sum_width, "what share_sums writes");
     share_sums<S::tokens>(sums, c, warp, lane);
     __syncthreads();

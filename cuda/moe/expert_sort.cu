@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(sort_threads)
     __syncthreads();
     for (int i = t; i < choices; i += sort_threads) atomicAdd(count + bucket(i), 1);
     __syncthreads();
-    if (t < 32) { // sums of what is before each expert, 32 at a time
+    if (t < 32) { // sums over the experts before each expert, 32 at a time
         int places = 0, made = 0;
         for (int e0 = 0; e0 <= experts; e0 += 32) {
             const int e = e0 + t, mine = e <= experts ? count[e] : 0, mine_tiles = ceil_div(mine, tile_choices);

@@ -14,7 +14,7 @@ struct Device : vb_device {
     int index;
     std::atomic<int> references; // the handle, and each stream, event and graph
     std::atomic<int> driver_error;
-    cudaDeviceProp properties; // those that VIBRANT_CUDA_CAPABILITY leaves
+    cudaDeviceProp properties; // as VIBRANT_CUDA_CAPABILITY lowers them
     vb_gpu gpu;     // as choosers see it
     int binary;     // of the machine code in use, 90
     int ptx;        // that it was compiled from: differs where the driver compiled it
@@ -22,11 +22,11 @@ struct Device : vb_device {
 
 struct Stream : vb_stream {
     cudaStream_t handle;
-    unsigned *counters; // workspace_counters zeros, then those of workspace_slots
+    unsigned *counters; // workspace_counters zeros, then the zeros of workspace_slots
     char *scratch;      // contents undefined between kernels
     int64_t scratch_bytes;
     vb_allocator memory;          // where counters and scratch come from
-    std::vector<void *> outgrown; // what a stream that allocates for itself does not use any more
+    std::vector<void *> outgrown; // memory that a stream without an allocator does not use any more
 };
 
 struct Event : vb_event {

@@ -243,7 +243,7 @@ static vb_gpu describe_gpu(const cudaDeviceProp &card, int compiled_for) {
 #if CUDART_VERSION >= 12030
     constexpr int newest = INT32_MAX;
 #else
-    constexpr int newest = 89; // launches in clusters, and what Hopper's kernels are made of, came with toolkit 12.3
+    constexpr int newest = 89; // launches in clusters, and TMA of Hopper's kernels, came with toolkit 12.3
 #endif
     const int capability = smaller(card.major * 10 + card.minor, smaller(compiled_for, newest));
     return {capability, card.multiProcessorCount, (int64_t)card.sharedMemPerBlockOptin,

@@ -74,7 +74,7 @@ vb_status cumsum(void *out, const void *in, int64_t rows, int64_t n, int64_t col
 }
 
 struct IndexPlan {
-    View named, other, ids; // what ids name, without its stride along dim; what lies beside ids
+    View named, other, ids; // the array that ids name, without its stride along dim; the array beside ids
     int64_t sizes[VB_MAX_DIMS], n, places, step;
     Divisor divisors[VB_MAX_DIMS]; // of sizes, for fewer than 2^31 elements
     int rank;

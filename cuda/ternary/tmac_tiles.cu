@@ -30,7 +30,7 @@ struct Planes {
 __global__ void __launch_bounds__(planes_threads) tmac_planes_kernel(vb_tmac_matmul_args a, Planes out) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
-    release_next_kernel(); // what came before has ended: the product may read weights meanwhile
+    release_next_kernel(); // the kernel before has ended: the product may read weights meanwhile
     const int64_t column = blockIdx.x;
     const float *const x = a.activations + column;
     const auto element = [&](int64_t k) {

@@ -42,9 +42,9 @@ VB_DEVICE void fetch(char *to, const char *from, int bytes, uint64_t *barrier) {
 
 // The matrices that a row is multiplied with, one after the other.
 struct RingJob {
-    vb_w2a8_gemv_args matrix[3]; // k, row_bytes and settled are those of the first
+    vb_w2a8_gemv_args matrix[3]; // k, row_bytes and settled of the first hold for all
     int ends[3];                 // behind the tiles of each
-    vb_norm_quantize_args x;     // what is rounded
+    vb_norm_quantize_args x;     // the row that is rounded
 };
 
 // The sum of squares and the greatest of all threads.

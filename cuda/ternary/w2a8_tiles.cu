@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(512) w2a8_tiles_kernel(vb_w2a8_gemv_args a) {
                 const int64_t at = e.first + j * e.step;
                 v[j] = p < pieces && at < a.k ? *reinterpret_cast<const int4 *>(x + at) : make_int4(0, 0, 0, 0);
             }
-            if (M == 1) { // each lane an eighth of what it multiplies: the other lanes of its column have the rest
+            if (M == 1) { // each lane sums an eighth of its operand: the other lanes of its column have the rest
                 const int64_t at = 256 * (int64_t)unit + 8 * lane;
                 if (at < a.k) {
                     const int2 own = *reinterpret_cast<const int2 *>(x + at);

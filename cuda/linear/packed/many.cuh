@@ -50,7 +50,7 @@ struct ManyTile {
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
         P::unpack_raised(v[0], w.words);
         P::unpack_raised(v[1], w.words + P::words);
-        if constexpr (P::powers) { // to halves: what these do not hold is far outside of trained weights
+        if constexpr (P::powers) { // to halves: values beyond them are far outside of trained weights
             const auto halves = [](uint32_t two) {
                 return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
             };
@@ -163,8 +163,8 @@ struct HalfRows {
     unsigned *uneven;
     float *squares;
 };
-constexpr int half_group = unit_rows / 2; // what a unit has of SwiGLU's results
-constexpr float half_limit = 32768; // half of what F16 reaches; below 2^-14 digits are lost
+constexpr int half_group = unit_rows / 2; // SwiGLU's results in a unit
+constexpr float half_limit = 32768; // half of F16's range; below 2^-14 digits are lost
 
 __host__ __device__ constexpr int64_t half_stride(int64_t n) { return (n + 63) / 64 * 64; }
 
@@ -310,7 +310,7 @@ VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS 
     }
     group_sync();
     if (!last) return false;
-    if (ksplit == 2) { // the sum of two is the same in any order: what is here need not be read again
+    if (ksplit == 2) { // the sum of two is the same in any order: this group's sums need not be read again
 #pragma unroll
         for (int j = 0; j < fours; j++) {
             const float4 v = __ldcg(place(unit.share ^ 1, j));
@@ -388,7 +388,7 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
     const float b[2] = {m.bias && inside[0] ? m.bias[row0] : 0.0f, m.bias && inside[1] ? m.bias[row0 + 8] : 0.0f};
     const auto place = [&](int i) { return (token0 + 2 * t + i / 4 * 8 + (i & 1)) * m.rows + row0 + (i & 2) * 4; };
     const auto exists = [&](int i) { return i / 4 * 8 + 2 * t + (i & 1) < tokens && inside[(i & 2) / 2]; };
-    constexpr int batch = 16; // loads on the way together: y may be what is added, so that stores hold up later loads
+    constexpr int batch = 16; // loads on the way together: y may be the addend, so that stores hold up later loads
 #pragma unroll
     for (int first = 0; first < TOKENS / 2; first += batch) {
         float added[batch];

@@ -105,7 +105,7 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
                     work[r].unpack(packed);
                 }
             fetch_x(i + S::stages - 1, stage == 0 ? S::stages - 1 : stage - 1);
-            if (part == 1) fetch_tiles(k + S::tile_stages); // every warp has loaded those of k
+            if (part == 1) fetch_tiles(k + S::tile_stages); // every warp has loaded the tiles of k
             copy_async_commit();
             const unsigned b_stage = b_at + stage * S::stage_bytes;
 #pragma unroll

@@ -20,7 +20,7 @@
 namespace vb {
 
 constexpr int wgmma_threads = unit_threads + 128; // registers change hands by four warps
-constexpr int helpers = 96;                          // threads beside those that multiply and the warp that fetches
+constexpr int helpers = 96;                          // threads beside the multiplying warps and the fetching warp
 
 template <int TOKENS>
 struct WgmmaShape {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                     }
                 }
             }
-        if (warp > unit_warps) { // prepare what scales the sums, and x where it is uneven
+        if (warp > unit_warps) { // prepare the scales of sums, and x where it is uneven
             const int thread = threadIdx.x - unit_threads - 32, cols = product.k_tiles * P::depth;
             const bool uneven = product.uneven();
             for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         } else store_sums_staged<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(staging));
         __syncwarp();
         if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
-        group_sync(); // all have read what the next unit replaces
+        group_sync(); // all have read the memory that the next unit replaces
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
     if (product.beside) wait_for_previous_kernel();

@@ -30,7 +30,7 @@ struct N1Input {
     int stages, chunk; // of a warp's ring; items between two barriers
     // norm_swiglu follows the shortest kernel: its blocks begin when x is nearly there.
     // A whole ring that is asked for first would hold x up for 3,000 cycles.
-    int late;     // of the stages: those that are filled for the first time once x has been asked for
+    int late;     // stages that are first filled once x has been asked for
     bool patient; // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
     int cols;     // whole tiles but of small blocks
     // where blocks share columns without a cluster: [item][KSPLIT][results], and a counter an item, 0 between kernels

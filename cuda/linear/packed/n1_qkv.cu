@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
     const int index = blockIdx.x - (of_second ? first_blocks : 0),
               count = of_second ? gridDim.x - first_blocks : first_blocks;
     if (of_second) in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
-    if constexpr (std::is_same<A, B>::value) { // they differ in nothing else, but for what an adapter adds
+    if constexpr (std::is_same<A, B>::value) { // they differ in an adapter's update alone
         first.values = of_second;
         if constexpr (Update::active)
             if (of_second) first.update = second.update;

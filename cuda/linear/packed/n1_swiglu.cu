@@ -46,7 +46,7 @@ vb_status n1_swiglu(const SwiGLUArgs &a, const linear_items &items, const Update
                                    (int64_t)tiles * P::tile_bytes, (int)a.gate.rows, update};
     N1Input in = {a.x, a.norm, a.eps, tiles, count, items.stages, items.chunk, 0, false, (int)a.gate.cols};
     const int64_t weight_bytes = 2 * in.items * out.row_bytes;
-    const int early = weight_bytes > 16 << 20 ? 4 : 1; // what n1.cuh says of late stages
+    const int early = weight_bytes > 16 << 20 ? 4 : 1; // late stages: n1.cuh
     // a longer kernel leaves no room for the next one anyway
     in.patient = weight_bytes <= 32 << 20 && in.items > items.blocks;
     if (capability(stream) >= 90) in.late = larger(0, items.stages - early); // others count groups of copies, in order

@@ -109,7 +109,7 @@ struct N1Weights {
     uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
     uint32_t sixteens[P::sixteens ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
     uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t; k2: {d, dmin}
-    uint32_t m[P::mins ? 2 : 1]; // what is added, of the scale t
+    uint32_t m[P::mins ? 2 : 1]; // the addend of scale t
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
 #pragma unroll

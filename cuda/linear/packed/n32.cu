@@ -15,7 +15,7 @@ template <int DEPTH>
 __global__ void __launch_bounds__(32 * activation_warps)
     n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int cols, int tiles,
                  int tokens) {
-    release_next_kernel(); // its product fills rings of weights meanwhile; what it reads of others it waits for
+    release_next_kernel(); // its product fills rings of weights meanwhile, and waits before it reads x
     const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / n,
               token = unit - tile * n;
     constexpr int quads = DEPTH / 128;

@@ -89,7 +89,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
     }
 
     int buffer = 0;
-    const int token = threadIdx.x / packed_rows, row = threadIdx.x % packed_rows; // what this thread adds up first
+    const int token = threadIdx.x / packed_rows, row = threadIdx.x % packed_rows; // the first sum of this thread
     for (int item = index; item < in.items; item += count) {
         typename Out::Ahead ahead;
         if (token < in.n) out.fetch(&ahead, item, token, row), out.fetch_more(&ahead, item, token, row);

@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     }
 
     float *const sums = reinterpret_cast<float *>(shared);
-    meet(); // all have read what is in place of the sums
+    meet(); // all have read the memory of the sums
     share_sums<n32_tokens>(sums, c, warp, lane);
     if (cluster > 1) sm90::cluster_sync();
     else meet();

@@ -82,7 +82,7 @@ private:
     }
 };
 
-constexpr float subnormal = 16777216.0f; // 2^24: what operand A is too small by
+constexpr float subnormal = 16777216.0f; // 2^24: operand A is too small by this factor
 
 // The codes and scales of one tile, ready to be multiplied.
 template <class Block>

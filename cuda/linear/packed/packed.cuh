@@ -106,7 +106,7 @@ template <class Block>
 struct Packed {
     static constexpr vb_packed_format format = PackedFormat<Block>::value;
     static constexpr int bits = format.bits, zero = format.zero;
-    static constexpr bool mins = format.scales == VB_SCALES_HALF_MIN;       // a scale and what is added for 32 elements
+    static constexpr bool mins = format.scales == VB_SCALES_HALF_MIN;       // a scale and an addend for 32 elements
     static constexpr bool powers = format.scales == VB_SCALES_BF16;         // a power of two for 32 elements
     static constexpr bool small = format.scales == VB_SCALES_HALF || powers || mins; // scales for 32 elements
     static constexpr bool k2 = format.scales == VB_SCALES_K2, k4 = format.scales == VB_SCALES_K4;

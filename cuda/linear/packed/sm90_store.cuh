@@ -10,7 +10,7 @@
 
 namespace vb {
 
-constexpr int both_groups = unit_groups + 1; // a barrier beside those of a group each
+constexpr int both_groups = unit_groups + 1; // a barrier beside the barriers of one group each
 
 // Moves a group's part of a unit to memory by way of shared memory, so many tokens at a time. Rows are padded to lie in
 // different banks.
@@ -83,7 +83,7 @@ struct StoreHeads {
     const int first = head + (p.heads.neox ? 2 : 4) * nth, second = first + (p.heads.neox ? p.heads.pairs : 2);
     const int begin, end; // tokens of this warp, every eighth
     bool exists, rotated;
-    int64_t rows, from; // where the lane's rows are in that of a token, and those of a head in the cache
+    int64_t rows, from; // the places of the lane's rows in a token's row, and of a head's rows in the cache
     float *y;
     void *cache;
     float2 bias[2] = {};
@@ -216,7 +216,7 @@ struct FourResults {
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
                           const int2 *places, float *sums, int rank) {
-    sm90::group_sync(both_groups, unit_threads); // all have read what is in place of the sums
+    sm90::group_sync(both_groups, unit_threads); // all have read the memory of the sums
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = TOKENS * rank / p.cluster + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int end = (int)smaller<int64_t>(TOKENS * (rank + 1) / p.cluster, p.n - token0);
@@ -280,7 +280,7 @@ VB_DEVICE void store_sums_staged(const Product &p, const Unit &unit, const float
             const int token = first + i * step + thread / 16;
             added[i] = p.add && token < tokens ? rows.load(p.add, token0 + token) : float4();
         }
-        if (first > 0) group_sync(); // all have read those before
+        if (first > 0) group_sync(); // all have read the tokens before
 #pragma unroll
         for (int part = 0; part < TOKENS; part += sums_at_once)
             if (part == first)
@@ -322,7 +322,7 @@ VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float
 #pragma unroll
     for (int first = 0; first < TOKENS; first += gated_at_once) {
         if (first >= tokens) break;
-        if (first > 0) group_sync(); // all have read those before
+        if (first > 0) group_sync(); // all have read the tokens before
 #pragma unroll
         for (int j = 0; j < gated_at_once / 8; j++)
             if (first / 8 + j < TOKENS / 8) {
@@ -385,7 +385,7 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
 #pragma unroll
     for (int first = 0; first < TOKENS; first += gated_at_once) {
         if (first >= tokens) break;
-        if (first > 0) group_sync(); // all have read those before
+        if (first > 0) group_sync(); // all have read the tokens before
 #pragma unroll
         for (int j = 0; j < gated_at_once / 8; j += 4) {
             const auto pair = [&](int i) {

@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(threads, 1)
                 wanted = __any_sync(all_lanes, wanted);
                 // which others may read until their end
                 if (lane == 0 && pass == 0) wants[warp - multipliers / 32] = wanted;
-                sm90::barrier_arrive(&judged); // each thread: racecheck does not see what a warp's barrier orders
+                sm90::barrier_arrive(&judged); // each thread: racecheck does not see the order of a warp's barrier
             }
             if (!once_more(pass)) break;
 #pragma unroll
