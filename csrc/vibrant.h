@@ -569,7 +569,8 @@ vb_status vb_index(const vb_index_args *args, vb_stream *stream);
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* The rounding that makes products of F32 matrices fast. The 16-bit types are multiplied exactly and summed in float32 anyway. */
+/* The rounding that makes products of F32 matrices fast. The 16-bit types are multiplied exactly and summed in float32
+ * anyway. */
 typedef enum vb_precision {
     /* Float32 accuracy by whatever is fastest, the default: also tensor cores on split operands, where the errors are
      * no larger than those of multiplying and adding in float32. */
