@@ -80,6 +80,19 @@ static inline bool take(void *copy, size_t size, const void *args) {
         if (ran_ != VB_UNSUPPORTED) return ran_; \
     } while (0)
 
+enum { MOST_RANKS = 256 }; /* of an adapter */
+
+#define ROPE_MODES "mode: neither VB_ROPE_INTERLEAVED nor VB_ROPE_NEOX"
+#define CACHES "neither F32, F16, BF16, nor Q8_0 with a dim of whole blocks"
+
+/* Of a key-value cache: blocks of Q8_0 lie along a head. */
+static inline bool is_cache(vb_dtype type, int64_t dim) {
+    return vb_is_float(type) || (type == VB_Q8_0 && dim % vb_dtype_block_size(type) == 0);
+}
+
+/* *size = the elements of q. Without positions, causal rows must lie below kv_len: offset + seq <= kv_len (ops.c). */
+vb_status vb_check_attention(int64_t *size, const vb_attention_args *a, vb_stream *stream);
+
 /* The shape, type and layout of a weight make sense; its data is not looked at. `name` is a literal. */
 #define REQUIRE_WEIGHT(w, name) \
     do { \

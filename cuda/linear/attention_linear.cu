@@ -1,8 +1,8 @@
 // attention_linear.cu: sum[n][rows] = a + attention(q) W^T + bias for the rows of a prompt or of many sequences.
 //
 // Attention leaves its result as the operand of the product, in F16: one kernel and 12 bytes an element less than by
-// way of float32. Elsewhere attention and linear_add are two operations (ops.c). The result is a mean of values of the
-// cache, which are F16: it needs no scale to stay in range.
+// way of float32. Elsewhere attention and linear_add are two operations (ops_fused.c). The result is a mean of values
+// of the cache, which are F16: it needs no scale to stay in range.
 //
 //   moves    two bytes an element of the attended rows, twice; the rest as attention_prefill*.cu and many.cu
 //   measured docs/experiments/2026-11-22-packed-many.md

@@ -42,7 +42,7 @@
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
       "more rows of x, before and after Hopper, but feed_forward; plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
-    X(LINEAR_COMPOSED, "composed", "../csrc/ops.c", "a fused operation as the operations of its formula")
+    X(LINEAR_COMPOSED, "composed", "../csrc/ops_fused.c", "a fused operation as the operations of its formula")
 VB_KERNEL_FAMILY(linear, LINEAR, LINEAR_KERNELS)
 
 /* A product: y[n][rows] = x[n][cols] W^T, or with gate and up, two such. */
