@@ -46,10 +46,10 @@ func TestDroppedTensorsDoNotPileUp(t *testing.T) {
 		most, dropped := sums(t, d, n, func(*tensor.Tensor) {})
 		t.Logf("%d sums: %v freed, %v dropped, at most %.1f MB, %d collections", n, freed, dropped, float64(most)/1e6, d.Pool().Stats().Paced)
 		// A collection is due where memory has doubled, as it is for Go's own heap: what other tests keep alive counts. A GPU fills
-		// far more in the time of one.
+		// far more in the time of one. An idle machine stays within 64 MB. A busy one runs cleanups late, and what comes meanwhile counts.
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
-		limit := 64e6
+		limit := 256e6
 		if !d.Info().HostMemory {
 			limit = max(limit, float64(d.Info().TotalMemory)/200)
 		}
