@@ -17,7 +17,7 @@ VB_INLINE uint32_t vb_word_at(const void *p) {
     return word;
 }
 
-/* The sixteen scale bits of d in IQ1_M. */
+/* d of IQ1_M, whose nibbles lie in four numbers. */
 VB_INLINE float vb_iq1_m_d(const vb_block_iq1_m *b) {
     uint16_t s[4];
     memcpy(s, b->scales, 8);
@@ -44,7 +44,8 @@ VB_INLINE void vb_book_scales(vb_dtype type, float *scale, const void *p) {
     }
     case VB_IQ2_XS:
     case VB_IQ2_S: {
-        const uint8_t *s = type == VB_IQ2_XS ? ((const vb_block_iq2_xs *)p)->scales : ((const vb_block_iq2_s *)p)->scales;
+        const uint8_t *s =
+            type == VB_IQ2_XS ? ((const vb_block_iq2_xs *)p)->scales : ((const vb_block_iq2_s *)p)->scales;
         float d = 0.25f * vb_half_float(((const vb_block_iq2_xs *)p)->d); /* the two begin alike */
         for (int i = 0; i < 16; i++) scale[i] = d * (0.5f + (float)(s[i / 2] >> (i % 2 * 4) & 15));
         return;
@@ -119,8 +120,8 @@ VB_TARGET_AVX2 VB_INLINE __m256i vb_book_threes(const uint32_t *entry, __m128i v
 }
 
 VB_INLINE uint32_t vb_even_signs4(uint32_t sevens) {
-    return vb_even_signs(sevens & 127) | vb_even_signs(sevens >> 7 & 127) << 8 | vb_even_signs(sevens >> 14 & 127) << 16 |
-           vb_even_signs(sevens >> 21 & 127) << 24;
+    return vb_even_signs(sevens & 127) | vb_even_signs(sevens >> 7 & 127) << 8 |
+           vb_even_signs(sevens >> 14 & 127) << 16 | vb_even_signs(sevens >> 21 & 127) << 24;
 }
 
 /* The codes of elements 32u..32u + 31 of 256, signed, of at most 62. */
@@ -136,7 +137,8 @@ VB_TARGET_AVX2 VB_INLINE __m256i vb_book_codes(vb_dtype type, const void *p, int
         return vb_book_pairs(pairs, -1, 0, 1, 2);
     case VB_NVFP4: {
         __m128i v = _mm_loadu_si128((const __m128i *)(((const vb_block_nvfp4 *)p)[u / 2].qs + u % 2 * 16));
-        __m128i low = _mm_and_si128(v, _mm_set1_epi8(15)), high = _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15));
+        const __m128i fifteen = _mm_set1_epi8(15);
+        __m128i low = _mm_and_si128(v, fifteen), high = _mm_and_si128(_mm_srli_epi16(v, 4), fifteen);
         __m256i nibbles = _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
         return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)vb_mxfp4_values)),
                                    nibbles);

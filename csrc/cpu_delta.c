@@ -88,8 +88,8 @@ vb_status vb_cpu_causal_conv(const vb_causal_conv_args *args, vb_stream *stream)
 
 enum { VALUES = 64, MOST_KEY_DIM = 256 }; /* values that are computed together */
 
-/* One token: values 0..n-1 of a state S, read at `from`, whose rows are `stride` apart. The new state S' = decay S + k d
- * gives S'^T q = decay S^T q + (k q) d: k q may be almost 0, so it comes with the accuracy of a double. */
+/* One token: values 0..n-1 of a state S, read at `from`, whose rows are `stride` apart. The new state S' = decay S +
+ * k d gives S'^T q = decay S^T q + (k q) d: k q may be almost 0, so it comes with the accuracy of a double. */
 VB_INLINE void delta_body(float *out, float *state, const float *from, int64_t stride, const float *q, const float *k,
                           float kq, const float *v, float decay, float beta, int64_t key_dim, int64_t n) {
     float delta[VALUES] = {0}, sums[VALUES] = {0};

@@ -258,8 +258,8 @@ VB_INLINE void block_iq1_s(float *y, const vb_block_iq1_s *b) {
     float d = vb_half_float(b->d);
     for (int g = 0; g < 32; g++) {
         int rest = b->qh[g / 4];
-        group_iq1(y + 8 * g, vb_iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8], d * (float)(2 * (rest >> 12 & 7) + 1),
-                  rest >> 15);
+        group_iq1(y + 8 * g, vb_iq1_book[b->qs[g] | (rest >> (g % 4 * 3) & 7) << 8],
+                  d * (float)(2 * (rest >> 12 & 7) + 1), rest >> 15);
     }
 }
 
