@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Measure whole models, ours beside a peer, on the same GGUF files in one run.
 
-    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--suite moe] [--out docs/benchmarks] NAME=FILE.gguf ...
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--suite moe] [--out docs/benchmarks] NAME=FILE.gguf[,PEERS.gguf] ...
 
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
 Prints one table and replaces the measured cases in decode.jsonl and prefill.jsonl (cpu.jsonl on the CPU) below --out, with
 --suite in that one. make_synthetic_gguf.py writes files of published shapes.
+PEERS.gguf is the same model in a type that the peer has, where it lacks ours (bitnet-2b-4t, --types iq2_bn).
 Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
 """
 import argparse, json, os, statistics, subprocess, sys
 
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-ap.add_argument("models", nargs="+", metavar="NAME=FILE")
+ap.add_argument("models", nargs="+", metavar="NAME=FILE[,PEERS]")
 ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
 ap.add_argument("--peer", help="path of llama-bench")
 ap.add_argument("--vibrant", default="bin/vibrant")
 ap.add_argument("--rounds", type=int, default=3)
+ap.add_argument("-r", type=int, default=3, help="repetitions in a round, of which each program takes the mean")
+ap.add_argument("--peer-options", default="", help="more options of llama-bench, for example '-rtr 1'")
 ap.add_argument("-p", default="512", help="prompt tokens, for example 512,2048")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
 ap.add_argument("-d", default="", help="also decode after so many tokens in the cache, for example 8192,32768")
@@ -40,15 +43,15 @@ def output(args):
 
 def ours(path):
     """the figures of each test, as the command prints them"""
-    figures = output([A.vibrant, "bench", "-m", path, "-p", A.p, "-n", str(A.n), "-d", ",".join(map(str, [0] + depths)), "-r", "3", "--json",
+    figures = output([A.vibrant, "bench", "-m", path, "-p", A.p, "-n", str(A.n), "-d", ",".join(map(str, [0] + depths)), "-r", str(A.r), "--json",
                       "--device", A.device, "-t", str(A.t)])
     return [next(f for f in figures if f["case"].endswith(test)) for _, test, _ in tests]
 
 
 def peer(path):
     """tokens a second of each test"""
-    rows = output([A.peer, "-m", path, "-p", A.p, "-n", str(A.n), "-r", "3", "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
-                   "-ub", "2048" if A.device == "cuda" else "512", "-t", str(A.t), "-o", "json"] + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
+    rows = output([A.peer, "-m", path, "-p", A.p, "-n", str(A.n), "-r", str(A.r), "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
+                   "-ub", "2048" if A.device == "cuda" else "512", "-t", str(A.t), "-o", "json"] + A.peer_options.split() + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
     pick = lambda prompt, gen: next(r["avg_ts"] for r in rows if r["n_prompt"] == prompt and r["n_gen"] == gen)
     return [pick(p, 0) for p in prompts] + [pick(0, A.n)] + [pick(d, A.n) for d in depths]
 
@@ -69,10 +72,11 @@ capability = os.environ.get("VIBRANT_CUDA_CAPABILITY")
 taken_as = f", capability taken as {capability[:-1]}.{capability[-1]}" if capability and A.device == "cuda" else ""
 print(f"{'model':24} {'test':14} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")
 for spec in A.models:
-    name, _, path = spec.partition("=")
+    name, _, paths = spec.partition("=")
+    path, _, peers = paths.partition(",")
     rounds = []
     for r in range(A.rounds):
-        rounds.append((ours(path), peer(path) if A.peer else None))
+        rounds.append((ours(path), peer(peers or path) if A.peer else None))
     for i, (suite, test, suffix) in enumerate(tests):
         mine = [o[i] for o, _ in rounds]
         value = statistics.median(f["ours"] for f in mine)
@@ -81,7 +85,7 @@ for spec in A.models:
         case = f"{name} {test}" if A.device == "cpu" or A.suite or A.n != 128 else name + suffix
         found[suite].append({"suite": A.suite or ("cpu" if A.device == "cpu" else suite), "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
-                             "device": mine[0]["device"] + taken_as, "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} --peer llama-bench"})
+                             "device": mine[0]["device"] + taken_as, "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} -r {A.r}{' -t ' + str(A.t) if A.device == 'cpu' else ''} --peer llama-bench{' --peer-options ' + repr(A.peer_options) if A.peer_options else ''}"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
         print(f"{name:24} {test:14} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
 if A.suite or A.device == "cpu":

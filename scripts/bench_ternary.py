@@ -6,7 +6,8 @@
 FOLDER is a checkout of ik_llama.cpp, of which two files are compiled here. Suite tmac: float activations and results, table
 look-up beside the better one of theirs, and beside our product with F16 weights, which are widened. Suite ternary: rounding to
 int8 and W2A8. Weights lie in 48 MB, so that they come from behind the second cache; figures are the least of the rounds, by
-the thread's own clock where there is one thread. Needs make lib, g++ and Python; VIBRANT_SIMD chooses instructions.
+the thread's own clock where there is one thread. Needs make lib, g++ and Python; with VIBRANT_SIMD=avx2 both sides have AVX2
+and no more.
 """
 import argparse, json, os, random, subprocess, sys
 
@@ -16,10 +17,12 @@ ap.add_argument("--threads", type=int, default=1)
 ap.add_argument("--rounds", type=int, default=30)
 ap.add_argument("--random", type=int, default=4, help="shapes drawn at random, too")
 ap.add_argument("--seed", type=int, default=1)
-ap.add_argument("--lib", default="build/lib/libvibrant.so")
+ap.add_argument("--lib", default="build/lib/libvibrant.a")
 ap.add_argument("--work", default="build/bench_ternary", help="where the program is built")
 ap.add_argument("--out", default="docs/benchmarks")
 A = ap.parse_args()
+SIMD = os.environ.get("VIBRANT_SIMD", "native")
+MARCH = {"native": "native", "avx512": "native", "avx2": "x86-64-v3"}[SIMD]
 
 # the shapes that Microsoft published
 SHAPES = [(2560, 2560), (3840, 2560), (13824, 2560), (2560, 6912), (3200, 3200), (4800, 3200), (3200, 10240), (20480, 3200)]
@@ -135,9 +138,10 @@ def run(*command, **options):
 
 def build():
     """the program, linked with two of the peer's files, and functions that abort for what these call of the others"""
-    os.makedirs(A.work, exist_ok=True)
-    path = lambda name: os.path.join(A.work, name)
-    flags = ["-O3", "-DNDEBUG", "-D_GNU_SOURCE", "-march=native", "-fopenmp", "-std=gnu++20", "-w", f"-I{A.peer}/ggml/include", f"-I{A.peer}/ggml/src"]
+    work = os.path.join(A.work, MARCH)
+    os.makedirs(work, exist_ok=True)
+    path = lambda name: os.path.join(work, name)
+    flags = ["-O3", "-DNDEBUG", "-D_GNU_SOURCE", f"-march={MARCH}", "-fopenmp", "-std=gnu++20", "-w", f"-I{A.peer}/ggml/include", f"-I{A.peer}/ggml/src"]
     objects = []
     for name in "iqk_gemm_1bit", "iqk_quantize":
         objects.append(path(name + ".o"))
@@ -155,8 +159,7 @@ def build():
     open(path("missing.c"), "w").write("void abort(void);\n" + "".join(
         f"float {s}[65536];\n" if "_table_" in s else f"void {s}(void) {{ abort(); }}\n" for s in sorted(missing)))
     run("gcc", "-w", "-c", path("missing.c"), "-o", path("missing.o"))
-    library = os.path.abspath(A.lib)
-    run("g++", *objects, path("missing.o"), library, f"-Wl,-rpath,{os.path.dirname(library)}", "-fopenmp", "-lm", "-o", path("program"))
+    run("g++", *objects, path("missing.o"), A.lib, "-fopenmp", "-lm", "-o", path("program"))
     return path("program")
 
 
@@ -165,7 +168,8 @@ shapes = SHAPES + [(8 * draw.randrange(32, 1500), 256 * draw.randrange(2, 40)) f
 cases = [(m, k, n) for m, k in shapes for n in (1, 4, 16)] + [(2560, 2560, 128)]
 lines = run(build(), str(A.threads), str(A.rounds), *[str(v) for c in cases for v in c]).splitlines()
 device = json.loads(lines[0])
-command = f"python3 scripts/bench_ternary.py --peer FOLDER --threads {A.threads} --rounds {A.rounds} --random {A.random}"
+simd = "" if SIMD == "native" else f"VIBRANT_SIMD={SIMD} "
+command = f"{simd}python3 scripts/bench_ternary.py --peer FOLDER --threads {A.threads} --rounds {A.rounds} --random {A.random}"
 suites = {"tmac": [], "ternary": []}
 print(f"{device['name']}, {device['features']}, {A.threads} threads\n{'rows x columns, n':24} {'look-up':>9} {'W2A8':>9} {'IQ2_BN':>9} {'_R4':>9} {'F16':>9} us; ratios to the peer's better and to F16")
 for m, k, n, lookup, w2a8, plain, r4, half in map(json.loads, lines[1:]):
@@ -179,6 +183,7 @@ for m, k, n, lookup, w2a8, plain, r4, half in map(json.loads, lines[1:]):
     if half:
         figure("tmac", "F16 weights widened to floats", lookup, half)
 for suite, figures in suites.items():
+    os.makedirs(A.out, exist_ok=True)
     path = os.path.join(A.out, suite + ".jsonl")
     fresh = {(f["case"], f["device"]) for f in figures}
     kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Write a GGUF file with the shapes and the types of a published model, and random weights of a realistic scale.
 
-    make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N] [--adapter RANKS]
+    make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N] [--types NAME] [--adapter RANKS]
 
 For measuring speed and memory, and for comparing engines on one file, where the weights cannot be had: 18 GB in half a
 minute. A tensor repeats a stretch of a few thousand random blocks. The vocabulary is `no_vocab`. Needs Python alone.
+`--types iq2_bn` writes ternary weights for ik_llama.cpp, which has a type of its own for them and does not read TQ2_0.
 """
 import argparse, math, random, struct
 
@@ -49,13 +50,14 @@ MODELS = {
 }
 STD = 0.02       # of weights
 STRETCH = 8192   # different blocks of a type
-F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16, TQ2_0, MXFP4, ONES = 0, 1, 3, 6, 8, 12, 14, 30, 35, 39, -1
+F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16, TQ2_0, MXFP4, IQ2_BN, ONES = 0, 1, 3, 6, 8, 12, 14, 30, 35, 39, 135, -1
 # of most matrices, of those with more bits, and the same of experts
 TYPES = {"q4_k_m": (Q4_K, Q6_K, Q4_K, Q6_K), "q4_1": (Q4_1,) * 4, "mxfp4": (Q8_0, Q8_0, MXFP4, MXFP4), "tq2_0": (TQ2_0,) * 4,
-         "bf16": (BF16,) * 4}
+         "iq2_bn": (IQ2_BN,) * 4, "bf16": (BF16,) * 4}
 TIED = {"f16": F16, "q6_k": Q6_K, "bf16": BF16, "q8_0": Q8_0}  # of an embedding that is the output matrix too
 BLOCK = {F32: (1, 4), ONES: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144),
-         Q6_K: (256, 210), TQ2_0: (256, 66), MXFP4: (32, 17)}  # elements, bytes
+         Q6_K: (256, 210), TQ2_0: (256, 66), MXFP4: (32, 17), IQ2_BN: (64, 16)}  # elements, bytes
+ROW_HEAD = {IQ2_BN: struct.pack("<f", STD)}  # what a row begins with: its scale
 
 
 def block(kind):
@@ -78,6 +80,8 @@ def block(kind):
         return struct.pack("<f", random.gauss(0, STD))[2:]
     if kind == TQ2_0:  # one scale for all of a matrix, as BitNet has it
         return bytes(sum(random.randrange(3) << (2 * i) for i in range(4)) for _ in range(64)) + half(STD)
+    if kind == IQ2_BN:
+        return bytes(sum(random.randrange(3) << (2 * i) for i in range(4)) for _ in range(16))
     if kind == MXFP4:  # 2^e f, f of 0 to 6 with a sign: 3.1 * 2^e
         return bytes([round(math.log2(scale / 3.1)) + 127]) + random.randbytes(16)
     return struct.pack("<f", 1.0 if kind == ONES else random.gauss(0, STD))
@@ -176,10 +180,12 @@ def main():
     ap.add_argument("file")
     ap.add_argument("--layers", type=int)
     ap.add_argument("--experts", type=int)
+    ap.add_argument("--types", choices=TYPES, help="of the matrices")
     ap.add_argument("--adapter", type=int, metavar="RANKS", help="write a low-rank adapter (LoRA) of the model instead")
     a = ap.parse_args()
     m = dict(MODELS[a.model])
     m["layers"], m["experts"] = a.layers or m["layers"], a.experts or m["experts"]
+    m["types"] = a.types or m["types"]
     random.seed(1)
     pairs, infos, offset, sizes = metadata(a.model, m), b"", 0, []
     if a.adapter:
@@ -189,14 +195,17 @@ def main():
         if dims[0] % elements:
             raise SystemExit(f"make_synthetic_gguf: {name}: rows of {dims[0]} are no whole blocks")
         infos += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, max(kind, 0), offset)
-        sizes.append((kind, math.prod(dims) // elements * size))
+        sizes.append((kind, math.prod(dims) // elements * size + math.prod(dims[1:]) * len(ROW_HEAD.get(kind, b"")), dims[0]))
         offset += -(-sizes[-1][1] // 32) * 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), len(pairs)) + b"".join(pair(*p) for p in pairs.items()) + infos
-    stretches = {kind: b"".join(block(kind) for _ in range(STRETCH)) * 4 for kind in {kind for kind, _ in sizes}}
+    stretches = {kind: b"".join(block(kind) for _ in range(STRETCH)) * 4 for kind in {kind for kind, *_ in sizes}}
     with open(a.file, "wb") as f:
         f.write(head + bytes(-len(head) % 32))
-        for kind, size in sizes:
+        for kind, size, columns in sizes:
             stretch = memoryview(stretches[kind])
+            if kind in ROW_HEAD:
+                row = columns // BLOCK[kind][0] * BLOCK[kind][1]
+                stretch = memoryview(b"".join(ROW_HEAD[kind] + stretch[at:at + row] for at in range(0, len(stretch) - row + 1, row)))
             for at in range(0, size, len(stretch)):
                 f.write(stretch[:min(len(stretch), size - at)])
             f.write(bytes(-size % 32))
