@@ -171,7 +171,8 @@ typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w
 static const struct {
     int n, rows;
     products_function several, one;
-} products[] = {{4, 2, products_2_4, products_1_4}, {2, 2, products_2_2, products_1_2}, {1, 4, products_4_1, products_1_1}};
+} products[] = {{4, 2, products_2_4, products_1_4}, {2, 2, products_2_2, products_1_2},
+                {1, 4, products_4_1, products_1_1}};
 
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,

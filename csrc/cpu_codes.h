@@ -30,8 +30,8 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
  * VB_CODES_PIECE bytes of a row: 32 vectors, 16 runs of 8 * 3 * 128 * 4096 in a sum of int32. */
 enum { VB_CODES_RUN = 8, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
 
-/* sums[r][i] = the sum of code * x * factor, as vb_cpu_code_sums has it: row i of x begins at x + i * row_of_x, aligned to
- * 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. */
+/* sums[r][i] = the sum of code * x * factor, as vb_cpu_code_sums has it: row i of x begins at x + i * row_of_x, aligned
+ * to 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. */
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
                           int n);

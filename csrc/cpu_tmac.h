@@ -31,8 +31,8 @@ static inline float vb_tmac_column(float *h, const vb_tmac_matmul_args *a, int64
     return vb_bits_float((uint32_t)most);
 }
 
-/* The product by int8 activations with a factor for each eight of them (cpu_tmac_scaled.c), with AVX2. Each group has at
- * least 16 bytes of a row. */
+/* The product by int8 activations with a factor for each eight of them (cpu_tmac_scaled.c), with AVX2. Each group has
+ * at least 16 bytes of a row. */
 vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream);
 
 #endif

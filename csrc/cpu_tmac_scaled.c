@@ -1,8 +1,8 @@
 /* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2.
  *
- * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is a
- * whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by the
- * multiply-add that widens them, and costs nothing (vb_cpu_code_products). */
+ * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is
+ * a whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by
+ * the multiply-add that widens them, and costs nothing (vb_cpu_code_products). */
 #include "cpu_codes.h"
 #include "cpu_tmac.h"
 
@@ -28,7 +28,8 @@ typedef struct piece {
 } piece;
 
 static piece piece_at(const scaled_job *j, int64_t p) {
-    const int64_t group = j->pieces_a_group == 1 ? p : p / j->pieces_a_group; /* division takes longer than a tile's end */
+    /* A division takes longer than the end of a tile. */
+    const int64_t group = j->pieces_a_group == 1 ? p : p / j->pieces_a_group;
     const int64_t first = group * j->group_bytes + (p - group * j->pieces_a_group) * VB_CODES_PIECE;
     const int64_t end = vb_min((group + 1) * j->group_bytes, j->row_bytes);
     return (piece){group, first, vb_max(vb_min(VB_CODES_PIECE, end - first), 0)};

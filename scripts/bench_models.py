@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure whole models, ours beside a peer, on the same GGUF files in one run.
 
-    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--suite moe] [--out docs/benchmarks] NAME=FILE.gguf[,PEERS.gguf] ...
+    bench_models.py --device cuda|cpu [--peer LLAMA_BENCH] [--rounds 3] [-p 512,...] [-n 128] [-d 8192,...] [--suite moe]
+                    [--out docs/benchmarks] NAME=FILE.gguf[,PEERS.gguf] ...
 
 Ours is `bin/vibrant bench`, the peer any llama-bench (of ik_llama.cpp or llama.cpp), which is run in turn with ours, round by
 round, so that a drifting machine moves both; figures are the medians of the rounds. Without --peer the ratios are empty.
