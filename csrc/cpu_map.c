@@ -24,6 +24,23 @@ typedef struct map_job {
 
 #define EACH for (int64_t i = 0; i < n; i++)
 
+/* Bytes without gaps. Signed ones of type I8; of BOOL whether they are not 0. */
+VB_INLINE void load_bytes_body(int32_t *restrict x, const void *from, vb_dtype type, int64_t n) {
+    const int8_t *const s = from;
+    const uint8_t *const u = from;
+    if (type == VB_I8) EACH x[i] = s[i];
+    else if (type == VB_U8) EACH x[i] = u[i];
+    else EACH x[i] = u[i] != 0;
+}
+VB_TWINS(load_bytes, (int32_t *x, const void *from, vb_dtype type, int64_t n), (x, from, type, n));
+
+VB_INLINE void store_bytes_body(void *to, const int32_t *restrict x, vb_dtype type, int64_t n) {
+    uint8_t *restrict const u = to;
+    if (type == VB_BOOL) EACH u[i] = x[i] != 0;
+    else EACH u[i] = (uint8_t)x[i];
+}
+VB_TWINS(store_bytes, (void *to, const int32_t *x, vb_dtype type, int64_t n), (to, x, type, n));
+
 static void load_run(values *to, int64_t at, const vb_view *v, const char *from, int64_t stride, int64_t n,
                      vb_simd simd) {
     float *const f = to->f + at;
@@ -47,9 +64,15 @@ static void load_run(values *to, int64_t at, const vb_view *v, const char *from,
         if (stride == 1) vb_cpu_load(f, from, VB_BF16, n, simd);
         else EACH f[i] = vb_bfloat_float(((const uint16_t *)from)[i * stride]);
         break;
-    case VB_I8: EACH x[i] = ((const int8_t *)from)[i * stride]; break;
-    case VB_U8: EACH x[i] = ((const uint8_t *)from)[i * stride]; break;
-    default: EACH x[i] = ((const uint8_t *)from)[i * stride] != 0; break;
+    case VB_I8:
+    case VB_U8:
+    case VB_BOOL:
+        if (stride == 1) load_bytes[simd](x, from, v->type, n);
+        else if (v->type == VB_I8) EACH x[i] = ((const int8_t *)from)[i * stride];
+        else if (v->type == VB_U8) EACH x[i] = ((const uint8_t *)from)[i * stride];
+        else EACH x[i] = ((const uint8_t *)from)[i * stride] != 0;
+        break;
+    default: break;
     }
 }
 
@@ -71,8 +94,11 @@ static void store_run(const vb_view *v, char *to, int64_t stride, const values *
         if (stride == 1) vb_cpu_store(to, f, VB_BF16, n, simd);
         else EACH((uint16_t *)to)[i * stride] = vb_float_bfloat(f[i]);
         break;
-    case VB_BOOL: EACH((uint8_t *)to)[i * stride] = x[i] != 0; break;
-    default: EACH((uint8_t *)to)[i * stride] = (uint8_t)x[i]; break;
+    default:
+        if (stride == 1) store_bytes[simd](to, x, v->type, n);
+        else if (v->type == VB_BOOL) EACH((uint8_t *)to)[i * stride] = x[i] != 0;
+        else EACH((uint8_t *)to)[i * stride] = (uint8_t)x[i];
+        break;
     }
 }
 
@@ -91,6 +117,14 @@ static void runs(const map_job *j, const vb_view *v, int64_t first, int64_t n, v
         else load_run(x, done, v, p, v->strides[last], run, j->simd);
         done += run;
     }
+}
+
+/* Where n elements from number `first` on lie, if they are 32 bits each and lie without gaps; else null. */
+static char *without_gaps(const map_job *j, const vb_view *v, int64_t first, int64_t n) {
+    const int last = (int)j->args.rank - 1;
+    const int64_t *const sizes = j->args.sizes;
+    if (v->strides[last] != 1 || vb_element_bytes(v->type) != 4 || sizes[last] - first % sizes[last] < n) return NULL;
+    return (char *)v->data + 4 * vb_place(v, sizes, last + 1, first);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
@@ -249,31 +283,81 @@ static void map_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const map_job *j = context;
     const vb_map_args *a = &j->args;
-    const int inputs = (int)a->inputs, steps = (int)a->steps, last = (int)a->rank - 1;
+    const int inputs = (int)a->inputs, steps = (int)a->steps;
+    const int64_t start = begin;
     values x[MOST_VALUES];
     const void *at[MOST_VALUES];
     for (; begin < end; begin += PIECE) {
         const int64_t n = vb_min(PIECE, end - begin);
+        char *const direct = without_gaps(j, &a->out, begin, n);
         for (int i = 0; i < inputs; i++) {
-            const vb_view *v = &a->in[i];
-            const bool in_place = last == 0 && v->strides[0] == 1 && vb_element_bytes(v->type) == 4;
-            if (!in_place) runs(j, v, begin, n, &x[i], false);
-            at[i] = in_place ? (const char *)v->data + 4 * begin : (const char *)&x[i];
+            at[i] = without_gaps(j, &a->in[i], begin, n);
+            if (at[i]) continue;
+            runs(j, &a->in[i], begin, n, &x[i], false);
+            at[i] = &x[i];
         }
-        const bool direct = steps > 0 && last == 0 && a->out.strides[0] == 1 && vb_element_bytes(a->out.type) == 4;
         for (int s = 0; s < steps; s++) {
             const vb_step *p = &a->program[s];
             const int count = inputs + s, kind = p->op == VB_ELEMENT_WHERE ? p->b : p->a;
-            void *out = direct && s == steps - 1 ? (char *)a->out.data + 4 * begin : (char *)&x[count];
+            void *out = direct && s == steps - 1 ? direct : (char *)&x[count];
+            at[count] = out;
+            const bool constant = p->op == VB_ELEMENT_CONSTANT || p->op == VB_ELEMENT_INTEGER;
+            if (constant && s < steps - 1 && begin != start) continue; /* it is there since the first piece */
             const void *va = value_of(at, p->a, count), *vb = value_of(at, p->b, count);
             const void *vc = value_of(at, p->c, count);
             const operands o = {va, vb, vc, va, vb, vc};
             step[j->simd](p, vb_step_operands(p->op) > 0 && j->ints[kind], out, &o, begin, n);
-            at[count] = out;
         }
-        if (!direct) {
+        if (steps == 0 && direct) {
+            if (at[0] != direct) memmove(direct, at[0], (size_t)n * 4);
+        } else if (!direct) {
             if (steps == 0 && at[0] != &x[0]) memcpy(&x[0], at[0], (size_t)n * 4);
             runs(j, &a->out, begin, n, &x[inputs + steps - 1], true);
+        }
+    }
+}
+
+/* ---- copies of transposed arrays --------------------------------------------------------------------------------- */
+
+enum { TILE = 16 };
+
+/* The dimension along which elements of the operand are neighbours, where the job copies elements of 32 bits that are
+ * neighbours along the last one in the result; -1 where there is none, or it is the last one too. */
+static int transposed(const map_job *j) {
+    const vb_map_args *a = &j->args;
+    const int last = (int)a->rank - 1;
+    const vb_view *in = &a->in[0];
+    if (a->steps > 0 || a->inputs != 1 || vb_element_bytes(in->type) != 4 || in->strides[last] == 1) return -1;
+    for (int d = 0; d < last && a->out.strides[last] == 1; d++)
+        if (in->strides[d] == 1) return d;
+    return -1;
+}
+
+/* Copies tiles, of which an item is a row along the last dimension: both sides use whole lines of memory. */
+static void transpose_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const map_job *j = context;
+    const vb_map_args *a = &j->args;
+    const int last = (int)a->rank - 1, d = transposed(j);
+    const int64_t rows = a->sizes[d], cols = a->sizes[last], bands = (rows + TILE - 1) / TILE;
+    int64_t sizes[VB_MAX_DIMS];
+    memcpy(sizes, a->sizes, sizeof sizes);
+    sizes[d] = bands;
+    vb_view in = a->in[0], out = a->out;
+    const int64_t across = in.strides[last], down = out.strides[d];
+    in.strides[d] *= TILE, out.strides[d] *= TILE;
+    for (; begin < end; begin++) {
+        int64_t band = begin;
+        for (int k = last - 1; k > d; k--) band /= sizes[k];
+        const int64_t high = vb_min(TILE, rows - band % bands * TILE);
+        const int32_t *const from = (const int32_t *)in.data + vb_place(&in, sizes, last, begin);
+        int32_t *const to = (int32_t *)out.data + vb_place(&out, sizes, last, begin);
+        for (int64_t c = 0; c < cols; c += TILE) {
+            const int64_t wide = vb_min(TILE, cols - c);
+            int32_t tile[TILE][TILE];
+            for (int64_t x = 0; x < wide; x++)
+                for (int64_t y = 0; y < high; y++) tile[y][x] = from[(c + x) * across + y];
+            for (int64_t y = 0; y < high; y++) memcpy(to + y * down + c, tile[y], (size_t)wide * 4);
         }
     }
 }
@@ -286,6 +370,13 @@ vb_status vb_cpu_map(const vb_map_args *args, vb_stream *stream) {
     vb_map_kinds(job.ints, &job.args);
     int64_t n = 1;
     for (int d = 0; d < job.args.rank; d++) n *= job.args.sizes[d];
+    const int d = transposed(&job);
+    if (d >= 0 && n > 0) {
+        const int64_t cols = job.args.sizes[job.args.rank - 1], rows = job.args.sizes[d];
+        const int64_t items = n / cols / rows * ((rows + TILE - 1) / TILE);
+        vb_cpu_parallel(stream, items, vb_cpu_grain(TILE * cols), transpose_range, &job);
+        return VB_OK;
+    }
     vb_cpu_parallel(stream, n, 1 << 14, map_range, &job);
     return VB_OK;
 }

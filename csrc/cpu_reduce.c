@@ -12,11 +12,13 @@ enum { PIECE = 256 };
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
-/* The state of a result after the elements so far. */
-typedef struct state {
-    double a, b;
-    int64_t i, n, at; /* integers; elements; the number of the one that is kept */
-} state;
+/* What is known of up to PIECE results so far, of as many elements each. Elements are float64, integers too, which are
+ * exact so; their sums and products are in `i`. */
+typedef struct states {
+    double a[PIECE], b[PIECE];
+    int64_t i[PIECE], at[PIECE]; /* at: the number of the element that is kept */
+    int64_t n;
+} states;
 
 typedef struct reduce_job {
     vb_reduce_dims dims;
@@ -27,9 +29,15 @@ typedef struct reduce_job {
     vb_simd simd;
 } reduce_job;
 
-static state begin_state(vb_reduction r) {
-    return (state){.a = r == VB_REDUCTION_PROD ? 1 : r == VB_REDUCTION_LOGSUMEXP ? -HUGE_VAL : 0,
-                   .i = r == VB_REDUCTION_PROD || r == VB_REDUCTION_ALL};
+static void begin_states(states *s, vb_reduction r, int64_t count) {
+    for (int64_t k = 0; k < count; k++) {
+        s->a[k] = r == VB_REDUCTION_PROD ? 1
+                  : r == VB_REDUCTION_MAX || r == VB_REDUCTION_ARGMAX || r == VB_REDUCTION_LOGSUMEXP ? -HUGE_VAL
+                  : r == VB_REDUCTION_MIN || r == VB_REDUCTION_ARGMIN ? HUGE_VAL : 0;
+        s->b[k] = 0, s->at[k] = 0;
+        s->i[k] = r == VB_REDUCTION_PROD || r == VB_REDUCTION_ALL;
+    }
+    s->n = 0;
 }
 
 VB_INLINE double load_one(const vb_view *v, int64_t at) {
@@ -55,64 +63,43 @@ static void store_one(const vb_view *v, int64_t at, float f, int32_t i) {
     }
 }
 
-/* Takes n elements: all into one state where step is 0, else each into its own. Doubles hold integers exactly. */
-static void take(const reduce_job *j, state *s, int64_t step, const double *x, int64_t n) {
-#define TAKE_EACH(...) \
-    for (int64_t k = 0; k < n; k++, s += step) { \
-        s->n++; \
-        __VA_ARGS__; \
-    } \
-    break
-    switch (j->reduction) {
-    case VB_REDUCTION_SUM:
-    case VB_REDUCTION_MEAN:
-        if (step == 0) {
-            double sums[8] = {0}, sum = 0;
-            int64_t whole = 0, k = 0;
-            for (; k + 8 <= n; k += 8)
-                for (int e = 0; e < 8; e++) sums[e] += x[k + e];
-            for (; k < n; k++) sums[k % 8] += x[k];
-            for (int e = 0; e < 8; e++) {
-                sum += sums[e];
-                if (j->ints) whole += (int64_t)sums[e];
-            }
-            s->a += sum, s->i += whole, s->n += n;
-            break;
-        }
-        TAKE_EACH(s->a += x[k]; if (j->ints) s->i += (int64_t)x[k]);
-    case VB_REDUCTION_PROD: TAKE_EACH(if (j->ints) s->i = (int32_t)(uint32_t)(s->i * (int64_t)x[k]); else s->a *= x[k]);
-    case VB_REDUCTION_MAX:
-    case VB_REDUCTION_ARGMAX:
-        TAKE_EACH(if (s->n == 1 || x[k] > s->a || (x[k] != x[k] && s->a == s->a)) s->a = x[k], s->at = s->n - 1);
-    case VB_REDUCTION_MIN:
-    case VB_REDUCTION_ARGMIN:
-        TAKE_EACH(if (s->n == 1 || x[k] < s->a || (x[k] != x[k] && s->a == s->a)) s->a = x[k], s->at = s->n - 1);
-    case VB_REDUCTION_ANY: TAKE_EACH(s->i |= x[k] != 0);
-    case VB_REDUCTION_ALL: TAKE_EACH(s->i &= x[k] != 0);
-    case VB_REDUCTION_VAR: /* Welford's */
-        TAKE_EACH(const double d = x[k] - s->a; s->a += d / (double)s->n; s->b += d * (x[k] - s->a));
-    case VB_REDUCTION_NORM:
-        TAKE_EACH(const double y = fabs(x[k]);
-                  if (j->parameter <= 2) s->a += j->parameter == 1 ? y : y * y;
-                  else if (y > s->a || y != y) s->a = y);
-    case VB_REDUCTION_LOGSUMEXP:
-        TAKE_EACH(if (x[k] == s->a) s->b += x[k] != -HUGE_VAL;
-                  else if (x[k] > s->a) s->b = s->b * exp(s->a - x[k]) + 1, s->a = x[k];
-                  else if (x[k] != -HUGE_VAL) s->b += exp(x[k] - s->a));
+#define EACH for (int64_t k = 0; k < n; k++)
+
+/* n elements from a place on, `step` apart. */
+VB_INLINE void load_body(double *restrict x, const vb_view *v, int64_t at, int64_t step, int64_t n) {
+    if (step == 1 && v->type == VB_F32) {
+        const float *const f = (const float *)v->data + at;
+        EACH x[k] = (double)f[k];
+    } else if (step == 1 && v->type == VB_I32) {
+        const int32_t *const i = (const int32_t *)v->data + at;
+        EACH x[k] = i[k];
+    } else if (step == 1 && v->type == VB_U8) {
+        const uint8_t *const u = (const uint8_t *)v->data + at;
+        EACH x[k] = u[k];
+    } else if (step == 1 && v->type == VB_BOOL) {
+        const uint8_t *const u = (const uint8_t *)v->data + at;
+        EACH x[k] = u[k] != 0;
+    } else {
+        EACH x[k] = load_one(v, at + k * step);
     }
 }
+VB_TWINS(load, (double *x, const vb_view *v, int64_t at, int64_t step, int64_t n), (x, v, at, step, n));
 
-/* Whether the job adds floats, as most reductions do: sums of a row or of columns then are loops of their own. */
-static bool adds_floats(const reduce_job *j) {
-    return !j->ints && (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN);
+/* load of a job's elements; those of 16 bits through float32. */
+static void load_piece(const reduce_job *j, double *x, int64_t at, int64_t step, int64_t n) {
+    const vb_view *v = &j->dims.in;
+    float room[PIECE];
+    const vb_view floats = {room, VB_F32, {1}};
+    if (step == 1 && (v->type == VB_F16 || v->type == VB_BF16)) {
+        vb_cpu_load(room, (const uint16_t *)v->data + at, v->type, n, j->simd);
+        v = &floats, at = 0;
+    }
+    load[j->simd](x, v, at, step, n);
 }
 
-/* n neighbours from a place on, as they lie where they are F32, else in `room`. */
-static const float *floats_at(const vb_view *v, int64_t at, int64_t n, float *room, vb_simd simd) {
-    const char *const from = (const char *)v->data + at * vb_element_bytes(v->type);
-    if (v->type == VB_F32) return (const float *)(const void *)from;
-    vb_cpu_load(room, from, v->type, n, simd);
-    return room;
+/* Whether the job adds F32, as most reductions do: the sums of neighbours are then loops of their own. */
+static bool adds_floats(const reduce_job *j) {
+    return j->dims.in.type == VB_F32 && (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN);
 }
 
 /* Adds n elements to one sum. */
@@ -134,18 +121,193 @@ VB_INLINE void add_columns_body(double *restrict sums, const float *restrict x, 
 }
 VB_TWINS(add_columns, (double *sums, const float *x, int64_t n), (sums, x, n));
 
-static void finish(const reduce_job *j, const state *s, int64_t at) {
-    double f = s->a;
-    int64_t i = s->i;
+/* Whether x takes the place of a greatest value a: NaN is the greatest. */
+#define ABOVE(x, a) (((x) > (a)) | (((x) != (x)) & ((a) == (a))))
+#define BELOW(x, a) (((x) < (a)) | (((x) != (x)) & ((a) == (a))))
+
+/* Takes one element more of each of n results. */
+VB_INLINE void take_each_body(vb_reduction reduction, float parameter, bool ints, states *restrict s,
+                              const double *restrict x, int64_t n) {
+    const double count = (double)++s->n;
+    switch (reduction) {
+    case VB_REDUCTION_SUM:
+    case VB_REDUCTION_MEAN:
+        if (ints) EACH s->i[k] += (int64_t)x[k];
+        else EACH s->a[k] += x[k];
+        break;
+    case VB_REDUCTION_PROD:
+        if (ints) EACH s->i[k] = (int32_t)((uint32_t)s->i[k] * (uint32_t)(int32_t)x[k]);
+        else EACH s->a[k] *= x[k];
+        break;
+    case VB_REDUCTION_MAX: EACH s->a[k] = ABOVE(x[k], s->a[k]) ? x[k] : s->a[k]; break;
+    case VB_REDUCTION_MIN: EACH s->a[k] = BELOW(x[k], s->a[k]) ? x[k] : s->a[k]; break;
+    case VB_REDUCTION_ARGMAX:
+        EACH s->at[k] = ABOVE(x[k], s->a[k]) ? s->n - 1 : s->at[k];
+        EACH s->a[k] = ABOVE(x[k], s->a[k]) ? x[k] : s->a[k];
+        break;
+    case VB_REDUCTION_ARGMIN:
+        EACH s->at[k] = BELOW(x[k], s->a[k]) ? s->n - 1 : s->at[k];
+        EACH s->a[k] = BELOW(x[k], s->a[k]) ? x[k] : s->a[k];
+        break;
+    case VB_REDUCTION_ANY: EACH s->i[k] |= x[k] != 0; break;
+    case VB_REDUCTION_ALL: EACH s->i[k] &= x[k] != 0; break;
+    case VB_REDUCTION_VAR: /* Welford's */
+        EACH {
+            const double d = x[k] - s->a[k], mean = s->a[k] + d / count;
+            s->b[k] += d * (x[k] - mean);
+            s->a[k] = mean;
+        }
+        break;
+    case VB_REDUCTION_NORM:
+        if (parameter == 1) EACH s->a[k] += fabs(x[k]);
+        else if (parameter == 2) EACH s->a[k] += x[k] * x[k];
+        else EACH s->a[k] = ABOVE(fabs(x[k]), s->a[k]) ? fabs(x[k]) : s->a[k];
+        break;
+    case VB_REDUCTION_LOGSUMEXP: /* b exp(a); the difference of equal infinities is 0 here */
+        EACH {
+            const double most = ABOVE(x[k], s->a[k]) ? x[k] : s->a[k];
+            const double down = s->a[k] == most ? 0 : s->a[k] - most, under = x[k] == most ? 0 : x[k] - most;
+            s->b[k] = s->b[k] * (double)vb_expf((float)down) + (double)vb_expf((float)under);
+            s->a[k] = most;
+        }
+        break;
+    }
+}
+VB_TWINS(take_each, (vb_reduction r, float p, bool ints, states *s, const double *x, int64_t n), (r, p, ints, s, x, n));
+
+/* The expression of what a lane has, `a`, and of each LANES-th element, `y`; COMBINE then makes one of all lanes. */
+enum { LANES = 32 };
+#define LANED(first, expression) \
+    do { \
+        double lanes[LANES]; \
+        for (int e = 0; e < LANES; e++) lanes[e] = (first); \
+        for (int64_t k = 0; k < n; k += LANES) \
+            for (int e = 0; e < LANES; e++) { \
+                const double a = lanes[e], y = x[k + e]; \
+                lanes[e] = (expression); \
+            } \
+        total = lanes[0]; \
+        for (int e = 1; e < LANES; e++) { \
+            const double a = total, y = lanes[e]; \
+            total = COMBINE; \
+        } \
+    } while (0)
+
+/* Takes n elements of one result. x has room behind them, up to a multiple of LANES. */
+VB_INLINE void take_row_body(vb_reduction reduction, float parameter, bool ints, states *s, double *x, int64_t n) {
+    const int64_t count = n, before = s->n;
+    double total = 0, *const kept = s->a;
+    const bool greatest = reduction == VB_REDUCTION_MAX || reduction == VB_REDUCTION_ARGMAX ||
+                          reduction == VB_REDUCTION_LOGSUMEXP;
+    const double idle = reduction == VB_REDUCTION_PROD || reduction == VB_REDUCTION_ALL ? 1
+                        : greatest ? -HUGE_VAL
+                        : reduction == VB_REDUCTION_MIN || reduction == VB_REDUCTION_ARGMIN ? HUGE_VAL : 0;
+    for (; n % LANES; n++) x[n] = idle;
+    s->n += count;
+    switch (reduction) {
+    case VB_REDUCTION_PROD:
+        if (ints) {
+            for (int64_t k = 0; k < count; k++)
+                s->i[0] = (int32_t)((uint32_t)s->i[0] * (uint32_t)(int32_t)x[k]);
+            break;
+        }
+#define COMBINE a * y
+        LANED(1, a * y);
+#undef COMBINE
+        kept[0] *= total;
+        break;
+    case VB_REDUCTION_MAX:
+    case VB_REDUCTION_ARGMAX:
+    case VB_REDUCTION_LOGSUMEXP:
+#define COMBINE (ABOVE(y, a) ? y : a)
+        LANED(-HUGE_VAL, COMBINE);
+        if (reduction == VB_REDUCTION_LOGSUMEXP) {
+            const double most = ABOVE(total, kept[0]) ? total : kept[0];
+            const double down = kept[0] == most ? 0 : kept[0] - most;
+            double sum = 0;
+#undef COMBINE
+#define COMBINE a + y
+            if (most > -HUGE_VAL && most < HUGE_VAL) {
+                LANED(0, a + (double)vb_expf((float)(y - most)));
+                sum = total;
+            }
+            s->b[0] = s->b[0] * (double)vb_expf((float)down) + (most == HUGE_VAL ? 1 : sum);
+            kept[0] = most;
+            break;
+        }
+        if (reduction == VB_REDUCTION_ARGMAX && ABOVE(total, kept[0]))
+            for (int64_t k = 0; k < count; k++)
+                if (x[k] == total || (x[k] != x[k])) {
+                    s->at[0] = before + k;
+                    break;
+                }
+        kept[0] = ABOVE(total, kept[0]) ? total : kept[0];
+        break;
+#undef COMBINE
+    case VB_REDUCTION_MIN:
+    case VB_REDUCTION_ARGMIN:
+#define COMBINE (BELOW(y, a) ? y : a)
+        LANED(HUGE_VAL, COMBINE);
+        if (reduction == VB_REDUCTION_ARGMIN && BELOW(total, kept[0]))
+            for (int64_t k = 0; k < count; k++)
+                if (x[k] == total || (x[k] != x[k])) {
+                    s->at[0] = before + k;
+                    break;
+                }
+        kept[0] = BELOW(total, kept[0]) ? total : kept[0];
+        break;
+#undef COMBINE
+#define COMBINE a + y
+    case VB_REDUCTION_ANY:
+    case VB_REDUCTION_ALL:
+        LANED(0, a + (y != 0));
+        if (reduction == VB_REDUCTION_ANY) s->i[0] |= total > 0;
+        else s->i[0] &= total == (double)n;
+        break;
+    case VB_REDUCTION_VAR: { /* the pieces' means and squares as one: Chan, Golub & LeVeque 1979 */
+        LANED(0, a + y);
+        const double mean = total / (double)count, d = mean - kept[0], all = (double)s->n;
+        for (int64_t k = count; k < n; k++) x[k] = mean;
+        LANED(0, a + (y - mean) * (y - mean));
+        s->b[0] += total + d * d * (double)before * (double)count / all;
+        kept[0] += d * (double)count / all;
+        break;
+    }
+    case VB_REDUCTION_NORM:
+        if (parameter == 1) LANED(0, a + fabs(y));
+        else if (parameter == 2) LANED(0, a + y * y);
+        if (parameter <= 2) {
+            kept[0] += total;
+            break;
+        }
+#undef COMBINE
+#define COMBINE (ABOVE(fabs(y), a) ? fabs(y) : a)
+        LANED(0, COMBINE);
+        kept[0] = ABOVE(total, kept[0]) ? total : kept[0];
+        break;
+#undef COMBINE
+    default: /* sums */
+#define COMBINE a + y
+        LANED(0, a + y);
+        if (ints) s->i[0] += (int64_t)total;
+        else kept[0] += total;
+#undef COMBINE
+    }
+}
+VB_TWINS(take_row, (vb_reduction r, float p, bool ints, states *s, double *x, int64_t n), (r, p, ints, s, x, n));
+
+static void finish(const reduce_job *j, const states *s, int64_t k, int64_t at) {
+    double f = s->a[k];
+    int64_t i = s->i[k];
     switch (j->reduction) {
     case VB_REDUCTION_MEAN: f /= (double)s->n; break;
     case VB_REDUCTION_MAX:
-    case VB_REDUCTION_MIN: i = j->ints ? (int64_t)s->a : 0; break;
+    case VB_REDUCTION_MIN: i = j->ints ? (int64_t)f : 0; break;
     case VB_REDUCTION_ARGMAX:
-    case VB_REDUCTION_ARGMIN: i = s->at; break;
-    case VB_REDUCTION_VAR: f = s->b / fmax(0, (double)s->n - (double)j->parameter); break;
+    case VB_REDUCTION_ARGMIN: i = s->at[k]; break;
+    case VB_REDUCTION_VAR: f = s->b[k] / fmax(0, (double)s->n - (double)j->parameter); break;
     case VB_REDUCTION_NORM: f = j->parameter == 2 ? sqrt(f) : f; break;
-    case VB_REDUCTION_LOGSUMEXP: f += log(s->b); break;
+    case VB_REDUCTION_LOGSUMEXP: f += log(s->b[k]); break;
     default: break;
     }
     store_one(&j->dims.out, at, (float)f, (int32_t)(uint32_t)i);
@@ -156,52 +318,43 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
     const reduce_job *j = context;
     const vb_reduce_dims *d = &j->dims;
     const int last_kept = d->kept_rank - 1, last = d->reduced_rank - 1;
-    state states[PIECE];
+    const int64_t per_row = (d->kept[last_kept] + j->block - 1) / j->block;
+    states s;
     double x[PIECE];
     for (int64_t unit = begin; unit < end; unit++) {
-        const int64_t per_row = (d->kept[last_kept] + j->block - 1) / j->block;
         const int64_t first = unit / per_row * d->kept[last_kept] + unit % per_row * j->block;
         const int64_t count = vb_min(j->block, d->kept[last_kept] - unit % per_row * j->block);
         const int64_t from = vb_place(&d->in, d->kept, d->kept_rank, first), step = d->in.strides[last_kept];
-        for (int64_t k = 0; k < count; k++) states[k] = begin_state(j->reduction);
-        if (count > 1 && step == 1 && adds_floats(j)) {
-            memset(x, 0, sizeof x);
-            float room[PIECE];
+        begin_states(&s, j->reduction, count);
+        if (count > 1) {
             for (int64_t p = 0; p < d->places; p++) {
                 const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
-                add_columns[j->simd](x, floats_at(&d->in, at, count, room, j->simd), count);
-            }
-            for (int64_t k = 0; k < count; k++) states[k].a = x[k], states[k].n = d->places;
-        } else if (count > 1) {
-            for (int64_t p = 0; p < d->places; p++) {
-                const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
-                for (int64_t k = 0; k < count; k++) x[k] = load_one(&d->in, at + k * step);
-                take(j, states, 1, x, count);
+                if (step == 1 && adds_floats(j)) {
+                    add_columns[j->simd](s.a, (const float *)d->in.data + at, count);
+                    s.n++;
+                    continue;
+                }
+                load_piece(j, x, at, step, count);
+                take_each[j->simd](j->reduction, j->parameter, j->ints, &s, x, count);
             }
         } else {
             const int64_t run = d->reduced[last], along = d->within.strides[last];
             for (int64_t p = 0; p < d->places; p += run) {
                 const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
+                if (along == 1 && adds_floats(j)) {
+                    add_row[j->simd](s.a, (const float *)d->in.data + at, run);
+                    s.n += run;
+                    continue;
+                }
                 for (int64_t r = 0; r < run; r += PIECE) {
                     const int64_t n = vb_min(PIECE, run - r);
-                    if (along == 1 && vb_is_float(d->in.type)) {
-                        float room[PIECE];
-                        const float *const f = floats_at(&d->in, at + r, n, room, j->simd);
-                        if (adds_floats(j)) {
-                            add_row[j->simd](&states[0].a, f, n);
-                            states[0].n += n;
-                            continue;
-                        }
-                        for (int64_t k = 0; k < n; k++) x[k] = (double)f[k];
-                    } else {
-                        for (int64_t k = 0; k < n; k++) x[k] = load_one(&d->in, at + (r + k) * along);
-                    }
-                    take(j, states, 0, x, n);
+                    load_piece(j, x, at + r * along, along, n);
+                    take_row[j->simd](j->reduction, j->parameter, j->ints, &s, x, n);
                 }
             }
         }
         const int64_t to = vb_place(&d->out, d->kept, d->kept_rank, first);
-        for (int64_t k = 0; k < count; k++) finish(j, &states[k], to + k * d->out.strides[last_kept]);
+        for (int64_t k = 0; k < count; k++) finish(j, &s, k, to + k * d->out.strides[last_kept]);
     }
 }
 
@@ -236,6 +389,13 @@ static void cumsum_range(void *context, int worker, int64_t begin, int64_t end) 
     const int64_t pieces = (j->cols + PIECE - 1) / PIECE;
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item / pieces, first = item % pieces * PIECE, count = vb_min(PIECE, j->cols - first);
+        if (j->cols == 1 && j->type == VB_F32) {
+            const float *const from = (const float *)j->in + row * j->n;
+            float *const to = (float *)j->out + row * j->n;
+            double sum = 0;
+            for (int64_t i = 0; i < j->n; i++) to[i] = (float)(sum += (double)from[i]);
+            continue;
+        }
         double sums[PIECE] = {0};
         uint32_t whole[PIECE] = {0};
         for (int64_t i = 0; i < j->n; i++) {
@@ -297,6 +457,16 @@ static void index_range(void *context, int worker, int64_t begin, int64_t end) {
         char *const x = (char *)j->named.data + vb_place(&j->named, j->sizes, last, begin) * j->bytes;
         char *const y = (char *)j->other.data + vb_place(&j->other, j->sizes, last, begin) * j->bytes;
         const int64_t id_step = j->ids.strides[last], together = id_step == 0 ? n : 1;
+        if (together == 1 && j->bytes == 4 && j->indexing == VB_INDEXING_GATHER) {
+            bool outside = false;
+            for (int64_t i = 0; i < n; i++) {
+                const int32_t id = ids[i * id_step];
+                if (id < 0 || id >= j->places) outside = true;
+                else ((int32_t *)(void *)y)[i * y_step] = ((const int32_t *)(void *)x)[i * x_step + id * j->step];
+            }
+            if (outside) atomic_store(&j->outside, true);
+            continue;
+        }
         for (int64_t i = 0; i < n; i += together) {
             const int32_t id = ids[i * id_step];
             if (id < 0 || id >= j->places) atomic_store(&j->outside, true);

@@ -39,22 +39,14 @@ func Arange(s *gpu.Stream, start, step float64, n int, t DType) *Tensor {
 	})
 }
 
-// place returns the place of each element of a shape along a dimension, I32.
-func (p *program) place(shape []int, dim int) Expr {
-	i := p.index()
-	if inner := extent(shape[dim+1:]); inner != 1 {
-		i = i.Div(i.Const(float64(inner)))
-	}
-	if dim == 0 {
-		return i
-	}
-	return i.Rem(i.Const(float64(shape[dim])))
-}
-
 // Eye returns the matrix (rows, cols) of ones on the diagonal.
 func Eye(s *gpu.Stream, t DType, rows, cols int) *Tensor {
-	shape := []int{rows, cols}
-	return made("eye", s, t, shape, func(p *program) Expr { return p.place(shape, 0).Eq(p.place(shape, 1)).To(t) })
+	out := output("eye", s, t, []int{rows, cols})
+	out.Zero()
+	if n := min(rows, cols); n > 0 {
+		Fill(out.strided([]int{n}, []int{cols + 1}, 0), 1)
+	}
+	return out
 }
 
 // Tril returns the matrices in the last two dimensions of a with zeros above diagonal k, where column - row > k.
@@ -67,15 +59,17 @@ func triangle(op string, a *Tensor, k int, upper bool) *Tensor {
 	if len(a.shape) < 2 {
 		misuse(op, "%s: want matrices", shapeString(a.shape))
 	}
-	shape := a.shape
-	return mapped(op, func(p *program, in []Expr) Expr {
-		rows, cols := p.place(shape, len(shape)-2), p.place(shape, len(shape)-1)
-		keeps := cols.Sub(rows).Le(rows.Const(float64(k)))
+	rows, cols := Arange(a.Stream(), 0, 1, a.Dim(-2), I32), Arange(a.Stream(), 0, 1, a.Dim(-1), I32)
+	defer rows.Free()
+	defer cols.Free()
+	return mapped(op, func(_ *program, in []Expr) Expr {
+		across := in[2].Sub(in[1])
+		keeps := across.Le(across.Const(float64(k)))
 		if upper {
-			keeps = cols.Sub(rows).Ge(rows.Const(float64(k)))
+			keeps = across.Ge(across.Const(float64(k)))
 		}
 		return keeps.Where(in[0], in[0].Const(0))
-	}, a)
+	}, a, rows.Unsqueeze(1), cols)
 }
 
 // OneHot returns ids (I32, any shape) as rows of n elements (ids..., n) that are 1 at the id and else 0.
