@@ -142,7 +142,7 @@ func (s *Session) SetAdapters(active ...ActiveAdapter) error {
 
 // CodeSource makes the codes of tokens at run time: codes[i] is of ids[i], one for each rank of an adapter, and holds what the
 // adapter's scale gives them. It multiplies or replaces these; 0 leaves a rank out.
-type CodeSource = engine.CodeSource
+type CodeSource func(ids []int32, codes [][]float32)
 
 // SetCodes has f make the codes of one of the session's adapters for each token that is computed from now on; nil ends that, and so
 // does SetAdapters. Codes may depend on the token and on what f knows, not on when it is asked: a token that the session remembers
@@ -156,7 +156,7 @@ func (s *Session) SetCodes(a *Adapter, f CodeSource) error {
 		return err
 	}
 	defer s.end()
-	return s.engine.SetCodes(a.adapter, f)
+	return s.engine.SetCodes(a.adapter, engine.CodeSource(f))
 }
 
 // Adapters returns the adapters of the next answer.
@@ -189,6 +189,6 @@ func (b *Batch) SetCodes(a *Adapter, f CodeSource) error {
 	if a == nil || !slices.ContainsFunc(b.adapters, func(active model.ActiveAdapter) bool { return active.Adapter == a.adapter }) {
 		return fmt.Errorf("%w: codes for one that the batch does not have", ErrAdapter)
 	}
-	b.engine.SetCodes(a.adapter, f)
+	b.engine.SetCodes(a.adapter, engine.CodeSource(f))
 	return nil
 }

@@ -62,8 +62,8 @@ type KVType string
 
 const (
 	KVAuto KVType = "auto" // F32 for models whose matrices all are F32 or multiply rounded inputs (BitNet), else F16
-	KVF16  KVType = "f16"
-	KVF32  KVType = "f32"
+	KVF16  KVType = "f16"  // two bytes an element
+	KVF32  KVType = "f32"  // four bytes an element
 	// KVBF16 takes the memory of F16, and has the range of F32 with 8 bits of precision.
 	KVBF16 KVType = "bf16"
 	// KVQ8 takes a little more than half the memory of F16, so that longer texts fit: blocks of Q8_0, 32 values of a head share a

@@ -122,8 +122,10 @@ func (c *Communicator) Ranks() int {
 	return len(c.streams)
 }
 
-// Local returns how many of them are of this process, and First the rank of the first of these.
+// Local returns how many ranks are of this process.
 func (c *Communicator) Local() int { return len(c.streams) }
+
+// First returns the number of the first rank of this process.
 func (c *Communicator) First() int {
 	if c.ranks != nil {
 		return c.ranks.Rank()

@@ -78,8 +78,10 @@ func JoinRanks(ctx context.Context, c RanksConfig) (*Ranks, error) {
 	return &Ranks{group: g, exchange: c.Exchange, channel: ranks.ChannelFirst}, nil
 }
 
-// Rank returns the number of this process, Size how many there are.
+// Rank returns the number of this process, from 0 on.
 func (r *Ranks) Rank() int { return r.group.Rank() }
+
+// Size returns how many processes there are.
 func (r *Ranks) Size() int { return r.group.Size() }
 
 // Fail ends all ranks because of an error of this one, which theirs then names.

@@ -162,7 +162,8 @@ func bitLinear(dst []*Tensor, add, x *Tensor, matrices []*Ternary, a fused.Round
 		scratch(op, "addend", add, n, matrices[0].Rows)
 	}
 	a.Norm = a.Norm.on(op, s)
-	args := kernel.BitLinearArgs{M: n, K: cols, RowBytes: Int2RowBytes(matrices[0].Layout, cols), Layout: matrices[0].Layout,
+	args := kernel.BitLinearArgs{M: n, K: cols, RowBytes: Int2RowBytes(matrices[0].Layout, cols),
+		Layout:     kernel.Int2Layout(matrices[0].Layout),
 		Activation: a.Activation.kind, Eps: a.Eps, Normed: a.RMSNorm, Settled: settled}
 	for i, w := range matrices {
 		*[]*int{&args.N, &args.N2, &args.N3}[i] = w.Rows

@@ -9,16 +9,16 @@ import (
 
 // Int2Layout is an order of two-bit codes in memory. The code c of the first two stands for the weight c - 1; docs/ternary.md has
 // pictures.
-type Int2Layout = kernel.Int2Layout
+type Int2Layout int
 
 const (
 	// Int2Rows has element k of a row in byte k / 4, at bit 2 (k % 4).
-	Int2Rows = kernel.Int2Rows
+	Int2Rows = Int2Layout(kernel.Int2Rows)
 	// Int2Interleaved has rows of pieces of 16 bytes, in the order that the kernels read.
-	Int2Interleaved = kernel.Int2Interleaved
+	Int2Interleaved = Int2Layout(kernel.Int2Interleaved)
 	// Int2Microsoft is that of Microsoft's BitNet for its GPU kernel, whose code c stands for c - 2: tiles of 16 rows and 32 elements.
 	// It is for ConvertInt2 and TernaryFromCodes.
-	Int2Microsoft = kernel.Int2Microsoft
+	Int2Microsoft = Int2Layout(kernel.Int2Microsoft)
 )
 
 // ErrInt2Code is wrapped by the errors of weights, or codes, that are none of -1, 0, 1.

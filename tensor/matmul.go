@@ -43,6 +43,9 @@ func MatMulInto(dst, a, b *Tensor) { MatMulWithInto(dst, a, b, MatMulOptions{}) 
 // one dimension (K), it is a column, and the result lacks the last dimension.
 func MatMulWith(a, b *Tensor, o MatMulOptions) *Tensor {
 	if len(b.shape) == 1 && !o.TransB {
+		if linear(a, b, o) {
+			return Linear(b, a, nil)
+		}
 		return MatMulWith(a, b.Unsqueeze(1), o).Squeeze(-1)
 	}
 	a, b = broadcastBatches(a, b)
@@ -50,6 +53,11 @@ func MatMulWith(a, b *Tensor, o MatMulOptions) *Tensor {
 	out := output("matmul", a.Stream(), a.dtype, shape)
 	MatMulWithInto(out, a, b, o)
 	return out
+}
+
+// linear reports whether a matrix times a vector is a Linear layer of one row, which reads the matrix once in its order.
+func linear(a, b *Tensor, o MatMulOptions) bool {
+	return a.dtype == F32 && b.dtype == F32 && len(a.shape) == 2 && !o.TransA && a.shape[1] > 0 && a.shape[1] == b.n && a.Device() == b.Device()
 }
 
 // broadcastBatches returns operands whose dimensions before the last two are equal, where both have such dimensions.
@@ -68,6 +76,10 @@ func broadcastBatches(a, b *Tensor) (*Tensor, *Tensor) {
 // MatMulWithInto writes MatMulWith(a, b, o) to dst, whose shape it is or has the same rows; not in place.
 func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
 	if len(b.shape) == 1 && !o.TransB {
+		if linear(a, b, o) && dst.dtype == F32 && slices.Equal(dst.shape, a.shape[:1]) {
+			LinearInto(dst, b, a, nil)
+			return
+		}
 		MatMulWithInto(dst.Unsqueeze(-1), a, b.Unsqueeze(1), o)
 		return
 	}

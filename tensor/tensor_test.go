@@ -86,7 +86,7 @@ func TestMisusePanicsWithOpAndShapes(t *testing.T) {
 	ids := tensor.FromInt32s([]int32{0, 1})
 	for want, f := range map[string]func(){
 		"matmul: (4,8) x (7,16): inner dimensions 8 and 7 differ":   func() { tensor.MatMul(m(4, 8), m(7, 16)) },
-		"matmul: (4,8) x (8): want (..., K) x (K, N)":               func() { tensor.MatMul(m(4, 8), m(8)) },
+		"matmul: (8) x (2,8,4): want (..., K) x (K, N)":             func() { tensor.MatMul(m(8), m(2, 8, 4)) },
 		"matmul: (2,2) x (2,3) into F32 (3,2): want F32 (2,3)":      func() { tensor.MatMulInto(m(3, 2), m(2, 2), m(2, 3)) },
 		"add: (2) and (3): shapes differ, and neither 2 nor 3 is 1": func() { tensor.Add(m(2), m(3)) },
 		"add: (2) of I32 and (2) of F32: types differ":              func() { tensor.Add(m(2), ids) },
@@ -130,7 +130,7 @@ func TestMisusePanicsWithOpAndShapes(t *testing.T) {
 		"zeros: (2,-1): negative dimension":                            func() { m(2, -1) },
 		"zeros: (1073741824,1073741824): too many elements":            func() { m(1<<30, 1<<30) },
 		"from slice: 3 values do not fill (2,2)":                       func() { tensor.FromSlice(ramp(3), 2, 2) },
-		"copy: F32 (2) to F32 (3)":                                     func() { tensor.CopyInto(m(3), m(2)) },
+		"copy: (2) to (3): dimension 0":                                func() { tensor.CopyInto(m(3), m(2)) },
 		"softmax: (2) and (3): shapes differ":                          func() { tensor.SoftmaxInto(m(3), m(2)) },
 		"add rmsnorm: (2,3) and (2,4): shapes differ":                  func() { tensor.AddRMSNorm(m(2, 4), m(2, 3), nil, 1e-5) },
 		"swiglu: (3) and (2): shapes differ, and neither 3 nor 2 is 1": func() { tensor.SwiGLU(m(3), m(2)) },

@@ -315,8 +315,9 @@ func W2A8Into(dst, codes, scales *Tensor, w *Ternary, o W2A8Options) {
 		o.Add != nil && (o.Add.dtype != F32 || o.Add.n != dst.n):
 		misuse(op, "%s x ternary (%d,%d)^T: scales, bias or addend do not fit", shapeString(codes.shape), w.Rows, w.Cols)
 	}
-	args := kernel.W2A8GEMVArgs{M: n, N: w.Rows, K: w.Cols, RowBytes: Int2RowBytes(w.Layout, w.Cols), Layout: w.Layout, OutType: dst.dtype,
-		Settled: w.Codes.aligned(), Threads: o.Threads, Lanes: o.Lanes, Tile: o.Tile, Persistent: o.Persistent, WithoutDP4A: o.WithoutDP4A, Narrow: o.Narrow}
+	args := kernel.W2A8GEMVArgs{M: n, N: w.Rows, K: w.Cols, RowBytes: Int2RowBytes(w.Layout, w.Cols), Layout: kernel.Int2Layout(w.Layout),
+		OutType: dst.dtype, Settled: w.Codes.aligned(), Threads: o.Threads, Lanes: o.Lanes, Tile: o.Tile, Persistent: o.Persistent,
+		WithoutDP4A: o.WithoutDP4A, Narrow: o.Narrow}
 	if o.Tuning == (Tuning{}) {
 		args = tuned(args, dst.Device())
 	}
