@@ -339,9 +339,10 @@ func bitLinearOp() *Op {
 		Outputs: func(c Case) []Spec {
 			var outs []Spec
 			for _, n := range c.Dims[2:] {
-				if n > 0 {
-					outs = append(outs, Spec{tensor.F32, []int{c.Dims[0], n}})
+				if n == 0 {
+					break
 				}
+				outs = append(outs, Spec{tensor.F32, []int{c.Dims[0], n}})
 			}
 			return outs
 		},
