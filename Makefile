@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda tmac rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
-        test-cuda test-c cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
+        test-cuda test-emulated test-c cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
         profile clean need-go need-cc need-nvcc test-real
 
 help: ## print this list
@@ -215,6 +215,16 @@ else
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null \
 	  $$(CGO_ENABLED=1 $(GO) list -tags cuda -test -f '$(OVER_C)' ./... | sort -u)
 endif
+
+# Without a GPU: internal/check/emulator. CUDA_ARCH is 90 where it is not stated; the emulator's own test comes first.
+EMULATED = build/emulated/$(or $(CUDA_ARCH),90)
+test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated GPU: CUDA_ARCH=90, RUN=pattern of tests of ./tensor
+	@EMULATED=1 CUDA_ARCH="$(or $(CUDA_ARCH),90)" scripts/compile-cuda-kernels.sh
+	@$(NVCC) -std=c++17 -O2 --no-compress -gencode arch=compute_90a,code=compute_90a -cudart none internal/check/emulator/test/kernels.cu \
+	  $(EMULATED)/internal_check_emulator_*.cpp.o -o build/emulated/kernels -lpthread -ldl
+	env -u EMULATOR_CAPABILITY -u EMULATOR_CONTINUE build/emulated/kernels
+	VIBRANT_LIBRARY=$(CURDIR)/$(EMULATED)/libvibrant_cuda.so CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m \
+	  -run '$(or $(RUN),TestOps$$/^cuda$$)' ./tensor
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh
