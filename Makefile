@@ -218,11 +218,15 @@ endif
 
 # Without a GPU: internal/check/emulator. CUDA_ARCH is 90 where it is not stated; the emulator's own test comes first.
 EMULATED = build/emulated/$(or $(CUDA_ARCH),90)
+EMULATOR_CODE = $(notdir $(basename $(wildcard internal/check/emulator/*.cpp)))
 test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated GPU: CUDA_ARCH=90, RUN=pattern of tests of ./tensor
 	@EMULATED=1 CUDA_ARCH="$(or $(CUDA_ARCH),90)" scripts/compile-cuda-kernels.sh
 	@$(NVCC) -std=c++17 -O2 --no-compress -gencode arch=compute_90a,code=compute_90a -cudart none internal/check/emulator/test/kernels.cu \
 	  $(EMULATED)/internal_check_emulator_*.cpp.o -o build/emulated/kernels -lpthread -ldl
 	env -u EMULATOR_CAPABILITY -u EMULATOR_CONTINUE build/emulated/kernels
+	@g++ -std=c++17 -O1 internal/check/emulator/test/decode.cpp $(filter-out %runtime.cpp.o,$(EMULATOR_CODE:%=$(EMULATED)/internal_check_emulator_%.cpp.o)) \
+	  -o build/emulated/decode -lpthread
+	build/emulated/decode $(EMULATED)/*.cu.o
 	VIBRANT_LIBRARY=$(CURDIR)/$(EMULATED)/libvibrant_cuda.so CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m \
 	  -run '$(or $(RUN),TestOps$$/^cuda$$)' ./tensor
 

@@ -145,7 +145,7 @@ static void build_access(Decoder &d, Instruction &in) {
 }
 
 // st.async [address], value, [barrier]: the barrier counts the bytes.
-void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane); // barriers.cpp
+void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane, const Clock *began); // barriers.cpp
 
 static void build_store(Decoder &d, Instruction &in) {
     if (!d.has("async")) return build_access<true>(d, in);
@@ -161,7 +161,7 @@ static void build_store(Decoder &d, Instruction &in) {
             const int i = __builtin_ctz(rest);
             uint32_t *const to = (uint32_t *)place<SHARED>(w, s, i, 4 * s.count, true);
             for (int v = 0; v < s.count; v++) to[v] = w.at<uint32_t>((*s.more)[(size_t)v])[i];
-            complete_bytes(w, w.at<uint32_t>(s.b)[i], 4 * s.count, i);
+            complete_bytes(w, w.at<uint32_t>(s.b)[i], 4 * s.count, i, nullptr);
         }
     };
 }
@@ -291,8 +291,10 @@ template <class T, int SPACE>
 static void atomic(Warp &w, const Instruction &in) {
     for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
         const int i = __builtin_ctz(rest);
-        char *const at = place<SPACE>(w, in, i, sizeof(T), false);
-        place<SPACE>(w, in, i, sizeof(T), true);
+        if (SPACE != SHARED) place<SPACE>(w, in, i, sizeof(T), false);
+        w.atomic = true;
+        char *const at = place<SPACE>(w, in, i, sizeof(T), true);
+        w.atomic = false;
         const T b = w.at<T>(in.b)[i], c = in.c.bytes ? w.at<T>(in.c)[i] : T();
         const T before = atomically<T>(at, [&](T x) { return changed<T>(in.target, x, b, c); });
         if (in.d.bytes) w.at<T>(in.d)[i] = before;

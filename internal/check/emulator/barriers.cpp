@@ -14,14 +14,13 @@ static void open_if_complete(Block &block, NamedBarrier &b) {
     if (!b.waiting && !b.expected) return;
     if (b.arrived < expected) return;
     for (Warp &w : block.warps)
-        if (b.waiting >> w.index & 1) w.barrier_open = true;
-    const NamedBarrier done = b;
+        if (b.waiting >> w.index & 1) {
+            w.barrier_open = true;
+            w.acquire(b.clock);
+        }
+    const int result = b.counted << 2 | b.any << 1 | (b.all ? 1 : 0);
     b = NamedBarrier();
-    b.counted = done.counted;
-    b.all = true;
-    b.result = done.counted << 2 | done.any << 1 | (done.all ? 1 : 0);
-    b.counted = 0;
-    for (Warp &w : block.warps) w.epoch++;
+    b.result = result;
 }
 
 // A warp has ended: others may wait for all that are left.
@@ -42,6 +41,7 @@ static void arrive(Warp &w, const Instruction &in, bool waits) {
         w.fail(format("barrier %u of %d threads, where others came to one of %d", id, expected, b.expected), lane, FAULT_INSTRUCTION);
     b.expected = expected;
     b.arrived += lanes;
+    w.release(b.clock);
     if (in.c.bytes) {
         uint32_t p = *w.predicate(in.c);
         if (in.count) p = ~p;
@@ -78,6 +78,7 @@ static Outcome wait_lanes(Warp &w, const Instruction &in) { return all_here(w, i
 static Outcome wait_cluster(Warp &w, const Instruction &) {
     for (uint32_t rest = w.mask; rest; rest &= rest - 1)
         if (w.cluster_phase[__builtin_ctz(rest)] == w.block->cluster->phase) return AGAIN;
+    w.acquire(w.block->cluster->passed);
     return DONE;
 }
 
@@ -86,6 +87,7 @@ void arrive_at_cluster(Warp &w, uint32_t mask) {
     const uint32_t fresh = mask & ~w.cluster_arrived;
     w.cluster_arrived |= fresh;
     c.pending -= __builtin_popcount(fresh);
+    w.release(c.arrived);
     each_lane(mask, [&](int i) { w.cluster_phase[i] = c.phase; });
 }
 void complete_cluster(Cluster &c) {
@@ -93,10 +95,9 @@ void complete_cluster(Cluster &c) {
     c.phase++;
     c.pending = c.alive;
     for (const auto &b : c.blocks)
-        for (Warp &w : b->warps) {
-            w.cluster_arrived = 0;
-            w.epoch++;
-        }
+        for (Warp &w : b->warps) w.cluster_arrived = 0;
+    c.passed = c.arrived;
+    c.arrived.clear();
 }
 
 static void build_barrier(Decoder &d, Instruction &in) {
@@ -164,25 +165,27 @@ static void complete(Counted &c) {
     c.phase ^= 1;
 }
 
-// A barrier's word, past the race check: barriers are what orders other accesses.
-static uint64_t *barrier_word(Warp &w, uint32_t address, int lane, bool initialize) {
-    std::vector<Touch> *touched = nullptr;
-    Block *owner = w.block;
-    const uint32_t rank = address >> block_window;
-    if (rank && rank <= w.block->cluster->blocks.size()) owner = w.block->cluster->blocks[rank - 1].get();
+// An mbarrier: its word, which is no race, and what its arrivals have seen.
+struct Place {
+    uint64_t *word;
+    Clock *clock;
+};
+static Place barrier_at(Warp &w, uint32_t address, int lane, bool initialize = false) {
+    const uint32_t rank = address >> block_window, offset = address & ((1u << block_window) - 1);
+    Block *owner = rank && rank <= w.block->cluster->blocks.size() ? w.block->cluster->blocks[rank - 1].get() : w.block;
     std::vector<Touch> aside;
-    touched = &owner->touches;
-    touched->swap(aside);
+    owner->touches.swap(aside);
     uint64_t *const word = (uint64_t *)w.shared(address, 8, lane, true);
-    touched->swap(aside);
-    const auto known = owner->counted.find(address & ((1u << block_window) - 1));
-    if (initialize) owner->counted.insert(address & ((1u << block_window) - 1));
-    else if (known == owner->counted.end()) w.fail(format("no mbarrier was initialized at %#x", address), lane);
-    return word;
+    owner->touches.swap(aside);
+    if (initialize) owner->counted[offset].clear();
+    const auto known = owner->counted.find(offset);
+    if (known == owner->counted.end()) w.fail(format("no mbarrier was initialized at %#x", offset), lane);
+    return {word, &known->second};
 }
 
+// Arrivals and bytes change a barrier.
 static void change(Warp &w, uint32_t address, int lane, int arrivals, int64_t bytes) {
-    uint64_t *const word = barrier_word(w, address, lane, false);
+    uint64_t *const word = barrier_at(w, address, lane).word;
     Counted c = unpack(*word);
     if (arrivals > c.pending) w.fail(format("%d arrivals at a barrier that expects %d more", arrivals, c.pending), lane);
     c.pending -= arrivals;
@@ -191,7 +194,11 @@ static void change(Warp &w, uint32_t address, int lane, int arrivals, int64_t by
     *word = pack(c);
 }
 
-void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane) { change(w, barrier, lane, 0, -bytes); }
+void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane, const Clock *began) {
+    if (began) join(*barrier_at(w, barrier, lane).clock, *began);
+    else w.release(*barrier_at(w, barrier, lane).clock);
+    change(w, barrier, lane, 0, -bytes);
+}
 
 static inline uint32_t address_of(Warp &w, const Instruction &in, int i) {
     return (in.a.bytes == 4 ? w.at<uint32_t>(in.a)[i] : (uint32_t)w.at<uint64_t>(in.a)[i]) + (uint32_t)in.number;
@@ -205,7 +212,7 @@ static void build_counted(Decoder &d, Instruction &in) {
         in.run = [](Warp &w, const Instruction &m) {
             for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                 const int i = __builtin_ctz(rest), count = (int)w.at<uint32_t>(m.b)[i];
-                *barrier_word(w, address_of(w, m, i), i, true) = pack({count, count, 0, 0});
+                *barrier_at(w, address_of(w, m, i), i, true).word = pack({count, count, 0, 0});
             }
         };
     } else if (what == "inval") {
@@ -213,7 +220,7 @@ static void build_counted(Decoder &d, Instruction &in) {
         in.run = [](Warp &w, const Instruction &m) {
             for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                 const int i = __builtin_ctz(rest);
-                barrier_word(w, address_of(w, m, i), i, false);
+                barrier_at(w, address_of(w, m, i), i);
                 w.block->counted.erase(address_of(w, m, i));
             }
         };
@@ -231,7 +238,8 @@ static void build_counted(Decoder &d, Instruction &in) {
             for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                 const int i = __builtin_ctz(rest);
                 const uint32_t address = address_of(w, m, i);
-                if (m.d.bytes) w.at<uint64_t>(m.d)[i] = *barrier_word(w, address, i, false);
+                if (m.d.bytes) w.at<uint64_t>(m.d)[i] = *barrier_at(w, address, i).word;
+                w.release(*barrier_at(w, address, i).clock);
                 const int arrivals = m.c.bytes ? (int)w.at<uint32_t>(m.c)[i] : m.target;
                 change(w, address, i, arrivals, m.b.bytes ? w.at<uint32_t>(m.b)[i] : 0);
             }
@@ -248,15 +256,17 @@ static void build_counted(Decoder &d, Instruction &in) {
             for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                 const int i = __builtin_ctz(rest);
                 const uint32_t address = address_of(w, m, i);
-                uint64_t *const word = barrier_word(w, address, i, false);
+                const Place barrier = barrier_at(w, address, i);
+                uint64_t *const word = barrier.word;
                 const int phase = m.target ? (int)(w.at<uint32_t>(m.b)[i] & 1) : unpack(w.at<uint64_t>(m.b)[i]).phase;
                 if (unpack(*word).phase == phase) finish_bulk_copies(w, w.block, address);
-                if (unpack(*word).phase != phase) done |= 1u << i;
+                if (unpack(*word).phase == phase) continue;
+                done |= 1u << i;
+                w.acquire(*barrier.clock);
             }
             if (!m.count && done != w.mask) return AGAIN;
             uint32_t *const p = w.predicate(m.d);
             *p = (*p & ~w.mask) | done;
-            w.epoch++;
             return done == w.mask ? DONE : YIELD;
         };
     } else {

@@ -7,14 +7,13 @@
 
 namespace emulator {
 
-void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane);
+void complete_bytes(Warp &w, uint32_t barrier, int64_t bytes, int lane, const Clock *began);
 
 constexpr uint32_t window = (1u << block_window) - 1;
 
-static void write_shared(Warp &w, Block &to, uint32_t address, const char *from, int bytes) {
-    if (!to.written.empty()) memset(&to.written[address], 1, (size_t)bytes);
-    (void)w;
-    memcpy(to.memory + address, from, (size_t)bytes);
+static void write_shared(Warp &w, const BulkCopy &c, uint32_t address, const char *from, int bytes) {
+    if (!c.to_block->touches.empty()) w.check(*c.to_block, address, bytes, true, c.warp, c.clock, 0);
+    memcpy(c.to_block->memory + address, from, (size_t)bytes);
 }
 
 static void copy_box(Warp &w, const BulkCopy &c) {
@@ -47,7 +46,7 @@ static void copy_box(Warp &w, const BulkCopy &c) {
             }
             uint32_t to = address + (uint32_t)i;
             if (map.swizzle) to ^= (to >> 7 & (map.swizzle / 16u - 1)) << 4;
-            write_shared(w, *c.to_block, to, piece, 16);
+            write_shared(w, c, to, piece, 16);
         }
         address += (uint32_t)row;
         for (int d = 1; d < rank && ++at[d] == map.box[d]; d++) at[d] = 0;
@@ -69,14 +68,16 @@ void finish_bulk_copies(Warp &w, Block *block, uint32_t barrier) {
         const BulkCopy now = c;
         cluster.copies.erase(cluster.copies.begin() + (ptrdiff_t)i);
         if (now.map) copy_box(w, now);
-        else write_shared(w, *now.to_block, now.to, w.global(now.from, 1, 0, false), (int)now.bytes);
-        complete_bytes(w, barrier | (uint32_t)(block->rank + 1) << block_window, now.bytes, 0);
+        else write_shared(w, now, now.to, w.global(now.from, 1, 0, false), (int)now.bytes);
+        complete_bytes(w, barrier | (uint32_t)(block->rank + 1) << block_window, now.bytes, 0, &now.clock);
     }
 }
 
 // Puts a copy among those under way, for each block of the mask, or for the one that the address names.
 static void enqueue(Warp &w, BulkCopy c, uint32_t to, uint32_t barrier, int blocks, int lane) {
     Cluster &cluster = *w.block->cluster;
+    c.warp = w.number();
+    c.clock = w.clock;
     const auto block_at = [&](uint32_t address) {
         return address >> block_window ? cluster.blocks.at((address >> block_window) - 1).get() : w.block;
     };

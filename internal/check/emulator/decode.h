@@ -10,7 +10,9 @@ namespace emulator {
 // What the address of a load or store is relative to.
 enum Base : uint8_t { BASE_NONE, BASE_PARAMETERS };
 
-enum class Type : uint8_t { PRED, U8, U16, U32, U64, S8, S16, S32, S64, F16, F16X2, BF16, BF16X2, F32, F64, B128, NONE };
+enum class Type : uint8_t {
+    PRED, U8, U16, U32, U64, S8, S16, S32, S64, F16, F16X2, BF16, BF16X2, F32, F64, B128, NONE
+};
 Type type_of(const std::string &word); // NONE where the word is no type
 int bytes_of(Type type);
 

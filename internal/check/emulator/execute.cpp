@@ -217,7 +217,8 @@ static void begin_block(Block &b, Cluster &c, int rank, uint32_t x, uint32_t y, 
     b.counted.clear();
     for (NamedBarrier &n : b.barriers) n = NamedBarrier();
     if (options().racecheck) b.touches.assign((size_t)b.shared_end, Touch());
-    if (options().initcheck) b.written.assign((size_t)b.shared_end, 0);
+    b.readers.clear();
+    b.free_readers.clear();
     b.warps.resize((size_t)warps);
     char *const registers = b.registers.data() + (-(uintptr_t)b.registers.data() & 63);
     for (int i = 0; i < warps; i++) {
@@ -233,6 +234,10 @@ static void begin_block(Block &b, Cluster &c, int rank, uint32_t x, uint32_t y, 
         w.groups = {{0, w.alive, false}};
         w.local = b.local.data() + i * lanes * l.local_bytes;
         w.barrier = -1;
+        if (options().racecheck) {
+            w.clock.assign((size_t)(l.cluster * warps), 0);
+            w.clock[(size_t)(rank * warps + i)] = 1;
+        }
         for (uint64_t &phase : w.cluster_phase) phase = ~0ull;
         for (const auto &s : code.specials) {
             uint32_t *const lane_values = (uint32_t *)(w.base[0] + s.first);
@@ -327,6 +332,8 @@ class Schedule {
         c->phase = 0;
         c->alive = 0;
         c->copies.clear();
+        c->arrived.clear();
+        c->passed.clear();
         const uint64_t across = launch.grid[0] / (uint32_t)launch.cluster;
         for (int r = 0; r < launch.cluster; r++)
             begin_block(*c->blocks[(size_t)r], *c, r, (uint32_t)(number % across) * (uint32_t)launch.cluster + (uint32_t)r,

@@ -27,8 +27,8 @@ inline uint16_t to_bf16(float x) { // to nearest, even
 }
 inline float tf32_read(uint32_t bits) { return bits_as<float>(bits & 0xffffe000u); } // as tensor cores do
 
-// A double to a narrower float with `mantissa` bits, exponents from `lowest` (of normal numbers): mode n (nearest even),
-// z, m (down), p (up), a (nearest, away from 0). Overflow is left to the caller.
+// A double to a narrower float with `mantissa` bits, exponents from `lowest` (of normal numbers): mode n (nearest
+// even), z, m (down), p (up), a (nearest, away from 0). Overflow is left to the caller.
 inline double round_bits(double x, int mantissa, int lowest, char mode) {
     if (x == 0 || !std::isfinite(x)) return x;
     int exponent = std::ilogb(x);

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -123,6 +122,11 @@ struct Group {
     bool waits; // for what another group or warp does
 };
 
+// A vector clock: for each warp of the cluster, how much of what it did is known to have happened before. Empty without
+// racecheck.
+using Clock = std::vector<uint32_t>;
+void join(Clock &to, const Clock &from);
+
 // A copy that is under way: its bytes arrive when they are waited for.
 struct AsyncCopy {
     char *to;
@@ -152,7 +156,13 @@ struct Warp {
     std::vector<AsyncCopy> copies;
     Range seen[4]; // allocations that it used last
     int next_seen;
-    uint32_t epoch;   // racecheck: how many barriers it has passed
+    Clock clock;      // racecheck
+    bool atomic;      // what it does to shared memory at the moment
+    int number() const; // in its cluster
+
+    // What this warp has done so far, others that acquire `to` later will have seen.
+    void release(Clock &to);
+    void acquire(const Clock &from) { join(clock, from); }
 
     template <class T>
     T *at(Slot s) { return reinterpret_cast<T *>(base[s.where] + s.offset); }
@@ -162,6 +172,8 @@ struct Warp {
     // The host's address of what a lane reads or writes, or a Fault.
     char *global(uint64_t address, int bytes, int lane, bool write);
     char *shared(uint32_t address, int bytes, int lane, bool write, Block **owner = nullptr);
+    // Racecheck: `by` touches bytes of shared memory, of which it knows what `when` says.
+    void check(Block &owner, uint32_t offset, int bytes, bool write, int by, const Clock &when, int lane);
     [[noreturn]] void fail(const std::string &what, int lane, int error = FAULT_LAUNCH);
 };
 
@@ -171,12 +183,14 @@ struct NamedBarrier {
     bool any = false, all = true;
     int counted = 0;
     int result = 0; // of bar.red
+    Clock clock;
 };
 
-// Racecheck: who touched a byte of shared memory last.
+// Racecheck: who touched a byte of shared memory last, and when by the warp's own clock (see Clock).
 struct Touch {
-    uint32_t write_epoch = 0, read_epoch = 0;
-    int16_t writer = -1, reader = -1; // warps; reader -2: several
+    int16_t writer = -1, reader = -1; // warps of the cluster; reader -2: several, in Block::readers[read]
+    bool atomic = false;              // the write
+    uint32_t written = 0, read = 0;
 };
 
 struct Block {
@@ -188,10 +202,11 @@ struct Block {
     int64_t shared_end;
     std::vector<Warp> warps;
     NamedBarrier barriers[16];
-    std::set<uint32_t> counted; // where an mbarrier was initialized
+    std::map<uint32_t, Clock> counted; // where an mbarrier was initialized, and what its arrivals have seen
     int alive; // warps
-    std::vector<Touch> touches;
-    std::vector<uint8_t> written; // initcheck
+    std::vector<Touch> touches; // racecheck: of each byte
+    std::vector<Clock> readers;
+    std::vector<uint32_t> free_readers;
     std::vector<char> registers, local;
 };
 
@@ -205,6 +220,8 @@ struct BulkCopy {
     uint64_t from;   // of a plain copy
     const void *map; // of a tensor copy
     int coordinates[5];
+    int warp;        // racecheck: who began it, in its cluster, and when
+    Clock clock;
 };
 
 struct Cluster {
@@ -213,6 +230,7 @@ struct Cluster {
     int alive = 0;   // threads
     std::vector<std::unique_ptr<Block>> blocks;
     std::deque<BulkCopy> copies;
+    Clock arrived, passed; // of threads at the cluster's barrier, in this phase and the last
 };
 
 struct alignas(64) ParameterChunk { // a tensor map among parameters is aligned

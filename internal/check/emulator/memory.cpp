@@ -102,26 +102,76 @@ static void check_written(Warp &w, uint8_t *written, int bytes, int lane, bool w
     }
 }
 
-// Racecheck: two warps touch a byte, one of them writes, and no barrier of the block lies between.
-static void check_race(Warp &w, Block &owner, uint32_t offset, int bytes, int lane, bool write) {
+int Warp::number() const { return block->rank * (int)block->warps.size() + index; }
+
+void join(Clock &to, const Clock &from) {
+    if (to.size() < from.size()) to.resize(from.size());
+    for (size_t i = 0; i < from.size(); i++) to[i] = std::max(to[i], from[i]);
+}
+
+void Warp::release(Clock &to) {
+    if (clock.empty()) return;
+    join(to, clock);
+    clock[(size_t)number()]++;
+}
+
+// Two warps touch a byte, one of them to write, and no barrier orders the two.
+static const char *check_race(Block &owner, uint32_t offset, int bytes, bool write, bool atomic, int me, const Clock &clock, int *other) {
     for (int i = 0; i < bytes; i++) {
         Touch &t = owner.touches[offset + (uint32_t)i];
-        const uint32_t now = w.epoch;
-        const int16_t me = (int16_t)(w.index + 64 * w.block->rank);
-        const bool fresh_write = t.writer >= 0 && t.writer != me && t.write_epoch == now;
-        const bool fresh_read = t.reader != -1 && t.reader != me && t.read_epoch == now;
-        if (fresh_write || (write && fresh_read))
-            w.fail(format("races: %s shared byte %u that warp %d %s since the last barrier", write ? "writes" : "reads",
-                          offset + (uint32_t)i, fresh_write ? t.writer : t.reader, fresh_write ? "wrote" : "read"),
-                   lane);
+        if (t.writer >= 0 && t.writer != me && !(atomic && t.atomic) && clock[(size_t)t.writer] < t.written) {
+            *other = t.writer;
+            return "wrote";
+        }
         if (write) {
-            t.writer = me;
-            t.write_epoch = now;
+            if (t.reader >= 0 && t.reader != me && clock[(size_t)t.reader] < t.read) {
+                *other = t.reader;
+                return "read";
+            }
+            if (t.reader == -2) {
+                const Clock &all = owner.readers[t.read];
+                for (size_t r = 0; r < all.size(); r++)
+                    if ((int)r != me && clock[r] < all[r]) {
+                        *other = (int)r;
+                        return "read";
+                    }
+                owner.free_readers.push_back(t.read);
+            }
+            t.writer = (int16_t)me;
+            t.written = clock[(size_t)me];
+            t.atomic = atomic;
+            t.reader = -1;
+        } else if (t.reader == -2) {
+            owner.readers[t.read][(size_t)me] = clock[(size_t)me];
+        } else if (t.reader < 0 || t.reader == me || clock[(size_t)t.reader] >= t.read) {
+            t.reader = (int16_t)me;
+            t.read = clock[(size_t)me];
         } else {
-            t.reader = t.read_epoch == now && t.reader != -1 && t.reader != me ? (int16_t)-2 : me;
-            t.read_epoch = now;
+            if (owner.free_readers.empty()) {
+                owner.free_readers.push_back((uint32_t)owner.readers.size());
+                owner.readers.emplace_back();
+            }
+            const uint32_t list = owner.free_readers.back();
+            owner.free_readers.pop_back();
+            Clock &all = owner.readers[list];
+            all.assign(clock.size(), 0);
+            all[(size_t)t.reader] = t.read;
+            all[(size_t)me] = clock[(size_t)me];
+            t.reader = -2;
+            t.read = list;
         }
     }
+    return nullptr;
+}
+
+void Warp::check(Block &owner, uint32_t offset, int bytes, bool write, int by, const Clock &when, int lane) {
+    int other = 0;
+    const char *const did = check_race(owner, offset, bytes, write, atomic, by, when, &other);
+    if (!did) return;
+    const int warps = (int)block->warps.size();
+    fail(format("races: %s shared bytes from %#x, which warp %d of block %d of the cluster %s, and nothing orders the two",
+                write ? "writes" : "reads", offset, other % warps, other / warps, did),
+         lane);
 }
 
 char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **owner) {
@@ -136,8 +186,7 @@ char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **ow
                     shared_start, (unsigned long long)b->shared_end),
              lane, FAULT_ADDRESS);
     if (offset & (uint32_t)(bytes - 1)) fail(format("shared address %#x is no multiple of %d", offset, bytes), lane, FAULT_MISALIGNED);
-    if (!b->written.empty()) check_written(*this, &b->written[offset], bytes, lane, write, offset);
-    if (!b->touches.empty()) check_race(*this, *b, offset, bytes, lane, write);
+    if (!b->touches.empty()) check(*b, offset, bytes, write, number(), clock, lane);
     if (owner) *owner = b;
     return b->memory + offset;
 }

@@ -1,4 +1,5 @@
-// decode.cpp: decodes every kernel of PTX files, and names the instructions that are not emulated.
+// decode.cpp: decodes every kernel in objects of the library, also of those that no test launches, and names the
+// instructions that are not emulated.
 
 #include "../decode.h"
 
@@ -15,23 +16,23 @@ int main(int count, char **files) {
     int kernels = 0;
     for (int i = 1; i < count; i++) {
         std::ifstream file(files[i]);
-        std::stringstream text;
-        text << file.rdbuf();
-        try {
-            const auto module = std::make_shared<emulator::Module>(text.str());
-            for (const std::string &name : module->kernels()) {
-                kernels++;
-                try {
+        std::stringstream all;
+        all << file.rdbuf();
+        const std::string bytes = all.str();
+        // PTX is text that ends with a zero.
+        for (size_t at = 0; (at = bytes.find("\n.version ", at)) != std::string::npos; at++) {
+            try {
+                const auto module = std::make_shared<emulator::Module>(std::string(bytes.c_str() + at));
+                for (const std::string &name : module->kernels()) {
+                    kernels++;
                     emulator::decode(module, name);
-                } catch (const emulator::Fault &f) {
-                    unknown[f.what()]++;
                 }
+            } catch (const emulator::Fault &f) {
+                unknown[f.what()]++;
             }
-        } catch (const emulator::Fault &f) {
-            unknown[f.what()]++;
         }
     }
-    for (const auto &u : unknown) printf("%d times: %s\n", u.second, u.first.c_str());
-    printf("%d kernels decoded, %zu instructions unknown\n", kernels, unknown.size());
-    return !unknown.empty();
+    for (const auto &u : unknown) printf("%d modules: %s\n", u.second, u.first.c_str());
+    printf("%d kernels decoded\n", kernels);
+    return kernels == 0 || !unknown.empty();
 }

@@ -1,5 +1,5 @@
-// kernels.cu: kernels whose results are known, and kernels with faults that the emulator has to name. It runs the emulator
-// alone: make test-emulated builds and runs it.
+// kernels.cu: kernels whose results are known, and kernels with faults that the emulator has to name. It runs the
+// emulator alone: make test-emulated builds and runs it.
 
 #include <cmath>
 #include <cstdint>
@@ -87,7 +87,8 @@ __global__ void numbers(float *out, const __grid_constant__ Table table, int pic
     out[8] = (float)(int)__dp4a(0x01ff0203, 0x04050607, 10);   // 10 + 21 + 12 - 5 + 4
     out[9] = (float)__byte_perm(0x33221100, 0x77665544, 0x7531) / 0x77553311;
     out[10] = fminf(NAN, 3.0f);
-    out[11] = (float)(__funnelshift_l(0x80000000u, 1u, 1) + __brev(2u) / 0x40000000u + __clz(1) + __ffs(8)); // 3 + 1 + 31 + 4
+    out[11] = (float)(__funnelshift_l(0x80000000u, 1u, 1) + __brev(2u) / 0x40000000u + __clz(1) +
+                      __ffs(8)); // 3 + 1 + 31 + 4
     out[12] = (float)(-7 / 2 * 10 + -7 % 3);                   // -31
     const half2 pair = __hfma2(__floats2half2_rn(2, 3), __floats2half2_rn(4, 5), __floats2half2_rn(1, 1));
     out[13] = __low2float(pair) * 100 + __high2float(pair);    // 916
@@ -116,19 +117,24 @@ __global__ void __cluster_dims__(4, 1, 1) cluster(int *out, const int *in) {
     __shared__ uint64_t barrier;
     unsigned rank, remote;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
+    const unsigned counted = shared_address(&barrier);
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(counted) : "memory");
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(box + threadIdx.x)), "r"((rank + 1) % 4));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(remote)
+                 : "r"(shared_address(box + threadIdx.x)), "r"((rank + 1) % 4));
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote), "r"(rank * 100 + threadIdx.x) : "memory");
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" ::"r"(shared_address(&barrier)) : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];" ::"r"(shared_address(copied)),
-                     "l"(in), "r"(shared_address(&barrier))
-                     : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" ::"r"(counted) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];" ::"r"(
+                shared_address(copied)),
+            "l"(in), "r"(counted)
+            : "memory");
     }
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n@!done bra again;\n}\n" ::"r"(
-                     shared_address(&barrier))
+    asm volatile("{\n.reg .pred done;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n@!done bra again;\n}\n" ::"r"(counted)
                  : "memory");
     out[blockIdx.x * 32 + threadIdx.x] = box[threadIdx.x] + 1000 * copied[threadIdx.x];
 }
@@ -154,7 +160,9 @@ __global__ void unwritten(int *out, const int *in) { out[threadIdx.x] = in[threa
 __global__ void no_wait(int *out, const int *in) { // of its own copy: what was in shared memory before
     __shared__ alignas(16) int cells[4];
     for (int &c : cells) c = -5;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\ncp.async.commit_group;" ::"r"(shared_address(cells)), "l"(in) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\ncp.async.commit_group;" ::"r"(shared_address(cells)),
+                 "l"(in)
+                 : "memory");
     out[0] = cells[0];
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     out[1] = cells[0];
@@ -188,7 +196,8 @@ static T *device(size_t n, const T *from = nullptr) {
 template <class T>
 static std::vector<T> host(const T *memory, size_t n) {
     std::vector<T> values(n);
-    if (cudaMemcpyAsync(values.data(), memory, n * sizeof(T), cudaMemcpyDeviceToHost, nullptr) != cudaSuccess) check(false, "copy to the host");
+    if (cudaMemcpyAsync(values.data(), memory, n * sizeof(T), cudaMemcpyDeviceToHost, nullptr) != cudaSuccess)
+        check(false, "copy to the host");
     return values;
 }
 
