@@ -232,6 +232,9 @@ func (p *Profile) Reset() error {
 	return nil
 }
 
+// mostHostCopy is what measures a host's memory: servers report caches of 384 MB, of which a process has a part.
+const mostHostCopy = 256 << 20
+
 // copyRate returns the bytes a second, read and written, of a copy within the device.
 func (p *Profile) copyRate() (float64, error) {
 	p.mu.Lock()
@@ -245,7 +248,11 @@ func (p *Profile) copyRate() (float64, error) {
 	if err := d.usable(); err != nil {
 		return 0, err
 	}
-	rate, err := copyRate(d.kernel, min(max(4*d.info.L2Bytes, 64<<20), d.info.TotalMemory/8))
+	bytes := max(4*d.info.L2Bytes, 64<<20)
+	if d.info.HostMemory {
+		bytes = min(bytes, mostHostCopy)
+	}
+	rate, err := copyRate(d.kernel, min(bytes, d.info.TotalMemory/8))
 	if err != nil {
 		return 0, fmt.Errorf("gpu: profile: measure a copy on %s: %w", d.info.ID, d.check(err))
 	}
