@@ -327,7 +327,8 @@ static int transposed(const map_job *j) {
     const vb_map_args *a = &j->args;
     const int last = (int)a->rank - 1;
     const vb_view *in = &a->in[0];
-    if (a->steps > 0 || a->inputs != 1 || vb_element_bytes(in->type) != 4 || in->strides[last] == 1) return -1;
+    if (a->steps > 0 || a->inputs != 1 || in->type != a->out.type) return -1; /* another type is a conversion */
+    if (vb_element_bytes(in->type) != 4 || in->strides[last] == 1) return -1;
     for (int d = 0; d < last && a->out.strides[last] == 1; d++)
         if (in->strides[d] == 1) return d;
     return -1;

@@ -371,3 +371,29 @@ func TestViewsWhereADeviceHasNoKernelOfStrides(t *testing.T) {
 		t.Errorf("a strict device: %v", err)
 	}
 }
+
+// TestTransposedViewsConvert copies transposed views to types of other sizes and kinds, at sizes beyond a tile of the copy.
+func TestTransposedViewsConvert(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		const rows, cols = 37, 19
+		values := make([]float32, rows*cols)
+		for i := range values {
+			values[i] = float32(i%200 + 1)
+		}
+		x, err := tensor.New(d.Stream(), tensor.F32, rows, cols)
+		if err == nil {
+			err = x.WriteFloat32s(values)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.I32, tensor.U8} {
+			got := tensor.Convert(tensor.Convert(x.T(), dtype), tensor.F32).Float32s()
+			for i := range got {
+				if want := values[i%rows*cols+i/rows]; got[i] != want {
+					t.Fatalf("%v: element %d is %v, want %v", dtype, i, got[i], want)
+				}
+			}
+		}
+	})
+}
