@@ -397,6 +397,7 @@ __global__ void __launch_bounds__(threads, 1)
                 pack_weights();
                 // Rows that no query of the tile sees may hold anything, even NaN, which a weight of 0 does not cancel.
                 // Without positions all rows below kv_len are values, and the rows beyond are zeros.
+                // Both consumers write the zeros of a block that they share: its readers see zeros before and after.
                 const int valid = job.hi - block * KEYS;
                 if (a.positions && valid < KEYS && job.hi < a.kv_len) {
                     sm90::barrier_wait(&v_full[v_at.stage()], v_at.phase());
