@@ -18,7 +18,8 @@ static inline char *place(Warp &w, const Instruction &in, int i, int bytes, bool
     const uint64_t address = lane_address(w, in, i);
     if (SPACE == SHARED) return w.shared((uint32_t)address, bytes, i, write);
     if (SPACE == LOCAL) {
-        if (address + (uint64_t)bytes > (uint64_t)w.launch->local_bytes) w.fail("an address outside local memory", i, FAULT_ADDRESS);
+        if (address + (uint64_t)bytes > (uint64_t)w.launch->local_bytes)
+            w.fail("an address outside local memory", i, FAULT_ADDRESS);
         return w.local + i * w.launch->local_bytes + address;
     }
     if (SPACE == PARAMETER && in.base == BASE_PARAMETERS) return w.launch->parameters() + address;
@@ -198,7 +199,8 @@ static void build_cvta(Decoder &d, Instruction &in) {
                 for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                     const int i = __builtin_ctz(rest);
                     const uint64_t rank = a[i] >> block_window;
-                    Block &b = rank && rank <= w.block->cluster->blocks.size() ? *w.block->cluster->blocks[rank - 1] : *w.block;
+                    Block &b = rank && rank <= w.block->cluster->blocks.size() ? *w.block->cluster->blocks[rank - 1]
+                                                                               : *w.block;
                     o[i] = (uint64_t)(uintptr_t)b.memory + (a[i] & ((1u << block_window) - 1));
                 }
             };
@@ -210,7 +212,8 @@ static void build_cvta(Decoder &d, Instruction &in) {
             uint64_t *const o = w.at<uint64_t>(c.d);
             const uint64_t *const a = w.at<uint64_t>(c.a);
             each_lane(w.mask, [&](int i) {
-                o[i] = a[i] + (uint64_t)(c.number * (int64_t)((uintptr_t)w.local + (uintptr_t)(i * w.launch->local_bytes)));
+                o[i] = a[i] +
+                       (uint64_t)(c.number * (int64_t)((uintptr_t)w.local + (uintptr_t)(i * w.launch->local_bytes)));
             });
         };
         return;
@@ -232,7 +235,8 @@ static void build_mapa(Decoder &d, Instruction &in) { // the same place in anoth
         for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
             const int i = __builtin_ctz(rest);
             const uint32_t rank = w.at<uint32_t>(m.b)[i];
-            if (rank >= w.block->cluster->blocks.size()) w.fail(format("mapa: the cluster has no block %u", rank), i, FAULT_INSTRUCTION);
+            if (rank >= w.block->cluster->blocks.size())
+                w.fail(format("mapa: the cluster has no block %u", rank), i, FAULT_INSTRUCTION);
             w.at<uint32_t>(m.d)[i] = (w.at<uint32_t>(m.a)[i] & ((1u << block_window) - 1)) | (rank + 1) << block_window;
         }
     };
@@ -248,10 +252,30 @@ static T atomically(char *at, F f) {
     return before;
 }
 
-enum Change { ADD, EXCHANGE, MIN, MAX, AND, OR, XOR, SWAP, INC, DEC, ADD_FLOAT, ADD_DOUBLE, ADD_HALF2, ADD_HALF, ADD_BF16_2, ADD_BF16, MIN_SIGNED, MAX_SIGNED };
+enum Change {
+    ADD,
+    EXCHANGE,
+    MIN,
+    MAX,
+    AND,
+    OR,
+    XOR,
+    SWAP,
+    INC,
+    DEC,
+    ADD_FLOAT,
+    ADD_DOUBLE,
+    ADD_HALF2,
+    ADD_HALF,
+    ADD_BF16_2,
+    ADD_BF16,
+    MIN_SIGNED,
+    MAX_SIGNED
+};
 
 static uint32_t add_pair(uint32_t a, uint32_t b, float (*get)(uint16_t), uint16_t (*put)(float)) {
-    const uint32_t low = put(get((uint16_t)a) + get((uint16_t)b)), high = put(get((uint16_t)(a >> 16)) + get((uint16_t)(b >> 16)));
+    const uint32_t low = put(get((uint16_t)a) + get((uint16_t)b)),
+                   high = put(get((uint16_t)(a >> 16)) + get((uint16_t)(b >> 16)));
     return low | high << 16;
 }
 
@@ -416,7 +440,9 @@ static void build_copy(Decoder &d, Instruction &in) { // cp
                 if (valid > bytes) w.fail(format("cp.async reads %d of %d bytes", valid, bytes), i, FAULT_INSTRUCTION);
                 char *const to = place<SHARED>(w, c, i, bytes, true);
                 const uint64_t from = w.at<uint64_t>(c.b)[i] + (uint64_t)(int64_t)c.target;
-                if (from & (uint64_t)(bytes - 1)) w.fail(format("cp.async from %#llx, no multiple of %d", (unsigned long long)from, bytes), i, FAULT_MISALIGNED);
+                if (from & (uint64_t)(bytes - 1))
+                    w.fail(format("cp.async from %#llx, no multiple of %d", (unsigned long long)from, bytes), i,
+                           FAULT_MISALIGNED);
                 const char *source = nullptr;
                 if (valid == bytes) source = w.global(from, bytes, i, false);
                 else for (int k = valid; k-- > 0;) source = w.global(from + (uint64_t)k, 1, i, false);
@@ -474,8 +500,9 @@ static void build_move_matrix(Decoder &d, Instruction &in) {
     collective(in);
 }
 
-static const Opcode ld("ld", build_access<false>), ldu("ldu", build_access<false>), st("st", build_store), cvta("cvta", build_cvta),
-    mapa("mapa", build_mapa), atom("atom", build_atomic<true>), red("red", build_atomic<false>), cp("cp", build_copy),
-    ldmatrix("ldmatrix", build_matrix<false>), stmatrix("stmatrix", build_matrix<true>), movmatrix("movmatrix", build_move_matrix);
+static const Opcode ld("ld", build_access<false>), ldu("ldu", build_access<false>), st("st", build_store),
+    cvta("cvta", build_cvta), mapa("mapa", build_mapa), atom("atom", build_atomic<true>),
+    red("red", build_atomic<false>), cp("cp", build_copy), ldmatrix("ldmatrix", build_matrix<false>),
+    stmatrix("stmatrix", build_matrix<true>), movmatrix("movmatrix", build_move_matrix);
 
 } // namespace emulator

@@ -41,7 +41,9 @@ struct Remainder {
         return std::is_signed<T>::value && b == (T)-1 ? (T)0 : (T)(a % b);
     }
 };
-template <class T> T not_a_number() { return sizeof(T) == 4 ? (T)bits_as<float>(0x7fffffffu) : std::numeric_limits<T>::quiet_NaN(); }
+template <class T> T not_a_number() {
+    return sizeof(T) == 4 ? (T)bits_as<float>(0x7fffffffu) : std::numeric_limits<T>::quiet_NaN();
+}
 struct Minimum {
     template <class T> T operator()(T a, T b) const {
         if constexpr (std::is_floating_point<T>::value) {
@@ -98,7 +100,9 @@ struct MultiplyWide {
     template <class T> typename Wide<T>::type operator()(T a, T b) const { return (typename Wide<T>::type)a * b; }
     template <class T, class W> W operator()(T a, T b, W c) const { return (W)((W)a * (W)b + c); }
 };
-struct ShiftLeft { template <class T> T operator()(T a, uint32_t b) const { return b >= 8 * sizeof(T) ? 0 : (T)(a << b); } };
+struct ShiftLeft {
+    template <class T> T operator()(T a, uint32_t b) const { return b >= 8 * sizeof(T) ? 0 : (T)(a << b); }
+};
 struct ShiftRight {
     template <class T> T operator()(T a, uint32_t b) const {
         const uint32_t most = 8 * sizeof(T) - 1;
@@ -106,10 +110,22 @@ struct ShiftRight {
         return b > most ? 0 : (T)(a >> b);
     }
 };
-struct FunnelLeft { uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return (uint32_t)((((uint64_t)b << 32 | a) << (c & 31)) >> 32); } };
-struct FunnelRight { uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return (uint32_t)(((uint64_t)b << 32 | a) >> (c & 31)); } };
-struct FunnelLeftClamp { uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return c >= 32 ? a : FunnelLeft()(a, b, c); } };
-struct FunnelRightClamp { uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return c >= 32 ? b : FunnelRight()(a, b, c); } };
+struct FunnelLeft {
+    uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
+        return (uint32_t)((((uint64_t)b << 32 | a) << (c & 31)) >> 32);
+    }
+};
+struct FunnelRight {
+    uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
+        return (uint32_t)(((uint64_t)b << 32 | a) >> (c & 31));
+    }
+};
+struct FunnelLeftClamp {
+    uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return c >= 32 ? a : FunnelLeft()(a, b, c); }
+};
+struct FunnelRightClamp {
+    uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const { return c >= 32 ? b : FunnelRight()(a, b, c); }
+};
 struct Permute {
     uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
         const uint64_t both = (uint64_t)b << 32 | a;
@@ -163,13 +179,17 @@ struct BitField { // bfe
 template <bool SIGNED_A, bool SIGNED_B> struct Dot4 {
     uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
         for (int i = 0; i < 32; i += 8) {
-            const int x = SIGNED_A ? (int8_t)(a >> i) : (int)(a >> i & 0xff), y = SIGNED_B ? (int8_t)(b >> i) : (int)(b >> i & 0xff);
+            const int x = SIGNED_A ? (int8_t)(a >> i) : (int)(a >> i & 0xff),
+                      y = SIGNED_B ? (int8_t)(b >> i) : (int)(b >> i & 0xff);
             c += (uint32_t)(x * y);
         }
         return c;
     }
 };
-struct Exp2 { float operator()(float a) const { return exp2f(a); } double operator()(double a) const { return exp2(a); } };
+struct Exp2 {
+    float operator()(float a) const { return exp2f(a); }
+    double operator()(double a) const { return exp2(a); }
+};
 struct Log2 { float operator()(float a) const { return log2f(a); } };
 struct Reciprocal { template <class T> T operator()(T a) const { return 1 / a; } };
 struct Root { template <class T> T operator()(T a) const { return std::sqrt(a); } };
@@ -198,7 +218,9 @@ template <class F> struct OfBF16 {
     }
 };
 template <class F> struct Pair { // x2
-    uint32_t operator()(uint32_t a) const { return (uint32_t)F()((uint16_t)a) | (uint32_t)F()((uint16_t)(a >> 16)) << 16; }
+    uint32_t operator()(uint32_t a) const {
+        return (uint32_t)F()((uint16_t)a) | (uint32_t)F()((uint16_t)(a >> 16)) << 16;
+    }
     uint32_t operator()(uint32_t a, uint32_t b) const {
         return (uint32_t)F()((uint16_t)a, (uint16_t)b) | (uint32_t)F()((uint16_t)(a >> 16), (uint16_t)(b >> 16)) << 16;
     }
@@ -248,7 +270,8 @@ template <class T, class F> void set_ternary(Instruction &in) { in.run = ternary
 // Rounds other than to nearest, for which the processor's mode is changed: float alone.
 template <int MODE, class F> __attribute__((optimize("rounding-math"))) void rounded(Warp &w, const Instruction &in) {
     float *const d = w.at<float>(in.d);
-    const float *const a = w.at<float>(in.a), *const b = w.at<float>(in.b), *const c = w.at<float>(in.c.bytes ? in.c : in.b);
+    const float *const a = w.at<float>(in.a), *const b = w.at<float>(in.b),
+                       *const c = w.at<float>(in.c.bytes ? in.c : in.b);
     const int before = fegetround();
     fesetround(MODE);
     for (int i = 0; i < lanes; i++) {
@@ -319,7 +342,8 @@ static void build_multiply_add(Decoder &d, Instruction &in) { // mad, fma
         in.c = d.slot(3, type == Type::S32 ? Type::S64 : type == Type::U32 ? Type::U64 : Type::U32);
         of_integer(type, [&](auto t) {
             using T = decltype(t);
-            if constexpr (sizeof(T) < 8) in.run = ternary<typename Wide<T>::type, T, T, typename Wide<T>::type, MultiplyWide>;
+            if constexpr (sizeof(T) < 8)
+                in.run = ternary<typename Wide<T>::type, T, T, typename Wide<T>::type, MultiplyWide>;
         });
     } else if (d.has("hi")) {
         of_integer(type, [&](auto t) { set_ternary<decltype(t), MultiplyHigh>(in); });
@@ -445,7 +469,8 @@ static void build_find_highest(Decoder &d, Instruction &in) {
     in.d = d.slot((size_t)0, Type::U32);
     in.a = d.slot(1, d.type());
     of_integer(d.type(), [&](auto t) {
-        in.run = d.has("shiftamt") ? unary<uint32_t, decltype(t), FindHighest<true>> : unary<uint32_t, decltype(t), FindHighest<false>>;
+        in.run = d.has("shiftamt") ? unary<uint32_t, decltype(t), FindHighest<true>>
+                                   : unary<uint32_t, decltype(t), FindHighest<false>>;
     });
 }
 static void build_bit_field(Decoder &d, Instruction &in) {
@@ -481,7 +506,8 @@ static void build_lop3(Decoder &d, Instruction &in) {
     if (d.operands() > 5) d.unknown();
     in.run = [](Warp &w, const Instruction &i3) {
         uint32_t *const o = w.at<uint32_t>(i3.d);
-        const uint32_t *const a = w.at<uint32_t>(i3.a), *const b = w.at<uint32_t>(i3.b), *const c = w.at<uint32_t>(i3.c);
+        const uint32_t *const a = w.at<uint32_t>(i3.a), *const b = w.at<uint32_t>(i3.b),
+                              *const c = w.at<uint32_t>(i3.c);
         const uint32_t t = (uint32_t)i3.number;
         each_lane(w.mask, [&](int i) {
             uint32_t r = 0;
@@ -580,7 +606,9 @@ template <class V, class F> void compare(Warp &w, const Instruction &in) {
         uint32_t other = *w.predicate(in.c);
         if (in.count) other = ~other;
         result = in.number == WITH_AND ? result & other : in.number == WITH_OR ? result | other : result ^ other;
-        opposite = in.number == WITH_AND ? opposite & other : in.number == WITH_OR ? opposite | other : opposite ^ other;
+        opposite = in.number == WITH_AND  ? opposite & other
+                   : in.number == WITH_OR ? opposite | other
+                                          : opposite ^ other;
     }
     uint32_t *const d = w.predicate(in.d);
     *d = (*d & ~w.mask) | (result & w.mask);
@@ -654,7 +682,8 @@ template <class Whole, class Part> void join(Warp &w, const Instruction &in) {
     Whole *const d = w.at<Whole>(in.d);
     each_lane(w.mask, [&](int i) {
         Whole all = 0;
-        for (size_t k = 0; k < in.more->size(); k++) all |= (Whole)w.at<Part>((*in.more)[k])[i] << (8 * sizeof(Part) * k);
+        for (size_t k = 0; k < in.more->size(); k++)
+            all |= (Whole)w.at<Part>((*in.more)[k])[i] << (8 * sizeof(Part) * k);
         d[i] = all;
     });
 }
@@ -728,7 +757,8 @@ static void build_move(Decoder &d, Instruction &in) {
         };
         return;
     }
-    if (from.kind == Operand::SPECIAL && (from.name.rfind("%globaltimer", 0) == 0 || from.name.rfind("%clock", 0) == 0)) {
+    if (from.kind == Operand::SPECIAL &&
+        (from.name.rfind("%globaltimer", 0) == 0 || from.name.rfind("%clock", 0) == 0)) {
         in.number = bytes;
         in.run = [](Warp &w, const Instruction &m) {
             timespec now;
@@ -759,18 +789,19 @@ static void build_policy(Decoder &d, Instruction &in) { // createpolicy: a hint,
     set_unary<uint64_t, Move>(in);
 }
 
-static const Opcode
-    add("add", build_sum<Add>), sub("sub", build_sum<Subtract>), mul("mul", build_multiply), mad("mad", build_multiply_add),
-    fma_("fma", build_multiply_add), min_("min", build_extreme<Minimum>), max_("max", build_extreme<Maximum>),
-    div_("div", build_divide), rem("rem", build_remainder), and_("and", build_logic<And>), or_("or", build_logic<Or>),
-    xor_("xor", build_logic<Xor>), not_("not", build_not), neg("neg", build_sign<Negate>), abs_("abs", build_sign<Absolute>),
-    shl("shl", build_shift_left), shr("shr", build_shift_right), shf("shf", build_funnel), prmt("prmt", build_permute),
+static const Opcode add("add", build_sum<Add>), sub("sub", build_sum<Subtract>), mul("mul", build_multiply),
+    mad("mad", build_multiply_add), fma_("fma", build_multiply_add), min_("min", build_extreme<Minimum>),
+    max_("max", build_extreme<Maximum>), div_("div", build_divide), rem("rem", build_remainder),
+    and_("and", build_logic<And>), or_("or", build_logic<Or>), xor_("xor", build_logic<Xor>), not_("not", build_not),
+    neg("neg", build_sign<Negate>), abs_("abs", build_sign<Absolute>), shl("shl", build_shift_left),
+    shr("shr", build_shift_right), shf("shf", build_funnel), prmt("prmt", build_permute),
     popc("popc", build_bits<CountOnes>), clz("clz", build_bits<LeadingZeros>), brev("brev", build_reverse),
-    bfind("bfind", build_find_highest), bfe("bfe", build_bit_field), bfi("bfi", build_insert_bits), lop3("lop3", build_lop3),
-    dp4a("dp4a", build_dot4), vabsdiff4("vabsdiff4", build_difference4), ex2("ex2", build_function<Exp2>), lg2("lg2", build_function<Log2>),
-    rcp("rcp", build_function<Reciprocal>), sqrt_("sqrt", build_function<Root>), rsqrt("rsqrt", build_function<ReciprocalRoot>),
+    bfind("bfind", build_find_highest), bfe("bfe", build_bit_field), bfi("bfi", build_insert_bits),
+    lop3("lop3", build_lop3), dp4a("dp4a", build_dot4), vabsdiff4("vabsdiff4", build_difference4),
+    ex2("ex2", build_function<Exp2>), lg2("lg2", build_function<Log2>), rcp("rcp", build_function<Reciprocal>),
+    sqrt_("sqrt", build_function<Root>), rsqrt("rsqrt", build_function<ReciprocalRoot>),
     sin_("sin", build_function<Sine>), cos_("cos", build_function<Cosine>), tanh_("tanh", build_function<Tanh>),
-    copysign_("copysign", build_copysign), selp("selp", build_select), setp("setp", build_compare), testp("testp", build_test),
-    mov("mov", build_move), createpolicy("createpolicy", build_policy);
+    copysign_("copysign", build_copysign), selp("selp", build_select), setp("setp", build_compare),
+    testp("testp", build_test), mov("mov", build_move), createpolicy("createpolicy", build_policy);
 
 } // namespace emulator

@@ -36,9 +36,11 @@ static void arrive(Warp &w, const Instruction &in, bool waits) {
     if (id > 15) w.fail(format("there is no barrier %u", id), lane, FAULT_INSTRUCTION);
     NamedBarrier &b = w.block->barriers[id];
     const int expected = in.b.bytes ? (int)w.at<uint32_t>(in.b)[lane] : 0;
-    if (expected % lanes) w.fail(format("barrier %u of %d threads, no multiple of a warp", id, expected), lane, FAULT_INSTRUCTION);
+    if (expected % lanes)
+        w.fail(format("barrier %u of %d threads, no multiple of a warp", id, expected), lane, FAULT_INSTRUCTION);
     if (b.arrived && b.expected != expected)
-        w.fail(format("barrier %u of %d threads, where others came to one of %d", id, expected, b.expected), lane, FAULT_INSTRUCTION);
+        w.fail(format("barrier %u of %d threads, where others came to one of %d", id, expected, b.expected), lane,
+               FAULT_INSTRUCTION);
     b.expected = expected;
     b.arrived += lanes;
     w.release(b.clock);
@@ -104,7 +106,8 @@ static void build_barrier(Decoder &d, Instruction &in) {
     if (d.word(0) == "barrier" && d.has("cluster")) {
         if (d.has("arrive")) {
             in.run = [](Warp &w, const Instruction &) {
-                if (w.mask & w.cluster_arrived) w.fail("arrives twice at the cluster's barrier", __builtin_ctz(w.mask & w.cluster_arrived));
+                if (w.mask & w.cluster_arrived)
+                    w.fail("arrives twice at the cluster's barrier", __builtin_ctz(w.mask & w.cluster_arrived));
                 arrive_at_cluster(w, w.mask);
                 complete_cluster(*w.block->cluster);
             };
@@ -156,7 +159,8 @@ static Counted unpack(uint64_t word) {
     return {(int)(word & 0xfffff), (int)(word >> 20 & 0xfffff), (int)((int64_t)(word << 2) >> 42), (int)(word >> 63)};
 }
 static uint64_t pack(const Counted &c) {
-    return (uint64_t)c.expected | (uint64_t)c.pending << 20 | ((uint64_t)c.bytes & 0x3fffff) << 40 | mark << 62 | (uint64_t)c.phase << 63;
+    return (uint64_t)c.expected | (uint64_t)c.pending << 20 | ((uint64_t)c.bytes & 0x3fffff) << 40 | mark << 62 |
+           (uint64_t)c.phase << 63;
 }
 
 static void complete(Counted &c) {
@@ -187,7 +191,8 @@ static Place barrier_at(Warp &w, uint32_t address, int lane, bool initialize = f
 static void change(Warp &w, uint32_t address, int lane, int arrivals, int64_t bytes) {
     uint64_t *const word = barrier_at(w, address, lane).word;
     Counted c = unpack(*word);
-    if (arrivals > c.pending) w.fail(format("%d arrivals at a barrier that expects %d more", arrivals, c.pending), lane);
+    if (arrivals > c.pending)
+        w.fail(format("%d arrivals at a barrier that expects %d more", arrivals, c.pending), lane);
     c.pending -= arrivals;
     c.bytes += (int)bytes;
     complete(c);
@@ -397,7 +402,12 @@ static void build_reduce(Decoder &d, Instruction &in) { // redux
     in.b = d.slot(2, Type::U32);
     const bool is_signed = d.type() == Type::S32;
     if (d.type() == Type::F32) d.unknown();
-    in.number = d.has("add") ? 0 : d.has("and") ? 1 : d.has("or") ? 2 : d.has("xor") ? 3 : d.has("min") ? 4 + is_signed : 6 + is_signed;
+    in.number = d.has("add")   ? 0
+                : d.has("and") ? 1
+                : d.has("or")  ? 2
+                : d.has("xor") ? 3
+                : d.has("min") ? 4 + is_signed
+                               : 6 + is_signed;
     in.wait = [](Warp &w, const Instruction &r) {
         if (!all_here(w, r.b)) return AGAIN;
         each_part(w, r.b, [&](uint32_t mask) {

@@ -42,7 +42,9 @@ static void copy_box(Warp &w, const BulkCopy &c) {
             for (int e = 0; e < 16; e += element) {
                 const int64_t place = (int64_t)c.coordinates[0] + (i + e) / element;
                 const bool here = inside && place >= 0 && place < (int64_t)map.sizes[0];
-                memcpy(piece + e, here ? w.global(from + (uint64_t)place * (uint64_t)element, element, 0, false) : zeros, (size_t)element);
+                memcpy(piece + e,
+                       here ? w.global(from + (uint64_t)place * (uint64_t)element, element, 0, false) : zeros,
+                       (size_t)element);
             }
             uint32_t to = address + (uint32_t)i;
             if (map.swizzle) to ^= (to >> 7 & (map.swizzle / 16u - 1)) << 4;
@@ -88,11 +90,14 @@ static void enqueue(Warp &w, BulkCopy c, uint32_t to, uint32_t barrier, int bloc
         c.to = to & window;
         c.barrier = barrier & window;
         if (c.to < (uint32_t)shared_start || (int64_t)c.to + c.bytes > c.to_block->shared_end)
-            w.fail(format("a bulk copy of %lld bytes to shared address %#x, outside the block's memory", (long long)c.bytes, c.to), lane, FAULT_ADDRESS);
+            w.fail(format("a bulk copy of %lld bytes to shared address %#x, outside the block's memory",
+                          (long long)c.bytes, c.to),
+                   lane, FAULT_ADDRESS);
         cluster.copies.push_back(c);
         if (blocks < 0) break;
     }
-    if (blocks >> cluster.blocks.size() > 0) w.fail(format("a copy to blocks %#x of a cluster of %zu", blocks, cluster.blocks.size()), lane);
+    if (blocks >> cluster.blocks.size() > 0)
+        w.fail(format("a copy to blocks %#x of a cluster of %zu", blocks, cluster.blocks.size()), lane);
 }
 
 void build_bulk_copy(Decoder &d, Instruction &in) {
@@ -120,7 +125,8 @@ void build_bulk_copy(Decoder &d, Instruction &in) {
                 if (map_address & 63) w.fail("a tensor map that is not aligned to 64 bytes", i, FAULT_MISALIGNED);
                 for (int k = 0; k < 128; k += 16) w.global(map_address + (uint64_t)k, 16, i, false);
                 const TensorMap &map = *(const TensorMap *)(uintptr_t)map_address;
-                if (map.mark != tensor_map_mark || map.rank != t.count) w.fail(format("no tensor map of %d dimensions", t.count), i);
+                if (map.mark != tensor_map_mark || map.rank != t.count)
+                    w.fail(format("no tensor map of %d dimensions", t.count), i);
                 BulkCopy c = {};
                 c.map = &map;
                 c.bytes = map.element;
@@ -129,7 +135,8 @@ void build_bulk_copy(Decoder &d, Instruction &in) {
                     c.coordinates[k] = (int)w.at<uint32_t>((*t.more)[(size_t)(2 + k)])[i];
                 }
                 const uint32_t to = w.at<uint32_t>(t.a)[i];
-                if (to & 127) w.fail(format("a tensor copy to shared address %#x, no multiple of 128", to), i, FAULT_MISALIGNED);
+                if (to & 127)
+                    w.fail(format("a tensor copy to shared address %#x, no multiple of 128", to), i, FAULT_MISALIGNED);
                 enqueue(w, c, to, w.at<uint32_t>((*t.more)[1])[i], t.c.bytes ? w.at<uint16_t>(t.c)[i] : -1, i);
             }
         };
@@ -150,7 +157,9 @@ void build_bulk_copy(Decoder &d, Instruction &in) {
             c.bytes = w.at<uint32_t>(t.b)[i];
             const uint32_t to = w.at<uint32_t>(t.a)[i];
             if ((c.from | (uint64_t)c.bytes | to) & 15)
-                w.fail(format("a bulk copy of %lld bytes from %#llx to %#x: all are multiples of 16", (long long)c.bytes, (unsigned long long)c.from, to), i, FAULT_MISALIGNED);
+                w.fail(format("a bulk copy of %lld bytes from %#llx to %#x: all are multiples of 16",
+                              (long long)c.bytes, (unsigned long long)c.from, to),
+                       i, FAULT_MISALIGNED);
             for (int64_t k = 0; k < c.bytes; k += 16) w.global(c.from + (uint64_t)k, 16, i, false);
             enqueue(w, c, to, w.at<uint32_t>((*t.more)[1])[i], -1, i);
         }

@@ -67,17 +67,20 @@ static uint64_t float_bits(Type t, double x, char mode, bool saturate_finite) {
     switch (t) {
     case Type::F16: {
         const double r = round_bits(x, 10, -14, mode);
-        if (std::fabs(r) > 65504 && std::isfinite(r)) return (std::signbit(r) ? 0x8000u : 0) | (down ? 0x7bffu : 0x7c00u);
+        if (std::fabs(r) > 65504 && std::isfinite(r))
+            return (std::signbit(r) ? 0x8000u : 0) | (down ? 0x7bffu : 0x7c00u);
         return r != r ? 0x7fff : bits_as<uint16_t>((Half)r);
     }
     case Type::BF16: {
         const double r = round_bits(x, 7, -126, mode);
-        if (std::fabs(r) > 3.4e38 && std::isfinite(r)) return (std::signbit(r) ? 0x8000u : 0) | (down ? 0x7f7fu : 0x7f80u);
+        if (std::fabs(r) > 3.4e38 && std::isfinite(r))
+            return (std::signbit(r) ? 0x8000u : 0) | (down ? 0x7f7fu : 0x7f80u);
         return to_bf16((float)r);
     }
     case Type::F32: {
         const double r = round_bits(x, 23, -126, mode);
-        if (std::fabs(r) > 3.4028234663852886e38 && std::isfinite(r)) return (std::signbit(r) ? 0x80000000u : 0) | (down ? 0x7f7fffffu : 0x7f800000u);
+        if (std::fabs(r) > 3.4028234663852886e38 && std::isfinite(r))
+            return (std::signbit(r) ? 0x80000000u : 0) | (down ? 0x7f7fffffu : 0x7f800000u);
         return r != r ? 0x7fffffffu : bits_as<uint32_t>((float)r);
     }
     default: return bits_as<uint64_t>(x);
@@ -89,7 +92,8 @@ static uint64_t convert(const Conversion &c, uint64_t bits) {
         const int64_t value = signed_value(c.from, bits);
         const bool huge = c.from == Type::U64 && value < 0;
         if (is_float(c.to)) {
-            if (c.to == Type::F32 && c.mode == 'n') return bits_as<uint32_t>(c.from == Type::U64 ? (float)(uint64_t)value : (float)value);
+            if (c.to == Type::F32 && c.mode == 'n')
+                return bits_as<uint32_t>(c.from == Type::U64 ? (float)(uint64_t)value : (float)value);
             return float_bits(c.to, huge ? (double)(uint64_t)value : (double)value, c.mode, false);
         }
         if (!c.saturate) return (uint64_t)value;
@@ -144,7 +148,9 @@ struct HalfToFloat { float operator()(uint16_t a) const { return from_half(a); }
 struct FloatToHalf { uint16_t operator()(float a) const { return to_half(a); } };
 struct FloatToBF16 { uint16_t operator()(float a) const { return to_bf16(a); } };
 struct BF16ToFloat { float operator()(uint16_t a) const { return from_bf16(a); } };
-template <class F> struct TwoFloats { uint32_t operator()(float a, float b) const { return (uint32_t)F()(a) << 16 | F()(b); } };
+template <class F> struct TwoFloats {
+    uint32_t operator()(float a, float b) const { return (uint32_t)F()(a) << 16 | F()(b); }
+};
 template <bool E5M2> struct FloatsToFP8 {
     uint16_t operator()(float a, float b) const { return (uint16_t)(to_fp8(a, E5M2) << 8 | to_fp8(b, E5M2)); }
 };
@@ -202,13 +208,15 @@ static void build_convert(Decoder &d, Instruction &in) {
         in.d = d.slot((size_t)0, Type::U16);
         in.a = d.slot(1, Type::F32);
         in.b = d.slot(2, Type::F32);
-        in.run = to == "e4m3x2" ? binary<uint16_t, float, float, FloatsToFP8<false>> : binary<uint16_t, float, float, FloatsToFP8<true>>;
+        in.run = to == "e4m3x2" ? binary<uint16_t, float, float, FloatsToFP8<false>>
+                                : binary<uint16_t, float, float, FloatsToFP8<true>>;
         return;
     }
     if (to == "f16x2" && (from == "e4m3x2" || from == "e5m2x2")) {
         in.d = d.slot((size_t)0, Type::U32);
         in.a = d.slot(1, Type::U16);
-        in.run = from == "e4m3x2" ? unary<uint32_t, uint16_t, FP8ToHalves<false>> : unary<uint32_t, uint16_t, FP8ToHalves<true>>;
+        in.run = from == "e4m3x2" ? unary<uint32_t, uint16_t, FP8ToHalves<false>>
+                                  : unary<uint32_t, uint16_t, FP8ToHalves<true>>;
         return;
     }
     if (to == "tf32") {
@@ -221,7 +229,8 @@ static void build_convert(Decoder &d, Instruction &in) {
     Conversion c = {};
     c.to = type_of(to);
     c.from = type_of(from);
-    if (c.to == Type::NONE || c.from == Type::NONE || c.to == Type::F16X2 || c.to == Type::BF16X2 || d.operands() != 2) d.unknown();
+    if (c.to == Type::NONE || c.from == Type::NONE || c.to == Type::F16X2 || c.to == Type::BF16X2 || d.operands() != 2)
+        d.unknown();
     for (size_t i = 1; i + 2 < d.current().words.size(); i++) {
         const std::string &w = d.word(i);
         if (w == "sat") c.saturate = true;

@@ -51,7 +51,8 @@ Slot Decoder::constant(uint64_t bits, int bytes) {
     if (!known.bytes) {
         known = {(int32_t)code.constants.size(), 1, (uint8_t)bytes};
         code.constants.resize(code.constants.size() + (size_t)(lanes * bytes + 63) / 64 * 64);
-        for (int i = 0; i < lanes; i++) memcpy(&code.constants[(size_t)(known.offset + i * bytes)], &bits, (size_t)std::min(bytes, 8));
+        for (int i = 0; i < lanes; i++)
+            memcpy(&code.constants[(size_t)(known.offset + i * bytes)], &bits, (size_t)std::min(bytes, 8));
     }
     return known;
 }
@@ -153,8 +154,9 @@ static const Opcode branch("bra", build_branch), ret("ret", build_exit), exit_("
     trap("trap", build_trap);
 // What concerns time, caches or the order of weak memory alone.
 static const Opcode fence("fence", build_nothing), membar("membar", build_nothing), prefetch("prefetch", build_nothing),
-    prefetchu("prefetchu", build_nothing), registers("setmaxnreg", build_nothing), nothing("griddepcontrol", build_nothing),
-    wgmma_none("applypriority", build_nothing), discard("discard", build_nothing);
+    prefetchu("prefetchu", build_nothing), registers("setmaxnreg", build_nothing),
+    nothing("griddepcontrol", build_nothing), wgmma_none("applypriority", build_nothing),
+    discard("discard", build_nothing);
 
 void collective(Instruction &in) {
     in.kind = WAITS;

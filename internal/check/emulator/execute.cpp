@@ -173,7 +173,9 @@ static uint32_t special_value(const Warp &w, const std::string &name, int lane) 
     const Block &b = *w.block;
     const Launch &l = *w.launch;
     const uint32_t thread = (uint32_t)(w.index * lanes + lane), x = l.block[0], y = l.block[1];
-    const auto axis = [&](const char *prefix) { return name.rfind(prefix, 0) == 0 && name.size() == strlen(prefix) + 1 ? name.back() - 'x' : -1; };
+    const auto axis = [&](const char *prefix) {
+        return name.rfind(prefix, 0) == 0 && name.size() == strlen(prefix) + 1 ? name.back() - 'x' : -1;
+    };
     int a;
     if ((a = axis("%tid.")) >= 0) return a == 0 ? thread % x : a == 1 ? thread / x % y : thread / x / y;
     if ((a = axis("%ntid.")) >= 0) return l.block[a];
@@ -336,7 +338,8 @@ class Schedule {
         c->passed.clear();
         const uint64_t across = launch.grid[0] / (uint32_t)launch.cluster;
         for (int r = 0; r < launch.cluster; r++)
-            begin_block(*c->blocks[(size_t)r], *c, r, (uint32_t)(number % across) * (uint32_t)launch.cluster + (uint32_t)r,
+            begin_block(*c->blocks[(size_t)r], *c, r,
+                        (uint32_t)(number % across) * (uint32_t)launch.cluster + (uint32_t)r,
                         (uint32_t)(number / across % launch.grid[1]), (uint32_t)(number / across / launch.grid[1]));
         c->pending = c->alive;
         resident.push_back(std::move(c));
@@ -369,8 +372,8 @@ class Schedule {
             for (const Warp &w : b->warps)
                 for (const Group &g : w.groups)
                     if (lines++ < 40)
-                        text += format("\n  block (%u,%u,%u) warp %d lanes %08x at line %d: ", b->id[0], b->id[1], b->id[2], w.index, g.mask,
-                                       launch.code->instructions[(size_t)g.place].line) +
+                        text += format("\n  block (%u,%u,%u) warp %d lanes %08x at line %d: ", b->id[0], b->id[1],
+                                       b->id[2], w.index, g.mask, launch.code->instructions[(size_t)g.place].line) +
                                 launch.code->module->line(launch.code->instructions[(size_t)g.place].line);
         throw Fault(text);
     }
@@ -388,7 +391,8 @@ void Launch::run() {
     schedule.run();
     if (options().profile) {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        fprintf(stderr, "emulator: %.3f s, %.1f M instructions of warps: %s %s\n", seconds, (double)schedule.executed / 1e6, f.name.c_str(), where.c_str());
+        fprintf(stderr, "emulator: %.3f s, %.1f M instructions of warps: %s %s\n", seconds,
+                (double)schedule.executed / 1e6, f.name.c_str(), where.c_str());
     }
 }
 

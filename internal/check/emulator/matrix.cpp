@@ -70,7 +70,9 @@ static void build_product(Decoder &d, Instruction &in) { // mma.sync.aligned.m16
     for (const std::string &word : d.current().words)
         if (sscanf(word.c_str(), "m%dn%dk%d", &m, &n, &k) == 3) break;
     Element a, b;
-    if (d.has("sp") || n != 8 || (m != 8 && m != 16) || !element_of(d.word(words - 3), &a) || !element_of(d.word(words - 2), &b)) d.unknown();
+    if (d.has("sp") || n != 8 || (m != 8 && m != 16) || !element_of(d.word(words - 3), &a) ||
+        !element_of(d.word(words - 2), &b))
+        d.unknown();
     const std::string &sum = d.word(words - 1);
     if (d.word(words - 4) != sum || (sum != "f32" && sum != "s32") || d.has("satfinite")) d.unknown();
     std::vector<Slot> all;
@@ -140,7 +142,8 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
         for (int r = 0; r < 4; r++) {
             const uint32_t *const words = w.at<uint32_t>(all[(size_t)(columns / 2 + r)]);
             for (int i = 0; i < lanes; i++)
-                for (int e = 0; e < 2; e++) a[i / 4 + 8 * (r % 2)][i % 4 * 2 + 8 * (r / 2) + e] = value_of<float>(element, words[i], e);
+                for (int e = 0; e < 2; e++)
+                    a[i / 4 + 8 * (r % 2)][i % 4 * 2 + 8 * (r / 2) + e] = value_of<float>(element, words[i], e);
         }
     } else {
         read(Tile(w.at<uint64_t>(in.a)[0], a_across), row, 16, [&](int m, int k, float x) { a[m][k] = x; });
@@ -151,7 +154,8 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
             for (float &x : m) x = -x;
     for (int r = 0; r < columns / 2; r++) {
         const float *const words = w.at<float>(all[(size_t)r]);
-        for (int i = 0; i < lanes; i++) c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2] = keep ? words[i] : 0;
+        for (int i = 0; i < lanes; i++)
+            c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2] = keep ? words[i] : 0;
     }
     for (int m = 0; m < 16; m++)
         for (int k = 0; k < 16; k++)
@@ -171,7 +175,8 @@ static void build_warpgroup(Decoder &d, Instruction &in) {
     int n = 0, k = 0;
     if (sscanf(d.word(4).c_str(), "m64n%dk%d", &n, &k) != 2 || k != 16 || d.word(5) != "f32") d.unknown();
     Element element, other;
-    if (!element_of(d.word(6), &element) || !element_of(d.word(7), &other) || element != other || bits(element) != 16) d.unknown();
+    if (!element_of(d.word(6), &element) || !element_of(d.word(7), &other) || element != other || bits(element) != 16)
+        d.unknown();
     std::vector<Slot> all = *d.slots(d.operand(0), Type::F32);
     if ((int)all.size() != n / 2) d.unknown();
     const bool registers = d.operand(1).kind == Operand::VECTOR;

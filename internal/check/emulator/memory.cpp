@@ -74,7 +74,8 @@ std::string Memory::describe(uint64_t address) {
         text += format(" an allocation of %llu bytes", (unsigned long long)(r.to - r.from));
     }
     if (next != ranges.end() && next->second.from - address < 1 << 20)
-        text += format("%s%llu bytes before one of %llu", text.empty() ? "" : ", ", (unsigned long long)(next->second.from - address),
+        text += format("%s%llu bytes before one of %llu", text.empty() ? "" : ", ",
+                       (unsigned long long)(next->second.from - address),
                        (unsigned long long)(next->second.to - next->second.from));
     return text.empty() ? "far from every allocation" : text;
 }
@@ -86,8 +87,8 @@ void Warp::fail(const std::string &what, int lane, int error) {
     const int thread = index * lanes + lane;
     const int x = (int)launch->block[0], y = (int)launch->block[1];
     std::string text = what;
-    text += format("\n  block (%u,%u,%u), thread (%d,%d,%d), warp %d, lane %d", block->id[0], block->id[1], block->id[2],
-                   thread % x, thread / x % y, thread / x / y, index, lane);
+    text += format("\n  block (%u,%u,%u), thread (%d,%d,%d), warp %d, lane %d", block->id[0], block->id[1],
+                   block->id[2], thread % x, thread / x % y, thread / x / y, index, lane);
     const int at = std::min(place, (int)code.instructions.size() - 1);
     text += "\n  " + code.module->line(code.instructions[(size_t)at].line);
     throw Fault(text, error);
@@ -98,7 +99,9 @@ static void check_written(Warp &w, uint8_t *written, int bytes, int lane, bool w
         memset(written, 1, (size_t)bytes);
     } else {
         for (int i = 0; i < bytes; i++)
-            if (!written[i]) w.fail(format("reads %d bytes at %#llx that were never written", bytes, (unsigned long long)address), lane);
+            if (!written[i])
+                w.fail(format("reads %d bytes at %#llx that were never written", bytes, (unsigned long long)address),
+                       lane);
     }
 }
 
@@ -116,7 +119,8 @@ void Warp::release(Clock &to) {
 }
 
 // Two warps touch a byte, one of them to write, and no barrier orders the two.
-static const char *check_race(Block &owner, uint32_t offset, int bytes, bool write, bool atomic, int me, const Clock &clock, int *other) {
+static const char *check_race(Block &owner, uint32_t offset, int bytes, bool write, bool atomic, int me,
+                              const Clock &clock, int *other) {
     for (int i = 0; i < bytes; i++) {
         Touch &t = owner.touches[offset + (uint32_t)i];
         if (t.writer >= 0 && t.writer != me && !(atomic && t.atomic) && clock[(size_t)t.writer] < t.written) {
@@ -169,8 +173,9 @@ void Warp::check(Block &owner, uint32_t offset, int bytes, bool write, int by, c
     const char *const did = check_race(owner, offset, bytes, write, atomic, by, when, &other);
     if (!did) return;
     const int warps = (int)block->warps.size();
-    fail(format("races: %s shared bytes from %#x, which warp %d of block %d of the cluster %s, and nothing orders the two",
-                write ? "writes" : "reads", offset, other % warps, other / warps, did),
+    fail(format(
+             "races: %s shared bytes from %#x, which warp %d of block %d of the cluster %s, and nothing orders the two",
+             write ? "writes" : "reads", offset, other % warps, other / warps, did),
          lane);
 }
 
@@ -178,14 +183,16 @@ char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **ow
     const uint32_t rank = address >> block_window, offset = address & ((1u << block_window) - 1);
     Block *b = block;
     if (rank) {
-        if (rank > block->cluster->blocks.size()) fail(format("no block of the cluster has shared address %#x", address), lane, FAULT_ADDRESS);
+        if (rank > block->cluster->blocks.size())
+            fail(format("no block of the cluster has shared address %#x", address), lane, FAULT_ADDRESS);
         b = block->cluster->blocks[rank - 1].get();
     }
     if (offset < (uint32_t)shared_start || (int64_t)offset + bytes > b->shared_end)
-        fail(format("%s %d bytes of shared memory at %#x, outside the block's [%#x, %#llx)", write ? "writes" : "reads", bytes, offset,
-                    shared_start, (unsigned long long)b->shared_end),
+        fail(format("%s %d bytes of shared memory at %#x, outside the block's [%#x, %#llx)", write ? "writes" : "reads",
+                    bytes, offset, shared_start, (unsigned long long)b->shared_end),
              lane, FAULT_ADDRESS);
-    if (offset & (uint32_t)(bytes - 1)) fail(format("shared address %#x is no multiple of %d", offset, bytes), lane, FAULT_MISALIGNED);
+    if (offset & (uint32_t)(bytes - 1))
+        fail(format("shared address %#x is no multiple of %d", offset, bytes), lane, FAULT_MISALIGNED);
     if (!b->touches.empty()) check(*b, offset, bytes, write, number(), clock, lane);
     if (owner) *owner = b;
     return b->memory + offset;
@@ -193,7 +200,8 @@ char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **ow
 
 char *Warp::global(uint64_t address, int bytes, int lane, bool write) {
     char *const host = (char *)(uintptr_t)address;
-    if (address & (uint64_t)(bytes - 1)) fail(format("address %#llx is no multiple of %d", (unsigned long long)address, bytes), lane, FAULT_MISALIGNED);
+    if (address & (uint64_t)(bytes - 1))
+        fail(format("address %#llx is no multiple of %d", (unsigned long long)address, bytes), lane, FAULT_MISALIGNED);
     for (Range &r : seen) {
         if (address < r.from || address + (uint64_t)bytes > r.to) continue;
         if (r.written) check_written(*this, r.written + (address - r.from), bytes, lane, write, address);
@@ -206,7 +214,8 @@ char *Warp::global(uint64_t address, int bytes, int lane, bool write) {
     }
     if (host >= local && host + bytes <= local + lanes * launch->local_bytes) return host;
     const char *const parameters = launch->parameters();
-    if (!write && host >= parameters && host + bytes <= parameters + launch->code->function->parameter_bytes) return host;
+    if (!write && host >= parameters && host + bytes <= parameters + launch->code->function->parameter_bytes)
+        return host;
     Range found;
     if (!global_memory().find(address, &found) || address + (uint64_t)bytes > found.to)
         fail(format("%s %d bytes at %#llx: %s", write ? "writes" : "reads", bytes, (unsigned long long)address,

@@ -96,7 +96,8 @@ class Parser {
             const std::string word = name();
             if (word == "align") d.alignment = (int)number().number;
             else if (word == "attribute") until(')');
-            else if (word == "ptr" || word == "global" || word == "const" || word == "shared" || word == "generic") continue;
+            else if (word == "ptr" || word == "global" || word == "const" || word == "shared" || word == "generic")
+                continue;
             else if (word == "v2" || word == "v4") d.element = -atoi(word.c_str() + 1);
             else d.element = type_bytes(word) * (d.element < 0 ? -d.element : 1);
         }
@@ -234,7 +235,8 @@ void Parser::registers(Function &f) {
             expect(">");
         }
         for (int i = 0; i < std::max(count, 1); i++) {
-            add(f, count < 0 ? base : base + std::to_string(i), {Symbol::REGISTER, kind, std::max(bytes, 2), f.register_bytes});
+            add(f, count < 0 ? base : base + std::to_string(i),
+                {Symbol::REGISTER, kind, std::max(bytes, 2), f.register_bytes});
             f.register_bytes += round_up(lanes, 64);
         }
     } while (take(","));
@@ -531,7 +533,8 @@ Module::Module(std::string given) : text(std::move(given)) {
             const size_t size = (size_t)std::max(d.bytes, 1);
             memory.emplace_back(new char[size + 256]());
             char *const start = memory.back().get() + (-(uintptr_t)memory.back().get() & 255);
-            variables[d.name] = std::make_shared<Symbol>(Symbol{Symbol::GLOBAL, 'b', d.bytes, (int64_t)(uintptr_t)start});
+            variables[d.name] =
+                std::make_shared<Symbol>(Symbol{Symbol::GLOBAL, 'b', d.bytes, (int64_t)(uintptr_t)start});
             size_t i = 0;
             for (const auto &value : d.values) {
                 uint64_t bits = value.first;

@@ -285,15 +285,24 @@ cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStre
         if (shape.cluster == 1) shape.cluster = f.cluster;
         const uint64_t threads = (uint64_t)shape.block.x * shape.block.y * shape.block.z;
         const char *why = nullptr;
-        if (threads == 0 || threads > 1024 || (f.threads && threads > (uint64_t)f.threads) || shape.block.z > 64) why = "threads of a block";
-        if (!shape.grid.x || !shape.grid.y || !shape.grid.z || shape.grid.x > 0x7fffffff || shape.grid.y > 65535 || shape.grid.z > 65535) why = "blocks of the grid";
+        if (threads == 0 || threads > 1024 || (f.threads && threads > (uint64_t)f.threads) || shape.block.z > 64)
+            why = "threads of a block";
+        if (!shape.grid.x || !shape.grid.y || !shape.grid.z || shape.grid.x > 0x7fffffff || shape.grid.y > 65535 ||
+            shape.grid.z > 65535)
+            why = "blocks of the grid";
         const size_t asked = k.dynamic.count(s->device) ? (size_t)k.dynamic[s->device] : 0;
         const size_t allowed = std::max<size_t>(asked, (48 << 10) - std::min<size_t>(48 << 10, (size_t)f.shared_bytes));
-        if (shape.shared > allowed || shape.shared + (size_t)f.shared_bytes > shared_most(capability())) why = "shared memory";
-        if (shape.cluster > 1 && (capability() < 90 || shape.cluster > (k.large_clusters ? 16 : 8) || shape.grid.x % (unsigned)shape.cluster)) why = "blocks of a cluster";
+        if (shape.shared > allowed || shape.shared + (size_t)f.shared_bytes > shared_most(capability()))
+            why = "shared memory";
+        if (shape.cluster > 1 && (capability() < 90 || shape.cluster > (k.large_clusters ? 16 : 8) ||
+                                  shape.grid.x % (unsigned)shape.cluster))
+            why = "blocks of a cluster";
         if (why) {
-            fprintf(stderr, "emulator: a launch of grid (%u,%u,%u), block (%u,%u,%u), cluster %d, %zu bytes of shared memory is refused: %s\n  kernel %s\n",
-                    shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.cluster, shape.shared, why, k.name.c_str());
+            fprintf(stderr,
+                    "emulator: a launch of grid (%u,%u,%u), block (%u,%u,%u), cluster %d, %zu bytes of shared memory "
+                    "is refused: %s\n  kernel %s\n",
+                    shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z,
+                    shape.cluster, shape.shared, why, k.name.c_str());
             return remember(cudaErrorInvalidConfiguration);
         }
         l->code = k.code.get();
@@ -306,10 +315,12 @@ cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStre
         l->dynamic_shared = (int64_t)shape.shared;
         l->device = s->device;
         l->capability = capability();
-        const int64_t by_shared = (int64_t)(228 << 10) / std::max<int64_t>(1, (int64_t)shape.shared + f.shared_bytes + 1024);
-        l->resident_blocks = multiprocessors * (int)std::max<int64_t>(1, std::min<int64_t>({by_shared, (int64_t)(2048 / threads), 32}));
-        l->where = format("grid (%u,%u,%u) block (%u,%u,%u) cluster %d shared %zu", shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x,
-                          shape.block.y, shape.block.z, shape.cluster, shape.shared);
+        const int64_t by_shared =
+            (int64_t)(228 << 10) / std::max<int64_t>(1, (int64_t)shape.shared + f.shared_bytes + 1024);
+        l->resident_blocks =
+            multiprocessors * (int)std::max<int64_t>(1, std::min<int64_t>({by_shared, (int64_t)(2048 / threads), 32}));
+        l->where = format("grid (%u,%u,%u) block (%u,%u,%u) cluster %d shared %zu", shape.grid.x, shape.grid.y,
+                          shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.cluster, shape.shared);
     } catch (const Fault &f) {
         return remember(report(f, k.name));
     }
@@ -361,30 +372,39 @@ void copy(void *to, const void *from, size_t bytes) {
     Range a, b;
     if (!global_memory().find((uint64_t)(uintptr_t)to, &a) || !a.written) return;
     uint8_t *const written = a.written + ((uint64_t)(uintptr_t)to - a.from);
-    if (global_memory().find((uint64_t)(uintptr_t)from, &b) && b.written) memmove(written, b.written + ((uint64_t)(uintptr_t)from - b.from), bytes);
+    if (global_memory().find((uint64_t)(uintptr_t)from, &b) && b.written)
+        memmove(written, b.written + ((uint64_t)(uintptr_t)from - b.from), bytes);
     else memset(written, 1, bytes);
 }
 
-CUresult encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes,
-                      const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
-                      CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+CUresult encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                      const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
+                      const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                      CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
     TensorMap m = {};
     switch (type) {
     case CU_TENSOR_MAP_DATA_TYPE_UINT8: m.element = 1; break;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16: case CU_TENSOR_MAP_DATA_TYPE_FLOAT16: case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: m.element = 2; break;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT32: case CU_TENSOR_MAP_DATA_TYPE_INT32: case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: m.element = 4; break;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: m.element = 2; break;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT32:
+    case CU_TENSOR_MAP_DATA_TYPE_INT32:
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+    case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: m.element = 4; break;
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
     const int pattern = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE  ? 0
                         : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 32
                         : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
                         : swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128 : -1;
-    if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || pattern < 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || pattern < 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (rank < 1 || rank > 5 || (uintptr_t)address % 16 || (uintptr_t)map % 64) return CUDA_ERROR_INVALID_VALUE;
     const uint64_t row = (uint64_t)box[0] * m.element;
     if (row % 16 || (pattern && row > (uint64_t)pattern)) return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < rank; i++) {
-        if (box[i] == 0 || box[i] > 256 || sizes[i] == 0 || sizes[i] > 1ull << 32 || steps[i] != 1) return CUDA_ERROR_INVALID_VALUE;
+        if (box[i] == 0 || box[i] > 256 || sizes[i] == 0 || sizes[i] > 1ull << 32 || steps[i] != 1)
+            return CUDA_ERROR_INVALID_VALUE;
         if (i > 0 && (strides[i - 1] % 16 || strides[i - 1] >= 1ull << 40)) return CUDA_ERROR_INVALID_VALUE;
         m.sizes[i] = (uint32_t)std::min<uint64_t>(sizes[i], 0xffffffffu);
         m.box[i] = box[i];
@@ -419,7 +439,8 @@ void **__cudaRegisterFatBinary(void *wrapper) {
 }
 void __cudaRegisterFatBinaryEnd(void **) {}
 void __cudaUnregisterFatBinary(void **) {}
-void __cudaRegisterFunction(void **binary, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *, dim3 *, int *) {
+void __cudaRegisterFunction(void **binary, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *,
+                            dim3 *, int *) {
     const std::lock_guard<std::recursive_mutex> lock(code_mutex);
     Kernel &k = kernels()[host];
     k.binary = (Binary *)binary;
@@ -441,13 +462,15 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) {
     *kernel = (cudaKernel_t)host;
     return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                               cudaStream_t stream) {
     return launch((const void *)kernel, {grid, block, shared, 1}, arguments, stream);
 }
 
 // ---- the runtime's functions ---------------------------------------------------------------------------------------
 
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                             cudaStream_t stream) {
     return launch(function, {grid, block, shared, 1}, arguments, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
@@ -468,7 +491,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
     Kernel &k = found->second;
     try {
         if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-            if ((size_t)value + (size_t)code_of(k).function->shared_bytes > shared_most(capability())) return remember(cudaErrorInvalidValue);
+            if ((size_t)value + (size_t)code_of(k).function->shared_bytes > shared_most(capability()))
+                return remember(cudaErrorInvalidValue);
             k.dynamic[current_device] = value;
         } else if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
             k.large_clusters = value != 0;
@@ -530,7 +554,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) { return *can = device != peer, cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     const uint32_t bit = 1u << peer;
-    return devices[current_device].peers.fetch_or(bit) & bit ? remember(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
+    return devices[current_device].peers.fetch_or(bit) & bit ? remember(cudaErrorPeerAccessAlreadyEnabled)
+                                                             : cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
     synchronize_device(current_device);
@@ -594,7 +619,8 @@ cudaError_t cudaFree(void *memory) {
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
     if (const cudaError_t fault = fault_of(current_device)) return remember(fault);
     *memory = nullptr;
-    if (bytes > memory_total() || posix_memalign(memory, 4096, std::max<size_t>(bytes, 1))) return remember(cudaErrorMemoryAllocation);
+    if (bytes > memory_total() || posix_memalign(memory, 4096, std::max<size_t>(bytes, 1)))
+        return remember(cudaErrorMemoryAllocation);
     const std::lock_guard<std::mutex> lock(host_mutex);
     host_memory()[(uint64_t)(uintptr_t)*memory] = (uint64_t)(uintptr_t)*memory + bytes;
     return cudaSuccess;
@@ -625,12 +651,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (bytes == 0) return cudaSuccess;
     bool to_device, from_device;
     Range range;
-    if (!fits(to, bytes, &to_device, &range) || !fits(from, bytes, &from_device, &range)) return remember(cudaErrorInvalidValue);
+    if (!fits(to, bytes, &to_device, &range) || !fits(from, bytes, &from_device, &range))
+        return remember(cudaErrorInvalidValue);
     CUstream_st *const s = stream_of(stream);
     const bool staged = !from_device && !is_pinned(from) && !s->captured;
     std::shared_ptr<std::vector<char>> stage;
     if (staged) stage = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-    const cudaError_t error = add(stream, (const void *)"copy", [=] { copy(to, staged ? stage->data() : from, bytes); });
+    const cudaError_t error =
+        add(stream, (const void *)"copy", [=] { copy(to, staged ? stage->data() : from, bytes); });
     if (error == cudaSuccess && !to_device && !is_pinned(to) && !s->captured) {
         s->synchronize();
         return remember(fault_of(s->device));
@@ -735,7 +763,8 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess;
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return delete executable, cudaSuccess; }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult *result) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *result) {
     *function = strcmp(name, "cuTensorMapEncodeTiled") == 0 ? (void *)encode_tiled : nullptr;
     if (result) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
