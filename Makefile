@@ -228,7 +228,7 @@ test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated 
 	  -o build/emulated/decode -lpthread
 	build/emulated/decode $(EMULATED)/*.cu.o
 	VIBRANT_LIBRARY=$(CURDIR)/$(EMULATED)/libvibrant_cuda.so CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m \
-	  -run '$(or $(RUN),TestOps$$/^cuda$$)' ./tensor
+	  -run '$(if $(RUN),$(value RUN),TestOps$$/^cuda$$)' ./tensor
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh
