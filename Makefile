@@ -136,14 +136,14 @@ test: need-go test-go $(if $(HAVE_CC),test-library test-dist test-cgo test-c) $(
 # go vet checks more than go test does by itself.
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -vet=off ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m ./...
 
 # Programs without cgo that find libvibrant.so. The race detector needs cgo: it watches the package that calls the library.
 test-library: need-go need-cc build/lib/libvibrant.so
-	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -skip '/^(go|fake)$$' \
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' \
 	  ./internal/backend/dynamic ./gpu/... ./tensor/... ./internal/language/engine/...
-	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -race ./internal/backend/dynamic
-	$(GO) test -vet=off -count 1 ./internal/check/downstream
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
+	$(GO) test -vet=off -timeout 30m -count 1 ./internal/check/downstream
 
 # The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
 test-dist: need-go need-cc
@@ -155,9 +155,9 @@ test-dist: need-go need-cc
 OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
-	CGO_ENABLED=1 $(GO) test -vet=off -skip '/^(go|fake)$$' ./internal/mapped ./internal/language/gguf ./gguf \
+	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' ./internal/mapped ./internal/language/gguf ./gguf \
 	  $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
+	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
 	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }
