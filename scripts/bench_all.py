@@ -36,7 +36,8 @@ A = ap.parse_args()
 PEER = "--peer {llama_bench}" if A.llama_bench else ""
 QWEN = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b")
 
-# a bundle has it compiled
+# a bundle has these compiled
+TESTS = "--tests tests" if os.path.isdir("tests") else ""
 TENSOR = os.path.abspath("bin/bench_tensor") if os.path.exists("bin/bench_tensor") else "go run ."
 
 
@@ -44,8 +45,8 @@ def script(name, arguments):
     return f"{{python}} {HERE / name} {arguments}"
 
 
-def models(*names):
-    return " ".join(f"'{name} q4_k_m={{model:{name}}}'" for name in names)
+def models(*names, types="q4_k_m"):
+    return " ".join(f"'{name} {types}={{model:{name}}}'" for name in names)
 
 
 def ops(suite, pattern):
@@ -61,7 +62,7 @@ STEPS = [
     ("shapes", 1, script("bench_shapes.py", "--seed {seed} --library {library} --check 20000"), ""),
     ops("ops", "^Linear/qwen2.5-3b.*packed$"),
     ops("formats", "^Linear/qwen2.5-3b_ffn_up_(1|2|8|32|512)x.*_packed$"),
-    ("moe", 3, script("bench_models.py", f"--device cuda {PEER} --suite moe -p 512,2048 -n 128 --vibrant {{vibrant}} --out {{out}} " + models("qwen3-30b-a3b", "gpt-oss-20b")), ""),
+    ("moe", 3, script("bench_models.py", f"--device cuda {PEER} --suite moe -p 512,2048 -n 128 --vibrant {{vibrant}} --out {{out}} " + models("qwen3-30b-a3b") + " " + models("gpt-oss-20b", types="mxfp4")), ""),
     ("dense layouts", 3, script("bench_dense.py", "--library {library} --out {out}/dense.jsonl"), ""),
     ("fused_update", 1, script("bench_adapter.py", "--library {library} --save"), ""),
     ("w2a8", 2, script("bench_w2a8.py", "--library {library} --microsoft {microsoft} --out {out}/w2a8.jsonl"), "microsoft"),
@@ -71,7 +72,7 @@ STEPS = [
     ("scale", 2, script("bench_scale.py", "--parallel 64 --vibrant {vibrant} --save {out} " + models("qwen2.5-7b")), "2 GPUs"),
     ("scale", 3, script("bench_scale.py", "--vibrant {vibrant} --save {out} 'llama-3-70b 20 layers q4_k_m={model:llama-3-70b --layers 20}'"), "2 GPUs"),
     ("tensor", 3, f"cd {HERE}/bench_tensor && {TENSOR} -device cuda -python {{python}}", ""),
-    ("dispatch", 1, script("bench_dispatch.py", "--tests tests --out {out}/dispatch.jsonl"), ""),
+    ("dispatch", 1, script("bench_dispatch.py", TESTS + " --out {out}/dispatch.jsonl"), ""),
     ("portable", 4, "VIBRANT_CUDA_CAPABILITY=86 " + script("bench_shapes.py", "--seed {seed} --portable --library {library86} --out {out}/portable.jsonl"), "library86"),
     ("portable", 1, "VIBRANT_LIBRARY={library86} VIBRANT_CUDA_CAPABILITY=86 " + script("bench_models.py", "--device cuda --suite portable -p 512 --vibrant {vibrant} --out {out} " + models(*QWEN[2:])), "library86"),
     ("ptx", 1, "VIBRANT_CUDA=ptx " + script("bench_models.py", "--device cuda --suite ptx -p 512 --vibrant {vibrant} --out {out} " + models(QWEN[0], QWEN[2])), ""),
@@ -134,8 +135,12 @@ def save(suite, printed):
 
 def run(suite, command, log):
     started = time.monotonic()
+    try:
+        command = filled(command)
+    except (OSError, subprocess.CalledProcessError) as error:  # a disk that is full, say
+        return f"FAILED: its model: {error}", time.monotonic() - started
     with open(log, "w") as errors:
-        done = subprocess.run(filled(command), shell=True, stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.DEVNULL)
     with open(log, "a") as file:
         file.write(done.stdout)
     saved = save(suite, done.stdout) if done.returncode == 0 else 0
