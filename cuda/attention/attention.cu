@@ -9,6 +9,7 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
     switch (kernel) {
     case ATTENTION_DECODE: return attention_decode(a, stream);
     case ATTENTION_DECODE_Q8: return attention_decode_q8(a, stream);
+    case ATTENTION_DECODE_F32: return attention_decode_f32(a, stream);
     case ATTENTION_DECODE_VARIANTS: return attention_decode_variants(a, false, stream);
 #ifdef VB_WITH_SM90 // else no GPU has capability 9.0
     case ATTENTION_PREFILL_SM90: return attention_prefill_sm90(a, stream);

@@ -195,6 +195,7 @@ inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows,
 // Each takes the calls for which choose.h names it.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_decode_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_variants(const vb_attention_args &args, bool operand, vb_stream *stream);
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_prefill_whole(const vb_attention_args &args, vb_stream *stream); // not from the stream's workspace

@@ -2,7 +2,7 @@
 //
 //   grid     attention_decode.cuh; about a block an SM (two over Q8_0), whatever the length. Blocks of short sequences
 //            end at once
-//   block    8 warps (4 of more than 128 dimensions, and over Q8_0) of 16 keys each; they meet at the end
+//   block    8 warps (4 of more than 128 dimensions, and over Q8_0 and F32) of 16 keys each; they meet at the end
 //   cluster  on Hopper up to 8 blocks, which send each other their parts
 //   shared   each warp's ring of keys, values, keys, ... of 16 positions, 4 KiB a slot of 128 dimensions in 16 bits;
 //            the messages of the cluster
@@ -43,6 +43,21 @@ VB_DEVICE uint4 pack8(const Vec<float, 8> &x) {
     return make_uint4(pack<T>(x.at[0], x.at[1]), pack<T>(x.at[2], x.at[3]), pack<T>(x.at[4], x.at[5]),
                       pack<T>(x.at[6], x.at[7]));
 }
+
+// Eight elements of queries as a unit multiplies them: two 16-bit numbers a register, or floats.
+template <class Product>
+struct Queries {
+    using type = uint4;
+    template <class TQ>
+    static VB_DEVICE uint4 of(const Vec<TQ, 8> &x) {
+        return pack8<Product>(x);
+    }
+};
+template <>
+struct Queries<float> {
+    using type = Vec<float, 8>;
+    static VB_DEVICE const type &of(const type &x) { return x; }
+};
 
 // The messages between the blocks of a cluster: one block sums up 4 dimensions of a row.
 template <int ITEMS>
@@ -153,11 +168,11 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         fill(INT32_MAX);
         const KeyRange all = part.all;
         KeyRange seen[NT][2];
-        uint4 q[NT][DIMS / 32];
+        typename Queries<Product>::type q[NT][DIMS / 32];
 #pragma unroll
         for (int t = 0; t < NT; t++) {
 #pragma unroll
-            for (int i = 0; i < DIMS / 32; i++) q[t][i] = pack8<Product>(queries[t][i]);
+            for (int i = 0; i < DIMS / 32; i++) q[t][i] = Queries<Product>::of(queries[t][i]);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const int row = 8 * t + 2 * c + e;

@@ -20,13 +20,6 @@
 namespace vb {
 namespace {
 
-// x = high + low. Hardware ignores the 13 lowest bits of a TF32 operand, which cuts off high.
-// The sum is within 2^-21 of x: an exponential makes more of the last bit of its argument.
-VB_DEVICE void cut_tf32(float x, unsigned &high, unsigned &low) {
-    high = __float_as_uint(x) & 0xffffe000u;
-    low = __float_as_uint(x - __uint_as_float(high));
-}
-
 // c[i] += a b[i] of numbers in two parts each. A product waits for the product before it with the same sum.
 // So each of the three products has a sum of its own.
 template <int N>

@@ -1,4 +1,4 @@
-// attention_simt.cu: attention in float32 arithmetic, for float32 caches, odd sizes, GPUs before 8.0, and variants of
+// attention_simt.cu: attention in float32 arithmetic, for odd sizes, GPUs before 8.0, and variants of
 // some models: capped scores, sinks, chunks, rings, values of another size than keys.
 //
 //   grid     tiles * parts; a tile is ROWS packed query rows, a part a range of keys

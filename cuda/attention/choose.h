@@ -12,6 +12,8 @@
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
       "the same over F16, Q8_0 with capped scores, rings, sinks")                                                      \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu", "the same over Q8_0")            \
+    X(ATTENTION_DECODE_F32, "attention_decode_f32", "attention/attention_decode_f32.cu",                               \
+      "up to 16 rows a key head over a cache in F32, also with these variants, 8.0")                                   \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
     X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu", "the same, 8.0")                       \
@@ -24,13 +26,14 @@
       "the same, copied for attention_prefill, 8.0")                                                                   \
     X(ATTENTION_F32, "attention_f32", "attention/attention_f32.cu", "more rows over a cache in F32, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
-      "any other: few rows over F32, odd heads, other sizes of values, before 8.0")
+      "any other: odd heads, other sizes of values, before 8.0")
 VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 /* ---- sizes of the kernels ---------------------------------------------------------------------------------------- */
 
 enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
+    ATTENTION_DECODE_F32_ROWS = 16,    /* of a key head; each further tile would split the keys' numbers again */
     /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_DECODE_SHARED_TILES = 512,
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
@@ -43,6 +46,9 @@ enum {
  * is the capability that the kernel was compiled for. */
 #define ATTENTION_DECODE_SLOTS(most, capability)                                                                       \
     ((capability) == 90 || (capability) == 100 ? (most) : (most) < 3 ? 2 : (most) * 2 / 3)
+
+/* Warps of its block over a cache in F32, whose units are twice as large. */
+#define ATTENTION_DECODE_F32_WARPS(dims) ((dims) > 128 ? 2 : 4)
 
 /* Shared memory of its block: the warps' rings, and the messages of a cluster. */
 static inline int64_t attention_decode_bytes(int warps, int64_t slot_bytes, int slots, int dims, int rows) {
@@ -92,12 +98,16 @@ static inline int attention_is_plain(const vb_attention_args *a) {
     return attention_has_pairs(a) && !(a->soft_cap > 0) && !attention_wraps(a);
 }
 
-/* Whether rows of q and out are whole vectors of 16 bytes, as tensor cores need for numbers of 16 bits and Q8_0.
- * A float32 cache keeps float32 arithmetic: models in float32 are compared to four digits. */
+/* Whether rows of q and out are whole vectors of 16 bytes. */
+static inline int attention_has_vectors(const vb_attention_args *a) {
+    return attention_has_pairs(a) && a->dim % 8 == 0 && vb_aligned16(a->out) && vb_aligned16(a->q) &&
+           vb_aligned16(a->k) && vb_aligned16(a->v) && a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 &&
+           a->q_row_stride % 8 == 0;
+}
+/* Whether tensor cores multiply numbers of 16 bits. A float32 cache keeps float32's accuracy: models in float32 are
+ * compared to four digits. */
 static inline int attention_suits_tensor_cores(const vb_attention_args *a, const vb_gpu *gpu) {
-    return attention_has_pairs(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->dim % 8 == 0 &&
-           vb_aligned16(a->out) && vb_aligned16(a->q) && vb_aligned16(a->k) && vb_aligned16(a->v) &&
-           a->q_batch_stride % 8 == 0 && a->q_head_stride % 8 == 0 && a->q_row_stride % 8 == 0;
+    return gpu->capability >= 80 && a->kv_type != VB_F32 && attention_has_vectors(a);
 }
 
 /* The arguments with copies of q, out, k and v in whole vectors of 16 bytes; the places of the copies follow. */
@@ -121,9 +131,13 @@ static inline int attention_padded_suits(const vb_attention_args *a, const vb_gp
 static inline int attention_varies(const vb_attention_args *a) {
     return !attention_is_plain(a) || (a->sinks && a->seq > 1);
 }
+/* Tiles of 16 rows of more than 128 dimensions of F32 would not fit registers. */
+static inline int attention_decode_tile_rows(const vb_attention_args *a) {
+    return attention_rows(a) <= 8 || (a->kv_type == VB_F32 && a->dim > 128) ? 8 : 16;
+}
 static inline int attention_decode_suits(const vb_attention_args *a) {
-    const int64_t rows = attention_rows(a), tile_rows = rows <= 8 ? 8 : 16,
-                  heads = vb_ceil_div(rows, tile_rows) * a->kv_heads;
+    const int64_t rows = attention_rows(a),
+                  heads = vb_ceil_div(rows, attention_decode_tile_rows(a)) * a->kv_heads;
     if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
     if (attention_varies(a) && (a->type != VB_F32 || a->kv_type == VB_BF16)) return 0;
     if (attention_wraps(a) && a->kv_capacity % ATTENTION_DECODE_KEYS != 0) return 0;
@@ -131,6 +145,11 @@ static inline int attention_decode_suits(const vb_attention_args *a) {
     if (a->kv_type == VB_Q8_0 && !vb_whole16(a->kv_capacity * (a->dim / VB_QK) * (int64_t)sizeof(vb_block_q8_0)))
         return 0;
     return heads * a->batch <= ATTENTION_DECODE_SHARED_TILES || (heads <= 65535 && a->batch <= 65535);
+}
+
+static inline int attention_decode_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
+    return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) &&
+           attention_rows(a) <= ATTENTION_DECODE_F32_ROWS && attention_decode_suits(a);
 }
 
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
@@ -203,6 +222,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
         if (attention_prefill_sm90_suits(&padded, gpu)) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
+    if (attention_decode_f32_suits(a, gpu)) return ATTENTION_DECODE_F32;
     if (attention_f32_suits(a, gpu)) return ATTENTION_F32;
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }

@@ -5,14 +5,14 @@
 MAP_FAMILY("Attention (`attention/choose.h`)", attention, ATTENTION)
 
 /* The most shared memory of attention_decode_kernel.cuh's instances. */
-static int64_t decode_bytes(int q8, int64_t dim, int64_t rows, int capability) {
+static int64_t decode_bytes(const vb_attention_args *a, int capability) {
     static const int most[2][3] = {{6, 3, 3}, {8, 6, 4}};
-    const int dims = attention_dims(dim),
+    const int q8 = a->kv_type == VB_Q8_0, f32 = a->kv_type == VB_F32, dims = attention_dims(a->dim),
               slots = most[q8][dims == 64 ? 0 : dims == 128 ? 1 : 2],
-              warps = q8 || dims == 256 ? 4 : 8;
-    const int64_t slot_bytes = q8 ? 16 * (dims / 32) * 34 : 16 * dims * 2;
+              warps = f32 ? ATTENTION_DECODE_F32_WARPS(dims) : q8 || dims == 256 ? 4 : 8;
+    const int64_t slot_bytes = q8 ? 16 * (dims / 32) * 34 : 16 * dims * (f32 ? 4 : 2);
     return attention_decode_bytes(warps, slot_bytes, ATTENTION_DECODE_SLOTS(slots, capability), dims,
-                                  rows <= 8 ? 8 : 16);
+                                  attention_decode_tile_rows(a));
 }
 
 static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
@@ -35,8 +35,13 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS);
         CHECK_IT(kernel != ATTENTION_DECODE_VARIANTS || (a->type == VB_F32 && a->kv_type != VB_BF16));
         CHECK_IT(!wraps || a->kv_capacity % 16 == 0);
-        CHECK_IT(decode_bytes(q8, a->dim, rows, gpu->capability) <= gpu->shared_bytes);
+        CHECK_IT(decode_bytes(a, gpu->capability) <= gpu->shared_bytes);
         CHECK_IT(!q8 || a->kv_capacity * (a->dim / 32) * 34 % 16 == 0);
+        break;
+    case ATTENTION_DECODE_F32:
+        CHECK_IT(gpu->capability >= 80 && a->kv_type == VB_F32 && a->type == VB_F32 && a->dim % 8 == 0 && a->dim <= 256);
+        CHECK_IT(rows <= ATTENTION_DECODE_F32_ROWS && (!wraps || a->kv_capacity % 16 == 0));
+        CHECK_IT(decode_bytes(a, gpu->capability) <= gpu->shared_bytes);
         break;
     case ATTENTION_PREFILL_SM90:
     case ATTENTION_PREFILL_Q8_SM90:
@@ -91,7 +96,11 @@ static void check_named_attention(void) {
         {86, VB_F32, VB_F32, 512, 32, 8, 200, 512, ATTENTION_F32},
         {89, VB_F32, VB_F32, 512, 32, 8, 128, 512, ATTENTION_F32},
         {90, VB_F32, VB_F32, 512, 32, 8, 201, 512, ATTENTION_F32},
-        {90, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
+        {90, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_DECODE_F32},
+        {86, VB_F32, VB_F32, 4, 16, 4, 256, 512, ATTENTION_DECODE_F32},
+        {90, VB_F32, VB_F32, 5, 16, 4, 128, 512, ATTENTION_F32},
+        {90, VB_F32, VB_F32, 1, 32, 8, 81, 512, ATTENTION_SIMT},
+        {75, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
@@ -108,7 +117,8 @@ static void check_named_attention(void) {
         {90, VB_F16, 512, 64, 8, 64, 656, ATTENTION_PREFILL},
         {90, VB_Q8_0, 512, 8, 4, 256, 1536, ATTENTION_PREFILL_Q8_SM90},
         {86, VB_F16, 512, 8, 4, 256, 1536, ATTENTION_PREFILL},
-        {90, VB_F32, 1, 64, 8, 64, 640, ATTENTION_SIMT},
+        {90, VB_F32, 1, 64, 8, 64, 640, ATTENTION_DECODE_F32},
+        {90, VB_F32, 1, 64, 8, 64, 650, ATTENTION_SIMT},
     };
     for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
         for (int g = 0; g < gpu_count; g++) {

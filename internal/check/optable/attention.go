@@ -38,6 +38,8 @@ func attentionVariantsOp() *Op {
 		Case{Label: "ring_blocks", Dims: []int{1, 70, 4, 2, 128, 128, 256, 500, 180, 0}, Flags: "ring"},
 		Case{Label: "ring_blocks", Dims: []int{1, 130, 16, 2, 64, 64, 256, 1000, 127, 0}, Flags: "ring_sinks"},
 		Case{Label: "ring_blocks", Dims: []int{2, 100, 4, 1, 256, 256, 256, 700, 65, 0}, Flags: "ring_softcap"},
+		Case{Label: "ring_few", Dims: []int{2, 3, 4, 1, 128, 128, 144, 1000, 142, 0}, Flags: "ring_sinks"},
+		Case{Label: "gemma2_few", Dims: []int{1, 3, 4, 1, 256, 256, 301, 290, 0, 0}, Flags: "softcap"},
 		Case{Label: "gemma2_prompt", Dims: []int{1, 130, 4, 2, 128, 128, 255, 40, 0, 0}, Flags: "softcap"},
 		Case{Label: "gemma2_prompt", Dims: []int{1, 70, 4, 2, 256, 256, 127, 40, 64, 0}, Flags: "softcap"},
 		Case{Label: "gpt-oss_few", Dims: []int{2, 3, 16, 2, 64, 64, 255, 40, 0, 0}, Flags: "sinks"},

@@ -219,6 +219,7 @@ func attentionOp() *Op {
 		Case{Label: "prefill_tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 259, 0}, Flags: "causal"},
 		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
 		Case{Label: "qwen2.5-3b_decode", Dims: []int{1, 1, 16, 2, 128, 4096, 4096, 4095, 0}, Flags: "causal_positions", Bench: true, Large: true},
+		Case{Label: "bitnet-2b_decode", Dims: []int{1, 1, 20, 5, 128, 4096, 257, 256, 0}, Flags: "causal_positions", Bench: true, Large: true},
 	)
 	cases = append(cases, each(f16,
 		Case{Label: "half", Dims: []int{1, 17, 4, 2, 64, 128, 0, 30, 0}, Flags: "causal_half"},
