@@ -13,7 +13,7 @@
       "the same over F16, Q8_0 with capped scores, rings, sinks")                                                      \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu", "the same over Q8_0")            \
     X(ATTENTION_DECODE_F32, "attention_decode_f32", "attention/attention_decode_f32.cu",                               \
-      "up to 16 rows a key head over a cache in F32, also with these variants, 8.0")                                   \
+      "up to 64 rows a key head over a cache in F32, also with these variants, 8.0")                                   \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
     X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu", "the same, 8.0")                       \
@@ -33,7 +33,7 @@ VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
-    ATTENTION_DECODE_F32_ROWS = 16,    /* of a key head; each further tile would split the keys' numbers again */
+    ATTENTION_DECODE_F32_ROWS = 16,    /* the same over F32, where attention_f32 may take more: a tile of 64 rows */
     /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_DECODE_SHARED_TILES = 512,
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
@@ -148,8 +148,7 @@ static inline int attention_decode_suits(const vb_attention_args *a) {
 }
 
 static inline int attention_decode_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
-    return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) &&
-           attention_rows(a) <= ATTENTION_DECODE_F32_ROWS && attention_decode_suits(a);
+    return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) && attention_decode_suits(a);
 }
 
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
@@ -222,8 +221,10 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
         if (attention_prefill_sm90_suits(&padded, gpu)) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
-    if (attention_decode_f32_suits(a, gpu)) return ATTENTION_DECODE_F32;
+    const int decode = attention_decode_f32_suits(a, gpu);
+    if (decode && attention_rows(a) <= ATTENTION_DECODE_F32_ROWS) return ATTENTION_DECODE_F32;
     if (attention_f32_suits(a, gpu)) return ATTENTION_F32;
+    if (decode) return ATTENTION_DECODE_F32;
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 

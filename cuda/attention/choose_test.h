@@ -39,8 +39,8 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         CHECK_IT(!q8 || a->kv_capacity * (a->dim / 32) * 34 % 16 == 0);
         break;
     case ATTENTION_DECODE_F32:
-        CHECK_IT(gpu->capability >= 80 && a->kv_type == VB_F32 && a->type == VB_F32 && a->dim % 8 == 0 && a->dim <= 256);
-        CHECK_IT(rows <= ATTENTION_DECODE_F32_ROWS && (!wraps || a->kv_capacity % 16 == 0));
+        CHECK_IT(gpu->capability >= 80 && a->kv_type == VB_F32 && a->type == VB_F32 && a->dim % 8 == 0);
+        CHECK_IT(a->dim <= 256 && rows <= ATTENTION_DECODE_MOST_ROWS && (!wraps || a->kv_capacity % 16 == 0));
         CHECK_IT(decode_bytes(a, gpu->capability) <= gpu->shared_bytes);
         break;
     case ATTENTION_PREFILL_SM90:
@@ -98,7 +98,7 @@ static void check_named_attention(void) {
         {90, VB_F32, VB_F32, 512, 32, 8, 201, 512, ATTENTION_F32},
         {90, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_DECODE_F32},
         {86, VB_F32, VB_F32, 4, 16, 4, 256, 512, ATTENTION_DECODE_F32},
-        {90, VB_F32, VB_F32, 5, 16, 4, 128, 512, ATTENTION_F32},
+        {90, VB_F32, VB_F32, 5, 16, 4, 128, 512, ATTENTION_DECODE_F32},
         {90, VB_F32, VB_F32, 1, 32, 8, 81, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},

@@ -33,8 +33,8 @@ VB_DEVICE void split_tf32(float x, unsigned &high, unsigned &low) {
     low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
 }
 
-// The same with less work, of a number that is not raised. Hardware cuts off the low part of high. The sum is within 2^-21
-// of x.
+// The same with less work, of a number that is not raised. Hardware ignores the 13 lowest bits of a TF32 operand, which
+// cuts off high. The sum is within 2^-21 of x: an exponential makes more of the last bit of its argument.
 VB_DEVICE void cut_tf32(float x, unsigned &high, unsigned &low) {
     high = __float_as_uint(x) & 0xffffe000u;
     low = __float_as_uint(x - __uint_as_float(high));
