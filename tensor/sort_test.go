@@ -1,6 +1,7 @@
 package tensor_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math"
@@ -77,6 +78,52 @@ func TestSortsAreNumpys(t *testing.T) {
 			tensor.SortInto(out.Select(len(c.Shape), 0), nil, view, c.Dim, c.Descending)
 			if !same(tensor.Copy(out.Select(len(c.Shape), 0)).Float32s(), floats(c.Values)) || slices.ContainsFunc(out.Select(len(c.Shape), 1).Float32s(), func(v float32) bool { return v != -9 }) {
 				t.Errorf("%s along %d: into a view: %v", c.Name, c.Dim, out)
+			}
+		}
+	})
+}
+
+// Lines of each length that a backend sorts in another way.
+func TestSortsOfLongLinesKeepBitsAndPutNaNLast(t *testing.T) {
+	special := []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), math.Float32frombits(0xffc12000), float32(math.Inf(1)), float32(math.Inf(-1)), 1, -1, 6e-8, -6e-8}
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if b.Name() == "ptx" {
+			t.Skip("no kernel for sorts: lines are sorted on the CPU")
+		}
+		for _, n := range []int{300, 600, 5000} {
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = special[i*i%97%len(special)]
+			}
+			for _, dtype := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+				a := on(t, d, tensor.Convert(tensor.FromSlice(values, n), dtype))
+				bits, x := stored(t, a), tensor.Convert(a, tensor.F32).Float32s()
+				for _, descending := range []bool{false, true} {
+					order := make([]int32, n)
+					for i := range order {
+						order[i] = int32(i)
+					}
+					slices.SortStableFunc(order, func(i, j int32) int {
+						c := cmp.Compare(x[i], x[j])
+						if x[i] != x[i] || x[j] != x[j] {
+							c = -c // cmp.Compare has NaN first
+						}
+						if descending {
+							return -c
+						}
+						return c
+					})
+					sorted, indices := tensor.SortWithIndices(a, 0, descending)
+					if !slices.Equal(indices.Int32s(), order) {
+						t.Fatalf("%v of %v, descending %v: places are not those of a stable order", n, dtype, descending)
+					}
+					size := len(bits) / n
+					for i, got := range slices.Collect(slices.Chunk(stored(t, sorted), size)) {
+						if from := int(order[i]) * size; !slices.Equal(got, bits[from:from+size]) {
+							t.Fatalf("%v of %v, descending %v: number %d is % x and was % x", n, dtype, descending, i, got, bits[from:from+size])
+						}
+					}
+				}
 			}
 		}
 	})

@@ -23,8 +23,12 @@
     X(STRIDED_REDUCE_COLUMNS, "reduce_columns", "strided/reduce.cu",                                                   \
       "reduce where results lie closer: neighbouring threads have a result each")                                      \
     X(STRIDED_CUMSUM, "cumsum", "strided/index.cu", "cumsum")                                                          \
-    X(STRIDED_SORT_TILE, "sort_tile", "strided/sort.cu", "sort of lines of up to 4096 elements, in shared memory")     \
-    X(STRIDED_SORT_MERGE, "sort_merge", "strided/sort.cu", "sort of longer lines: sorted tiles are merged in pairs")   \
+    X(STRIDED_SORT_BITONIC, "sort_bitonic", "strided/sort.cu",                                                         \
+      "sort of lines of up to 512 elements, of which a block has several")                                             \
+    X(STRIDED_SORT_BLOCK, "sort_block", "strided/sort_radix.cu",                                                       \
+      "sort of lines of up to 4096 elements: a block sorts a line by its digits")                                      \
+    X(STRIDED_SORT_RADIX, "sort_radix", "strided/sort_radix.cu",                                                       \
+      "sort of longer lines by their digits: a pass over memory a digit")                                              \
     X(STRIDED_INDEX, "index", "strided/index.cu", "gather, scatter, scatter-add")
 VB_KERNEL_FAMILY(strided, STRIDED, STRIDED_KERNELS)
 
@@ -138,22 +142,12 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
     return plan;
 }
 
-/* How a sort is divided: a line is `tiles` tiles, or one tile holds as many lines. A line is padded to 2^line_log keys,
- * and a tile to 2^tile_log keys. */
-typedef struct sort_plan {
-    strided_kernel kernel;
-    int line_log, tile_log;
-    int64_t tiles;
-} sort_plan;
+/* The longest lines of sort_bitonic and sort_block, the elements of a tile of sort_radix, and how many elements of
+ * several lines sort_radix sorts at once: 16 bytes of workspace each. */
+enum { SORT_BITONIC = 512, SORT_BLOCK = 4096, SORT_TILE = 8192, SORT_SLICE = 16 << 20 };
 
-enum { SORT_TILE = 4096, SORT_WORKSPACE = 32 << 20 }; /* keys of 8 bytes */
-
-static inline sort_plan choose_strided_sort(int64_t n) {
-    sort_plan plan = {STRIDED_SORT_TILE, 0, 10, vb_ceil_div(n, SORT_TILE)};
-    while (1 << plan.line_log < n && 1 << plan.line_log < SORT_TILE) plan.line_log++;
-    if (plan.tile_log < plan.line_log) plan.tile_log = plan.line_log;
-    if (plan.tiles > 1) plan.kernel = STRIDED_SORT_MERGE;
-    return plan;
+static inline strided_kernel choose_strided_sort(int64_t n) {
+    return n <= SORT_BITONIC ? STRIDED_SORT_BITONIC : n <= SORT_BLOCK ? STRIDED_SORT_BLOCK : STRIDED_SORT_RADIX;
 }
 
 /* Dimensions are joined; `single` where at most one step computes values beside constants, which is `step`, NULL where

@@ -40,14 +40,10 @@ static void test_strided(void) {
                   (long)plan.parts);
         }
     }
-    for (int i = 0; i < 4000; i++) {
-        const int64_t n = 1 + any_size(24);
-        const sort_plan plan = choose_strided_sort(n);
-        CHECK(plan.line_log <= plan.tile_log && 1 << plan.tile_log <= SORT_TILE && plan.tiles << plan.line_log >= n &&
-                  (plan.kernel == STRIDED_SORT_TILE) == (n <= SORT_TILE) &&
-                  (plan.tiles == 1 || 1 << plan.tile_log == SORT_TILE),
-              "lines of %ld: %ld tiles of 2^%d", (long)n, (long)plan.tiles, plan.line_log);
-    }
+    CHECK(choose_strided_sort(1) == STRIDED_SORT_BITONIC && choose_strided_sort(512) == STRIDED_SORT_BITONIC, "short");
+    CHECK(choose_strided_sort(513) == STRIDED_SORT_BLOCK && choose_strided_sort(4096) == STRIDED_SORT_BLOCK, "a block");
+    CHECK(choose_strided_sort(4097) == STRIDED_SORT_RADIX && choose_strided_sort(INT32_MAX) == STRIDED_SORT_RADIX,
+          "long lines");
     vb_map_args a = {.rank = 1, .sizes = {1 << 26}, .inputs = 2, .out = {ALIGNED, VB_F32, {1}}};
     a.in[0] = a.in[1] = a.out;
     CHECK(choose_strided_map(&a, &add, 1) == STRIDED_CONTIGUOUS, "add");

@@ -13,13 +13,13 @@ var sorts = []Case{
 	{Label: "one", Dims: []int{1, 1, 1}}, {Label: "none", Dims: []int{3, 0, 4}}, {Label: "no_lines", Dims: []int{0, 3, 4}},
 	{Label: "pairs", Dims: []int{1, 2, 129}, Flags: "d"}, {Label: "short", Dims: []int{7, 31, 5}}, {Label: "short", Dims: []int{100, 33, 1}, Flags: "d"},
 	{Label: "columns", Dims: []int{2, 127, 33}}, {Label: "columns", Dims: []int{2, 127, 33}, Flags: "dt"}, {Label: "rows", Dims: []int{3, 1000, 1}},
-	{Label: "tile", Dims: []int{2, 4096, 1}, Flags: "d"}, {Label: "two_tiles", Dims: []int{1, 4097, 2}},
+	{Label: "block", Dims: []int{2, 513, 1}}, {Label: "block", Dims: []int{1, 2048, 2}, Flags: "d"}, {Label: "tile", Dims: []int{2, 4096, 1}, Flags: "d"}, {Label: "two_tiles", Dims: []int{1, 4097, 2}},
 }
 
 func sortOps() []*Op {
 	all := append(append([]tensor.DType(nil), floats...), tensor.I32, tensor.I8, tensor.U8, tensor.BOOL)
 	cases := append(each(all, sorts...), each([]tensor.DType{tensor.F32, tensor.BF16, tensor.I8}, Case{Label: "long", Dims: []int{3, 20481, 1}, Flags: "d"})...)
-	cases = append(cases, each([]tensor.DType{tensor.F32}, Case{Label: "longest", Dims: []int{1, 70001, 1}},
+	cases = append(cases, each([]tensor.DType{tensor.F32}, Case{Label: "longest", Dims: []int{1, 200001, 1}},
 		Case{Label: "rows", Dims: []int{4096, 4096, 1}, Bench: true, Large: true}, Case{Label: "short_rows", Dims: []int{1 << 17, 64, 1}, Bench: true, Large: true},
 		Case{Label: "all", Dims: []int{1, 1 << 24, 1}, Bench: true, Large: true})...)
 	tops := each(all, Case{Label: "short", Dims: []int{7, 31, 5, 4}, Flags: "d"}, Case{Label: "columns", Dims: []int{2, 127, 33, 127}, Flags: "t"},
