@@ -1,7 +1,6 @@
 package vibrant
 
 import (
-	"bytes"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/tensor"
@@ -97,28 +97,9 @@ func skillCodes(t *testing.T) (CodeSource, string) {
 		}
 	}
 
-	w := &gguf.Writer{}
-	for _, key := range adapter.Keys() {
-		v, _ := adapter.Value(key)
-		w.Set(key, v.Any())
-	}
-	for i := range adapter.Tensors() {
-		x := &adapter.Tensors()[i]
-		if strings.HasPrefix(x.Name, "adapter.codes.") {
-			continue
-		}
-		data := make([]byte, x.Bytes)
-		if err := adapter.ReadTensor(x, data, 0); err != nil {
-			t.Fatal(err)
-		}
-		w.AddTensor(x.Name, x.Type, x.Dims, data)
-	}
-	var file bytes.Buffer
-	if _, err := w.WriteTo(&file); err != nil {
-		t.Fatal(err)
-	}
+	w := testmodel.Copy(adapter, testmodel.Without("adapter.codes.weight", "adapter.codes.bias"))
 	path := filepath.Join(t.TempDir(), "without-codes.gguf")
-	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, testmodel.Bytes(w), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return source, path

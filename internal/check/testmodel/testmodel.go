@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
@@ -168,12 +169,40 @@ func ReciterAdapter(words int) []byte {
 	return Bytes(w)
 }
 
-// Retype returns a copy of a file in which change has replaced types and data of tensors; the metadata stays.
-func Retype(f *gguf.File, change func(t *gguf.Tensor, data []byte) (gguf.Type, []byte)) []byte {
+// Edit says how Copy changes a file. Its zero value changes nothing.
+type Edit struct {
+	Key    func(key string) string                           // returns a key's new name, or "" to leave the key out
+	Tensor func(w *gguf.Writer, t *gguf.Tensor, data []byte) // adds to w what stands for a tensor
+}
+
+// Without leaves keys and tensors of these names out.
+func Without(names ...string) Edit {
+	return Edit{
+		Key: func(key string) string {
+			if slices.Contains(names, key) {
+				return ""
+			}
+			return key
+		},
+		Tensor: func(w *gguf.Writer, t *gguf.Tensor, data []byte) {
+			if !slices.Contains(names, t.Name) {
+				w.AddTensor(t.Name, t.Type, t.Dims, data)
+			}
+		},
+	}
+}
+
+// Copy returns a copy of a file, for the caller to add to. It shares the memory of the file's tensors.
+func Copy(f *gguf.File, edit Edit) *gguf.Writer {
 	w := &gguf.Writer{}
 	for _, key := range f.Keys() {
 		v, _ := f.Value(key)
-		w.Set(key, v.Any())
+		if edit.Key != nil {
+			key = edit.Key(key)
+		}
+		if key != "" {
+			w.Set(key, v.Any())
+		}
 	}
 	for i := range f.Tensors() {
 		t := &f.Tensors()[i]
@@ -181,10 +210,21 @@ func Retype(f *gguf.File, change func(t *gguf.Tensor, data []byte) (gguf.Type, [
 		if err != nil {
 			panic(err)
 		}
+		if edit.Tensor != nil {
+			edit.Tensor(w, t, data)
+		} else {
+			w.AddTensor(t.Name, t.Type, t.Dims, data)
+		}
+	}
+	return w
+}
+
+// Retype returns a copy of a file in which change has replaced types and data of tensors.
+func Retype(f *gguf.File, change func(t *gguf.Tensor, data []byte) (gguf.Type, []byte)) []byte {
+	return Bytes(Copy(f, Edit{Tensor: func(w *gguf.Writer, t *gguf.Tensor, data []byte) {
 		typ, data := change(t, data)
 		w.AddTensor(t.Name, typ, t.Dims, data)
-	}
-	return Bytes(w)
+	}}))
 }
 
 // Bytes returns the file, or panics where the writer refuses it.

@@ -73,24 +73,16 @@ func microsofts(t *testing.T, path, architecture string, apart bool) *gguf.File 
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w := &gguf.Writer{}
-	for _, key := range f.Keys() {
-		v, _ := f.Value(key)
-		name := strings.Replace(key, "bitnet-b1.58.", architecture+".", 1)
+	key := func(key string) string {
 		if key == "general.architecture" {
-			w.Set(key, architecture)
-			continue
+			return ""
 		}
-		w.Set(name, v.Any())
+		return strings.Replace(key, "bitnet-b1.58.", architecture+".", 1)
 	}
-	for _, x := range f.Tensors() {
-		data, err := f.Data(&x)
-		if err != nil {
-			t.Fatal(err)
-		}
+	w := testmodel.Copy(f, testmodel.Edit{Key: key, Tensor: func(w *gguf.Writer, x *gguf.Tensor, data []byte) {
 		if x.Type != gguf.TQ2_0 {
-			w.AddTensor(x.Name, x.Type, x.Dims, slices.Clone(data))
-			continue
+			w.AddTensor(x.Name, x.Type, x.Dims, data)
+			return
 		}
 		stored, err := tensor.FromMemory(gpu.CPU(), tensor.TQ2_0, slices.Clone(data), nil, x.Dims[1], x.Dims[0])
 		if err != nil {
@@ -112,12 +104,9 @@ func microsofts(t *testing.T, path, architecture string, apart bool) *gguf.File 
 		}
 		binary.LittleEndian.PutUint32(codes[len(values)/4:], math.Float32bits(kept))
 		w.AddTensor(x.Name, gguf.I2_S, x.Dims, codes)
-	}
-	var b bytes.Buffer
-	if _, err := w.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	g, err := gguf.FromBytes(b.Bytes())
+	}})
+	w.Set("general.architecture", architecture)
+	g, err := gguf.FromBytes(testmodel.Bytes(w))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,20 +173,11 @@ func TestTernaryWeightsInPlainGraphs(t *testing.T) {
 // withMatrices returns a file whose layers' matrices are random blocks of a type, as stored or in F32.
 func withMatrices(t *testing.T, f *gguf.File, typ tensor.DType, stored bool) *gguf.File {
 	t.Helper()
-	w := &gguf.Writer{}
-	for _, key := range f.Keys() {
-		v, _ := f.Value(key)
-		w.Set(key, v.Any())
-	}
 	random := rand.New(rand.NewPCG(uint64(typ), 3))
-	for _, x := range f.Tensors() {
-		data, err := f.Data(&x)
-		if err != nil {
-			t.Fatal(err)
-		}
+	w := testmodel.Copy(f, testmodel.Edit{Tensor: func(w *gguf.Writer, x *gguf.Tensor, data []byte) {
 		if !strings.HasPrefix(x.Name, "blk.") || len(x.Dims) < 2 {
-			w.AddTensor(x.Name, x.Type, x.Dims, slices.Clone(data))
-			continue
+			w.AddTensor(x.Name, x.Type, x.Dims, data)
+			return
 		}
 		blocks := make([]byte, typ.Bytes(x.Dims[0]*x.Dims[1]))
 		for i := range blocks {
@@ -209,7 +189,7 @@ func withMatrices(t *testing.T, f *gguf.File, typ tensor.DType, stored bool) *gg
 		}
 		if stored {
 			w.AddTensor(x.Name, gguf.Type(typ), x.Dims, blocks)
-			continue
+			return
 		}
 		values, err := tensor.FromMemory(gpu.CPU(), typ, blocks, nil, x.Dims[1], x.Dims[0])
 		if err != nil {
@@ -218,12 +198,8 @@ func withMatrices(t *testing.T, f *gguf.File, typ tensor.DType, stored bool) *gg
 		var b bytes.Buffer
 		binary.Write(&b, binary.LittleEndian, values.Float32s())
 		w.AddTensor(x.Name, gguf.F32, x.Dims, b.Bytes())
-	}
-	var b bytes.Buffer
-	if _, err := w.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	g, err := gguf.FromBytes(b.Bytes())
+	}})
+	g, err := gguf.FromBytes(testmodel.Bytes(w))
 	if err != nil {
 		t.Fatal(err)
 	}

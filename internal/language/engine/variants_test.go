@@ -49,24 +49,16 @@ func TestTextOfQwen3VLWithExpertsIsQwen3MoE(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer text.Close()
-	var w gguf.Writer
-	for _, key := range text.Keys() {
-		if v, _ := text.Value(key); key == "general.architecture" {
-			w.Set(key, "qwen3vlmoe")
-		} else {
-			w.Set(strings.Replace(key, "qwen3moe.", "qwen3vlmoe.", 1), v.Any())
+	w := testmodel.Copy(text, testmodel.Edit{Key: func(key string) string {
+		if key == "general.architecture" {
+			return ""
 		}
-	}
+		return strings.Replace(key, "qwen3moe.", "qwen3vlmoe.", 1)
+	}})
+	w.Set("general.architecture", "qwen3vlmoe")
 	w.Set("qwen3vlmoe.rope.dimension_sections", []int32{4, 2, 2, 0})
 	w.Set("qwen3vlmoe.n_deepstack_layers", uint32(3))
-	for _, x := range text.Tensors() {
-		data, err := text.Data(&x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.AddTensor(x.Name, x.Type, x.Dims, data)
-	}
-	f, err := gguf.FromBytes(testmodel.Bytes(&w))
+	f, err := gguf.FromBytes(testmodel.Bytes(w))
 	if err != nil {
 		t.Fatal(err)
 	}

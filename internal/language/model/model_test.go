@@ -99,24 +99,8 @@ func TestMissingKeysAndTensorsAreNamed(t *testing.T) {
 // without returns a tiny llama without one key or tensor.
 func without(t *testing.T, name string) *gguf.File {
 	t.Helper()
-	whole := file(t, nil, testmodel.Tiny)
-	var w gguf.Writer
-	for _, key := range whole.Keys() {
-		if key != name {
-			v, _ := whole.Value(key)
-			w.Set(key, v.Any())
-		}
-	}
-	for _, x := range whole.Tensors() {
-		if x.Name != name {
-			data, err := whole.Data(&x)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.AddTensor(x.Name, x.Type, x.Dims, data)
-		}
-	}
-	f, err := gguf.FromBytes(testmodel.Bytes(&w))
+	w := testmodel.Copy(file(t, nil, testmodel.Tiny), testmodel.Without(name))
+	f, err := gguf.FromBytes(testmodel.Bytes(w))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,23 +125,11 @@ func TestDraftLayersTakeNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	var w gguf.Writer
-	for _, key := range plain.Keys() {
-		if v, _ := plain.Value(key); key != "qwen35.block_count" {
-			w.Set(key, v.Any())
-		}
-	}
+	w := testmodel.Copy(plain, testmodel.Without("qwen35.block_count"))
 	w.Set("qwen35.block_count", uint32(9))
 	w.Set("qwen35.nextn_predict_layers", uint32(1))
-	for _, x := range plain.Tensors() {
-		data, err := plain.Data(&x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.AddTensor(x.Name, x.Type, x.Dims, data)
-	}
 	w.AddTensor("blk.8.nextn.eh_proj.weight", gguf.F32, []int{64, 32}, f32(64*32))
-	drafting, err := gguf.FromBytes(testmodel.Bytes(&w))
+	drafting, err := gguf.FromBytes(testmodel.Bytes(w))
 	if err != nil {
 		t.Fatal(err)
 	}
