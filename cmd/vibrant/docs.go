@@ -81,7 +81,7 @@ func flagsMarkdown(root *cobra.Command) string {
 	section := func(title string, flags []*pflag.Flag) {
 		fmt.Fprintf(&out, "\n### %s\n\n", title)
 		for _, f := range flags {
-			fmt.Fprintf(&out, "- %s\n", flagMarkdown(f))
+			out.WriteString(item(flagMarkdown(f)))
 		}
 	}
 	group := func(title string, add func(c *cobra.Command)) {
@@ -130,6 +130,20 @@ func visible(set *pflag.FlagSet) (flags []*pflag.Flag) {
 		}
 	})
 	return flags
+}
+
+// item returns a text as an item of a list, in lines of up to 140 bytes.
+func item(text string) string {
+	var out strings.Builder
+	line := "-"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > 140 {
+			out.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + word
+	}
+	return out.String() + line + "\n"
 }
 
 func flagMarkdown(f *pflag.Flag) string {

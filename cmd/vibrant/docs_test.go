@@ -63,8 +63,9 @@ func TestJSONIsAsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lines := strings.ReplaceAll(string(text), "\n  ", " ") // an item in one line
 	documented := func(command string) []string {
-		for _, line := range strings.Split(string(text), "\n") {
+		for line := range strings.Lines(lines) {
 			if rest, ok := strings.CutPrefix(line, "- `"+command+" --json`"); ok {
 				rest, _, _ = strings.Cut(rest, "; ")
 				rest = regexp.MustCompile(`\([^)]*\)`).ReplaceAllString(rest, "")
@@ -116,7 +117,7 @@ func TestJSONIsAsDocumented(t *testing.T) {
 	}
 	var inspected struct{ Fit map[string]any }
 	decode(t, &inspected, "", "inspect", m, "--fit", "--json", "--device", "cpu")
-	_, nested, _ := strings.Cut(string(text), "with `--fit` also `fit` (")
+	_, nested, _ := strings.Cut(lines, "with `--fit` also `fit` (")
 	nested, _, _ = strings.Cut(nested, ")")
 	nested, _, _ = strings.Cut(nested, ";") // what is there of several devices
 	if want := strings.Split(strings.ReplaceAll(nested, "`", ""), ", "); !slices.Equal(slices.Sorted(maps.Keys(inspected.Fit)), want) {
