@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -252,10 +251,18 @@ func (c *chat) piped(commands bool) error {
 // interactive reads turns from a terminal. Ctrl-C stops an answer and Ctrl-D leaves; errors of a turn do not end the chat.
 func (c *chat) interactive(lines lineReader) error {
 	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
+	interrupts := make(chan struct{}, 1)
+	giveBack, err := takeInterrupts(c.cmd.Context(), func() {
+		select {
+		case interrupts <- struct{}{}:
+		default:
+		}
+	})
+	defer giveBack()
+	if err != nil {
+		return err
+	}
 	base := context.WithoutCancel(c.cmd.Context())
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt)
-	defer signal.Stop(interrupts)
 	c.lines = lines
 	fmt.Fprintln(c.cmd.OutOrStdout(), banner(c.model.Info(), c.flags.model == ""))
 	for {
@@ -313,7 +320,7 @@ func banner(info vibrant.Info, embedded bool) string {
 }
 
 // interruptible runs f until an interrupt comes.
-func interruptible(ctx context.Context, interrupts <-chan os.Signal, f func(context.Context) error) error {
+func interruptible(ctx context.Context, interrupts <-chan struct{}, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {

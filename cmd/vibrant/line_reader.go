@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -23,6 +24,9 @@ func newLineReader(in, out *os.File, history string) (lineReader, error) {
 	typed, answers, err := probe(in, out)
 	if err != nil {
 		return nil, err
+	}
+	if strings.Contains(typed, "\x03") { // Ctrl-C before there is a prompt
+		return nil, context.Canceled
 	}
 	if !answers {
 		return newPlainReader(io.MultiReader(strings.NewReader(cooked(typed)), in), out), nil
@@ -54,7 +58,7 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		FuncIsTerminal:    func() bool { return true },
 		FuncMakeRaw: func() (err error) {
 			if state, err = term.MakeRaw(int(in.Fd())); err == nil {
-				atExit.Store(&terminalState{int(in.Fd()), state})
+				atExit.Store(&terminalState{int(in.Fd()), state, out})
 			}
 			return err
 		},
@@ -84,9 +88,9 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 
 func (e *editor) line(prompt string) (string, error) {
 	e.rl.SetPrompt(prompt)
-	io.WriteString(e.out, "\x1b[?2004h") // pasted text comes between marks
+	io.WriteString(e.out, markPastes)
 	line, err := e.rl.ReadLine()
-	io.WriteString(e.out, "\x1b[?2004l")
+	io.WriteString(e.out, leavePastes)
 	if errors.Is(err, readline.ErrInterrupt) {
 		return "", errLineInterrupted
 	}

@@ -21,6 +21,12 @@ import (
 )
 
 func main() {
+	for _, s := range terminations {
+		if !signal.Ignored(s) { // as nohup has it
+			signal.Notify(deadly, s)
+		}
+	}
+	go func() { die(<-deadly) }()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -28,9 +34,7 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	// Reading a mapped model file that somebody truncates meanwhile faults; this makes it a panic, and so a message.
 	debug.SetPanicOnFault(true)
-	// The first Ctrl-C cancels; a second one, should that take too long, ends the process as it would without this.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop)
+	ctx, stop := withInterrupts(context.Background())
 	defer stop()
 	ctx = withStopper(ctx)
 	defer func() {

@@ -24,6 +24,20 @@ func command(t *testing.T, stdin string, args ...string) (status int, stdout, st
 	return status, out.String(), errs.String()
 }
 
+// TestProcessOfTheCommand is what processes of other tests run, started with asCommand and a command line in their environment.
+func TestProcessOfTheCommand(t *testing.T) {
+	line := os.Getenv("VIBRANT_TEST_COMMAND")
+	if line == "" {
+		t.Skip("for the processes of other tests")
+	}
+	os.Args = append(os.Args[:1], strings.Split(line, "\n")...)
+	main()
+}
+
+const asCommand = "-test.run=^TestProcessOfTheCommand$"
+
+func commandEnv(args ...string) string { return "VIBRANT_TEST_COMMAND=" + strings.Join(args, "\n") }
+
 // reciter writes a model that answers everything with " Hello, I recite.".
 func reciter(t *testing.T) string {
 	return write(t, "reciter.gguf", testmodel.Reciter("▁Hello", ",", "▁I", "▁recite", "."))
@@ -291,7 +305,9 @@ func TestCommandsOfAChat(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	cmd.SetContext(t.Context())
+	ctx, stop := withInterrupts(t.Context())
+	defer stop()
+	cmd.SetContext(ctx)
 	m := modelFlags{model: reciter(t), device: "cpu", kvType: "auto"}
 	home := t.TempDir()
 	t.Setenv("HOME", home)

@@ -13,6 +13,9 @@ import (
 const (
 	pasteStart = "\x1b[200~"
 	pasteEnd   = "\x1b[201~"
+
+	markPastes  = "\x1b[?2004h"
+	leavePastes = "\x1b[?2004l"
 )
 
 // pasted is added to the newlines and tabs of pasted text while the line is edited, so that they end and complete

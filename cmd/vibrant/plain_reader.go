@@ -38,13 +38,13 @@ func newPlainReader(in io.Reader, out io.Writer) *plainReader {
 	return p
 }
 
-// cooked returns what a terminal's driver makes of keys that were read in raw mode: Enter ends a line, and Ctrl-C and
-// Ctrl-U take back what was typed of it.
+// cooked returns what a terminal's driver makes of keys that were read in raw mode: Enter ends a line, and Ctrl-U takes back what was
+// typed of it.
 func cooked(typed string) string {
 	typed = strings.ReplaceAll(typed, "\r", "\n")
 	lines := strings.SplitAfter(typed, "\n")
 	for i, line := range lines {
-		lines[i] = line[strings.LastIndexAny(line, "\x03\x15")+1:]
+		lines[i] = line[strings.LastIndexByte(line, 0x15)+1:]
 	}
 	return strings.Join(lines, "")
 }

@@ -17,16 +17,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
-// TestRankProcess is what the processes of the tests below run: a command line in VIBRANT_TEST_COMMAND.
-func TestRankProcess(t *testing.T) {
-	line := os.Getenv("VIBRANT_TEST_COMMAND")
-	if line == "" {
-		t.Skip("for the processes of other tests")
-	}
-	os.Exit(run(strings.Split(line, "\n"), os.Stdin, os.Stdout, os.Stderr))
-}
-
-// process is one rank.
+// process is the command in a process of its own, such as a rank.
 type process struct {
 	*exec.Cmd
 	stdin    io.WriteCloser
@@ -67,8 +58,8 @@ func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int
 			all = append(all, nil)
 			continue
 		}
-		p := &process{Cmd: exec.Command(os.Args[0], "-test.run=^TestRankProcess$")}
-		p.Env = append(os.Environ(), "VIBRANT_TEST_COMMAND="+strings.Join(line, "\n"), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
+		p := &process{Cmd: exec.Command(os.Args[0], asCommand)}
+		p.Env = append(os.Environ(), commandEnv(line...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
 			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
 		if env != nil {
 			p.Env = append(p.Env, env(rank)...)

@@ -124,11 +124,13 @@ var atExit atomic.Pointer[terminalState]
 type terminalState struct {
 	file  int
 	state *term.State
+	out   *os.File
 }
 
 // restoreTerminal is for the end of the process in the middle of a line.
 func restoreTerminal() {
 	if t := atExit.Load(); t != nil {
+		io.WriteString(t.out, leavePastes)
 		term.Restore(t.file, t.state)
 	}
 }

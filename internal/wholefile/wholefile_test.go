@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -91,5 +92,46 @@ func TestLinksStay(t *testing.T) {
 	}
 	if err := Write(at("ring"), func(io.Writer) error { return nil }); err == nil || !strings.Contains(err.Error(), "too many links") {
 		t.Errorf("ring: %v", err)
+	}
+}
+
+// TestAbandonedFilesAreRemoved keeps the files of processes that live, this one among them, and what has another name.
+func TestAbandonedFilesAreRemoved(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "file")
+	kept := []string{"file.tmp", "file.x.tmp", "file.12.tmpx", "other.12.tmp", "xfile.12.tmp"}
+	for _, name := range append([]string{"file.12.tmp", "file.99999999.tmp"}, kept...) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(path+".13.tmp", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Create(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Create(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(first, "first")
+	io.WriteString(second, "second")
+	if err := errors.Join(second.Finish(nil), first.Finish(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "first" {
+		t.Errorf("%q", b)
+	}
+	entries, _ := os.ReadDir(folder)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	want := append([]string{"file", "file.13.tmp"}, kept...)
+	slices.Sort(want)
+	if !slices.Equal(left, want) {
+		t.Errorf("%q, want %q", left, want)
 	}
 }

@@ -27,7 +27,8 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-dtype, internal/ranks, internal/backend/generate, internal/check/soak, internal/check/testdata, internal/mapped, internal/wholefile, internal/language/demomodel <
+dtype, internal/ranks, internal/backend/generate, internal/check/soak, internal/check/testdata, internal/mapped, internal/filelock, internal/language/demomodel <
+internal/wholefile      < internal/filelock
 internal/language/gguf  < internal/mapped
 internal/backend/kernel < dtype
 internal/backend/purego < internal/mapped
@@ -44,7 +45,7 @@ internal/arrayfile      < tensor, internal/mapped, internal/wholefile
 tensor/npy, tensor/safetensors < internal/arrayfile
 internal/check/optable        < tensor
 
-internal/language/hub   < internal/mapped
+internal/language/hub   < internal/mapped, internal/filelock
 internal/language/tokenizer/..., internal/language/chat/..., internal/language/sample/... < internal/language/gguf, internal/check/testdata
 
 internal/check/testmodel      < internal/language/gguf, internal/check/testdata

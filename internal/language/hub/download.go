@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/internal/filelock"
 	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
 
@@ -227,7 +228,10 @@ func (p *puller) lock(ctx context.Context, path string) (unlock func(), err erro
 		if err != nil {
 			return nil, err
 		}
-		locked, err := tryLock(file)
+		locked, err := filelock.Try(file)
+		if errors.Is(err, errors.ErrUnsupported) { // two pulls of a file at once are for the user to avoid
+			locked, err = true, nil
+		}
 		if locked {
 			// Who held it before may have removed the file since it was opened.
 			mine, err1 := file.Stat()

@@ -1,20 +1,22 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package hub
+package filelock
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the lock of an open file, which ends with the file, unless somebody has it.
-func tryLock(f *os.File) (bool, error) {
+func try(f *os.File) (bool, error) {
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
-	case nil, unix.ENOTSUP, unix.ENOLCK: // some network file systems have no locks
+	case nil:
 		return true, nil
 	case unix.EWOULDBLOCK, unix.EINTR:
 		return false, nil
+	case unix.ENOTSUP, unix.ENOLCK: // some network file systems have no locks
+		return false, errors.ErrUnsupported
 	default:
 		return false, err
 	}

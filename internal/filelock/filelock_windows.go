@@ -1,4 +1,4 @@
-package hub
+package filelock
 
 import (
 	"os"
@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock takes the lock of an open file, which ends with the file, unless somebody has it.
-func tryLock(f *os.File) (bool, error) {
+func try(f *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
 		new(windows.Overlapped))
 	if err == windows.ERROR_LOCK_VIOLATION {

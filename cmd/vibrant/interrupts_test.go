@@ -1,0 +1,62 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestSignalsLeaveNoUnfinishedFile ends commands that write a file. What a process that was killed leaves, the next one removes.
+func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
+	m, folder := reciter(t), t.TempDir()
+	out := filepath.Join(folder, "logits.npy")
+	files := func() string {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " ")
+	}
+	for _, c := range []struct {
+		signal syscall.Signal
+		status int
+		said   string
+	}{
+		{syscall.SIGTERM, 143, "vibrant: terminated\n"},
+		{syscall.SIGHUP, 129, "vibrant: hangup\n"},
+		{syscall.SIGINT, 130, "vibrant: interrupted\n"},
+		{syscall.SIGKILL, -1, ""},
+	} {
+		p := exec.Command(os.Args[0], asCommand)
+		p.Env = append(os.Environ(), commandEnv("logits", "-m", m, "--device", "cpu", "-o", out, "--ids", strings.Repeat("1,", 40_000)+"1"))
+		var said strings.Builder
+		p.Stderr = &said
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); !strings.HasSuffix(files(), ".tmp"); time.Sleep(time.Millisecond) {
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("nothing is written: %s", said.String())
+			}
+		}
+		p.Process.Signal(c.signal)
+		p.Wait()
+		left := files()
+		if p.ProcessState.ExitCode() != c.status || said.String() != c.said || (left != "") != (c.signal == syscall.SIGKILL) {
+			t.Errorf("%v: %v, %q, %q is left", c.signal, p.ProcessState, said.String(), left)
+		}
+	}
+	if status, _, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "-o", out, "--ids", "1,2"); status != 0 || files() != "logits.npy" {
+		t.Errorf("exit %d, %q, and there are %q", status, errs, files())
+	}
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package main
+
+import "os"
+
+// terminations are the signals by which others end the process.
+var terminations []os.Signal
+
+// statusOf returns the exit status for the end by a signal: 128 + SIGINT, the only one here.
+func statusOf(os.Signal) int { return 130 }
