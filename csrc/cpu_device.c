@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -171,6 +172,14 @@ int vb_cpu_device_driver_error(const vb_device *device) {
  * mapping. */
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20, LEAST_MAPPING = 128 << 10 };
 
+bool vb_cpu_room_to_grow(void) {
+    const size_t room = (size_t)256 << 20;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+    void *const probe = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return probe != MAP_FAILED && munmap(probe, room) == 0;
+}
+
 static void *allocate(size_t size) {
     char *start = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT);
     if (!start) return NULL;
@@ -183,6 +192,10 @@ static void *map(size_t size) {
     const size_t bytes = (size + alignment - 1) / alignment * alignment, all = page + bytes + alignment - page;
     char *const start = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return NULL;
+    if (!vb_cpu_room_to_grow()) {
+        munmap(start, all);
+        return NULL;
+    }
     char *const memory = (char *)(((uintptr_t)start + page + alignment - 1) / alignment * alignment);
     char *const first = memory - page, *const end = memory + bytes;
     if (first > start) munmap(start, (size_t)(first - start));

@@ -16,7 +16,11 @@
 
 #include "cpu.h"
 
-enum { SPINS = 4000, CACHE_LINE = 64 }; /* some 0.1 ms of pause instructions */
+enum {
+    SPINS = 4000, /* some 0.1 ms of pause instructions */
+    CACHE_LINE = 64,
+    STACK = 512 << 10, /* of a worker: nine times what the deepest task takes; 8 MB, as usual, times 64 workers are much */
+};
 
 struct vb_cpu_pool {
     _Alignas(CACHE_LINE) atomic_uint_fast64_t job;
@@ -96,14 +100,22 @@ vb_cpu_pool *vb_cpu_pool_create(int threads) {
     pthread_mutex_init(&pool->owner, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pool->process = getpid();
-    for (int i = 0; i + 1 < threads; i++) {
-        struct worker *w = &pool->worker[pool->workers];
-        w->pool = pool;
-        w->number = pool->workers + 1;
-        if (pthread_create(&w->thread, NULL, run_worker, w) != 0) break;
-        pool->workers++;
+    pthread_attr_t small;
+    bool all = pthread_attr_init(&small) == 0;
+    if (all) {
+        pthread_attr_setstacksize(&small, STACK);
+        while (all && pool->workers + 1 < threads) {
+            struct worker *w = &pool->worker[pool->workers];
+            w->pool = pool;
+            w->number = pool->workers + 1;
+            all = pthread_create(&w->thread, &small, run_worker, w) == 0;
+            pool->workers += all;
+        }
+        pthread_attr_destroy(&small);
     }
-    return pool;
+    if (all && vb_cpu_room_to_grow()) return pool;
+    vb_cpu_pool_destroy(pool);
+    return NULL;
 }
 
 void vb_cpu_pool_destroy(vb_cpu_pool *pool) {

@@ -12,6 +12,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -101,7 +102,11 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 	}
 	k, err := b.Open(index, o.kernel)
 	if err != nil {
-		return nil, fmt.Errorf("gpu: open %s:%d: %w", b.Name(), index, err)
+		threads := ""
+		if n := o.kernel.Threads; n > 1 && errors.Is(err, ErrOutOfMemory) { // each has a stack
+			threads = fmt.Sprintf(" with %d threads", n)
+		}
+		return nil, fmt.Errorf("gpu: open %s:%d%s: %w", b.Name(), index, threads, err)
 	}
 	inner := &device{kernel: k, info: Info(k.Info()), streams: map[*stream]struct{}{}, handles: map[io.Closer]struct{}{}}
 	d := &Device{device: inner}

@@ -22,6 +22,9 @@ func mmap(fd *os.File, size int64, private bool) ([]byte, error) {
 	if errors.Is(err, unix.ENODEV) {
 		return nil, errors.ErrUnsupported // a file system without mappings
 	}
+	if err == nil && !roomToGrow() {
+		return nil, errors.Join(unix.ENOMEM, unix.Munmap(data))
+	}
 	return data, err
 }
 
