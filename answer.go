@@ -51,6 +51,13 @@ func (m *Model) splitter(prompt []int32) *chat.Splitter {
 	}, end.String())
 }
 
+// begin ends an answer that is to have no token, once its prompt is computed.
+func (a *answer) begin() {
+	if a.options.MaxTokens == 0 {
+		a.finish = FinishLength
+	}
+}
+
 // take takes the next id, with so much room left in the context, and returns what to show of it, unless it ended the
 // answer.
 func (a *answer) take(id int32, room int) (Token, error) {

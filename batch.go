@@ -123,6 +123,7 @@ func (b *Batch) Join(ctx context.Context, ids []int32, g Generation) (*Answer, e
 		}
 		return nil, closedError(ctx, contextError(err))
 	}
+	a.state.begin()
 	b.answers = append(b.answers, a)
 	return a, nil
 }
@@ -155,6 +156,11 @@ func (b *Batch) Step(ctx context.Context) ([]*Answer, error) {
 
 // take takes the sequence's newest token.
 func (a *Answer) take() (err error) {
+	if a.state.finish != FinishNone { // no token was asked for
+		a.token = Token{ID: -1}
+		a.leave()
+		return nil
+	}
 	// The newest token is not in the cache yet: there must be room for it, or it is the last.
 	if a.token, err = a.state.take(a.sequence.Newest(), a.sequence.Room()); err != nil {
 		return err

@@ -29,6 +29,7 @@ func TestAnswersOfABatchEqualASessions(t *testing.T) {
 		func(g *Generation) { g.Temperature, g.MaxTokens = 0, 2 },
 		func(g *Generation) { g.Temperature, g.Stop = 0, []string{"o th"} },
 		func(g *Generation) { g.Temperature, g.MaxTokens = 0, 1 },
+		func(g *Generation) { g.MaxTokens = 0 },
 		func(g *Generation) { g.TopK, g.Seed = 0, &seed },
 		func(g *Generation) { g.Temperature, g.IgnoreEOS, g.MaxTokens = 0, true, 20 },
 	}

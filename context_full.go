@@ -45,7 +45,7 @@ func (s *Session) fit(ctx context.Context, said []Message) (kept []Message, ids 
 	s.dropped = 0
 	room := s.model.config.context
 	reserve := room / 4
-	if n := s.options.MaxTokens; n > 0 {
+	if n := s.Generation().MaxTokens; n >= 0 {
 		reserve = min(reserve, n)
 	}
 	for {

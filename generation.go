@@ -25,16 +25,17 @@ type Generation struct {
 	RepeatLastN      int     // tokens that the penalties look back on
 	Seed             *uint64 // of the sampler; nil for a random one. The same seed gives the same tokens on the same build and device.
 
-	MaxTokens int      // ends an answer; 0 for no limit but the context
+	MaxTokens int      // ends an answer; -1 for no limit but the context; 0 computes the prompt alone
 	Stop      []string // texts that end an answer and are not part of it
 	IgnoreEOS bool     // never choose a token that ends the text
 
 	complete bool // of DefaultGeneration: zero fields mean zero
 }
 
-// DefaultGeneration returns llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties.
+// DefaultGeneration returns llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties, no limit
+// of tokens.
 func DefaultGeneration() Generation {
-	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64, complete: true}
+	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64, MaxTokens: -1, complete: true}
 }
 
 // withDefaults puts the defaults in place of the zero fields of a literal.
@@ -47,7 +48,7 @@ func (g Generation) withDefaults() Generation {
 		Temperature: cmp.Or(g.Temperature, d.Temperature), TopK: cmp.Or(g.TopK, d.TopK), TopP: cmp.Or(g.TopP, d.TopP),
 		MinP: cmp.Or(g.MinP, d.MinP), RepeatPenalty: cmp.Or(g.RepeatPenalty, d.RepeatPenalty),
 		PresencePenalty: g.PresencePenalty, FrequencyPenalty: g.FrequencyPenalty, RepeatLastN: cmp.Or(g.RepeatLastN, d.RepeatLastN),
-		Seed: g.Seed, MaxTokens: g.MaxTokens, Stop: g.Stop, IgnoreEOS: g.IgnoreEOS, complete: true,
+		Seed: g.Seed, MaxTokens: cmp.Or(g.MaxTokens, d.MaxTokens), Stop: g.Stop, IgnoreEOS: g.IgnoreEOS, complete: true,
 	}
 }
 
@@ -67,7 +68,7 @@ func (g Generation) Validate() error {
 		{"presence penalty", g.PresencePenalty, -1e6, 1e6},
 		{"frequency penalty", g.FrequencyPenalty, -1e6, 1e6},
 		{"repeat window", float64(g.RepeatLastN), 0, math.MaxInt32},
-		{"most tokens", float64(g.MaxTokens), 0, math.MaxInt32},
+		{"most tokens", float64(g.MaxTokens), -1, math.MaxInt32},
 	} {
 		if !(f.value >= f.low && f.value <= f.high) {
 			plain := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }

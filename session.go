@@ -185,7 +185,7 @@ func (s *Session) Send(ctx context.Context, text string) iter.Seq2[Token, error]
 			}
 			return yield(t, err)
 		})
-		if !started && s.answer.finish == FinishStop {
+		if !started && s.answer.finish != FinishNone {
 			s.history = append(said, Message{"assistant", ""})
 		}
 	}
@@ -251,6 +251,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 		fail(err)
 		return
 	}
+	a.begin()
 	for a.finish == FinishNone {
 		if err := ctx.Err(); err != nil {
 			fail(err)

@@ -98,6 +98,7 @@ func TestAnswersEndWhereTheyAreTold(t *testing.T) {
 	}{
 		{func(g *vibrant.Generation) {}, " Hello, I recite.", vibrant.FinishStop},
 		{func(g *vibrant.Generation) { g.MaxTokens = 2 }, " Hello,", vibrant.FinishLength},
+		{func(g *vibrant.Generation) { g.MaxTokens = 0 }, "", vibrant.FinishLength},
 		{func(g *vibrant.Generation) { g.Stop = []string{"xyz", "o, I"} }, " Hell", vibrant.FinishStop},
 		{func(g *vibrant.Generation) { g.Stop = []string{"recite.!"} }, " Hello, I recite.", vibrant.FinishStop},
 		// Without its end, the sentence is followed by the token that is likeliest among equals, the lowest.
@@ -322,7 +323,7 @@ func TestUnknownNamesAndNumbersAreErrors(t *testing.T) {
 	for _, change := range []func(*vibrant.Generation){
 		func(g *vibrant.Generation) { g.Temperature = -1 }, func(g *vibrant.Generation) { g.TopP = 2 },
 		func(g *vibrant.Generation) { g.TopK = -1 }, func(g *vibrant.Generation) { g.RepeatPenalty = 0 },
-		func(g *vibrant.Generation) { g.Stop = []string{""} }, func(g *vibrant.Generation) { g.MaxTokens = -1 },
+		func(g *vibrant.Generation) { g.Stop = []string{""} }, func(g *vibrant.Generation) { g.MaxTokens = -2 },
 	} {
 		g := vibrant.DefaultGeneration()
 		change(&g)

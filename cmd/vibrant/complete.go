@@ -49,7 +49,7 @@ func completeCommand() *cobra.Command {
 					return usagef("want one of --prompt, --file, --ids, or a text on stdin")
 				}
 			}
-			if n := g.g.MaxTokens; n > 0 { // a token has at least a byte, but for a few that begin a text
+			if n := g.g.MaxTokens; n >= 0 { // a token has at least a byte, but for a few that begin a text
 				m.enough = max(len(ids), len(prompt)+16) + n
 			}
 			return withSession(cmd, &m, &g, "", func(model *vibrant.Model, session *vibrant.Session) (err error) {

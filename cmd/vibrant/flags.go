@@ -370,7 +370,7 @@ type generationFlags struct {
 func (g *generationFlags) add(c *cobra.Command) {
 	g.g = vibrant.DefaultGeneration()
 	f := c.Flags()
-	f.IntVarP(&g.g.MaxTokens, "predict", "n", g.g.MaxTokens, "most tokens to generate (0: until the model stops or the context is full)")
+	f.IntVarP(&g.g.MaxTokens, "predict", "n", g.g.MaxTokens, "most tokens to generate (0: none; -1: until the model stops or the context is full)")
 	f.StringVarP(&g.seed, "seed", "s", "", "seed of the sampler (default: a random one)")
 	f.Float64Var(&g.g.Temperature, "temp", g.g.Temperature, "temperature; 0 takes the likeliest token")
 	f.IntVar(&g.g.TopK, "top-k", g.g.TopK, "sample among the K likeliest tokens (0: all)")
@@ -393,10 +393,10 @@ func parseSeed(text string) (*uint64, error) {
 	return &seed, err
 }
 
-// tokenLimit takes -1 for no limit, as llama.cpp and Ollama do.
+// tokenLimit takes -2 as llama.cpp and Ollama do: until the context is full, where an answer ends here with -1 too.
 func tokenLimit(n int) int {
-	if n == -1 {
-		return 0
+	if n == -2 {
+		return -1
 	}
 	return n
 }

@@ -71,6 +71,10 @@ func TestAnswersGoToStdoutAlone(t *testing.T) {
 		{"one\ntwo\n", []string{"chat", "-st"}, " Hello, I recite.\n"},
 		{"", []string{"chat", "-p", "Hi", "--single-turn"}, " Hello, I recite.\n"},
 		{"", []string{"complete", "-p", "x", "-n", "2"}, " Hello,\n"},
+		{"", []string{"complete", "-p", "x", "-n", "0"}, "\n"}, // as with llama.cpp: the prompt alone is computed
+		{"", []string{"complete", "-p", "x", "-n", "0", "--json"}, `{"finish":"length","ids":[],"prompt_ids":[1,35,123],"text":""}` + "\n"},
+		{"", []string{"complete", "-p", "x", "-n", "-1"}, " Hello, I recite.\n"},
+		{"", []string{"ask", "-n", "-2", "Hi"}, " Hello, I recite.\n"},
 		{"", []string{"complete", "-p", ""}, " Hello, I recite.\n"}, // the begin token alone
 		{"x", []string{"complete", "-f", "-", "--n-predict", "1"}, " Hello\n"},
 		{"x", []string{"complete", "-", "--n-predict", "1"}, " Hello\n"},
@@ -345,7 +349,9 @@ func TestCommandsOfAChat(t *testing.T) {
 		{"/show system", "Be long.\n", ""},
 		{"/set parameter num_predict 2", "num_predict is 2.\n", ""},
 		{"hi", " Hello,\n", ""},
-		{"/set num_predict -1", "num_predict is 0.\n", ""}, // no limit, as Ollama writes it
+		{"/set num_predict 0", "num_predict is 0.\n", ""},
+		{"hi", "\n", ""},
+		{"/set num_predict -2", "num_predict is -1.\n", ""}, // no limit, as Ollama writes it
 		{"/set stop recite", "stop is [\"recite\"].\n", ""},
 		{"hi", " Hello, I \n", ""},
 		{"/set seed 7", "seed is 7.\n", ""},
@@ -370,7 +376,7 @@ func TestCommandsOfAChat(t *testing.T) {
 			t.Errorf("%s: %q, %q", turn.line, shown, errs.String())
 		}
 	}
-	if g := c.session.Generation(); g.Seed != nil || g.MaxTokens != 0 {
+	if g := c.session.Generation(); g.Seed != nil || g.MaxTokens != -1 {
 		t.Errorf("seed %v, at most %d tokens", g.Seed, g.MaxTokens)
 	}
 }
