@@ -271,7 +271,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
             // 16-bit C is whole vectors, float32 C whole pairs where n is even.
             const ProductOutput<Out> c = {p.c, p.n, p.m, p.n, p.n % 2 == 0};
             if constexpr (LINEAR) store_rows_linear<N>(p, sum, m0 + row, n0 + column);
-            else if constexpr (TWO_PARTS) store_rows_scaled<N, 4>(c, p.scaled, sum, m0 + row, n0 + column);
+            else if constexpr (TWO_PARTS) store_rows_scaled<N>(c, p.scaled, sum, m0 + row, n0 + column);
             else store_rows<Out, N, true>(c, sum, m0 + row, n0 + column);
         }
     }

@@ -128,8 +128,7 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
                                                                  consumer * 64 * sm90::row_bytes, 0, release);
             const int row = m0 + consumer * 64 + warp * 16;
             const ProductOutput<Out> c = {p.c + z * p.c_batch_stride, p.c_stride, p.m, p.n, p.c_vectors};
-            // With two parts more registers cost the product itself as much (4096^3: 707 to 781 us).
-            if constexpr (PARTS > 0) store_rows_scaled<BN, PARTS == 2 ? 1 : 8>(c, scaled_of(p, z), sum, row, n0);
+            if constexpr (PARTS > 0) store_rows_scaled<BN>(c, scaled_of(p, z), sum, row, n0);
             else if (p.c_vectors) store_rows<Out, BN, false>(c, sum, row, n0);
             else store_rows_unaligned<Out, BN>(c, sum, row, n0);
         }

@@ -121,49 +121,61 @@ VB_DEVICE float plain_element(const ScaledOperands &of, int row, int column) {
     return sum;
 }
 
-// store_rows for the sums of scaled operands: the scales are taken back. Scales of SOME columns are under way together
-// (docs/experiments/2026-11-22-gemm.md).
-template <int N, int SOME>
+// store_rows for the sums of scaled operands: the scales are taken back. A lane loads the scales of every 32nd column,
+// all before the first store, and the others get them by shuffles: a load behind a store would wait for memory again.
+// Pairs are written where rows begin at multiples of 8 bytes; else a thread's first column with the one before it.
+template <int N>
 VB_DEVICE void store_rows_scaled(const ProductOutput<float> &p, const ScaledOperands &of, const float (&sum)[N / 2],
                                  int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4;
     float *c[2];
-    float2 of_row[2];
+    float2 of_row[2], of_column[N / 32];
+    float last[2] = {};
+    bool shifted[2], plain = false;
+#pragma unroll
+    for (int i = 0; i < N / 32; i++) {
+        const int at = column + 32 * i + lane;
+        of_column[i] = at < p.n ? of.b_scale[at] : make_float2(0, 0);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = row + lane / 4 + 8 * h;
         c[h] = p.c + r * p.stride;
+        shifted[h] = (uintptr_t)(c[h] + column) % 8 != 0;
         of_row[h] = r < p.m ? of.a_scale[r] : make_float2(0, 0);
     }
-    bool plain = false;
 #pragma unroll
-    for (int j0 = 0; j0 < N / 8; j0 += SOME) {
-        float2 first[SOME], second[SOME];
+    for (int j = 0; j < N / 8; j++) {
+        const int at = column + 8 * j + 2 * quad, from = j % 4 * 8 + 2 * quad;
+        const float2 scale = of_column[j / 4];
+        const float2 first = make_float2(__shfl_sync(all_lanes, scale.x, from), __shfl_sync(all_lanes, scale.y, from)),
+                     second = make_float2(__shfl_sync(all_lanes, scale.x, from + 1),
+                                          __shfl_sync(all_lanes, scale.y, from + 1));
 #pragma unroll
-        for (int u = 0; u < SOME; u++) {
-            const int at = column + 8 * (j0 + u) + 2 * quad;
-            first[u] = at < p.n ? of.b_scale[at] : make_float2(0, 0),
-            second[u] = at + 1 < p.n ? of.b_scale[at + 1] : make_float2(0, 0);
-        }
-#pragma unroll
-        for (int u = 0; u < SOME; u++) {
-            const int j = j0 + u, at = column + 8 * j + 2 * quad;
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const float x = scale_back(sum[4 * j + 2 * h], of_row[h], first[u]);
-                const float y = scale_back(sum[4 * j + 2 * h + 1], of_row[h], second[u]);
-                plain |= x != x || y != y;
-                if (row + lane / 4 + 8 * h >= p.m) continue;
-                if (p.vectors && at + 2 <= p.n) {
-                    *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
-                } else {
-                    if (at < p.n) c[h][at] = x;
-                    if (at + 1 < p.n) c[h][at + 1] = y;
-                }
+        for (int h = 0; h < 2; h++) {
+            const float x = scale_back(sum[4 * j + 2 * h], of_row[h], first);
+            const float y = scale_back(sum[4 * j + 2 * h + 1], of_row[h], second);
+            plain |= x != x || y != y;
+            float before = 0.0f; // of the column before
+            if (!p.vectors) {
+                before = __shfl_sync(all_lanes, quad == 3 ? last[h] : y, (quad + 3) % 4, 4);
+                last[h] = y;
+            }
+            if (row + lane / 4 + 8 * h >= p.m) continue;
+            if (shifted[h]) {
+                if (j + quad > 0 && at < p.n) *reinterpret_cast<float2 *>(c[h] + at - 1) = make_float2(before, x);
+                else if (at < p.n) c[h][at] = x;
+                else if (at == p.n && j + quad > 0) c[h][at - 1] = before;
+                if (j == N / 8 - 1 && quad == 3 && at + 1 < p.n) c[h][at + 1] = y;
+            } else if (at + 1 < p.n) {
+                *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
+            } else if (at < p.n) {
+                c[h][at] = x;
             }
         }
     }
-    if (!plain) return;
+    if (!__any_sync(all_lanes, plain)) return;
+    __syncwarp(); // another thread may have written an element
 #pragma unroll 1
     for (int i = 0; i < N / 2; i++) {
         const int at = column + i / 4 * 8 + 2 * quad + i % 2, h = i / 2 % 2, r = row + lane / 4 + 8 * h;
