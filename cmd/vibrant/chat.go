@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +82,7 @@ type chat struct {
 	once    bool   // leave after an answer
 	first   string // message that was given on the command line
 	file    string // of --session
-	lines   lineReader
+	lines   terminalReader
 	editing bool // the next line takes the place of the newest question
 
 	progress *progress
@@ -248,8 +249,15 @@ func (c *chat) piped(commands bool) error {
 	}
 }
 
+// reactionTime is how soon after the first prompt nobody interrupts because of it.
+const reactionTime = 200 * time.Millisecond
+
 // interactive reads turns from a terminal. Ctrl-C stops an answer and Ctrl-D leaves; errors of a turn do not end the chat.
-func (c *chat) interactive(lines lineReader) error {
+func (c *chat) interactive(lines terminalReader) error {
+	fmt.Fprintln(c.cmd.OutOrStdout(), banner(c.model.Info(), c.flags.model == ""))
+	if c.first == "" {
+		lines.begin()
+	}
 	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
 	interrupts := make(chan struct{}, 1)
 	giveBack, err := takeInterrupts(c.cmd.Context(), func() {
@@ -264,7 +272,7 @@ func (c *chat) interactive(lines lineReader) error {
 	}
 	base := context.WithoutCancel(c.cmd.Context())
 	c.lines = lines
-	fmt.Fprintln(c.cmd.OutOrStdout(), banner(c.model.Info(), c.flags.model == ""))
+	start := time.Now() // until something is read
 	for {
 		text := c.first
 		c.first = ""
@@ -274,6 +282,10 @@ func (c *chat) interactive(lines lineReader) error {
 		}
 		editing := c.editing
 		c.editing = false
+		if errors.Is(err, errLineInterrupted) && time.Since(start) < reactionTime { // it was not for the prompt
+			return context.Canceled
+		}
+		start = time.Time{}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return nil

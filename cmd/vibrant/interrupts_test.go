@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 )
 
 // TestSignalsLeaveNoUnfinishedFile ends commands that write a file. What a process that was killed leaves, the next one removes.
@@ -58,5 +60,44 @@ func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
 	}
 	if status, _, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "-o", out, "--ids", "1,2"); status != 0 || files() != "logits.npy" {
 		t.Errorf("exit %d, %q, and there are %q", status, errs, files())
+	}
+}
+
+// TestInterruptBeforeThePromptEndsTheChat types Ctrl-C while a chat starts: at first it is a signal; while the terminal is asked for its
+// cursor, a key; and a signal again in between.
+func TestInterruptBeforeThePromptEndsTheChat(t *testing.T) {
+	m := reciter(t)
+	for _, answers := range []bool{false, true} {
+		for delay := time.Duration(0); delay <= 300*time.Millisecond; delay += 30 * time.Millisecond {
+			p := exec.Command(os.Args[0], asCommand)
+			p.Env = append(os.Environ(), commandEnv("chat", "-m", m, "--device", "cpu"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
+			master, err := pty.Start(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &terminal{t: t, master: master, answers: answers}
+			go h.look()
+			time.Sleep(delay)
+			prompted := strings.Contains(h.screen(), ">>> ")
+			h.enter("\x03")
+			ended := make(chan error, 1)
+			go func() { ended <- p.Wait() }()
+			select {
+			case <-ended:
+				if status := p.ProcessState; status.ExitCode() != 130 && status.String() != "signal: interrupt" {
+					t.Errorf("after %v, a terminal that answers: %v: %v, %q", delay, answers, status, h.screen())
+				}
+			case <-time.After(5 * time.Second):
+				if !prompted {
+					t.Errorf("after %v, a terminal that answers: %v: the chat goes on: %q", delay, answers, h.screen())
+				}
+				p.Process.Kill()
+				<-ended
+			}
+			master.Close()
+			if prompted {
+				break
+			}
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // newLineReader returns a reader that edits lines where the terminal takes part in it, else one that reads plain lines.
 // history is the file of earlier lines, "" for none.
-func newLineReader(in, out *os.File, history string) (lineReader, error) {
+func newLineReader(in, out *os.File, history string) (terminalReader, error) {
 	if name := os.Getenv("TERM"); name == "dumb" || name == "" {
 		return newPlainReader(in, out), nil
 	}
@@ -37,12 +37,32 @@ func newLineReader(in, out *os.File, history string) (lineReader, error) {
 // editor edits lines on the terminal and keeps their history.
 type editor struct {
 	rl      *readline.Instance
+	makeRaw func() error
+	exitRaw func() error
 	out     *os.File
 	history *history
 }
 
 func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, error) {
-	var state *term.State
+	var state *term.State // before it became raw; nil: it is not
+	makeRaw := func() (err error) {
+		if state != nil {
+			return nil
+		}
+		if state, err = term.MakeRaw(int(in.Fd())); err == nil {
+			atExit.Store(&terminalState{int(in.Fd()), state, out})
+		}
+		return err
+	}
+	exitRaw := func() error {
+		if state == nil {
+			return nil
+		}
+		before := state
+		state = nil
+		atExit.Store(nil)
+		return term.Restore(int(in.Fd()), before)
+	}
 	var graphemes graphemeEraser
 	rl, err := readline.NewFromConfig(&readline.Config{
 		HistoryLimit:      historyLimit,
@@ -56,19 +76,8 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		Stdout:            lineEnds{out},
 		Stderr:            lineEnds{out},
 		FuncIsTerminal:    func() bool { return true },
-		FuncMakeRaw: func() (err error) {
-			if state, err = term.MakeRaw(int(in.Fd())); err == nil {
-				atExit.Store(&terminalState{int(in.Fd()), state, out})
-			}
-			return err
-		},
-		FuncExitRaw: func() error {
-			if state == nil {
-				return nil
-			}
-			atExit.Store(nil)
-			return term.Restore(int(in.Fd()), state)
-		},
+		FuncMakeRaw:       makeRaw,
+		FuncExitRaw:       exitRaw,
 		FuncGetSize: func() (width, height int) {
 			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
 				return width, height
@@ -79,12 +88,14 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 	if err != nil {
 		return nil, err
 	}
-	e := &editor{rl: rl, out: out, history: openHistory(historyPath)}
+	e := &editor{rl: rl, makeRaw: makeRaw, exitRaw: exitRaw, out: out, history: openHistory(historyPath)}
 	for _, line := range e.history.lines {
 		rl.SaveToHistory(line)
 	}
 	return e, nil
 }
+
+func (e *editor) begin() { e.makeRaw() }
 
 func (e *editor) line(prompt string) (string, error) {
 	e.rl.SetPrompt(prompt)
@@ -113,7 +124,10 @@ func (l lineEnds) Write(b []byte) (int, error) {
 // prefill has the next line begin as a text, for the user to edit.
 func (e *editor) prefill(text string) { e.rl.SetDefault(toPasted(text)) }
 
-func (e *editor) close() { e.rl.Close() }
+func (e *editor) close() {
+	e.exitRaw()
+	e.rl.Close()
+}
 
 // showPasted draws the control characters of pasted text as one visible character each.
 func showPasted(line []rune, _ int) []rune {

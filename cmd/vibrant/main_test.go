@@ -286,6 +286,7 @@ func (s *scripted) line(string) (string, error) {
 	return line, nil
 }
 
+func (s *scripted) begin() {}
 func (s *scripted) close() {}
 
 func TestTurnsOfSeveralLines(t *testing.T) {

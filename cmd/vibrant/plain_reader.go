@@ -15,6 +15,7 @@ type plainReader struct {
 	out        io.Writer
 	lines      chan readLine
 	interrupts chan os.Signal
+	prompted   bool
 }
 
 type readLine struct {
@@ -67,11 +68,16 @@ func readPlainLine(r *bufio.Reader) (string, error) {
 	return strings.TrimSuffix(positionReport.ReplaceAllString(text, ""), "\n"), err
 }
 
+func (p *plainReader) begin() {}
+
 func (p *plainReader) line(prompt string) (string, error) {
-	select {
-	case <-p.interrupts: // of earlier: it stopped an answer
-	default:
+	if p.prompted {
+		select {
+		case <-p.interrupts: // of earlier: it stopped an answer
+		default:
+		}
 	}
+	p.prompted = true
 	io.WriteString(p.out, prompt)
 	select {
 	case l := <-p.lines:

@@ -14,6 +14,13 @@ type lineReader interface {
 	close()
 }
 
+// terminalReader reads the lines of a terminal.
+type terminalReader interface {
+	lineReader
+	// begin takes the keys from the terminal, so that Ctrl-C is a key from then on, where lines are edited here.
+	begin()
+}
+
 var errLineInterrupted = errors.New("interrupted")
 
 const fence = `"""`
