@@ -2,11 +2,11 @@
 // kernel).
 //
 // convert_kernel converts both operands:
-//   grid     clusters of 8 blocks: first a cluster for each 64 columns of an operand whose columns are scaled, each
-//            block
-//            with an eighth of the rows (up to 512 rows, each block has 64 columns to itself). Then blocks for an
-//            operand
-//            whose rows are scaled: eight rows a block, fewer from 2048 elements on, down to one
+//   grid     clusters of 8 blocks: first, of an operand whose columns are scaled, a cluster for each 64 columns.
+//            Each block of the cluster has an eighth of the rows.
+//            Up to 512 rows, each block has 64 columns to itself.
+//            Then, of an operand whose rows are scaled, blocks of eight rows; fewer from 2048 elements on, down
+//            to one
 //   block    256 threads, which keep up to 16384 elements in registers until the greatest magnitude is known
 //   shared   the greatest magnitudes of 64 columns
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice,

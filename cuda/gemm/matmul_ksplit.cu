@@ -5,9 +5,9 @@
 //   block    BM x BN = 64 x 64: 4 warps; 32 x 32, 64 x 16, 16 x 64: 2
 //   shared   two stages of A [BM][64] and B [64][BN] as they are stored, through registers: 36 KiB at most; then C in
 //            float32, whose rows are written whole
-//   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice as many where rows are not aligned, 2 m n k FLOPs;
-//            8
-//            bytes an output and block that shares k, which add_parts adds up
+//   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice as many where rows are not aligned; 8 bytes an
+//            output and block that shares k, which add_parts adds up;
+//            2 m n k FLOPs
 //   bound    latency of loads, L1
 //   measured docs/experiments/2026-11-22-shapes.md
 

@@ -3,10 +3,10 @@
 // gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous matrices.
 //
 //   grid   persistent blocks, one an SM, which take tiles in bands of rows
-//   block  three warpgroups. The first copies tiles of A (128 x 64) and B (64 x BN), as they are stored, with TMA into
-//          a
-//          ring of stages. The others multiply 64 rows each with wgmma, which reads both orders, and write C from
-//          registers
+//   block  three warpgroups. The first copies tiles of A (128 x 64) and B (64 x BN) with TMA into a ring of stages,
+//          as they are stored.
+//          The others multiply 64 rows each with wgmma, which reads both orders.
+//          They write C from registers
 //
 // TMA reads zeros outside the matrices. PARTS = 0: C has the type of the operands. Else C is float32, and the operands
 // are scaled operands in so many parts (sm90_product.cuh).

@@ -1,7 +1,7 @@
 // expert_many_sm90.cu: the products of expert_many.cu on Hopper, in the manner of linear/packed/n32_sm90.cu.
 //
-// Weights are dequantized into registers, operand A of wgmma. Rows of x are operand B, and four warps read them
-// together.
+// Weights are dequantized into registers, operand A of wgmma.
+// Rows of x are operand B, and four warps read them together.
 // Rows of x lie in the order of sorted choices, so that the rows of a tile are a box of TMA.
 // The next expert's rows in the box are computed and not stored. Each warp has a ring of tiles of weights.
 // The warps take turns to fetch 64 columns of x.

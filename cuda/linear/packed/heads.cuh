@@ -1,7 +1,7 @@
 // heads.cuh: the work on q, k and v of a prompt after the products. q and k are rotated (RoPE), keys and values go to
-// the cache. A product whose blocks have all sums of a head at once does the work itself (StoreHeads in
-// sm90_store.cuh).
-// For other products a kernel of its own does it (place_kernel in place_qkv.cu).
+// the cache. A product whose blocks have all sums of a head at once does the work itself
+// (StoreHeads in sm90_store.cuh).
+// For other products place_kernel does it (place_qkv.cu).
 // measured docs/experiments/2026-11-22-packed-many.md
 #ifndef VB_LINEAR_HEADS_CUH
 #define VB_LINEAR_HEADS_CUH
