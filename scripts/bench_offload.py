@@ -5,7 +5,7 @@
                      [--rounds 3] [--save docs/benchmarks] NAME=FILE.gguf ...
     bench_offload.py --dry NAME=FILE.gguf ...
 
-Layers are numbers, or parts of the model's. The peer runs with the same -ngl (or -ncmoe) in turn with ours, round by round; figures are
+Layers are numbers, or parts of the model's. The peer runs with the same -ngl (or --n-cpu-moe) in turn with ours, round by round; figures are
 the medians. "of the parts" is the speed at which a token would take its share of the GPU's time and of the CPU's: what is less is lost
 between devices. --dry needs no GPU: it has a CPU take the GPU's place, shows what would run and that it does, and saves nothing.
 Cases that were measured are replaced in offload.jsonl below --save. Needs nothing but Python.
@@ -82,7 +82,7 @@ for spec in A.models:
                 cards.append(ours(path, "--device", "cpu" if A.dry else A.device)[0])
                 cpus.append(ours(path, "--device", "cpu")[0])
             if A.peer:
-                theirs.append(peer(path, *(["-ngl", "99", "-ncmoe", "999"] if n is None else ["-ngl", "0" if A.dry else str(n)])))
+                theirs.append(peer(path, *(["-ngl", "99", "--n-cpu-moe", "999"] if n is None else ["-ngl", "0" if A.dry else str(n)])))
         mine, device = median(mine), "CPU alone (dry)" if A.dry else device
         for t in tests:
             other = statistics.median(r[t] for r in theirs) if theirs else None
