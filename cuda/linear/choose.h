@@ -98,7 +98,6 @@ enum {
     LINEAR_SHARED_UNITS = 8192,   /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
-    LINEAR_LETTERS = 2048,        /* by which the blocks of packed_n1 share x V */
     /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
     LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16
 };
@@ -173,24 +172,19 @@ static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f
     return p;
 }
 
-/* The parts of x that blocks of packed_n1 multiply by V: tiles that their warps have at a time. */
-static inline int64_t linear_n1_parts(const linear_items *p, int64_t row_tiles) {
-    return p->ksplit * vb_ceil_div(vb_ceil_div(row_tiles, p->ksplit), p->warps);
-}
-/* Words for the product of x with V of so many matrices: one a rank and part of x. */
-static inline int64_t linear_letters(const linear_items *p, int matrices, int64_t ranks, int64_t row_tiles) {
-    return matrices * ranks * linear_n1_parts(p, row_tiles);
+/* The shared memory of a block that also adds an adapter's update to so many matrices: x V of each warp. */
+static inline int64_t linear_n1_adapted_shared(vb_packed_format f, int64_t cols, const linear_items *p, int matrices,
+                                               int64_t ranks) {
+    if (!p->blocks || !matrices) return p->shared_bytes;
+    const int tiles = (int)vb_ceil_div(linear_row_tiles(f, cols), p->ksplit);
+    return linear_max(p->shared_bytes, linear_n1_shared(f, tiles, p) + matrices * ranks * LINEAR_WARPS * 4);
 }
 
-/* Whether the blocks of packed_n1 and its kin add an adapter's update to so many matrices. A block multiplies one part
- * of x by eight ranks at most. */
-static inline bool linear_n1_adapts(const vb_gpu *gpu, const linear_items *p, int64_t cols, int64_t row_tiles,
+/* Whether the blocks of packed_n1 and its kin add an adapter's update to so many matrices. */
+static inline bool linear_n1_adapts(const vb_gpu *gpu, vb_packed_format f, const linear_items *p, int64_t cols,
                                     int matrices, int64_t ranks) {
-    if (gpu->capability < 90 || !p->blocks || ranks <= 0 || ranks % 8 != 0 || ranks > LINEAR_ADAPTED_RANKS ||
-        cols % 4 != 0 || p->shared_bytes + 512 > gpu->shared_bytes) /* beside what the plan counts */
-        return false;
-    return linear_n1_parts(p, row_tiles) * matrices * (ranks / 8) <= p->blocks &&
-           linear_letters(p, 3, ranks, row_tiles) <= LINEAR_LETTERS;
+    return gpu->capability >= 90 && p->blocks && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS &&
+           cols % 4 == 0 && linear_n1_adapted_shared(f, cols, p, matrices, ranks) <= gpu->shared_bytes;
 }
 
 /* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also
@@ -545,8 +539,8 @@ static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
 static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
                                                   const vb_gpu *gpu) {
     const linear_choice c = choose_fused_linear(s, gpu);
-    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->type), s->cols);
-    return aligned && c.kernel == LINEAR_PACKED_N1 && linear_n1_adapts(gpu, &c.items, s->cols, row_tiles, 1, ranks)
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    return aligned && c.kernel == LINEAR_PACKED_N1 && linear_n1_adapts(gpu, f, &c.items, s->cols, 1, ranks)
                ? c
                : linear_choice_of(LINEAR_COMPOSED);
 }
@@ -555,8 +549,8 @@ static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
     const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
-    const int64_t row_tiles = linear_row_tiles(vb_packed_format_of(s->type), s->cols);
-    return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, &c.items, s->cols, row_tiles, 2, ranks)
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, f, &c.items, s->cols, 2, ranks)
                ? c
                : linear_choice_of(LINEAR_COMPOSED);
 }

@@ -98,7 +98,8 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
 // A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own.
 static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
-    const Adapter gated = adapter_of_gated(a), last = adapter_of_down(a);
+    const Adapter gated = adapter_of_gated(a);
+    Adapter last = adapter_of_down(a);
     linear_shape gate = shape_of(a.gate, 1, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;
     const linear_shape down = shape_of(a.down, 1, a.gated, nullptr, a.sum, nullptr);
@@ -108,7 +109,13 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
     chosen(stream, linear_kernel_info(first.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
-    VB_TRY(packed_n1_swiglu({a.gated, a.x, a.norm, a.eps, a.gate, a.up, 1, gated}, first.items, stream));
+    SwiGLUArgs gate_up = {a.gated, a.x, a.norm, a.eps, a.gate, a.up, 1, gated};
+    if (a.down_v) {
+        last.parts = (int)ceil_div<int64_t>(a.gate.rows, VB_PACKED_ROWS);
+        VB_TRY(workspace((void **)&gate_up.down_sums, last.parts * a.ranks * (int64_t)sizeof(float), stream));
+        gate_up.down = last.of[0].v, last.sums = gate_up.down_sums;
+    }
+    VB_TRY(packed_n1_swiglu(gate_up, first.items, stream));
     return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols},
                      {false, nullptr, 0, a.x, last}, a.down.type, second.items, stream);
 #else

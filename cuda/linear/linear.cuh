@@ -30,6 +30,8 @@ struct Adapter {
     const float *codes; // [n][ranks], codes_stride from one row to the next; null for ones
     int64_t codes_stride;
     int ranks;
+    const float *sums = nullptr; // x V of one row as [parts][ranks] to add up, or null; of a single matrix
+    int parts = 0;
 };
 inline Adapter adapter_of(const vb_norm_qkv_args &a) {
     return {{{(const half *)a.q_v, (const half *)a.q_u},
@@ -70,6 +72,9 @@ struct SwiGLUArgs {
     vb_weight gate, up;
     int64_t n;
     Adapter adapter = {}; // of packed_n1_swiglu and packed_many_swiglu
+    // packed_n1_swiglu: V of down, or null; x V for each 16 rows goes to down_sums [rows / 16, rounded up][ranks]
+    const half *down = nullptr;
+    float *down_sums = nullptr;
 };
 
 // ---- stored weights -------------------------------------------------------------------------------------------------

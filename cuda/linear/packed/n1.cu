@@ -17,7 +17,6 @@ struct RowsOut {
     int64_t row_bytes;       // of a row of tiles
     int rows, tile_rows;
     Update update;
-    static constexpr int matrices = 1;
     using Ahead = float;
 
     // the last item may have one part: its other is not stored
@@ -62,7 +61,9 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         VB_TRY(workspace((void **)&in.partial, sums * (int64_t)sizeof(float), stream));
         in.arrived = counters(stream);
     }
-    return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, items.shared_bytes,
+    const int64_t bytes = linear_n1_adapted_shared(P::format, a.cols, &items, extra.adapter.of[0].v ? 1 : 0,
+                                                   extra.adapter.ranks);
+    return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, bytes,
                           n1_kernel<Block, PARTS, NORM, KSPLIT, Update>, in, out);
 }
 
@@ -70,7 +71,7 @@ template <class Block>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     if (extra.with_norm) return n1<Block, 2, true>(a, extra, items, stream);
     if (extra.adapter.of[0].v) {
-        const N1Update update = n1_update(extra.adapter, 0, 1, 0, stream);
+        const N1Update<1> update = n1_update<1>(extra.adapter, 0, 1);
         return items.ksplit == 2 ? n1<Block, 2, false, 2>(a, extra, items, stream, update)
                : items.parts == 2 ? n1<Block, 2, false, 1>(a, extra, items, stream, update)
                                   : n1<Block, 1, false, 1>(a, extra, items, stream, update);

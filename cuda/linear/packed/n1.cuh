@@ -74,7 +74,7 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
 //   fetch_more(&ahead, item, lane)  after fetch: data that need its values
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
 //   update                          NoUpdate, or N1Update for an adapter; then also
-//   matrices, matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
+//   matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
 // multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
 // finishes an item.
@@ -89,9 +89,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     using P = Packed<Block>;
     using V = N1Tile<Block>;
     constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
-    constexpr int group = (Out::norm ? 4 : 8) / quads; // tiles of x loaded at once
     constexpr int results = 16 * PARTS; // of an item
     constexpr bool updated = decltype(Out::update)::active;
+    constexpr int item_matrices = decltype(Out::update)::item_matrices;
+    // tiles of x loaded at once, as registers are left beside the norm and V
+    constexpr int group = (!Out::norm ? 8 : updated ? 2 : 4) / quads;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
 #if __CUDA_ARCH__ >= 900
@@ -188,21 +190,35 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                             : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
-    [[maybe_unused]] const int rounds = ceil_div(ceil_div(in.tiles, KSPLIT), warps), parts = KSPLIT * rounds; // of x
-    [[maybe_unused]] N1Part<quads> part;
-    [[maybe_unused]] unsigned launch = 0;
-    if constexpr (updated) {
-        part.begin(out.update, index, warp, warps, begin, tiles, rank * rounds, rounds, parts, in.cols, lane);
-        if (adds) fetch_update(out, own_item, lane);
-    }
+    // What an adapter needs: V x of the block, and the rows of U and codes of the item that this warp adds up.
+    float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
+    [[maybe_unused]] auto projection = [&] {
+        if constexpr (updated) {
+            const int last = index + (in.items - 1 - index) / count * count; // of the block's items
+            const int first = index < in.items ? out.matrix(index, 0) : 0;
+            N1Projection<quads, item_matrices> p = {out.update, projected, first, 0,    warp,
+                                                    warps,      begin,     tiles, lane, in.cols};
+            p.start(index < in.items ? out.matrix(last, 31) : first);
+            return p;
+        } else return 0;
+    }();
+    [[maybe_unused]] uint4 u = {};
+    [[maybe_unused]] float code = 1;
+    const bool adds_first = warp < in.chunk && index + warp * count < in.items;
+    if constexpr (updated)
+        if (adds_first) u = load_update(out, index + warp * count, 0, lane);
     float4 norm[group][quads];
     if (weighted) load(norm, in.norm, warp);
     if (adds) out.prepare(&ahead, own_item, lane);
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if (adds) out.fetch(&ahead, own_item, lane);
-    if constexpr (updated)
-        if (adds || (warp == 0 && part.letter >= 0)) launch = number_of_launch(out.update.launches);
+    [[maybe_unused]] int first_part = 0, end_part = 0; // of V x as sums
+    if constexpr (updated) {
+        code = load_code(out.update, 0, lane);
+        first_part = out.update.parts * rank / KSPLIT, end_part = out.update.parts * (rank + 1) / KSPLIT;
+        projection.fetch_parts(first_part, end_part);
+    }
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
@@ -228,8 +244,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     }
                 }
             }
-            if constexpr (updated)
-                if (k + t * warps == part.tile) part.sum = part.v.times(v[t], lane);
+            if constexpr (updated) projection.multiply(v[t], k + t * warps);
             V::quantize(slot, v[t], lane);
             slot += warps * V::bytes;
         }
@@ -239,37 +254,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (lane == 0) squares[warp] = square;
     }
     if (adds) out.fetch_more(&ahead, own_item, lane);
-    if constexpr (updated) part.send(out.update, launch, warp, warps, lane);
+    if constexpr (updated) projection.add_parts(first_part, end_part);
     __syncwarp();
 
-    // Of rank lane / 4 of a group, for a part of x whose letters do not come.
-    [[maybe_unused]] const auto project = [&](int matrix, int of, int nth) {
-        float sum = 0;
-        if constexpr (updated) {
-            const auto read = [&](const float *from, int64_t k) {
-                return k < in.cols ? *reinterpret_cast<const float4 *>(from + k) : make_float4(0, 0, 0, 0);
-            };
-            const int r = nth / rounds, from = in.tiles * r / KSPLIT, to = in.tiles * (r + 1) / KSPLIT;
-            for (int w = 0; w < warps; w++) {
-                const int tile = from + (nth - r * rounds) * warps + w;
-                if (tile >= to) break;
-                const int64_t first = (int64_t)tile * P::depth;
-                float4 v[quads];
-#pragma unroll
-                for (int i = 0; i < quads; i++) {
-                    v[i] = read(in.x, first + 128 * i + 4 * lane);
-                    if (!weighted) continue;
-                    const float4 f = read(in.norm, first + 128 * i + 4 * lane);
-                    v[i].x *= f.x, v[i].y *= f.y, v[i].z *= f.z, v[i].w *= f.w;
-                }
-                EightRanks<quads> eight;
-                eight.load(out.update.v_of(matrix) + (int64_t)8 * of * in.cols, in.cols, first, true, lane);
-                sum += eight.times(v, lane);
-            }
-            sum = coded(sum, out.update.codes ? out.update.codes[8 * of + lane / 4] : 1.0f);
-        }
-        return sum;
-    };
     const int g = lane / 4, t = lane % 4;
     float *sums = partial; // of the chunk
     for (int first = index; first < in.items; first += in.chunk * count) {
@@ -277,6 +264,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         const bool adds_mine = warp < in.chunk && mine < end;
         if (!mailed && adds_mine && first != index)
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
+        if constexpr (updated)
+            if (adds_mine && first != index) u = load_update(out, mine, 0, lane);
         float *to = sums + warp * results;
         for (int item = first; item < end; item += count, to += n1_warps * results) {
             if (Out::late && in.patient && item == index + count) release_next_kernel();
@@ -319,9 +308,6 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
             if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
         }
-        [[maybe_unused]] float change = 0; // by the adapter
-        if constexpr (updated && KSPLIT == 1)
-            if (adds_mine) change = update_of(out, mine, parts, launch, lane, project);
         __syncthreads();
         if (adds_mine) {
             const float *from = sums + warp * n1_warps * results + lane;
@@ -329,7 +315,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 #pragma unroll
             for (int i = 0; i < n1_warps * results / 32; i++) total += from[32 * i];
             if (PARTS == 1) total += __shfl_xor_sync(all_lanes, total, 16);
-            if constexpr (updated && KSPLIT == 1) total += change;
+            if constexpr (updated) total += update_of(out, mine, projected, warps, u, code, lane);
             if constexpr (Out::norm) {
                 float mean = 0;
 #pragma unroll
@@ -351,15 +337,12 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if constexpr (KSPLIT > 1) {
         if (mailed && adds) {
             float total = 0;
-            if constexpr (updated) total = update_of(out, own_item, parts, launch, lane, project);
             mailbox_wait(mailboxes + warp);
 #pragma unroll
             for (int r = 0; r < KSPLIT; r++) total += inbox[(warp * KSPLIT + r) * results + lane % results];
             out.store(ahead, own_item, lane, total);
         }
     }
-    if constexpr (updated)
-        if (threadIdx.x == 0) count_launch(out.update.launches);
 #endif
 }
 

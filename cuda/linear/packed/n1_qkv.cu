@@ -39,7 +39,6 @@ struct QKVOut {
     bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
     bool raw;                 // products only
     Update update;
-    static constexpr int matrices = 2; // values have one
     struct Ahead {
         float bias, cosine, sine;
         int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
@@ -169,9 +168,12 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     // Where there are more blocks than multiprocessors, some wait for room: faster than a second item for some of them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
-    return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
-                          larger(one.shared_bytes, two.shared_bytes), n1_qkv_kernel<A, B, BLOCKS, Update>, in, first,
-                          second, one.blocks, v_items, two.stages, two.chunk);
+    const int matrices = Update::active ? 2 : 0;
+    const int64_t bytes = larger(linear_n1_adapted_shared(Packed<A>::format, a.wq.cols, &one, matrices, a.ranks),
+                                 linear_n1_adapted_shared(Packed<B>::format, a.wq.cols, &two, matrices, a.ranks));
+    return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
+                          n1_qkv_kernel<A, B, BLOCKS, Update>, in, first, second, one.blocks, v_items, two.stages,
+                          two.chunk);
 }
 
 template <class A, class B>
@@ -181,9 +183,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     if (!adapter.of[0].v && !adapter.of[1].v && !adapter.of[2].v)
         return blocks ? n1_qkv<A, B, true>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
                       : n1_qkv<A, B, false>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
-    const int64_t tiles = Packed<A>::tiles_of(a.wq.cols);
-    const N1Update of_qk = n1_update(adapter, 0, 2, 0, stream),
-                   of_v = n1_update(adapter, 2, 1, linear_letters(&c.qk, 2, adapter.ranks, tiles), stream);
+    const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2), of_v = n1_update<1>(adapter, 2, 1);
     return blocks ? n1_qkv<A, B, true>(a, c, qk, v, of_qk, of_v, stream)
                   : n1_qkv<A, B, false>(a, c, qk, v, of_qk, of_v, stream);
 }

@@ -1,17 +1,15 @@
 // n1_update.cuh: an adapter's U ((V x) * codes) for the sums of n1.cuh, within the same kernel, for V [ranks][cols] and
 // U [rows][ranks] of F16.
 //
-// Every block needs V x, and no block has time for all of it. So the warps of the first blocks multiply the tiles of x
-// in their registers by 8 rows of V, fetched before the kernel before has ended. A block sends the 8 sums of its warps
-// to all blocks as letters in global memory. A warp that finishes an item adds up the letters of all parts of x, and
-// multiplies by its rows of U. A block computes letters that do not come itself: no kernel waits for a block that may
-// not run.
-//   letter   a float, and above it the number of the launch: both arrive together, and nothing has to be cleared. Eight
-//            copies, each for every eighth block: requests of all blocks for one letter would come one after the other
-//   number   blocks add 1024 together to a counter, each when it has read it: the same for all blocks, and another
-//            number in the next launch. Eight counters of equal numbers
-//   moves    V and U once; 64 bytes of letters for 8 ranks, 8 tiles of x and an item, from L2
+// Each block multiplies x by V of its own matrices, so that no block waits for another. A warp multiplies a tile of x,
+// which it has in registers, by eight rows of V at a time. The first rows of V and U are fetched before the kernel
+// before has ended. Sums of the warps meet in shared memory, at the barrier at which the sums of an item meet.
+//   moves    V once a block, U once, from L2: 16 bytes an element of x, and a row, for 8 ranks
+//   shared   32 bytes a warp and eight ranks of a matrix
 //   measured docs/experiments/2026-11-23-adapters-in-a-layer.md
+//
+// For down, V has five times as many columns. So norm_swiglu, which has these elements of x in registers, leaves V x as
+// the sums of its items (n1_swiglu.cu), and the blocks add them up.
 #ifndef VB_LINEAR_N1_UPDATE_CUH
 #define VB_LINEAR_N1_UPDATE_CUH
 
@@ -20,69 +18,7 @@
 
 namespace vb {
 
-struct NoUpdate {
-    static constexpr bool active = false;
-};
-
-// The update of a block's items. MATRICES: 2 for gate and up, or q and k, whose items the same blocks have.
-struct N1Update {
-    static constexpr bool active = true;
-    const half *v[2], *u[2]; // of each matrix, null where nothing is added to it
-    const float *codes;      // [8 groups], or null for ones
-    uint64_t *launches;      // the counters
-    uint64_t *letters;       // [copies][letter_stride], of which these are [matrix][groups][parts of x][8]
-    int matrices, groups;    // of 8 ranks
-
-    // The fields of one matrix; an index would have the parameters copied to memory.
-    VB_DEVICE const half *v_of(int m) const { return m ? v[1] : v[0]; }
-    VB_DEVICE const half *u_of(int m) const { return m ? u[1] : u[0]; }
-};
-
-constexpr int letter_copies = 8, counter_stride = 32, letter_stride = LINEAR_LETTERS; // counters in lines of their own
-static_assert(letter_copies * (counter_stride + letter_stride) == workspace_letters, "what a stream has");
-
-// Of `count` matrices from `first` on; their letters lie so many behind the letters of others.
-inline N1Update n1_update(const Adapter &a, int first, int count, int64_t letters_before, vb_stream *stream) {
-    uint64_t *const launches = letters(stream), *const all = launches + letter_copies * counter_stride;
-    N1Update u = {{}, {}, a.codes, launches, all + letters_before, count, a.ranks / 8};
-    for (int m = 0; m < count; m++) u.v[m] = a.of[first + m].v, u.u[m] = a.of[first + m].u;
-    return u;
-}
-
-constexpr unsigned launch_step = 1024; // more than a grid has blocks
-
-VB_DEVICE uint64_t load_letter(const uint64_t *at) {
-    uint64_t letter = 0;
-#if __CUDA_ARCH__ >= 700
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(letter) : "l"(at) : "memory");
-#endif
-    return letter;
-}
-VB_DEVICE void store_letter(uint64_t *at, uint64_t letter) {
-#if __CUDA_ARCH__ >= 700
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(letter) : "memory");
-#endif
-}
-
-VB_DEVICE int own_copy() { return (int)blockIdx.x % letter_copies; }
-
-// The number of this launch, not 0 before the counter has run around.
-VB_DEVICE unsigned number_of_launch(const uint64_t *launches) {
-    return (unsigned)(load_letter(launches + own_copy() * counter_stride) / launch_step) + 1;
-}
-// By one thread of each block, once all threads of the block have the number.
-VB_DEVICE void count_launch(uint64_t *launches) {
-    const auto add = [&](int copy, uint64_t share) {
-#if __CUDA_ARCH__ >= 700
-        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(launches + copy * counter_stride), "l"(share)
-                     : "memory");
-#endif
-    };
-    const int copy = own_copy(), others = ((int)gridDim.x - 1 - copy) / letter_copies; // blocks of the copy but one
-    add(copy, (int)blockIdx.x == copy ? launch_step - others : 1);
-    if (blockIdx.x == 0)
-        for (int c = (int)gridDim.x; c < letter_copies; c++) add(c, launch_step); // that no block has
-}
+VB_DEVICE float coded(float sum, float code) { return code == 0.0f ? 0.0f : sum * code; } // 0: whatever V x is
 
 // Four elements of 128 i + 4 lane.. of a tile and eight ranks, for each of the QUADS i.
 template <int QUADS>
@@ -128,112 +64,164 @@ struct EightRanks {
     }
 };
 
-VB_DEVICE float coded(float sum, float code) { return code == 0.0f ? 0.0f : sum * code; } // 0: whatever V x is
+struct NoUpdate {
+    static constexpr bool active = false;
+    static constexpr int item_matrices = 1;
+};
 
-// A block's share of V x: the tiles of its warps at a time (a part of x), by eight ranks. The parts are dealt to the
-// blocks in order.
-// Within a part come the matrices, and within a matrix the groups of ranks.
-template <int QUADS>
-struct N1Part {
-    EightRanks<QUADS> v;
-    float sum = 0;
-    int tile, letter, rank; // this warp's of the block's tiles, -1 for none; where the letters go, -1 for nowhere
+// The update of a block's items. MATRICES: of one item, whose half warps have the rows of each. A block may have items
+// of two matrices.
+template <int MATRICES>
+struct N1Update {
+    static constexpr bool active = true;
+    static constexpr int item_matrices = MATRICES;
+    const half *v[2], *u[2]; // of each matrix, null where nothing is added to it
+    const float *codes;      // [8 groups], or null for ones
+    int groups;              // of 8 ranks
+    const float *sums;       // V x as [parts][8 groups] to add up, or null; of a single matrix
+    int parts;
 
-    // Before the wait for the kernel before. Of `tiles` from `begin` on the warp has warp, warp + warps, ...; `first`
-    // of `parts` parts of x is the block's first.
-    VB_DEVICE void begin(const N1Update &u, int index, int warp, int warps, int begin, int tiles, int first, int rounds,
-                         int parts, int64_t cols, int lane) {
-        const int of_part = u.matrices * u.groups, nth = index / of_part, part = index - nth * of_part,
-                  matrix = part / u.groups, group = part - matrix * u.groups;
-        const half *const rows = u.v_of(matrix);
-        const bool has = nth < rounds && rows;
-        tile = warp + nth * warps;
-        if (!has || tile >= tiles) tile = -1;
-        letter = has ? (part * parts + first + nth) * 8 : -1;
-        rank = 8 * group + lane % 8;
-        v.load(rows + 8 * group * cols, cols, (int64_t)(begin + tile) * (128 * QUADS), tile >= 0, lane);
+    // The fields of one matrix; an index would have the parameters copied to memory.
+    VB_DEVICE const half *v_of(int m) const { return m ? v[1] : v[0]; }
+    VB_DEVICE const half *u_of(int m) const { return m ? u[1] : u[0]; }
+};
+
+// Of `count` matrices from `first` on.
+template <int MATRICES>
+N1Update<MATRICES> n1_update(const Adapter &a, int first, int count) {
+    N1Update<MATRICES> u = {{}, {}, a.codes, a.ranks / 8, a.sums, a.parts};
+    for (int m = 0; m < count; m++) u.v[m] = a.of[first + m].v, u.u[m] = a.of[first + m].u;
+    return u;
+}
+
+// V x of a block: what its warps have of it, in `shared` as [matrix][group][LINEAR_WARPS][8].
+template <int QUADS, int MATRICES>
+struct N1Projection {
+    const N1Update<MATRICES> &u;
+    float *shared;
+    int first, passes; // the first matrix of the block's items; turns of eight ranks of MATRICES matrices
+    int warp, warps, begin, tiles, lane; // of `tiles` from `begin` on the warp has warp, warp + warps, ...
+    int64_t cols;
+    EightRanks<QUADS> v[MATRICES];
+    static constexpr int early = 3;
+    float4 part[early]; // of u.sums
+
+    VB_DEVICE float *sums_of(int matrix, int group) const {
+        return shared + ((matrix * u.groups + group) * LINEAR_WARPS + warp) * 8;
     }
-    // By all warps of the block, which have multiplied their tiles.
-    VB_DEVICE void send(const N1Update &u, unsigned launch, int warp, int warps, int lane) const {
-        __shared__ float sums[LINEAR_WARPS][8];
-        if (letter < 0) return;
-        if (lane % 4 == 0) sums[warp][lane / 4] = sum;
-        __syncthreads();
-        if (warp > 0) return;
-        float all = 0;
-        for (int w = 0; w < warps; w++) all += sums[w][lane % 8];
-        all = coded(all, u.codes ? u.codes[rank] : 1.0f);
-        for (int copy = lane / 8; copy < letter_copies; copy += 4)
-            store_letter(u.letters + copy * letter_stride + letter + lane % 8,
-                         (uint64_t)launch << 32 | __float_as_uint(all));
+    // Items of the matrices from `first` to `last` are the block's. Before the wait for the kernel before.
+    VB_DEVICE void start(int last) {
+        passes = u.groups * (MATRICES == 2 ? 1 : last - first + 1);
+        if (u.sums) return;
+        for (int i = 0; i < MATRICES * passes; i++) // the lanes that add to the sums
+            if (lane % 4 == 0) shared[((first * u.groups + i) * LINEAR_WARPS + warp) * 8 + lane / 4] = 0;
+        fetch(0, warp);
+    }
+    VB_DEVICE void fetch(int pass, int tile) {
+        const int next = MATRICES == 2 ? 0 : pass / u.groups, group = pass - next * u.groups;
+#pragma unroll
+        for (int m = 0; m < MATRICES; m++) {
+            const half *const rows = u.v_of(first + next + m);
+            v[m].load(rows + 8 * group * cols, cols, (int64_t)(begin + tile) * (128 * QUADS), rows && tile < tiles,
+                      lane);
+        }
+    }
+    // Tiles come in the warp's order.
+    VB_DEVICE void multiply(const float4 (&x)[QUADS], int tile) {
+        if (u.sums) return;
+#pragma unroll 1
+        for (int pass = 0; pass < passes; pass++) {
+            const int next = MATRICES == 2 ? 0 : pass / u.groups, group = pass - next * u.groups;
+#pragma unroll
+            for (int m = 0; m < MATRICES; m++) {
+                const float sum = v[m].times(x, lane);
+                if (lane % 4 == 0) sums_of(first + next + m, group)[lane / 4] += sum;
+            }
+            if (pass + 1 < passes) fetch(pass + 1, tile);
+            else if (tile + warps < tiles) fetch(0, tile + warps);
+        }
+    }
+
+    // Of u.sums the block adds up parts `from` to `to`: a thread four ranks of every so many parts.
+    VB_DEVICE float4 read_part(int from, int to, int group, int nth) const {
+        const int at = from + (nth * 32 * warps + 32 * warp + lane) / 2;
+        return at < to ? reinterpret_cast<const float4 *>(u.sums)[2 * (at * u.groups + group) + lane % 2]
+                       : make_float4(0, 0, 0, 0);
+    }
+    VB_DEVICE void fetch_parts(int from, int to) {
+        if (!u.sums) return;
+#pragma unroll
+        for (int i = 0; i < early; i++) part[i] = read_part(from, to, 0, i);
+    }
+    VB_DEVICE void add_parts(int from, int to) {
+        if (!u.sums) return;
+        const int rounds = ceil_div(2 * (to - from), 32 * warps);
+#pragma unroll 1
+        for (int group = 0; group < u.groups; group++) {
+            float4 sum = make_float4(0, 0, 0, 0);
+            const auto add = [&](const float4 &p) { sum.x += p.x, sum.y += p.y, sum.z += p.z, sum.w += p.w; };
+#pragma unroll
+            for (int i = 0; i < early; i++) add(group == 0 ? part[i] : read_part(from, to, group, i));
+            for (int i = early; i < rounds; i++) add(read_part(from, to, group, i));
+            const bool second = lane & 16, odd = lane & 8; // the two ranks, and the one of them, that a lane keeps
+            const float a = __shfl_xor_sync(all_lanes, second ? sum.x : sum.z, 16),
+                        b = __shfl_xor_sync(all_lanes, second ? sum.y : sum.w, 16);
+            const float low = (second ? sum.z : sum.x) + a, high = (second ? sum.w : sum.y) + b;
+            float one = (odd ? high : low) + __shfl_xor_sync(all_lanes, odd ? low : high, 8);
+            one += __shfl_xor_sync(all_lanes, one, 4);
+            one += __shfl_xor_sync(all_lanes, one, 2);
+            if (lane % 8 < 2) sums_of(0, group)[4 * (lane % 2) + lane / 8] = one;
+        }
     }
 };
 
-// Has L2 fetch the rows of U for the warp that finishes an item.
+// Eight ranks of U for the lane's row of an item.
 template <class Out>
-VB_DEVICE void fetch_update(const Out &out, int item, int lane) {
-#if __CUDA_ARCH__ >= 900
+VB_DEVICE uint4 load_update(const Out &out, int item, int group, int lane) {
     const int m = out.matrix(item, lane), row = out.row(item, lane);
     const half *const u = out.update.u_of(m);
-    if (u && row < out.rows_of(m))
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(u + (int64_t)row * 8 * out.update.groups));
-#endif
+    return u && row < out.rows_of(m)
+               ? __ldg(reinterpret_cast<const uint4 *>(u + ((int64_t)row * out.update.groups + group) * 8))
+               : make_uint4(0, 0, 0, 0);
 }
 
-// V x of eight ranks: lane has rank lane % 8. `part(p)` has the lane compute rank lane / 4 of part p itself.
-template <class Part>
-VB_DEVICE float read_letters(const uint64_t *from, int parts, unsigned launch, int lane, const Part &part) {
-    constexpr int most_looks = 64; // some 30 microseconds
-    float sum = 0;
-    for (int first = 0; first < parts; first += 4) {
-        const int own = first + lane / 8;
-        uint64_t letter = (uint64_t)launch << 32;
-        bool missing = true;
-        for (int look = 0; missing && look < most_looks; look++) {
-            if (own < parts) letter = load_letter(from + own * 8 + lane % 8);
-            missing = __any_sync(all_lanes, (unsigned)(letter >> 32) != launch);
-        }
-        if (!missing) {
-            sum += __uint_as_float((unsigned)letter);
-            continue;
-        }
-#pragma unroll 1
-        for (int p = first; p < smaller(parts, first + 4); p++) {
-            const float here = __shfl_sync(all_lanes, part(p), lane % 8 * 4);
-            if (p == own) sum += here;
-        }
-    }
-    sum += __shfl_xor_sync(all_lanes, sum, 8);
-    return sum + __shfl_xor_sync(all_lanes, sum, 16);
+// The code of rank lane % 8 of a group.
+template <class Update>
+VB_DEVICE float load_code(const Update &update, int group, int lane) {
+    return update.codes ? update.codes[8 * group + lane % 8] : 1.0f;
 }
 
-// The update for the sum of the lane's row of an item. `part(matrix, group, p)` is the part of read_letters.
-template <class Out, class Part>
-VB_DEVICE float update_of(const Out &out, int item, int parts, unsigned launch, int lane, const Part &part) {
-    const N1Update &a = out.update;
-    const int own = out.matrix(item, lane), row = out.row(item, lane);
+// The update for the sum of the lane's row of an item, once the block's warps have met. `u` and `code` are of the first
+// eight ranks.
+template <class Out>
+VB_DEVICE float update_of(const Out &out, int item, const float *shared, int warps, uint4 u, float code, int lane) {
+    const auto &a = out.update;
+    const int own = out.matrix(item, lane); // the same for 16 lanes
+    if (!__any_sync(all_lanes, a.v_of(own) != nullptr)) return 0.0f;
     float sum = 0;
-#pragma unroll
-    for (int m = 0; m < Out::matrices; m++) {
-        if (!a.v[m] || !__any_sync(all_lanes, own == m)) continue;
 #pragma unroll 1
-        for (int group = 0; group < a.groups; group++) {
-            const bool exists = own == m && row < out.rows_of(m);
-            const uint4 u = exists ? __ldg(reinterpret_cast<const uint4 *>(
-                                         a.u[m] + ((int64_t)row * a.groups + group) * 8))
-                                   : make_uint4(0, 0, 0, 0);
-            const float h = read_letters(a.letters + own_copy() * letter_stride + (m * a.groups + group) * parts * 8,
-                                         parts, launch, lane, [&](int p) { return part(m, group, p); });
-            const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+    for (int group = 0; group < a.groups; group++) {
+        if (group > 0) u = load_update(out, item, group, lane), code = load_code(a, group, lane);
+        const float *const from = shared + (own * a.groups + group) * LINEAR_WARPS * 8 + lane % 8;
+        float h = 0;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 two = __half22float2(*reinterpret_cast<const __half2 *>(&words[i]));
-                sum = fmaf(__shfl_sync(all_lanes, h, 2 * i), two.x, sum);
-                sum = fmaf(__shfl_sync(all_lanes, h, 2 * i + 1), two.y, sum);
-            }
+        for (int i = 0; i < LINEAR_WARPS / 2; i++) {
+            const int w = lane / 8 % 2 + 2 * i;
+            if (w < warps) h += from[8 * w];
         }
+        h += __shfl_xor_sync(all_lanes, h, 8);
+        h = coded(h, code);
+        const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+        float odd = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 two = __half22float2(*reinterpret_cast<const __half2 *>(&words[i]));
+            sum = fmaf(__shfl_sync(all_lanes, h, (lane & 16) + 2 * i), two.x, sum);
+            odd = fmaf(__shfl_sync(all_lanes, h, (lane & 16) + 2 * i + 1), two.y, odd);
+        }
+        sum += odd;
     }
-    return sum;
+    return a.v_of(own) ? sum : 0.0f;
 }
 
 } // namespace vb
