@@ -26,7 +26,7 @@ enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };
 
 typedef struct adapter_plan {
     adapter_kernel kernel;
-    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; stream: a block, 2 or 4; tiled: a block, 4 or 8 */
+    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; stream: a block, 2 or 4; tiled, sm90: a block, 4 or 8 */
     int rank_tiles;    /* of 8 ranks: a power of two up to 32 */
     int warps;         /* of a block */
     int cluster;       /* blocks that share rows */
@@ -91,7 +91,9 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     if (p.rank_tiles >= 8 && a->m >= 512 && a->type != VB_F32 && a->r % 8 == 0 && !a->u_transposed) {
         if (gpu->capability == 90 && gpu->hopper) {
             p.kernel = ADAPTER_SM90;
-            p.row_blocks = vb_ceil_div(a->m, 128);
+            /* 64 rows a block need V and U twice as often: for few ranks, where half of the GPU would have no work */
+            p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
+            p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
             /* clusters of four and more do not find room on all multiprocessors */
             while (p.cluster < 8 && a->k >= 256 * p.cluster &&
                    p.row_blocks <= (p.cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p.cluster)))

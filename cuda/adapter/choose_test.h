@@ -46,7 +46,9 @@ static void test_adapter(void) {
             CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r % 8 == 0 && a.r > 32 && 8 * p.rank_tiles >= a.r &&
                       !a.u_transposed,
                   "%ld ranks", (long)a.r);
-            CHECK(p.row_blocks * 128 >= a.m && p.cluster <= 8 && (p.cluster == 1 || steps >= 2 * p.cluster),
+            CHECK(p.row_tiles == 8 || (p.row_tiles == 4 && p.rank_tiles == 8), "%d row tiles", p.row_tiles);
+            CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
+                      (p.cluster == 1 || steps >= 2 * p.cluster),
                   "cluster of %d for k of %ld", p.cluster, (long)a.k);
             continue;
         }
@@ -100,6 +102,11 @@ static void test_adapter(void) {
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_SM90 && p.rank_tiles == 32 && p.cluster == 1, "256 ranks: %s",
           adapter_kernel_info(p.kernel).name);
+    a.m = 4096, a.r = 64, a.codes_stride = 64;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_SM90 && p.row_tiles == 4 && p.row_blocks * p.cluster == 128, "64 ranks: %ld blocks",
+          (long)(p.row_blocks * p.cluster));
+    a.m = 16384, a.r = 256, a.codes_stride = 256;
     a.type = a.weight_type = VB_F32;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_ROWS, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);

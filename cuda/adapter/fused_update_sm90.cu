@@ -1,17 +1,19 @@
 // fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows and 33 to 256 ranks, on
 // Hopper's tensor cores (vb_fused_update_args).
 //
-//   grid     a block for 128 rows. Where these blocks leave multiprocessors free, a cluster shares the rows: each block
-//            has a part of k, then of n, and the parts of x V meet in shared memory. Else two blocks at neighbouring
-//            rows fetch half of V and U each for both
-//   block    a warpgroup copies; two warpgroups multiply 64 rows each
-//   shared   a ring of stages: 128 x 64 of x and 64 x RANKS of V; then 128 rows of U by 64 or 128 ranks
-//   moves    x, out and add once; V and U once a cluster, from L2. x V stays in registers, as the left factor of the
-//            second product
+//   grid     a block for ROWS (128, or 64) rows. Where these blocks leave multiprocessors free, a cluster shares the
+//            rows: each block has a part of k, then of n. Else two blocks at neighbouring rows each fetch half of V, U
+//   block    a warpgroup copies; two warpgroups multiply 64 rows each, or half of k and of the columns of the same rows
+//   shared   a ring of stages: ROWS x 64 of x and 64 x RANKS of V; then 128 rows of U by 64 or 128 ranks. The sums
+//   moves    x, out and add once; V and U once a cluster, from L2. x V stays in registers, as the next left factor
 //   flops    2 m r (k + n)
 //   bound    memory up to about 180 ranks, tensor cores above
+//
+// Of many ranks the warpgroups take turns: one stores a tile of the result while the other multiplies. Blocks begin at
+// different places of k and n: else rows of a power of two bytes meet in one channel of the memory.
 
 #include "adapter/launchers.cuh"
+#include "arch/cluster.cuh"
 #include "gemm/sm90_product.cuh"
 
 namespace vb {
@@ -20,7 +22,7 @@ namespace vb {
 
 namespace {
 
-constexpr int rows = 128, columns = 128; // of a block; of a tile of the result
+constexpr int columns = 128; // of a tile of the result
 
 template <class T>
 struct UpdateSm90 {
@@ -32,22 +34,34 @@ struct UpdateSm90 {
     int cluster; // blocks that share rows; 1: pairs share V and U, or nobody
 };
 
-template <int RANKS>
-struct UpdateStage : ProductStage<rows, RANKS> {
-    using Base = ProductStage<rows, RANKS>;
+template <int RANKS, int ROWS>
+struct UpdateStage : ProductStage<ROWS, RANKS> {
+    using Base = ProductStage<ROWS, RANKS>;
     static constexpr int box_bytes = columns * sm90::row_bytes;                   // 128 rows of U by 64 ranks
     static constexpr int boxes = smaller(RANKS / 64, Base::bytes / box_bytes) >= 2 ? 2 : 1; // of a stage
     static constexpr int steps = RANKS / 64 / boxes;                              // stages of a tile of the result
+    // The sums of two warpgroups that meet: behind the ring where there is room, else in its stages.
+    static constexpr int sum_bytes = 256 * RANKS / 2 * (int)sizeof(float);
+    static constexpr bool sums_apart = RANKS == 64;
+    static constexpr int ring_bytes = Base::count * Base::bytes;
+    static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0);
+    static_assert(sums_apart || sum_bytes <= ring_bytes, "in the ring");
 };
 
+// Of `count` steps from `first` on, the nth of a block that begins at another place than its neighbours.
+VB_DEVICE int step_in_turn(int first, int count, int nth, int block) {
+    return first + (nth + block % count) % count;
+}
+
 // V is stored [r][k] where V_KMAJOR, else [k][r].
-template <class T, int RANKS, bool PAIR, bool V_KMAJOR>
+template <class T, int RANKS, int ROWS, bool PAIR, bool V_KMAJOR>
 __global__ void __launch_bounds__(product_threads, 1)
     fused_update_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap v_map,
                              const __grid_constant__ CUtensorMap u_map, const UpdateSm90<T> p) {
 #ifdef VB_SM90A
-    using Stage = UpdateStage<RANKS>;
-    constexpr int pair = PAIR ? 2 : 1;
+    using Stage = UpdateStage<RANKS, ROWS>;
+    constexpr int pair = PAIR ? 2 : 1, halves = 128 / ROWS; // of k and of the columns, for the warpgroups
+    constexpr bool in_turn = RANKS >= 128; // a tile takes longer to multiply than to store
     extern __shared__ char shared[];
     __shared__ uint64_t full[Stage::count], empty[Stage::count];
     char *const ring =
@@ -63,11 +77,12 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (cluster > 1) sm90::cluster_sync();
     else __syncthreads();
     const int shares = PAIR ? 1 : p.cluster, share = PAIR ? 0 : rank;
-    const int row0 = (PAIR ? (int)blockIdx.x : (int)blockIdx.x / p.cluster) * rows;
-    const int steps = ceil_div(p.k, product_depth), first_step = steps * share / shares,
-              last_step = steps * (share + 1) / shares;
-    const int tiles = ceil_div(p.n, columns), first_tile = tiles * share / shares,
-              last_tile = tiles * (share + 1) / shares;
+    const int row0 = (PAIR ? (int)blockIdx.x : (int)blockIdx.x / p.cluster) * ROWS, turn = (int)blockIdx.x / cluster;
+    const int all_steps = ceil_div(p.k, product_depth), first_step = all_steps * share / shares,
+              steps = all_steps * (share + 1) / shares - first_step;
+    const int all_tiles = ceil_div(p.n, columns), first_tile = all_tiles * share / shares,
+              tiles = all_tiles * (share + 1) / shares - first_tile;
+    const bool meets = !PAIR && p.cluster > 1; // sums of x V of several blocks
     wait_for_previous_kernel();
     release_next_kernel();
 
@@ -76,10 +91,10 @@ __global__ void __launch_bounds__(product_threads, 1)
         const bool copies = threadIdx.x == 0;
         StageAt<Stage::count> at(1);
         if (copies)
-            for (int step = first_step; step < last_step; step++, at.advance()) {
+            for (int step = 0; step < steps; step++, at.advance()) {
                 char *const x = ring + at.stage * Stage::bytes, *const v = x + Stage::a_bytes;
                 uint64_t *const barrier = &full[at.stage];
-                const int k = step * product_depth;
+                const int k = step_in_turn(first_step, steps, step, turn) * product_depth;
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::bytes);
                 sm90::copy_box(x, &x_map, barrier, k, row0);
@@ -99,12 +114,16 @@ __global__ void __launch_bounds__(product_threads, 1)
                 }
             }
         __syncwarp();
-        if (!PAIR && p.cluster > 1) sm90::cluster_sync(), sm90::cluster_sync(); // parts of x V lie in the ring
+        if (meets) {
+            cluster_arrive();
+            if (!Stage::sums_apart) cluster_wait(), sm90::cluster_sync(); // the sums have been read
+        }
         if (copies)
-            for (int step = first_tile * Stage::steps; step < last_tile * Stage::steps; step++, at.advance()) {
+            for (int step = 0; step < tiles * Stage::steps; step++, at.advance()) {
                 char *const to = ring + at.stage * Stage::bytes;
                 uint64_t *const barrier = &full[at.stage];
-                const int n = step / Stage::steps * columns, r = step % Stage::steps * Stage::boxes * 64;
+                const int n = step_in_turn(first_tile, tiles, step / Stage::steps, turn) * columns,
+                          r = step % Stage::steps * Stage::boxes * 64;
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::boxes * Stage::box_bytes);
                 constexpr int box = columns / pair;
@@ -116,6 +135,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 }
             }
         __syncwarp();
+        if (meets && Stage::sums_apart) cluster_wait();
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, quad = lane % 4;
@@ -128,32 +148,55 @@ __global__ void __launch_bounds__(product_threads, 1)
         };
         StageAt<Stage::count> at(0);
         unsigned h[RANKS / 16][4]; // the left factor of the second product
-        const int row = row0 + consumer * 64 + warp * 16 + lane / 4;
+        const int row = row0 + (halves == 1 ? consumer * 64 : 0) + warp * 16 + lane / 4;
         {
+            constexpr bool early = RANKS <= 128; // codes are fetched before the product, where registers are left
+            Vec<T, 2> codes[RANKS / 8][2];
+            const auto load_codes = [&] {
+#pragma unroll
+                for (int j = 0; j < RANKS / 8; j++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const int of = row + 8 * half, rank0 = 8 * j + 2 * quad;
+                        if (of < p.m && rank0 < p.r)
+                            codes[j][half] =
+                                *reinterpret_cast<const Vec<T, 2> *>(p.codes + of * p.codes_stride + rank0);
+                    }
+            };
+            if (early && p.codes) load_codes();
             float sum[RANKS / 2];
-            multiply_stages<T, Stage, RANKS, false, !V_KMAJOR, false>(sum, at, last_step - first_step, ring, full,
-                                                                      consumer * 64 * sm90::row_bytes, 0, release);
-            if (!PAIR && p.cluster > 1) { // sums of all blocks, in their order
-                float4 *const own = reinterpret_cast<float4 *>(ring) + threadIdx.x - 128;
-                sm90::group_sync(1, 256); // both have read the last stage
+            constexpr int depth = product_depth / halves, v_half = V_KMAJOR ? 2 * depth : sm90::row_bytes * depth;
+            multiply_stages<T, Stage, RANKS, false, !V_KMAJOR, false, depth>(
+                sum, at, steps, ring, full, consumer * (halves == 1 ? 64 * sm90::row_bytes : 2 * depth),
+                halves == 1 ? 0 : consumer * v_half, release);
+            if (meets || halves > 1) { // sums of both warpgroups at the same rows and of all blocks, in their order
+                const int thread = (int)threadIdx.x - 128, first = halves > 1 ? thread % 128 : thread;
+                float4 *const sums = reinterpret_cast<float4 *>(ring + (Stage::sums_apart ? Stage::ring_bytes : 0));
+                if (!Stage::sums_apart) sm90::group_sync(1, 256); // both have read the last stage
 #pragma unroll
                 for (int i = 0; i < RANKS / 8; i++)
-                    own[256 * i] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-                sm90::cluster_sync();
+                    sums[256 * i + thread] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+                if (meets) sm90::cluster_sync();
+                else sm90::group_sync(1, 256);
 #pragma unroll
                 for (int i = 0; i < RANKS / 2; i++) sum[i] = 0;
-                for (int s = 0; s < p.cluster; s++) {
-                    const unsigned there = sm90::remote_address(own, s);
+                for (int s = 0; s < shares * halves; s++) {
+                    const float4 *const there = sums + first + 128 * (s % halves);
 #pragma unroll
                     for (int i = 0; i < RANKS / 8; i++) {
-                        const float4 part = sm90::load_remote(there + i * 256 * 16);
+                        const float4 part = meets
+                                                ? sm90::load_remote(sm90::remote_address(there + 256 * i, s / halves))
+                                                : there[256 * i];
                         sum[4 * i] += part.x, sum[4 * i + 1] += part.y, sum[4 * i + 2] += part.z,
                             sum[4 * i + 3] += part.w;
                     }
                 }
-                sm90::shared_writes_fence(); // before the copies that follow
-                sm90::cluster_sync();
+                if (!Stage::sums_apart) {
+                    sm90::shared_writes_fence(); // before the copies that follow
+                    sm90::cluster_sync();
+                }
             }
+            if (!early && p.codes) load_codes();
 #pragma unroll
             for (int j = 0; j < RANKS / 8; j++)
 #pragma unroll
@@ -161,39 +204,46 @@ __global__ void __launch_bounds__(product_threads, 1)
                     float &low = sum[4 * j + 2 * half], &high = sum[4 * j + 2 * half + 1];
                     const int rank0 = 8 * j + 2 * quad, of = row + 8 * half;
                     if (p.codes && of < p.m && rank0 < p.r) {
-                        const Vec<T, 2> codes =
-                            *reinterpret_cast<const Vec<T, 2> *>(p.codes + of * p.codes_stride + rank0);
-                        const float first = to_float(codes.at[0]), second = to_float(codes.at[1]);
+                        const float first = to_float(codes[j][half].at[0]), second = to_float(codes[j][half].at[1]);
                         low = first == 0.0f ? 0.0f : low * first; // 0: whatever x V is
                         high = second == 0.0f ? 0.0f : high * second;
                     }
                     h[j / 2][j % 2 * 2 + half] = pack<T>(low, high);
                 }
         }
-        for (int tile = first_tile; tile < last_tile; tile++) {
-            float sum[columns / 2] = {};
+        constexpr int width = columns / halves; // of a warpgroup's part of a tile
+        const int column0 = halves == 1 ? 0 : consumer * width;
+        if (in_turn && consumer == 1) sm90::group_arrive(2, 256);
+        for (int nth = 0; nth < tiles; nth++) {
+            float sum[width / 2] = {};
             sm90::settle(sum);
+            if (in_turn) sm90::group_sync(2 + consumer, 256);
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
                 sm90::barrier_wait(&full[at.stage], at.phase);
-                const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes, 0);
+                const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes + column0 * sm90::row_bytes, 0);
                 sm90::wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < 4 * Stage::boxes; i++)
-                    sm90::WgmmaRegisters<T, columns, 0>::run(sum, h[step * 4 * Stage::boxes + i],
-                                                             u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
+                    sm90::WgmmaRegisters<T, width, 0>::run(sum, h[step * 4 * Stage::boxes + i],
+                                                           u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
                 sm90::wgmma_commit();
-                sm90::wgmma_wait<0>();
-                release(at.stage);
-                at.advance();
+                if (step + 1 < Stage::steps) at.advance();
             }
+            if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
+            sm90::wgmma_wait<0>();
+#pragma unroll
+            for (int step = Stage::steps - 1; step >= 0; step--)
+                release((at.stage + Stage::count - step) % Stage::count);
+            at.advance();
             sm90::settle(sum);
+            const int tile = step_in_turn(first_tile, tiles, nth, turn);
             // The four lanes of a row exchange their elements, so that each lane has 8 neighbours.
 #pragma unroll
             for (int half = 0; half < 2; half++)
 #pragma unroll
-                for (int j = 0; j < columns / 8; j += 4) {
-                    const int of = row + 8 * half, n = tile * columns + 8 * (j + quad);
+                for (int j = 0; j < width / 8; j += 4) {
+                    const int of = row + 8 * half, n = tile * columns + column0 + 8 * (j + quad);
                     const bool exists = of < p.m && n < p.n;
                     const int64_t place = (int64_t)of * p.n + n;
                     uint4 words;
@@ -230,29 +280,30 @@ __global__ void __launch_bounds__(product_threads, 1)
 #endif
 }
 
-template <class T, int RANKS, bool V_KMAJOR>
+template <class T, int RANKS, int ROWS, bool V_KMAJOR>
 vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
     const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
     const UpdateSm90<T> p = {(T *)a.out, (const T *)a.add, (const T *)a.codes, (int)a.m, (int)a.k, (int)a.n, (int)a.r,
                              a.codes_stride, a.scale, plan.cluster};
     CUtensorMap x, v, u;
-    VB_TRY(sm90::tensor_map(&x, a.x, a.type, a.k, a.m, a.k, rows, stream));
+    VB_TRY(sm90::tensor_map(&x, a.x, a.type, a.k, a.m, a.k, ROWS, stream));
     if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.k, a.r, a.k, RANKS / (pairs ? 2 : 1), stream));
     else VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.r, a.k, a.r, product_depth / (pairs ? 2 : 1), stream));
     VB_TRY(sm90::tensor_map(&u, a.u, a.type, a.r, a.n, a.r, columns / (pairs ? 2 : 1), stream));
     const int64_t blocks = pairs ? ceil_div<int64_t>(plan.row_blocks, 2) * 2 : plan.row_blocks * plan.cluster;
     return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
-                          UpdateStage<RANKS>::shared_bytes,
-                          pairs ? fused_update_sm90_kernel<T, RANKS, true, V_KMAJOR>
-                                : fused_update_sm90_kernel<T, RANKS, false, V_KMAJOR>,
+                          UpdateStage<RANKS, ROWS>::shared_bytes,
+                          pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
+                                : fused_update_sm90_kernel<T, RANKS, ROWS, false, V_KMAJOR>,
                           x, v, u, p);
 }
 
 template <class T, bool V_KMAJOR>
 vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
-    return plan.rank_tiles == 8    ? launch_sm90<T, 64, V_KMAJOR>(a, plan, stream)
-           : plan.rank_tiles == 16 ? launch_sm90<T, 128, V_KMAJOR>(a, plan, stream)
-                                   : launch_sm90<T, 256, V_KMAJOR>(a, plan, stream);
+    if (plan.row_tiles == 4) return launch_sm90<T, 64, 64, V_KMAJOR>(a, plan, stream);
+    return plan.rank_tiles == 8    ? launch_sm90<T, 64, 128, V_KMAJOR>(a, plan, stream)
+           : plan.rank_tiles == 16 ? launch_sm90<T, 128, 128, V_KMAJOR>(a, plan, stream)
+                                   : launch_sm90<T, 256, 128, V_KMAJOR>(a, plan, stream);
 }
 
 } // namespace

@@ -58,9 +58,10 @@ VB_DEVICE int2 tile_in_bands(int index, int tiles_m, int tiles_n, int band) {
 }
 
 // The sums of 64 rows and N columns over `steps` stages from `at` on. This warpgroup's operands begin `a_offset` bytes
-// into the tile of A and `b_offset` bytes into the tile of B. A is stored [k][m] where A_MN, B [k][n] where B_MN.
+// into the tile of A and `b_offset` bytes into the tile of B. A is stored [k][m] where A_MN, B [k][n] where B_MN. Of a
+// stage's k it has DEPTH.
 // release(stage) tells that a warp has read a stage.
-template <class T, class Stage, int N, bool A_MN, bool B_MN, bool TWO_PARTS, class Release>
+template <class T, class Stage, int N, bool A_MN, bool B_MN, bool TWO_PARTS, int DEPTH = product_depth, class Release>
 VB_DEVICE void multiply_stages(float (&sum)[N / 2], StageAt<Stage::count> &at, int steps, char *ring, uint64_t *full,
                                int a_offset, int b_offset, const Release &release) {
     using Product = sm90::Wgmma<T, N, B_MN, A_MN>;
@@ -89,7 +90,7 @@ VB_DEVICE void multiply_stages(float (&sum)[N / 2], StageAt<Stage::count> &at, i
             for (int i = 0; i < 2; i++) Product::run(part, a + i * a_step, b + i * b_step, 1);
         } else {
 #pragma unroll
-            for (int i = 0; i < product_depth / 16; i++) {
+            for (int i = 0; i < DEPTH / 16; i++) {
                 Product::run(sum, a + i * a_step, b + i * b_step, keep);
                 keep = 1;
             }

@@ -34,6 +34,7 @@ func fusedUpdateOp() *Op {
 		Case{Label: "many_rows", Dims: []int{513, 200, 136, 256}, Flags: "shared"}, Case{Label: "many_rows", Dims: []int{530, 64, 384, 200}, Flags: "add_vt"},
 		Case{Label: "many_rows", Dims: []int{520, 1032, 40, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{515, 520, 136, 128}, Flags: "codes_vt"},
 		Case{Label: "many_rows", Dims: []int{513, 264, 264, 256}, Flags: "add_shared_vt"}, Case{Label: "many_rows", Dims: []int{512, 72, 40, 72}, Flags: "codes"},
+		Case{Label: "many_rows", Dims: []int{8450, 72, 40, 64}, Flags: "codes"}, // 128 rows a block, also of 64 ranks
 		Case{Label: "bem", Dims: []int{128, 768, 768, 8}, Flags: "codes", Bench: true},
 		Case{Label: "bem", Dims: []int{4096, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
 		Case{Label: "bem", Dims: []int{16384, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
