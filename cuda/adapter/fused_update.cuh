@@ -294,7 +294,7 @@ VB_DEVICE void meet(float (&sum)[ROWS][RANKS][4], float *shared, int warp, int l
 }
 
 template <class T, class W, int ROWS, int RANKS>
-__global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8 && sizeof(T) == 2 ? 2 : 1)
+__global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= (sizeof(T) == 2 ? 8 : 2) ? 2 : 1)
     fused_update_tiles(UpdateProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 800
     using F = Fragments<T, W>;
@@ -317,6 +317,37 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
     wait_for_previous_kernel();
     release_next_kernel();
     const unsigned present = tiles_with_codes(p, row0, 16 * ROWS, lane);
+    // Where registers are left, codes and U of the first columns are fetched before the warps meet, and U of the next
+    // columns before the results are stored.
+    constexpr bool early = ROWS * RANKS <= 2;
+    Vec<T, 2> code[ROWS][2][RANKS];
+    const auto load_codes = [&] {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = row0 + 16 * i + 8 * half + g;
+                const T *const codes = p.codes + (row < p.m ? row : 0) * p.codes_stride;
+#pragma unroll
+                for (int t = 0; t < RANKS; t++)
+                    if (8 * t + 2 * c < p.r)
+                        code[i][half][t] = *reinterpret_cast<const Vec<T, 2> *>(codes + 8 * t + 2 * c);
+            }
+    };
+    typename F::U u[early ? products : 1][4];
+    const auto load_columns = [&](int64_t n0, int q) {
+        constexpr unsigned both = F::tiles == 2 ? 3u : 1u;
+#pragma unroll
+        for (int which = 0; which < 4; which++)
+            u[early ? q : 0][which] =
+                F::load_u(p, (int)n0, which, q * F::tiles * 8, present >> (q * F::tiles) & both, g, c);
+    };
+    const int64_t first_column = (int64_t)share * ADAPTER_COLUMNS;
+    if (early) {
+        if (p.codes) load_codes();
+#pragma unroll
+        for (int q = 0; q < products; q++) load_columns(first_column, q);
+    }
 
     float sum[ROWS][RANKS][4] = {};
     if (present) {
@@ -356,24 +387,20 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
     }
     if (!p.rows) meet<ROWS, RANKS, warps>(sum, shared, warp, lane);
     if (p.codes) {
+        if (!early) load_codes();
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int row = row0 + 16 * i + 8 * half + g;
-                const T *const codes = p.codes + (row < p.m ? row : 0) * p.codes_stride;
+            for (int half = 0; half < 2; half++)
 #pragma unroll
                 for (int t = 0; t < RANKS; t++) {
-                    const int rank = 8 * t + 2 * c;
-                    if (rank >= p.r) continue;
-                    const Vec<T, 2> two = *reinterpret_cast<const Vec<T, 2> *>(codes + rank);
+                    if (8 * t + 2 * c >= p.r) continue;
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
-                        const float code = to_float(two.at[e]); // 0: whatever x V is
-                        sum[i][t][2 * half + e] = code == 0.0f ? 0.0f : sum[i][t][2 * half + e] * code;
+                        const float of = to_float(code[i][half][t].at[e]); // 0: whatever x V is
+                        sum[i][t][2 * half + e] = of == 0.0f ? 0.0f : sum[i][t][2 * half + e] * of;
                     }
                 }
-            }
     }
     typename F::H h[ROWS][products];
 #pragma unroll
@@ -382,20 +409,19 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= 8
         for (int q = 0; q < products; q++) h[i][q] = F::template make_h<RANKS>(sum[i], q * F::tiles);
 
     if (present || p.add != p.out) {
-        for (int64_t n0 = (int64_t)share * ADAPTER_COLUMNS; n0 < p.n; n0 += (int64_t)shares * ADAPTER_COLUMNS) {
+        for (int64_t n0 = first_column; n0 < p.n; n0 += (int64_t)shares * ADAPTER_COLUMNS) {
             float y[ROWS][4][4] = {};
 #pragma unroll
             for (int q = 0; q < products; q++) {
-                constexpr unsigned both = F::tiles == 2 ? 3u : 1u;
-                typename F::U u[4];
-#pragma unroll
-                for (int which = 0; which < 4; which++)
-                    u[which] = F::load_u(p, (int)n0, which, q * F::tiles * 8, present >> (q * F::tiles) & both, g, c);
+                if (!early) load_columns(n0, q);
 #pragma unroll
                 for (int which = 0; which < 4; which++)
 #pragma unroll
-                    for (int i = 0; i < ROWS; i++) F::expand(y[i][which], h[i][q], u[which]);
+                    for (int i = 0; i < ROWS; i++) F::expand(y[i][which], h[i][q], u[early ? q : 0][which]);
             }
+            if (early)
+#pragma unroll
+                for (int q = 0; q < products; q++) load_columns(n0 + (int64_t)shares * ADAPTER_COLUMNS, q);
             // A lane has 8 columns side by side of two rows of each tile.
             using V = Vec<T, 16 / sizeof(T)>;
             constexpr int vectors = 8 / V::size;
