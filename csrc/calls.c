@@ -513,6 +513,15 @@ static vb_status call_kv_write(struct kv_write_frame *f) {
     return vb_kv_write(&f->args, f->stream);
 }
 
+struct rope_kv_write_frame {
+    vb_rope_kv_write_args args;
+    vb_stream *stream;
+};
+
+static vb_status call_rope_kv_write(struct rope_kv_write_frame *f) {
+    return vb_rope_kv_write(&f->args, f->stream);
+}
+
 struct attention_frame {
     vb_attention_args args;
     vb_stream *stream;
@@ -691,19 +700,20 @@ vb_status vb_call(int operation, void *frame) {
     case 40: return call_expert_sum(frame);
     case 41: return call_rope(frame);
     case 42: return call_kv_write(frame);
-    case 43: return call_attention(frame);
-    case 44: return call_causal_conv(frame);
-    case 45: return call_gated_delta(frame);
-    case 46: return call_norm_linear(frame);
-    case 47: return call_norm_swiglu(frame);
-    case 48: return call_linear_add(frame);
-    case 49: return call_feed_forward(frame);
-    case 50: return call_expert_feed_forward(frame);
-    case 51: return call_norm_route(frame);
-    case 52: return call_norm_qkv(frame);
-    case 53: return call_attention_linear_add(frame);
+    case 43: return call_rope_kv_write(frame);
+    case 44: return call_attention(frame);
+    case 45: return call_causal_conv(frame);
+    case 46: return call_gated_delta(frame);
+    case 47: return call_norm_linear(frame);
+    case 48: return call_norm_swiglu(frame);
+    case 49: return call_linear_add(frame);
+    case 50: return call_feed_forward(frame);
+    case 51: return call_expert_feed_forward(frame);
+    case 52: return call_norm_route(frame);
+    case 53: return call_norm_qkv(frame);
+    case 54: return call_attention_linear_add(frame);
     }
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(9101655777421600130); }
+int64_t vb_call_abi(void) { return INT64_C(5348804750680117018); }

@@ -25,6 +25,7 @@ static vb_status call_route(vb_route_args args, vb_stream *stream) { return vb_r
 static vb_status call_expert_linear(vb_expert_linear_args args, vb_stream *stream) { return vb_expert_linear(&args, stream); }
 static vb_status call_rope(vb_rope_args args, vb_stream *stream) { return vb_rope(&args, stream); }
 static vb_status call_kv_write(vb_kv_write_args args, vb_stream *stream) { return vb_kv_write(&args, stream); }
+static vb_status call_rope_kv_write(vb_rope_kv_write_args args, vb_stream *stream) { return vb_rope_kv_write(&args, stream); }
 static vb_status call_attention(vb_attention_args args, vb_stream *stream) { return vb_attention(&args, stream); }
 static vb_status call_causal_conv(vb_causal_conv_args args, vb_stream *stream) { return vb_causal_conv(&args, stream); }
 static vb_status call_gated_delta(vb_gated_delta_args args, vb_stream *stream) { return vb_gated_delta(&args, stream); }
@@ -309,6 +310,37 @@ func cKVWriteArgs(a *kernel.KVWriteArgs) C.vb_kv_write_args {
 		_type:     C.vb_dtype(a.Type),
 		value_dim: C.int64_t(a.ValueDim),
 		ring:      truth(a.Ring),
+	}
+}
+
+func cRoPEKVWriteArgs(a *kernel.RoPEKVWriteArgs) C.vb_rope_kv_write_args {
+	return C.vb_rope_kv_write_args{
+		size:       C.sizeof_vb_rope_kv_write_args,
+		q:          f32(a.Q),
+		k:          a.K,
+		v:          a.V,
+		k_new:      f32(a.KNew),
+		q_in:       f32(a.QIn),
+		v_new:      f32(a.VNew),
+		q_norm:     f32(a.QNorm),
+		k_norm:     f32(a.KNorm),
+		cos:        f32(a.Cos),
+		sin:        f32(a.Sin),
+		positions:  i32(a.Positions),
+		sequences:  i32(a.Sequences),
+		batch:      C.int64_t(a.Batch),
+		seq:        C.int64_t(a.Seq),
+		heads:      C.int64_t(a.Heads),
+		kv_heads:   C.int64_t(a.KVHeads),
+		dim:        C.int64_t(a.Dim),
+		half:       C.int64_t(a.Half),
+		table_rows: C.int64_t(a.TableRows),
+		capacity:   C.int64_t(a.Capacity),
+		eps:        C.float(a.Eps),
+		kv_type:    C.vb_dtype(a.KVType),
+		mode:       C.vb_rope_mode(a.Mode),
+		ring:       truth(a.Ring),
+		settled:    truth(a.Settled),
 	}
 }
 
@@ -697,6 +729,10 @@ func (s *stream) RoPE(args *kernel.RoPEArgs) error {
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	return s.check("kv_write", C.call_kv_write(cKVWriteArgs(args), s.p))
+}
+
+func (s *stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
+	return s.check("rope_kv_write", C.call_rope_kv_write(cRoPEKVWriteArgs(args), s.p))
 }
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {

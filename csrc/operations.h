@@ -51,6 +51,7 @@
 /* A device that has no kernel of these leaves their place in its table empty: ops.c composes them. */
 #define VB_COMPOSED(X) \
     X(bit_linear) \
+    X(rope_kv_write) \
     X(norm_linear) \
     X(norm_swiglu) \
     X(linear_add) \

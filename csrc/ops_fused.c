@@ -150,14 +150,47 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
     return status == VB_OK ? add_update(sum, q.out, u.v, u.u, u.codes, u.codes_stride, u.ranks, n, w, stream) : status;
 }
 
-/* Norms each head of x[n][heads][dim] where there is a weight, and rotates. */
-static vb_status rotate(float *x, const float *norm, int64_t heads, const vb_norm_qkv_args *a, vb_stream *stream) {
+/* Norms each head of in[n][heads][dim] where there is a weight, and rotates. */
+static vb_status rotate(float *x, const float *in, const float *norm, int64_t heads, const vb_rope_kv_write_args *a,
+                        vb_stream *stream) {
     const int64_t n = a->batch * a->seq;
-    vb_status status = norm ? vb_rms_norm_batched(x, x, norm, VB_F32, n * heads, a->dim, a->eps, stream) : VB_OK;
+    vb_status status = norm ? vb_rms_norm_batched(x, in, norm, VB_F32, n * heads, a->dim, a->eps, stream) : VB_OK;
     if (status != VB_OK) return status;
-    return vb_rope(&VB_ARGS(vb_rope_args, .out = x, .in = x, .cos = a->cos, .sin = a->sin, .positions = a->positions,
-                            .position_stride = 1, .batch = n, .heads = heads, .seq = 1, .dim = a->dim, .half = a->half,
-                            .table_rows = a->table_rows, .type = VB_F32, .mode = a->mode), stream);
+    return vb_rope(&VB_ARGS(vb_rope_args, .out = x, .in = norm ? x : in, .cos = a->cos, .sin = a->sin,
+                            .positions = a->positions, .position_stride = 1, .batch = n, .heads = heads, .seq = 1,
+                            .dim = a->dim, .half = a->half, .table_rows = a->table_rows, .type = VB_F32,
+                            .mode = a->mode), stream);
+}
+
+vb_status vb_rope_kv_write(const vb_rope_kv_write_args *args, vb_stream *stream) {
+    TAKE(vb_rope_kv_write_args, a, args);
+    int64_t n, q_size, kv_size, cache, table;
+    REQUIRE(a.half <= a.dim / 2, "half: more than half of dim");
+    REQUIRE(ELEMENTS(&n, a.batch, a.seq) && ELEMENTS(&q_size, n, a.heads, a.dim) &&
+                ELEMENTS(&kv_size, n, a.kv_heads, a.dim),
+            "batch, seq, heads, kv_heads, dim: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&table, a.table_rows, a.half), "table_rows, half: negative, or their product is too large");
+    REQUIRE(ELEMENTS(&cache, a.kv_heads, a.capacity, a.dim), "capacity: negative, or too large");
+    REQUIRE(!a.q_norm == !a.k_norm, "q_norm, k_norm: one without the other");
+    if (q_size == 0 && kv_size == 0) return VB_OK;
+    NOT_NULL(stream);
+    REQUIRE(q_size > 0 && kv_size > 0, "heads, kv_heads: 0");
+    REQUIRE(is_cache(a.kv_type, a.dim), "kv_type: " CACHES);
+    REQUIRE(a.mode == VB_ROPE_INTERLEAVED || a.mode == VB_ROPE_NEOX, ROPE_MODES);
+    REQUIRE(a.q && a.q_in, "q, q_in: null");
+    REQUIRE(a.k && a.v, "k, v: null");
+    REQUIRE(a.k_new && a.v_new, "k_new, v_new: null");
+    REQUIRE(a.positions, "positions: null");
+    REQUIRE(a.half == 0 || (a.cos && a.sin), "cos, sin: null");
+    RUN_OR_COMPOSE(rope_kv_write, &a, stream);
+    vb_status status = rotate(a.q, a.q_in, a.q_norm, a.heads, &a, stream);
+    if (status == VB_OK) status = rotate(a.k_new, a.k_new, a.k_norm, a.kv_heads, &a, stream);
+    if (status != VB_OK) return status;
+    return vb_kv_write(&VB_ARGS(vb_kv_write_args, .k = a.k, .v = a.v, .k_in = a.k_new, .v_in = a.v_new,
+                                .positions = a.positions, .sequences = a.sequences, .batch = a.batch, .seq = a.seq,
+                                .kv_heads = a.kv_heads, .dim = a.dim, .capacity = a.capacity, .type = a.kv_type,
+                                .ring = a.ring),
+                       stream);
 }
 
 vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
@@ -202,12 +235,12 @@ vb_status vb_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     if (status == VB_OK) status = add_update(a.q, a.normed, a.q_v, a.q_u, a.codes, stride, r, n, &a.wq, stream);
     if (status == VB_OK) status = add_update(a.k_new, a.normed, a.k_v, a.k_u, a.codes, stride, r, n, &a.wk, stream);
     if (status == VB_OK) status = add_update(a.v_new, a.normed, a.v_v, a.v_u, a.codes, stride, r, n, &a.wv, stream);
-    if (status == VB_OK) status = rotate(a.q, a.q_norm, a.heads, &a, stream);
-    if (status == VB_OK) status = rotate(a.k_new, a.k_norm, a.kv_heads, &a, stream);
     if (status != VB_OK) return status;
-    return vb_kv_write(&VB_ARGS(vb_kv_write_args, .k = a.k, .v = a.v, .k_in = a.k_new, .v_in = a.v_new,
-                                .positions = a.positions, .sequences = a.sequences, .batch = a.batch, .seq = a.seq,
-                                .kv_heads = a.kv_heads, .dim = a.dim, .capacity = a.capacity, .type = a.kv_type,
-                                .ring = a.ring),
-                       stream);
+    return vb_rope_kv_write(&VB_ARGS(vb_rope_kv_write_args, .q = a.q, .q_in = a.q, .k = a.k, .v = a.v,
+                                     .k_new = a.k_new, .v_new = a.v_new, .q_norm = a.q_norm, .k_norm = a.k_norm,
+                                     .cos = a.cos, .sin = a.sin, .positions = a.positions, .sequences = a.sequences,
+                                     .batch = a.batch, .seq = a.seq, .heads = a.heads, .kv_heads = a.kv_heads,
+                                     .dim = a.dim, .half = a.half, .table_rows = a.table_rows, .capacity = a.capacity,
+                                     .eps = a.eps, .kv_type = a.kv_type, .mode = a.mode, .ring = a.ring),
+                            stream);
 }

@@ -899,6 +899,33 @@ typedef struct vb_kv_write_args {
 } vb_kv_write_args;
 vb_status vb_kv_write(const vb_kv_write_args *args, vb_stream *stream);
 
+/* What lies between the products of a layer and its attention, for batch * seq tokens: q = rope(q_in), and rope(k_new)
+ * and v_new go to the cache as vb_kv_write stores them. With q_norm and k_norm (both or neither) each head of q_in and
+ * k_new is normed by these before. Positions outside the tables or the cache: as vb_rope and vb_kv_write say. q_in may
+ * be q; k_new is scratch afterwards.
+ * Composed: vb_rms_norm_batched, vb_rope, vb_kv_write. */
+typedef struct vb_rope_kv_write_args {
+    size_t size;
+    float *q;                      /* [batch][seq][heads][dim] */
+    void *k, *v;                   /* [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim]
+                                    * where sequences */
+    float *k_new;                  /* [batch][seq][kv_heads][dim] */
+    const float *q_in;             /* [batch][seq][heads][dim] */
+    const float *v_new;            /* [batch][seq][kv_heads][dim] */
+    const float *q_norm, *k_norm;  /* [dim], or NULL for none */
+    const float *cos, *sin;        /* [table_rows][half], as in vb_rope_args */
+    const int32_t *positions;      /* [batch][seq] */
+    const int32_t *sequences;      /* [batch], or NULL for 0, 1, ... */
+    int64_t batch, seq, heads, kv_heads, dim, half, table_rows, capacity;
+    float eps;
+    vb_dtype kv_type; /* of the cache: F32, F16, BF16, Q8_0 */
+    vb_rope_mode mode;
+    int ring;         /* of the cache, as in vb_kv_write_args */
+    int settled;      /* the op before writes neither positions, sequences nor tables, which may be read while it still
+                       * runs */
+} vb_rope_kv_write_args;
+vb_status vb_rope_kv_write(const vb_rope_kv_write_args *args, vb_stream *stream);
+
 /* out = softmax(scale * q k^T + mask) v, softmax in float32. Query row (b, h, s) lies at
  * q + b * q_batch_stride + h * q_head_stride + s * q_row_stride (elements; out alike), its head shares the key head
  * h / (heads / kv_heads), of sequence sequences[b] (NULL: b) in k, v[sequence][kv_head][kv_capacity][dim].
@@ -1106,7 +1133,7 @@ vb_status vb_norm_route(const vb_norm_route_args *args, vb_stream *stream);
  * q to q[n][heads][dim], k and v to the cache as vb_kv_write stores them. The rows of wq are heads * dim, those of wk
  * and wv kv_heads * dim. With q_norm and k_norm (both or neither), each head of q and k is normed by these before rope
  * (Qwen3). Positions outside the tables or the cache: as vb_rope and vb_kv_write say.
- * Composed: vb_rms_norm_batched, vb_linear, vb_rope, vb_kv_write. */
+ * Composed: vb_rms_norm_batched, vb_linear, vb_rope_kv_write. */
 typedef struct vb_norm_qkv_args {
     size_t size;
     float *q;                      /* [batch][seq][heads][dim] */

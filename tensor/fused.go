@@ -13,7 +13,7 @@ import (
 func init() {
 	fused.Lend(fused.Operations[*Tensor, AttentionOptions, Activation, Written, Router, Ternary]{
 		NormLinear: normLinearInto, NormSwiGLU: normSwiGLUInto, LinearAdd: linearAddInto, BitLinear: bitLinear,
-		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV,
+		FeedForward: feedForward, AttentionLinearAdd: attentionLinearAddInto, NormQKV: normQKV, RoPEKVWrite: ropeKVWrite,
 		ExpertFeedForward: expertFeedForward, NormRoute: normRoute, AllReduceNorm: allReduceNorm, LinearAllReduce: linearAllReduce,
 	})
 }
@@ -366,5 +366,44 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 		return s.NormQKV(&args)
 	}, q, k, v, a.Normed, a.KNew, a.VNew, x, a.Norm, a.Q, a.K, a.V, a.QBias, a.KBias, a.VBias, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences,
 		a.QUpdate.V, a.QUpdate.U, a.KUpdate.V, a.KUpdate.U, a.VUpdate.V, a.VUpdate.U, a.Codes)
+	return written(s, k, v, a.Positions, a.Sequences)
+}
+
+func ropeKVWrite(q, k, v, kNew, qIn, vNew *Tensor, a fused.Rotation[*Tensor]) Written {
+	const op = "rope kv write"
+	checkCache(op, k, v)
+	batch, seq, heads, dim, ok := tokenMajor(q)
+	kvHeads, n := k.shape[1], batch*seq
+	if !ok || q.dtype != F32 || dim != k.shape[3] || !isCache(k.dtype, dim) {
+		misuse(op, "%v %s and cache %v %s", q.dtype, shapeString(q.shape), k.dtype, shapeString(k.shape))
+	}
+	scratch(op, "unrotated queries", qIn, n, heads*dim)
+	scratch(op, "new keys", kNew, n, kvHeads*dim)
+	scratch(op, "new values", vNew, n, kvHeads*dim)
+	for _, norm := range []*Tensor{a.QNorm, a.KNorm} {
+		checkNorm(op, q, norm)
+		if (norm == nil) != (a.QNorm == nil) {
+			misuse(op, "a norm of q or k alone")
+		}
+	}
+	if a.Positions == nil {
+		misuse(op, "%s: positions are missing", shapeString(q.shape))
+	}
+	heads3 := q.Reshape(n, heads, dim)
+	rope := ropeArgs(heads3, heads3, a.Cos, a.Sin, a.Positions, RoPEMode(a.Mode))
+	checkPlaces(op, k, a.Positions, a.Sequences, batch, seq)
+	s := q.Stream()
+	for _, w := range []**Tensor{&a.QNorm, &a.KNorm, &a.Cos, &a.Sin} {
+		*w = (*w).on(op, s)
+	}
+	args := kernel.RoPEKVWriteArgs{
+		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
+		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring, Settled: a.Settled,
+	}
+	exec(op, s, 4, func(s kernel.Stream, p pointers) error {
+		args.Q, args.K, args.V, args.KNew, args.QIn, args.VNew = p[0], p[1], p[2], p[3], p[4], p[5]
+		args.QNorm, args.KNorm, args.Cos, args.Sin, args.Positions, args.Sequences = p[6], p[7], p[8], p[9], p[10], p[11]
+		return s.RoPEKVWrite(&args)
+	}, q, k, v, kNew, qIn, vNew, a.QNorm, a.KNorm, a.Cos, a.Sin, a.Positions, a.Sequences)
 	return written(s, k, v, a.Positions, a.Sequences)
 }

@@ -32,7 +32,11 @@
     X(ROWS_ROPE_ELEMENTS, "rope_elements", "rows/rope.cu", "rope of any other row")                                    \
     X(ROWS_KV_WRITE_VECTORS, "kv_write_vectors", "rows/kv.cu", "F32, F16; heads of a multiple of 4")                   \
     X(ROWS_KV_WRITE_ELEMENTS, "kv_write_elements", "rows/kv.cu", "F32, F16; any other head")                           \
-    X(ROWS_KV_WRITE_Q8, "kv_write_q8", "rows/kv.cu", "Q8_0")
+    X(ROWS_KV_WRITE_Q8, "kv_write_q8", "rows/kv.cu", "Q8_0")                                                           \
+    X(ROWS_ROPE_KV_WRITE_VECTORS, "rope_kv_write_vectors", "rows/rope_kv_write.cu",                                    \
+      "rope_kv_write to F32, F16, BF16, whole heads rotated, whole vectors")                                           \
+    X(ROWS_ROPE_KV_WRITE_ELEMENTS, "rope_kv_write_elements", "rows/rope_kv_write.cu",                                  \
+      "the same, not of vectors; heads are not normed")
 VB_KERNEL_FAMILY(rows, ROWS, ROWS_KERNELS)
 
 static inline int rows_wide(vb_dtype type) { return type == VB_F32 ? 4 : 8; } /* elements of 16 bytes */
@@ -192,6 +196,20 @@ static inline rows_kernel choose_kv_write(const vb_kv_write_args *a) {
     if (per_row > INT32_MAX / 4 || vb_ceil_div(a->batch * a->seq * a->kv_heads * per_row, 256) > INT32_MAX)
         return ROWS_NONE;
     return q8 ? ROWS_KV_WRITE_Q8 : vectors ? ROWS_KV_WRITE_VECTORS : ROWS_KV_WRITE_ELEMENTS;
+}
+
+/* ROWS_NONE where the operation is composed. Heads are normed by lanes of one warp. */
+static inline rows_kernel choose_rope_kv_write(const vb_rope_kv_write_args *a) {
+    const int64_t groups = a->half / 4;
+    const int vectors = a->half % 4 == 0 && vb_aligned16(a->q) && vb_aligned16(a->q_in) && vb_aligned16(a->k) &&
+        vb_aligned16(a->v) && vb_aligned16(a->k_new) && vb_aligned16(a->v_new) && vb_aligned16(a->cos) &&
+        vb_aligned16(a->sin);
+    if (2 * a->half != a->dim || a->half == 0 || a->kv_type == VB_Q8_0) return ROWS_NONE;
+    if (a->q_norm && (!vectors || groups > 32 || (groups & (groups - 1)))) return ROWS_NONE;
+    /* the kernel's counters */
+    const double items = (double)a->batch * a->seq * (a->heads + 2 * (double)a->kv_heads) * a->half;
+    if (items > INT32_MAX || a->capacity > INT32_MAX || a->table_rows > INT32_MAX) return ROWS_NONE;
+    return vectors ? ROWS_ROPE_KV_WRITE_VECTORS : ROWS_ROPE_KV_WRITE_ELEMENTS;
 }
 
 #endif

@@ -74,6 +74,23 @@ static void test_rows(void) {
         CHECK(write == ROWS_KV_WRITE_ELEMENTS ||
                   (write == ROWS_KV_WRITE_VECTORS && kv.dim % 4 == 0 && kv.value_dim % 4 == 0),
               "kv_write of %ld", (long)kv.dim);
+        vb_rope_kv_write_args both = {.q = (float *)ALIGNED, .q_in = (const float *)ALIGNED, .k = ALIGNED, .v = ALIGNED,
+                                      .k_new = (float *)ALIGNED, .v_new = (const float *)ALIGNED,
+                                      .cos = (const float *)ALIGNED, .sin = (const float *)ALIGNED,
+                                      .batch = any_size(6), .seq = any_size(10), .heads = any_size(5),
+                                      .kv_heads = any_size(4), .dim = any_size(8), .half = any_size(7),
+                                      .kv_type = any_of(4) ? VB_F32 : VB_Q8_0};
+        if (any_of(2)) both.dim = 2 * both.half;
+        if (any_of(4) == 0) both.q_norm = both.k_norm = (const float *)ALIGNED;
+        if (any_of(8) == 0) both.v_new = both.v_new + 1;
+        const rows_kernel placed = choose_rope_kv_write(&both);
+        CHECK(placed == ROWS_NONE || (2 * both.half == both.dim && both.kv_type != VB_Q8_0),
+              "rope_kv_write of %ld of %ld", (long)both.half, (long)both.dim);
+        CHECK(placed != ROWS_ROPE_KV_WRITE_VECTORS || (both.half % 4 == 0 && vb_aligned16(both.v_new)),
+              "rope_kv_write of %ld by vectors", (long)both.half);
+        CHECK(placed == ROWS_NONE || !both.q_norm ||
+                  (placed == ROWS_ROPE_KV_WRITE_VECTORS && 32 % (both.half / 4) == 0),
+              "rope_kv_write of %ld with norms", (long)both.half);
     }
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");

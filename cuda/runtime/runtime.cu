@@ -550,7 +550,7 @@ void vb_cuda_graph_destroy(vb_graph *graph) {
 
 /* The operations of VB_COMPOSED that have kernels here; ops.c composes the others. */
 #define VB_FUSED(X) \
-    X(bit_linear) X(norm_linear) \
+    X(bit_linear) X(rope_kv_write) X(norm_linear) \
     X(norm_swiglu) X(linear_add) X(feed_forward) X(expert_feed_forward) X(norm_route) X(norm_qkv) \
     X(attention_linear_add)
 

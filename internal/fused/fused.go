@@ -45,6 +45,9 @@ type Operations[T, O, A, W, R, N any] struct {
 	// a.QBias)) go to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the
 	// caches as KVWrite does.
 	NormQKV func(q, k, v, x T, a QKV[T]) W
+	// RoPEKVWrite writes RoPE(qIn) to q (batch, seq, heads, dim), which may be qIn, and the keys RoPE(kNew) and values vNew
+	// to the caches k and v as KVWrite does; kNew is scratch afterwards.
+	RoPEKVWrite func(q, k, v, kNew, qIn, vNew T, a Rotation[T]) W
 	// AllReduceNorm is tensor.AllReduceRoundedInto of what AttentionLinearAdd without a, or FeedForward alone, has left on each rank,
 	// with their handoffs. It hands over to the FeedForward, or the NormQKV, that follows on each rank.
 	AllReduceNorm func(c *gpu.Communicator, out, in, add []T, a Reduction[T]) []Handoff
@@ -138,6 +141,19 @@ type QKV[T any] struct {
 	Handoff    Handoff // of the FeedForward right before, or none
 	Normed     T       // scratch of x's shape
 	KNew, VNew T       // scratch (batch, seq, kv heads, dim)
+}
+
+// Rotation is what RoPEKVWrite computes with; what may be nil says so.
+type Rotation[T any] struct {
+	QNorm, KNorm T // (dim): RMSNorm of each head before RoPE; nil for none, both or neither
+	Cos, Sin     T // tables of RoPE
+	Mode         kernel.RoPEMode
+	Eps          float32
+
+	Positions T    // I32 of batch * seq
+	Sequences T    // I32 of batch, nil for 0, 1, ...
+	Ring      bool // the caches are KVWriteRing's
+	Settled   bool // the operation before writes neither positions, sequences nor tables
 }
 
 // Handoff is what one fused operation has left in scratch memory for the next one: normed rows in a form of the

@@ -1,20 +1,14 @@
 // heads.cuh: the work on q, k and v of a prompt after the products. q and k are rotated (RoPE), keys and values go to
-// the cache. A product whose blocks have all sums of a head at once does the work itself
-// (StoreHeads in sm90_store.cuh).
-// For other products place_kernel does it (place_qkv.cu).
+// the cache. A product whose blocks have all sums of a head at once does the work itself (StoreHeads in
+// sm90_store.cuh).
+// For other products a kernel of its own does it (rows/rope_kv_write.cu).
 // measured docs/experiments/2026-11-22-packed-many.md
 #ifndef VB_LINEAR_HEADS_CUH
 #define VB_LINEAR_HEADS_CUH
 
-#include "runtime/common.cuh"
+#include "rows/cache_slot.cuh"
 
 namespace vb {
-
-// Where a cache keeps a position, -1 where it does not.
-VB_DEVICE int cache_slot(int64_t capacity, bool ring, int position) {
-    if (position < capacity) return larger(position, -1);
-    return ring ? (int)((unsigned)position % (unsigned)capacity) : -1;
-}
 
 struct Heads {
     const float *cos = nullptr, *sin = nullptr;           // [table_rows][pairs]

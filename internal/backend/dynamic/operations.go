@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 9101655777421600130
+	abi     = 5348804750680117018
 )
 
 type cMapArgs struct {
@@ -527,6 +527,66 @@ func asKVWriteArgs(a *kernel.KVWriteArgs) cKVWriteArgs {
 		t:         int32(a.Type),
 		valueDim:  int64(a.ValueDim),
 		ring:      truth(a.Ring),
+	}
+}
+
+type cRoPEKVWriteArgs struct {
+	size      uintptr
+	q         kernel.Ptr
+	k         kernel.Ptr
+	v         kernel.Ptr
+	kNew      kernel.Ptr
+	qIn       kernel.Ptr
+	vNew      kernel.Ptr
+	qNorm     kernel.Ptr
+	kNorm     kernel.Ptr
+	cos       kernel.Ptr
+	sin       kernel.Ptr
+	positions kernel.Ptr
+	sequences kernel.Ptr
+	batch     int64
+	seq       int64
+	heads     int64
+	kvHeads   int64
+	dim       int64
+	half      int64
+	tableRows int64
+	capacity  int64
+	eps       float32
+	kvType    int32
+	mode      int32
+	ring      int32
+	settled   int32
+}
+
+func asRoPEKVWriteArgs(a *kernel.RoPEKVWriteArgs) cRoPEKVWriteArgs {
+	return cRoPEKVWriteArgs{
+		size:      unsafe.Sizeof(cRoPEKVWriteArgs{}),
+		q:         a.Q,
+		k:         a.K,
+		v:         a.V,
+		kNew:      a.KNew,
+		qIn:       a.QIn,
+		vNew:      a.VNew,
+		qNorm:     a.QNorm,
+		kNorm:     a.KNorm,
+		cos:       a.Cos,
+		sin:       a.Sin,
+		positions: a.Positions,
+		sequences: a.Sequences,
+		batch:     int64(a.Batch),
+		seq:       int64(a.Seq),
+		heads:     int64(a.Heads),
+		kvHeads:   int64(a.KVHeads),
+		dim:       int64(a.Dim),
+		half:      int64(a.Half),
+		tableRows: int64(a.TableRows),
+		capacity:  int64(a.Capacity),
+		eps:       float32(a.Eps),
+		kvType:    int32(a.KVType),
+		mode:      int32(a.Mode),
+		ring:      truth(a.Ring),
+		settled:   truth(a.Settled),
 	}
 }
 
@@ -1499,6 +1559,16 @@ func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	return s.call("kv_write", 42, kernel.Ptr(f))
 }
 
+type roPEKVWriteFrame struct {
+	args   cRoPEKVWriteArgs
+	stream kernel.Ptr
+}
+
+func (s *stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
+	f := &roPEKVWriteFrame{args: asRoPEKVWriteArgs(args), stream: s.p}
+	return s.call("rope_kv_write", 43, kernel.Ptr(f))
+}
+
 type attentionFrame struct {
 	args   cAttentionArgs
 	stream kernel.Ptr
@@ -1506,7 +1576,7 @@ type attentionFrame struct {
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
 	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 43, kernel.Ptr(f))
+	return s.call("attention", 44, kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
@@ -1516,7 +1586,7 @@ type causalConvFrame struct {
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
 	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 44, kernel.Ptr(f))
+	return s.call("causal_conv", 45, kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
@@ -1526,7 +1596,7 @@ type gatedDeltaFrame struct {
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
 	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 45, kernel.Ptr(f))
+	return s.call("gated_delta", 46, kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
@@ -1543,7 +1613,7 @@ type normLinearFrame struct {
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
 	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 46, kernel.Ptr(f))
+	return s.call("norm_linear", 47, kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
@@ -1561,7 +1631,7 @@ type normSwiGLUFrame struct {
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
 	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 47, kernel.Ptr(f))
+	return s.call("norm_swiglu", 48, kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
@@ -1577,7 +1647,7 @@ type linearAddFrame struct {
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
 	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 48, kernel.Ptr(f))
+	return s.call("linear_add", 49, kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
@@ -1588,7 +1658,7 @@ type feedForwardFrame struct {
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
 	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 49, kernel.Ptr(f))
+	err := s.call("feed_forward", 50, kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
@@ -1600,7 +1670,7 @@ type expertFeedForwardFrame struct {
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
 	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 50, kernel.Ptr(f))
+	return s.call("expert_feed_forward", 51, kernel.Ptr(f))
 }
 
 type normRouteFrame struct {
@@ -1610,7 +1680,7 @@ type normRouteFrame struct {
 
 func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
 	f := &normRouteFrame{args: asNormRouteArgs(args), stream: s.p}
-	return s.call("norm_route", 51, kernel.Ptr(f))
+	return s.call("norm_route", 52, kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
@@ -1620,7 +1690,7 @@ type normQKVFrame struct {
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
 	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 52, kernel.Ptr(f))
+	return s.call("norm_qkv", 53, kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
@@ -1639,6 +1709,6 @@ type attentionLinearAddFrame struct {
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
 	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 53, kernel.Ptr(f))
+	err = s.call("attention_linear_add", 54, kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

@@ -173,6 +173,31 @@ func (o *op) placeKVWriteArgs(a kernel.KVWriteArgs) kernel.KVWriteArgs {
 	return a
 }
 
+// placeRoPEKVWriteArgs returns the arguments with the host addresses of their memory.
+func (o *op) placeRoPEKVWriteArgs(a kernel.RoPEKVWriteArgs) kernel.RoPEKVWriteArgs {
+	a.Q = o.at(a.Q, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
+	if a.Sequences != nil {
+		a.K = o.at(a.K, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.K = o.at(a.K, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	if a.Sequences != nil {
+		a.V = o.at(a.V, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		a.V = o.at(a.V, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	a.KNew = o.at(a.KNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.QIn = o.at(a.QIn, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
+	a.VNew = o.at(a.VNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	a.QNorm = o.optional(a.QNorm, size(kernel.F32, a.Dim))
+	a.KNorm = o.optional(a.KNorm, size(kernel.F32, a.Dim))
+	a.Cos = o.at(a.Cos, size(kernel.F32, a.TableRows, a.Half))
+	a.Sin = o.at(a.Sin, size(kernel.F32, a.TableRows, a.Half))
+	a.Positions = o.at(a.Positions, size(kernel.I32, a.Batch, a.Seq))
+	a.Sequences = o.optional(a.Sequences, size(kernel.I32, a.Batch))
+	return a
+}
+
 // placeAttentionArgs returns the arguments with the host addresses of their memory.
 func (o *op) placeAttentionArgs(a kernel.AttentionArgs) kernel.AttentionArgs {
 	a.Out = o.at(a.Out, size(a.Type, a.Batch, a.Seq, a.Heads, cmp.Or(a.ValueDim, a.Dim)))
@@ -626,6 +651,12 @@ func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
 	o := s.op("KVWrite")
 	placedArgs := o.placeKVWriteArgs(*args)
 	return o.launch(func() error { return s.kernels.KVWrite(&placedArgs) })
+}
+
+func (s *stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
+	o := s.op("RoPEKVWrite")
+	placedArgs := o.placeRoPEKVWriteArgs(*args)
+	return o.launch(func() error { return s.kernels.RoPEKVWrite(&placedArgs) })
 }
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {

@@ -467,6 +467,35 @@ type KVWriteArgs struct {
 	Ring      bool
 }
 
+// RoPEKVWriteArgs is vb_rope_kv_write_args.
+type RoPEKVWriteArgs struct {
+	Q         Ptr // [batch][seq][heads][dim]
+	K         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	V         Ptr // [batch][kv_heads][capacity][dim] of kv_type, or at least [kv_heads][capacity][dim] where sequences
+	KNew      Ptr // [batch][seq][kv_heads][dim]
+	QIn       Ptr // [batch][seq][heads][dim]
+	VNew      Ptr // [batch][seq][kv_heads][dim]
+	QNorm     Ptr // [dim], or NULL for none
+	KNorm     Ptr // [dim], or NULL for none
+	Cos       Ptr // [table_rows][half], as in vb_rope_args
+	Sin       Ptr // [table_rows][half], as in vb_rope_args
+	Positions Ptr // [batch][seq]
+	Sequences Ptr // [batch], or NULL for 0, 1, ...
+	Batch     int
+	Seq       int
+	Heads     int
+	KVHeads   int
+	Dim       int
+	Half      int
+	TableRows int
+	Capacity  int
+	Eps       float32
+	KVType    DType // of the cache: F32, F16, BF16, Q8_0
+	Mode      RoPEMode
+	Ring      bool // of the cache, as in vb_kv_write_args
+	Settled   bool // the op before writes neither positions, sequences nor tables, which may be read while it still runs
+}
+
 // AttentionArgs is vb_attention_args.
 type AttentionArgs struct {
 	Out          Ptr // [batch][seq][heads][value_dim ?: dim]
@@ -735,6 +764,7 @@ type Kernels interface {
 
 	RoPE(args *RoPEArgs) error
 	KVWrite(args *KVWriteArgs) error
+	RoPEKVWrite(args *RoPEKVWriteArgs) error
 	Attention(args *AttentionArgs) error
 
 	// Recurrences.

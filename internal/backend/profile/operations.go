@@ -163,6 +163,30 @@ func bytesOfKVWriteArgs(a *kernel.KVWriteArgs) (n int64) {
 	return n
 }
 
+func bytesOfRoPEKVWriteArgs(a *kernel.RoPEKVWriteArgs) (n int64) {
+	n += operand(a.Q, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
+	if a.Sequences != nil {
+		n += operand(a.K, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		n += operand(a.K, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	if a.Sequences != nil {
+		n += operand(a.V, size(a.KVType, a.KVHeads, a.Capacity, a.Dim))
+	} else {
+		n += operand(a.V, size(a.KVType, a.Batch, a.KVHeads, a.Capacity, a.Dim))
+	}
+	n += operand(a.KNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	n += operand(a.QIn, size(kernel.F32, a.Batch, a.Seq, a.Heads, a.Dim))
+	n += operand(a.VNew, size(kernel.F32, a.Batch, a.Seq, a.KVHeads, a.Dim))
+	n += operand(a.QNorm, size(kernel.F32, a.Dim))
+	n += operand(a.KNorm, size(kernel.F32, a.Dim))
+	n += operand(a.Cos, size(kernel.F32, a.TableRows, a.Half))
+	n += operand(a.Sin, size(kernel.F32, a.TableRows, a.Half))
+	n += operand(a.Positions, size(kernel.I32, a.Batch, a.Seq))
+	n += operand(a.Sequences, size(kernel.I32, a.Batch))
+	return n
+}
+
 func bytesOfAttentionArgs(a *kernel.AttentionArgs) (n int64) {
 	a = touchedAttentionArgs(*a)
 	n += operand(a.Out, size(a.Type, a.Batch, a.Seq, a.Heads, cmp.Or(a.ValueDim, a.Dim)))
@@ -595,6 +619,12 @@ func (s *Stream) KVWrite(args *kernel.KVWriteArgs) error {
 	moved := int64(0)
 	moved += bytesOfKVWriteArgs(args)
 	return s.timed("KVWrite", moved, func() error { return s.Stream.KVWrite(args) })
+}
+
+func (s *Stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
+	moved := int64(0)
+	moved += bytesOfRoPEKVWriteArgs(args)
+	return s.timed("RoPEKVWrite", moved, func() error { return s.Stream.RoPEKVWrite(args) })
 }
 
 func (s *Stream) Attention(args *kernel.AttentionArgs) error {

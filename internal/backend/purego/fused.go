@@ -228,15 +228,6 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 	if err := notNil(op, a.Q, a.K, a.V, a.Positions, a.KNew, a.VNew); err != nil {
 		return err
 	}
-	rotate := func(x, norm kernel.Ptr, heads int) error {
-		if norm != nil {
-			if err := s.RMSNorm(x, x, norm, kernel.F32, n*heads, a.Dim, a.Eps); err != nil {
-				return err
-			}
-		}
-		return s.RoPE(&kernel.RoPEArgs{Out: x, In: x, Cos: a.Cos, Sin: a.Sin, Positions: a.Positions, PositionStride: 1,
-			Batch: n, Heads: heads, Seq: 1, Dim: a.Dim, Half: a.Half, TableRows: a.TableRows, Type: kernel.F32, Mode: a.Mode})
-	}
 	return sequence(
 		func() error { return s.RMSNorm(a.Normed, a.X, a.Norm, kernel.F32, n, a.WQ.Cols, a.Eps) },
 		func() error { return s.Linear(a.Q, a.Normed, a.WQ, a.BQ, n) },
@@ -245,8 +236,52 @@ func (s *stream) NormQKV(a *kernel.NormQKVArgs) error {
 		s.update(a.Q, a.Normed, a.QV, a.QU, a.Codes, a.CodesStride, a.Ranks, n, a.WQ),
 		s.update(a.KNew, a.Normed, a.KV, a.KU, a.Codes, a.CodesStride, a.Ranks, n, a.WK),
 		s.update(a.VNew, a.Normed, a.VV, a.VU, a.Codes, a.CodesStride, a.Ranks, n, a.WV),
-		func() error { return rotate(a.Q, a.QNorm, a.Heads) },
-		func() error { return rotate(a.KNew, a.KNorm, a.KVHeads) },
+		func() error {
+			return s.RoPEKVWrite(&kernel.RoPEKVWriteArgs{Q: a.Q, QIn: a.Q, K: a.K, V: a.V, KNew: a.KNew, VNew: a.VNew, QNorm: a.QNorm, KNorm: a.KNorm,
+				Cos: a.Cos, Sin: a.Sin, Positions: a.Positions, Sequences: a.Sequences, Batch: a.Batch, Seq: a.Seq, Heads: a.Heads, KVHeads: a.KVHeads,
+				Dim: a.Dim, Half: a.Half, TableRows: a.TableRows, Capacity: a.Capacity, Eps: a.Eps, KVType: a.KVType, Mode: a.Mode, Ring: a.Ring})
+		})
+}
+
+func (s *stream) RoPEKVWrite(a *kernel.RoPEKVWriteArgs) error {
+	const op = "rope_kv_write"
+	n, err := volume(op, a.Batch, a.Seq)
+	if err != nil {
+		return err
+	}
+	size, err := volume(op, n, a.Heads, a.Dim)
+	if err != nil {
+		return err
+	}
+	keys, err := volume(op, n, a.KVHeads, a.Dim)
+	if err != nil {
+		return err
+	}
+	if (a.QNorm == nil) != (a.KNorm == nil) {
+		return fmt.Errorf("%s: a norm of q or k alone: %w", op, kernel.ErrInvalid)
+	}
+	if size == 0 && keys == 0 {
+		return nil
+	}
+	if size == 0 || keys == 0 {
+		return fmt.Errorf("%s: %d heads, %d key heads: %w", op, a.Heads, a.KVHeads, kernel.ErrInvalid)
+	}
+	if err := notNil(op, a.Q, a.QIn, a.K, a.V, a.Positions, a.KNew, a.VNew); err != nil {
+		return err
+	}
+	rotate := func(x, in, norm kernel.Ptr, heads int) error {
+		if norm != nil {
+			if err := s.RMSNorm(x, in, norm, kernel.F32, n*heads, a.Dim, a.Eps); err != nil {
+				return err
+			}
+			in = x
+		}
+		return s.RoPE(&kernel.RoPEArgs{Out: x, In: in, Cos: a.Cos, Sin: a.Sin, Positions: a.Positions, PositionStride: 1,
+			Batch: n, Heads: heads, Seq: 1, Dim: a.Dim, Half: a.Half, TableRows: a.TableRows, Type: kernel.F32, Mode: a.Mode})
+	}
+	return sequence(
+		func() error { return rotate(a.Q, a.QIn, a.QNorm, a.Heads) },
+		func() error { return rotate(a.KNew, a.KNew, a.KNorm, a.KVHeads) },
 		func() error {
 			return s.KVWrite(&kernel.KVWriteArgs{K: a.K, V: a.V, KIn: a.KNew, VIn: a.VNew, Positions: a.Positions, Sequences: a.Sequences,
 				Batch: a.Batch, Seq: a.Seq, KVHeads: a.KVHeads, Dim: a.Dim, Capacity: a.Capacity, Type: a.KVType, Ring: a.Ring})

@@ -50,6 +50,12 @@ func testErrors(h *harness) {
 		edit(&a)
 		return s.NormQKV(&a)
 	}
+	ropeWrite := func(edit func(*kernel.RoPEKVWriteArgs)) error {
+		a := kernel.RoPEKVWriteArgs{Q: p, QIn: p, K: p, V: p, KNew: p, VNew: p, Cos: p, Sin: p, Positions: position, Batch: 1, Seq: 1, Heads: 2, KVHeads: 1,
+			Dim: 4, Half: 2, TableRows: 4, Capacity: 4}
+		edit(&a)
+		return s.RoPEKVWrite(&a)
+	}
 	feedForward := func(edit func(*kernel.FeedForwardArgs)) error {
 		a := kernel.FeedForwardArgs{Sum: p, X: p, Gate: weight(f32, 2, 2), Up: weight(f32, 2, 2), Down: weight(f32, 2, 2), Normed: p, Gated: p, Product: p, N: 1}
 		edit(&a)
@@ -154,6 +160,9 @@ func testErrors(h *harness) {
 		{"norm_qkv null", qkv(func(a *kernel.NormQKVArgs) { a.V = nil })}, {"norm_qkv null positions", qkv(func(a *kernel.NormQKVArgs) { a.Positions = nil })},
 		{"norm_qkv shapes", qkv(func(a *kernel.NormQKVArgs) { a.WK.Rows = 3 })}, {"norm_qkv inner", qkv(func(a *kernel.NormQKVArgs) { a.WV.Cols = 3 })},
 		{"norm_qkv one norm", qkv(func(a *kernel.NormQKVArgs) { a.KNorm = p })}, {"norm_qkv wide", qkv(func(a *kernel.NormQKVArgs) { a.Half = 3 })},
+		{"rope_kv_write null", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.KNew = nil })}, {"rope_kv_write null positions", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.Positions = nil })},
+		{"rope_kv_write one norm", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.QNorm = p })}, {"rope_kv_write no keys", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.KVHeads = 0 })},
+		{"rope_kv_write mode", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.Mode = 7 })}, {"rope_kv_write type", ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.KVType = kernel.I32 })},
 		{"norm_qkv mode", qkv(func(a *kernel.NormQKVArgs) { a.Mode = 7 })}, {"norm_qkv type", qkv(func(a *kernel.NormQKVArgs) { a.KVType = kernel.I32 })},
 	} {
 		h.is(c.what, c.err, kernel.ErrInvalid)
@@ -175,6 +184,7 @@ func testErrors(h *harness) {
 		feedForward(func(a *kernel.FeedForwardArgs) { a.N, a.X = 0, nil }), experts(func(a *kernel.ExpertFeedForwardArgs) { a.N, a.X = 0, nil }),
 		bitLinear(func(a *kernel.BitLinearArgs) { a.M, a.In = 0, nil }),
 		normRoute(func(a *kernel.NormRouteArgs) { a.N, a.X = 0, nil }), qkv(func(a *kernel.NormQKVArgs) { a.Seq, a.Q = 0, nil }),
+		ropeWrite(func(a *kernel.RoPEKVWriteArgs) { a.Seq, a.Q = 0, nil }),
 		s.Memset(nil, 1, 0), s.CopyOnDevice(nil, nil, 0),
 	} {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 var fusedOperations = fused.On[*tensor.Tensor, tensor.AttentionOptions, tensor.Activation, tensor.Written, tensor.Router, tensor.Ternary]()
 
 func fusedOps() []*Op {
-	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), attentionLinearAddOp()}
+	return []*Op{normLinearOp(), normSwiGLUOp(), linearAddOp(), feedForwardOp(), normQKVOp(), ropeKVWriteOp(), attentionLinearAddOp()}
 }
 
 // fusedTypes are the types of weights that fused kernels are written for, and one of those that are composed.
@@ -417,56 +417,19 @@ func normQKVOp() *Op {
 		}
 		return c.Type
 	}
-	cacheType := func(c Case) tensor.DType {
-		if has(c, "f32") {
-			return tensor.F32
-		}
-		if has(c, "q8cache") {
-			return tensor.Q8_0
-		}
-		if has(c, "bf16cache") {
-			return tensor.BF16
-		}
-		return tensor.F16
-	}
-	cache := func(c Case) []int { return []int{c.Dims[8], c.Dims[4], c.Dims[7], c.Dims[5]} }
-	angles := func(c Case) int { // rows of the tables: a ring's positions lie beyond its capacity
-		if has(c, "ring") {
-			return 3 * c.Dims[7]
-		}
-		return c.Dims[7]
-	}
+	cacheType := func(c Case) tensor.DType { return rotationOf(c).cacheType() }
+	cache := func(c Case) []int { return rotationOf(c).cache() }
 	queries := func(c Case) []int { return []int{c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[5]} }
 	return &Op{
 		Name: "NormQKV", Cases: cases, Packs: []int{4, 5, 6}, InOut: 2,
 		Inputs: func(g *Generator, c Case) []*Array {
-			batch, seq, cols, heads, kvHeads, dim, half, capacity := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6], c.Dims[7]
-			n, f := batch*seq, tensor.F32
-			var positions, places []int
-			rows := angles(c)
-			cos, sin := make([]float64, rows*half), make([]float64, rows*half)
-			for i := range cos {
-				sin[i], cos[i] = math.Sincos(float64(i)) // any angles
-			}
-			distinct := capacity
-			if capacity%7 == 0 {
-				distinct /= 7
-			}
-			eachItsSlot(seq, distinct)
-			for i := range n {
-				p := (capacity/2 + 7*i) % capacity
-				if has(c, "ring") && i%4 > 0 {
-					p += rows - capacity
-				}
-				positions = append(positions, p)
-			}
-			for b := range batch {
-				places = append(places, c.Dims[8]-1-b)
-			}
+			cols, heads, kvHeads, dim := c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5]
+			n, f := c.Dims[0]*c.Dims[1], tensor.F32
+			cos, sin, positions, places := rotationOf(c).places()
 			in := []*Array{
 				g.Cache(cacheType(c), cache(c)...), g.Cache(cacheType(c), cache(c)...), g.Normal(f, n, cols), g.Normal(f, cols),
 				g.Weight(c.Type, heads*dim, cols), g.Weight(c.Type, kvHeads*dim, cols), g.Weight(valueType(c), kvHeads*dim, cols),
-				nil, nil, nil, nil, nil, Floats(cos, rows, half), Floats(sin, rows, half), List(positions...), nil,
+				nil, nil, nil, nil, nil, cos, sin, positions, places,
 				g.Normal(f, n, cols), g.Normal(f, n, kvHeads*dim), g.Normal(f, n, kvHeads*dim),
 			}
 			if has(c, "bias") {
@@ -474,9 +437,6 @@ func normQKVOp() *Op {
 			}
 			if has(c, "headnorm") {
 				in[10], in[11] = g.Normal(f, dim), g.Normal(f, dim)
-			}
-			if has(c, "places") {
-				in[15] = List(places...)
 			}
 			return append(in, g.changes(c, n, [2]int{heads * dim, cols}, [2]int{kvHeads * dim, cols}, [2]int{kvHeads * dim, cols})...)
 		},
@@ -496,57 +456,15 @@ func normQKVOp() *Op {
 			})
 		},
 		Reference: func(in []*Array, c Case) []Want {
-			batch, seq, heads, kvHeads, dim, half, capacity := c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6], c.Dims[7]
-			n := batch * seq
+			n, r := c.Dims[0]*c.Dims[1], rotationOf(c)
 			h := normed(in[2], in[3])
-			// rotate norms and rotates each head in place; scales grow by what they are multiplied with.
-			rotate := func(w Want, heads int, norm *Array) {
-				for r := range n * heads {
-					x, scale := w.Values[r*dim:(r+1)*dim], w.Scale[r*dim:(r+1)*dim]
-					if norm != nil {
-						y := normed(&Array{Values: x, Shape: []int{1, dim}}, norm)
-						for i := range dim {
-							if x[i] != 0 {
-								scale[i] *= math.Abs(y[i] / x[i])
-							}
-							x[i] = y[i]
-						}
-					}
-					p := int(in[14].Values[r/heads])
-					for i := range half {
-						a, b := 2*i, 2*i+1
-						if has(c, "neox") {
-							a, b = i, i+half
-						}
-						cos, sin := in[12].Values[p*half+i], in[13].Values[p*half+i]
-						x[a], x[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
-						scale[a], scale[b] = math.Hypot(scale[a]*cos, scale[b]*sin), math.Hypot(scale[a]*sin, scale[b]*cos)
-					}
-				}
-			}
 			q, k, v := linearOf(h, n, in[4], in[7]), linearOf(h, n, in[5], in[8]), linearOf(h, n, in[6], in[9])
 			q.change(h, in[19], in[20], in[25])
 			k.change(h, in[21], in[22], in[25])
 			v.change(h, in[23], in[24], in[25])
-			rotate(q, heads, in[10])
-			rotate(k, kvHeads, in[11])
-			var wants []Want
-			for i, w := range []Want{k, v} {
-				out := Want{in[i].Values, make([]float64, len(in[i].Values))}
-				for t := range n {
-					sequence := t / max(seq, 1)
-					if in[15] != nil {
-						sequence = int(in[15].Values[sequence])
-					}
-					for head := range kvHeads {
-						to := ((sequence*kvHeads+head)*capacity + int(in[14].Values[t])%capacity) * dim
-						copy(out.Values[to:to+dim], w.Values[(t*kvHeads+head)*dim:])
-						copy(out.Scale[to:to+dim], w.Scale[(t*kvHeads+head)*dim:])
-					}
-				}
-				wants = append(wants, out)
-			}
-			return append(wants, q)
+			r.rotate(q, r.heads, in[10], in[12:])
+			r.rotate(k, r.kvHeads, in[11], in[12:])
+			return []Want{r.store(in[0], k, in[12:]), r.store(in[1], v, in[12:]), q}
 		},
 		Tolerance: func(c Case) Tolerance {
 			if cacheType(c) == tensor.Q8_0 {

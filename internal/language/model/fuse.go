@@ -27,7 +27,7 @@ func fusing() (bool, error) {
 func (g *graph) fuse() {
 	m := &matcher{config: g.config}
 	m.patterns = []pattern{
-		m.feedForward, m.feedForwardAlone, m.attentionLinearAdd, m.attentionLinear, m.normQKV, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normRoute, m.normLinear,
+		m.feedForward, m.feedForwardAlone, m.attentionLinearAdd, m.attentionLinear, m.normQKV, m.ropeKVWrite, m.normSwiGLU, m.linearAdd, m.expertSumAdd, m.expertFeedForward, m.normRoute, m.normLinear,
 	}
 	g.rewrite(m)
 	g.handOver()
@@ -374,6 +374,46 @@ func (m *matcher) normQKV(o op, block []op) (op, []op) {
 	if q.norm != nil {
 		fused.qNorm, fused.kNorm = q.norm.weight, k.norm.weight
 		inner = append(inner, q.norm, k.norm)
+	}
+	return fused, inner
+}
+
+// rotation returns the rope that writes v, and the norm of each head before it, nil for none.
+func (m *matcher) rotation(v *value) (rope *ropeOp, norm *normOp) {
+	rope, ok := by[*ropeOp](m, v, 1)
+	if !ok || m.uses[rope.x] != 1 {
+		return nil, nil
+	}
+	if norm, ok = by[*normOp](m, rope.x, 1); !ok || norm.cols != rope.dim || norm.weight == nil || m.uses[norm.x] != 1 {
+		norm = nil
+	}
+	return rope, norm
+}
+
+// ropeKVWrite matches the write of rotated keys to the cache, which is the anchor, with the rotation of the queries. It takes
+// what is left by normQKV.
+func (m *matcher) ropeKVWrite(o op, block []op) (op, []op) {
+	write, ok := o.(*cacheOp)
+	if !ok || write.v == nil || write.v.cols != write.k.cols {
+		return nil, nil
+	}
+	queries := queriesOf(write.layer, block)
+	if queries == nil {
+		return nil, nil
+	}
+	q, qNorm := m.rotation(queries)
+	k, kNorm := m.rotation(write.k)
+	if q == nil || k == nil || q.tables != k.tables || q.mode != k.mode || q.dim != write.dim || k.dim != write.dim ||
+		slices.Index(block, op(q)) > slices.Index(block, o) {
+		return nil, nil
+	}
+	fused := &ropeKVWriteOp{
+		q: queries, x: q.x, k: k.x, v: write.v, layer: write.layer, dim: write.dim, tables: q.tables, mode: q.mode, eps: m.config.Epsilon,
+	}
+	inner := []op{q, k}
+	if qNorm != nil && kNorm != nil && qNorm.eps == kNorm.eps {
+		fused.x, fused.k, fused.eps, fused.qNorm, fused.kNorm = qNorm.x, kNorm.x, qNorm.eps, qNorm.weight, kNorm.weight
+		inner = append(inner, qNorm, kNorm)
 	}
 	return fused, inner
 }

@@ -52,6 +52,19 @@ func TestPlainLayersAreThreeFusedOperations(t *testing.T) {
 	}
 }
 
+// TestBitNetLayersRotateAndWriteAtOnce holds a layer of BitNet to six operations.
+func TestBitNetLayersRotateAndWriteAtOnce(t *testing.T) {
+	shape := testmodel.Tiny
+	shape.Architecture = "bitnet-b1.58"
+	c, err := ReadConfig(file(t, nil, shape))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := operations(c.graph.blocks[1]), "bitLinears ropeKVWrite attention bitLinears bitLinears bitLinears"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestAdaptersLeaveLayersFused: a stack's changes are within the three operations, and behind the output's product.
 func TestAdaptersLeaveLayersFused(t *testing.T) {
 	c, err := ReadConfig(file(t, nil, testmodel.Tiny))

@@ -35,6 +35,26 @@ func (o *normQKVOp) run(p *pass) {
 	})
 }
 
+// ropeKVWriteOp rotates queries, and keys on their way to the cache.
+type ropeKVWriteOp struct {
+	q, x, k, v         *value // q and k are normed by heads before where the norms are not nil
+	qNorm, kNorm       *weight
+	layer, dim, tables int
+	mode               kernel.RoPEMode
+	eps                float32
+}
+
+func (o *ropeKVWriteOp) reads() []*value      { return []*value{o.x, o.k, o.v} }
+func (o *ropeKVWriteOp) writes() []*value     { return []*value{o.q} }
+func (o *ropeKVWriteOp) overwrites() []*value { return []*value{o.x} }
+func (o *ropeKVWriteOp) run(p *pass) {
+	t, cache := p.model.tables[o.tables], p.cache.layers[o.layer]
+	p.written = fusedOperations.RoPEKVWrite(p.sequences(o.q, o.dim), cache.k, cache.v, p.rows(o.k), p.rows(o.x), p.rows(o.v), fused.Rotation[*tensor.Tensor]{
+		QNorm: o.qNorm.get(), KNorm: o.kNorm.get(), Cos: t.cos, Sin: t.sin, Mode: o.mode, Eps: o.eps,
+		Positions: p.batch.Positions, Sequences: p.batch.Sequences, Ring: cache.ring, Settled: true,
+	})
+}
+
 type attentionLinearAddOp struct {
 	attentionOp
 	out, x, product *value // x: nil for none
