@@ -26,7 +26,7 @@ struct ReducePlan {
     int64_t results, places;
     bool columns;
     float parameter;
-    State *states; // [result][part] where there are several parts
+    State *states; // [part][result] where there are several parts
 };
 
 constexpr int no_number = 0x7fffffff;
@@ -211,25 +211,28 @@ __global__ void __launch_bounds__(REDUCE_THREADS) reduce_kernel(const ReducePlan
         merge_block<Op>(s[e], shared, results, p.columns, p.parameter);
         const int64_t result = first + e;
         if (worker != 0 || result >= p.results) continue;
-        if (gridDim.y > 1) p.states[result * gridDim.y + blockIdx.y] = s[e];
+        if (gridDim.y > 1) p.states[blockIdx.y * p.results + result] = s[e];
         else store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
                            Op::result(s[e], p.places, p.parameter));
     }
 }
 
-// A block has a result, and merges the parts of its threads.
+// Merges the parts of `results` results a block. Neighbouring threads have a result each, which the threads `results`
+// apart share.
 template <int R, bool INTS>
-__global__ void __launch_bounds__(REDUCE_THREADS) merge_kernel(const ReducePlan p, int parts) {
+__global__ void __launch_bounds__(REDUCE_THREADS) merge_kernel(const ReducePlan p, int parts, int results) {
     using Op = Reducer<R, INTS>;
     wait_for_previous_kernel();
     release_next_kernel();
     __shared__ State shared[REDUCE_THREADS];
-    const int64_t result = blockIdx.x;
+    const int worker = threadIdx.x / results;
+    const int64_t result = (int64_t)blockIdx.x * results + threadIdx.x % results;
     State s = Op::none();
-    for (int part = threadIdx.x; part < parts; part += REDUCE_THREADS)
-        Op::merge(s, p.states[result * parts + part], p.parameter);
-    merge_block<Op>(s, shared, 1, false, p.parameter);
-    if (threadIdx.x == 0)
+    if (result < p.results)
+        for (int part = worker; part < parts; part += REDUCE_THREADS / results)
+            Op::merge(s, p.states[part * p.results + result], p.parameter);
+    merge_block<Op>(s, shared, results, true, p.parameter);
+    if (worker == 0 && result < p.results)
         store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
                       Op::result(s, p.places, p.parameter));
 }
@@ -244,7 +247,10 @@ vb_status reduce(ReducePlan p, const reduce_plan &plan, vb_stream *stream) {
     const dim3 grid((unsigned)plan.blocks, (unsigned)plan.parts);
     VB_TRY(launch_overlapped(stream, grid, REDUCE_THREADS, 0, kernel, p));
     if (plan.parts == 1) return VB_OK;
-    return launch_overlapped(stream, (unsigned)p.results, REDUCE_THREADS, 0, merge_kernel<R, INTS>, p, (int)plan.parts);
+    int results = REDUCE_THREADS; // of a block of merge_kernel
+    while (results > 1 && REDUCE_THREADS / results < plan.parts) results /= 2;
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(p.results, results), REDUCE_THREADS, 0,
+                             merge_kernel<R, INTS>, p, (int)plan.parts, results);
 }
 
 } // namespace
