@@ -54,31 +54,49 @@ struct SwigluOp {
     VB_DEVICE float operator()(float gate, float up) const { return silu(gate) * up; }
 };
 
+// Outputs are of the inputs' type, or a byte: whether a function is not 0.
+template <class T, bool TRUTHS>
+struct MapOutput {
+    using type = T;
+    static VB_DEVICE T of(float x) { return from_float<T>(x); }
+};
+template <class T>
+struct MapOutput<T, true> {
+    using type = unsigned char;
+    static VB_DEVICE unsigned char of(float x) { return x != 0.0f; }
+};
+
 // INPUTS is 1 or 2. Without `aligned` (a pointer is not a multiple of 16 bytes) all of n is done element by element.
-template <class T, class Op, int INPUTS>
+template <class T, bool TRUTHS, class Op, int INPUTS>
 __global__ void __launch_bounds__(map_threads(INPUTS))
-    map_kernel(T *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed, Op op) {
+    map_kernel(typename MapOutput<T, TRUTHS>::type *out, const T *a, const T *b, int64_t n, bool aligned, bool streamed,
+               Op op) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
+    using Output = MapOutput<T, TRUTHS>;
+    using W = Vec<typename Output::type, V::size>;
     const int64_t vectors = aligned ? n / V::size : 0;
     const int64_t first = (int64_t)blockIdx.x * map_threads(INPUTS) + threadIdx.x;
     if (first < vectors) {
         const StreamReader reader(streamed);
-        V x = reader.load(reinterpret_cast<const V *>(a) + first), y;
+        const V x = reader.load(reinterpret_cast<const V *>(a) + first);
+        V y;
+        W z;
         if (INPUTS == 2) y = reader.load(reinterpret_cast<const V *>(b) + first);
 #pragma unroll
         for (int e = 0; e < V::size; e++)
-            x.at[e] = from_float<T>(op(to_float(x.at[e]), INPUTS == 2 ? to_float(y.at[e]) : 0.0f));
-        reinterpret_cast<V *>(out)[first] = x;
+            z.at[e] = Output::of(op(to_float(x.at[e]), INPUTS == 2 ? to_float(y.at[e]) : 0.0f));
+        reinterpret_cast<W *>(out)[first] = z;
     }
     // The rest: less than a vector, or everything.
     const int64_t stride = (int64_t)gridDim.x * map_threads(INPUTS);
     for (int64_t i = vectors * V::size + first; i < n; i += stride)
-        out[i] = from_float<T>(op(to_float(a[i]), INPUTS == 2 ? to_float(b[i]) : 0.0f));
+        out[i] = Output::of(op(to_float(a[i]), INPUTS == 2 ? to_float(b[i]) : 0.0f));
 }
 
-template <int INPUTS, class Op>
+// Of inputs of a type.
+template <int INPUTS, bool TRUTHS = false, class Op>
 vb_status map(const char *name, void *out, const void *a, const void *b, vb_dtype type, int64_t n, Op op,
               vb_stream *stream) {
     const bool aligned = aligned16(out, a, b);
@@ -86,8 +104,8 @@ vb_status map(const char *name, void *out, const void *a, const void *b, vb_dtyp
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const int64_t blocks = ceil_div<int64_t>(n, Wide<T>::size * map_threads(INPUTS));
-        return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, Op, INPUTS>, (T *)out,
-                                 (const T *)a, (const T *)b, n, aligned,
+        return launch_overlapped(stream, (unsigned)blocks, map_threads(INPUTS), 0, map_kernel<T, TRUTHS, Op, INPUTS>,
+                                 (typename MapOutput<T, TRUTHS>::type *)out, (const T *)a, (const T *)b, n, aligned,
                                  beyond_l2(INPUTS * n * (int64_t)sizeof(T), stream), op);
     });
 }

@@ -7,7 +7,7 @@
 
 #define STRIDED_KERNELS(X)                                                                                             \
     X(STRIDED_CONTIGUOUS, "map_contiguous", "strided/map_contiguous.cu",                                               \
-      "map of one step of floats of one type, arrays without gaps")                                                    \
+      "map of one step of floats of one type, or of their comparison, arrays without gaps")                            \
     X(STRIDED_BYTES, "map_bytes", "strided/map_bytes.cu",                                                              \
       "map of one step of whole numbers of 8 bits of one type, arrays without gaps")                                   \
     X(STRIDED_STEP_VECTORS, "map_step_vectors", "strided/map.cu",                                                      \
@@ -16,6 +16,7 @@
     X(STRIDED_PROGRAM_VECTORS, "map_program_vectors", "strided/map.cu",                                                \
       "map of more steps: values lie in registers or shared memory")                                                   \
     X(STRIDED_PROGRAM_ELEMENTS, "map_program_elements", "strided/map.cu", "map of more steps, any other strides")      \
+    X(STRIDED_RANDOM, "map_random", "strided/random.cu", "map of random numbers alone to floats without gaps")         \
     X(STRIDED_TRANSPOSE, "copy_transposed", "strided/transpose.cu",                                                    \
       "copy of matrices whose columns lie side by side, through tiles in shared memory")                               \
     X(STRIDED_REDUCE_ROWS, "reduce_rows", "strided/reduce.cu",                                                         \
@@ -50,20 +51,23 @@ static inline int strided_vectors(const vb_view *v, const int64_t *sizes, int ra
     return v->strides[rank - 1] == 0 || strided_by_four(v, rank);
 }
 
-/* Whether a step has a kernel of its own for contiguous arrays of floats of one type. Operands are inputs, at least
- * one, or constants. */
+/* Whether a step has a kernel of its own for contiguous arrays of floats of one type; of BOOL where it compares them.
+ * Operands are inputs, at least one, or constants. */
 static inline int strided_contiguous(const vb_map_args *a, const vb_step *step) {
     const vb_element_op op = step->op;
     const int32_t values[2] = {step->a, step->b};
+    const int compares = op >= VB_ELEMENT_EQ && op <= VB_ELEMENT_LE;
+    const vb_dtype type = compares && a->inputs > 0 ? a->in[0].type : a->out.type;
     int inputs = 0;
-    if (a->rank != 1 || !vb_is_float(a->out.type) || !vb_aligned16(a->out.data) || a->out.strides[0] != 1) return 0;
-    if (op != VB_ELEMENT_NEG && op != VB_ELEMENT_ABS && (op < VB_ELEMENT_ADD || op > VB_ELEMENT_MAX) &&
-        op < VB_ELEMENT_POW)
+    if (a->rank != 1 || !vb_is_float(type) || !vb_aligned16(a->out.data) || a->out.strides[0] != 1) return 0;
+    if (compares ? a->out.type != VB_BOOL
+                 : op != VB_ELEMENT_NEG && op != VB_ELEMENT_ABS && (op < VB_ELEMENT_ADD || op > VB_ELEMENT_MAX) &&
+                       op < VB_ELEMENT_POW)
         return 0;
     for (int k = 0; k < vb_step_operands(op); k++) {
         if (values[k] >= a->inputs) continue;
         const vb_view *v = &a->in[values[k]];
-        if (v->type != a->out.type || v->strides[0] != 1 || !vb_aligned16(v->data)) return 0;
+        if (v->type != type || v->strides[0] != 1 || !vb_aligned16(v->data)) return 0;
         inputs++;
     }
     return inputs > 0;
@@ -93,6 +97,12 @@ static inline int strided_bytes(const vb_map_args *a, const vb_step *step) {
         inputs++;
     }
     return inputs > 0;
+}
+
+/* Whether an array of floats without gaps is filled with random numbers. */
+static inline int strided_random(const vb_map_args *a, const vb_step *step) {
+    return step->op == VB_ELEMENT_RANDOM && a->rank == 1 && vb_is_float(a->out.type) && vb_aligned16(a->out.data) &&
+           a->out.strides[0] == 1 && a->sizes[0] <= INT32_MAX;
 }
 
 /* Whether elements are copied as they are from columns to rows, of one matrix, or of several one stride apart. */
@@ -133,8 +143,8 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
             plan.results *= 2;
     }
     plan.blocks = vb_ceil_div(d->results, plan.results * (plan.kernel == STRIDED_REDUCE_COLUMNS ? plan.width : 1));
-    /* More blocks a result while they do not fill the GPU and have enough elements each. */
-    const int64_t wanted = vb_ceil_div(4 * (int64_t)gpu->multiprocessors, plan.blocks);
+    /* More blocks a result while they all run at once, four on a multiprocessor, and have enough elements each. */
+    const int64_t wanted = 4 * (int64_t)gpu->multiprocessors / plan.blocks;
     const int64_t most = vb_ceil_div(d->places, REDUCE_PART / plan.results);
     plan.parts = wanted < most ? wanted : most;
     if (plan.parts > REDUCE_MOST_PARTS) plan.parts = REDUCE_MOST_PARTS;
@@ -155,6 +165,7 @@ static inline strided_kernel choose_strided_sort(int64_t n) {
 static inline strided_kernel choose_strided_map(const vb_map_args *a, const vb_step *step, int single) {
     if (step && strided_contiguous(a, step)) return STRIDED_CONTIGUOUS;
     if (step && strided_bytes(a, step)) return STRIDED_BYTES;
+    if (step && strided_random(a, step)) return STRIDED_RANDOM;
     if (strided_transposes(a)) return STRIDED_TRANSPOSE;
     int vectors = strided_vectors(&a->out, a->sizes, (int)a->rank);
     for (int i = 0; i < a->inputs; i++) vectors &= strided_vectors(&a->in[i], a->sizes, (int)a->rank);

@@ -47,7 +47,12 @@ static void test_strided(void) {
     vb_map_args a = {.rank = 1, .sizes = {1 << 26}, .inputs = 2, .out = {ALIGNED, VB_F32, {1}}};
     a.in[0] = a.in[1] = a.out;
     CHECK(choose_strided_map(&a, &add, 1) == STRIDED_CONTIGUOUS, "add");
-    CHECK(choose_strided_map(&a, &less, 1) == STRIDED_STEP_VECTORS, "a comparison");
+    CHECK(choose_strided_map(&a, &less, 1) == STRIDED_STEP_VECTORS, "a comparison as floats");
+    const vb_step random = {VB_ELEMENT_RANDOM, 1, 2, 24};
+    CHECK(choose_strided_map(&a, &random, 1) == STRIDED_RANDOM, "random numbers");
+    a.out.type = VB_BOOL;
+    CHECK(choose_strided_map(&a, &less, 1) == STRIDED_CONTIGUOUS, "a comparison");
+    a.out.type = VB_F32;
     CHECK(choose_strided_map(&a, NULL, 0) == STRIDED_PROGRAM_VECTORS, "an expression");
     const vb_step equal = {VB_ELEMENT_EQ, 0, 2, 0};
     for (int t = 3; t < 7; t++) {

@@ -334,6 +334,7 @@ extern "C" vb_status vb_cuda_map(const vb_map_args *args, vb_stream *stream) {
     if (kernel == STRIDED_CONTIGUOUS) return map_contiguous(a, *step, stream);
     if (kernel == STRIDED_TRANSPOSE) return copy_transposed(a, stream);
     if (kernel == STRIDED_BYTES) return map_bytes(a, *step, stream);
+    if (kernel == STRIDED_RANDOM) return map_random(a, *step, stream);
     Plan plan = {};
     plan.out = view_of(a.out);
     plan.rank = (int)a.rank;

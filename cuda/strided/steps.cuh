@@ -36,6 +36,44 @@ VB_DEVICE Words philox(unsigned counter, unsigned key0, unsigned key1) {
     return {x0, x1, x2, x3};
 }
 
+// -log(m / 2^24) of 1 <= m <= 2^24, within 2 units in the last place: the exponent, and a polynomial of log(1 + t) for
+// -1/3 <= t <= 1/3 (the coefficients of CUDA's logf).
+VB_DEVICE float minus_log_of_fraction(unsigned m) {
+    const unsigned x = __float_as_uint((float)m), exponent = (x - 0x3f2aaaabu) & 0xff800000u;
+    const float t = __uint_as_float(x - exponent) - 1.0f;
+    float p = -0.130310059f;
+    p = fmaf(p, t, 0.140869141f);
+    p = fmaf(p, t, -0.121483512f);
+    p = fmaf(p, t, 0.139814854f);
+    p = fmaf(p, t, -0.166846126f);
+    p = fmaf(p, t, 0.200120345f);
+    p = fmaf(p, t, -0.249996200f);
+    p = fmaf(p, t, 0.333331972f);
+    p = fmaf(p, t, -0.5f);
+    const float log_of = fmaf(p * t, t, t);
+    return fmaf(24.0f - (float)((int)exponent >> 23), 0.693147182f, -log_of);
+}
+
+// The sine and the cosine of 2 pi k / 2^24, within 1e-7: polynomials of the angle from the nearest quarter (Cephes,
+// sinf and cosf).
+VB_DEVICE void sine_cosine_of_fraction(unsigned k, float *sine, float *cosine) {
+    const unsigned quarter = (k + (1u << 21)) >> 22;
+    const float x = (float)(int)(k - (quarter << 22)) * 3.74507039e-7f, z = x * x; // 2 pi / 2^24
+    float s = fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f);
+    float c = fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f);
+    s = fmaf(s * z, x, x);
+    c = fmaf(c * z, z, fmaf(-0.5f, z, 1.0f));
+    const float a = quarter & 1 ? c : s, b = quarter & 1 ? s : c;
+    *sine = __uint_as_float(__float_as_uint(a) ^ (quarter & 2) << 30);
+    *cosine = __uint_as_float(__float_as_uint(b) ^ ((quarter + 1) & 2) << 30);
+}
+
+VB_DEVICE float sqrt_fast(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // The random numbers of four elements of one counter: of so many bits, or normal ones (vibrant.h).
 VB_DEVICE Words random_of(Words w, unsigned bits) {
     Words x;
@@ -47,11 +85,9 @@ VB_DEVICE Words random_of(Words w, unsigned bits) {
     }
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
-        const float u = (float)((1u << 24) - (w.at[e] >> 8)) * 5.9604644775390625e-8f; // 2^-24
-        const float v = (float)(w.at[e + 1] >> 8) * 1.1920928955078125e-7f;                // 2^-23
         float sine, cosine;
-        sincospif(v, &sine, &cosine);
-        const float radius = sqrtf(-2.0f * logf(u));
+        sine_cosine_of_fraction(w.at[e + 1] >> 8, &sine, &cosine);
+        const float radius = sqrt_fast(2.0f * minus_log_of_fraction((1u << 24) - (w.at[e] >> 8)));
         x.at[e] = __float_as_uint(radius * cosine);
         x.at[e + 1] = __float_as_uint(radius * sine);
     }
