@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -258,9 +259,16 @@ func (c *chat) interactive(lines terminalReader) error {
 	if c.first == "" {
 		lines.begin()
 	}
-	// Until here Ctrl-C ended the command; from here on it is for the answer alone.
+	// Until the first prompt Ctrl-C ends the command; from then on it is for the answer alone.
+	var begun atomic.Bool // something was read
+	start := time.Now()
+	early := func() bool { return !begun.Load() && time.Since(start) < reactionTime }
 	interrupts := make(chan struct{}, 1)
 	giveBack, err := takeInterrupts(c.cmd.Context(), func() {
+		if early() { // it comes late from before the prompt, which waits already
+			endBy(os.Interrupt)
+			return
+		}
 		select {
 		case interrupts <- struct{}{}:
 		default:
@@ -272,7 +280,6 @@ func (c *chat) interactive(lines terminalReader) error {
 	}
 	base := context.WithoutCancel(c.cmd.Context())
 	c.lines = lines
-	start := time.Now() // until something is read
 	for {
 		text := c.first
 		c.first = ""
@@ -282,10 +289,10 @@ func (c *chat) interactive(lines terminalReader) error {
 		}
 		editing := c.editing
 		c.editing = false
-		if errors.Is(err, errLineInterrupted) && time.Since(start) < reactionTime { // it was not for the prompt
+		if errors.Is(err, errLineInterrupted) && early() {
 			return context.Canceled
 		}
-		start = time.Time{}
+		begun.Store(true)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return nil

@@ -17,8 +17,20 @@ var deadly = make(chan os.Signal, 1)
 func die(s os.Signal) {
 	wholefile.RemoveUnfinished()
 	restoreTerminal()
-	fmt.Fprintf(os.Stderr, "vibrant: %v\n", s)
+	name := s.String()
+	if s == os.Interrupt {
+		name = "interrupted" // as of a command that ends by its context
+	}
+	fmt.Fprintf(os.Stderr, "vibrant: %s\n", name)
 	os.Exit(statusOf(s))
+}
+
+// endBy has the process die by a signal that came before.
+func endBy(s os.Signal) {
+	select {
+	case deadly <- s:
+	default: // it dies already
+	}
 }
 
 // interrupts has one receiver of interrupts (Ctrl-C): the command, and later the chat that it has begun.
