@@ -51,13 +51,7 @@ func tokenizeCommand() *cobra.Command {
 			if asJSON {
 				err = writeJSON(out, nonNil(ids))
 			} else {
-				for _, id := range ids {
-					piece, err := tokenizer.TokenText(id)
-					if err != nil {
-						return err
-					}
-					fmt.Fprintf(out, "%6d  %q\n", id, piece)
-				}
+				err = printTokens(cmd.Context(), out, tokenizer, ids)
 			}
 			if e := out.Flush(); err == nil {
 				err = e
@@ -71,6 +65,27 @@ func tokenizeCommand() *cobra.Command {
 	c.Flags().BoolVar(&special, "special", false, "parse special tokens such as <|im_end|> in the text")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of ids")
 	return c
+}
+
+// printTokens prints an id and its text a line. A line is made once for all tokens of an id: of a long text there are millions.
+func printTokens(ctx context.Context, out *bufio.Writer, t *vibrant.Tokenizer, ids []int32) error {
+	lines := make([]string, t.VocabSize())
+	for i, id := range ids {
+		if lines[id] == "" {
+			text, err := t.TokenText(id)
+			if err != nil {
+				return err
+			}
+			lines[id] = fmt.Sprintf("%6d  %q\n", id, text)
+		}
+		if _, err := out.WriteString(lines[id]); err != nil {
+			return err
+		}
+		if i%(1<<16) == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // tokenizeLines answers line by line, so that a program may keep the command running.

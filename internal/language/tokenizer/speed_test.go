@@ -3,10 +3,18 @@
 package tokenizer
 
 import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/testdata"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // cpuTime returns what the process has computed, however busy the machine is.
@@ -38,6 +46,7 @@ func TestFiftyMegabytesTakeSeconds(t *testing.T) {
 		{"ggml-vocab-llama-spm", "one letter", "a", 5 * time.Second},
 		{"ggml-vocab-gpt-2", "spaces", " ", 5 * time.Second},
 		{"ggml-vocab-qwen2", "marks", "\u0301", 5 * time.Second},
+		{"ggml-vocab-qwen2", "digits", "1", 5 * time.Second},
 	} {
 		tok := load(t, "vocab", c.vocab+".gguf")
 		text := strings.Repeat(c.unit, 50_000_000/len(c.unit))
@@ -47,6 +56,59 @@ func TestFiftyMegabytesTakeSeconds(t *testing.T) {
 		t.Logf("%s, %s: %d tokens in %.2f s of a core, %.0f MB/s", c.vocab, c.name, n, took.Seconds(), float64(len(text))/1e6/took.Seconds())
 		if took > c.most {
 			t.Errorf("%s, %s: %v", c.vocab, c.name, took)
+		}
+	}
+}
+
+// TestEveryRuleIsFast encodes prose, and this package's own code, by each pre-tokenizer with Qwen 2's vocabulary. Run it with -v for the
+// figures.
+func TestEveryRuleIsFast(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	path := testdata.Path(t, "vocab", "ggml-vocab-qwen2.gguf")
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tok, err := FromGGUF(f, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(b)
+	}
+	names := map[*preTokenizer][]string{}
+	for _, name := range slices.Sorted(maps.Keys(preTokenizers)) {
+		names[preTokenizers[name]] = append(names[preTokenizers[name]], name)
+	}
+	for _, same := range names {
+		tok.model.(*bpe).pre = preTokenizers[same[0]]
+		rate := func(text string) float64 {
+			text = strings.Repeat(text, 2_000_000/len(text)+1)
+			tok.encoders = sync.Pool{} // no piece is known
+			start := cpuTime()
+			encode(t, tok, text, Options{})
+			return float64(len(text)) / 1e6 / (cpuTime() - start).Seconds()
+		}
+		least := 10.0 // 50 MB in 5 s
+		if same[0] == "exaone-moe" {
+			least = 3 // whole sentences are pieces, of which none comes twice
+		}
+		words, signs := rate(prose(t)), rate(code.String())
+		t.Logf("| %s | %.0f | %.0f |", strings.Join(same, ", "), words, signs)
+		if words < least || signs < least {
+			t.Errorf("%s: %.1f MB of prose a second of a core, %.1f MB of code", same[0], words, signs)
 		}
 	}
 }
