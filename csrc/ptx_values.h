@@ -152,6 +152,12 @@ static value binary(compiler *c, const char *sign, value a, value b) {
     if (a.form == POINTER || b.form == POINTER) fail(c, "addresses have no %s: index them", sign);
     const kind k = common(c, a, b);
     if (a.form == CONSTANT && b.form == CONSTANT) return fold(c, sign, a, b, k);
+    const bool divides = !strcmp(sign, "/") || !strcmp(sign, "%");
+    if (divides && (k == U32 || k == U64) && b.form == CONSTANT && b.integer > 0 && !(b.integer & (b.integer - 1))) {
+        int64_t power = 0; /* whose division the driver may compute in floats */
+        while (b.integer >> power > 1) power++;
+        return sign[0] == '/' ? binary(c, ">>", a, integer(power)) : binary(c, "&", a, integer(b.integer - 1));
+    }
     static const struct { const char *sign, *name, *f32;
     } table[] = {
         {"+", "add", "add"},          {"-", "sub", "sub"},          {"*", "mul.lo", "mul"},
@@ -208,31 +214,40 @@ static value index_of(compiler *c) {
     return v;
 }
 
-/* [i][j]... of an array: the number of the element; `left` is how many dimensions were not given. */
-static value element(compiler *c, const name *n, int *left) {
+/* [i][j]... of an array: the number of the element, less `known`, the part of it that constant indices make.
+ * `left` is how many dimensions were not given. */
+static value element(compiler *c, const name *n, int *left, int64_t *known) {
     value at = integer(0);
     int given = 0;
-    while (given < n->dims && is(c, "[")) {
+    *known = 0;
+    for (; given < n->dims && is(c, "["); given++) {
+        int64_t stride = 1;
+        for (int i = given + 1; i < n->dims; i++) stride *= n->size[i];
         const value i = index_of(c);
-        at = binary(c, "+", binary(c, "*", at, integer(n->size[given])), i);
-        given++;
+        if (i.form == CONSTANT) {
+            *known += i.integer * stride;
+            continue;
+        }
+        const value part = stride == 1 ? i : binary(c, "*", i, integer(stride));
+        at = at.form == CONSTANT ? part : binary(c, "+", at, part);
     }
     *left = n->dims - given;
-    for (int i = given; i < n->dims; i++) at = binary(c, "*", at, integer(n->size[i]));
     return at;
 }
 
 /* The element of a register array that its indices name: with *count elements from there on. */
 static value register_element(compiler *c, const name *n, int *count) {
     int left;
-    const value at = integer_of(c, element(c, n, &left), "the index of an array of registers");
+    int64_t known;
+    const value at = element(c, n, &left, &known);
+    integer_of(c, at, "the index of an array of registers");
     *count = 1;
     int total = 1;
     for (int i = 0; i < n->dims; i++) total *= n->size[i];
     for (int i = n->dims - left; i < n->dims; i++) *count *= n->size[i];
-    if (at.integer < 0 || at.integer + *count > total) fail(c, "index %lld of %s", (long long)at.integer, n->text);
+    if (known < 0 || known + *count > total) fail(c, "index %lld of %s", (long long)known, n->text);
     value v = n->value;
-    v.reg += (int)at.integer;
+    v.reg += (int)known;
     return v;
 }
 
@@ -276,8 +291,10 @@ static address address_of(compiler *c, value base, int64_t offset, value index) 
 static address place_of(compiler *c, const name *n) {
     if (n->what == SHARED) {
         int left;
-        const value at = element(c, n, &left);
-        return address_of(c, (value){.kind = n->value.kind, .form = REGISTER, .shared = true}, n->value.integer, at);
+        int64_t known;
+        const value at = element(c, n, &left, &known);
+        return address_of(c, (value){.kind = n->value.kind, .form = REGISTER, .shared = true},
+                          n->value.integer + known * kinds[n->value.kind].bytes, at);
     }
     if (n->what != VARIABLE || n->value.form != POINTER) fail(c, "%s is no memory", n->text);
     return address_of(c, n->value, 0, is(c, "[") ? index_of(c) : integer(0));
