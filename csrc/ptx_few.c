@@ -380,7 +380,8 @@ vb_status vb_jit_norm_linear(float *y, const float *x, const float *norm, float 
 vb_status vb_jit_linear_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias,
                             float *product_, int64_t n, vb_stream *stream) {
     (void)product_;
-    return run_rows("ptx_linear_add_few", sum, x, NULL, 0, false, w, bias, a, n, stream);
+    const vb_status status = run_rows("ptx_linear_add_few", sum, x, NULL, 0, false, w, bias, a, n, stream);
+    return status == VB_UNSUPPORTED ? vb_jit_many_add(sum, a, x, w, bias, n, stream) : status;
 }
 
 vb_status vb_jit_norm_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
@@ -388,7 +389,7 @@ vb_status vb_jit_norm_swiglu(float *out, const float *x, const float *norm, floa
     (void)normed, (void)product_;
     plan p;
     if (up->layout != VB_PACKED || up->type != gate->type || (uintptr_t)up->data % 16) return VB_UNSUPPORTED;
-    if (!plan_of(&p, gate, x, norm, 2, n, stream)) return VB_UNSUPPORTED;
+    if (!plan_of(&p, gate, x, norm, 2, n, stream)) return vb_jit_many_swiglu(out, x, norm, eps, gate, up, n, stream);
     uint32_t items = (uint32_t)gate->rows, norms = norm != NULL;
     uint64_t up_at = (uintptr_t)up->data - (uintptr_t)gate->data;
     const void *data = gate->data;

@@ -112,7 +112,7 @@ static const char *codes_of(vb_dtype type) {
 
 vb_status vb_jit_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
     vb_jit_layout l;
-    const bool packed = vb_jit_layout_of(&l, w->type, w->cols) && w->cols <= INT32_MAX;
+    const bool packed = vb_jit_layout_of(&l, w->type, w->cols) && w->cols <= VB_JIT_MOST_COLS;
     /* Before 8.0 only kernels of few rows of x read packed weights. */
     const bool wide = packed && l.units > VB_JIT_FEW_UNITS;
     *bytes = packed && !(wide && ((const vb_jit_device *)device)->target < 80) ? w->rows * l.row : 0;

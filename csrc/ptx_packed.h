@@ -17,6 +17,9 @@ typedef struct vb_jit_layout {
 /* The most units of a row for the kernels of few rows of x: 48 KiB of shared memory hold such an x. */
 enum { VB_JIT_FEW_UNITS = 608 };
 
+/* The most columns of packed weights: places in 128 rows of x have 32 bits. */
+enum { VB_JIT_MOST_COLS = 1 << 24 };
+
 /* The layout of rows of so many elements; false where a type is not packed. */
 bool vb_jit_layout_of(vb_jit_layout *layout, vb_dtype type, int64_t cols);
 
@@ -31,5 +34,9 @@ extern const char vb_jit_packed_value[];
 /* Products of packed weights with few rows of x, and with many. They return VB_UNSUPPORTED for other calls. */
 vb_status vb_jit_few(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
 vb_status vb_jit_many(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
+vb_status vb_jit_many_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, int64_t n,
+                          vb_stream *stream);
+vb_status vb_jit_many_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,
+                             const vb_weight *up, int64_t n, vb_stream *stream);
 
 #endif
