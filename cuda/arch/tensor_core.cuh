@@ -48,15 +48,25 @@ VB_DEVICE void mma_16x8x32(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint
 }
 
 // The same, 16 x 8 x 16 with A unsigned: a0, a1 = bytes k = 4t.. of the rows g, g + 8.
+template <bool a_signed = false>
 VB_DEVICE void mma_16x8x16(int c[4], uint32_t a0, uint32_t a1, uint32_t b0) {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(b0));
+    if constexpr (a_signed)
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(b0));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(b0));
 #elif __CUDA_ARCH__ >= 750
-    asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
-        : "+r"(c[0]), "+r"(c[1]) : "r"(a0), "r"(b0));
-    asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
-        : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b0));
+    const uint32_t a[2] = {a0, a1};
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        if constexpr (a_signed)
+            asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                : "+r"(c[2 * r]), "+r"(c[2 * r + 1]) : "r"(a[r]), "r"(b0));
+        else
+            asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                : "+r"(c[2 * r]), "+r"(c[2 * r + 1]) : "r"(a[r]), "r"(b0));
 #endif
 }
 

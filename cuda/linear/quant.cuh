@@ -76,11 +76,11 @@ VB_DEVICE int code(const vb_block_q4_1 &b, int k) { return nibble(b.qs, k); }
 VB_DEVICE int code(const vb_block_q5_1 &b, int k) { return nibble(b.qs, k) | ((b.qh[k >> 3] >> (k & 7)) & 1) << 4; }
 VB_DEVICE int code(const vb_block_iq4_nl &b, int k) { return nibble(b.qs, k); }
 VB_DEVICE int code(const vb_block_mxfp4 &b, int k) { return nibble(b.qs, k); }
+VB_DEVICE int code(const vb_block_nvfp4 &b, int k) { return b.qs[8 * (k >> 4) + (k & 7)] >> (k & 8) / 2 & 15; }
 VB_DEVICE int code(const vb_block_iq4_xs &b, int k) { return nibble(b.qs + 16 * (k >> 5), k & 31); }
 VB_DEVICE int code(const vb_block_q2_k &b, int k) { return crumb(b.qs, k); }
-VB_DEVICE int code(const vb_block_q3_k &b, int k) { // -4..3, with Q6_K's zero
-    return 28 + ((b.qs[32 * (k >> 7) + (k & 31)] >> (2 * ((k >> 5) & 3))) & 3) +
-           4 * ((b.hmask[k & 31] >> (k >> 5)) & 1);
+VB_DEVICE int code(const vb_block_q3_k &b, int k) { // -4..3, plus 4
+    return crumb(b.qs, k) + 4 * ((b.hmask[k & 31] >> (k >> 5)) & 1);
 }
 VB_DEVICE int code(const vb_block_q4_k &b, int k) { return (b.qs[32 * (k >> 6) + (k & 31)] >> ((k & 32) / 8)) & 15; }
 VB_DEVICE int code(const vb_block_q5_k &b, int k) {

@@ -43,13 +43,12 @@ template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values];
-    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; sixteens: k6 + 128
+    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; k2; k6 + 128; e4m3
     uint32_t scales[2][P::small && !P::mins ? 2 : 4];
     __half2 d[2]; // k4: {d, -dmin}; k2: {d, -dmin / 16}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
-        P::unpack_raised(v[0], w.words);
-        P::unpack_raised(v[1], w.words + P::words);
+        unpack_rows_raised(v, w);
         if constexpr (P::powers) { // to halves: values beyond them are far outside of trained weights
             const auto halves = [](uint32_t two) {
                 return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
@@ -69,12 +68,13 @@ struct ManyTile {
                 k4_scales(scales[r], s);
                 d[r] = __hmul2(as_half2(s.x), __floats2half2_rn(half_unit, -half_unit));
             }
-        } else if constexpr (P::k2) {
+        } else if constexpr (P::k2 || P::e4m3) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const uint4 s = w.scales[r];
                 scales[r][0] = s.x, scales[r][1] = s.y, scales[r][2] = s.z, scales[r][3] = s.w;
-                d[r] = __hmul2(as_half2(w.d[r]), __floats2half2_rn(half_unit, -half_unit / 16));
+                if constexpr (P::k2)
+                    d[r] = __hmul2(as_half2(w.d[r]), __floats2half2_rn(half_unit, -half_unit / 16));
             }
         } else {
 #pragma unroll
@@ -119,7 +119,10 @@ struct ManyTile {
             }
         } else {
             const uint32_t bytes = __byte_perm(scales[0][i & 3], scales[1][i & 3], 0x0400 + (i >> 2) * 0x0101);
-            const __half2 both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1152.0f)), d[0]);
+            __half2 both;
+            // as halves the floats of 8 bits are 2^-7 times their value
+            if constexpr (P::e4m3) both = __hmul2(as_half2((bytes & 0x007f007f) << 7), splat(128 * half_unit));
+            else both = __hmul2(__hsub2(as_half2((bytes & 0x00ff00ff) | 0x64006400), splat(1152.0f)), d[0]);
             scale[0] = __low2half2(both), scale[1] = __high2half2(both);
         }
         constexpr float zero = 1024 + (P::is_signed ? 128 : P::zero);

@@ -87,7 +87,8 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
         } else {
             to.scales[r] = load_once(reinterpret_cast<const uint4 *>(scales) + row);
         }
-        if constexpr (P::sixteens)
+        if constexpr (P::own_table) to.table[r] = load_once(reinterpret_cast<const uint4 *>(tile + P::table_at));
+        if constexpr (P::k2 || P::k6)
             to.d[r] = __ldg(reinterpret_cast<const typename P::RowScale *>(scales + P::scale_bytes) + row);
     }
 }

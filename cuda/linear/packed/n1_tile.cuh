@@ -58,7 +58,8 @@ struct N1Tile {
                 if constexpr (P::k2 || P::k4 || P::mins)
                     reinterpret_cast<int *>(out + sums + c * sum_bytes)[s >> 2] = 128 * w.high_sum + w.low_sum;
                 else { // nibbles of the upper half are multiplied in place, 16 times their value
-                    const int zero = P::nibbles && c >= 2 ? -16 * P::zero : -P::zero;
+                    const bool upper = P::nibbles && value >= P::words;
+                    const int zero = upper ? -16 * P::zero : -P::zero;
                     reinterpret_cast<int2 *>(out + sums + c * sum_bytes)[s >> 2] =
                         make_int2(zero * w.high_sum, zero * w.low_sum);
                 }
@@ -108,7 +109,8 @@ struct N1Weights {
     uint32_t words[2 * P::words];
     uint4 k4[P::k4 ? 2 : 1];  // d, dmin, scales of the rows g and g + 8
     uint32_t sixteens[P::sixteens ? 2 : 1]; // the scales t, t + 4, t + 8, t + 12 of these rows
-    uint32_t d[P::k4 ? 1 : 2];  // small: of the scale t; k2: {d, dmin}
+    uint32_t d[P::k4 || P::e4m3 ? 1 : 2];  // small: of the scale t; k2: {d, dmin}
+    uint4 table[1];              // own_table
     uint32_t m[P::mins ? 2 : 1]; // the addend of scale t
 
     VB_DEVICE void load(const uint8_t *tile, int lane) {
@@ -129,8 +131,11 @@ struct N1Weights {
         } else if constexpr (P::sixteens) {
             sixteens[0] = reinterpret_cast<const uint32_t *>(p)[lane];
             sixteens[1] = reinterpret_cast<const uint32_t *>(p)[lane + 32];
-            const auto *h = reinterpret_cast<const typename P::RowScale *>(p + P::scale_bytes);
-            d[0] = h[g], d[1] = h[g + 8];
+            if constexpr (!P::e4m3) {
+                const auto *h = reinterpret_cast<const typename P::RowScale *>(p + P::scale_bytes);
+                d[0] = h[g], d[1] = h[g + 8];
+            }
+            if constexpr (P::own_table) table[0] = *reinterpret_cast<const uint4 *>(tile + P::table_at);
         } else {
             const unsigned short *h = reinterpret_cast<const unsigned short *>(p);
             d[0] = h[lane], d[1] = h[lane + 32];
@@ -143,7 +148,7 @@ struct N1Weights {
         const int t = lane & 3;
         uint32_t v[2][P::values];
         if constexpr (P::nibbles) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
-        else P::unpack(v[0], words), P::unpack(v[1], words + P::words);
+        else P::unpack(v[0], words, table[0]), P::unpack(v[1], words + P::words, table[0]);
         if constexpr (P::k4) {
             int c[2][4] = {};
 #pragma unroll
@@ -168,6 +173,24 @@ struct N1Weights {
                                 high_half(k4[r].x) * static_cast<float>(m0 * x.sums[0] + m1 * x.sums[1]);
                 sum[r] = fmaf(f, x.scale, sum[r]);
             }
+        } else if constexpr (P::e4m3) {
+            int c[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = 0, c[i][1] = c[i][3] = dot_bits;
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) mma_16x8x16<true>(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float total = 0;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const uint32_t s = i < 3 ? sixteens[r] << (20 - 8 * i) : sixteens[r] >> 4;
+                    total = fmaf(P::e4m3_bits(s & 0x07f00000), dot_of(c[i][2 * r], c[i][2 * r + 1]), total);
+                }
+                sum[r] = fmaf(total * P::e4m3_unit, x.scale, sum[r]);
+            }
         } else if constexpr (P::sixteens) {
             int c[4][4] = {};
             if constexpr (!P::k2)
@@ -182,12 +205,13 @@ struct N1Weights {
                 int high = 0, low = 0, subtrahend = 0;
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
+                    if (P::nibbles && i == 2) high *= 16, low *= 16; // the others are 16 times their value
                     const int s = P::k2 ? sixteens[r] >> (8 * i) & 15 : static_cast<int8_t>(sixteens[r] >> (8 * i));
                     high += s * c[i][2 * r], low += s * c[i][2 * r + 1];
                     if constexpr (P::k2) subtrahend += static_cast<int>(sixteens[r] >> (8 * i + 4) & 15) * x.sums[i];
                 }
                 const float both = fmaf(static_cast<float>(high), 128.0f, static_cast<float>(low));
-                sum[r] = fmaf(low_half(d[r]) * x.scale, both, sum[r]);
+                sum[r] = fmaf(low_half(d[r]) * (P::nibbles ? x.scale * 0.0625f : x.scale), both, sum[r]);
                 if constexpr (P::k2) sum[r] -= high_half(d[r]) * x.scale * static_cast<float>(subtrahend);
             }
         } else {

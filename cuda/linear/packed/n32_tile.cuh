@@ -89,9 +89,9 @@ template <class Block>
 struct N32Weights {
     using P = Packed<Block>;
     // the zero that is subtracted from the codes of operand A
-    static constexpr int zero = P::powers ? 0 : P::is_signed ? 128 : P::zero;
+    static constexpr int zero = P::floats ? 0 : P::is_signed ? 128 : P::zero;
     LaneTile<Block> w;
-    uint32_t v[2][P::nibbles || P::powers ? 1 : P::values];
+    uint32_t v[2][P::nibbles || P::floats ? 1 : P::values];
     // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order, k6 + 128
     uint32_t bytes[2][P::small ? 1 : 4];
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
@@ -101,14 +101,16 @@ struct N32Weights {
         w.template load<false>(tile, lane);
     }
     VB_DEVICE void prepare() {
-        if constexpr (!P::nibbles && !P::powers)
-            P::unpack_raised(v[0], w.words), P::unpack_raised(v[1], w.words + P::words);
+        if constexpr (!P::nibbles && !P::floats) unpack_rows_raised(v, w);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::k4) {
                 const uint4 s = w.scales[r];
                 k4_scales(bytes[r], s);
                 unit[r] = low_half(s.x) * (32768.0f * subnormal), offset[r] = -unit[r];
+            } else if constexpr (P::e4m3) {
+                const uint4 s = w.scales[r];
+                bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
             } else if constexpr (P::sixteens) {
                 const uint32_t s[4] = {w.scales[r].x, w.scales[r].y, w.scales[r].z, w.scales[r].w};
 #pragma unroll
@@ -127,7 +129,7 @@ struct N32Weights {
                 const uint32_t word = w.words[r * P::words + i % P::words],
                                mask = i < P::words ? 0x000f000f : 0x00f000f0;
                 a[r] = word & mask, a[2 + r] = (word >> 8) & mask;
-            } else if constexpr (P::powers) { // values as they are, not as subnormal numbers
+            } else if constexpr (P::floats) { // values as they are, not as subnormal numbers
                 const uint32_t word = w.words[r * P::words + i % P::words];
                 const uint32_t upper = P::half_bytes(i < P::words ? word : word >> 16);
                 a[r] = (upper << 8) & 0xff00ff00, a[2 + r] = upper & 0xff00ff00;
@@ -141,8 +143,10 @@ struct N32Weights {
         if constexpr (P::small) {
             const uint32_t two = r ? (i < 4 ? w.scales[0].z : w.scales[0].w) : (i < 4 ? w.scales[0].x : w.scales[0].y);
             const float d = P::scale_of_bits(i & 2 ? two >> 16 : two & 0xffff);
-            if constexpr (P::powers) return d;
+            if constexpr (P::floats) return d;
             return d * (P::nibbles && i >= P::words ? subnormal / 16 : subnormal);
+        } else if constexpr (P::e4m3) {
+            return P::e4m3_bits(__byte_perm(bytes[r][i & 3], 0, 0x0444 | (i >> 2) << 12) >> 4) * P::e4m3_unit;
         } else {
             const int word = P::k4 ? i >> 3 : i & 3, byte = P::k4 ? (i >> 1) & 3 : i >> 2; // q6_scale_byte
             const float one_and = __uint_as_float(__byte_perm(bytes[r][word], 0x3f800000, 0x7604 | byte << 4));
@@ -154,9 +158,11 @@ struct N32Weights {
     VB_DEVICE void subtrahend(uint32_t a[4], int t) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if constexpr (P::small) {
+            if constexpr (P::floats) {
+                a[r] = a[2 + r] = 0; // nothing is subtracted
+            } else if constexpr (P::small) {
                 const uint4 s = w.scales[P::mins ? 1 : 0];
-                a[r] = P::powers ? 0 : r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
+                a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
                 a[2 + r] = 0;
             } else if constexpr (P::k4) { // mins 2 t and 2 t + 1, as subnormal numbers; the same for the low parts
                 a[r] = __byte_perm(t & 2 ? bytes[r][3] : bytes[r][2], 0, t & 1 ? 0x4342 : 0x4140);
@@ -169,7 +175,7 @@ struct N32Weights {
     // The factor of the subtrahend of row g + 8 r.
     VB_DEVICE float subtract(int r) const {
         if constexpr (P::mins) return 64.0f;
-        else if constexpr (P::small) return -zero * 64.0f;
+        else if constexpr (P::small || P::floats) return -zero * 64.0f;
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
         else if constexpr (P::k2) return high_half(w.d[r]) * (-64.0f * subnormal);
         else return low_half(w.d[r]) * (-zero * 64.0f);

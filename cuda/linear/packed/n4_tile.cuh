@@ -72,7 +72,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     const int t = lane & 3;
     uint32_t v[2][P::values];
     if constexpr (nibbles) P::unpack_nibbles(v[0], tile.words), P::unpack_nibbles(v[1], tile.words + P::words);
-    else P::unpack(v[0], tile.words), P::unpack(v[1], tile.words + P::words);
+    else unpack_rows(v, tile);
 
     // The subtrahend.
     uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order
@@ -89,6 +89,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
         } else if constexpr (P::sixteens) {
             const uint4 s = tile.scales[r];
             bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
+            if constexpr (P::e4m3) continue;
             sixteens_operand<Block>(a[r], a[2 + r], s, t);
             factor[r] =
                 P::k2 ? high_half(tile.d[r]) * (-64.0f * 16777216.0f) : low_half(tile.d[r]) * (-P::zero * 64.0f);
@@ -113,12 +114,23 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     }
 
     int high[2][2] = {}, low[2][2] = {}; // of the rows g, g + 8; where the codes are nibbles, of lower and upper ones
-    float total[2] = {0, 0};             // small
+    float total[2] = {0, 0};             // small, e4m3
 #pragma unroll
     for (int q = 0; q < P::depth / 64; q++) {
         const uint4 four = reinterpret_cast<const uint4 *>(x)[32 * q + lane];
         const uint32_t b[4] = {four.x, four.y, four.z, four.w};
-        if constexpr (P::sixteens) {
+        if constexpr (P::e4m3) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int c[4] = {0, dot_bits, 0, dot_bits};
+                mma_16x8x16<true>(c, v[0][4 * q + i], v[1][4 * q + i], b[i]);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const uint32_t s = q < 3 ? bytes[r][i] << (20 - 8 * q) : bytes[r][i] >> 4;
+                    total[r] = fmaf(P::e4m3_bits(s & 0x07f00000), dot_of(c[2 * r], c[2 * r + 1]), total[r]);
+                }
+            }
+        } else if constexpr (P::sixteens) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int c[4] = {0, 0, 0, 0};
@@ -126,8 +138,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint32_t byte = bytes[r][i] >> (8 * q); // q6_scale_byte(4 q + i)
-                    const int s = P::k2 ? byte & 15 : static_cast<int8_t>(byte);
-                    high[r][0] += s * c[2 * r], low[r][0] += s * c[2 * r + 1];
+                    const int s = P::k2 ? byte & 15 : static_cast<int8_t>(byte), upper = nibbles && q >= 2;
+                    high[r][upper] += s * c[2 * r], low[r][upper] += s * c[2 * r + 1];
                 }
             }
         } else {
@@ -157,10 +169,12 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     const float scale = reinterpret_cast<const float *>(x + X::scale)[t];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        if constexpr (!P::small) {
+        if constexpr (P::e4m3) {
+            total[r] *= P::e4m3_unit;
+        } else if constexpr (!P::small) {
             if constexpr (nibbles) high[r][0] = 16 * high[r][0] + high[r][1], low[r][0] = 16 * low[r][0] + low[r][1];
-            const float unit = P::k4 ? low_half(tile.scales[P::small ? 0 : r].x) * (nibbles ? 0.0625f : 1.0f)
-                                     : low_half(tile.d[P::sixteens ? r : 0]);
+            const float unit = (nibbles ? 0.0625f : 1.0f) * low_half(P::k4 ? tile.scales[P::small ? 0 : r].x
+                                                                           : tile.d[P::k2 || P::k6 ? r : 0]);
             total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
         }
         sum[r] = fmaf(scale, fmaf(factor[r], subtrahend[2 * r], total[r]), sum[r]);

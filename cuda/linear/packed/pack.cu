@@ -50,6 +50,10 @@ VB_DEVICE uint8_t scale_byte(const vb_block_q6_k &block, int i) { return (uint8_
 VB_DEVICE uint8_t scale_byte(const vb_block_q3_k &block, int i) { return (uint8_t)vb_q3_k_scale(block.scales, i); }
 
 VB_DEVICE uint8_t scale_byte(const vb_block_q2_k &block, int i) { return block.scales[i]; }
+VB_DEVICE uint8_t scale_byte(const vb_block_nvfp4 &block, int i) { // what vb_ue4m3 reads as 0 becomes 0
+    const uint8_t scale = block.d[i & 3] & 0x7f;
+    return block.d[i & 3] == 0x7f ? 0 : scale;
+}
 template <class Block>
 VB_DEVICE uint8_t iq2_scale_byte(const Block &block, int i) {
     return (uint8_t)(2 * (block.scales[i >> 1] >> (4 * (i & 1)) & 15) + 1);
@@ -73,14 +77,39 @@ VB_DEVICE uint8_t scale_byte(const vb_block_iq1_m &block, int i) {
     return (uint8_t)(2 * ((s[0] | s[1] << 8) >> (3 * (i & 3)) & 7) + 1);
 }
 
-// The code of a multiple of a layout's unit; of IQ2 a place in its table.
-template <class Layout>
-VB_DEVICE int place_of(int multiple) {
-    if constexpr (Packed<Layout>::format.codes == VB_CODES_IQ2) {
-        const int size = abs(multiple);
-        return (size == 8 ? 0 : size == 25 ? 1 : size == 43 ? 2 : 3) + (multiple < 0 ? 8 : 0);
+// The values of a type whose tiles hold a table, in units of the scale that block_d and scale_byte make.
+struct TileValues {
+    int8_t of[16];
+};
+template <class Block>
+__host__ __device__ constexpr TileValues tile_values() {
+    if (std::is_same_v<Block, vb_block_iq1_s> || std::is_same_v<Block, vb_block_iq1_m>) // multiples of 8, plus or minus 1
+        return {{1, 7, 9, 0, 0, 0, 0, 0, -1, -7, -9}};
+    if (std::is_same_v<Block, vb_block_iq3_s>)
+        return {{1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}};
+    if (std::is_same_v<Block, vb_block_iq3_xxs>)
+        return {{2, 6, 10, 14, 18, 22, 26, 31, -2, -6, -10, -14, -18, -22, -26, -31}};
+    return {{8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43}}; // IQ2
+}
+
+// The code of a multiple of a layout's unit, or its place in the table of the tile.
+template <class Layout, class Block>
+VB_DEVICE int place_of(float multiple) {
+    using P = Packed<Layout>;
+    if constexpr (P::own_table) {
+        constexpr TileValues values = tile_values<Block>();
+        constexpr uint64_t places = table_of(values.of, P::zero).places();
+        int nearest = 0; // it is the multiple, unless d lost digits
+        float least = 256;
+#pragma unroll
+        for (int c = 0; c < 16; c++) {
+            const float distance = fabsf(multiple - (float)values.of[c]);
+            if (distance < least) least = distance, nearest = c;
+        }
+        return (int)(places >> (4 * nearest)) & 15;
+    } else {
+        return P::zero + __float2int_rn(multiple);
     }
-    return Packed<Layout>::zero + multiple;
 }
 // The code of element k in a layout: as the block has it, or the value in units of its scale.
 template <class Layout, class Block>
@@ -92,15 +121,15 @@ VB_DEVICE int code_in(const Block &block, int k) { return code(block, k); }
         dequantize8(values, &block, k & ~7); \
         if constexpr (Packed<Layout>::sixteens) unit = half_bits(block_d(block)) * scale_byte(block, k >> 4); \
         else unit = half_bits(scale_bits(block, k)); \
-        return place_of<Layout>(unit != 0.0f ? __float2int_rn(values[k & 7] / unit) : 0); \
+        return place_of<Layout, Block>(unit != 0.0f ? values[k & 7] / unit : 0.0f); \
     }
 X(vb_block_iq2_xxs, vb_block_iq2_s)
 X(vb_block_iq2_xs, vb_block_iq2_s)
 X(vb_block_iq2_s, vb_block_iq2_s)
-X(vb_block_iq3_s, vb_block_q6_k)
-X(vb_block_iq3_xxs, vb_block_q6_k)
-X(vb_block_iq1_s, vb_block_q6_k)
-X(vb_block_iq1_m, vb_block_q6_k)
+X(vb_block_iq3_s, vb_block_iq2_s)
+X(vb_block_iq3_xxs, vb_block_iq2_s)
+X(vb_block_iq1_s, vb_block_iq2_s)
+X(vb_block_iq1_m, vb_block_iq2_s)
 X(vb_block_tq1_0, vb_block_q4_0)
 X(vb_block_tq2_0, vb_block_q4_0)
 X(vb_block_q1_0, vb_block_q4_0)
@@ -147,12 +176,19 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
             }
         } else {
             for (int j = 0; j < 16; j++)
-                scales[16 * row + (P::sixteens ? P::q6_scale_byte(j) : j)] = inside ? scale_byte(block(row, 0), j) : 0;
-            if constexpr (P::sixteens) {
+                scales[16 * row + (P::sixteens ? P::q6_scale_byte(j) : j)] =
+                    inside ? scale_byte(block(row, 16 * j), j) : 0;
+            if constexpr (P::k2 || P::k6) {
                 auto *const d = reinterpret_cast<typename P::RowScale *>(scales + P::scale_bytes);
                 d[row] = inside ? block_d(block(row, 0)) : 0;
             }
         }
+    }
+    if constexpr (P::own_table) {
+        constexpr LookUp t = table_of(tile_values<Block>().of, P::zero);
+        if (threadIdx.x == 0)
+            *reinterpret_cast<uint4 *>(tile + P::table_at) =
+                make_uint4(t.word(false, false), t.word(true, false), t.word(false, true), t.word(true, true));
     }
 }
 

@@ -10,7 +10,9 @@
 //            then of row g + 8; words 4c..4c+3 of all lanes lie together, a last odd pair likewise.
 //   scales   Row after row. K4: the 16 bytes d, dmin, scales[12] as stored. K2 and K6: 16 scales as a 4 x 4 matrix
 //            transposed (scale 4 i + t is byte 4 t + i, so that a lane may need one word only), and after all rows the
-//            d, of K2 {d, dmin} (the upper half of its bytes are minima). HALF, BF16: four a row, HALF_MIN also four m.
+//            d, of K2 {d, dmin} (the upper half of its bytes are minima). E4M3: likewise, without a d. HALF, BF16: four
+//            a row, HALF_MIN also four m.
+//   table    of VB_CODES_TABLE: the four words of LookUp that look_up takes
 #ifndef VB_LINEAR_PACKED_CUH
 #define VB_LINEAR_PACKED_CUH
 
@@ -85,13 +87,15 @@ struct LookUp {
         return b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24;
     }
 };
-constexpr int8_t table_values[3][16] = {VB_IQ4NL_VALUES, VB_MXFP4_VALUES, {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43}};
-// The values plus `more`. MXFP4: the upper bytes of the values as F16, whose lower bytes are 0.
-__host__ __device__ constexpr LookUp table_plus(int table, int more) {
+// The values plus `more`.
+__host__ __device__ constexpr LookUp table_of(const int8_t (&values)[16], int more) {
     uint8_t bytes[16] = {};
-    for (int c = 0; c < 16; c++) bytes[c] = (uint8_t)(table_values[table][c] + more);
-    return LookUp(table_values[table], bytes);
+    for (int c = 0; c < 16; c++) bytes[c] = (uint8_t)(values[c] + more);
+    return LookUp(values, bytes);
 }
+constexpr int8_t table_values[2][16] = {VB_IQ4NL_VALUES, VB_MXFP4_VALUES};
+__host__ __device__ constexpr LookUp table_plus(int table, int more) { return table_of(table_values[table], more); }
+// The upper bytes of MXFP4's values as F16, whose lower bytes are 0.
 constexpr uint8_t mxfp4_halves[16] = {0x00, 0x3c, 0x40, 0x42, 0x44, 0x46, 0x48, 0x4a,
                                       0x00, 0xbc, 0xc0, 0xc2, 0xc4, 0xc6, 0xc8, 0xca};
 
@@ -110,8 +114,10 @@ struct Packed {
     static constexpr bool powers = format.scales == VB_SCALES_BF16;         // a power of two for 32 elements
     static constexpr bool small = format.scales == VB_SCALES_HALF || powers || mins; // scales for 32 elements
     static constexpr bool k2 = format.scales == VB_SCALES_K2, k4 = format.scales == VB_SCALES_K4;
-    static constexpr bool sixteens = k2 || format.scales == VB_SCALES_K6; // scales for 16 elements
-    static constexpr bool table = format.codes != VB_CODES_NUMBERS;
+    static constexpr bool k6 = format.scales == VB_SCALES_K6, e4m3 = format.scales == VB_SCALES_E4M3;
+    static constexpr bool sixteens = k2 || k6 || e4m3; // scales for 16 elements
+    static constexpr bool table = format.codes != VB_CODES_NUMBERS, own_table = format.codes == VB_CODES_TABLE;
+    static constexpr bool floats = format.codes == VB_CODES_MXFP4; // whose values may be read as F16 at once
     static constexpr bool is_signed = bits == 8 || (table && zero == 0); // value words have signed bytes
     static constexpr bool nibbles = bits == 4 && !table;  // which are multiplied in place
     static constexpr int rows = packed_rows, depth = format.depth;
@@ -121,13 +127,19 @@ struct Packed {
     static constexpr bool pair = 2 * words % 4 != 0; // and an 8-byte one?
     static constexpr int code_bytes = format.code_bytes, scale_bytes = format.scale_bytes,
                          tile_bytes = format.tile_bytes;
+    static constexpr int table_at = tile_bytes - format.table_bytes;
     static_assert(code_bytes == 2 * words * 4 * 32, "a tile's words");
-    using RowScale = std::conditional_t<k2, uint32_t, uint16_t>; // of sixteens: d, or {d, dmin}
+    using RowScale = std::conditional_t<k2, uint32_t, uint16_t>; // of k2: {d, dmin}; of k6: d
 
     // The number that the scale of 32 elements stands for, in the low bits of a word.
     static VB_DEVICE float scale_of_bits(uint32_t bits) {
         return powers ? __uint_as_float(bits << 16) : half_bits(bits & 0xffff);
     }
+
+    // The scale of E4M3 that lies in bits 20..26 of a word whose other bits are 0, divided by e4m3_unit: a float of the
+    // same exponent and digits, which are subnormal alike.
+    static constexpr float e4m3_unit = 0x1p119f;
+    static VB_DEVICE float e4m3_bits(uint32_t bits) { return __uint_as_float(bits); }
 
     // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
     static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
@@ -137,13 +149,13 @@ struct Packed {
         return i < 4 * quads ? (i >> 2) * 512 + lane * 16 + (i & 3) * 4 : quads * 512 + lane * 8 + (i & 1) * 4;
     }
 
-    // v[0..values-1] = the value words of the stored words w[0..words-1] of one row.
-    static VB_DEVICE void unpack(uint32_t v[values], const uint32_t w[words]) {
+    // v[0..values-1] = the value words of the stored words w[0..words-1] of one row. own_table: by the tile's table.
+    static VB_DEVICE void unpack(uint32_t v[values], const uint32_t w[words], const uint4 &tiles_table) {
         if constexpr (bits == 8) {
 #pragma unroll
             for (int i = 0; i < words; i++) v[i] = w[i];
         } else if constexpr (table) {
-            look_up_all<0>(v, w);
+            look_up_all<0>(v, w, tiles_table);
         } else if constexpr (bits == 2) {
 #pragma unroll
             for (int i = 0; i < values; i++) v[i] = (w[i % words] >> (2 * (i / words))) & 0x03030303;
@@ -172,11 +184,11 @@ struct Packed {
     }
 
     // The same, signed bytes + 128.
-    static VB_DEVICE void unpack_raised(uint32_t v[values], const uint32_t w[words]) {
+    static VB_DEVICE void unpack_raised(uint32_t v[values], const uint32_t w[words], const uint4 &tiles_table) {
         if constexpr (is_signed && table) {
-            look_up_all<128>(v, w);
+            look_up_all<128>(v, w, tiles_table);
         } else {
-            unpack(v, w);
+            unpack(v, w, tiles_table);
 #pragma unroll
             for (int i = 0; i < values; i++)
                 if constexpr (is_signed) v[i] ^= 0x80808080;
@@ -186,18 +198,23 @@ struct Packed {
     // Four values of a table plus MORE, by the codes in the lower half of a word, and by the same codes with fourth
     // bits turned.
     template <int MORE>
-    static VB_DEVICE uint32_t look_up(uint32_t codes, uint32_t turned) {
-        constexpr LookUp t = table_plus(format.codes - 1, zero + MORE);
-        constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
-                           b1 = t.word(true, true);
-        return permute(a0, a1, codes) ^ permute(b0, b1, turned);
+    static VB_DEVICE uint32_t look_up(uint32_t codes, uint32_t turned, const uint4 &tiles_table) {
+        if constexpr (own_table)
+            return permute(tiles_table.x, tiles_table.y, codes) ^ permute(tiles_table.z, tiles_table.w, turned);
+        else {
+            constexpr LookUp t = table_plus(format.codes - 1, zero + MORE);
+            constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
+                               b1 = t.word(true, true);
+            return permute(a0, a1, codes) ^ permute(b0, b1, turned);
+        }
     }
     template <int MORE>
-    static VB_DEVICE void look_up_all(uint32_t v[values], const uint32_t w[words]) {
+    static VB_DEVICE void look_up_all(uint32_t v[values], const uint32_t w[words], const uint4 &tiles_table) {
 #pragma unroll
         for (int i = 0; i < words; i++) {
             const uint32_t turned = w[i] ^ 0x88888888;
-            v[i] = look_up<MORE>(w[i], turned), v[i + words] = look_up<MORE>(w[i] >> 16, turned >> 16);
+            v[i] = look_up<MORE>(w[i], turned, tiles_table);
+            v[i + words] = look_up<MORE>(w[i] >> 16, turned >> 16, tiles_table);
         }
     }
     // The upper bytes of four values of MXFP4 as F16.
@@ -215,12 +232,19 @@ struct Packed {
         for (int i = 0; i < words; i++) v[i] = w[i] & 0x0f0f0f0f, v[i + words] = w[i] & 0xf0f0f0f0;
     }
 
-    // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code_at(v, b).
+    // The inverse, one byte: byte b of stored word i of a row whose value word v has the bytes code_at(v, b). Codes of
+    // own_table are places already.
     template <class Code> static VB_DEVICE uint32_t pack_byte(int i, int b, Code code_at) {
         const auto code = [&](int v) { return code_at(v, b); };
         if constexpr (table) {
-            constexpr uint64_t places = table_plus(format.codes - 1, 0).places();
-            const auto place = [&](int n) { return (uint32_t)(places >> (4 * code_at(i + b / 2 * words, n))) & 15; };
+            const auto place = [&](int n) {
+                const int code = code_at(i + b / 2 * words, n);
+                if constexpr (own_table) return (uint32_t)code;
+                else {
+                    constexpr uint64_t places = table_plus(own_table ? 0 : format.codes - 1, 0).places();
+                    return (uint32_t)(places >> (4 * code)) & 15;
+                }
+            };
             return place(b % 2 * 2) | place(b % 2 * 2 + 1) << 4;
         } else if constexpr (bits == 8) return code(i) & 255;
         else if constexpr (bits == 2)
@@ -247,7 +271,9 @@ struct Packed {
         const int lane = (r & 7) * 4 + ((k >> 2) & 3), v = k >> 4;
         if constexpr (table) {
             const uint8_t two = tile[word_offset(lane, (r >> 3) * words + v % words) + v / words * 2 + (k & 3) / 2];
-            const uint32_t nibble = k & 1 ? two >> 4 : two & 15, value = look_up<0>(nibble, nibble ^ 8) & 255;
+            uint4 own = uint4();
+            if constexpr (own_table) own = *reinterpret_cast<const uint4 *>(tile + table_at);
+            const uint32_t nibble = k & 1 ? two >> 4 : two & 15, value = look_up<0>(nibble, nibble ^ 8, own) & 255;
             return is_signed ? static_cast<int8_t>(value) : value;
         }
         const uint8_t *byte = tile + (k & 3);
@@ -288,6 +314,8 @@ struct Packed {
             const vb_half *d = reinterpret_cast<const vb_half *>(p + scale_bytes) + 2 * r;
             *scale = half_bits(d[0]) * (s & 15);
             *offset = -half_bits(d[1]) * (s >> 4);
+        } else if constexpr (e4m3) {
+            *scale = vb_ue4m3(p[16 * r + q6_scale_byte(k >> 4)]), *offset = 0;
         } else {
             const int8_t s = static_cast<int8_t>(p[16 * r + q6_scale_byte(k >> 4)]);
             *scale = half_bits(reinterpret_cast<const vb_half *>(p + scale_bytes)[r]) * s;
@@ -330,7 +358,8 @@ struct LaneTile {
     uint32_t words[2 * P::words];  // codes of row g, then of row g + 8
     // 16 bytes of each row; small: four d of row g, four of row g + 8; the addends alike
     uint4 scales[P::small && !P::mins ? 1 : 2];
-    uint32_t d[P::sixteens ? 2 : 1]; // K2: {d, dmin}
+    uint32_t d[P::k2 || P::k6 ? 2 : 1]; // K2: {d, dmin}
+    uint4 table[P::own_table ? 2 : 1];  // of either row
 
     // From global memory (GLOBAL), or from a tile in shared memory.
     template <bool GLOBAL>
@@ -363,12 +392,26 @@ struct LaneTile {
             scales[0] = four(p, g);
             scales[1] = four(p, g + 8);
         }
-        if constexpr (P::sixteens) {
+        if constexpr (P::own_table) table[0] = table[1] = four(tile + P::table_at, 0);
+        if constexpr (P::k2 || P::k6) {
             const auto *h = reinterpret_cast<const typename P::RowScale *>(p + P::scale_bytes);
             d[0] = GLOBAL ? __ldg(h + g) : h[g], d[1] = GLOBAL ? __ldg(h + g + 8) : h[g + 8];
         }
     }
 };
+
+template <class Block>
+VB_DEVICE void unpack_rows(uint32_t (&v)[2][Packed<Block>::values], const LaneTile<Block> &w) {
+    using P = Packed<Block>;
+#pragma unroll
+    for (int r = 0; r < 2; r++) P::unpack(v[r], w.words + r * P::words, w.table[P::own_table ? r : 0]);
+}
+template <class Block>
+VB_DEVICE void unpack_rows_raised(uint32_t (&v)[2][Packed<Block>::values], const LaneTile<Block> &w) {
+    using P = Packed<Block>;
+#pragma unroll
+    for (int r = 0; r < 2; r++) P::unpack_raised(v[r], w.words + r * P::words, w.table[P::own_table ? r : 0]);
+}
 
 VB_DEVICE float low_half(uint32_t v) { return half_bits(v & 0xffff); }
 VB_DEVICE float high_half(uint32_t v) { return half_bits(v >> 16); }
@@ -423,6 +466,11 @@ VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
     const float amax = __uint_as_float(warp_most(most));
     return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
 }
+
+// 128 * high + low, sums of products whose total is below 2^22, as a float without a conversion: low began at dot_bits,
+// the bits of 1.5 * 2^23.
+constexpr int dot_bits = 0x4b400000;
+VB_DEVICE float dot_of(int high, int low) { return __int_as_float(128 * high + low) - 12582912.0f; }
 
 // Four elements as bytes, and their sums.
 struct QuantizedWord {

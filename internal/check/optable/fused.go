@@ -274,7 +274,7 @@ func changeOf(in []*tensor.Tensor) fused.LowRank[*tensor.Tensor] {
 }
 
 // feedForwardOp has {n, cols, inner}; in place it adds to its own input. Flag "large": some columns are normed to thousands, which
-// only every other row has, so that h goes beyond F16 in some rows and not in others. Those of adaptedFlags.
+// only every other row has, so that h goes beyond F16 in some rows and not in others. "up_IQ3_S": the type of up. Those of adaptedFlags.
 func feedForwardOp() *Op {
 	cases := each(fusedTypes,
 		Case{Label: "decode", Dims: []int{1, 256, 768}}, Case{Label: "few", Dims: []int{3, 512, 256}}, Case{Label: "step", Dims: []int{17, 256, 512}},
@@ -287,6 +287,10 @@ func feedForwardOp() *Op {
 		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large-r24"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{270, 512, 768}, Flags: "large-r8-shared"},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
+	for _, n := range []int{1, 3, 9, 17, 67} {
+		cases = append(cases, Case{Label: "sixteens", Type: tensor.Q3_K, Dims: []int{n, 512, 256}}, Case{Label: "sixteens", Type: tensor.NVFP4, Dims: []int{n, 512, 256}},
+			Case{Label: "two_tables", Type: tensor.IQ2_S, Dims: []int{n, 256, 512}, Flags: "up_IQ3_S"})
+	}
 	return &Op{
 		Name: "FeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -301,7 +305,11 @@ func feedForwardOp() *Op {
 				}
 				x, norm = Floats(x.Values, n, cols), Floats(norm.Values, cols)
 			}
-			in := []*Array{x, norm, g.Weight(c.Type, inner, cols), g.Weight(c.Type, inner, cols), g.Weight(c.Type, cols, inner),
+			up := c.Type
+			if c.Flags == "up_IQ3_S" {
+				up = tensor.IQ3_S
+			}
+			in := []*Array{x, norm, g.Weight(c.Type, inner, cols), g.Weight(up, inner, cols), g.Weight(c.Type, cols, inner),
 				g.Normal(tensor.F32, n, cols), g.Normal(tensor.F32, n, inner), g.Normal(tensor.F32, n, inner)}
 			return append(in, g.changes(c, n, [2]int{inner, cols}, [2]int{inner, cols}, [2]int{cols, inner})...)
 		},

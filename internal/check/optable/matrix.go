@@ -171,7 +171,7 @@ func linearOp() *Op {
 		cases = append(cases,
 			Case{Label: "no_rows", Type: t, Dims: []int{0, cols, 3}}, Case{Label: "one", Type: t, Dims: []int{1, cols, 1}},
 			Case{Label: "decode", Type: t, Dims: []int{1, 3 * 256, 127}}, Case{Label: "decode", Type: t, Dims: []int{1, 2048, 255}, Flags: "packed"},
-			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "few", Type: t, Dims: []int{8, 768, 127}, Flags: "packed"},
+			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "few", Type: t, Dims: []int{3, 512, 127}, Flags: "packed"}, Case{Label: "few", Type: t, Dims: []int{8, 768, 127}, Flags: "packed"},
 			Case{Label: "batch", Type: t, Dims: []int{9, 512, 128}, Flags: "packed_bias"}, Case{Label: "batch", Type: t, Dims: []int{17, 512, 127}, Flags: "packed"},
 			Case{Label: "prefill", Type: t, Dims: []int{33, 512, 129}, Flags: "packed_bias"}, Case{Label: "prefill", Type: t, Dims: []int{65, 1024, 127}, Flags: "packed"},
 			Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{1, 2048, 11008}, Flags: "packed", Bench: true, Large: true},
