@@ -7,7 +7,8 @@ Calls vb_fused_update of libvibrant_cuda.so. All sides run as graphs of several 
 the L2 holds, and their replays alternate. Eager PyTorch is what a program without a kernel of its own runs:
 torch.matmul, mul, torch.matmul, mul. Prints a row a case: microseconds of ours, eager and compiled; their ratios to ours;
 percent of the roofline (bytes at the rate of a device copy, or FLOPs at that of a bf16 product of 8192); and the error of ours
-against float64, relative to RMS. --save keeps these, beside eager, in docs/benchmarks/fused_update.jsonl.
+against float64, relative to RMS. --save keeps these, beside eager, in docs/benchmarks/fused_update.jsonl,
+where bench_models.py --lora keeps whole models.
 """
 import argparse
 import ctypes
@@ -100,7 +101,9 @@ def main():
               f"{row['roofline']:5.1f} %  error {error:.1e}  {kernel}", flush=True)
     if options.save:
         saved = pathlib.Path(__file__).resolve().parents[1] / "docs/benchmarks/fused_update.jsonl"
-        saved.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        measured = {(row["case"], row["device"]) for row in rows}
+        kept = [row for row in map(json.loads, saved.read_text().splitlines()) if (row["case"], row["device"]) not in measured]
+        saved.write_text("".join(json.dumps(row) + "\n" for row in kept + rows))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ A = ap.parse_args()
 PEER = "--peer {llama_bench}" if A.llama_bench else ""
 QWEN = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b")
 
+ADAPTER, ADAPTED = "'{model:qwen2.5-3b --adapter 8}'", "'qwen2.5-3b q4_k_m, adapter of 8 ranks={model:qwen2.5-3b}'"
+
 # a bundle has these compiled
 TESTS = "--tests tests" if os.path.isdir("tests") else ""
 TENSOR = os.path.abspath("bin/bench_tensor") if os.path.exists("bin/bench_tensor") else "go run ."
@@ -65,6 +67,8 @@ STEPS = [
     ("moe", 3, script("bench_models.py", f"--device cuda {PEER} --suite moe -p 512,2048 -n 128 --vibrant {{vibrant}} --out {{out}} " + models("qwen3-30b-a3b") + " " + models("gpt-oss-20b", types="mxfp4")), ""),
     ("dense layouts", 3, script("bench_dense.py", "--library {library} --out {out}/dense.jsonl"), ""),
     ("fused_update", 1, script("bench_adapter.py", "--library {library} --save"), ""),
+    ("fused_update", 1, script("bench_models.py", "--device cuda --suite fused_update --vibrant {vibrant} --out {out} --lora " + ADAPTER + " --parallel 4,16 " + ADAPTED), ""),
+    ("fused_update", 1, script("bench_models.py", "--device cuda --suite fused_update --vibrant {vibrant} --out {out} -p '' -n 0" + 4 * (" --lora " + ADAPTER) + " --parallel 4,16 " + ADAPTED.replace("adapter", "4 adapters")), ""),
     ("w2a8", 2, script("bench_w2a8.py", "--library {library} --microsoft {microsoft} --out {out}/w2a8.jsonl"), "microsoft"),
     ("ternary", 1, script("bench_models.py", "--device cuda --suite ternary -p 512 --vibrant {vibrant} --out {out} bitnet-2b-4t={model:bitnet-2b-4t} llama-2b-bf16={model:llama-2b-bf16}"), ""),
     ("offload", 2, script("bench_offload.py", f"{PEER} --vibrant {{vibrant}} --save {{out}} " + models("qwen2.5-3b")), ""),
@@ -96,7 +100,7 @@ def lacks(need):
 
 def model(arguments):
     """Returns the file of a synthetic model, which is written where it is not yet."""
-    path = A.work / (arguments.replace(" --layers ", "-") + ".gguf")
+    path = A.work / (arguments.replace(" --", "-").replace(" ", "-") + ".gguf")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         name, *more = arguments.split()

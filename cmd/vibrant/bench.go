@@ -79,7 +79,8 @@ func benchCommand() *cobra.Command {
 		Long: "Measure prompt (pp) and generation (tg) speed of a model as llama-bench does: random tokens, a cache that holds --depth\n" +
 			"tokens, the median of the repetitions after one that is not counted. The roofline of generation is the time that reading\n" +
 			"its bytes would take at the bandwidth measured in the same run.\n\n" +
-			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.\n\n" +
+			"With --parallel, as llama-batched-bench does: so many sequences generate together, after a prompt of -p tokens each.\n" +
+			"Of several --lora the sequences have one each, in turn.\n\n" +
 			"With --trace FILE, operations are timed one by one, which is slower, and written as a trace that ui.perfetto.dev opens.\n\n" +
 			"With --compare A B, two files of --output json or jsonl (ours, or llama-bench's) are shown side by side.",
 		Args: cobra.MaximumNArgs(2),

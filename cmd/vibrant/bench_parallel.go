@@ -81,16 +81,20 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace *outp
 	return nil
 }
 
-// parallelRates returns tokens a second of all sequences together, prompts not counted.
+// parallelRates returns tokens a second of all sequences together, prompts not counted. Of several adapters the sequences have one
+// each, in turn.
 func parallelRates(cmd *cobra.Command, status *progress, model *vibrant.Model, prompt, n, sequences, repetitions int) ([]float64, error) {
 	batch, err := model.NewBatch(sequences)
 	if err != nil {
 		return nil, err
 	}
 	defer batch.Close()
-	ids := randomIDs(prompt+sequences, model.Info().Vocab)
+	ids, adapters := randomIDs(prompt+sequences, model.Info().Vocab), model.Adapters()
 	return benchRuns(status, fmt.Sprintf("%d sequences", sequences), repetitions, func() (float64, error) {
 		for i := range sequences {
+			if err := batch.SetAdapters(adaptersOf(adapters, i)...); err != nil {
+				return 0, err
+			}
 			// No two prompts are the same.
 			if _, err := batch.Join(cmd.Context(), ids[i:i+prompt], greedyGeneration(n+1)); err != nil {
 				return 0, err
@@ -107,4 +111,13 @@ func parallelRates(cmd *cobra.Command, status *progress, model *vibrant.Model, p
 		}
 		return float64(n*sequences) / time.Since(start).Seconds(), nil
 	})
+}
+
+// adaptersOf returns those of one of many sequences: one in turn, so that neighbours in a batch differ.
+func adaptersOf(all []vibrant.ActiveAdapter, sequence int) []vibrant.ActiveAdapter {
+	if len(all) == 0 {
+		return nil
+	}
+	i := sequence % len(all)
+	return all[i : i+1]
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
 func TestBenchFormats(t *testing.T) {
@@ -66,6 +69,23 @@ func TestBenchFormats(t *testing.T) {
 		if status, out, errs = command(t, "", append([]string{"bench", "--compare"}, args...)...); status == 0 || out != "" {
 			t.Errorf("%q: exit %d, %q, %q", args, status, out, errs)
 		}
+	}
+}
+
+func TestSequencesOfABenchHaveAdaptersInTurn(t *testing.T) {
+	all := []vibrant.ActiveAdapter{{Scale: 1}, {Scale: 2}, {Scale: 3}}
+	for i := range 7 {
+		if of := adaptersOf(all, i); len(of) != 1 || of[0] != all[i%3] {
+			t.Errorf("sequence %d: %v", i, of)
+		}
+	}
+	if of := adaptersOf(nil, 1); len(of) != 0 {
+		t.Errorf("without adapters: %v", of)
+	}
+	m, adapter := reciter(t), write(t, "adapter.gguf", testmodel.ReciterAdapter(5))
+	status, out, errs := command(t, "", "bench", "-m", m, "--device", "cpu", "--lora", adapter, "--lora", adapter+":0.5", "--parallel", "3", "-p", "8", "-n", "2", "-r", "1", "--json")
+	if status != 0 || !strings.Contains(out, "x 3") {
+		t.Errorf("status %d, %q, %s", status, out, errs)
 	}
 }
 
