@@ -230,8 +230,6 @@ struct Constant {
 constexpr int workspace_counters = 16384;
 // Behind them, as many vectors of 16 bytes that are 0 between kernels too.
 constexpr int workspace_slots = 32768;
-// Behind these lie so many words by which blocks of one kernel tell each other: linear/packed/n1_update.cuh.
-constexpr int workspace_letters = 8 * (32 + 2048);
 
 #ifndef __CUDACC_RTC__
 
@@ -249,10 +247,9 @@ const vb_gpu &gpu_of(vb_device *device);
 inline const vb_gpu &gpu_of(vb_stream *stream) { return gpu_of(stream->device); }
 int64_t l2_bytes(vb_stream *stream);
 int compiled_for(vb_stream *stream);
-// The counters, slots and letters at the start of the stream's workspace.
+// The counters and slots at the start of the stream's workspace.
 unsigned *counters(vb_stream *stream);
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
-inline uint64_t *letters(vb_stream *stream) { return (uint64_t *)(zero_slots(stream) + workspace_slots); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is
@@ -330,7 +327,6 @@ template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
 VB_DEVICE uint4 *zero_slots(vb_stream *) { return nullptr; }
-VB_DEVICE uint64_t *letters(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
 VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
 static __device__ void *volatile instantiated;
