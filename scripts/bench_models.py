@@ -104,7 +104,7 @@ for spec in A.models:
         case = f"{name} {test}" if A.device == "cpu" or A.suite or A.n != 128 else name + suffix
         found[suite].append({"suite": A.suite or ("cpu" if A.device == "cpu" else suite), "case": case, "ours": round(value, 2), "peer": theirs and round(theirs, 2),
                              "unit": "tok/s", "ratio": theirs and round(value / theirs, 3), "roofline": roofline and round(roofline, 1), "error": None,
-                             "device": mine[0]["device"] + taken_as, "command": f"scripts/bench_models.py --device {A.device} -p {A.p} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} -r {A.r}{' -t ' + str(A.t) if A.device == 'cpu' else ''}{against}{' --peer-options ' + repr(A.peer_options) if A.peer_options else ''}"})
+                             "device": mine[0]["device"] + taken_as, "command": f"scripts/bench_models.py --device {A.device} -p {A.p or 0} -n {A.n}{' -d ' + A.d if depths else ''}{' --suite ' + A.suite if A.suite else ''} --rounds {A.rounds} -r {A.r}{' -t ' + str(A.t) if A.device == 'cpu' else ''}{against}{' --peer-options ' + repr(A.peer_options) if A.peer_options else ''}"})
         cell = lambda x, form: format(x, form) if x is not None else "-"
         print(f"{name:24} {test:14} {value:10.1f} {cell(theirs, '10.1f'):>10} {cell(theirs and value / theirs, '7.2f'):>7} {cell(roofline, '8.1f'):>8} %", flush=True)
 if A.suite or A.device == "cpu":
