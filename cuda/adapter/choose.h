@@ -127,7 +127,7 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     const int most_blocks = gpu->capability >= 90 && gpu->capability < 120 ? 8 : 1;
     while (p.cluster < most_blocks && 2 * p.cluster * p.row_blocks <= sms && p.cluster * p.warps < work) p.cluster *= 2;
     /* The rest of the multiprocessors take shares of the columns, and compute x V again. */
-    const int64_t left = sms / (p.row_blocks * p.cluster), shares = chunks / (2 * p.cluster * p.warps);
+    const int64_t left = sms / (p.row_blocks * p.cluster), shares = chunks / (p.cluster * p.warps);
     if (left > 1 && shares > 1) p.column_blocks = adapter_at_most(left, shares);
     return p;
 }
