@@ -32,7 +32,7 @@ COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda tmac rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
-        test-cuda test-emulated test-c cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
+        test-cuda test-emulated test-c test-asan cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
         profile clean need-go need-cc need-nvcc test-real
 
 help: ## print this list
@@ -188,7 +188,7 @@ cuda-map: need-cc build/choosers ## write the map of kernels into cuda/README.md
 	@sed -i -e '/^<!-- map -->/r build/cuda-map.md' -e '/^<!-- map -->/,/^<!-- end of map -->/{/^<!-- /!d}' cuda/README.md
 
 # Without optimization to speak of: what is watched is memory and arithmetic, and the processor's own plain kernels too.
-SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -D_GNU_SOURCE -Icsrc -pthread
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -D_GNU_SOURCE -Icsrc -pthread -fPIC -fvisibility=hidden
 
 build/sanitize/%.o: csrc/%.c $(wildcard csrc/*.h)
 	@mkdir -p $(@D)
@@ -201,6 +201,16 @@ sanitize: need-cc ## run the C examples, which test odd arguments too, under Add
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c))
 	@for f in $(patsubst examples/c/%.c,build/sanitize/%,$(wildcard examples/c/*.c)); do \
 	  for simd in plain avx2 avx512 amx; do echo "$$f ($$simd)" && VIBRANT_SIMD=$$simd $$f || exit 1; done; done
+
+build/sanitize/libvibrant.so: $(CSRC:csrc/%.c=build/sanitize/%.o)
+	@$(CC) $(SANITIZE) -shared -o $@ $^ -lm -ldl
+
+# Programs without cgo find the sanitized library; ASan's own library has to be there before libc.
+test-asan: need-go need-cc ## run tests of tensors and models over C kernels under AddressSanitizer and UBSan: RUN=pattern
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/sanitize/libvibrant.so
+	VIBRANT_LIBRARY=$(CURDIR)/build/sanitize/libvibrant.so ASAN_OPTIONS=detect_leaks=0 CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m \
+	  -exec 'env LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so)' -run '$(if $(RUN),$(value RUN),TestKernels|TestOps$$|Draws|MatchTransformers)' \
+	  -skip '/^(go|fake)$$' ./internal/backend/dynamic ./tensor ./internal/language/engine
 
 # go run ./internal/check/soak -h lists what shortens it.
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
@@ -216,19 +226,22 @@ else
 	  $$(CGO_ENABLED=1 $(GO) list -tags cuda -test -f '$(OVER_C)' ./... | sort -u)
 endif
 
-# Without a GPU: internal/check/emulator. CUDA_ARCH is 90 where it is not stated; the emulator's own test comes first.
-EMULATED = build/emulated/$(or $(CUDA_ARCH),90)
-EMULATOR_CODE = $(notdir $(basename $(wildcard internal/check/emulator/*.cpp)))
+# Without a GPU: internal/check/emulator, whose own tests come first. With EMULATED=too the objects of build/cuda are tested, which are
+# compiled again where they were not made with EMULATED=too and the same CUDA_ARCH (90 where it is not stated).
+EMULATED ?= only
+EMULATED_OUT = $(if $(filter too,$(EMULATED)),build/cuda,build/emulated/$(or $(CUDA_ARCH),90))
+EMULATOR_OBJECTS = $(patsubst internal/check/emulator/%,$(EMULATED_OUT)/internal_check_emulator_%.o,$(wildcard internal/check/emulator/*.cpp))
+EMULATED_TEST = VIBRANT_LIBRARY=$(CURDIR)/$(EMULATED_OUT)/libvibrant_emulated.so CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m
 test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated GPU: CUDA_ARCH=90, RUN=pattern of tests of ./tensor
-	@EMULATED=1 CUDA_ARCH="$(or $(CUDA_ARCH),90)" scripts/compile-cuda-kernels.sh
+	@EMULATED=$(EMULATED) CUDA_ARCH="$(or $(CUDA_ARCH),90)" scripts/compile-cuda-kernels.sh
+	@mkdir -p build/emulated
 	@$(NVCC) -std=c++17 -O2 --no-compress -gencode arch=compute_90a,code=compute_90a -cudart none internal/check/emulator/test/kernels.cu \
-	  $(EMULATED)/internal_check_emulator_*.cpp.o -o build/emulated/kernels -lpthread -ldl
+	  $(EMULATOR_OBJECTS) -o build/emulated/kernels -lpthread -ldl
 	env -u EMULATOR_CAPABILITY -u EMULATOR_CONTINUE build/emulated/kernels
-	@g++ -std=c++17 -O1 internal/check/emulator/test/decode.cpp $(filter-out %runtime.cpp.o,$(EMULATOR_CODE:%=$(EMULATED)/internal_check_emulator_%.cpp.o)) \
-	  -o build/emulated/decode -lpthread
-	build/emulated/decode $(EMULATED)/*.cu.o
-	VIBRANT_LIBRARY=$(CURDIR)/$(EMULATED)/libvibrant_cuda.so CGO_ENABLED=0 $(GO) test -vet=off -count 1 -timeout 60m \
-	  -run '$(if $(RUN),$(value RUN),TestOps$$/^cuda$$)' ./tensor
+	@g++ -std=c++17 -O1 internal/check/emulator/test/decode.cpp $(EMULATOR_OBJECTS) -o build/emulated/decode -lpthread
+	build/emulated/decode $(EMULATED_OUT)/libvibrant_emulated.so
+	$(EMULATED_TEST) -run '$(if $(RUN),$(value RUN),TestOps$$/^cuda$$)' ./tensor
+	$(if $(RUN),,$(EMULATED_TEST) -run 'TestVariantsMatchTransformers$$/^cuda$$' ./internal/language/engine)
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh

@@ -13,8 +13,10 @@
 #     NJOBS      compilers at a time; default: one a core
 #     PROFILE=1  source lines for ncu (-lineinfo)      DEBUG=1  device debugging (-G -g)
 #     PTXAS_VERBOSE=1  registers, shared memory and spills of each kernel
-#     EMULATED=1  PTX alone, linked with internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU:
-#                 build/emulated/CUDA_ARCH/libvibrant_cuda.so; CUDA_ARCH is 90 where it is not stated
+#     EMULATED=too   keeps PTX beside machine code, and links libvibrant_emulated.so as well: of the same objects, but with
+#                    internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU
+#     EMULATED=only  libvibrant_emulated.so alone, without machine code, whose making takes most of the time:
+#                    in build/emulated/CUDA_ARCH; CUDA_ARCH is 90 where it is not stated
 #     FAST_COMPILE=1  slow kernels in a fifth of the time, to see that they compile (needs an nvcc with -Ofast-compile)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,8 +47,9 @@ done
 supported=$("$nvcc" --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' ' ')
 [ -n "$supported" ] || supported='53 60 61 62 70 72 75'
 
+case ${EMULATED-} in '' | too | only) ;; *) fail "EMULATED='$EMULATED' is neither too nor only" ;; esac
 want=${CUDA_ARCH-}
-if [ -n "${EMULATED-}" ]; then
+if [ "${EMULATED-}" = only ]; then
     want=${want:-90}
     out=build/emulated/${want// /_}
 elif [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
@@ -69,8 +72,7 @@ esac
 
 gencode=
 archs=
-code=sm
-[ -n "${EMULATED-}" ] && code=compute && ptx= # the emulator reads PTX
+[ -n "${EMULATED-}" ] && ptx= # it has PTX of each architecture
 for arch in $want; do
     if [[ " $supported " != *" ${arch%a} "* ]]; then
         case $arch in
@@ -83,7 +85,12 @@ for arch in $want; do
             "set CUDA_HOME to such a toolkit, or CUDA_ARCH to a capability of that list"
     fi
     [ "$arch" = 90 ] && arch=90a # Hopper's matrix instructions exist in sm_90a only
-    gencode+=" -gencode arch=compute_$arch,code=${code}_$arch"
+    case ${EMULATED-} in
+    only) code=compute_$arch ;;
+    too) code=[sm_$arch,compute_$arch] ;;
+    *) code=sm_$arch ;;
+    esac
+    gencode+=" -gencode arch=compute_$arch,code=$code"
     archs+="${archs:+ }$arch"
 done
 if [ -n "$ptx" ] && [[ " $supported " == *" $ptx "* ]]; then
@@ -96,7 +103,11 @@ fi
 standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
 nvccflags="-O3 -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
-if [ -n "${EMULATED-}" ]; then nvccflags+=" --no-compress"; else nvccflags+=" -Xfatbin -compress-all"; fi
+case ${EMULATED-} in
+only) nvccflags+=" --no-compress" ;;
+too) nvccflags+=" -Xfatbin -compress-all --compress-mode=speed" ;; # LZ4: the emulator decompresses no other
+*) nvccflags+=" -Xfatbin -compress-all" ;;
+esac
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
 cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
 nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
@@ -148,8 +159,9 @@ for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
 c_sources=(csrc/*.c)
-[ -n "${EMULATED-}" ] && c_sources+=(internal/check/emulator/*.cpp)
-printf '%s\0' "${sources[@]}" "${c_sources[@]}" |
+emulator_sources=()
+[ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
+printf '%s\0' "${sources[@]}" "${c_sources[@]}" "${emulator_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
 
 objects() { # of the sources given: an object whose source is gone stays out
@@ -158,11 +170,19 @@ objects() { # of the sources given: an object whose source is gone stays out
         object_of "$source"
     done
 }
-[ -n "${EMULATED-}" ] && cudart= || cp -f "$cudart" "$out/libcudart_static.a"
-rm -f "$out/libvibrant_cuda.a"
-ar rcs "$out/libvibrant_cuda.a" $(objects "${sources[@]}")
 # Hidden but for vb_*: the runtime inside must not meet another CUDA runtime in the same process.
 echo '{ global: vb_*; local: *; };' >"$out/exports"
-"${CXX:-g++}" -shared -o "$out/libvibrant_cuda.so" -Wl,--version-script="$out/exports" -Wl,--no-undefined \
-    $(objects "${sources[@]}" "${c_sources[@]}") $cudart -lm -ldl -lrt -lpthread
+link() { # OUT, then what stands for NVIDIA's runtime
+    "${CXX:-g++}" -shared -o "$out/$1" -Wl,--version-script="$out/exports" -Wl,--no-undefined \
+        $(objects "${sources[@]}" "${c_sources[@]}") "${@:2}" -lm -ldl -lrt -lpthread
+}
+if [ -n "${EMULATED-}" ]; then
+    link libvibrant_emulated.so $(objects "${emulator_sources[@]}")
+    echo "$out/libvibrant_emulated.so holds PTX for compute capability ${archs// /, }"
+fi
+[ "${EMULATED-}" = only ] && exit
+cp -f "$cudart" "$out/libcudart_static.a"
+rm -f "$out/libvibrant_cuda.a"
+ar rcs "$out/libvibrant_cuda.a" $(objects "${sources[@]}")
+link libvibrant_cuda.so "$cudart"
 echo "$out/libvibrant_cuda.a and libvibrant_cuda.so hold kernels for compute capability ${archs// /, }"

@@ -28,7 +28,10 @@ struct Fault : std::runtime_error {
     explicit Fault(const std::string &text, int error = 719) : std::runtime_error(text), error(error) {}
     int error;
 };
-enum { FAULT_ADDRESS = 700, FAULT_INSTRUCTION = 715, FAULT_MISALIGNED = 716, FAULT_LAUNCH = 719 };
+enum {
+    FAULT_IMAGE = 200, FAULT_NO_IMAGE = 209,
+    FAULT_ADDRESS = 700, FAULT_INSTRUCTION = 715, FAULT_MISALIGNED = 716, FAULT_LAUNCH = 719
+};
 
 std::string format(const char *text, ...) __attribute__((format(printf, 1, 2)));
 

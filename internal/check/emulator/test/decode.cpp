@@ -1,7 +1,8 @@
-// decode.cpp: decodes every kernel in objects of the library, also of those that no test launches, and names the
+// decode.cpp: decodes every kernel of the library, also those that no test launches, and names the
 // instructions that are not emulated.
 
 #include "../decode.h"
+#include "../fatbin.h"
 
 #include <cstdio>
 #include <fstream>
@@ -19,13 +20,15 @@ int main(int count, char **files) {
         std::stringstream all;
         all << file.rdbuf();
         const std::string bytes = all.str();
-        // PTX is text that ends with a zero.
-        for (size_t at = 0; (at = bytes.find("\n.version ", at)) != std::string::npos; at++) {
+        const std::string magic((const char *)&emulator::fatbin_magic, sizeof emulator::fatbin_magic);
+        for (size_t at = 0; (at = bytes.find(magic, at)) != std::string::npos; at++) {
             try {
-                const auto module = std::make_shared<emulator::Module>(std::string(bytes.c_str() + at));
-                for (const std::string &name : module->kernels()) {
-                    kernels++;
-                    emulator::decode(module, name);
+                for (emulator::Text &text : emulator::ptx_of(bytes.data() + at)) {
+                    const auto module = std::make_shared<emulator::Module>(std::move(text.ptx));
+                    for (const std::string &name : module->kernels()) {
+                        kernels++;
+                        emulator::decode(module, name);
+                    }
                 }
             } catch (const emulator::Fault &f) {
                 unknown[f.what()]++;
