@@ -28,17 +28,19 @@ func TestCachesAreExactWhereRoundingIsCoarse(t *testing.T) {
 	}
 }
 
-func TestModelsPageListsEveryArchitecture(t *testing.T) {
-	page, err := os.ReadFile("docs/models.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestPagesListEveryArchitecture(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| architecture | models | tested against |\n|---|---|---|\n")
 	for _, a := range Architectures() {
 		fmt.Fprintf(&want, "| `%s` | %s | %s |\n", a.Name, a.Example, a.Tested)
 	}
-	if !strings.Contains(string(page), want.String()+"\n") {
-		t.Errorf("docs/models.md lacks this table:\n%s", want.String())
+	for _, path := range []string{"README.md", "docs/models.md"} {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), want.String()+"\n") {
+			t.Errorf("%s lacks this table:\n%s", path, want.String())
+		}
 	}
 }
