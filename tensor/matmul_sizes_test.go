@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -313,6 +314,53 @@ func TestMatMulOfInterleavedBatches(t *testing.T) {
 			}
 			if err != nil || string(got) != string(expected) {
 				t.Errorf("%v: differs, %v", dtype, err)
+			}
+		}
+	})
+}
+
+// TestBatchesWhoseOutputsOverlapAreErrors tries batches whose matrices of C share elements, which no order of writing gets right. A
+// product over no elements reads no operand, whatever its strides.
+func TestBatchesWhoseOutputsOverlapAreErrors(t *testing.T) {
+	const batch, m, k, n = 3, 4, 5, 6
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		x, err := d.Alloc(4 * batch * max(m*k, k*n, m*n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := d.Alloc(4 * batch * m * n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		product := func(change func(*kernel.MatMulArgs)) error {
+			args := kernel.MatMulArgs{C: c.Ptr(), A: x.Ptr(), B: x.Ptr(), M: m, K: k, N: n, Batch: batch, Type: tensor.F32,
+				AStride: k, BStride: n, CStride: n, ABatchStride: m * k, BBatchStride: k * n, CBatchStride: m * n}
+			change(&args)
+			return d.Stream().Do(func(s kernel.Stream) error { return s.MatMul(&args) })
+		}
+		for name, change := range map[string]func(*kernel.MatMulArgs){
+			"as they are":   func(*kernel.MatMulArgs) {},
+			"one A for all": func(a *kernel.MatMulArgs) { a.ABatchStride = 0 },
+			"K is 0":        func(a *kernel.MatMulArgs) { a.K, a.A, a.B, a.AStride = 0, nil, nil, 0 },
+			"interleaved":   func(a *kernel.MatMulArgs) { a.CBatchStride, a.CStride = n, batch*n },
+		} {
+			if err := product(change); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if b.Name() == "fake" {
+			return // it checks when the stream gets there
+		}
+		for name, change := range map[string]func(*kernel.MatMulArgs){
+			"one C for all":        func(a *kernel.MatMulArgs) { a.CBatchStride = 0 },
+			"C of fewer rows":      func(a *kernel.MatMulArgs) { a.CBatchStride = (m-1)*n + n - 1 },
+			"C of shorter rows":    func(a *kernel.MatMulArgs) { a.CStride = n - 1 },
+			"a negative stride":    func(a *kernel.MatMulArgs) { a.CBatchStride = -m * n },
+			"interleaved too near": func(a *kernel.MatMulArgs) { a.CBatchStride, a.CStride = n, batch*n-1 },
+			"K is 0, negative":     func(a *kernel.MatMulArgs) { a.K, a.A, a.B, a.ABatchStride, a.AStride = 0, nil, nil, -1, -5 },
+		} {
+			if err := product(change); !errors.Is(err, kernel.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})

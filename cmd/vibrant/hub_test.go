@@ -34,6 +34,9 @@ func TestModelsArePulledListedAndNamed(t *testing.T) {
 		"HF_HOME": dir, "HF_HUB_CACHE": "", "OLLAMA_MODELS": dir} {
 		t.Setenv(name, value)
 	}
+	if status, out, errs := command(t, "", "list", "--device", "cpu"); status != 0 || out != "" || !strings.Contains(errs, "vibrant pull") {
+		t.Errorf("no models: exit %d, %q, %q", status, out, errs)
+	}
 	file := filepath.Join(dir, "owner", "reciter", "reciter-F32.gguf")
 	status, out, errs := command(t, "", "ask", "-hf", "owner/reciter", "--device", "cpu", "--temp", "0", "hi")
 	if status != 0 || out != " Hello, I recite.\n" {

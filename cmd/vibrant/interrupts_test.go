@@ -101,3 +101,27 @@ func TestInterruptBeforeThePromptEndsTheChat(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptStopsAnAnswer interrupts answers that would not end: in a chat the prompt is there again, and ask ends.
+func TestInterruptStopsAnAnswer(t *testing.T) {
+	outliveInterrupts(t)
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true, "--ignore-eos", "-c", "1000000")
+	h.expect(">>> ")
+	for range 5 {
+		h.enter("hi\r")
+		h.expect(" Hello, I recite. Hello")
+		syscall.Kill(os.Getpid(), syscall.SIGINT) // Ctrl-C: the terminal is not this process's own
+		start := time.Now()
+		h.expect(">>> ")
+		t.Logf("the prompt is there after %v", time.Since(start))
+	}
+	h.enter("/bye\r")
+	h.leaves(0)
+
+	h = onTerminal(t, true, "ask", "-m", reciter(t), "--device", "cpu", "--temp", "0", "--ignore-eos", "-c", "1000000", "hi")
+	h.expect(" Hello, I recite. Hello")
+	syscall.Kill(os.Getpid(), syscall.SIGINT)
+	h.leaves(130)
+	h.expect("vibrant: interrupted")
+}

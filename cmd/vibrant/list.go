@@ -25,6 +25,10 @@ func listCommand() *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), append([]vibrant.LocalModel{}, models...))
 			}
+			if len(models) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "vibrant: no models are here yet: vibrant pull hf:OWNER/REPO[:QUANT] brings one, and -m FILE takes any GGUF file")
+				return nil
+			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "NAME\tARCHITECTURE\tQUANTIZATION\tSIZE\tFITS\tFROM")
 			for _, x := range models {
