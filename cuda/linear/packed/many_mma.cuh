@@ -41,38 +41,44 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     constexpr int rows_a_turn = S::threads / chunks; // of x that the block copies with one instruction
     extern __shared__ __align__(1024) uint8_t shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
-    const int of_rows = warp / across * tiles, of_tokens = warp % across * 64; // where the warp's part begins
+    // where the warp's part begins: four warps have all 128 rows of 64 tokens, where tiles are two
+    const int of_rows = warp % (S::warps / across) * tiles, of_tokens = warp / (S::warps / across) * 64;
     const Unit unit = Unit::of(product, index, 0);
     const int k0 = unit.k0, k1 = unit.k1, count = (k1 - k0) * stages_a_tile;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = (int64_t)product.k_tiles * P::depth;
     const unsigned base = shared_address(shared);
 
-    const uint8_t *tile[unit_warps / S::warps]; // that this warp fetches
+    // What this warp fetches next of each of its tiles, and this thread of each of its rows of x: pointers that move,
+    // since their computation would take as many instructions as two products. Past the last row of x it is the last.
+    const uint8_t *tile[unit_warps / S::warps];
 #pragma unroll
     for (int w = 0; w < unit_warps / S::warps; w++)
-        tile[w] = first_tile<Block, SWIGLU>(product, unit, w * S::warps + warp);
+        tile[w] = first_tile<Block, SWIGLU>(product, unit, w * S::warps + warp) + 16 * lane;
     const auto fetch_tiles = [&](int k) {
         if (k >= k1) return;
         const unsigned to = base + S::weights + ((k - k0) % S::tile_stages * unit_warps + warp) * P::tile_bytes;
 #pragma unroll
         for (int w = 0; w < unit_warps / S::warps; w++) {
-            const uint8_t *const from = tile[w] + (int64_t)(k - k0) * P::tile_bytes;
 #pragma unroll
             for (int i = 0; i < P::tile_bytes; i += 512)
                 if (i + 16 * lane < P::tile_bytes)
-                    copy_async(to + w * S::warps * P::tile_bytes + i + 16 * lane, from + i + 16 * lane);
+                    copy_async(to + w * S::warps * P::tile_bytes + i + 16 * lane, tile[w] + i);
+            tile[w] += P::tile_bytes;
         }
     };
     const int row = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
-    const half *const x_from = x + (token0 + row) * cols + (int64_t)k0 * P::depth + 8 * chunk;
+    const half *x_row[TOKENS / rows_a_turn];
+#pragma unroll
+    for (int j = 0; j < TOKENS / rows_a_turn; j++)
+        x_row[j] = x + smaller<int64_t>(token0 + row + j * rows_a_turn, product.n - 1) * cols +
+                   (int64_t)k0 * P::depth + 8 * chunk;
     const unsigned x_to = base + swizzled(row, chunk, chunks);
     const auto fetch_x = [&](int i, int stage) {
         if (i >= count) return;
 #pragma unroll
         for (int j = 0; j < TOKENS / rows_a_turn; j++) {
-            const bool valid = token0 + row + j * rows_a_turn < product.n;
-            copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16,
-                       valid ? x_from + j * rows_a_turn * cols + i * S::depth : x, valid);
+            copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16, x_row[j]);
+            x_row[j] += S::depth;
         }
     };
 
@@ -87,47 +93,53 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
 
     // The lane's row of four 8x8 matrices: of 16 rows of x, both eights of a fragment's k.
     const unsigned b_at = base + swizzled(of_tokens + lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
+    constexpr int steps = P::depth / 16; // of a tile
+    ManyTile<Block> work[tiles];
+    uint32_t a[2][tiles][4]; // made while the products before them are at work
+    const auto make = [&](int k, int step) {
+#pragma unroll
+        for (int r = 0; r < tiles; r++) {
+            if (step == 0) {
+                LaneTile<Block> packed;
+                packed.template load<false>(
+                    shared + S::weights + ((k - k0) % S::tile_stages * unit_warps + of_rows + r) * P::tile_bytes, lane);
+                work[r].unpack(packed);
+            }
+            work[r].fragment(a[step % 2][r], step);
+        }
+    };
     float c[tiles * 32] = {};
     int i = 0, stage = 0;
+    copy_async_wait<S::stages - 2>();
+    __syncthreads();
+    make(k0, 0);
     for (int k = k0; k < k1; k++) {
-        ManyTile<Block> work[tiles];
 #pragma unroll
         for (int part = 0; part < stages_a_tile; part++, i++) {
-            copy_async_wait<S::stages - 2>();
-            __syncthreads();
-            if (part == 0)
-#pragma unroll
-                for (int r = 0; r < tiles; r++) {
-                    LaneTile<Block> packed;
-                    packed.template load<false>(
-                        shared + S::weights + ((k - k0) % S::tile_stages * unit_warps + of_rows + r) * P::tile_bytes,
-                        lane);
-                    work[r].unpack(packed);
-                }
             fetch_x(i + S::stages - 1, stage == 0 ? S::stages - 1 : stage - 1);
-            if (part == 1) fetch_tiles(k + S::tile_stages); // every warp has loaded the tiles of k
+            if (part == 0) fetch_tiles(k + S::tile_stages); // every warp has unpacked the tiles of k
             copy_async_commit();
             const unsigned b_stage = b_at + stage * S::stage_bytes;
 #pragma unroll
             for (int j = 0; j < S::depth / 16; j++) {
-                uint32_t a[tiles][4];
-#pragma unroll
-                for (int r = 0; r < tiles; r++) work[r].fragment(a[r], part * (S::depth / 16) + j);
+                const int step = part * (S::depth / 16) + j;
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     unsigned b[4];
                     load_matrices(b, (b_stage ^ 32 * j) + q * 16 * chunks * 16);
 #pragma unroll
                     for (int r = 0; r < tiles; r++) {
-                        mma_16x8x16(c + 32 * r + 8 * q, a[r], b[0], b[1], half());
-                        mma_16x8x16(c + 32 * r + 8 * q + 4, a[r], b[2], b[3], half());
+                        mma_16x8x16(c + 32 * r + 8 * q, a[step % 2][r], b[0], b[1], half());
+                        mma_16x8x16(c + 32 * r + 8 * q + 4, a[step % 2][r], b[2], b[3], half());
                     }
+                    if (q == 0) make(k + 1, (step + 1) % steps); // past the last tile anything
                 }
             }
             stage = stage == S::stages - 1 ? 0 : stage + 1;
+            copy_async_wait<S::stages - 2>();
+            __syncthreads();
         }
     }
-    __syncthreads(); // the stages are free
     if (!add_shares<TOKENS, S::threads>(product, unit, c)) return;
     const int tile_row = unit.rows * unit_warps + of_rows;
     const auto sums = [&](int r) -> float(&)[32] { return *reinterpret_cast<float(*)[32]>(c + 32 * r); };
