@@ -211,9 +211,9 @@ vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Three kernels that leave args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16.
 // choose_attention_operand says when; linear/packed/many.cuh has the layout.
-// The kernel for Hopper sets `flags` to 0 (half_flags of them, or null).
+// The kernels of prompts set `flags` to 0 (half_flags of them, or null).
 vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
-vb_status attention_prefill_halves(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill_halves(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 
 } // namespace vb

@@ -14,6 +14,7 @@
 // with v. The softmax is online and in float32. Masks are applied only in steps where some row needs them.
 
 #include "attention/attention.cuh"
+#include "linear/linear.cuh"
 #include "arch/mma.cuh"
 
 namespace vb {
@@ -23,10 +24,10 @@ constexpr int warps = 4;
 constexpr int threads = warps * 32;
 
 // SETS of 16 rows a warp. VARIANTS: scores may be capped, and keys lie in a ring. `operand`: out is the operand of a
-// product with packed weights (linear/packed/many.cuh).
+// product with packed weights (linear/packed/many.cuh), and `flags` become 0.
 template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS>
 __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
-    attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand) {
+    attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand, unsigned *flags) {
 #if __CUDA_ARCH__ >= 800
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
     constexpr int warp_rows = 16 * SETS, rows_per_tile = warps * warp_rows;
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     __shared__ unsigned flag;
     wait_for_previous_kernel();
     release_next_kernel();
+    if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
     const float minus_infinity = __uint_as_float(0xff800000u);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
     const unsigned block = blockIdx.x / parts.count, part = blockIdx.x - block * parts.count;
@@ -260,7 +262,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 enum Leaves { OUTPUT, OUTPUT_OF_WHOLE, OPERAND };
 
 template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS = false>
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
     constexpr int rows = 16 * warps * SETS;
     const AttentionShape shape = shape_of(a, rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
@@ -269,32 +271,32 @@ vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *str
                       what == OUTPUT ? ceil_div<int64_t>(a.kv_len, 4 * KEYS) : 1, 2 * multiprocessors(stream), stream));
     return launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, threads, (rows + 4 * KEYS) * DIMS * 2,
                              attention_prefill_kernel<TQ, TKV, DIMS, KEYS, SETS, VARIANTS>, shape, heads, parts,
-                             what == OPERAND);
+                             what == OPERAND, flags);
 }
 
 // 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).
 template <class TQ, class TKV>
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
     if (!attention_is_plain(&a)) {
-        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64, 1, true>(a, what, stream);
-        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64, 1, true>(a, what, stream);
-        return launch_prefill<TQ, TKV, 256, 32, 1, true>(a, what, stream);
+        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64, 1, true>(a, what, stream, flags);
+        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64, 1, true>(a, what, stream, flags);
+        return launch_prefill<TQ, TKV, 256, 32, 1, true>(a, what, stream, flags);
     }
     const bool two = attention_prefill_rows(&a, multiprocessors(stream)) == 2 * ATTENTION_PREFILL_ROWS;
     if (a.dim <= 64)
-        return two ? launch_prefill<TQ, TKV, 64, 64, 2>(a, what, stream)
-                   : launch_prefill<TQ, TKV, 64, 64, 1>(a, what, stream);
+        return two ? launch_prefill<TQ, TKV, 64, 64, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 64, 64, 1>(a, what, stream, flags);
     if (a.dim <= 128)
-        return two ? launch_prefill<TQ, TKV, 128, 64, 2>(a, what, stream)
-                   : launch_prefill<TQ, TKV, 128, 64, 1>(a, what, stream);
-    return launch_prefill<TQ, TKV, 256, 32, 1>(a, what, stream);
+        return two ? launch_prefill<TQ, TKV, 128, 64, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 128, 64, 1>(a, what, stream, flags);
+    return launch_prefill<TQ, TKV, 256, 32, 1>(a, what, stream, flags);
 }
 
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream) {
-    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, what, stream);
-    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, what, stream);
-    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, what, stream);
-    return launch_prefill<bf16, bf16>(a, what, stream);
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, what, stream, flags);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, what, stream, flags);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, what, stream, flags);
+    return launch_prefill<bf16, bf16>(a, what, stream, flags);
 }
 
 } // namespace
@@ -303,8 +305,8 @@ vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream) { ret
 vb_status attention_prefill_whole(const vb_attention_args &a, vb_stream *stream) {
     return launch_prefill(a, OUTPUT_OF_WHOLE, stream);
 }
-vb_status attention_prefill_halves(const vb_attention_args &a, vb_stream *stream) {
-    return launch_prefill<float, half>(a, OPERAND, stream);
+vb_status attention_prefill_halves(const vb_attention_args &a, unsigned *flags, vb_stream *stream) {
+    return launch_prefill<float, half>(a, OPERAND, stream, flags);
 }
 
 } // namespace vb

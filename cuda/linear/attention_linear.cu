@@ -52,10 +52,13 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         next = {next_norm, normed, next_prepared};
         VB_TRY(
             attention_prefill_operand(*attention, next_norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
+    } else if (kernel == ATTENTION_PREFILL) {
+        if (a) next = {next_norm, normed, next_prepared};
+        VB_TRY(
+            attention_prefill_halves(*attention, next.norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
     } else { // clears no flags: feed_forward prepares its own x
-        VB_TRY(kernel == ATTENTION_PREFILL  ? attention_prefill_halves(*attention, stream)
-               : kernel == ATTENTION_DECODE ? attention_decode_operand(*attention, stream)
-                                            : attention_decode_variants(*attention, true, stream));
+        VB_TRY(kernel == ATTENTION_DECODE ? attention_decode_operand(*attention, stream)
+                                          : attention_decode_variants(*attention, true, stream));
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
                        {false, nullptr, 0, a, adapter}, next, known(*w).type, stream);

@@ -40,7 +40,7 @@
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
       "all operations of packed weights, 17 to 32 rows of x, Hopper") \
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
-      "more rows of x, before and after Hopper, but feed_forward; plans of items that do not fit") \
+      "more rows of x, before and after Hopper (feed_forward: above 64); plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
     X(LINEAR_COMPOSED, "composed", "../csrc/ops_fused.c", "a fused operation as the operations of its formula")
 VB_KERNEL_FAMILY(linear, LINEAR, LINEAR_KERNELS)
@@ -99,7 +99,8 @@ enum {
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
     /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
-    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16
+    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16,
+    LINEAR_FEW_UNITS = 64 /* rows of x that packed_many takes with a warp for each 16 rows of W */
 };
 
 /* Tiles of a row of packed weights, the last of which may be a part. */
@@ -484,7 +485,7 @@ static inline linear_choice choose_norm_swiglu(const linear_shape *s, vb_dtype u
     return c;
 }
 
-/* Norm, gate, up and down with the rows between them in F16, which only Hopper's products read. */
+/* Norm, gate, up and down with the rows between them in F16: from 8.0 on products of many rows. */
 typedef struct linear_feed_forward_choice {
     linear_kernel kernel;
     linear_units gate_up, down;
@@ -495,8 +496,9 @@ static inline linear_feed_forward_choice choose_feed_forward(const linear_shape 
     linear_feed_forward_choice c = {
         LINEAR_COMPOSED, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int64_t most = LINEAR_MOST_INT - VB_PACKED_ROWS;
-    if (!linear_has_wgmma(gpu) || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED ||
-        up != gate->type || gate->rows > most || gate->cols > most || gate->n <= LINEAR_N32_HOPPER ||
+    const int64_t few = linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER : LINEAR_FEW_UNITS;
+    if (gpu->capability < 80 || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED ||
+        up != gate->type || gate->rows > most || gate->cols > most || gate->n <= few ||
         gate->n > LINEAR_MOST_TOKENS || !gate->inputs_aligned || gate->rows % LINEAR_HALF_GROUP != 0 ||
         gate->rows % vb_packed_format_of(down).depth != 0)
         return c;

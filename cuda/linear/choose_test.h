@@ -127,8 +127,8 @@ static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {
     const vb_layout down = is_packable(gpu, s->type, s->cols, s->rows) ? s->layout : VB_STORED;
     const linear_feed_forward_choice ff = choose_feed_forward(s, s->type, s->layout, s->type, down, gpu);
     if (ff.kernel == LINEAR_COMPOSED) return;
-    CHECK_LINEAR(linear_has_wgmma(gpu) && s->n > LINEAR_N32_HOPPER && s->n <= LINEAR_MOST_TOKENS &&
-                 s->rows % LINEAR_HALF_GROUP == 0);
+    CHECK_LINEAR(gpu->capability >= 80 && s->n > (linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER : LINEAR_FEW_UNITS) &&
+                 s->n <= LINEAR_MOST_TOKENS && s->rows % LINEAR_HALF_GROUP == 0);
     check_units(&ff.gate_up, gpu, s->n, 2 * s->rows, s->cols);
     check_units(&ff.down, gpu, s->n, s->cols, s->rows);
 }
@@ -216,7 +216,8 @@ static void check_named_linear(void) {
             CHECK_NAMED(choose_fused_linear(&down, gpu).kernel, want[card].down[i]);
             CHECK_NAMED(choose_norm_swiglu(&gate, VB_Q4_K, VB_PACKED, gpu).kernel, want[card].swiglu[i]);
             CHECK_NAMED(c.kernel, want[card].qkv[i]);
-            CHECK_NAMED(choose_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, gpu).kernel, many);
+            CHECK_NAMED(choose_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, gpu).kernel,
+                        card > 0 && n > 64 ? LINEAR_PACKED_MANY : many);
             CHECK_NAMED(choose_attention_linear_add(&out, true, gpu).kernel,
                         card > 0 && n > 32 ? LINEAR_PACKED_MANY : many);
             CHECK(c.placed == (card == 0 && (n == 64 || n == 512)), "n %ld on %d: heads placed %d", (long)n,

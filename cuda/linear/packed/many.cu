@@ -243,10 +243,12 @@ vb_status multiply(vb_dtype type, const ManyX &x, const Product &product, const 
     }
 }
 
-// Lets a product of n rows also leave the operand of the next product, where its blocks have whole rows of results.
+// Lets a product of n rows also leave the operand of the next product, where its blocks, or groups before Hopper, have
+// all 128 rows of a unit.
 // Returns whether it does.
 void prepare(Product *product, const NextNorm &next, HalfFlag flag, int64_t n, const linear_units &units) {
-    if (!next.norm || !next.prepared || units.cluster == 0) return;
+    const bool whole_rows = units.kernel == LINEAR_PACKED_MANY ? n > LINEAR_FEW_UNITS : units.cluster > 0;
+    if (!next.norm || !next.prepared || !whole_rows) return;
     product->to = normed_rows(next.normed, n, product->matrices[0].rows, flag), product->to_norm = next.norm;
     *next.prepared = product->to.x != nullptr;
 }

@@ -379,9 +379,9 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
 #endif
 }
 
-// The results of one warp: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1.
+// The results of one warp: two rows of a row of tiles, row and row + 8, tokens token0 + 8 j + 2 t, + 1. c becomes them.
 template <int TOKENS>
-VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row,
+VB_DEVICE void store_sums(const Product &r, float (&c)[TOKENS / 2], const float *inverse, int tile_row, int row,
                           int64_t token0) {
     const int t = threadIdx.x % 4;
     const Matrix &m = r.find<false>(tile_row);
@@ -400,7 +400,9 @@ VB_DEVICE void store_sums(const Product &r, const float (&c)[TOKENS / 2], const 
 #pragma unroll
         for (int i = 0; i < batch; i++) {
             const float scale = inverse[(first + i) / 4 * 8 + 2 * t + (i & 1)];
-            if (exists(first + i)) m.y[place(first + i)] = fmaf(c[first + i], scale, b[(i & 2) / 2] + added[i]);
+            float &y = c[first + i];
+            y = fmaf(y, scale, b[(i & 2) / 2] + added[i]);
+            if (exists(first + i)) m.y[place(first + i)] = y;
         }
     }
 }

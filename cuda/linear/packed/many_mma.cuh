@@ -13,6 +13,7 @@
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
 #include "linear/packed/many.cuh"
+#include "linear/packed/mma_store.cuh"
 
 namespace vb {
 
@@ -26,7 +27,8 @@ struct MmaShape {
     static constexpr int tile_stages = P::depth / depth >= 4 ? 1 : 2; // of weights
     // where they begin
     static constexpr int weights = stages * stage_bytes, inverse = weights + tile_stages * unit_warps * P::tile_bytes;
-    static constexpr int shared = inverse + TOKENS * (int)sizeof(float);
+    static constexpr int exponents = inverse + TOKENS * (int)sizeof(float);
+    static constexpr int shared = exponents + TOKENS * (int)sizeof(int);
     static_assert(shared <= (TOKENS == 64 ? 64 << 10 : (int)LINEAR_MANY_SHARED), "what the chooser plans with");
     static constexpr int blocks = TOKENS > 64 || (P::table && P::sixteens) ? 1 : 2; // a multiprocessor, by registers
 };
@@ -89,7 +91,30 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
 #pragma unroll
     for (int i = 0; i < S::stages - 1; i++) fetch_x(i, i), copy_async_commit();
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
-    load_inverse<TOKENS>(inverse, product, token0, 0, false, threadIdx.x, S::threads);
+    int *const exponents = reinterpret_cast<int *>(shared + S::exponents); // the greatest of each row of x
+    const bool uneven = product.uneven();
+    load_inverse<TOKENS>(inverse, product, token0, (int)cols, uneven, threadIdx.x, S::threads);
+    if (uneven) {
+        for (int at = threadIdx.x; at < TOKENS && token0 + at < product.n; at += S::threads)
+            exponents[at] = row_exponent(product, token0 + at, (int)cols);
+        __syncthreads();
+    }
+    // Waits for stage i, and gives what this thread has copied of it the exponents of rows.
+    const auto arrive = [&](int i, int stage) {
+        copy_async_wait<S::stages - 2>();
+        if (uneven && i < count) {
+            const uint8_t *const of_group =
+                product.from.exponents + (k0 * stages_a_tile + i) * half_stride(product.n) + token0;
+#pragma unroll 1
+            for (int at = row; at < TOKENS && token0 + at < product.n; at += rows_a_turn) {
+                const __half2 factor = splat(power_of_two(larger(of_group[at] - exponents[at], -30)));
+                uint4 &v = *reinterpret_cast<uint4 *>(shared + stage * S::stage_bytes + swizzled(at, chunk, chunks));
+                v = make_uint4(as_word(__hmul2(as_half2(v.x), factor)), as_word(__hmul2(as_half2(v.y), factor)),
+                               as_word(__hmul2(as_half2(v.z), factor)), as_word(__hmul2(as_half2(v.w), factor)));
+            }
+        }
+        __syncthreads();
+    };
 
     // The lane's row of four 8x8 matrices: of 16 rows of x, both eights of a fragment's k.
     const unsigned b_at = base + swizzled(of_tokens + lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
@@ -110,8 +135,7 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     };
     float c[tiles * 32] = {};
     int i = 0, stage = 0;
-    copy_async_wait<S::stages - 2>();
-    __syncthreads();
+    arrive(0, 0);
     make(k0, 0);
     for (int k = k0; k < k1; k++) {
 #pragma unroll
@@ -136,21 +160,29 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
                 }
             }
             stage = stage == S::stages - 1 ? 0 : stage + 1;
-            copy_async_wait<S::stages - 2>();
-            __syncthreads();
+            arrive(i + 1, stage);
         }
     }
     if (!add_shares<TOKENS, S::threads>(product, unit, c)) return;
     const int tile_row = unit.rows * unit_warps + of_rows;
+    const int64_t first_token = token0 + of_tokens;
     const auto sums = [&](int r) -> float(&)[32] { return *reinterpret_cast<float(*)[32]>(c + 32 * r); };
     const float *const scales = inverse + of_tokens;
-    if constexpr (SWIGLU && tiles == 1)
+    if constexpr (SWIGLU && tiles == 1) {
         store_swiglu<TOKENS>(product, sums(0), scales, reinterpret_cast<float *>(shared), tile_row, token0);
-    else if constexpr (SWIGLU)
-        store_gated<64>(product, sums(0), sums(1), scales, tile_row, token0 + of_tokens);
-    else
+    } else {
+        GroupRows &rows = reinterpret_cast<GroupRows *>(shared)[group_of_thread()];
+        if constexpr (SWIGLU) {
+            if (product.to.x)
+                store_gated_halves(product, unit, sums(0), sums(1), scales, first_token, rows);
+            else store_gated<64>(product, sums(0), sums(1), scales, tile_row, first_token);
+        } else {
 #pragma unroll
-        for (int r = 0; r < tiles; r++) store_sums<64>(product, sums(r), scales, tile_row + r, g, token0 + of_tokens);
+            for (int r = 0; r < tiles; r++) store_sums<64>(product, sums(r), scales, tile_row + r, g, first_token);
+            if constexpr (tiles == 2)
+                if (product.to.x) store_normed(product, unit, *reinterpret_cast<float(*)[2][32]>(c), first_token, rows);
+        }
+    }
 #endif
 }
 
