@@ -107,7 +107,7 @@ enum {
 static inline int64_t linear_row_tiles(vb_packed_format f, int64_t cols) { return vb_ceil_div(cols, f.depth); }
 
 /* The bytes of the packed form. 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding.
- * Rows may lose 3 %, and columns an eighth (576 are five tiles of 128). Kernels know tiles of 256 columns whole only. */
+ * Rows may lose 3 %, and columns an eighth (576 are five tiles of 128). Tiles of 256 columns have to be whole. */
 static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int64_t rows, int64_t cols) {
     const vb_packed_format f = vb_packed_format_of(type);
     if (gpu->capability < 75 || f.depth == 0) return 0;

@@ -83,7 +83,7 @@ struct TileValues {
 };
 template <class Block>
 __host__ __device__ constexpr TileValues tile_values() {
-    if (std::is_same_v<Block, vb_block_iq1_s> || std::is_same_v<Block, vb_block_iq1_m>) // multiples of 8, plus or minus 1
+    if (std::is_same_v<Block, vb_block_iq1_s> || std::is_same_v<Block, vb_block_iq1_m>) // 0 or 8, plus or minus 1
         return {{1, 7, 9, 0, 0, 0, 0, 0, -1, -7, -9}};
     if (std::is_same_v<Block, vb_block_iq3_s>)
         return {{1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}};
