@@ -79,13 +79,15 @@ struct Settle {
     bool a_transposed, b_transposed;
 
     VB_DEVICE float operator()(float sum, int64_t matrix, int64_t row, int64_t column) const {
-        if (finite_sum(sum)) return sum * lowered;
+        return finite_sum(sum) ? sum * lowered : plain(matrix, row, column);
+    }
+    VB_DEVICE float plain(int64_t matrix, int64_t row, int64_t column) const {
         const float *const a = p.a + matrix * p.a_batch_stride + row * (a_transposed ? 1 : p.a_stride);
         const float *const b = p.b + matrix * p.b_batch_stride + column * (b_transposed ? p.b_stride : 1);
         const int64_t a_step = a_transposed ? p.a_stride : 1, b_step = b_transposed ? 1 : p.b_stride;
-        float plain = 0.0f;
-        for (int64_t i = 0; i < p.k; i++) plain = fmaf(a[i * a_step], b[i * b_step], plain);
-        return plain;
+        float sum = 0.0f;
+        for (int64_t i = 0; i < p.k; i++) sum = fmaf(a[i * a_step], b[i * b_step], sum);
+        return sum;
     }
 };
 
@@ -187,25 +189,45 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     const int row = warp_m + g, column = warp_n + t * 2; // of the thread's first two sums
     if (parts.count > 1) return store_part(parts, p, sum, m0 + row, n0 + column);
 
-    __syncthreads(); // all have left the last stage
+    bool finite = true;
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) finite &= finite_sum(sum[r][q][e]), sum[r][q][e] *= lowered;
+    const bool again = __syncthreads_or(!finite); // all have left the last stage
     float(*const result)[result_width] = (float(*)[result_width])tiles;
     place_sums(result, sum, row, column);
     __syncthreads();
-    const Settle settle_any = {all, A_T, B_T};
-    const auto settle = [&](int r, int q) { return settle_any(result[r][q], blockIdx.y, m0 + r, n0 + q); };
+    if (again) {
+        const Settle settle = {all, A_T, B_T};
+        for (int i = threadIdx.x; i < rows * BN; i += threads) {
+            const int r = i / BN, q = i % BN;
+            if (q < columns && !finite_sum(result[r][q])) result[r][q] = settle.plain(blockIdx.y, m0 + r, n0 + q);
+        }
+        __syncthreads();
+    }
+    // A thread has every few rows of the same columns.
+    constexpr int across = BN / 4;
     if (p.c_vectors) { // whole vectors, and the rest of a row
-        for (int i = threadIdx.x; i < rows * (BN / 4); i += threads) {
-            const int r = i / (BN / 4), q = i % (BN / 4) * 4;
-            float *const c = p.c + (m0 + r) * p.c_stride + n0 + q;
+        const int q = threadIdx.x % across * 4;
+        float *c = p.c + (m0 + threadIdx.x / across) * p.c_stride + n0 + q;
+#pragma unroll 4
+        for (int r = threadIdx.x / across; r < rows; r += threads / across, c += threads / across * p.c_stride) {
             if (q + 4 <= columns) {
-                *(float4 *)c = make_float4(settle(r, q), settle(r, q + 1), settle(r, q + 2), settle(r, q + 3));
+                *(float4 *)c = *(const float4 *)&result[r][q];
             } else {
-                for (int e = q; e < columns; e++) c[e - q] = settle(r, e);
+#pragma unroll
+                for (int e = 0; e < 3; e++)
+                    if (q + e < columns) c[e] = result[r][q + e];
             }
         }
-    } else {
-        for (int i = threadIdx.x; i < rows * BN; i += threads)
-            if (i % BN < columns) p.c[(m0 + i / BN) * p.c_stride + n0 + i % BN] = settle(i / BN, i % BN);
+    } else if ((int)threadIdx.x % BN < columns) {
+        const int q = threadIdx.x % BN;
+        float *c = p.c + (m0 + threadIdx.x / BN) * p.c_stride + n0 + q;
+#pragma unroll 8
+        for (int r = threadIdx.x / BN; r < rows; r += threads / BN, c += threads / BN * p.c_stride) *c = result[r][q];
     }
 #endif
 }

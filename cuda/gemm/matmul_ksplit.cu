@@ -142,17 +142,23 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
     float(*const result)[result_width] = (float(*)[result_width])shared;
     place_sums(result, sum, row, column);
     __syncthreads();
+    // A thread has every few rows of the same columns.
     if (c_whole) { // in pairs
-        for (int i = threadIdx.x; i < rows * (BN / 2); i += threads) {
-            const int r = i / (BN / 2), q = i % (BN / 2) * 2;
-            T *const c = p.c + (m0 + r) * p.c_stride + n0 + q;
+        constexpr int across = BN / 2;
+        const int q = threadIdx.x % across * 2;
+        T *c = p.c + (m0 + threadIdx.x / across) * p.c_stride + n0 + q;
+#pragma unroll 4
+        for (int r = threadIdx.x / across; r < rows; r += threads / across, c += threads / across * p.c_stride) {
             const float2 two = *(const float2 *)&result[r][q];
             if (q + 1 < columns) *(unsigned *)c = pack<T>(two.x, two.y);
             else if (q < columns) *c = from_float<T>(two.x);
         }
-    } else {
-        for (int i = threadIdx.x; i < rows * BN; i += threads)
-            if (i % BN < columns) p.c[(m0 + i / BN) * p.c_stride + n0 + i % BN] = from_float<T>(result[i / BN][i % BN]);
+    } else if ((int)threadIdx.x % BN < columns) {
+        const int q = threadIdx.x % BN;
+        T *c = p.c + (m0 + threadIdx.x / BN) * p.c_stride + n0 + q;
+#pragma unroll 8
+        for (int r = threadIdx.x / BN; r < rows; r += threads / BN, c += threads / BN * p.c_stride)
+            *c = from_float<T>(result[r][q]);
     }
 #endif
 }
