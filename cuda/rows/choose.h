@@ -69,7 +69,8 @@ enum {
     ROWS_CHUNK = 2048,
     ROWS_LEAST_CHUNKED = 16384,
     ROWS_NARROW_THREADS = 256,
-    ROWS_STAGED_BYTES = 8192 /* of a block with several rows, where it has a row for each of its threads' groups */
+    ROWS_STAGED_BYTES = 8192, /* of a block with several rows, where it has a row for each of its threads' groups */
+    ROWS_STAGED_BLOCKS = 8    /* of such blocks that a multiprocessor holds */
 };
 
 typedef struct rows_plan {
@@ -96,10 +97,10 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
         plan.lanes = plan.threads;
     } else {
         while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
-        /* Several rows a group of threads, so long as there are two blocks a multiprocessor. */
+        /* Several rows a group of threads, where the rows are more than the GPU holds groups. */
         const int64_t groups = plan.threads / plan.lanes,
                       of_bytes = vb_ceil_div(ROWS_STAGED_BYTES, groups * cols * bytes),
-                      of_rows = vb_ceil_div(rows, 2 * groups * gpu->multiprocessors);
+                      of_rows = vb_ceil_div(rows, ROWS_STAGED_BLOCKS * groups * gpu->multiprocessors);
         plan.rows = (int)(groups * (of_bytes < of_rows ? of_bytes : of_rows));
     }
     if (cols > (1 << 20) || rows_staged_bytes(plan.rows, cols, bytes) + 1024 > gpu->shared_bytes) return plan;

@@ -94,24 +94,46 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     });
 }
 
+// Elements of 16 bits are read and written in pairs at multiples of 4 bytes, those at the ends of a row alone.
 struct SoftmaxStaged {
-    template <class T>
-    VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
+    VB_DEVICE void operator()(float *x, int n, const RowThreads &threads) const {
         float max = Max::identity(), sum = 0.0f;
 #pragma unroll 4
-        for (int i = threads.lane; i < n; i += threads.lanes) max = Max::combine(max, to_float(x[i]));
+        for (int i = threads.lane; i < n; i += threads.lanes) max = Max::combine(max, x[i]);
         max = threads.reduce<Max>(max);
-        // Float rows keep their exponentials; 16-bit ones compute them again rather than round them.
 #pragma unroll 4
-        for (int i = threads.lane; i < n; i += threads.lanes) {
-            const float y = exponential<T>(to_float(x[i]), max);
-            sum += y;
-            if (sizeof(T) == 4) x[i] = from_float<T>(y);
-        }
+        for (int i = threads.lane; i < n; i += threads.lanes) sum += x[i] = exponential<float>(x[i], max);
         const float scale = 1.0f / threads.reduce<Sum>(sum);
 #pragma unroll 4
-        for (int i = threads.lane; i < n; i += threads.lanes)
-            x[i] = from_float<T>((sizeof(T) == 4 ? to_float(x[i]) : exponential<T>(to_float(x[i]), max)) * scale);
+        for (int i = threads.lane; i < n; i += threads.lanes) x[i] *= scale;
+    }
+    template <class T>
+    VB_DEVICE void operator()(T *x, int n, const RowThreads &threads) const {
+        const int before = n > 0 ? (int)((uintptr_t)x / sizeof(T) % 2) : 0, count = (n - before) / 2;
+        Vec<T, 2> *const pairs = reinterpret_cast<Vec<T, 2> *>(x + before);
+        // The first lane has the ends, which are -inf where there are none.
+        const bool has_first = threads.lane == 0 && before > 0, has_last = threads.lane == 0 && (n - before) % 2 > 0;
+        const float first = has_first ? to_float(x[0]) : Max::identity(),
+                    last = has_last ? to_float(x[n - 1]) : Max::identity();
+        float max = Max::combine(first, last);
+#pragma unroll 4
+        for (int i = threads.lane; i < count; i += threads.lanes)
+            max = Max::combine(max, Max::combine(to_float(pairs[i].at[0]), to_float(pairs[i].at[1])));
+        max = threads.reduce<Max>(max);
+        // Exponentials are computed again rather than rounded.
+        float sum = exponential<T>(first, max) + exponential<T>(last, max);
+#pragma unroll 4
+        for (int i = threads.lane; i < count; i += threads.lanes)
+            sum += exponential<T>(to_float(pairs[i].at[0]), max) + exponential<T>(to_float(pairs[i].at[1]), max);
+        const float scale = 1.0f / threads.reduce<Sum>(sum);
+#pragma unroll 4
+        for (int i = threads.lane; i < count; i += threads.lanes) {
+            const Vec<T, 2> two = pairs[i];
+            pairs[i] = {{from_float<T>(exponential<T>(to_float(two.at[0]), max) * scale),
+                         from_float<T>(exponential<T>(to_float(two.at[1]), max) * scale)}};
+        }
+        if (has_first) x[0] = from_float<T>(exponential<T>(first, max) * scale);
+        if (has_last) x[n - 1] = from_float<T>(exponential<T>(last, max) * scale);
     }
 };
 
