@@ -294,7 +294,8 @@ VB_DEVICE void meet(float (&sum)[ROWS][RANKS][4], float *shared, int warp, int l
 }
 
 template <class T, class W, int ROWS, int RANKS>
-__global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128, ROWS *RANKS <= (sizeof(T) == 2 ? 8 : 2) ? 2 : 1)
+__global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128,
+                                  (sizeof(T) == 2 ? ROWS * RANKS <= 8 : ROWS == 1 && RANKS <= 2) ? 2 : 1)
     fused_update_tiles(UpdateProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 800
     using F = Fragments<T, W>;
