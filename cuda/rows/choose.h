@@ -17,8 +17,9 @@
     X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
-      "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                        \
-    X(ROWS_CHUNKED, "rows_chunked", "the same", "few rows of more than 16384 elements: cut into chunks, two kernels")  \
+      "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                                  \
+    X(ROWS_CHUNKED, "rows_chunked", "rows/{softmax,norm,layer_norm}.cu",                                               \
+      "few rows of more than 16384 elements: cut into chunks, two kernels")                                            \
     X(ROWS_STAGED, "rows_staged", "rows/staged.cuh",                                                                   \
       "softmax and norms of any rows that fit shared memory, whose block has one or several there")                    \
     X(ROWS_LOOPED, "rows_looped", "rows/{softmax,norm,layer_norm}.cu",                                                 \
