@@ -141,7 +141,7 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
 #pragma unroll
         for (int part = 0; part < stages_a_tile; part++, i++) {
             fetch_x(i + S::stages - 1, stage == 0 ? S::stages - 1 : stage - 1);
-            if (part == 0) fetch_tiles(k + S::tile_stages); // every warp has unpacked the tiles of k
+            if (part == 1) fetch_tiles(k + S::tile_stages); // every warp has unpacked the tiles of k
             copy_async_commit();
             const unsigned b_stage = b_at + stage * S::stage_bytes;
 #pragma unroll
