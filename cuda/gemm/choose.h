@@ -101,9 +101,10 @@ static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transpo
     const int64_t steps = (224 << 10) / step;
     return (steps < 6 ? steps : 6) * step;
 }
-/* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu. */
+/* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu, and a few columns of many
+ * rows fill little of its tiles. */
 static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int few = x->m <= 64 || (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
+    const int few = x->m <= 64 || (x->n > 32 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640);
     return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few &&
            matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 &&
            vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
@@ -285,8 +286,9 @@ static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu)
     const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
     const matmul_times of_32 = {1.2, 0.63, 0.23, 0.94, 1.7}, of_64 = {1.1, 3.3, 0, 1.9, 3.3},
                        of_128 = {5.8, 9.6, 1.7, 2.2, 0}, of_256 = {23, 0, 0, 4.6, 0};
-    return matmul_time(
+    const double time = matmul_time(
         &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256);
+    return matmul_operand_vectors(x) ? time : 1.2 * time; /* rows that begin anywhere are copied word by word */
 }
 /* Of F32 in three F16 parts, on Hopper. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -294,20 +296,35 @@ static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gp
     return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
            4.7e-6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
 }
+/* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
+ * widths. Two narrow tiles load more, and end twice. */
+enum { MATMUL_SM90_TILE_M = 128 };
+static inline int matmul_sm90_wide(const vb_matmul_args *x, int multiprocessors) {
+    const int64_t rows = vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * x->batch,
+                  wide = vb_ceil_div(rows * vb_ceil_div(x->n, 256), multiprocessors),
+                  narrow = vb_ceil_div(rows * vb_ceil_div(x->n, 128), multiprocessors);
+    return wide * 20 <= narrow * 11;
+}
 /* 16 bits by matmul_sm90 or matmul_mma, with copies of the operands that are no whole vectors. */
 static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
               whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
               whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
-    double time = 1.4 + (taken > 1 ? taken : 1) * ((whole_c ? 1.6 : 2.6) + 0.3 * (double)vb_ceil_div(x->k, 64));
+    double time;
     if (gpu->capability != 90) {
         matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
         time = matmul_mma_plan_of(&plan, x, gpu, !whole_a || !whole_b) + (!whole_a || !whole_b ? 0.7 : 0);
+    } else { /* one block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU */
+        const int wide = matmul_sm90_wide(x, gpu->multiprocessors);
+        const int64_t tiles = vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, wide ? 256 : 128) * x->batch;
+        const double taken = (double)tiles / gpu->multiprocessors, full = taken < 1 ? taken : 1;
+        const double tile = (wide ? 2.6 : 1.5) + (whole_c ? 0 : wide ? 2.4 : 1.8),
+                     step = (wide ? 0.88 : 0.56) * (0.47 + 0.53 * full);
+        time = 2.3 + (double)vb_ceil_div(tiles, gpu->multiprocessors) * (tile + step * (double)vb_ceil_div(x->k, 64));
     }
-    if (!whole_a || !whole_b) time += 1.2;
-    if (!whole_a) time += 1.4e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
-    if (!whole_b) time += 1.4e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
+    if (!whole_a || !whole_b) time += 1.0;
+    if (!whole_a) time += 1.26e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
+    if (!whole_b) time += 1.26e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
     return time;
 }
 

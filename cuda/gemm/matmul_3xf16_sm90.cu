@@ -290,7 +290,7 @@ vb_status matmul_xf16(const vb_matmul_args &x, int parts, vb_stream *stream) {
     p.a_batch = x.a_batch_stride, p.b_batch = x.b_batch_stride;
     // The widest tiles that take no more time; narrow ones where these are too few to occupy the multiprocessors.
     const int64_t tiles = ceil_div<int64_t>(x.m, strided::tile_m) * ceil_div<int64_t>(x.n, 128) * x.batch;
-    const int width = strided::wide_tiles(x, stream) ? 256 : 4 * tiles > 3 * multiprocessors(stream) ? 128 : 64;
+    const int sms = multiprocessors(stream), width = matmul_sm90_wide(&x, sms) ? 256 : 4 * tiles > 3 * sms ? 128 : 64;
     return with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
         if (parts == 2)

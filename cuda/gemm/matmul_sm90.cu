@@ -21,7 +21,7 @@ vb_status matmul_16bit(const vb_matmul_args &x, vb_stream *stream) {
                        x.a_stride, x.a_batch_stride,           p.a_shared ? 1 : x.batch};
     const Operand b = {x.b,        x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n,
                        x.b_stride, x.b_batch_stride,           p.b_shared ? 1 : x.batch};
-    const bool wide = wide_tiles(x, stream);
+    const bool wide = matmul_sm90_wide(&x, multiprocessors(stream));
     return with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
         return wide ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)

@@ -21,7 +21,7 @@
 namespace vb {
 namespace strided {
 
-constexpr int tile_m = 128;
+constexpr int tile_m = MATMUL_SM90_TILE_M;
 
 template <class Out>
 struct Problem {
@@ -168,13 +168,6 @@ vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Probl
     return launch_overlapped(stream, (unsigned)smaller<int64_t>(tiles, multiprocessors(stream)),
                              product_threads, ProductStage<tile_m, BN>::shared_bytes,
                              matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
-}
-
-// Whether tiles 256 columns wide take less time than tiles of 128: so many waves of tiles, by their widths.
-inline bool wide_tiles(const vb_matmul_args &x, vb_stream *stream) {
-    const int64_t sms = multiprocessors(stream), rows = ceil_div<int64_t>(x.m, tile_m) * x.batch;
-    const auto time = [&](int64_t width, int64_t work) { return ceil_div(rows * ceil_div(x.n, width), sms) * work; };
-    return time(256, 20) <= time(128, 11); // two narrow tiles load more, and end twice
 }
 
 } // namespace strided
