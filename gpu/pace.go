@@ -22,14 +22,19 @@ import (
 type pace struct {
 	pooled     int64     // bytes in use, but for reserved ones; the pool's lock guards it and next
 	next       int64     // pooled bytes at which a collection is due
-	doublings  int       // of leastGrowth; the lock of collecting guards it and ended
+	doublings  int       // of leastGrowth; the lock of collecting guards it, ended and late
 	ended      time.Time // the collection before
+	late       bool      // its cleanups did not run in time
 	collecting sync.Mutex
 }
 
 const (
 	leastGrowth   = 14 << 20 // which caches hold
 	mostDoublings = 2
+
+	// How long a collection waits for the cleanups of dropped buffers. A busy machine runs them late, and what it has not run counts as
+	// alive, so that a pool would grow by twice as much. A cleanup of the program's own may block them all: then the next wait is short.
+	longWait, shortWait = time.Second, 100 * time.Millisecond
 )
 
 // adapt doubles the least growth where a collection took long beside the time since the one before, as on a busy machine, and halves it
@@ -57,8 +62,12 @@ func (p *Pool) collectPaced() {
 		return
 	}
 	defer p.pace.collecting.Unlock()
+	wait := longWait
+	if p.pace.late {
+		wait = shortWait
+	}
 	start := time.Now()
-	collect()
+	p.pace.late = !collect(wait)
 	end := time.Now()
 	p.pace.adapt(end.Sub(start), start.Sub(p.pace.ended))
 	p.pace.ended = end
@@ -73,10 +82,10 @@ func (p *Pool) collectPaced() {
 	p.pace.next = p.pace.pooled + max(p.dev.leastGrowth(p.pace.doublings), growth)
 }
 
-// collect runs the garbage collector and waits until the cleanups of dropped buffers have run, for 100 ms at most: a busy machine may
-// run them late, and a collection that counted their memory as alive would let the pool grow by twice as much.
-func collect() {
-	deadline := time.Now().Add(100 * time.Millisecond)
+// collect runs the garbage collector and waits until the cleanups of dropped buffers have run, at most so long. It reports whether they
+// have.
+func collect(wait time.Duration) bool {
+	deadline := time.Now().Add(wait)
 	done := make(chan struct{})
 	sentinel := new([64]byte)
 	runtime.AddCleanup(sentinel, func(c chan struct{}) { close(c) }, done)
@@ -84,12 +93,14 @@ func collect() {
 	select {
 	case <-done:
 	case <-time.After(time.Until(deadline)):
+		return false
 	}
 	queued, executed := cleanups()
 	for executed < queued && time.Now().Before(deadline) {
 		time.Sleep(50 * time.Microsecond)
 		_, executed = cleanups()
 	}
+	return executed >= queued
 }
 
 // cleanups returns how many cleanups this process has queued and executed. Before Go 1.25, which runs them one after the other, both are 0.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
@@ -61,3 +62,22 @@ func TestCollectionsComeEarlierUnderALimit(t *testing.T) {
 		t.Errorf("%d collections without a limit, %d under one", free, limited)
 	}
 }
+
+// TestCollectionsWaitForLateCleanups has a cleanup that takes long, as on a busy machine, and one that blocks for good.
+func TestCollectionsWaitForLateCleanups(t *testing.T) {
+	if collect(longWait); !countsCleanups() {
+		t.Skip("Go counts cleanups from 1.25 on")
+	}
+	started, end := make(chan struct{}), make(chan struct{})
+	runtime.AddCleanup(new([64]byte), func(int) { close(started); <-end }, 0)
+	if collect(10 * time.Millisecond) {
+		t.Error("a collection did not wait for a cleanup")
+	}
+	<-started
+	time.AfterFunc(50*time.Millisecond, func() { close(end) })
+	if !collect(time.Minute) {
+		t.Error("a cleanup that ended did not end the wait")
+	}
+}
+
+func countsCleanups() bool { queued, _ := cleanups(); return queued > 0 }

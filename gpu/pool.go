@@ -209,8 +209,8 @@ func (p *Pool) retry(s *stream, class int, size int64) (*block, error) {
 	p.stats.Retries++
 	p.mu.Unlock()
 	p.Trim()
-	collect()
-	collect() // what only dropped buffers held is found by a second collection
+	collect(shortWait)
+	collect(shortWait) // what only dropped buffers held is found by a second collection
 	p.mu.Lock()
 	b := p.cached(s, class) // a dropped buffer's block may be just right
 	p.mu.Unlock()
