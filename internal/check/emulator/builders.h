@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-// Calls f(T()) with the C++ type of integers.
+// Calls f(T()) with the C++ type of integers, or of numbers; false where the type is none.
 template <class F> bool of_integer(Type type, F f) {
     switch (type) {
     case Type::U8: case Type::U16: f(uint16_t()); return true;
@@ -24,6 +24,7 @@ template <class F> bool of_number(Type type, F f) {
     return of_integer(type, f);
 }
 
+// Where the result and up to three operands lie.
 inline void operands(Decoder &d, Instruction &in, Type type) {
     in.d = d.slot((size_t)0, type);
     if (d.operands() > 1) in.a = d.slot(1, type);
@@ -31,11 +32,10 @@ inline void operands(Decoder &d, Instruction &in, Type type) {
     if (d.operands() > 3) in.c = d.slot(3, type);
 }
 
+// F for the registers of lanes, all of type T.
 template <class T, class F> void set_unary(Instruction &in) { in.run = unary<T, T, F>; }
 template <class T, class F> void set_binary(Instruction &in) { in.run = binary<T, T, T, F>; }
 template <class T, class F> void set_ternary(Instruction &in) { in.run = ternary<T, T, T, T, F>; }
-
-struct Move { template <class T> T operator()(T a) const { return a; } };
 
 // Predicates are words of a bit a lane.
 template <class F> void predicates(Warp &w, const Instruction &in) {

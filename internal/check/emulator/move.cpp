@@ -6,6 +6,7 @@
 
 namespace emulator {
 
+struct Move { template <class T> T operator()(T a) const { return a; } };
 struct First { uint32_t operator()(uint32_t a, uint32_t) const { return a; } };
 
 template <class Whole, class Part> void join(Warp &w, const Instruction &in) {
