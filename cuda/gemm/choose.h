@@ -340,15 +340,37 @@ typedef struct matmul_skinny_plan {
     int share;         /* by_k: warps that share k; else lanes that lie across its rows */
     int rows, parts;   /* of a block; blocks that share k */
     int64_t blocks, steps, k_each; /* without sharing; of a block, of whose k each has so many */
+    int lanes, held;   /* one row or column by k: threads of a row, rows that these have at a time; else 0 */
 } matmul_skinny_plan;
+/* Rows of `many` times the one row or column: eight elements or vectors a thread, fewer while the GPU has room. */
+static inline void matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+    const int64_t rows = (x->m < x->n ? x->n : x->m) * x->batch, enough = 1024 * (int64_t)multiprocessors,
+                  width = plan->vectors ? 16 / matmul_element_bytes(x->type) : 1;
+    int64_t lanes = 1;
+    plan->held = 4;
+    while (lanes < 32 * MATMUL_SKINNY_WARPS && lanes * width < x->k &&
+           (8 * lanes * width < x->k || rows / plan->held * lanes < enough)) {
+        if (8 * lanes * width >= x->k) plan->held = 1;
+        lanes *= 2;
+    }
+    if (rows / plan->held * lanes < enough) plan->held = 1;
+    plan->lanes = (int)lanes;
+    plan->rows = 32 * MATMUL_SKINNY_WARPS / plan->lanes * plan->held;
+    plan->blocks = vb_ceil_div(x->m < x->n ? x->n : x->m, plan->rows) * x->batch;
+    plan->steps = vb_ceil_div(x->k, 4 * lanes * width); /* four loads of each row at a time */
+}
 static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, int multiprocessors) {
     const int of_rows = x->m <= x->n, bytes = matmul_element_bytes(x->type);
     const int64_t few = of_rows ? x->m : x->n, rows = of_rows ? x->n : x->m, most = few <= 2 ? 2 : few <= 4 ? 4 : 8;
     const int64_t chunk = MATMUL_SKINNY_FLOATS / most, span = MATMUL_SKINNY_SPAN(bytes, most);
-    matmul_skinny_plan plan = {0, 0, 1, 0, 1, 0, 0, x->k};
+    matmul_skinny_plan plan = {0, 0, 1, 0, 1, 0, 0, x->k, 0, 0};
     plan.by_k = of_rows ? x->b_transposed != 0 : !x->a_transposed;
     plan.vectors = of_rows ? matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride)
                            : matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride);
+    if (plan.by_k && few == 1) {
+        matmul_skinny_plan_dot(&plan, x, multiprocessors);
+        return plan;
+    }
     int64_t step; /* of k, of a block */
     if (plan.by_k) {
         for (;; plan.share *= 2) {
@@ -379,8 +401,18 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
 }
 static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+    const int64_t few = x->m < x->n ? x->m : x->n, most = few <= 2 ? 2 : few <= 4 ? 4 : 8,
+                  copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
+    if (plan.lanes) {
+        const double rounds = (double)vb_ceil_div(plan.blocks, 8 * gpu->multiprocessors),
+                     bytes = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type),
+                     moved = bytes / (plan.vectors || x->type == VB_F32 ? 2.5e6 : 1.3e6),
+                     waited = 0.9 * rounds * (double)plan.steps;
+        return 2.3 + (moved > waited ? moved : waited);
+    }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
-                 latency = (taken > 1 ? taken : 1) * (x->type == VB_F32 ? plan.by_k ? 2.7 : 3.7 : 4.0) * plan.steps,
+                 step = x->type == VB_F32 ? plan.by_k ? 2.7 : 3.7 : 4.0,
+                 latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
                  memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.2e6 : 0.7e6);
     return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);

@@ -4,6 +4,9 @@
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps, of which 1 to 8 share the k of their rows
+//   dot      the same with one row of A or column of B, which is read from the L1: 1 to 256 threads have 1 or 4 rows
+//     grid   (ceil(rows / rows of a block), matrices)
+//     block  8 warps
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps
@@ -181,6 +184,60 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
+// `lanes` neighbouring threads, a power of two, have HELD rows of `many`, in loads of W elements.
+template <class T, int W, int HELD>
+__global__ void __launch_bounds__(threads)
+    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool a_transposed, bool b_transposed) {
+    constexpr int at_once = 4;
+    __shared__ float of_warps[HELD][warps];
+    const Skinny<T> x(p, a_transposed, b_transposed);
+    const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
+    const int64_t row0 = ((int64_t)blockIdx.x * (threads / lanes) + group) * HELD;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const T *from[HELD];
+#pragma unroll
+    for (int i = 0; i < HELD; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
+    float sum[HELD] = {};
+    for (int64_t k0 = lane * W; k0 < x.k; k0 += (int64_t)at_once * lanes * W) {
+        Elements<T, W> many[at_once][HELD];
+        float one[at_once][W];
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int64_t k = k0 + u * lanes * W, left = larger<int64_t>(0, x.k - k);
+#pragma unroll
+            for (int i = 0; i < HELD; i++) many[u][i].load(from[i] + k, left);
+            if (one_vectors && left >= W) {
+                const Vec<T, W> vector = *reinterpret_cast<const Vec<T, W> *>(x.few + k);
+#pragma unroll
+                for (int e = 0; e < W; e++) one[u][e] = to_float(vector.at[e]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < W; e++) one[u][e] = e < left ? to_float(x.few[(k + e) * x.few_k]) : 0.0f;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+#pragma unroll
+            for (int i = 0; i < HELD; i++)
+#pragma unroll
+                for (int e = 0; e < W; e++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), one[u][e], sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        for (int offset = smaller(lanes, 32) / 2; offset > 0; offset /= 2)
+            sum[i] += __shfl_xor_sync(all_lanes, sum[i], offset);
+        if (lanes > 32 && threadIdx.x % 32 == 0) of_warps[i][warp] = sum[i];
+    }
+    if (lanes > 32) __syncthreads();
+    if (lane > 0) return;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        for (int w = 1; w < lanes / 32; w++) sum[i] += of_warps[i][warp + w];
+        x.store({1, nullptr, 0, 0}, p.m, 0, row0 + i, sum[i]);
+    }
+}
+
 // A lane has W neighbouring rows of `many`, PIECES times; groups of `lanes` share k where rows are few.
 template <class T, int R, int W, int PIECES>
 __global__ void __launch_bounds__(threads, 2)
@@ -256,6 +313,26 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
+template <class T>
+vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
+    const bool of_rows = x.m <= x.n, a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
+    const bool one_vectors = of_rows ? !a_t && matmul_vectors(x.a, x.type, 0, x.a_batch_stride)
+                                     : b_t && matmul_vectors(x.b, x.type, 0, x.b_batch_stride);
+    return for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
+                          [&](const MatMulProblem<T> &p, dim3 grid) {
+                              const auto launch = [&](auto kernel) {
+                                  return launch_overlapped(stream, grid, threads, 0, kernel, p, plan.lanes,
+                                                           one_vectors, a_t, b_t);
+                              };
+                              constexpr int wide = Wide<T>::size;
+                              if (plan.held == 1)
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1>)
+                                                      : launch(matmul_skinny_dot_kernel<T, 1, 1>);
+                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4>)
+                                                  : launch(matmul_skinny_dot_kernel<T, 1, 4>);
+                          });
+}
+
 template <class T, int R>
 vb_status launch_skinny(const vb_matmul_args &x, vb_stream *stream) {
     const matmul_skinny_plan plan = matmul_skinny_plan_of(&x, multiprocessors(stream));
@@ -288,6 +365,8 @@ vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t few = smaller(x.m, x.n);
     return with_float_type(x.type, [&](auto zero) {
         using T = decltype(zero);
+        const matmul_skinny_plan plan = matmul_skinny_plan_of(&x, multiprocessors(stream));
+        if (plan.lanes) return launch_dot<T>(x, plan, stream);
         return few <= 2 ? launch_skinny<T, 2>(x, stream)
                         : few <= 4 ? launch_skinny<T, 4>(x, stream) : launch_skinny<T, 8>(x, stream);
     });
