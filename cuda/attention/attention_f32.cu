@@ -102,30 +102,38 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
     };
     copy_step(0, 0);
 #pragma unroll 4
-    for (int i = 0; i < 16; i++) { // a warp its own rows
+    for (int i = 0; i < 16; i++) { // a warp its own rows; nobody reads results of rows past the last
         const int row = warp * 16 + i;
-        const float *const from = (const float *)a.q + (row < rows ? query_offset(a, b, kv_head, first_row + row) : 0);
+        if (row >= rows) break;
+        const float *const from = (const float *)a.q + query_offset(a, b, kv_head, first_row + row);
+        const unsigned to = shared_address(queries + row * width);
+        if (dim % 4 == 0 && (uintptr_t)from % 16 == 0) {
+            for (int d = lane * 4; d < DIMS; d += 128)
+                copy_async_part(to + d * 4, d < dim ? from + d : from, d < dim ? 16 : 0);
+        } else {
 #pragma unroll
-        for (int d = lane; d < DIMS; d += 32) {
-            const bool valid = row < rows && d < dim;
-            copy_async_word(shared_address(queries + row * width + d), valid ? from + d : (const float *)a.q, valid);
+            for (int d = lane; d < DIMS; d += 32) copy_async_word(to + d * 4, d < dim ? from + d : from, d < dim);
         }
     }
     copy_async_commit();
     // Rows g and g + 8 of the warp.
     KeyRange seen[2];
     int common_lo = mine.lo, common_hi = mine.hi; // the keys that all 16 rows of the warp see
+    int some_lo = mine.hi, some_hi = mine.lo;     // the keys that any of them sees
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = warp * 16 + g + 8 * h;
         seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : mine;
         common_lo = larger(common_lo, seen[h].lo);
         common_hi = smaller(common_hi, seen[h].hi);
+        if (row < rows) some_lo = smaller(some_lo, seen[h].lo), some_hi = larger(some_hi, seen[h].hi);
     }
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
         common_lo = larger(common_lo, __shfl_xor_sync(all_lanes, common_lo, offset));
         common_hi = smaller(common_hi, __shfl_xor_sync(all_lanes, common_hi, offset));
+        some_lo = smaller(some_lo, __shfl_xor_sync(all_lanes, some_lo, offset));
+        some_hi = larger(some_hi, __shfl_xor_sync(all_lanes, some_hi, offset));
     }
     // This lane's rows of the tiles: keys g of each eight, values of keys 2t and 2t + 1.
     const float *const query = queries + (warp * 16 + g) * width + t;
@@ -141,6 +149,8 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
         __syncthreads(); // all have left the other stage
         copy_step(stage ^ 1, first + KEYS);
         copy_async_commit();
+        const int base = mine.lo + first;
+        if (base >= some_hi || base + KEYS <= some_lo) continue; // all of the warp
         const float *const key_tile = stages + stage * 2 * tile_floats + key_at;
         const float *const value_tile = stages + (stage * 2 + 1) * tile_floats;
 
@@ -168,7 +178,6 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #pragma unroll
                 for (int e = 0; e < 4; e++) score[j][e] += some.at(j, e);
         }
-        const int base = mine.lo + first;
         const bool masked = base < common_lo || base + KEYS > common_hi;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
