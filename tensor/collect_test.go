@@ -45,11 +45,12 @@ func TestDroppedTensorsDoNotPileUp(t *testing.T) {
 		_, freed := sums(t, d, n, (*tensor.Tensor).Free)
 		most, dropped := sums(t, d, n, func(*tensor.Tensor) {})
 		t.Logf("%d sums: %v freed, %v dropped, at most %.1f MB, %d collections", n, freed, dropped, float64(most)/1e6, d.Pool().Stats().Paced)
-		// A collection is due where memory has doubled, as it is for Go's own heap: what other tests keep alive counts. A GPU fills
-		// far more in the time of one. An idle machine stays within 64 MB. A busy one runs cleanups late, and what comes meanwhile counts.
+		// 56 MiB come between two collections, and one result may still be in reach: 63 MB. A collection waits a second for cleanups that a
+		// busy machine runs late. It is due where memory has doubled, as for Go's own heap: what other tests keep alive counts. A GPU fills
+		// far more in the time of one.
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
-		limit := 256e6
+		limit := 64e6
 		if !d.Info().HostMemory {
 			limit = max(limit, float64(d.Info().TotalMemory)/200)
 		}
