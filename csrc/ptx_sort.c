@@ -1,7 +1,7 @@
 /* ptx_sort.c: the first k elements of each line of an array, in order, on GPUs whose kernels the driver compiles. The
- * algorithm merges sorted tiles. Keys of 64 bits have the value's bits above the complement of its place, so that no two
- * are equal. A block sorts a tile of keys in shared memory, of several short lines or a part of a line
- * (Batcher 1968). Tiles of a line are merged in pairs, by parts that merge path finds (Green, McColl & Bader 2012). */
+ * algorithm merges sorted tiles. Keys of 64 bits have the value's bits above the complement of its place, so that no
+ * two are equal. A block sorts a tile of keys in shared memory, of several short lines or a part of a line (Batcher
+ * 1968). Tiles of a line are merged in pairs, by parts that merge path finds (Green, McColl & Bader 2012). */
 #include <stdlib.h>
 
 #include "ptx_strided.h"
