@@ -76,8 +76,8 @@ void *vb_cpu_scratch(vb_stream *stream, int64_t bytes);
 /* A piece of work: items begin..end-1, done by worker 0..threads-1 (0 is the caller). */
 typedef void (*vb_cpu_task)(void *context, int worker, int64_t begin, int64_t end);
 
-/* Says whether the process can still grow by some 256 MB where its address space is limited (ulimit -v). Go's runtime, among others,
- * aborts the process where it cannot grow. */
+/* Says whether the process can still grow by some 256 MB where its address space is limited (ulimit -v). Go's runtime,
+ * among others, aborts the process where it cannot grow. */
 bool vb_cpu_room_to_grow(void);
 
 /* Starts threads - 1 workers. NULL if there is no memory, or no room, for all of them. */

@@ -19,7 +19,7 @@
 enum {
     SPINS = 4000, /* some 0.1 ms of pause instructions */
     CACHE_LINE = 64,
-    STACK = 512 << 10, /* of a worker: nine times what the deepest task takes; 8 MB, as usual, times 64 workers are much */
+    STACK = 512 << 10, /* of a worker: nine times what the deepest task takes; the usual 8 MB add up */
 };
 
 struct vb_cpu_pool {
