@@ -188,8 +188,31 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
                         int lane) {
     using P = Packed<Block>;
     using X = N32Tile<P::depth>;
+    float tile[PARTS][TOKENS / 8][4];
+    // The subtrahend comes first, so that its operands leave their registers to the products.
+    uint32_t minus[PARTS][4];
+    float f[PARTS][2];
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        w[p].subtrahend(minus[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
+        constexpr int sums = P::sixteens ? X::sums16 : X::sums32;
+        const uint32_t *from = reinterpret_cast<const uint32_t *>(x + sums * TOKENS) + (32 * j + lane) * words;
+        uint32_t in[words];
+#pragma unroll
+        for (int i = 0; i < words; i++) in[i] = from[i];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            float c[4] = {};
+            mma_16x8x16(c, minus[p], in[0], P::small ? 0 : in[P::small ? 0 : 1], half());
+            if constexpr (P::sixteens) mma_16x8x16(c, minus[p], in[2], in[3], half());
+#pragma unroll
+            for (int e = 0; e < 4; e++) tile[p][j][e] = f[p][e >> 1] * c[e];
+        }
+    }
     const uint4 *values = reinterpret_cast<const uint4 *>(x) + lane;
-    float tile[PARTS][TOKENS / 8][4] = {};
 #pragma unroll
     for (int b = 0; b < P::depth / 32; b++) {
         uint32_t a[PARTS][2][4];
@@ -217,31 +240,15 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
             }
         }
     }
-    uint32_t a[PARTS][4];
-    float f[PARTS][2];
-#pragma unroll
-    for (int p = 0; p < PARTS; p++)
-        w[p].subtrahend(a[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) {
-        constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
-        constexpr int sums = P::sixteens ? X::sums16 : X::sums32;
-        const uint32_t *from = reinterpret_cast<const uint32_t *>(x + sums * TOKENS) + (32 * j + lane) * words;
-        uint32_t in[words];
-#pragma unroll
-        for (int i = 0; i < words; i++) in[i] = from[i];
         const float2 inverse =
             *reinterpret_cast<const float2 *>(x + X::inverse * TOKENS + (8 * j + 2 * (lane & 3)) * 4);
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            float c[4] = {};
-            mma_16x8x16(c, a[p], in[0], P::small ? 0 : in[P::small ? 0 : 1], half());
-            if constexpr (P::sixteens) mma_16x8x16(c, a[p], in[2], in[3], half());
+        for (int p = 0; p < PARTS; p++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                sum[p][j][e] =
-                    fmaf(e & 1 ? inverse.y : inverse.x, fmaf(f[p][e >> 1], c[e], tile[p][j][e]), sum[p][j][e]);
-        }
+                sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x, tile[p][j][e], sum[p][j][e]);
     }
 }
 
