@@ -1,8 +1,7 @@
 // index.cu: cumulative sums, and elements whose places are in memory.
 //
 //   cumsum   a warp has the sums of a [n] of a row where cols is 1, in pieces of 32; else a thread has a column
-//   index    gather and scatter: a thread has four elements, a block's threads apart, of 16 bytes each where one id
-//            names so many neighbours; of a sum one element
+//   index    gather and scatter: a thread has an element, or 16 bytes of neighbours that one id names
 //   moves    each element read and written once; a gather reads the elements that ids name
 //   bound    memory bandwidth; gathers and scatters by the order of the ids
 
@@ -86,9 +85,10 @@ struct alignas(16) Sixteen {
     uint64_t words[2];
 };
 
-// The element that id i names, null where it is outside, and the one beside the id. False behind the last.
+// The element that the thread's id names, null where it is outside, and the one beside the id. False behind the last.
 template <class T>
-VB_DEVICE bool find(T **x, T **y, const IndexPlan &p, int64_t i) {
+VB_DEVICE bool find(T **x, T **y, const IndexPlan &p) {
+    int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
     if (i >= p.n) return false;
     int64_t named = 0, other = 0, at = 0;
 #pragma unroll
@@ -107,26 +107,14 @@ VB_DEVICE bool find(T **x, T **y, const IndexPlan &p, int64_t i) {
     return true;
 }
 
-constexpr int index_each = 4;
-
 template <class T>
 __global__ void __launch_bounds__(threads) index_kernel(const IndexPlan p) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t first = (int64_t)blockIdx.x * index_each * threads + threadIdx.x;
-    const bool gathers = p.indexing == VB_INDEXING_GATHER;
-    T *to[index_each], value[index_each];
-#pragma unroll
-    for (int u = 0; u < index_each; u++) {
-        T *x, *y;
-        to[u] = nullptr;
-        if (!find(&x, &y, p, first + u * threads)) continue;
-        to[u] = gathers ? y : x;
-        value[u] = !gathers ? *y : x ? *x : T();
-    }
-#pragma unroll
-    for (int u = 0; u < index_each; u++)
-        if (to[u]) *to[u] = value[u];
+    T *x, *y;
+    if (!find(&x, &y, p)) return;
+    if (p.indexing == VB_INDEXING_GATHER) *y = x ? *x : T();
+    else if (x) *x = *y;
 }
 
 // Makes one element of 16 bytes of neighbours that one id names, where all lie so.
@@ -151,7 +139,7 @@ __global__ void __launch_bounds__(threads) scatter_add_kernel(const IndexPlan p)
     wait_for_previous_kernel();
     release_next_kernel();
     T *x, *y;
-    if (find(&x, &y, p, (int64_t)blockIdx.x * threads + threadIdx.x) && x) atomicAdd(x, *y);
+    if (find(&x, &y, p) && x) atomicAdd(x, *y);
 }
 
 } // namespace
@@ -179,7 +167,7 @@ vb_status vb_cuda_index(const vb_index_args *a, vb_stream *stream) {
     p.named.strides[a->dim] = 0;
     chosen(stream, strided_kernel_info(STRIDED_INDEX), "index", a->in.type, "n places", p.n, p.places);
     const bool adds = a->indexing == VB_INDEXING_SCATTER_ADD, wide = !adds && widen_elements(&p);
-    const unsigned blocks = (unsigned)ceil_div<int64_t>(p.n, adds ? threads : index_each * threads);
+    const unsigned blocks = (unsigned)ceil_div<int64_t>(p.n, threads);
     for (int d = 0; d < p.rank; d++) p.divisors[d] = divisor(p.sizes[d]);
     if (wide) return launch_overlapped(stream, blocks, threads, 0, index_kernel<Sixteen>, p);
     if (adds)
