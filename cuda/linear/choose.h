@@ -152,19 +152,18 @@ static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const line
            (p->ksplit > 1 ? LINEAR_WARPS * (8 + p->ksplit * results * 4) : 0);
 }
 
-/* `together`: items that some block has at least, and adds up between two barriers. */
-static inline linear_items linear_n1_items_together(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
-                                                    int64_t row_tiles, int64_t items, int together) {
+static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
+                                           int64_t row_tiles, int64_t items) {
     linear_items p = {parts, ksplit, 1, 0, 0, 0, 0, 0, 0};
     const bool bulk = gpu->capability >= 90, async = gpu->capability >= 80;
     const int64_t most = gpu->shared_bytes,
                   granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
     /* of a warp and item */
     const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS);
-    const int64_t rounds = linear_max(vb_ceil_div(items, gpu->multiprocessors / ksplit), together);
+    const int64_t rounds = vb_ceil_div(items, gpu->multiprocessors / ksplit);
     p.warps = (int)vb_ceil_div(tiles, each);
     if (ksplit > 1 && vb_ceil_div(rounds, ksplit) > p.warps) return p;
-    p.chunk = (int)linear_min(linear_min(rounds, p.warps), linear_max(together, 4 / each));
+    p.chunk = (int)linear_min(linear_min(rounds, p.warps), linear_max(1, 4 / each));
     p.stages = async ? (int)linear_min(parts * each * rounds, bulk ? 12 : LINEAR_RING_MOST) : LINEAR_RING_STAGES;
     while (async && p.stages > 1 && linear_n1_shared(f, tiles, &p) > granted) p.stages--;
     const int64_t bytes = linear_n1_shared(f, tiles, &p);
@@ -173,11 +172,6 @@ static inline linear_items linear_n1_items_together(const vb_gpu *gpu, vb_packed
     const int64_t resident = bulk ? 1 : linear_max(1, linear_min(2, most / (p.shared_bytes + 1024)));
     p.blocks = (int)linear_min(items * ksplit, gpu->multiprocessors * resident / ksplit * ksplit);
     return p;
-}
-
-static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
-                                           int64_t row_tiles, int64_t items) {
-    return linear_n1_items_together(gpu, f, parts, ksplit, row_tiles, items, 1);
 }
 
 /* The shared memory of a block that also adds an adapter's update to so many matrices: x V of each warp. */

@@ -86,14 +86,11 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
     }
 }
 
-/* Items of q and k, of which the first two of some blocks are halves of the same blocks of Q8_0; no blocks where it
- * does not fit. Measured on Hopper alone. */
-static inline linear_items linear_q8_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t q_items,
-                                           int64_t k_items) {
-    linear_items p = linear_n1_items_together(gpu, f, 2, 1, row_tiles, q_items + k_items, 2);
-    p.blocks = (int)linear_min(p.blocks, q_items + k_items - k_items / 2);
-    if (gpu->capability < 90 || p.chunk < 2 || p.blocks < k_items / 2) p.blocks = 0;
-    return p;
+/* Whether pairs of blocks that do one item a warp have whole blocks of Q8_0 between them. */
+static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape *s, const linear_items *p,
+                                       int64_t items) {
+    return gpu->capability >= 90 && s->dim % (2 * VB_QK) == 0 && p->blocks > 0 && p->blocks % 2 == 0 &&
+           vb_ceil_div(items, p->blocks) <= p->chunk;
 }
 
 static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
@@ -120,10 +117,9 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
         c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
         if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = after_items;
-        if (c.kernel == LINEAR_N1_QKV && c.rest == LINEAR_QKV_WRITE && s->dim % (2 * VB_QK) == 0) {
-            const linear_items in_pairs = linear_q8_items(gpu, f, row_tiles, q_items, kv_items);
-            if (in_pairs.blocks) c.qk = in_pairs, c.rest = LINEAR_QKV_NOTHING;
-        }
+        if (c.rest == LINEAR_QKV_WRITE && linear_makes_blocks(gpu, s, &c.qk, q_items + kv_items) &&
+            linear_makes_blocks(gpu, s, &c.v, kv_items))
+            c.rest = LINEAR_QKV_NOTHING;
         return c;
     }
     if (whole_heads && mixture && q_items * head_items <= 32767) { /* of items times the inverse */

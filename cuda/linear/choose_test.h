@@ -166,10 +166,8 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     }
     CHECK_QKV(s->dim % (2 * VB_PACKED_ROWS) == 0 && c.raw == (s->norms || 2 * s->half != s->dim));
     CHECK_QKV(c.rest != LINEAR_QKV_PLACE || (s->kv_type != VB_Q8_0 && 2 * s->half == s->dim));
-    const int64_t k_pairs = s->dim / 64 * s->kv_heads; /* of items, which make blocks of Q8_0 */
-    const bool pairs = c.kernel == LINEAR_N1_QKV && gpu->capability >= 90 && s->dim % 64 == 0 && c.qk.chunk >= 2 &&
-                       c.qk.warps >= 2 && c.qk.blocks >= k_pairs &&
-                       c.qk.blocks <= s->dim / 32 * (s->heads + s->kv_heads) - k_pairs;
+    const bool pairs = c.kernel == LINEAR_N1_QKV && gpu->capability >= 90 && s->dim % 64 == 0 && c.qk.blocks % 2 == 0 &&
+                       c.v.blocks % 2 == 0; /* which make blocks of Q8_0 */
     CHECK_QKV(c.raw                      ? c.rest >= LINEAR_QKV_PLACE
               : s->kv_type != VB_Q8_0    ? c.rest == LINEAR_QKV_NOTHING
               : c.rest == LINEAR_QKV_NOTHING ? pairs

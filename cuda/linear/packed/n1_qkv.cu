@@ -7,8 +7,8 @@
 // 256, Q5_0 and Q8_0 stand for these types. Other mixtures of types take two kernels.
 //
 // A cache in Q8_0: a warp has all 32 elements of a block of neighbours, or halves of two blocks of rows that rotate
-// with each other. In the latter case the block's next warp has the other halves, and both tell each other their
-// greatest sizes. So the first two items of a block may be such a pair.
+// with each other. In the latter case the same warp of the cluster's other block has the other halves, and both tell
+// each other their greatest sizes.
 
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
@@ -18,14 +18,23 @@
 namespace vb {
 namespace {
 
-// BLOCKS: the cache is Q8_0, which takes more registers than others.
+// The message of a warp of the cluster's other block, once: the greatest sizes in halves of two blocks of Q8_0.
+struct Letters {
+    uint64_t mailboxes[n1_warps];
+    float of[n1_warps][2];
+};
+VB_DEVICE Letters &letters() {
+    __shared__ Letters all;
+    return all;
+}
+
+// BLOCKS: the cache is Q8_0, which takes 8 more registers than others and a cluster.
 template <bool BLOCKS, class Update>
 struct QKVOut {
     static constexpr bool norm = true, late = false, joined = false;
     vb_norm_qkv_args a;
     int64_t row_bytes;        // of a row of tiles
     int head_items, q_items;  // items of a head; of all heads of q, which come first
-    int pairs, blocks;        // BLOCKS: pairs of k's items; the kernel's blocks that have items of q and k
     bool values, half_cache;  // v instead of q and k; the cache is F16
     bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
     bool raw;                 // products only
@@ -36,21 +45,10 @@ struct QKVOut {
         int position, sequence;
     };
 
-    // The place of an item among those of q, then of k. BLOCKS: the first items of so many blocks are the even ones of
-    // k, and the second items are the odd ones.
-    VB_DEVICE int place_of(int item) const {
-        if (!BLOCKS || values) return item;
-        const int second = item - blocks;
-        return item < pairs    ? q_items + 2 * item
-               : second < 0    ? item - pairs
-               : second < pairs ? q_items + 2 * second + 1
-                               : item - 2 * pairs;
-    }
-    VB_DEVICE bool is_q(int item) const { return !values && place_of(item) < q_items; }
+    VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
     // The row of tiles of a part: of the matrix that the item belongs to.
     VB_DEVICE int tile_row(int item, int part) const {
-        item = place_of(item);
-        if (!values && item >= q_items) item -= q_items;
+        if (!values && !is_q(item)) item -= q_items;
         if (values || raw || a.mode == VB_ROPE_INTERLEAVED) return 2 * item + part;
         const int head = item / head_items;
         return head * 2 * head_items + part * head_items + (item - head * head_items);
@@ -69,11 +67,12 @@ struct QKVOut {
         for (int o = 1; o < 16; o *= 2) most = larger(most, __shfl_xor_sync(all_lanes, most, o));
         if (values || a.mode == VB_ROPE_INTERLEAVED)
             return __uint_as_float(larger(most, __shfl_xor_sync(all_lanes, most, 16)));
-        __shared__ uint32_t halves[2][2]; // of the two warps, once
-        const int warp = threadIdx.x / 32;
-        if (lane % 16 == 0) halves[warp][lane / 16] = most;
-        asm volatile("bar.sync 1, 64;" ::: "memory");
-        return __uint_as_float(larger(most, halves[warp ^ 1][lane / 16]));
+        const int warp = threadIdx.x / 32, other = cluster_rank() ^ 1;
+        if (lane % 16 == 0)
+            send(cluster_address(&letters().of[warp][lane / 16], other),
+                 cluster_address(&letters().mailboxes[warp], other), __uint_as_float(most));
+        mailbox_wait(&letters().mailboxes[warp]);
+        return __uint_as_float(larger(most, __float_as_uint(letters().of[warp][lane / 16])));
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
@@ -133,6 +132,10 @@ template <class A, class B, bool BLOCKS, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
     n1_qkv_kernel(N1Input in, QKVOut<BLOCKS, Update> first, QKVOut<BLOCKS, Update> second, int first_blocks,
                   int second_items, int second_stages, int second_chunk) {
+    if constexpr (BLOCKS) {
+        mailbox_init(letters().mailboxes + threadIdx.x / 32, sizeof letters().of[0], threadIdx.x % 32 == 0);
+        cluster_arrive(), cluster_wait();
+    }
     const bool of_second = (int)blockIdx.x >= first_blocks;
     const int index = blockIdx.x - (of_second ? first_blocks : 0),
               count = of_second ? gridDim.x - first_blocks : first_blocks;
@@ -157,9 +160,9 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    const int pairs = head_items * (int)a.kv_heads / 2;
-    QKVOut<BLOCKS, Update> first = {a, (int64_t)tiles * Packed<A>::tile_bytes, head_items, q_items, pairs, c.qk.blocks,
-                                    false, a.kv_type == VB_F16, c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
+    QKVOut<BLOCKS, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
+                            q_items, false,                                  a.kv_type == VB_F16,
+                            c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
     QKVOut<BLOCKS, Update> second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true, second.update = of_v;
     // Where there are more blocks than multiprocessors, some wait for room: faster than a second item for some of them.
@@ -168,7 +171,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     const int matrices = Update::active ? 2 : 0;
     const int64_t bytes = larger(linear_n1_adapted_shared(Packed<A>::format, a.wq.cols, &one, matrices, a.ranks),
                                  linear_n1_adapted_shared(Packed<B>::format, a.wq.cols, &two, matrices, a.ranks));
-    return launch_cluster(stream, 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
+    return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
                           n1_qkv_kernel<A, B, BLOCKS, Update>, in, first, second, one.blocks, v_items, two.stages,
                           two.chunk);
 }

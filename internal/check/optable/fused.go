@@ -407,7 +407,6 @@ func normQKVOp() *Op {
 	cases = append(cases, each(fusedTypes,
 		Case{Label: "prompt", Dims: []int{1, 129, 512, 2, 1, 128, 64, 160, 1}, Flags: "neox-bias"},
 		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"},
-		Case{Label: "many_heads", Dims: []int{1, 1, 512, 32, 8, 128, 64, 40, 1}, Flags: "neox-q8cache"},
 		Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias-r8"}, Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-q8cache-r8"},
 		Case{Label: "adapted", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places-r8-some"},
 		Case{Label: "adapted", Dims: []int{19, 1, 512, 4, 2, 64, 32, 40, 19}, Flags: "neox-bias-r16"},
