@@ -367,7 +367,9 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
     plan.by_k = of_rows ? x->b_transposed != 0 : !x->a_transposed;
     plan.vectors = of_rows ? matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride)
                            : matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride);
-    if (plan.by_k && few == 1) {
+    /* Elements that lie apart, and 16-bit rows of no whole vectors, take a load each: up to 5 times as long. */
+    const int together = of_rows ? !x->a_transposed || x->a_stride == 1 : x->b_transposed || x->b_stride == 1;
+    if (plan.by_k && few == 1 && together && (plan.vectors || x->type == VB_F32)) {
         matmul_skinny_plan_dot(&plan, x, multiprocessors);
         return plan;
     }
@@ -406,9 +408,8 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
     if (plan.lanes) {
         const double rounds = (double)vb_ceil_div(plan.blocks, 8 * gpu->multiprocessors),
                      bytes = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type),
-                     moved = bytes / (plan.vectors || x->type == VB_F32 ? 2.5e6 : 1.3e6),
-                     waited = 0.9 * rounds * (double)plan.steps;
-        return 2.3 + (moved > waited ? moved : waited);
+                     moved = bytes / 2.5e6, waited = rounds * (2.5 + 0.9 * (double)plan.steps);
+        return 1.5 + (moved > waited ? moved : waited);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : 3.7 : 4.0,
