@@ -76,9 +76,9 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
 enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 20 << 10 };
 
-/* 0 blocks where the rows are too long for a block. Blocks have equally many rows, give or take one. Half of a
- * multiprocessor's shared memory is left to the next kernel, whose ring fills meanwhile. Where tiles are small, two
- * blocks of a tile each are faster than a block of two. */
+/* 0 blocks where the rows are too long for a block. Blocks have equally many rows, give or take one. Half of a multiprocessor's shared memory is left to the next
+ * kernel, whose ring fills meanwhile. Where tiles are small, two blocks of a tile each are faster than a block of
+ * two. */
 static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
     ternary_ring r = {0, 1, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
