@@ -36,9 +36,9 @@ enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
 /* How a matrix of one row of activations goes through rings in shared memory. */
 typedef struct ternary_ring {
     int threads, units;    /* of a block; units of 64 bytes of a row that a warp has */
-    int stages, rows;      /* tiles of 16 rows on their way to a block; rows of the matrix */
+    int stages, tiles;     /* tiles of 16 rows: on their way to a block; of the matrix */
     int64_t blocks, shared_bytes;
-    int most;              /* tiles of a block, of which the last may have fewer rows */
+    int most;              /* tiles of a block */
 } ternary_ring;
 
 typedef struct ternary_choice {
@@ -76,23 +76,22 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
 enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 20 << 10 };
 
-/* 0 blocks where the rows are too long for a block. Blocks have equally many rows, give or take one. Half of a multiprocessor's shared memory is left to the next
+/* 0 blocks where the rows are too long for a block. Half of a multiprocessor's shared memory is left to the next
  * kernel, whose ring fills meanwhile. Where tiles are small, two blocks of a tile each are faster than a block of
  * two. */
 static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
     ternary_ring r = {0, 1, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
     r.units = units > 20 ? TERNARY_RING_UNITS : units > 4 ? 2 : 1;
-    if (units > TERNARY_TILE_WARPS * TERNARY_RING_UNITS || units == 0 || tiles == 0 || tiles > INT32_MAX / 32) return r;
+    if (units > TERNARY_TILE_WARPS * TERNARY_RING_UNITS || units == 0 || tiles == 0 || tiles > INT32_MAX / 2) return r;
     const int warps = (int)vb_ceil_div(units, r.units);
     const int64_t resident = gpu->multiprocessors * (tile_bytes <= TERNARY_RING_SMALL ? 2 : 1),
-                  blocks = tiles <= resident ? tiles : gpu->multiprocessors,
-                  most = vb_ceil_div(vb_ceil_div(rows, blocks), 16),
+                  blocks = tiles <= resident ? tiles : gpu->multiprocessors, most = vb_ceil_div(tiles, blocks),
                   codes = rounds ? 256 * r.units * warps : 0;
     int64_t stages = TERNARY_RING_BYTES / tile_bytes;
     if (stages > TERNARY_RING_STAGES) stages = TERNARY_RING_STAGES;
     if (stages > most) stages = most;
-    r.threads = 32 * warps, r.rows = (int)rows, r.stages = (int)stages, r.most = (int)most;
+    r.threads = 32 * warps, r.tiles = (int)tiles, r.stages = (int)stages, r.most = (int)most;
     r.shared_bytes = stages * tile_bytes + most * warps * 64 + codes;
     if (stages > 0 && r.shared_bytes <= gpu->shared_bytes - 1024) r.blocks = blocks;
     return r;
@@ -154,7 +153,8 @@ static inline ternary_ring choose_bit_linear(const vb_bit_linear_args *a, const 
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
         return none;
-    return ternary_ring_of(a->n + a->n2 + a->n3, a->row_bytes, 1, gpu);
+    return ternary_ring_of(16 * (vb_ceil_div(a->n, 16) + vb_ceil_div(a->n2, 16) + vb_ceil_div(a->n3, 16)),
+                           a->row_bytes, 1, gpu);
 }
 
 static inline ternary_kernel choose_norm_quantize(int64_t rows, int64_t cols) {

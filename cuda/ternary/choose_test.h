@@ -35,8 +35,7 @@ static void test_ternary(void) {
                 const ternary_ring *r = &c.ring;
                 CHECK(gpu->hopper && a.m == 1 && r->units <= TERNARY_RING_UNITS, "%d units", r->units);
                 CHECK(r->threads <= 32 * TERNARY_TILE_WARPS, "%d threads", r->threads);
-                CHECK((int64_t)r->units * r->threads / 32 * 64 >= a.row_bytes && r->rows == a.n &&
-                          r->blocks * 16 * r->most >= a.n,
+                CHECK((int64_t)r->units * r->threads / 32 * 64 >= a.row_bytes && (int64_t)r->tiles * 16 >= a.n,
                       "%ld rows of %ld bytes", (long)a.n, (long)a.row_bytes);
                 CHECK(r->stages >= 1 && r->stages * 16 * a.row_bytes <= TERNARY_RING_BYTES &&
                           r->shared_bytes <= gpu->shared_bytes, "%d stages", r->stages);
@@ -49,8 +48,8 @@ static void test_ternary(void) {
                 const int warps = ring.threads / 32;
                 CHECK(gpu->hopper && a.k % 16 == 0 && warps * ring.units * 256 >= a.k && ring.threads <= 512,
                       "%d threads", ring.threads);
-                CHECK(ring.rows == b.n + b.n2 + b.n3 && 16 * ring.most * ring.blocks >= ring.rows,
-                      "%d rows, %ld blocks", ring.rows, (long)ring.blocks);
+                CHECK(ring.tiles * (int64_t)16 >= b.n + b.n2 + b.n3 && ring.most * ring.blocks >= ring.tiles,
+                      "%d tiles, %ld blocks", ring.tiles, (long)ring.blocks);
                 CHECK(ring.shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)ring.shared_bytes);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
@@ -77,7 +76,7 @@ static void test_ternary(void) {
     vb_bit_linear_args b = {0};
     b.m = 1, b.n = 2560, b.n2 = b.n3 = 640, b.k = 2560, b.layout = VB_INT2_INTERLEAVED, b.row_bytes = 640;
     b.in = (const float *)ALIGNED, b.weights = b.weights2 = b.weights3 = ALIGNED;
-    CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 240, "3840 x 2560 in three matrices on an H200");
+    CHECK(choose_bit_linear(&b, &gpus[7]).tiles == 240, "3840 x 2560 in three matrices on an H200");
     b.m = 2;
     CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 0, "two rows are composed");
     vb_tmac_matmul_args t = {0};

@@ -1,8 +1,8 @@
 // w2a8_ring.cu: out = W x for one row of int8 activations and interleaved two-bit weights, by int8 tensor cores and
 // bulk copies (vb_w2a8_gemv, 9.0). The same for a row that is rounded first, and up to three matrices (vb_bit_linear).
 //
-//   grid     as many blocks as are resident at once, each for an equal share of neighbouring rows in tiles of 16. The
-//            warps of a block share the elements of a row; a warp keeps its UNITS units of x in registers
+//   grid     as many blocks as are resident at once, each for neighbouring tiles of 16 rows. The warps of a block share
+//            the elements of a row; a warp keeps its UNITS units of x in registers
 //   shared   a ring of tiles, a sum a tile, warp and row, the codes of x where it is rounded
 //   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
 //   bound    the weights: the ring fills before the kernel before this one has ended
@@ -27,15 +27,11 @@ VB_DEVICE void await(uint64_t *barrier, unsigned parity) {
 #endif
 }
 
-// The barrier's phase completes when so many bytes have been fetched.
-VB_DEVICE void expect(uint64_t *barrier, int bytes) {
+// Copies bytes to shared memory; the barrier's phase completes when they are there.
+VB_DEVICE void fetch(char *to, const char *from, int bytes, uint64_t *barrier) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
-#endif
-}
-VB_DEVICE void fetch(char *to, const char *from, int bytes, uint64_t *barrier) {
-#if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
             shared_address(to)),
@@ -47,7 +43,7 @@ VB_DEVICE void fetch(char *to, const char *from, int bytes, uint64_t *barrier) {
 // The matrices that a row is multiplied with, one after the other.
 struct RingJob {
     vb_w2a8_gemv_args matrix[3]; // k, row_bytes and settled of the first hold for all
-    int ends[3];                 // behind the rows of each
+    int ends[3];                 // behind the tiles of each
     vb_norm_quantize_args x;     // the row that is rounded
 };
 
@@ -75,23 +71,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) w2a8_ring_kernel(VB_IN_PLACE 
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
               row_bytes = int(job.matrix[0].row_bytes), tile_bytes = 16 * row_bytes, pieces = row_bytes / 16,
               k = int(job.matrix[0].k);
-    const int first = int((int64_t)ring.rows * blockIdx.x / gridDim.x),
-              last = int((int64_t)ring.rows * (blockIdx.x + 1) / gridDim.x), count = ceil_div(last - first, 16);
+    const int first = int((int64_t)ring.tiles * blockIdx.x / gridDim.x),
+              count = int((int64_t)ring.tiles * (blockIdx.x + 1) / gridDim.x) - first;
     char *const stages = memory;
     int *const parts = reinterpret_cast<int *>(memory + ring.stages * tile_bytes); // [count][warps][16]
-    // Of all rows: the matrix of one, and the first of a matrix.
-    const auto matrix_of = [&](int row) { return row < job.ends[0] ? 0 : row < job.ends[1] ? 1 : 2; };
-    const auto begin_of = [&](int matrix) { return matrix ? job.ends[matrix - 1] : 0; };
-    const auto copy = [&](int tile, int stage) { // from one matrix, or where one ends from several
-        const int begin = first + 16 * tile, end = smaller(begin + 16, last);
-        expect(arrived + stage, (end - begin) * row_bytes);
-        for (int row = begin; row < end;) {
-            const int matrix = matrix_of(row), to = smaller(end, job.ends[matrix]);
-            const char *const weights = static_cast<const char *>(job.matrix[matrix].weights);
-            fetch(stages + stage * tile_bytes + (row - begin) * row_bytes,
-                  weights + (int64_t)(row - begin_of(matrix)) * row_bytes, (to - row) * row_bytes, arrived + stage);
-            row = to;
-        }
+    const auto matrix_of = [&](int tile) { return tile < job.ends[0] ? 0 : tile < job.ends[1] ? 1 : 2; };
+    const auto row_in = [&](int matrix, int tile) {
+        return (int64_t)(tile - (matrix ? job.ends[matrix - 1] : 0)) * 16;
+    };
+    const auto copy = [&](int tile, int stage) {
+        const int matrix = matrix_of(first + tile);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        const int64_t row = row_in(matrix, first + tile);
+        fetch(stages + stage * tile_bytes, static_cast<const char *>(a.weights) + row * row_bytes,
+              int(smaller<int64_t>(16, a.n - row)) * row_bytes, arrived + stage);
     };
     const bool settled = job.matrix[0].settled;
     if (!settled) wait_for_previous_kernel();
@@ -177,11 +170,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) w2a8_ring_kernel(VB_IN_PLACE 
     }
     // The factors of the sums are asked for beside x.
     const auto ending = [&](int i) {
-        const int row = smaller(first + i, last - 1), matrix = matrix_of(row);
-        return ending_of(job.matrix[matrix], 0, row - begin_of(matrix));
+        const int matrix = matrix_of(first + i / 16);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        return ending_of(a, 0, smaller(row_in(matrix, first + i / 16) + i % 16, a.n - 1));
     };
     Ending mine_ends;
-    if (threadIdx.x < last - first) mine_ends = ending(threadIdx.x);
+    if (threadIdx.x < count * 16) mine_ends = ending(threadIdx.x);
     unsigned parity = 0;
     for (int t = 0, stage = 0; t < count; t++) {
         await(arrived + stage, parity);
@@ -222,13 +216,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) w2a8_ring_kernel(VB_IN_PLACE 
     for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(all_lanes, total, offset);
     if (lane == 0) totals[warp] = total;
     __syncthreads();
-    for (int i = threadIdx.x; i < last - first; i += blockDim.x) {
+    for (int i = threadIdx.x; i < count * 16; i += blockDim.x) {
         int sum = 0;
         for (int o = 0; o < warps; o++) sum += parts[(i / 16 * warps + o) * 16 + i % 16] - totals[o];
-        const int matrix = matrix_of(first + i);
+        const int matrix = matrix_of(first + i / 16);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        const int64_t row = row_in(matrix, first + i / 16) + i % 16;
         Ending e = i == threadIdx.x ? mine_ends : ending(i);
         if (ROUNDS) e.divisor = scale;
-        store_sum(job.matrix[matrix], 0, first + i - begin_of(matrix), sum, e);
+        if (row < a.n) store_sum(a, 0, row, sum, e);
     }
 #endif
 }
@@ -249,7 +245,7 @@ vb_status launch_ring(const RingJob &job, const ternary_ring &ring, vb_stream *s
 vb_status w2a8_ring(const vb_w2a8_gemv_args &a, const ternary_ring &ring, vb_stream *stream) {
     RingJob job = {};
     job.matrix[0] = a;
-    for (int &end : job.ends) end = ring.rows;
+    for (int &end : job.ends) end = ring.tiles;
     return launch_ring<false>(job, ring, stream);
 }
 
@@ -269,12 +265,12 @@ extern "C" vb_status vb_cuda_bit_linear(const vb_bit_linear_args *args, vb_strea
     const void *const weights[3] = {a.weights, a.weights2, a.weights3};
     const float *const scales[3] = {a.weight_scales, a.weight_scales2, a.weight_scales3};
     const int64_t rows[3] = {a.n, a.n2, a.n3}, segments[3] = {a.segments, a.segments2, a.segments3};
-    int end = 0;
+    int tiles = 0;
     for (int j = 0; j < 3; j++) {
         vb_w2a8_gemv_args &m = job.matrix[j];
         m.out = outs[j], m.weights = weights[j], m.weight_scales = scales[j], m.n = rows[j], m.segments = segments[j];
         m.m = 1, m.k = a.k, m.row_bytes = a.row_bytes, m.out_type = VB_F32, m.settled = a.settled;
-        job.ends[j] = end += int(rows[j]);
+        job.ends[j] = tiles += int(ceil_div<int64_t>(rows[j], 16));
     }
     job.matrix[0].add = a.add;
     job.x.in = a.in, job.x.up = a.up, job.x.norm = a.norm, job.x.activation = a.activation, job.x.eps = a.eps;
