@@ -55,9 +55,6 @@ func TestTheTableFindsWrongKernels(t *testing.T) {
 		broken.Run = func(out, in []*tensor.Tensor, c Case) {
 			op.Run(out, in, c)
 			last := out[len(out)-1]
-			if last.Len() == 0 {
-				return
-			}
 			raw := make([]byte, last.Bytes())
 			if err := last.ReadBytes(raw); err != nil {
 				t.Fatal(err)
@@ -69,7 +66,8 @@ func TestTheTableFindsWrongKernels(t *testing.T) {
 		}
 		tried := 0
 		for _, c := range op.Cases {
-			if c.Large || product(op.Outputs(c)[0].Shape) == 0 || product(c.Dims) > 1<<16 || tried == 3 {
+			outputs := op.Outputs(c)
+			if c.Large || product(outputs[len(outputs)-1].Shape) == 0 || product(c.Dims) > 1<<16 || tried == 3 {
 				continue
 			}
 			tried++
