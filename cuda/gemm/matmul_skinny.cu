@@ -325,12 +325,12 @@ vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb
                                                            one_vectors, a_t, b_t);
                               };
                               constexpr int wide = Wide<T>::size;
-                              if constexpr (sizeof(T) == 4) // 16-bit rows are of whole vectors: see choose.h
-                                  if (!plan.vectors)
-                                      return plan.held == 1 ? launch(matmul_skinny_dot_kernel<T, 1, 1>)
-                                                            : launch(matmul_skinny_dot_kernel<T, 1, 4>);
-                              return plan.held == 1 ? launch(matmul_skinny_dot_kernel<T, wide, 1>)
-                                                    : launch(matmul_skinny_dot_kernel<T, wide, 4>);
+                              constexpr int narrow = sizeof(T) == 4 ? 1 : wide; // 16-bit rows are whole vectors
+                              if (plan.held == 1)
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1>)
+                                                      : launch(matmul_skinny_dot_kernel<T, narrow, 1>);
+                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4>)
+                                                  : launch(matmul_skinny_dot_kernel<T, narrow, 4>);
                           });
 }
 
