@@ -19,9 +19,15 @@ var loaded = map[string]*Tokenizer{}
 func load(t testing.TB, elem ...string) *Tokenizer {
 	t.Helper()
 	path := testdata.Path(t, elem...)
-	if tok := loaded[path]; tok != nil {
-		return tok
+	if loaded[path] == nil {
+		loaded[path] = read(t, path)
 	}
+	return loaded[path]
+}
+
+// read returns a tokenizer of a file for a test of its own.
+func read(t testing.TB, path string) *Tokenizer {
+	t.Helper()
 	f, err := gguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +37,6 @@ func load(t testing.TB, elem ...string) *Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded[path] = tok
 	return tok
 }
 

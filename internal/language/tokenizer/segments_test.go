@@ -3,22 +3,11 @@ package tokenizer
 import (
 	"slices"
 	"testing"
-
-	"github.com/vibrant-ml/vibrant/internal/check/testdata"
-	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 func TestSegmentsEncodeAsOneTextWithoutUsersSpecialTokens(t *testing.T) {
 	for _, name := range []string{"ggml-vocab-qwen2.gguf", "ggml-vocab-llama-bpe.gguf", "ggml-vocab-llama-spm.gguf"} {
-		f, err := gguf.Open(testdata.Path(t, "vocab", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		tok, err := FromGGUF(f, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := load(t, "vocab", name)
 		end, err := tok.TokenText(tok.EOS())
 		if err != nil {
 			t.Fatal(err)
