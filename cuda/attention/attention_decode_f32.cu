@@ -11,7 +11,7 @@ namespace vb {
 // In shared memory a row has DIMS / 4 chunks of 16 bytes, permuted against bank conflicts: a quarter-warp reads four
 // even chunks of two neighbouring rows of keys, and two neighbouring chunks of four rows of values.
 template <int DIMS>
-struct Unit<float, DIMS> {
+struct Unit<float, DIMS> : StoreFours<DIMS> {
     using Product = float;
     static constexpr int warps = ATTENTION_DECODE_F32_WARPS(DIMS), together = 1;
     static constexpr int chunks = DIMS / 4, bytes = unit_keys * DIMS * 4;
@@ -116,19 +116,6 @@ struct Unit<float, DIMS> {
 #pragma unroll
                     for (int e = 0; e < 4; e++) out[2 * i + s][t][e] += sums[s][t][0][e] + sums[s][t][1][e];
         }
-    }
-    // Writes the outputs of a warp to [row][stride]: a lane has dimensions 4g.. of each 32.
-    template <int NT>
-    static VB_DEVICE void store(float *to, int stride, const float (&out)[DIMS / 16][NT][4], int lane) {
-        const int g = lane / 4, c = lane % 4;
-#pragma unroll
-        for (int t = 0; t < NT; t++)
-#pragma unroll
-            for (int i = 0; i < DIMS / 32; i++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    *reinterpret_cast<float4 *>(to + (8 * t + 2 * c + e) * stride + 32 * i + 4 * g) = make_float4(
-                        out[2 * i][t][e], out[2 * i][t][2 + e], out[2 * i + 1][t][e], out[2 * i + 1][t][2 + e]);
     }
 };
 

@@ -144,8 +144,25 @@ VB_DEVICE unsigned halves_of(unsigned biased) {
 }
 VB_DEVICE float scale_of(const char *block) { return to_float(*reinterpret_cast<const half *>(block)); }
 
+// Writes the outputs of a warp to [row][stride]: a lane has dimensions 4g.. of each 32.
 template <int DIMS>
-struct Unit<vb_block_q8_0, DIMS> {
+struct StoreFours {
+    template <int NT>
+    static VB_DEVICE void store(float *to, int stride, const float (&out)[DIMS / 16][NT][4], int lane) {
+        const int g = lane / 4, c = lane % 4;
+#pragma unroll
+        for (int t = 0; t < NT; t++)
+#pragma unroll
+            for (int i = 0; i < DIMS / 32; i++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    *reinterpret_cast<float4 *>(to + (8 * t + 2 * c + e) * stride + 32 * i + 4 * g) = make_float4(
+                        out[2 * i][t][e], out[2 * i][t][2 + e], out[2 * i + 1][t][e], out[2 * i + 1][t][2 + e]);
+    }
+};
+
+template <int DIMS>
+struct Unit<vb_block_q8_0, DIMS> : StoreFours<DIMS> {
     using Product = half;
     // Instructions take the time: smaller blocks share the SMs more evenly. A block of 8 warps an SM was slower by a
     // fifth.
@@ -220,18 +237,6 @@ struct Unit<vb_block_q8_0, DIMS> {
                 mma<half>(out[2 * i + 1][t], y, b0, b1);
             }
         }
-    }
-    template <int NT>
-    static VB_DEVICE void store(float *to, int stride, const float (&out)[DIMS / 16][NT][4], int lane) {
-        const int g = lane / 4, c = lane % 4;
-#pragma unroll
-        for (int t = 0; t < NT; t++)
-#pragma unroll
-            for (int i = 0; i < DIMS / 32; i++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    *reinterpret_cast<float4 *>(to + (8 * t + 2 * c + e) * stride + 32 * i + 4 * g) = make_float4(
-                        out[2 * i][t][e], out[2 * i][t][2 + e], out[2 * i + 1][t][e], out[2 * i + 1][t][2 + e]);
     }
 };
 

@@ -1,7 +1,6 @@
 // heads.cuh: the work on q, k and v of a prompt after the products. q and k are rotated (RoPE), keys and values go to
 // the cache. A product whose blocks have all sums of a head at once does the work itself (StoreHeads in
-// sm90_store.cuh).
-// For other products a kernel of its own does it (rows/rope_kv_write.cu).
+// sm90_store.cuh). For other products a kernel of its own does it (rows/rope_kv_write.cu).
 // measured docs/experiments/2026-11-22-packed-many.md
 #ifndef VB_LINEAR_HEADS_CUH
 #define VB_LINEAR_HEADS_CUH
