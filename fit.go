@@ -22,7 +22,8 @@ type Fit struct {
 	LargestContext int    `json:"largest_context"` // that would fit, at most the model's own; 0 if none
 	TrainedContext int    `json:"trained_context"` // that the model was trained on: beyond it the model may answer nonsense
 
-	Devices []DeviceFit `json:"devices,omitempty"` // of a model on several
+	Devices    []DeviceFit `json:"devices,omitempty"`     // of a model on several
+	StreamNote string      `json:"stream_note,omitempty"` // as of Info
 
 	each   []DeviceFit // Devices, or the only one
 	name   string
@@ -79,7 +80,9 @@ func predict(f *gguf.File, where placement, c config) (*Fit, error) {
 	if c.chunk == 0 && where.pipelined() {
 		c.chunk = engine.StageChunk
 	}
-	p := &Fit{Context: c.context, TrainedContext: shape.Context, chunk: c.chunk, name: shape.Name, kvType: tensor.F16}
+	p := &Fit{
+		Context: c.context, TrainedContext: shape.Context, StreamNote: where.streamNote, chunk: c.chunk, name: shape.Name, kvType: tensor.F16,
+	}
 	if p.Context == 0 {
 		p.Context = min(shape.Context, DefaultContext)
 		if c.enough > 0 {

@@ -30,6 +30,7 @@ type Info struct {
 	Taken              int64         `json:"taken"`                 // of a GPU's memory since the model was opened, by whomever; 0 on a CPU
 	Device             DeviceInfo    `json:"device"`
 	DeviceNote         string        `json:"device_note,omitempty"` // why "auto" took no GPU
+	StreamNote         string        `json:"stream_note,omitempty"` // why StreamWherePossible streams no prompts
 }
 
 // Memory counts bytes by kind.
@@ -52,7 +53,7 @@ func (m *Model) Info() Info {
 		Context: m.config.context, TrainedContext: c.Context, KVType: kvName(m.kvType), HasTokenizer: m.tokenizer != nil,
 		DecodeBytes: m.decodeBytes(), CacheBytesPerToken: m.cacheTokenBytes(),
 		Memory: m.memory(), LoadTime: m.loadTime,
-		Device: m.deviceInfo(free), DeviceNote: m.deviceNote,
+		Device: m.deviceInfo(free), DeviceNote: m.deviceNote, StreamNote: m.where.streamNote,
 	}
 	if !m.device.Info().HostMemory {
 		info.Taken = m.freeBefore - free

@@ -16,6 +16,8 @@ const (
 	GPULayersAuto = -1
 	// StreamAuto asks WithStreamedPrompts for the model's own number of tokens.
 	StreamAuto = -1
+	// StreamWherePossible asks WithStreamedPrompts for the same, or for none where prompts cannot be streamed: the note in Info says why.
+	StreamWherePossible = -2
 	// AllLayers stands for all layers in WithGPULayers and WithCPUExperts.
 	AllLayers = 1 << 30
 )
@@ -38,7 +40,8 @@ func WithCPUExperts(n int) Option { return func(c *config) { c.cpuExperts = n } 
 // a layer ahead, in two slots of a layer each. StreamAuto means 32 tokens, of a model with experts 32 times all of them by those that a
 // token has. The default 0 leaves every pass where the weights are. It takes a part of the model in RAM, and one GPU.
 //
-// Open's errors: layers of recurrent models in RAM, matrices in two-bit codes, several GPUs.
+// Open's errors: nothing in RAM, layers of recurrent models there, matrices in two-bit codes, several GPUs. StreamWherePossible leaves
+// every pass where the weights are in these cases, and where the slots do not fit.
 func WithStreamedPrompts(tokens int) Option { return func(c *config) { c.streamFrom = tokens } }
 
 // WithLayerSplit gives each of WithDevices whole layers, as many as its share of their memory, in place of a part of every layer:
@@ -65,6 +68,7 @@ type placement struct {
 	model.Placement // of layers; without any, all devices compute every layer together
 	devices         []*gpu.Device
 	note            string
+	streamNote      string     // why prompts are not streamed, of StreamWherePossible
 	ranks           *gpu.Ranks // processes with the other parts of every layer; nil for this one alone
 }
 
@@ -134,7 +138,7 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 		}
 	}
 	stream := c.streamFrom
-	if stream == StreamAuto {
+	if stream == StreamAuto || stream == StreamWherePossible {
 		stream = shape.StreamFrom()
 	}
 	asked := onGPU != 0 && c.gpuLayers != nil && (onGPU > 0 || p.note == "") || experts > 0
@@ -159,6 +163,7 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 		}
 	}()
 	put := func(onGPU int) (err error) {
+		p.streamNote = ""
 		if onGPU == shape.Layers && experts == 0 {
 			if p.devices, p.Placement = cards, (model.Placement{}); len(cards) > 1 {
 				p.Layers, err = sharesOf(onGPU, cards)
@@ -174,12 +179,41 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 		p.Experts, p.Stream = experts, stream
 		shares, err := sharesOf(onGPU, cards)
 		p.Layers = append([]int{shape.Layers - onGPU}, shares...)
+		if why := p.Streamable(shape); err == nil && why != nil && c.streamFrom == StreamWherePossible {
+			p.Stream, p.streamNote = 0, why.Error()
+		}
 		return err
 	}
-	if onGPU != GPULayersAuto {
+	fill := func() error {
+		if onGPU == GPULayersAuto {
+			return c.most(f, shape.Layers, len(cards), p, put)
+		}
 		return put(onGPU)
 	}
-	return c.most(f, shape.Layers, len(cards), p, put)
+	err := fill()
+	if c.streamFrom != StreamWherePossible || p.Stream == 0 {
+		return err
+	}
+	fits := false
+	if err == nil {
+		fits, err = c.fits(f, *p)
+	}
+	if fits || err != nil && !errors.Is(err, ErrDoesNotFit) {
+		return err
+	}
+	stream = 0
+	err = fill()
+	p.streamNote = fmt.Sprintf("%s has no room for the weights that would come", p.leader())
+	return err
+}
+
+// fits reports whether each GPU has room for its part.
+func (c *config) fits(f *gguf.File, p placement) (bool, error) {
+	fit, err := predict(f, p, *c)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(fit.ofCards(), func(d DeviceFit) bool { return !d.Fits }), nil
 }
 
 // most puts as many layers on GPUs as fit: more layers need more memory.
@@ -188,11 +222,7 @@ func (c *config) most(f *gguf.File, layers, cards int, p *placement, put func(in
 		if err := put(n); err != nil {
 			return false, err
 		}
-		fit, err := predict(f, *p, *c)
-		if err != nil {
-			return false, err
-		}
-		return !slices.ContainsFunc(fit.ofCards(), func(d DeviceFit) bool { return !d.Fits }), nil
+		return c.fits(f, *p)
 	}
 	low, high := cards-1, layers // of which low is known to fit, or too few
 	for low < high {

@@ -282,3 +282,75 @@ func TestWhatCannotBeOffloadedSaysWhy(t *testing.T) {
 		})
 	}
 }
+
+// TestPromptsAreStreamedWherePossible asks for streamed prompts that a model, its devices or their memory may not have: they are
+// computed where the weights are, and a note says why. Streaming alone may not be what makes a model too large.
+func TestPromptsAreStreamedWherePossible(t *testing.T) {
+	read := func(name string) []byte {
+		data, err := os.ReadFile(testdata.Path(t, "models/"+name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	shape := testmodel.Tiny
+	shape.Layers = 8
+	dense, recurrent := testmodel.Random(shape), read("tiny-qwen35moe")
+	place := func(data []byte, cards int, memory int64, options ...Option) (placement, *Fit) {
+		t.Helper()
+		f, err := gguf.FromBytes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newConfig(append(options, WithContext(64), WithPrefillChunk(16)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hw := fake.New(fake.Config{Devices: cards, Memory: memory})
+		for i := range cards {
+			d, err := gpu.OpenBackend(hw, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.opened = append(c.opened, d)
+		}
+		p, err := c.place(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeDevices(p.devices) })
+		fit, err := predict(f, p, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, fit
+	}
+	half := []Option{WithGPULayers(4)}
+	_, without := place(dense, 1, 0, half...)
+	tight := without.Devices[1].Memory.Total() * 10 / 8 // of which 0.8 may be used
+	_, all := place(dense, 1, 0)
+	for _, c := range []struct {
+		name    string
+		data    []byte
+		cards   int
+		memory  int64
+		options []Option
+		from    int // tokens
+		note    string
+	}{
+		{"nothing in RAM", dense, 1, 0, nil, 0, ""},
+		{"all layers fit", dense, 1, 0, []Option{WithGPULayers(GPULayersAuto)}, 0, ""},
+		{"layers in RAM", dense, 1, 0, half, model.StreamTokens, ""},
+		{"as many layers as fit", dense, 1, all.Memory.Total(), []Option{WithGPULayers(GPULayersAuto)}, model.StreamTokens, ""},
+		{"experts of recurrent layers", recurrent, 1, 0, []Option{WithCPUExperts(AllLayers)}, 128, ""},
+		{"recurrent layers", recurrent, 1, 0, []Option{WithGPULayers(1)}, 0, "qwen35moe has recurrent layers"},
+		{"two-bit codes", read("tiny-bitnet-tq2_0"), 1, 0, []Option{WithGPULayers(1)}, 0, "two-bit codes"},
+		{"two GPUs", dense, 2, 0, append(half, WithLayerSplit()), 0, "several GPUs"},
+		{"no room for slots", dense, 1, tight, half, 0, "fake:0 has no room for the weights that would come"},
+	} {
+		p, fit := place(c.data, c.cards, c.memory, append(c.options, WithStreamedPrompts(StreamWherePossible))...)
+		if p.Stream != c.from || !strings.Contains(fit.StreamNote, c.note) || (fit.StreamNote == "") != (c.note == "") || !fit.Fits {
+			t.Errorf("%s: from %d tokens, note %q, fits: %v; want %d, %q", c.name, p.Stream, fit.StreamNote, fit.Fits, c.from, c.note)
+		}
+	}
+}

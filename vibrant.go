@@ -94,7 +94,7 @@ type config struct {
 	profiling      bool
 	gpuLayers      *int // nil: all layers are on the devices
 	cpuExperts     int  // layers whose experts are in RAM
-	streamFrom     int  // tokens of a prompt whose weights are lent to the GPU; 0 for none
+	streamFrom     int  // of WithStreamedPrompts
 	layerSplit     bool
 	opened         []*gpu.Device // in place of device: for tests
 	ranks          *gpu.RanksConfig
@@ -175,10 +175,10 @@ func newConfig(options []Option) (config, error) {
 	if c.gpuLayers != nil && *c.gpuLayers < GPULayersAuto {
 		return c, fmt.Errorf("%d layers on the GPU: want 0 or more", *c.gpuLayers)
 	}
-	if c.streamFrom < StreamAuto {
+	if c.streamFrom < StreamWherePossible {
 		return c, fmt.Errorf("streamed prompts of %d tokens: want 1 or more", c.streamFrom)
 	}
-	if c.streamFrom != 0 && c.gpuLayers == nil && c.cpuExperts == 0 {
+	if c.streamFrom != 0 && c.streamFrom != StreamWherePossible && c.gpuLayers == nil && c.cpuExperts == 0 {
 		return c, errors.New("streamed prompts, and no part of the model in RAM (--gpu-layers, --cpu-moe)")
 	}
 	if c.cpuExperts < 0 {

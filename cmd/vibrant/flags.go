@@ -54,7 +54,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 	f.BoolVar(&m.cpuMoE, "cpu-moe", false, "keep the experts of all layers in RAM, computed by the CPU; the rest stays on the GPU (-cmoe)")
 	f.StringVar(&m.nCPUMoE, "n-cpu-moe", "", "keep the experts of the first N layers in RAM (-ncmoe)")
 	f.StringVar(&m.override, "override-tensor", "", "PATTERN=CPU where the pattern is of experts, such as exps=CPU: what --cpu-moe or --n-cpu-moe says (-ot)")
-	f.StringVar(&m.stream, "stream-prompts", "off", "bring weights in RAM to the GPU for prompts: off, auto, or from how many tokens of a pass on")
+	f.StringVar(&m.stream, "stream-prompts", "auto", "bring weights in RAM to the GPU for prompts: auto (long ones, where that can be), off, or from how many tokens of a pass on")
 	f.StringVar(&m.split, "split", "tensor", "how several GPUs share a model: tensor (a part of every layer each) or layer (whole layers each)")
 	f.BoolVarP(&m.verbose, "verbose", "v", false, "report device, memory and speed on stderr")
 	f.StringArrayVar(&m.lora, "lora", nil, "low-rank adapter, FILE[:SCALE]: a GGUF file or a folder of PEFT (may be repeated)")
@@ -67,6 +67,7 @@ func (m *modelFlags) add(c *cobra.Command) {
 		return names
 	})
 	complete(c, "gpu-layers", func() []string { return []string{"auto", "all"} })
+	complete(c, "stream-prompts", func() []string { return []string{"auto", "off"} })
 	complete(c, "split", func() []string { return []string{"tensor", "layer"} })
 	complete(c, "kv-type", func() []string { return []string{"auto", "f16", "f32", "bf16", "q8_0"} })
 }
@@ -216,12 +217,14 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 	}
 	switch n, err := strconv.Atoi(m.stream); {
 	case m.stream == "" || m.stream == "off":
-	case m.stream != "auto" && (err != nil || n < 1):
+	case m.stream == "auto":
+		if flag != "" || m.gpuLayers != "" {
+			options = append(options, vibrant.WithStreamedPrompts(vibrant.StreamWherePossible))
+		}
+	case err != nil || n < 1:
 		return nil, usagef("--stream-prompts is %q, want off, auto or a number of tokens", m.stream)
 	case flag == "" && m.gpuLayers == "":
 		return nil, usagef("--stream-prompts %s, and no part of the model in RAM (--gpu-layers, --cpu-moe)", m.stream)
-	case m.stream == "auto":
-		options = append(options, vibrant.WithStreamedPrompts(vibrant.StreamAuto))
 	default:
 		options = append(options, vibrant.WithStreamedPrompts(n))
 	}
@@ -302,15 +305,27 @@ func parseAdapter(text string) (path string, scale float32, err error) {
 	return text, 1, nil
 }
 
+// printNotes says what the flags given mean here.
+func (m *modelFlags) printNotes(cmd *cobra.Command) {
+	for _, note := range m.notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: %s\n", note)
+	}
+}
+
+// printStreamNote says why --stream-prompts auto streams no prompts, where a part of the model is in RAM.
+func printStreamNote(cmd *cobra.Command, why string) {
+	if why != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: --stream-prompts auto: prompts are computed where the weights are: %s\n", why)
+	}
+}
+
 // open loads the model, with progress where stderr is a terminal.
 func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 	options, err := m.options()
 	if err != nil {
 		return nil, err
 	}
-	for _, note := range m.notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: note: %s\n", note)
-	}
+	m.printNotes(cmd)
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.done()
 	model, err := vibrant.Open(cmd.Context(), m.model, append(options, vibrant.WithProgress(progress.loading))...)
@@ -318,6 +333,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 		return nil, err
 	}
 	progress.done()
+	printStreamNote(cmd, model.Info().StreamNote)
 	if tokenizer, err := model.Tokenizer(); err == nil {
 		for _, w := range tokenizer.Warnings() {
 			fmt.Fprintf(cmd.ErrOrStderr(), "vibrant: warning: %s\n", oneLine(w))

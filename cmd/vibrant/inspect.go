@@ -37,6 +37,7 @@ func inspectCommand() *cobra.Command {
 					return err
 				}
 			}
+			m.printNotes(cmd)
 			if asJSON {
 				out := map[string]any{"file": file}
 				if fit {
@@ -45,6 +46,7 @@ func inspectCommand() *cobra.Command {
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
 			if fit {
+				printStreamNote(cmd, prediction.StreamNote)
 				warnOfContext(cmd, prediction.Context, prediction.TrainedContext)
 				return printFit(cmd.OutOrStdout(), prediction)
 			}

@@ -45,7 +45,7 @@ func (p Placement) check(c *Config) error {
 	case sum != c.Layers:
 		return fmt.Errorf("%v layers on %d devices, the model has %d", p.Layers, len(p.Layers), c.Layers)
 	case p.Stream > 0:
-		if err := p.streamable(c); err != nil {
+		if err := p.Streamable(c); err != nil {
 			return err
 		}
 	}

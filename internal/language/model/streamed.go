@@ -73,9 +73,6 @@ func (c *Config) planStreams(found map[string]*gguf.Tensor, d *gpu.Device) (*str
 		if n, _ := fmt.Sscanf(bound.name, "blk.%d.", &layer); n == 0 || !bound.elsewhere {
 			continue
 		}
-		if bound.twoBits {
-			return nil, errors.New("prompts of a model in two-bit codes cannot be computed by streamed weights")
-		}
 		w, err := c.placeWeight(found[bound.name], bound, d, true)
 		if err != nil {
 			return nil, err
@@ -417,13 +414,15 @@ func (c *Config) guestBytes(o CacheOptions) (most int64) {
 	return most
 }
 
-// streamable says why prompts cannot be computed over streamed weights.
-func (p Placement) streamable(c *Config) error {
+// Streamable says why prompts cannot be computed over streamed weights.
+func (p Placement) Streamable(c *Config) error {
 	switch {
 	case len(p.Layers) != 2:
 		return errors.New("streamed prompts beside several GPUs are not supported")
 	case c.delta != nil && p.Layers[0] > 0:
 		return fmt.Errorf("%s has recurrent layers: prompts cannot be streamed with layers in RAM, but with experts (--cpu-moe)", c.Architecture)
+	case slices.ContainsFunc(c.weights.all, func(w *weight) bool { return w.twoBits }):
+		return errors.New("prompts of a model in two-bit codes cannot be computed by streamed weights")
 	}
 	return nil
 }
