@@ -11,6 +11,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/internal/language/chat"
 	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/internal/phase"
 )
 
 // Token is a piece of an answer.
@@ -122,6 +123,7 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 		e.Close()
 		return nil, err
 	}
+	phase.Done("session opened")
 	s.engine, s.adapters = e, m.Adapters()
 	s.life.release = m.own(e)
 	return s, nil
@@ -251,8 +253,10 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 		fail(err)
 		return
 	}
+	phase.Done("prompt computed")
+	defer phase.Done("answer ended")
 	a.begin()
-	for a.finish == FinishNone {
+	for n := 0; a.finish == FinishNone; n++ {
 		if err := ctx.Err(); err != nil {
 			fail(err)
 			return
@@ -262,6 +266,9 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			return
 		}
 		id, err := s.engine.Next(a.chooser)
+		if n == 0 {
+			phase.Done("first token chosen")
+		}
 		var token Token
 		if err == nil {
 			token, err = a.take(id, s.engine.Room())

@@ -30,6 +30,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/phase"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -299,6 +300,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		return nil, err
 	}
 	m.file = f
+	phase.Done("model file opened")
 	defer func() {
 		if err != nil {
 			m.failRanks(err)
@@ -314,9 +316,11 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	} else if !errors.Is(err, tokenizer.ErrNoVocab) {
 		return nil, err
 	}
+	phase.Done("tokenizer read")
 	if m.template, err = chatTemplate(f, m.tokenizer); err != nil {
 		return nil, err
 	}
+	phase.Done("chat template read")
 	if m.ranks != nil {
 		if c.device, err = c.rankDevice(); err != nil {
 			return nil, err
@@ -349,6 +353,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 			d.SetStrict(true)
 		}
 	}
+	phase.Done("memory predicted")
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
 	m.config.context, m.config.chunk = fit.Context, fit.chunk
@@ -376,9 +381,11 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		}
 	}
 	m.loadTime = time.Since(start)
+	phase.Done("model loaded")
 	if !slices.ContainsFunc(m.devices, onHost) {
 		m.fingerprint, m.fingerprintErr = fingerprint(f)
 		f.Close() // the weights are on the GPU; what is kept of the file was copied
+		phase.Done("model file summed up")
 	}
 	return m, nil
 }

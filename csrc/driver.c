@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "trace.h"
 #include "vibrant.h"
 
 static char report[256];
@@ -26,6 +27,7 @@ static void find(void) {
             "no driver: the loader finds no libcuda.so.1 (install NVIDIA's driver, 525 or newer)");
         return;
     }
+    vb_trace_phase("driver loaded");
     const struct { void *place; const char *name; } all[] = {
 #define X(field, name, parameters) {&driver.field, name},
         VB_DRIVER(X)
@@ -41,6 +43,7 @@ static void find(void) {
     }
     int version = 0;
     const cu_result result = driver.init(0);
+    vb_trace_phase("driver initialized (cuInit)");
     if (result != 0) {
         snprintf(report, sizeof report,
             "the driver does not start: error %d (is a GPU there, and may this user use it?)", result);

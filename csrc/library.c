@@ -6,6 +6,7 @@
 #include "library.h"
 
 #include "driver.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,7 @@ static int take(const char *path) {
     Dl_info info;
     snprintf(report, sizeof report, "%s", dladdr(library, &info) && info.dli_fname ? info.dli_fname : path);
     found = library;
+    vb_trace_phase("CUDA kernels loaded");
     return 1;
 }
 

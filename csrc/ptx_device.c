@@ -5,6 +5,8 @@
  * All devices of one GPU share its primary context, with other users of the driver in the process too. */
 #include "ptx_device.h"
 
+#include "trace.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,10 +113,13 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     pthread_mutex_init(&d->mutex, NULL);
     vb_status status = describe(d);
     if (status == VB_OK) status = DRIVER(d, retain, &d->context, d->handle);
+    vb_trace_phase("context made");
     if (status == VB_OK) status = make_current(d);
     if (status == VB_OK) status = vb_jit_load_books(d);
+    vb_trace_phase("code books copied");
     const vb_jit_kernel *kernel = NULL;
     if (status == VB_OK) status = vb_jit_function(&kernel, &(vb_jit_filling){.source = probe}, "ptx_probe", d);
+    vb_trace_phase("first kernel loaded");
     if (status != VB_OK) {
         release(&d->base);
         return status;

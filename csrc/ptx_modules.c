@@ -4,6 +4,7 @@
  * XDG_CACHE_HOME/vibrant/ptx or ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not
  * whole is written anew. VIBRANT_TRACE=ptx prints the driver's messages and the time to stderr. */
 #include "ptx_strided.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +23,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t n) {
 static const uint64_t basis = UINT64_C(0xcbf29ce484222325);
 
 static void trace(const char *what, const char *text) {
-    const char *value = getenv("VIBRANT_TRACE");
-    if (value && strcmp(value, "ptx") == 0) fprintf(stderr, "vibrant: %s: %s\n", what, text);
+    if (vb_trace_asks("ptx")) fprintf(stderr, "vibrant: %s: %s\n", what, text);
 }
 
 /* ---- filling texts ----------------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/phase"
 )
 
 // Info describes a device.
@@ -126,6 +127,7 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 		return nil, err
 	}
 	d.streamBytes = d.pool.Stats().InUse
+	phase.Done("device " + d.info.ID + " opened")
 	runtime.AddCleanup(d, func(inner *device) { go inner.close() }, inner) // waits for the device's work: not the collector
 	return d, nil
 }
@@ -217,6 +219,7 @@ func (d *device) close() error {
 		d.profile.origin.Close()
 	}
 	d.pool.close()
+	defer func() { phase.Done("device " + d.info.ID + " closed") }()
 	if err := d.kernel.Close(); err != nil && d.lost.Load() == nil {
 		return fmt.Errorf("gpu: close %s: %w", d.info.ID, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"github.com/vibrant-ml/vibrant/internal/phase"
 )
 
 // Upload is data on its way to a device.
@@ -62,6 +64,7 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 		s.Synchronize() // copies from the staging memory; an error of the stream's work is its next user's
 		staging.free()
 	}()
+	phase.Done("page-locked memory allocated")
 	copied := make([]*Event, slots)
 	filled := make([]chan error, slots)
 	for i := range slots {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant"
 	_ "github.com/vibrant-ml/vibrant/demo" // the model of commands without -m
+	"github.com/vibrant-ml/vibrant/internal/phase"
 )
 
 func main() {
@@ -27,7 +28,10 @@ func main() {
 		}
 	}
 	go func() { die(<-deadly) }()
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	phase.Done("command begun")
+	status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	phase.Done("command ended")
+	os.Exit(status)
 }
 
 // run executes one command line and returns the exit status.

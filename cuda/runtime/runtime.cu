@@ -6,6 +6,7 @@
 
 #include "driver.h"
 #include "runtime/handles.cuh"
+#include "trace.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -79,11 +80,7 @@ static void release(vb_device *device) {
     if (--device_of(device)->references == 0) delete device_of(device);
 }
 
-static bool trace_asks_for(const char *what) {
-    const char *const value = getenv("VIBRANT_TRACE");
-    return value && strcmp(value, what) == 0;
-}
-const bool tracing_kernels = trace_asks_for("kernels");
+const bool tracing_kernels = vb_trace_asks("kernels");
 
 void trace_kernel(const char *op, const char *kernel, vb_dtype type, const char *names, const int64_t *sizes) {
     char line[256];
@@ -216,6 +213,7 @@ static __global__ void probe_kernel() {}
 static vb_status device_count(int *count) {
     *count = 0;
     const cudaError_t error = cudaGetDeviceCount(count);
+    vb_trace_phase("GPUs counted");
     if (error != cudaSuccess) {
         *count = 0;
         cudaGetLastError();
@@ -260,10 +258,13 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     device->index = index;
     device->references = 1;
     vb_status status = VB_CUDA(cudaSetDevice(index), device);
+    vb_trace_phase("context made");
     if (status == VB_OK) status = VB_CUDA(cudaGetDeviceProperties(&device->properties, index), device);
+    vb_trace_phase("properties read");
     if (status == VB_OK) status = limit_capability(&device->properties);
     cudaFuncAttributes attributes = {};
     if (status == VB_OK) status = VB_CUDA(cudaFuncGetAttributes(&attributes, (const void *)probe_kernel), device);
+    vb_trace_phase("first kernel loaded");
     if (status == VB_OK) device->gpu = describe_gpu(device->properties, attributes.ptxVersion);
     // Code for Hopper leaves out the kernels that choosers never take there.
     if (status == VB_OK && device->gpu.hopper && device->gpu.capability < 90) status = VB_INVALID_ENVIRONMENT;

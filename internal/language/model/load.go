@@ -8,6 +8,7 @@ import (
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/internal/phase"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -108,6 +109,7 @@ func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Optio
 			progress.state.TotalBytes += w.size
 		}
 	}
+	phase.Done("weights planned")
 	for rank, part := range parts {
 		m := &Model{Config: *part, device: devices[rank], context: o.Context}
 		if devices[rank].Info().HostMemory {
@@ -156,10 +158,12 @@ func (m *Model) fill(ctx context.Context, f *gguf.File, p *plan, progress *loadi
 	if m.memory, err = tensor.NewArena(m.device.Stream(), p.memory); err != nil {
 		return err
 	}
+	phase.Done("memory of the weights allocated")
 	l := &loader{model: m, file: f, progress: progress}
 	if err := l.load(ctx, p); err != nil {
 		return err
 	}
+	phase.Done("weights copied")
 	for _, r := range m.graph.ropes {
 		cos, sin := r.Tables(m.context)
 		var t ropeTables
