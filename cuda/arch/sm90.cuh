@@ -154,6 +154,15 @@ VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t
         "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"(blocks)
         : "memory");
 }
+// The same of a three-dimensional tensor.
+VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int middle,
+                                  int outer, unsigned short blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
+        "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer), "h"(blocks)
+        : "memory");
+}
 VB_DEVICE void prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");
 }

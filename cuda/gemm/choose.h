@@ -222,9 +222,8 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t)
                  crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
     return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0);
 }
-/* The fastest tile of matmul_mma, and by how many blocks; `whole`: one block each. */
-static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu,
-                                        int whole) {
+/* The fastest tile of matmul_mma, and by how many blocks. */
+static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu) {
     const struct {
         int m, n, most; /* blocks a multiprocessor */
         matmul_times times;
@@ -239,7 +238,7 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
         if (room == 0) continue;
         const matmul_ksplit_plan plan =
             matmul_plan_tiles(x, tiles[i].m, tiles[i].n, MATMUL_MMA_DEPTH,
-                              (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, whole ? 0 : 3);
+                              (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, 3);
         matmul_times times = tiles[i].times;
         if (odd) times.block += tiles[i].odd;
         const double time = matmul_time(&plan, times);
@@ -298,29 +297,62 @@ static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gp
 }
 /* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
  * widths. Two narrow tiles load more, and end twice. */
-enum { MATMUL_SM90_TILE_M = 128 };
+enum { MATMUL_SM90_TILE_M = 128, MATMUL_SM90_MOST_PARTS = 16 };
+static inline int64_t matmul_sm90_tiles(const vb_matmul_args *x, int tile_n) {
+    return vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, tile_n) * x->batch;
+}
 static inline int matmul_sm90_wide(const vb_matmul_args *x, int multiprocessors) {
-    const int64_t rows = vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * x->batch,
-                  wide = vb_ceil_div(rows * vb_ceil_div(x->n, 256), multiprocessors),
-                  narrow = vb_ceil_div(rows * vb_ceil_div(x->n, 128), multiprocessors);
-    return wide * 20 <= narrow * 11;
+    return vb_ceil_div(matmul_sm90_tiles(x, 256), multiprocessors) * 20 <=
+           vb_ceil_div(matmul_sm90_tiles(x, 128), multiprocessors) * 11;
+}
+/* How matmul_sm90 cuts up a product of 16 bits. */
+typedef struct matmul_sm90_plan {
+    int tile_n, parts; /* columns of a tile, 128 or 256; blocks that share the k of a tile */
+    int pair;          /* 2: two blocks at tiles one above the other copy half of B's tile each, for both; else 1 */
+    double time;
+} matmul_sm90_plan;
+/* One block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU. Sums of parts are
+ * written and read once. */
+static inline double matmul_sm90_time(const vb_matmul_args *x, int tile_n, int parts, int multiprocessors) {
+    const int wide = tile_n == 256, odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    const int64_t items = matmul_sm90_tiles(x, tile_n) * parts;
+    const double taken = (double)items / multiprocessors, full = taken < 1 ? taken : 1;
+    const double tile = (wide ? 2.6 : 1.5) + (odd && parts == 1 ? wide ? 2.4 : 1.8 : 0),
+                 step = (wide ? 0.88 : 0.56) * (0.47 + 0.53 * full);
+    const double blocks = (double)vb_ceil_div(items, multiprocessors) *
+                          (tile + step * (double)vb_ceil_div(vb_ceil_div(x->k, 64), parts));
+    if (parts == 1) return 2.3 + blocks;
+    const double memory = 2 / 3.5e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
+    return 4.2 + 2.7e-6 * parts * x->m * x->n * x->batch + (blocks > memory ? blocks : memory);
+}
+/* Blocks share k where tiles are fewer than multiprocessors. Pairs of them take no more rounds. */
+static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    const int wide = matmul_sm90_wide(x, multiprocessors);
+    matmul_sm90_plan best = {wide ? 256 : 128, 1, 1, 0};
+    best.time = matmul_sm90_time(x, best.tile_n, 1, multiprocessors);
+    for (int tile_n = 128; tile_n <= 256; tile_n *= 2)
+        for (int parts = 2; parts <= MATMUL_SM90_MOST_PARTS && parts * 4 * 64 <= x->k; parts++) {
+            if (matmul_sm90_tiles(x, tile_n) >= multiprocessors) break;
+            const matmul_sm90_plan plan = {tile_n, parts, 1, matmul_sm90_time(x, tile_n, parts, multiprocessors)};
+            if (plan.time < best.time) best = plan;
+        }
+    const int64_t tiles = matmul_sm90_tiles(x, 256),
+                  pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch;
+    if (best.parts == 1 && best.tile_n == 256 && tiles >= multiprocessors && x->k >= 256 &&
+        vb_ceil_div(pairs, multiprocessors / 2) <= vb_ceil_div(tiles, multiprocessors))
+        best.pair = 2;
+    return best;
 }
 /* 16 bits by matmul_sm90 or matmul_mma, with copies of the operands that are no whole vectors. */
 static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
-              whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
-              whole_c = matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+              whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     double time;
     if (gpu->capability != 90) {
         matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
-        time = matmul_mma_plan_of(&plan, x, gpu, !whole_a || !whole_b) + (!whole_a || !whole_b ? 0.7 : 0);
-    } else { /* one block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU */
-        const int wide = matmul_sm90_wide(x, gpu->multiprocessors);
-        const int64_t tiles = vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, wide ? 256 : 128) * x->batch;
-        const double taken = (double)tiles / gpu->multiprocessors, full = taken < 1 ? taken : 1;
-        const double tile = (wide ? 2.6 : 1.5) + (whole_c ? 0 : wide ? 2.4 : 1.8),
-                     step = (wide ? 0.88 : 0.56) * (0.47 + 0.53 * full);
-        time = 2.3 + (double)vb_ceil_div(tiles, gpu->multiprocessors) * (tile + step * (double)vb_ceil_div(x->k, 64));
+        time = matmul_mma_plan_of(&plan, x, gpu) + (!whole_a || !whole_b ? 0.7 : 0);
+    } else {
+        time = matmul_sm90_plan_of(x, gpu->multiprocessors).time;
     }
     if (!whole_a || !whole_b) time += 1.0;
     if (!whole_a) time += 1.26e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);

@@ -37,8 +37,8 @@ vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream);
 vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream);
 
-// Any layout.
-vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream);
+// Any layout. `sums`: memory for the sums of blocks that share k, or null for the stream's workspace.
+vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream, void *sums = nullptr);
 vb_status matmul_3xf16_sm90(const vb_matmul_args &x,
                             vb_stream *stream); // F32 in two parts each, with float32's accuracy
 vb_status matmul_1xf16_sm90(const vb_matmul_args &x, vb_stream *stream); // in one, with TF32's

@@ -84,12 +84,21 @@ struct KParts {
     }
 };
 
-// Memory for `count` parts. Without room for it the parts stay together.
-inline vb_status plan_k_parts(KParts *parts, int count, const vb_matmul_args &x, vb_stream *stream) {
-    const int64_t row = ceil_div<int64_t>(x.n, 4) * 4, part = x.batch * x.m * row;
-    *parts = {count, nullptr, row, part};
-    if (count == 1) return VB_OK;
-    const vb_status status = workspace((void **)&parts->sums, count * part * (int64_t)sizeof(float), stream);
+// Of `count` parts, whose sums take that memory.
+inline KParts describe_k_parts(int count, const vb_matmul_args &x, void *sums) {
+    const int64_t row = ceil_div<int64_t>(x.n, 4) * 4;
+    return {count, (float *)sums, row, x.batch * x.m * row};
+}
+inline int64_t k_parts_bytes(int count, const vb_matmul_args &x) {
+    return count == 1 ? 0 : count * describe_k_parts(count, x, nullptr).part * (int64_t)sizeof(float);
+}
+// Memory for `count` parts: `sums`, or where that is null the stream's workspace. Without room for it the parts stay
+// together.
+inline vb_status plan_k_parts(KParts *parts, int count, const vb_matmul_args &x, vb_stream *stream,
+                              void *sums = nullptr) {
+    *parts = describe_k_parts(count, x, sums);
+    if (count == 1 || sums) return VB_OK;
+    const vb_status status = workspace((void **)&parts->sums, k_parts_bytes(count, x), stream);
     if (status == VB_OUT_OF_MEMORY) parts->count = 1;
     return status == VB_OUT_OF_MEMORY ? VB_OK : status;
 }
@@ -187,10 +196,11 @@ vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_thin(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
-vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream);
-vb_status matmul_mma_whole(const vb_matmul_args &x, vb_stream *stream); // without sums in the stream's workspace
-// By a kernel for whole vectors.
-vb_status matmul_padded(const vb_matmul_args &x, vb_status (*product)(const vb_matmul_args &, vb_stream *),
+// `sums`: memory for the sums of blocks that share k, or null for the stream's workspace.
+vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream, void *sums = nullptr);
+// By a kernel for whole vectors, of which so many blocks share k.
+vb_status matmul_padded(const vb_matmul_args &x,
+                        vb_status (*product)(const vb_matmul_args &, vb_stream *, void *sums), int parts,
                         vb_stream *stream);
 vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);

@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 }
 
 template <class T, class Tile>
-vb_status launch_mma(const vb_matmul_args &x, int count, vb_stream *stream) {
+vb_status launch_mma(const vb_matmul_args &x, int count, void *sums, vb_stream *stream) {
     KParts parts;
-    VB_TRY(plan_k_parts(&parts, count, x, stream));
+    VB_TRY(plan_k_parts(&parts, count, x, stream, sums));
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<T>(x, Tile::m, Tile::n, [&](const MatMulProblem<T> &p, dim3 grid) {
             grid.z = (unsigned)parts.count;
@@ -148,23 +148,19 @@ vb_status launch_mma(const vb_matmul_args &x, int count, vb_stream *stream) {
 }
 
 template <class T>
-vb_status launch_mma(const vb_matmul_args &x, bool whole, vb_stream *stream) {
+vb_status launch_mma(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
-    matmul_mma_plan_of(&plan, &x, &gpu, whole);
-    if (plan.tile_n == 256) return launch_mma<T, MmaTile<128, 256, 2, 4>>(x, plan.parts, stream);
-    if (plan.tile_n == 128) return launch_mma<T, MmaTile<128, 128, 2, 4>>(x, plan.parts, stream);
-    return launch_mma<T, MmaTile<64, 64, 2, 2>>(x, plan.parts, stream);
+    matmul_mma_plan_of(&plan, &x, &gpu);
+    if (plan.tile_n == 256) return launch_mma<T, MmaTile<128, 256, 2, 4>>(x, plan.parts, sums, stream);
+    if (plan.tile_n == 128) return launch_mma<T, MmaTile<128, 128, 2, 4>>(x, plan.parts, sums, stream);
+    return launch_mma<T, MmaTile<64, 64, 2, 2>>(x, plan.parts, sums, stream);
 }
 
 } // namespace
 
-vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream) {
-    return x.type == VB_F16 ? launch_mma<half>(x, false, stream) : launch_mma<bf16>(x, false, stream);
-}
-
-vb_status matmul_mma_whole(const vb_matmul_args &x, vb_stream *stream) {
-    return x.type == VB_F16 ? launch_mma<half>(x, true, stream) : launch_mma<bf16>(x, true, stream);
+vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream, void *sums) {
+    return x.type == VB_F16 ? launch_mma<half>(x, sums, stream) : launch_mma<bf16>(x, sums, stream);
 }
 
 } // namespace vb

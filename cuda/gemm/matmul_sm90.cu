@@ -12,27 +12,29 @@ namespace vb {
 namespace {
 
 template <class T>
-vb_status matmul_16bit(const vb_matmul_args &x, vb_stream *stream) {
+vb_status matmul_16bit(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     using namespace strided;
+    const matmul_sm90_plan plan = matmul_sm90_plan_of(&x, multiprocessors(stream));
     Problem<T> p = {};
     describe(p, x);
-    p.steps = (int)ceil_div<int64_t>(x.k, product_depth);
+    p.steps = (int)ceil_div<int64_t>(x.k, product_depth), p.pair = plan.pair;
+    VB_TRY(plan_k_parts(&p.parts, plan.parts, x, stream, sums));
     const Operand a = {x.a,        x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k,
                        x.a_stride, x.a_batch_stride,           p.a_shared ? 1 : x.batch};
     const Operand b = {x.b,        x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n,
                        x.b_stride, x.b_batch_stride,           p.b_shared ? 1 : x.batch};
-    const bool wide = matmul_sm90_wide(&x, multiprocessors(stream));
-    return with_layouts(x, [&](auto a_t, auto b_t) {
+    VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
-        return wide ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)
-                    : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream);
-    });
+        return plan.tile_n == 256 ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)
+                                  : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream);
+    }));
+    return add_parts<T>(x, p.parts, PlainSum(), stream);
 }
 
 } // namespace
 
-vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    return x.type == VB_F16 ? matmul_16bit<half>(x, stream) : matmul_16bit<bf16>(x, stream);
+vb_status matmul_sm90(const vb_matmul_args &x, vb_stream *stream, void *sums) {
+    return x.type == VB_F16 ? matmul_16bit<half>(x, sums, stream) : matmul_16bit<bf16>(x, sums, stream);
 }
 
 #endif

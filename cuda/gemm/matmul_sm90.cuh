@@ -7,6 +7,8 @@
 //          as they are stored.
 //          The others multiply 64 rows each with wgmma, which reads both orders.
 //          They write C from registers
+//   pairs  two blocks of a cluster at tiles one above the other copy half of B's tile each, for both
+//   parts  where tiles are few, several blocks have a part of k of each; add_parts (matmul.cuh) adds their sums
 //
 // TMA reads zeros outside the matrices. PARTS = 0: C has the type of the operands. Else C is float32, and the operands
 // are scaled operands in so many parts (sm90_product.cuh).
@@ -29,6 +31,8 @@ struct Problem {
     int64_t c_stride, c_batch_stride;
     bool c_vectors, a_shared, b_shared; // shared: one matrix for all of the batch
     int m, k, n, batch, steps, group_rows;
+    int pair;     // blocks of a cluster: 1 or 2
+    KParts parts; // of k
     ScaledOperands scaled; // of the first matrices of the batch, where operands are scaled
     int64_t a_batch, b_batch;
 };
@@ -57,36 +61,49 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
     char *const ring =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
-    const int tiles_m = ceil_div(p.m, tile_m), tiles_n = ceil_div(p.n, BN), tiles = tiles_m * tiles_n;
+    const bool pair = p.pair > 1;
+    const unsigned rank = pair ? sm90::cluster_rank() : 0;
+    // A pair counts as one tile of twice the rows.
+    const int tiles_m = ceil_div(p.m, tile_m * p.pair), tiles_n = ceil_div(p.n, BN), tiles = tiles_m * tiles_n;
+    const int first_item = blockIdx.x / p.pair, item_step = gridDim.x / p.pair, items = tiles * p.batch * p.parts.count;
 
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&a_map);
         sm90::prefetch_map(&b_map);
         for (int s = 0; s < Ring::count; s++) {
             sm90::barrier_init(&full[s], 1);
-            sm90::barrier_init(&empty[s], 8); // one arrival a warp of the consumers
+            sm90::barrier_init(&empty[s], 8 * p.pair); // one arrival a warp of the consumers
         }
         sm90::barrier_init_fence();
     }
-    __syncthreads();
+    if (pair) sm90::cluster_sync();
+    else __syncthreads();
     wait_for_previous_kernel();
     release_next_kernel();
 
-    // Matrix z and the corner of its tile.
-    const auto corner = [&](int item, int &z, int &m0, int &n0) {
-        const int2 at = tile_in_bands(item % tiles, tiles_m, tiles_n, p.group_rows);
-        z = item / tiles, m0 = at.x * tile_m, n0 = at.y * BN;
+    // Matrix z, the corner of its tile, the part of k and the steps of the part.
+    struct Item {
+        int z, m0, n0, part, first, end;
+    };
+    const auto item_at = [&](int index) {
+        const int2 at = tile_in_bands(index % tiles, tiles_m, tiles_n, p.group_rows);
+        const int matrix = index / tiles, part = matrix / p.batch;
+        return Item{matrix - part * p.batch,
+                    (at.x * p.pair + (int)rank) * tile_m,
+                    at.y * BN,
+                    part,
+                    (int)((int64_t)p.steps * part / p.parts.count),
+                    (int)((int64_t)p.steps * (part + 1) / p.parts.count)};
     };
 
     if (group == 0) {
         sm90::registers_shrink<40>();
         if (threadIdx.x == 0) {
             StageAt<Ring::count> at(1);
-            for (int item = blockIdx.x; item < tiles * p.batch; item += gridDim.x) {
-                int z, m0, n0;
-                corner(item, z, m0, n0);
-                const int za = p.a_shared ? 0 : z, zb = p.b_shared ? 0 : z;
-                for (int step = 0; step < p.steps; step++) {
+            for (int index = first_item; index < items; index += item_step) {
+                const Item item = item_at(index);
+                const int za = p.a_shared ? 0 : item.z, zb = p.b_shared ? 0 : item.z;
+                for (int step = item.first; step < item.end; step++) {
                     char *const a = ring + at.stage * Ring::bytes, *const b = a + Ring::a_bytes;
                     uint64_t *const barrier = &full[at.stage];
                     const int k = step * product_depth;
@@ -95,18 +112,24 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
                     if (A_MN) {
 #pragma unroll
                         for (int i = 0; i < tile_m / 64; i++)
-                            sm90::copy_box(a + i * product_depth * sm90::row_bytes, &a_map, barrier, m0 + 64 * i, k,
-                                           za);
+                            sm90::copy_box(a + i * product_depth * sm90::row_bytes, &a_map, barrier, item.m0 + 64 * i,
+                                           k, za);
                     } else {
-                        sm90::copy_box(a, &a_map, barrier, k, m0, za);
+                        sm90::copy_box(a, &a_map, barrier, k, item.m0, za);
                     }
+                    // Of a pair, each block copies half of the rows of every box of B.
+                    const auto copy_b = [&](char *to, int inner, int outer) {
+                        if (!pair) return sm90::copy_box(to, &b_map, barrier, inner, outer, zb);
+                        const int skipped = (int)rank * (B_MN ? product_depth : BN) / 2;
+                        sm90::copy_box_multicast(to + skipped * sm90::row_bytes, &b_map, barrier, inner,
+                                                 outer + skipped, zb, 3);
+                    };
                     if (B_MN) {
-#pragma unroll
+#pragma unroll 1 // for want of registers
                         for (int i = 0; i < BN / 64; i++)
-                            sm90::copy_box(b + i * product_depth * sm90::row_bytes, &b_map, barrier, n0 + 64 * i, k,
-                                           zb);
+                            copy_b(b + i * product_depth * sm90::row_bytes, item.n0 + 64 * i, k);
                     } else {
-                        sm90::copy_box(b, &b_map, barrier, k, n0, zb);
+                        copy_b(b, k, item.n0);
                     }
                     at.advance();
                 }
@@ -116,23 +139,35 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const auto release = [&](int stage) {
-            if (lane == 0) sm90::barrier_arrive(&empty[stage]);
+            if (pair) {
+                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
+            } else if (lane == 0) {
+                sm90::barrier_arrive(&empty[stage]);
+            }
         };
         StageAt<Ring::count> at(0);
-        for (int item = blockIdx.x; item < tiles * p.batch; item += gridDim.x) {
-            int z, m0, n0;
-            corner(item, z, m0, n0);
+        for (int index = first_item; index < items; index += item_step) {
+            const Item item = item_at(index);
             float sum[BN / 2];
             // 64 rows of A take as many bytes in either order.
-            multiply_stages<T, Ring, BN, A_MN, B_MN, PARTS == 2>(sum, at, p.steps, ring, full,
+            multiply_stages<T, Ring, BN, A_MN, B_MN, PARTS == 2>(sum, at, item.end - item.first, ring, full,
                                                                  consumer * 64 * sm90::row_bytes, 0, release);
-            const int row = m0 + consumer * 64 + warp * 16;
-            const ProductOutput<Out> c = {p.c + z * p.c_batch_stride, p.c_stride, p.m, p.n, p.c_vectors};
-            if constexpr (PARTS > 0) store_rows_scaled<BN>(c, scaled_of(p, z), sum, row, n0);
-            else if (p.c_vectors) store_rows<Out, BN, false>(c, sum, row, n0);
-            else store_rows_unaligned<Out, BN>(c, sum, row, n0);
+            const int row = item.m0 + consumer * 64 + warp * 16;
+            const ProductOutput<Out> c = {p.c + item.z * p.c_batch_stride, p.c_stride, p.m, p.n, p.c_vectors};
+            if constexpr (PARTS > 0) {
+                store_rows_scaled<BN>(c, scaled_of(p, item.z), sum, row, item.n0);
+            } else if (p.parts.count > 1) {
+                float *const sums = p.parts.sums + item.part * p.parts.part + (int64_t)item.z * p.m * p.parts.row;
+                store_rows_of_part<BN>({sums, p.parts.row, p.m, (int)p.parts.row, true}, sum, row, item.n0);
+            } else if (p.c_vectors) {
+                store_rows<Out, BN, false>(c, sum, row, item.n0);
+            } else {
+                store_rows_unaligned<Out, BN>(c, sum, row, item.n0);
+            }
         }
     }
+    // A block's shared memory stays until no other block of the pair copies into it or arrives at its barriers.
+    if (pair) sm90::cluster_sync();
 #endif
 }
 
@@ -143,6 +178,7 @@ void describe(Problem<Out> &p, const vb_matmul_args &x) {
     p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
     p.a_shared = x.a_batch_stride == 0, p.b_shared = x.b_batch_stride == 0;
     p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch;
+    p.pair = 1, p.parts = describe_k_parts(1, x, nullptr);
 }
 
 // An operand as TMA copies it: `rows` of `columns` elements of 16 bits, `stride` apart, in `matrices` of them.
@@ -161,13 +197,15 @@ template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
     CUtensorMap a_map, b_map;
     if (a.map(&a_map, type, A_MN ? product_depth : tile_m, stream) != VB_OK ||
-        b.map(&b_map, type, B_MN ? product_depth : BN, stream) != VB_OK)
+        b.map(&b_map, type, (B_MN ? product_depth : BN) / p.pair, stream) != VB_OK)
         return VB_UNSUPPORTED; // strides that the driver does not take
-    const int64_t tiles = ceil_div<int64_t>(p.m, tile_m) * ceil_div<int64_t>(p.n, BN) * p.batch;
-    p.group_rows = 16;
-    return launch_overlapped(stream, (unsigned)smaller<int64_t>(tiles, multiprocessors(stream)),
-                             product_threads, ProductStage<tile_m, BN>::shared_bytes,
-                             matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
+    const int64_t tiles = ceil_div<int64_t>(p.m, tile_m * p.pair) * ceil_div<int64_t>(p.n, BN),
+                  items = tiles * p.batch * p.parts.count;
+    p.group_rows = 16 / p.pair;
+    return launch_cluster(stream, p.pair,
+                          (unsigned)smaller<int64_t>(items, multiprocessors(stream) / p.pair) * p.pair,
+                          product_threads, ProductStage<tile_m, BN>::shared_bytes,
+                          matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
 }
 
 } // namespace strided

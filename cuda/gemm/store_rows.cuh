@@ -51,8 +51,25 @@ VB_DEVICE void store_rows(const ProductOutput<Out> &p, const float (&sum)[N / 2]
     }
 }
 
-// The same where C's rows begin anywhere. A thread has eight columns of 32 of a row; with the last of the eight before
-// them it writes the 16 aligned bytes that end among its own.
+// Writes the sums themselves to rows of floats, in pairs; n is even.
+template <int N>
+VB_DEVICE void store_rows_of_part(const ProductOutput<float> &p, const float (&sum)[N / 2], int row, int column) {
+    const int lane = threadIdx.x % 32, quad = lane % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = row + lane / 4 + 8 * h;
+        float *const c = p.c + r * p.stride;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            const int at = column + 8 * j + 2 * quad;
+            if (r < p.m && at < p.n)
+                *reinterpret_cast<float2 *>(c + at) = make_float2(sum[4 * j + 2 * h], sum[4 * j + 2 * h + 1]);
+        }
+    }
+}
+
+// The same as store_rows where C's rows begin anywhere. A thread has eight columns of 32 of a row; with the last of the
+// eight before them it writes the 16 aligned bytes that end among its own.
 template <class Out, int N>
 VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&sum)[N / 2], int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4, end = smaller(p.n, column + N);

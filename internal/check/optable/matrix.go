@@ -86,6 +86,8 @@ func matMulWithOp() *Op {
 			Case{Label: "aligned", Dims: []int{1, 144, 264, 136}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 7, 4104, 24}, Flags: layout},
 			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
+		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
+			Case{Label: "shared_terms", Dims: []int{1, 72, 2056, 264}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
 			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
 			Case{Label: "ieee_wide", Dims: []int{1, 130, 40, 1540}, Flags: layout + "_ieee"},
@@ -93,6 +95,9 @@ func matMulWithOp() *Op {
 			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
 			Case{Label: "ieee_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_ieee", Bench: true, Large: true})...)
 	}
+	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs of blocks; copies whose blocks share terms
+		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
+		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"})...)
 	options := func(c Case) tensor.MatMulOptions {
 		o := tensor.MatMulOptions{TransA: c.Flags[0] == 't', TransB: c.Flags[1] == 't'}
 		if hasFlag(c, "ieee") {
