@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // slow returns a model whose prompts of 4,000 tokens take seconds.
@@ -99,5 +101,27 @@ func TestResetOfABusySessionIsRefused(t *testing.T) {
 	}
 	if err := s.Reset(); err != nil || len(s.History()) != 0 {
 		t.Errorf("reset after it: %v, history %v", err, s.History())
+	}
+}
+
+// TestDevicesOfARefusedFileAreClosed opens a model whose file is refused while its device is being opened.
+func TestDevicesOfARefusedFileAreClosed(t *testing.T) {
+	d, err := gpu.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.opened = []*gpu.Device{d}
+	refused := errors.New("refused")
+	if _, err := open(context.Background(), func() (*gguf.File, error) { return nil, refused }, "", c); !errors.Is(err, refused) {
+		t.Errorf("%v, want %v", err, refused)
+	}
+	for deadline := time.Now().Add(10 * time.Second); d.Err() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the device is open still")
+		}
 	}
 }

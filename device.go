@@ -162,6 +162,44 @@ func openDevices(names string, o ...gpu.Option) (devices []*gpu.Device, note str
 	return devices, note, nil
 }
 
+// opening is devices that a goroutine opens.
+type opening struct {
+	done    chan struct{} // closed when devices, note and err are there
+	devices []*gpu.Device
+	note    string
+	err     error
+	taken   bool
+}
+
+// openAhead opens the devices while the caller does something else: a GPU's driver and context take about as long as a tokenizer's
+// vocabulary. The caller drops what it returns.
+func (c config) openAhead() *opening {
+	o := &opening{done: make(chan struct{})}
+	go func() {
+		defer close(o.done)
+		o.devices, o.note, o.err = c.open()
+	}()
+	return o
+}
+
+// take waits for the devices, which the caller closes.
+func (o *opening) take() ([]*gpu.Device, string, error) {
+	<-o.done
+	o.taken = true
+	return o.devices, o.note, o.err
+}
+
+// drop has devices that were not taken closed when they are there, and does not wait for that.
+func (o *opening) drop() {
+	if o.taken {
+		return
+	}
+	go func() {
+		<-o.done
+		closeDevices(o.devices)
+	}()
+}
+
 // closeDevices returns the first error.
 func closeDevices(devices []*gpu.Device) (err error) {
 	for _, d := range devices {

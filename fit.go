@@ -60,7 +60,7 @@ func PredictFit(path string, options ...Option) (*Fit, error) {
 		return nil, err
 	}
 	defer f.Close()
-	where, err := c.place(f)
+	where, err := c.place(f, c.open)
 	if err != nil {
 		return nil, err
 	}

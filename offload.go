@@ -99,9 +99,9 @@ func (p placement) pipelined() bool {
 	return busy > 1 && p.Experts == 0 && p.Stream == 0
 }
 
-// place opens the devices and divides the layers of f among them.
-func (c *config) place(f *gguf.File) (p placement, err error) {
-	if p.devices, p.note, err = c.open(); err != nil {
+// place opens the devices (see config.open) and divides the layers of f among them.
+func (c *config) place(f *gguf.File, open func() ([]*gpu.Device, string, error)) (p placement, err error) {
+	if p.devices, p.note, err = open(); err != nil {
 		return p, err
 	}
 	defer func() {

@@ -36,7 +36,7 @@ func TestAutoTakesTheMostLayersThatFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.opened = []*gpu.Device{card}
-		p, err := c.place(f)
+		p, err := c.place(f, c.open)
 		if err != nil {
 			return p, nil, err
 		}

@@ -293,6 +293,12 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	if m.ranks, err = c.join(ctx); err != nil {
 		return nil, err
 	}
+	open := c.open
+	if m.ranks == nil { // which have their devices by their numbers
+		ahead := c.openAhead()
+		defer ahead.drop()
+		open = ahead.take
+	}
 	f, err := openFile()
 	if err != nil {
 		m.failRanks(err)
@@ -326,7 +332,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 			return nil, err
 		}
 	}
-	where, err := c.place(f)
+	where, err := c.place(f, open)
 	if err != nil {
 		return nil, err
 	}
