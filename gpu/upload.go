@@ -25,9 +25,11 @@ type Upload struct {
 
 // A chunk is large enough for a copy over PCIe to reach its full speed, and there are enough of them for several readers,
 // those that wait to be copied, and those that are being copied: reading from the page cache takes several threads to
-// keep up with the bus.
+// keep up with the bus. Memory takes time to lock: small uploads have small chunks.
 const (
 	uploadChunk   = 4 << 20
+	uploadLeast   = 256 << 10
+	uploadParts   = 256 // chunks of all, while these are no larger or smaller than they may be
 	uploadSlots   = 16
 	uploadCopying = 4 // slots that the readers leave to copies under way
 	uploadReaders = 8
@@ -48,7 +50,8 @@ type chunk struct {
 // first error, or that of ctx.
 func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 	defer runtime.KeepAlive(s)
-	chunks, err := cut(s, uploads)
+	room := chunkBytes(uploads)
+	chunks, err := cut(s, uploads, room)
 	if err != nil {
 		return err
 	}
@@ -56,7 +59,7 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 		return nil
 	}
 	slots := min(uploadSlots, len(chunks))
-	staging, err := s.dev.allocHost(int64(slots) * uploadChunk)
+	staging, err := s.dev.allocHost(int64(slots) * room)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 					return err
 				}
 			}
-			c.memory = unsafe.Slice((*byte)(unsafe.Add(staging.ptr, c.slot*uploadChunk)), c.bytes)
+			c.memory = unsafe.Slice((*byte)(unsafe.Add(staging.ptr, int64(c.slot)*room)), c.bytes)
 			todo <- *c
 		}
 		c := &chunks[done]
@@ -125,8 +128,17 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 	return nil
 }
 
-// cut divides uploads into chunks, an empty one into one of no bytes.
-func cut(s *Stream, uploads []Upload) ([]chunk, error) {
+// chunkBytes returns the most bytes of a chunk.
+func chunkBytes(uploads []Upload) int64 {
+	var sum int64
+	for _, u := range uploads {
+		sum += u.Bytes
+	}
+	return min(max(sum/uploadParts, uploadLeast), uploadChunk) &^ (uploadLeast - 1)
+}
+
+// cut divides uploads into chunks of so many bytes at most, an empty one into one of no bytes.
+func cut(s *Stream, uploads []Upload, most int64) ([]chunk, error) {
 	var chunks []chunk
 	for i, u := range uploads {
 		if u.Read == nil {
@@ -138,8 +150,8 @@ func cut(s *Stream, uploads []Upload) ([]chunk, error) {
 		if err := u.To.span("upload", u.Bytes, u.At); err != nil {
 			return nil, err
 		}
-		for at := int64(0); ; at += uploadChunk {
-			n := min(uploadChunk, u.Bytes-at)
+		for at := int64(0); ; at += most {
+			n := min(most, u.Bytes-at)
 			chunks = append(chunks, chunk{upload: i, offset: at, bytes: n, last: at+n == u.Bytes})
 			if at+n == u.Bytes {
 				break
