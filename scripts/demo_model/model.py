@@ -149,7 +149,7 @@ class Muon(torch.optim.Optimizer):
                 m = self.state[p].setdefault("m", torch.zeros_like(p))
                 m.lerp_(p.grad, 1 - g["momentum"])
                 u = orthogonal(p.grad.lerp(m, g["momentum"]))
-                p.add_(u, alpha=-g["lr"] * max(1.0, p.shape[1] / p.shape[2]) ** 0.5)
+                p.sub_(u * (g["lr"] * max(1.0, p.shape[1] / p.shape[2]) ** 0.5))
 
 
 def orthogonal(x):

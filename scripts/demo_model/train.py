@@ -173,7 +173,7 @@ class Guard:
         self.sum, self.best, self.kept, self.factor, self.mean = 0.0, float("inf"), None, 1.0, float("nan")
 
     def see(self, step, loss):
-        self.sum = self.sum + loss.detach()
+        self.sum = self.sum + loss
         if step == 1:
             self.mean = loss.item()
         if step % 250:
@@ -186,8 +186,10 @@ class Guard:
             with torch.no_grad():
                 for p, k in zip(self.model.parameters(), self.kept):
                     p.copy_(k)
-            for opt, _ in self.opts:
-                opt.state.clear()
+                for opt, _ in self.opts:
+                    for state in opt.state.values():
+                        for t in state.values():
+                            t.zero_()  # in place: a captured step reads these very tensors
             self.factor /= 2
             log(f"step {step}, seed {self.name}: loss {mean:.4f} after {self.best:.4f}: back to those weights, learning rate times {self.factor}")
 
@@ -206,28 +208,46 @@ class Run:
         gains = [m.norm1, m.norm2, m.norm]
         matrices = [p for p in m.parameters() if p.ndim == 3]
         self.rest = [m.embed, m.bq, m.bk, m.bv]
-        adam = lambda params, lr: (torch.optim.AdamW(params, lr, (0.9, 0.95), weight_decay=0.0, fused=cuda), lr)
-        self.opts = [(Muon(matrices, a.lr), a.lr), adam(self.rest, a.lr_rest), adam(gains, a.lr_rest / 5)]
+        rate = lambda lr: torch.tensor(lr, device=device)  # read by each step, a captured one too
+        adam = lambda params, lr: (torch.optim.AdamW(params, rate(lr), (0.9, 0.95), weight_decay=0.0, fused=cuda, capturable=cuda), lr)
+        self.opts = [(Muon(matrices, rate(a.lr)), a.lr), adam(self.rest, a.lr_rest), adam(gains, a.lr_rest / 5)]
         self.loss_of = m.loss
         if cuda and not a.plain:
             m.attention = varlen_attention
             self.loss_of = torch.compile(m.loss, dynamic=False)
         self.guard = Guard(seed, m, self.opts)
+        self.eager_steps = 3 if cuda and not (a.plain or a.eager) else float("inf")  # before the step is captured as a CUDA graph
+        self.graph = None
 
     def step(self, batch, rate):
-        """One step on a batch at that share of the learning rates; returns the loss, still on the device."""
+        """One step on a batch at that share of the learning rates; returns the loss, still on the device, until the next step.
+        The fourth step on a GPU is captured as a graph and replayed from then on: a step is some thousand small kernels."""
         for opt, lr in self.opts:
             for g in opt.param_groups:
-                g["lr"] = lr * self.guard.factor * rate
+                g["lr"].fill_(lr * self.guard.factor * rate)
+        if self.eager_steps:
+            self.eager_steps -= 1
+            return self.compute(batch)
+        if not self.graph:
+            self.batch, self.graph = [x.clone() for x in batch], torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+                self.loss = self.compute(self.batch)
+        for mine, x in zip(self.batch, batch):
+            mine.copy_(x)
+        self.graph.replay()
+        return self.loss
+
+    def compute(self, batch):
         device = self.model.embed.device.type
+        for opt, _ in self.opts:
+            opt.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss = self.loss_of(*batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.rest, 1.0)
         for opt, _ in self.opts:
             opt.step()
-            opt.zero_grad(set_to_none=True)
-        return loss
+        return loss.detach()
 
     def checksum(self):
         """CRC-32 of the weights: equal where two trainings gave the same model to the last bit."""
@@ -302,7 +322,8 @@ def main():
     ap.add_argument("--from", dest="start", help="checkpoint.npz to go on from")
     ap.add_argument("--tokenizer", help="tokenizer.json to use instead of training one")
     ap.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
-    ap.add_argument("--plain", action="store_true", help="neither compile nor flash attention")
+    ap.add_argument("--plain", action="store_true", help="neither compile, flash attention nor a graph")
+    ap.add_argument("--eager", action="store_true", help="no graph")
     ap.add_argument("--any-order", action="store_true", help="let the GPU sum in any order: faster, and no two runs are the same")
     ap.add_argument("--watch", type=int, default=0, help="score every so many steps")
     ap.add_argument("--every", type=int, default=1, help="score only one in so many questions (a trial run)")
@@ -327,7 +348,13 @@ def main():
     c = Config(vocab=tok.size, dim=a.dim, layers=a.layers, heads=a.heads, kv_heads=a.kv_heads, ffn=a.ffn)
     runs = [Run(seed, c, device, a) for seed in a.seeds]
     log(f"{len(runs)} of {sum(p.numel() for p in runs[0].model.parameters()) / 1e6:.2f} M parameters on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU'}")
-    step, seconds = fit(runs, feed, a, lambda: [score(r.model, tok, validation) for r in runs])
+    watch = lambda: [score(r.model, tok, validation) for r in runs]
+    if device == "cuda":
+        with torch.cuda.stream(torch.cuda.Stream()):  # the default stream cannot be captured
+            step, seconds = fit(runs, feed, a, watch)
+        torch.cuda.synchronize()
+    else:
+        step, seconds = fit(runs, feed, a, watch)
     feed.close()
 
     for r in runs:
