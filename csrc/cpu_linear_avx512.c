@@ -335,7 +335,9 @@ FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, c
     }
 }
 
-FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear_job *j, int64_t r, int64_t i) {
+/* Where a chunk is one block, no row ends in a part of a chunk: the code for it, which is most of a type's, is left out. */
+FN void rows_of_type(vb_dtype type, int64_t bytes, int blocks, int together, const vb_linear_job *j, int64_t r,
+                     int64_t i) {
     __m512 sum[TOGETHER];
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++) sum[t] = _mm512_setzero_ps();
@@ -355,7 +357,7 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear
         }
     }
     int64_t rest = j->row_bytes - full * bytes;
-    if (rest > 0) {
+    if (blocks > 1 && rest > 0) {
         if (rest <= bytes / 2)
             tail_of_type(type, bytes, together, 2, j, r, full, x, ahead, sum);
         else
@@ -496,9 +498,9 @@ VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb
         const int64_t bytes = blocks * (int64_t)sizeof(vb_block_##name); \
         int64_t r = begin; \
         for (; r + TOGETHER <= end; r += TOGETHER) \
-            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, TOGETHER, j, r, i); \
+            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, blocks, TOGETHER, j, r, i); \
         for (; r < end; r++) \
-            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, 1, j, r, i); \
+            for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, blocks, 1, j, r, i); \
     } \
     VB_TARGET_AVX512 static void panel_##TYPE(void *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
         make_panel(VB_##TYPE, out, j, r, n, c); \
