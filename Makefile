@@ -14,7 +14,7 @@ ARGS    ?=
 comma   := ,
 
 VERSION := $(shell sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' csrc/vibrant.h | paste -sd. -)
-CFLAGS  ?= -O3 -g
+CFLAGS  ?= -O3 -g1
 VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=hidden -pthread
 
 HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
@@ -139,7 +139,8 @@ test-go: need-go
 	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m ./...
 
 # Programs without cgo that find libvibrant.so. The race detector needs cgo: it watches the package that calls the library.
-test-library: need-go need-cc build/lib/libvibrant.so
+test-library: need-go need-cc
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' \
 	  ./internal/backend/dynamic ./gpu/... ./tensor/... ./internal/language/engine/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
@@ -188,7 +189,7 @@ cuda-map: need-cc build/choosers ## write the map of kernels into cuda/README.md
 	@sed -i -e '/^<!-- map -->/r build/cuda-map.md' -e '/^<!-- map -->/,/^<!-- end of map -->/{/^<!-- /!d}' cuda/README.md
 
 # Without optimization to speak of: what is watched is memory and arithmetic, and the processor's own plain kernels too.
-SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -D_GNU_SOURCE -Icsrc -pthread -fPIC -fvisibility=hidden
+SANITIZE := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -D_GNU_SOURCE -Icsrc -pthread -fPIC -fvisibility=hidden
 
 build/sanitize/%.o: csrc/%.c $(wildcard csrc/*.h)
 	@mkdir -p $(@D)
@@ -271,16 +272,16 @@ fmt: need-go ## format the Go code
 lint: need-go ## check formatting and line lengths, vet every build, warn on C
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:" >&2; gofmt -l $$(git ls-files '*.go') >&2; exit 1; }
 	@! LC_ALL=C grep -nE '^.{121}' $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh') || { echo "make: lines beyond 120 columns" >&2; exit 1; }
-	CGO_ENABLED=0 $(GO) vet ./...
 	$(if $(HAVE_CC),CGO_ENABLED=1 $(GO) vet ./...)
+	CGO_ENABLED=0 $(GO) vet ./...
 	$(if $(HAVE_CC),$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only $(CSRC))
 
 debug: need-go ## build bin/vibrant without optimization, with symbols (C too, and CUDA kernels where nvcc is)
 ifneq ($(and $(NVCC),$(HAVE_CC)),)
 	@CUDA_ARCH="$(CUDA_ARCH)" DEBUG=1 scripts/compile-cuda-kernels.sh
-	CGO_ENABLED=1 CGO_CFLAGS="-O0 -g3" $(GO) build -tags cuda -gcflags 'all=-N -l' -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
+	CGO_ENABLED=1 CGO_CFLAGS="-O0 -g3" $(GO) build -tags cuda,debug -gcflags 'all=-N -l' -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
 else
-	CGO_ENABLED=$(CGO) CGO_CFLAGS="-O0 -g3" $(GO) build -gcflags 'all=-N -l' -o bin/vibrant ./cmd/vibrant
+	CGO_ENABLED=$(CGO) CGO_CFLAGS="-O0 -g3" $(GO) build -tags debug -gcflags 'all=-N -l' -o bin/vibrant ./cmd/vibrant
 endif
 
 profile: need-go need-cc need-nvcc ## build with line information for Nsight Compute

@@ -7,7 +7,8 @@
 package csrc
 
 /*
-#cgo CFLAGS: -std=c11 -O3 -D_GNU_SOURCE -Wall -Wextra -pthread
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -Wall -Wextra -pthread
+#cgo !debug CFLAGS: -O3 -g1
 #cgo LDFLAGS: -lm -pthread
 #cgo linux LDFLAGS: -ldl
 #cgo cuda CFLAGS: -DVB_WITH_CUDA

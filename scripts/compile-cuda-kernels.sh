@@ -109,10 +109,11 @@ too) nvccflags+=" -Xfatbin -compress-all --compress-mode=speed" ;; # LZ4: the em
 *) nvccflags+=" -Xfatbin -compress-all" ;;
 esac
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
-cflags="$(sed -n 's/^#cgo CFLAGS: //p' csrc/csrc.go) -fPIC -DVB_WITH_CUDA" # what Go compiles them with
+cgo() { sed -n "s/^#cgo $1: //p" csrc/csrc.go; } # the flags that Go compiles C with
+cflags="$(cgo CFLAGS) -fPIC -DVB_WITH_CUDA"
 nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
-[ -n "${DEBUG-}" ] && nvccflags+=" -G -g" && cflags+=" -g"
+if [ -n "${DEBUG-}" ]; then nvccflags+=" -G -g" cflags+=" -O0 -g3"; else cflags+=" $(cgo '!debug CFLAGS')"; fi
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
 [ -n "${FAST_COMPILE-}" ] && nvccflags+=" --Ofast-compile=max"
 
