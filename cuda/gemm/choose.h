@@ -374,22 +374,27 @@ typedef struct matmul_skinny_plan {
     int64_t blocks, steps, k_each; /* without sharing; of a block, of whose k each has so many */
     int lanes, held;   /* one row or column by k: threads of a row, rows that these have at a time; else 0 */
 } matmul_skinny_plan;
-/* Rows of `many` times the one row or column: eight elements or vectors a thread, fewer while the GPU has room. */
-static inline void matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
-    const int64_t rows = (x->m < x->n ? x->n : x->m) * x->batch, enough = 1024 * (int64_t)multiprocessors,
-                  width = plan->vectors ? 16 / matmul_element_bytes(x->type) : 1;
-    int64_t lanes = 1;
-    plan->held = 4;
-    while (lanes < 32 * MATMUL_SKINNY_WARPS && lanes * width < x->k &&
-           (8 * lanes * width < x->k || rows / plan->held * lanes < enough)) {
-        if (8 * lanes * width >= x->k) plan->held = 1;
-        lanes *= 2;
-    }
-    if (rows / plan->held * lanes < enough) plan->held = 1;
-    plan->lanes = (int)lanes;
-    plan->rows = 32 * MATMUL_SKINNY_WARPS / plan->lanes * plan->held;
-    plan->blocks = vb_ceil_div(x->m < x->n ? x->n : x->m, plan->rows) * x->batch;
-    plan->steps = vb_ceil_div(x->k, 4 * lanes * width); /* four loads of each row at a time */
+/* Of threads with 1 or 4 rows: loads of each row under way, for want of registers; blocks a multiprocessor. */
+#define MATMUL_SKINNY_DOT_LOADS(element_bytes) ((element_bytes) == 2 ? 2 : 4)
+#define MATMUL_SKINNY_DOT_BLOCKS(held) ((held) == 1 ? 4 : 2)
+/* Rows of `many` times the one row or column, by the threads for which a product waits least. Returns microseconds. */
+static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+    const int bytes = matmul_element_bytes(x->type);
+    const int64_t rows = x->m < x->n ? x->n : x->m, width = 16 / bytes;
+    double least = 0;
+    for (int held = 1; held <= 4; held *= 4)
+        for (int lanes = 1; lanes <= 32 * MATMUL_SKINNY_WARPS; lanes *= 2) {
+            const int64_t of_block = 32 * MATMUL_SKINNY_WARPS / lanes * held,
+                          blocks = vb_ceil_div(rows, of_block) * x->batch,
+                          steps = vb_ceil_div(x->k, MATMUL_SKINNY_DOT_LOADS(bytes) * lanes * width),
+                          places = MATMUL_SKINNY_DOT_BLOCKS(held) * multiprocessors;
+            const double time = (double)vb_ceil_div(blocks, places) * (1.8 + 0.9 * (double)steps);
+            if (least > 0 && time >= least) continue;
+            least = time;
+            plan->lanes = lanes, plan->held = held, plan->rows = (int)of_block;
+            plan->blocks = blocks, plan->steps = steps;
+        }
+    return least;
 }
 static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, int multiprocessors) {
     const int of_rows = x->m <= x->n, bytes = matmul_element_bytes(x->type);
@@ -399,9 +404,9 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
     plan.by_k = of_rows ? x->b_transposed != 0 : !x->a_transposed;
     plan.vectors = of_rows ? matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride)
                            : matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride);
-    /* Elements that lie apart, and 16-bit rows of no whole vectors, take a load each: up to 5 times as long. */
-    const int together = of_rows ? !x->a_transposed || x->a_stride == 1 : x->b_transposed || x->b_stride == 1;
-    if (plan.by_k && few == 1 && together && (plan.vectors || x->type == VB_F32)) {
+    /* Elements of the one that lie far apart take up to 5 times as long: each block reads all of them. */
+    const int together = of_rows ? !x->a_transposed || x->a_stride <= 2 : x->b_transposed || x->b_stride <= 2;
+    if (plan.by_k && few == 1 && together) {
         matmul_skinny_plan_dot(&plan, x, multiprocessors);
         return plan;
     }
@@ -438,9 +443,9 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
     const int64_t few = x->m < x->n ? x->m : x->n, most = few <= 2 ? 2 : few <= 4 ? 4 : 8,
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
     if (plan.lanes) {
-        const double rounds = (double)vb_ceil_div(plan.blocks, 8 * gpu->multiprocessors),
-                     bytes = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type),
-                     moved = bytes / 2.5e6, waited = rounds * (2.5 + 0.9 * (double)plan.steps);
+        matmul_skinny_plan dot = plan;
+        const double waited = matmul_skinny_plan_dot(&dot, x, gpu->multiprocessors),
+                     moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / 2.8e6;
         return 1.5 + (moved > waited ? moved : waited);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),

@@ -4,7 +4,8 @@
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps, of which 1 to 8 share the k of their rows
-//   dot      the same with one row of A or column of B, which is read from the L1: 1 to 256 threads have 1 or 4 rows
+//   dot      the same with one row of A or column of B, which is read from the L1: 1 to 256 threads have 1 or 4 rows.
+//            Of rows that begin anywhere, a thread joins the two aligned vectors in which its elements lie
 //     grid   (ceil(rows / rows of a block), matrices)
 //     block  8 warps
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
@@ -15,6 +16,7 @@
 //   bound    memory; many small matrices: latency
 
 #include "arch/streaming.cuh"
+#include "arch/unaligned.cuh"
 #include "gemm/matmul.cuh"
 
 namespace vb {
@@ -51,8 +53,8 @@ struct Skinny {
     }
 };
 
-// Elements in float32 of a piece of W, of which `left` are inside; zeros for the rest.
-template <class T, int W>
+// A piece of W elements, of which `left` are inside; zeros for the rest. SHIFTED: it begins anywhere.
+template <class T, int W, bool SHIFTED = false>
 struct Elements {
     Vec<T, W> x;
 
@@ -63,6 +65,26 @@ struct Elements {
 #pragma unroll
             for (int e = 0; e < W; e++) x.at[e] = e < left ? from[e] : from_float<T>(0.0f);
         }
+    }
+};
+
+// The aligned vectors in which the elements lie hold an element of the matrix each: they lie in pages that may be read.
+template <class T, int W>
+struct Elements<T, W, true> {
+    Vec<T, W> x;
+
+    VB_DEVICE void load(const T *from, int64_t left) {
+        static_assert(W * sizeof(T) == 16, "a vector");
+        const unsigned shift = (unsigned)(uintptr_t)from % 16;
+        const uint4 *const at = (const uint4 *)((const char *)from - shift);
+        uint4 low = make_uint4(0, 0, 0, 0), high = low;
+        if (left > 0) low = __ldg(at);
+        if (shift > 0 && left > W - (int)(shift / sizeof(T))) high = __ldg(at + 1);
+        const uint4 vector = bytes_from(low, high, shift);
+        x = *reinterpret_cast<const Vec<T, W> *>(&vector);
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            if (e >= left) x.at[e] = from_float<T>(0.0f);
     }
 };
 
@@ -184,11 +206,12 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
-// `lanes` neighbouring threads, a power of two, have HELD rows of `many`, in loads of W elements.
-template <class T, int W, int HELD>
-__global__ void __launch_bounds__(threads)
+// `lanes` neighbouring threads, a power of two, have HELD rows of `many`, in loads of W elements. SHIFTED: rows begin
+// anywhere.
+template <class T, int W, int HELD, bool SHIFTED>
+__global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
     matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool a_transposed, bool b_transposed) {
-    constexpr int at_once = 4;
+    constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T));
     __shared__ float of_warps[HELD][warps];
     const Skinny<T> x(p, a_transposed, b_transposed);
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
@@ -200,7 +223,7 @@ __global__ void __launch_bounds__(threads)
     for (int i = 0; i < HELD; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
     float sum[HELD] = {};
     for (int64_t k0 = lane * W; k0 < x.k; k0 += (int64_t)at_once * lanes * W) {
-        Elements<T, W> many[at_once][HELD];
+        Elements<T, W, SHIFTED> many[at_once][HELD];
         float one[at_once][W];
 #pragma unroll
         for (int u = 0; u < at_once; u++) {
@@ -325,12 +348,11 @@ vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb
                                                            one_vectors, a_t, b_t);
                               };
                               constexpr int wide = Wide<T>::size;
-                              constexpr int narrow = sizeof(T) == 4 ? 1 : wide; // 16-bit rows are whole vectors
                               if (plan.held == 1)
-                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1>)
-                                                      : launch(matmul_skinny_dot_kernel<T, narrow, 1>);
-                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4>)
-                                                  : launch(matmul_skinny_dot_kernel<T, narrow, 4>);
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false>)
+                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true>);
+                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4, false>)
+                                                  : launch(matmul_skinny_dot_kernel<T, wide, 4, true>);
                           });
 }
 
