@@ -17,6 +17,10 @@ static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols
         CHECK_IT(plan.lanes <= 32 && (plan.lanes & (plan.lanes - 1)) == 0);
         CHECK_IT(vectors && plan.lanes * plan.per_thread * rows_wide(type) >= cols);
         break;
+    case ROWS_NARROW_WORDS: /* the worst place of a row's start */
+        CHECK_IT(plan.lanes <= 32 && (plan.lanes & (plan.lanes - 1)) == 0);
+        CHECK_IT(plan.lanes * plan.per_thread * (4 / bytes) >= cols + 4 / bytes - 1);
+        break;
     case ROWS_STAGED:
         CHECK_IT(plan.lanes > 32 ? plan.lanes == plan.threads && plan.rows == 1 : (plan.lanes & (plan.lanes - 1)) == 0);
         CHECK_IT(vb_ceil_div(rows, plan.rows) <= INT32_MAX);
@@ -94,7 +98,7 @@ static void test_rows(void) {
     }
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");
-    CHECK(choose_softmax(VB_F32, 100000, 33, 1, hopper).kernel == ROWS_STAGED, "softmax of 33");
+    CHECK(choose_softmax(VB_F32, 100000, 33, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 33");
     CHECK(choose_softmax(VB_F32, 65536, 257, 1, hopper).kernel == ROWS_STAGED, "softmax of 257");
     CHECK(choose_softmax(VB_F32, 4096, 4096, 1, hopper).kernel == ROWS_REGISTERS, "softmax of 4096");
     CHECK(choose_softmax(VB_F32, 1, 151936, 1, hopper).cluster == 16, "softmax of a vocabulary");

@@ -1,6 +1,7 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
-//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 or 8 words of rows that begin
+//              anywhere
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
 //   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
@@ -92,6 +93,54 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
         for (int e = 0; e < Wide<T>::size; e++) row.x[i].at[e] = from_float<T>(y[i][e] * scale);
         row.store(out, i);
     });
+}
+
+// Rows that begin anywhere, by words of 4 bytes. Elements of a word that are not the row's count as -inf, and are not
+// written.
+template <class T, int LOADS>
+__global__ void __launch_bounds__(ROWS_NARROW_THREADS)
+    softmax_narrow_words_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
+    constexpr int W = 4 / sizeof(T);
+    using Word = Vec<T, W>;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
+    const int lane = threadIdx.x & (lanes - 1), n = row < rows ? cols : -W; // no word of a missing row
+    in += row * cols, out += row * cols;
+    const int late = W == 1 ? 0 : (int)((uintptr_t)in / sizeof(T) % W); // of the row's start in its first word
+    const bool whole = (uintptr_t)out % 4 == (uintptr_t)in % 4;
+    // Element e of word i of the lane, in the row.
+    const auto at = [&](int i, int e) { return (lane + i * lanes) * W + e - late; };
+    float y[LOADS][W], max = Max::identity(), sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        Word x = {};
+        if (at(i, 0) < n) x = *reinterpret_cast<const Word *>(in + at(i, 0));
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            y[i][e] = at(i, e) >= 0 && at(i, e) < n ? to_float(x.at[e]) : Max::identity();
+            max = Max::combine(max, y[i][e]);
+        }
+    }
+    max = lanes_reduce<Max>(max, lanes);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+#pragma unroll
+        for (int e = 0; e < W; e++) sum += y[i][e] = exponential<T>(y[i][e], max);
+    const float scale = 1.0f / lanes_reduce<Sum>(sum, lanes);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        Word x;
+#pragma unroll
+        for (int e = 0; e < W; e++) x.at[e] = from_float<T>(y[i][e] * scale);
+        if (whole && at(i, 0) >= 0 && at(i, W - 1) < n) {
+            *reinterpret_cast<Word *>(out + at(i, 0)) = x;
+        } else {
+#pragma unroll
+            for (int e = 0; e < W; e++)
+                if (at(i, e) >= 0 && at(i, e) < n) out[at(i, e)] = x.at[e];
+        }
+    }
 }
 
 // Elements of 16 bits are read and written in pairs at multiples of 4 bytes, those at the ends of a row alone.
@@ -218,6 +267,11 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                 stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
                 plan.per_thread == 1 ? softmax_narrow_kernel<T, 1> : softmax_narrow_kernel<T, 4>, o, x, rows, (int)cols,
                 plan.lanes);
+        if (plan.kernel == ROWS_NARROW_WORDS)
+            return launch_overlapped(
+                stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
+                plan.per_thread == 4 ? softmax_narrow_words_kernel<T, 4> : softmax_narrow_words_kernel<T, 8>, o, x,
+                rows, (int)cols, plan.lanes);
         if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
