@@ -157,11 +157,6 @@ func (h *harness) floats(t kernel.DType, n int, scale float64) ([]float64, kerne
 	return v, upload(h, raw[:cap(raw)])
 }
 
-func (h *harness) f32(n int) ([]float64, kernel.Ptr) {
-	h.t.Helper()
-	return h.floats(kernel.F32, n, 1)
-}
-
 var floatTypes = []kernel.DType{kernel.F32, kernel.F16, kernel.BF16}
 
 // epsilon is half a step of rounding to the type, relative.

@@ -89,7 +89,7 @@ func product(shape []int) int {
 // Table lists all operations, in the order of vibrant.h.
 func Table() []*Op {
 	var all []*Op
-	for _, family := range [][]*Op{elementwiseOps(), rowOps(), columnOps(), mapOps(), reduceOps(), sortOps(), matrixOps(), ternaryOps(), adapterOps(), expertOps(), transformerOps(), recurrenceOps(), fusedOps()} {
+	for _, family := range [][]*Op{elementwiseOps(), rowOps(), columnOps(), mapOps(), reduceOps(), sortOps(), indexOps(), matrixOps(), ternaryOps(), adapterOps(), expertOps(), transformerOps(), recurrenceOps(), fusedOps()} {
 		all = append(all, family...)
 	}
 	return all

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -77,6 +80,44 @@ func TestTheTableFindsWrongKernels(t *testing.T) {
 		}
 		if tried == 0 {
 			t.Errorf("%s: no case", op.Name)
+		}
+	}
+}
+
+// TestTheTableRunsEveryKernel runs the small cases of the table and holds the kernels that were called to those of the catalogue.
+func TestTheTableRunsEveryKernel(t *testing.T) {
+	d, err := gpu.OpenBackend(purego.Backend(), 0, gpu.WithProfiling())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, op := range Table() {
+		tried := 0
+		for i, c := range op.Cases {
+			if c.Large || product(c.Dims) > 1<<14 || tried == 3 {
+				continue
+			}
+			if _, err := op.Check(d, c, uint64(i)); err == nil {
+				tried++
+			}
+		}
+	}
+	profile, err := d.Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	called, err := profile.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue := reflect.TypeFor[kernel.Kernels]()
+	for i := range catalogue.NumMethod() {
+		name := catalogue.Method(i).Name
+		if name == "WeightPack" { // which pure Go has no need of; rows with Packs call it elsewhere
+			continue
+		}
+		if !slices.ContainsFunc(called, func(o gpu.Operation) bool { return o.Name == name }) {
+			t.Errorf("no row of the table calls %s", name)
 		}
 	}
 }
