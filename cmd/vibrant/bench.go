@@ -92,6 +92,9 @@ func benchCommand() *cobra.Command {
 				if len(args) != 2 {
 					return usagef("--compare wants two files, not %d", len(args))
 				}
+				if format != "" || asJSON || lines {
+					return usagef("--compare prints a table: --output is of measurements")
+				}
 				return compareFigures(cmd.Context(), cmd.OutOrStdout(), args[0], args[1])
 			}
 			if len(args) > 0 {

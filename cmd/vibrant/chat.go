@@ -190,6 +190,9 @@ func (c *chat) answer(ctx context.Context, text string) error {
 	}
 	err := out.writeAll(c.session.Send(ctx, text))
 	c.progress.done()
+	if shown := out.text.String(); c.lines != nil && errors.Is(err, context.Canceled) && (shown == "" || strings.HasSuffix(shown, "\n")) {
+		fmt.Fprintln(c.cmd.OutOrStdout()) // behind the ^C that the terminal shows
+	}
 	if errors.Is(err, vibrant.ErrContextFull) {
 		return fmt.Errorf("%w; /clear forgets the conversation, a larger -c (/set num_ctx) holds more", err)
 	}

@@ -69,6 +69,13 @@ func (c *chat) command(ctx context.Context, line string) (leave bool, err error)
 	case "/bye", "/exit", "/quit":
 		return true, nil
 	default:
+		words := []string{"/exit", "/quit"}
+		for _, k := range chatCommands {
+			words = append(words, k.name)
+		}
+		if meant := nearest(name, words); meant != "" {
+			return false, fmt.Errorf("unknown command %s: did you mean %s?", name, meant)
+		}
 		return false, fmt.Errorf("unknown command %s: /help lists them", name)
 	}
 	return false, nil

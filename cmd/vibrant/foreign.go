@@ -339,13 +339,23 @@ func foreignDevice(value string) string {
 // translate turns what was typed into what the commands parse: "vibrant --device cpu" and "vibrant FILE" chat, and
 // llama.cpp's words of one dash get two. Other words of one dash and several letters are mistakes.
 func translate(root *cobra.Command, args []string) ([]string, error) {
+	if len(args) > 1 && strings.HasPrefix(args[0], "__complete") {
+		return translateToComplete(root, args), nil
+	}
 	args = withCommand(root, args)
 	if len(args) == 0 {
 		return args, nil
 	}
+	words := args
+	if args[0] == "help" {
+		words = args[1:]
+	}
+	if len(words) > 0 && words[0] != "completion" && words[0] != "help" && !strings.HasPrefix(words[0], "-") && subcommand(root, words[0]) == nil {
+		return nil, unknownCommand(root, words[0])
+	}
 	cmd := subcommand(root, args[0])
-	if cmd == nil {
-		return args, nil // help, completion, or a mistake that the root names
+	if cmd == nil { // help, completion, or flags of the root
+		return args, nil
 	}
 	out := []string{args[0]}
 	cacheType := ""
@@ -413,6 +423,19 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 	return out, nil
 }
 
+// translateToComplete translates what a shell asks to complete, whose last word is not whole yet.
+func translateToComplete(root *cobra.Command, args []string) []string {
+	before, last := args[1:len(args)-1], args[len(args)-1]
+	if len(before) == 0 && strings.HasPrefix(last, "-") {
+		before = []string{"chat"}
+	}
+	before, err := translate(root, before)
+	if err != nil {
+		return args
+	}
+	return append(append([]string{args[0]}, before...), last)
+}
+
 // isSwitch reports whether a word is the value of a switch, and not the beginning of something else.
 func isSwitch(word string) bool {
 	return slices.Contains([]string{"on", "off", "auto", "true", "false", "0", "1"}, word)
@@ -433,14 +456,16 @@ func checkLetters(cmd *cobra.Command, word string) error {
 		for _, letter := range rest {
 			f := cmd.Flags().ShorthandLookup(string(letter))
 			if f == nil || f.NoOptDefVal == "" {
-				return usagef("unknown flag %s of %s (--help lists them)", word, cmd.Name())
+				return unknownFlag(cmd, word)
 			}
 		}
 		return nil
-	default:
+	}
+	err := unknownFlag(cmd, word)
+	if flag != nil && !strings.Contains(err.Error(), "did you mean") {
 		return usagef("unknown flag %s of %s; if -%s and a value are meant, put a space between them", word, cmd.Name(), flag.Shorthand)
 	}
-	return usagef("unknown flag %s of %s (--help lists them)", word, cmd.Name())
+	return err
 }
 
 // withCommand puts the command first, and "chat" where none was named.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,6 +72,19 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		{"ask -m M -ot exps=CUDA0 hi", "want PATTERN=CPU"},
 		{"ask -m M -ot up_exps=CPU hi", "a part of the experts of layer 0"},
 		{"ask -m M -n", "-n"},
+		{"ask -m M --tmep 0 hi", "unknown flag --tmep of ask: did you mean --temp?"},
+		{"ask -m M --devcie=cpu hi", "did you mean --device?"},
+		{"--n-gpu-layer 3 -m M", "unknown flag --n-gpu-layer of chat: did you mean --n-gpu-layers?"},
+		{"ask -m M -ngll 3 hi", "unknown flag -ngll of ask: did you mean -ngl?"},
+		{"ask -m M -device cpu hi", "unknown flag -device of ask: did you mean --device?"},
+		{"ask -m M --quantize hi", "unknown flag --quantize of ask (--help lists them)"},
+		{"ask -m M --temp warm hi", "--temp is \"warm\", want a number"},
+		{"ask -m M -c 1.5 hi", "--ctx is \"1.5\", want a whole number"},
+		{"ask -m M -c 99999999999999999999 hi", "want a smaller number"},
+		{"benhc -m M", "did you mean bench?"},
+		{"help benhc", "unknown command \"benhc\": did you mean bench?"},
+		{"frobnicate", "vibrant --help lists them"},
+		{"bench --compare a b -o json", "--output is of measurements"},
 		{"run M", "vibrant chat -m FILE"},
 		{"serve", "no server"},
 		{"ps", "vibrant devices"},
@@ -219,10 +233,45 @@ func TestShellsCompleteValues(t *testing.T) {
 		{[]string{"bench", "--output", ""}, "jsonl\n"},
 		{[]string{"inspect", ""}, "gguf\n"},
 		{[]string{"chat", "--model", ""}, "gguf\n"},
+		{[]string{"chat", "-ngl", ""}, "auto\nall\n"},
+		{[]string{"ask", "--temp", "0", "-ctk", "q"}, "q8_0\n"},
+		{[]string{"-dev", ""}, "cpu\n"},
+		{[]string{"--dev"}, "--device\t"},
+		{[]string{"be"}, "bench\t"},
 	} {
 		status, out, _ := command(t, "", append([]string{"__complete"}, c.args...)...)
 		if status != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%q: exit %d, %q", c.args, status, out)
+		}
+	}
+}
+
+// TestBashCompletesValues runs the script of vibrant completion bash as a bash does with what is typed. The package
+// bash-completion, whose function splits the line into words, and the process are stood in for.
+func TestBashCompletesValues(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash here")
+	}
+	status, script, errs := command(t, "", "completion", "bash")
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	path := write(t, "completion.bash", []byte(script))
+	for typed, want := range map[string]string{
+		"vibrant ch": "chat", "vibrant chat --dev": "--device", "vibrant chat --context-full ": "drop stop", "vibrant ask --kv-type q": "q8_0",
+		"vibrant chat -ngl ": "auto all", "vibrant --split ": "tensor layer",
+	} {
+		p := exec.Command(bash, "-c", `source "$1"
+_get_comp_words_by_ref() { words=($typed); [[ $typed == *" " ]] && words+=(""); cword=$((${#words[@]}-1)); cur=${words[cword]}; prev=${words[cword-1]}; }
+compopt() { :; }
+vibrant() { local IFS=$'\n'; VIBRANT_TEST_COMMAND="$*" "$test" `+asCommand+`; }
+typed=$2 test=$3 COMP_TYPE=9 COMP_LINE=$2 COMP_POINT=${#2}
+__start_vibrant
+echo "${COMPREPLY[*]%% *}"`, "bash", path, typed, os.Args[0])
+		out, err := p.CombinedOutput()
+		if got := strings.TrimSpace(string(out)); err != nil || got != want {
+			t.Errorf("%q: %v, %q, want %q", typed, err, got, want)
 		}
 	}
 }

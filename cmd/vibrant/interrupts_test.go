@@ -119,6 +119,17 @@ func TestInterruptStopsAnAnswer(t *testing.T) {
 	h.enter("/bye\r")
 	h.leaves(0)
 
+	// The ^C that the terminal shows before a word of the answer is not before the next prompt.
+	h = chatOn(t, true, "-b", "1", "-c", "100000")
+	h.expect(">>> ")
+	h.enter(strings.Repeat("x", 4000) + "\r")
+	h.expect("prompt: ")
+	syscall.Kill(os.Getpid(), syscall.SIGINT)
+	h.expect("\r\x1b[K\r\n")
+	h.expect(">>> ")
+	h.enter("/bye\r")
+	h.leaves(0)
+
 	h = onTerminal(t, true, "ask", "-m", reciter(t), "--device", "cpu", "--temp", "0", "--ignore-eos", "-c", "1000000", "hi")
 	h.expect(" Hello, I recite. Hello")
 	syscall.Kill(os.Getpid(), syscall.SIGINT)

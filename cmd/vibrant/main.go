@@ -96,24 +96,12 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			if instead, ok := elsewhere[args[0]]; ok {
-				return usagef("unknown command %q: %s", args[0], instead)
-			}
-			hint := ""
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = ": did you mean " + strings.Join(near, ", ") + "?"
-			}
-			return usagef("unknown command %q%s", args[0], hint)
-		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("vibrant {{.Version}}\n")
 	root.SetGlobalNormalizationFunc(normalize)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(chatCommand(), askCommand(), completeCommand(), devicesCommand(), ptxCommand(), listCommand(), pullCommand(), inspectCommand(), tokenizeCommand(),
 		renderCommand(), logitsCommand(), perplexityCommand(), benchCommand(), versionCommand(), docsCommand())
 	for _, c := range root.Commands() {

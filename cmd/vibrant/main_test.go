@@ -364,6 +364,7 @@ func TestCommandsOfAChat(t *testing.T) {
 		{"/set nothing 1", "", "vibrant: unknown parameter \"nothing\": "},
 		{"/show nothing", "", "vibrant: /show nothing: want info, parameters, system or history\n"},
 		{"/nothing", "", "vibrant: unknown command /nothing: /help lists them\n"},
+		{"/regnerate", "", "vibrant: unknown command /regnerate: did you mean /regenerate?\n"},
 		{"/help", "/bye        leave\n", ""},
 		{"/show info", "context", ""},
 	} {

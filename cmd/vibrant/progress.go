@@ -3,32 +3,42 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
+
+	"github.com/rivo/uniseg"
+	"golang.org/x/term"
 
 	"github.com/vibrant-ml/vibrant"
 )
 
 // progress draws one line about long work on a terminal, and nothing elsewhere.
 type progress struct {
-	w     io.Writer // nil: silent
+	w     *os.File // nil: silent
 	last  time.Time
 	drawn bool
 }
 
 func newProgress(w io.Writer) *progress {
-	if !isTerminal(w) {
+	if name := os.Getenv("TERM"); !isTerminal(w) || name == "dumb" || name == "" { // such a terminal cannot clear a line
 		return &progress{}
 	}
-	return &progress{w: raw(w), last: time.Now()}
+	return &progress{w: terminalFile(w), last: time.Now()}
 }
 
-// show draws the line anew. What is done at once shows nothing; else ten lines a second suffice.
+// show draws the line anew, cut to the terminal's width. What is done at once shows nothing; else ten lines a second suffice.
 func (p *progress) show(format string, args ...any) {
 	if p.w == nil || time.Since(p.last) < 100*time.Millisecond {
 		return
 	}
 	p.last, p.drawn = time.Now(), true
-	fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
+	line := []rune(fmt.Sprintf(format, args...))
+	if columns, _, err := term.GetSize(int(p.w.Fd())); err == nil && columns > 0 {
+		for uniseg.StringWidth(string(line)) >= columns {
+			line = line[:len(line)-1]
+		}
+	}
+	fmt.Fprint(p.w, "\r\x1b[K"+string(line))
 }
 
 // done clears the line.

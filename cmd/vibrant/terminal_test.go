@@ -328,6 +328,7 @@ func TestCommandsThatNeedATerminal(t *testing.T) {
 
 func TestLongWorkShowsItself(t *testing.T) {
 	outliveInterrupts(t)
+	t.Setenv("TERM", "xterm")
 	text := write(t, "text", []byte(strings.Repeat("some text ", 30000)))
 	h := onTerminal(t, false, "perplexity", "-m", reciter(t), "--device", "cpu", "-f", text, "--ctx", "64")
 	h.expect("chunk ")
@@ -367,15 +368,24 @@ func TestLoadingShowsItself(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	p := newProgress(w)
-	p.last = time.Now().Add(-time.Second)
-	p.loading(vibrant.Progress{Bytes: 5e9, TotalBytes: 10e9, Layers: 3, TotalLayers: 32})
-	p.done()
-	var b [200]byte
-	n, _ := r.Read(b[:])
-	if got := string(b[:n]); !strings.HasPrefix(got, "\r\x1b[Kloading: 5 GB of 10 GB, layer 3 of 32") {
-		t.Errorf("%q", got)
+	t.Setenv("TERM", "xterm")
+	for columns, want := range map[uint16]string{0: "loading: 5 GB of 10 GB, layer 3 of 32", 200: "loading: 5 GB of 10 GB, layer 3 of 32", 20: "loading: 5 GB of 10"} {
+		pty.Setsize(w, &pty.Winsize{Rows: 40, Cols: columns})
+		p := newProgress(w)
+		p.last = time.Now().Add(-time.Second)
+		p.loading(vibrant.Progress{Bytes: 5e9, TotalBytes: 10e9, Layers: 3, TotalLayers: 32})
+		p.done()
+		var b [200]byte
+		n, _ := r.Read(b[:])
+		if got := string(b[:n]); !strings.HasPrefix(got, "\r\x1b[K"+want) || len(got) > len("\r\x1b[K"+want+"\r\x1b[K") {
+			t.Errorf("%d columns: %q", columns, got)
+		}
 	}
+	t.Setenv("TERM", "dumb")
+	if p := newProgress(w); p.w != nil {
+		t.Error("something is drawn on a terminal that cannot clear a line")
+	}
+	t.Setenv("TERM", "xterm")
 	if p := newProgress(&bytes.Buffer{}); p.w != nil {
 		t.Error("something is drawn in a pipe")
 	}
