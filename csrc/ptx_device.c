@@ -23,9 +23,7 @@ typedef struct jit_graph {
 
 static vb_jit_device *of(const vb_device *device) { return (vb_jit_device *)(uintptr_t)device; }
 
-vb_status vb_jit_status(cu_result result, vb_jit_device *device) {
-    if (result == 0) return VB_OK;
-    if (device) device->driver_error = result;
+static vb_status status_of(cu_result result) {
     if (result >= CU_FIRST_FAULT && result <= CU_LAST_FAULT) return VB_DEVICE_LOST;
     switch (result) {
     case CU_OUT_OF_MEMORY: return VB_OUT_OF_MEMORY;
@@ -44,6 +42,14 @@ vb_status vb_jit_status(cu_result result, vb_jit_device *device) {
     return VB_INTERNAL;
 }
 
+vb_status vb_jit_status(cu_result result, vb_jit_device *device) {
+    if (result == 0) return VB_OK;
+    const vb_status status = status_of(result);
+    if (device) device->driver_error = result;
+    if (device && status == VB_DEVICE_LOST) device->lost = true;
+    return status;
+}
+
 #define TRY(call) \
     do { \
         const vb_status status_ = (call); \
@@ -53,12 +59,28 @@ vb_status vb_jit_status(cu_result result, vb_jit_device *device) {
 
 static vb_status make_current(vb_jit_device *d) { return DRIVER(d, set_current, d->context); }
 
+/* The context of a GPU that was opened stays until the process ends, as a context of NVIDIA's runtime does: the driver
+ * takes 110 ms to make one and 65 ms to end it. The context of a lost GPU goes with its last user. */
+static void keep_context(vb_jit_device *d, bool wanted) {
+    enum { MOST_GPUS = 64 };
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static bool kept[MOST_GPUS];
+    void *context;
+    if (d->index >= MOST_GPUS) return;
+    pthread_mutex_lock(&mutex);
+    if (kept[d->index] != wanted &&
+        (wanted ? d->driver->retain(&context, d->handle) : d->driver->release(d->handle)) == 0)
+        kept[d->index] = wanted;
+    pthread_mutex_unlock(&mutex);
+}
+
 static void release(vb_device *device) {
     vb_jit_device *d = of(device);
     if (atomic_fetch_sub(&d->references, 1) != 1) return;
     if (d->context && make_current(d) == VB_OK) {
         vb_jit_unload(d);
         if (d->books) d->driver->free(d->books);
+        if (d->lost) keep_context(d, false);
         d->driver->release(d->handle);
     }
     pthread_mutex_destroy(&d->mutex);
@@ -114,6 +136,7 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     vb_status status = describe(d);
     if (status == VB_OK) status = DRIVER(d, retain, &d->context, d->handle);
     vb_trace_phase("context made");
+    if (status == VB_OK) keep_context(d, true);
     if (status == VB_OK) status = make_current(d);
     if (status == VB_OK) status = vb_jit_load_books(d);
     vb_trace_phase("code books copied");

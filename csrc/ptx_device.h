@@ -56,6 +56,7 @@ typedef struct vb_jit_device {
     const vb_driver *driver;
     atomic_int references;
     _Atomic int driver_error;
+    atomic_bool lost; /* its context answers nothing but the same error */
     int index, handle; /* the driver's number of it */
     int major, minor, multiprocessors, target, driver_version;
     char name[128];

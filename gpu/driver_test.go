@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build linux
 
 package gpu
 
@@ -33,17 +33,7 @@ func TestDriversThatAreMissingOldOrWithoutAGPU(t *testing.T) {
 		}
 		return
 	}
-	if _, err := cudaBackend().Devices(); errors.Is(err, ErrNotCompiled) {
-		t.Skip(err)
-	}
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip(err)
-	}
-	source, err := os.ReadFile("../csrc/testdata/libcuda.c")
-	if err != nil {
-		t.Skipf("the sources are not here: %v", err)
-	}
+	source := driverSource(t)
 	for name, c := range map[string]struct{ from, to, want string }{
 		"old version":  {"*v = 12080;", "*v = 11040;", "the driver is too old: it is of CUDA 11.4"},
 		"without call": {"int cuDeviceTotalMem_v2(", "int another_name(", "the driver is too old: it has no cuDeviceTotalMem"},
@@ -54,28 +44,94 @@ func TestDriversThatAreMissingOldOrWithoutAGPU(t *testing.T) {
 		"no library":   {"", "", "no driver: the loader finds no libcuda.so.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.from != "" {
+				runWithDriver(t, changed(t, source, c.from, c.to), t.Name(), "VIBRANT_TEST_DRIVER="+c.want)
+				return
+			}
 			dir := t.TempDir()
-			changed := strings.Replace(string(source), c.from, c.to, 1)
-			if c.from == "" {
-				changed = "not a library"
-				if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte(changed), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				if changed == string(source) {
-					t.Fatalf("the driver for tests has no %q", c.from)
-				}
-				build := exec.Command(cc, "-shared", "-fPIC", "-x", "c", "-", "-o", filepath.Join(dir, "libcuda.so.1"), "-lm")
-				build.Stdin = strings.NewReader(changed)
-				if out, err := build.CombinedOutput(); err != nil {
-					t.Fatalf("cc: %v\n%s", err, out)
-				}
+			if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte("not a library"), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			child := exec.Command(os.Args[0], "-test.run", "^TestDriversThatAreMissingOldOrWithoutAGPU$")
-			child.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_TEST_DRIVER="+c.want, "VIBRANT_CACHE="+dir, "VIBRANT_CUDA=ptx")
-			if out, err := child.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
+			runWithLibraries(t, dir, t.Name(), "VIBRANT_TEST_DRIVER="+c.want)
 		})
+	}
+}
+
+// TestAContextIsKeptUnlessItIsLost opens a GPU of a driver that refuses to make a context a second time, and then a GPU of a driver
+// whose first context is lost at its first wait.
+func TestAContextIsKeptUnlessItIsLost(t *testing.T) {
+	switch os.Getenv("VIBRANT_TEST_DRIVER") {
+	case "kept":
+		for range 3 {
+			must[*Device](t)(Open("cuda")).Close()
+		}
+	case "lost":
+		d := must[*Device](t)(Open("cuda"))
+		wants(t, d.Stream().Synchronize(), ErrDeviceLost)
+		d.Close()
+		d = must[*Device](t)(Open("cuda"))
+		if err := d.Stream().Synchronize(); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+	default:
+		source := changed(t, driverSource(t), "int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return 0; }", `
+static int users, made, most = MOST;
+int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return users++ == 0 && ++made > most ? 999 : 0; }`)
+		source = changed(t, source, "int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }",
+			"int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; users--; return 0; }")
+		runWithDriver(t, changed(t, source, "MOST;", "1;"), t.Name(), "VIBRANT_TEST_DRIVER=kept")
+		source = changed(t, source, "int cuStreamSynchronize(void *s) { (void)s; return 0; }",
+			"int cuStreamSynchronize(void *s) { (void)s; return made == 1 ? 700 : 0; }")
+		runWithDriver(t, changed(t, source, "MOST;", "2;"), t.Name(), "VIBRANT_TEST_DRIVER=lost")
+	}
+}
+
+// driverSource returns the text of the driver for tests, and skips the test where this build has no use for one.
+func driverSource(t *testing.T) string {
+	t.Helper()
+	if _, err := cudaBackend().Devices(); errors.Is(err, ErrNotCompiled) {
+		t.Skip(err)
+	}
+	source, err := os.ReadFile("../csrc/testdata/libcuda.c")
+	if err != nil {
+		t.Skipf("the sources are not here: %v", err)
+	}
+	return string(source)
+}
+
+// changed replaces a text of the driver for tests.
+func changed(t *testing.T, source, from, to string) string {
+	t.Helper()
+	if !strings.Contains(source, from) {
+		t.Fatalf("the driver for tests has no %q", from)
+	}
+	return strings.Replace(source, from, to, 1)
+}
+
+// runWithDriver runs a test of this binary in a process that finds the driver of a source.
+func runWithDriver(t *testing.T, source, test string, environment ...string) {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	build := exec.Command(cc, "-shared", "-fPIC", "-x", "c", "-", "-o", filepath.Join(dir, "libcuda.so.1"), "-lm")
+	build.Stdin = strings.NewReader(source)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	runWithLibraries(t, dir, test, environment...)
+}
+
+// runWithLibraries runs a test of this binary in a process whose loader looks into a folder first.
+func runWithLibraries(t *testing.T, dir, test string, environment ...string) {
+	t.Helper()
+	test, _, _ = strings.Cut(test, "/")
+	child := exec.Command(os.Args[0], "-test.run", "^"+test+"$")
+	child.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_CACHE="+dir, "VIBRANT_CUDA=ptx"), environment...)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
