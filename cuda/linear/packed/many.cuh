@@ -255,6 +255,22 @@ VB_DEVICE void group_sync() {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory");
 }
 
+// Whether it holds for any of the THREADS that meet at a barrier; all of them get the answer.
+template <int THREADS>
+VB_DEVICE bool any_at(int barrier, bool holds) {
+    unsigned any;
+    asm volatile("{\n"
+                 ".reg .pred in, out;\n"
+                 "setp.ne.u32 in, %1, 0;\n"
+                 "barrier.cta.red.or.pred out, %2, %3, in;\n"
+                 "selp.u32 %0, 1, 0, out;\n"
+                 "}\n"
+                 : "=r"(any)
+                 : "r"((unsigned)holds), "r"(barrier), "n"(THREADS)
+                 : "memory");
+    return any;
+}
+
 // The largest exponent of a row of x.
 VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
     int most = 0;

@@ -19,20 +19,6 @@ struct GroupRows {
     float squares[group_warps][group_tokens];
 };
 
-VB_DEVICE bool group_any(bool holds) {
-    unsigned any;
-    asm volatile("{\n"
-                 ".reg .pred in, out;\n"
-                 "setp.ne.u32 in, %1, 0;\n"
-                 "barrier.cta.red.or.pred out, %2, %3, in;\n"
-                 "selp.u32 %0, 1, 0, out;\n"
-                 "}\n"
-                 : "=r"(any)
-                 : "r"((unsigned)holds), "r"(1 + group_of_thread()), "n"(group_threads)
-                 : "memory");
-    return any;
-}
-
 // Divides values that are too great for F16 by a power of two of their token, and returns the exponent for the token
 // of this thread's number.
 template <int TILES>
@@ -40,7 +26,7 @@ VB_DEVICE unsigned even_group(float (&c)[TILES][32], GroupRows &rows, unsigned *
     float greatest = 0;
 #pragma unroll
     for (int i = 0; i < TILES * 32; i++) greatest = fmaxf(greatest, fabsf(c[i / 32][i % 32]));
-    if (!group_any(greatest >= half_limit)) return 0;
+    if (!any_at<group_threads>(1 + group_of_thread(), greatest >= half_limit)) return 0;
     const int thread = threadIdx.x % group_threads;
     const auto token_of = [&](int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; };
     if (thread < group_tokens) rows.most[thread] = 0;

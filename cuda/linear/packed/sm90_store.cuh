@@ -339,21 +339,6 @@ VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float
     }
 }
 
-// Whether it holds for any thread of both groups; all of them meet.
-VB_DEVICE bool both_any(bool holds) {
-    unsigned any;
-    asm volatile("{\n"
-                 ".reg .pred in, out;\n"
-                 "setp.ne.u32 in, %1, 0;\n"
-                 "barrier.cta.red.or.pred out, %2, %3, in;\n"
-                 "selp.u32 %0, 1, 0, out;\n"
-                 "}\n"
-                 : "=r"(any)
-                 : "r"((unsigned)holds), "n"(both_groups), "n"(unit_threads)
-                 : "memory");
-    return any;
-}
-
 // The same to p.to, in F16: four threads write a token's 64 bytes. `largest` is shared by both groups.
 template <int TOKENS>
 VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS / 2], uint8_t *staging,
@@ -366,7 +351,7 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) most = fmaxf(most, fmaxf(fabsf(c[4 * j]), fabsf(c[4 * j + 1])));
     unsigned exponent = 0;
-    if (both_any(most >= half_limit)) {
+    if (any_at<unit_threads>(both_groups, most >= half_limit)) {
         const auto exponent_of = [&](int token) { return half_exponent(largest[token]); }; // of bits of a float
         const auto token_of = [&](int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; };
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
