@@ -133,16 +133,19 @@ deb: dist ## make Debian packages in build/dist as well (fetches nfpm)
 test: need-go test-go $(if $(HAVE_CC),test-library test-dist test-cgo test-c) $(if $(NVCC),test-cuda) ## run every test this machine can: pure Go, cgo, C, CUDA
 	@echo "tested: pure Go$(if $(HAVE_CC),$(comma) a library found at run time$(comma) cgo$(comma) C)$(if $(NVCC),$(comma) CUDA $(if $(GPU),run,linked (no GPU here)))"
 
+# The longest come first, so that none is left alone at the end.
+LONGEST_TESTS := ./tensor ./internal/language/engine . ./cmd/vibrant
+
 # go vet checks more than go test does by itself.
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(LONGEST_TESTS) ./...
 
 # Programs without cgo that find libvibrant.so. The race detector needs cgo: it watches the package that calls the library.
 test-library: need-go need-cc
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' \
-	  ./internal/backend/dynamic ./gpu/... ./tensor/... ./internal/language/engine/...
+	  ./tensor/... ./internal/language/engine/... ./internal/backend/dynamic ./gpu/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
 	$(GO) test -vet=off -timeout 30m -count 1 ./internal/check/downstream
 
@@ -156,9 +159,9 @@ test-dist: need-go need-cc
 OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
-	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' ./internal/mapped ./internal/language/gguf ./gguf \
-	  $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
-	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race -short -skip '/^go$$' ./gpu/... ./tensor/... ./internal/language/engine/... ./internal/backend/fake/...
+	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' $(LONGEST_TESTS) ./internal/mapped ./internal/language/gguf \
+	  ./gguf $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
+	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race -short -skip '/^go$$' ./tensor/... ./internal/language/engine/... ./gpu/... ./internal/backend/fake/...
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
 	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }
@@ -217,14 +220,14 @@ test-asan: need-go need-cc ## run tests of tensors and models over C kernels und
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
 	$(GO) run ./internal/check/soak $(ARGS)
 
-# Runs the tests where a GPU is. Elsewhere links those with C below them: the others are the same as without the tag.
+# Runs the tests where a GPU is. Elsewhere vet checks their types and one program is linked, the tests of the command: the objects and
+# what calls them are the same in each.
 test-cuda: need-go need-cc lib-cuda
 	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
 ifneq ($(GPU),)
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" ./...
 else
-	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null \
-	  $$(CGO_ENABLED=1 $(GO) list -tags cuda -test -f '$(OVER_C)' ./... | sort -u)
+	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./cmd/vibrant
 endif
 
 # Without a GPU: internal/check/emulator, whose own tests come first. With EMULATED=too the objects of build/cuda are tested, which are
@@ -241,8 +244,8 @@ test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated 
 	env -u EMULATOR_CAPABILITY -u EMULATOR_CONTINUE build/emulated/kernels
 	@g++ -std=c++17 -O1 internal/check/emulator/test/decode.cpp $(EMULATOR_OBJECTS) -o build/emulated/decode -lpthread
 	build/emulated/decode $(EMULATED_OUT)/libvibrant_emulated.so
-	$(EMULATED_TEST) -run '$(if $(RUN),$(value RUN),TestOps$$/^cuda$$)' ./tensor
-	$(if $(RUN),,$(EMULATED_TEST) -run 'TestVariantsMatchTransformers$$/^cuda$$' ./internal/language/engine)
+	$(EMULATED_TEST) $(if $(RUN),-run '$(value RUN)' ./tensor,-run '^(TestOps|TestVariantsMatchTransformers)$$/^cuda$$' ./tensor \
+	  ./internal/language/engine)
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh
