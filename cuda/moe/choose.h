@@ -26,6 +26,7 @@ VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
 enum { MOE_ROUTE_CLUSTER = 8, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
+enum { MOE_ROUTE_VECTORS = 4 }; /* of the router, of a thread and stage */
 
 /* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
  * expert, are a further tile. */
@@ -89,9 +90,13 @@ static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward
     return c;
 }
 
-/* Shared memory of norm_route: keys and logits of the experts, a mailbox, sums of each warp. */
-static inline int64_t moe_norm_route_shared(const vb_norm_route_args *a) {
-    return a->router.rows * 12 + 8 + MOE_ROUTE_WARPS * 4 * (1 + vb_ceil_div(a->router.rows, MOE_ROUTE_CLUSTER));
+/* Shared memory of norm_route: stages of the router, keys and logits of the experts, a mailbox, sums of each warp. */
+static inline int64_t moe_norm_route_shared(const vb_norm_route_args *a, int stages) {
+    return stages * MOE_ROUTE_VECTORS * MOE_ROUTE_WARPS * 32 * 16 + a->router.rows * 12 + 8 +
+           MOE_ROUTE_WARPS * 4 * (1 + vb_ceil_div(a->router.rows, MOE_ROUTE_CLUSTER));
+}
+static inline int moe_norm_route_stages(const vb_norm_route_args *a, const vb_gpu *gpu) {
+    return moe_norm_route_shared(a, 3) <= gpu->shared_bytes ? 3 : 2;
 }
 
 /* `aligned`: x, norm, normed and the router to 16 bytes. */
@@ -99,7 +104,7 @@ static inline moe_kernel choose_norm_route(const vb_norm_route_args *a, bool ali
     const bool fits = a->n <= MOE_ROUTE_TOKENS && a->k > 0 && a->router.rows <= MOE_ROUTE_EXPERTS &&
                       a->router.cols > 0 && a->router.cols % 4 == 0 && a->router.cols <= 8192;
     const bool plain = a->router.type == VB_F32 && a->router.layout == VB_STORED;
-    return gpu->capability >= 90 && fits && plain && aligned && moe_norm_route_shared(a) <= gpu->shared_bytes
+    return gpu->capability >= 90 && fits && plain && aligned && moe_norm_route_shared(a, 2) <= gpu->shared_bytes
                ? MOE_NORM_ROUTE
                : MOE_COMPOSED;
 }

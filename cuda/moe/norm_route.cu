@@ -1,9 +1,10 @@
 // norm_route.cu: the experts of a few tokens in one kernel: the RMS norm, the router's logits and the choice.
 //
 //   grid     a cluster of 8 blocks of 512 threads a token; a block has an eighth of the experts, a thread its columns
-//   shared   sums of each warp; of the first block the logits and their keys (route.cuh): 20 bytes an expert in all
-//   moves    the router once a token; 8 vectors a thread are there before the kernel before has ended
-//   bound    the latency of x, one reduction, one message and the choice
+//   shared   96 or 64 KiB of the router; sums of each warp; of the first block the logits and their keys (route.cuh)
+//   moves    the router once a token; 12 or 8 vectors a thread are there before the kernel before has ended
+//   bound    the latency of x, one reduction, one message and the choice. Registers are few, so that the block begins
+//            beside the last block of the kernel before
 
 #include "moe/choose.h"
 #include "moe/route.cuh"
@@ -17,12 +18,13 @@ VB_DEVICE void prefetch_l2(const void *at) { asm volatile("prefetch.global.L2 [%
 
 constexpr int cluster = MOE_ROUTE_CLUSTER, warps = MOE_ROUTE_WARPS, threads = 32 * warps;
 
-template <int CHUNKS> // of 512 vectors that a row has
-__global__ void __launch_bounds__(threads, 1)
+template <int CHUNKS, int STAGES> // of 512 vectors that a row has
+__global__ void __launch_bounds__(threads, 2)
     norm_route_kernel(VB_IN_PLACE vb_norm_route_args a, VB_IN_PLACE vb_route_args route) {
-    // Experts whose weights a thread holds: few, so that another kernel's block finds room beside this block.
-    constexpr int group = 8 / CHUNKS, halvings = CHUNKS == 1 ? 3 : CHUNKS == 2 ? 2 : 1;
-    extern __shared__ Key keys[];      // [experts]
+    constexpr int group = MOE_ROUTE_VECTORS / CHUNKS; // experts of a stage
+    constexpr int halvings = CHUNKS == 1 ? 2 : CHUNKS == 2 ? 1 : 0;
+    extern __shared__ __align__(16) float4 stage[]; // [STAGES][group][CHUNKS][threads], of a thread each
+    Key *const keys = reinterpret_cast<Key *>(stage + STAGES * MOE_ROUTE_VECTORS * threads); // [experts]
     const int cols = (int)a.router.cols, experts = (int)a.router.rows, fours = cols / 4;
     const int share = ceil_div(experts, cluster);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = cluster_rank();
@@ -42,17 +44,23 @@ __global__ void __launch_bounds__(threads, 1)
 
     if (warp == 0) mailbox_init(mailbox, experts * (int)sizeof(float), rank == 0 && lane == 0);
     cluster_arrive();
-    float4 weights[group][CHUNKS], v[CHUNKS];
-    const auto load = [&](int first) {
+    float4 v[CHUNKS];
+    // The vectors of experts first.. come to stage s; zeros beyond the last.
+    const auto fetch = [&](int first, int s) {
 #pragma unroll
         for (int e = 0; e < group; e++)
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-                weights[e][c] = first + e < own ? vector(router + (int64_t)(first + e) * fours, c)
-                                                : make_float4(0, 0, 0, 0);
+            for (int c = 0; c < CHUNKS; c++) {
+                const int i = c * threads + threadIdx.x;
+                const bool inside = first + e < own && i < fours;
+                copy_async(shared_address(stage + ((s * group + e) * CHUNKS + c) * threads + threadIdx.x),
+                           router + (inside ? (first + e) * fours + i : 0), inside);
+            }
+        copy_async_commit();
     };
-    load(0);
-    for (int i = group * fours + 8 * threadIdx.x; i < own * fours; i += 8 * threads) prefetch_l2(router + i);
+#pragma unroll 1
+    for (int s = 0; s < STAGES; s++) fetch(s * group, s);
+    for (int i = STAGES * group * fours + 8 * threadIdx.x; i < own * fours; i += 8 * threads) prefetch_l2(router + i);
     const float bias = a.router_bias && (int)threadIdx.x < own ? a.router_bias[begin + threadIdx.x] : 0.0f;
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++)
@@ -69,13 +77,16 @@ __global__ void __launch_bounds__(threads, 1)
         v[c] = make_float4(x.x * v[c].x, x.y * v[c].y, x.z * v[c].z, x.w * v[c].w);
     }
     release_next_kernel();
-    for (int first = 0; first < own; first += group) {
+#pragma unroll 1
+    for (int first = 0, s = 0; first < own; first += group, s = s + 1 == STAGES ? 0 : s + 1) {
+        copy_async_wait<STAGES - 1>();
         float sum[group] = {};
 #pragma unroll
         for (int e = 0; e < group; e++)
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) sum[e] = dot(v[c], weights[e][c], sum[e]);
-        if (first + group < own) load(first + group);
+            for (int c = 0; c < CHUNKS; c++)
+                sum[e] = dot(v[c], stage[((s * group + e) * CHUNKS + c) * threads + threadIdx.x], sum[e]);
+        fetch(first + STAGES * group, s);
         // Halves of the lanes keep halves of the experts, until a lane has one.
 #pragma unroll
         for (int step = 0; step < halvings; step++) {
@@ -118,6 +129,16 @@ __global__ void __launch_bounds__(threads, 1)
     route_row(route, a.ids + token * a.k, a.weights + token * a.k, logits, keys, lane);
 }
 
+template <int STAGES>
+vb_status launch(const vb_norm_route_args &a, const vb_route_args &route, vb_stream *stream) {
+    const int64_t chunks = ceil_div<int64_t>(a.router.cols / 4, threads);
+    return launch_cluster(stream, cluster, dim3(cluster, (unsigned)a.n), threads, moe_norm_route_shared(&a, STAGES),
+                          chunks == 1   ? norm_route_kernel<1, STAGES>
+                          : chunks == 2 ? norm_route_kernel<2, STAGES>
+                                        : norm_route_kernel<4, STAGES>,
+                          a, route);
+}
+
 } // namespace
 } // namespace vb
 
@@ -135,10 +156,6 @@ extern "C" vb_status vb_cuda_norm_route(const vb_norm_route_args *args, vb_strea
     route.bias = a.bias, route.n = a.n, route.experts = a.router.rows, route.k = a.k;
     route.groups = a.groups, route.groups_used = a.groups_used, route.scale = a.scale, route.gating = a.gating;
     route.normalized = a.normalized, route.group_by_best = a.group_by_best;
-    const int64_t chunks = ceil_div<int64_t>(a.router.cols / 4, threads);
-    return launch_cluster(stream, cluster, dim3(cluster, (unsigned)a.n), threads, moe_norm_route_shared(&a),
-                          chunks == 1   ? norm_route_kernel<1>
-                          : chunks == 2 ? norm_route_kernel<2>
-                                        : norm_route_kernel<4>,
-                          a, route);
+    const int stages = moe_norm_route_stages(&a, &gpu);
+    return stages == 3 ? launch<3>(a, route, stream) : launch<2>(a, route, stream);
 }

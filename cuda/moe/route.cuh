@@ -56,6 +56,30 @@ VB_DEVICE void leave_groups(const vb_route_args &a, Key *keys, int lane) {
     __syncwarp();
 }
 
+// The greatest keys of a lane, the greatest first.
+struct LaneKeys {
+    static constexpr int most = 4;
+    Key at[most];
+
+    VB_DEVICE void find(const Key *keys, int experts, int lane) {
+#pragma unroll
+        for (int i = 0; i < most; i++) at[i] = 0;
+        for (int e = lane; e < experts; e += 32) {
+            Key key = keys[e];
+#pragma unroll
+            for (int i = 0; i < most; i++) {
+                const Key lower = smaller(at[i], key);
+                at[i] = larger(at[i], key), key = lower;
+            }
+        }
+    }
+    VB_DEVICE void remove_first() {
+#pragma unroll
+        for (int i = 0; i + 1 < most; i++) at[i] = at[i + 1];
+        at[most - 1] = 0;
+    }
+};
+
 // Writes ids[k] and weights[k] of the row `logits`. Of a's own pointers bias alone is read. keys is shared memory of
 // the warp, [experts].
 VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, const float *logits, Key *keys,
@@ -75,22 +99,26 @@ VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, c
     }
     __syncwarp();
     if (a.groups > 0) leave_groups(a, keys, lane);
-    const auto own_best = [&] {
-        Key best = 0;
-        for (int e = lane; e < experts; e += 32) best = larger(best, keys[e]);
-        return best;
-    };
-    Key own = own_best();
-    float chosen = 0.0f, my_score = 0.0f; // the lane keeps the choice whose number it has
-    int my_id = 0;
+    // A choice is two reductions and moves of registers: all else waits until the choices are known.
+    LaneKeys own;
+    own.find(keys, experts, lane);
+    int my_id = 0, left = LaneKeys::most; // the lane keeps the choice whose number it has
     for (int j = 0; j < k; j++) {
-        const int id = index_of(greatest_key(own));
-        const float score = score_of(a, logits[id], max) * share;
-        chosen += score;
-        if (id % 32 == lane) keys[id] = 0, own = own_best();
-        if (j == lane) my_id = id, my_score = score;
-        if (j >= 32 && j % 32 == lane) ids[j] = id, weights[j] = score;
+        const int id = index_of(greatest_key(own.at[0]));
+        if (id % 32 == lane) {
+            keys[id] = 0;
+            own.remove_first();
+            if (--left == 0 && experts > 32 * LaneKeys::most)
+                own.find(keys, experts, lane), left = LaneKeys::most;
+        }
+        if (j == lane) my_id = id;
+        if (j >= 32 && j % 32 == lane) ids[j] = id;
     }
+    const auto score = [&](int id) { return score_of(a, logits[id], max) * share; };
+    const float my_score = lane < k ? score(my_id) : 0.0f;
+    float chosen = my_score;
+    for (int j = lane + 32; j < k; j += 32) chosen += weights[j] = score(ids[j]);
+    chosen = warp_reduce<Sum>(chosen);
     const bool divided = a.normalized || a.gating == VB_GATING_SOFTMAX_CHOSEN;
     const float factor = divided && chosen != 0.0f ? a.scale / chosen : a.scale;
     if (lane < k) ids[lane] = my_id, weights[lane] = my_score * factor;
