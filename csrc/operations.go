@@ -444,6 +444,9 @@ func cFeedForwardArgs(a *kernel.FeedForwardArgs) C.vb_feed_forward_args {
 		codes:        f32(a.Codes),
 		codes_stride: C.int64_t(a.CodesStride),
 		ranks:        C.int64_t(a.Ranks),
+		next_q_v:     a.NextQV,
+		next_k_v:     a.NextKV,
+		next_v_v:     a.NextVV,
 	}
 }
 
@@ -556,6 +559,8 @@ func cUpdateArgs(a *kernel.UpdateArgs) C.vb_update_args {
 		cols:         C.int64_t(a.Cols),
 		ranks:        C.int64_t(a.Ranks),
 		codes_stride: C.int64_t(a.CodesStride),
+		next_gate_v:  a.NextGateV,
+		next_up_v:    a.NextUpV,
 	}
 }
 

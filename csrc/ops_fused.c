@@ -86,6 +86,7 @@ vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
     REQUIRE_UPDATE(a.gate_v, a.gate_u, a.ranks, "gate");
     REQUIRE_UPDATE(a.up_v, a.up_u, a.ranks, "up");
     REQUIRE_UPDATE(a.down_v, a.down_u, a.ranks, "down");
+    REQUIRE(a.ranks > 0 || (!a.next_q_v && !a.next_k_v && !a.next_v_v), "next_q_v, next_k_v, next_v_v: without ranks");
     if (size == 0) return VB_OK;
     NOT_NULL(stream);
     REQUIRE(a.sum && (a.x || a.prepared) && a.normed, "sum, x, normed: null");
@@ -122,6 +123,7 @@ vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention
     vb_update_args u = VB_ARGS(vb_update_args, .v = NULL);
     if (update) REQUIRE(take(&u, sizeof u, update), "update->size: not sizeof(vb_update_args)");
     REQUIRE_UPDATE(u.v, u.u, u.ranks, "update");
+    REQUIRE(u.ranks > 0 || (!u.next_gate_v && !u.next_up_v), "update->next_gate_v, next_up_v: without ranks");
     REQUIRE(!next_norm || (normed && next_prepared), "normed, next_prepared: null beside next_norm");
     int64_t n, row, attended, size;
     REQUIRE(ELEMENTS(&n, q.batch, q.seq) && ELEMENTS(&row, q.heads, q.dim) &&

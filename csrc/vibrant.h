@@ -1031,7 +1031,9 @@ vb_status vb_gated_delta(const vb_gated_delta_args *args, vb_stream *stream);
  *
  * Where next_norm is the norm of the operation that reads a result next, with the same memory `normed`, a device may
  * leave there what that one multiplies: *next_prepared becomes 1 if it did, else 0, and goes to that operation as
- * `prepared`. Nothing else may have used `normed` since.
+ * `prepared`. Nothing else may have used `normed` since. For one row and an adapter that may be the products of the
+ * row with the next operation's v, which next_q_v and the like name, in memory of the stream's own: no other operation
+ * may have been enqueued since.
  *
  * A low-rank adapter (vb_fused_update) may change each product: where its v and u are not NULL, x W^T becomes
  *     x W^T + ((x v^T) * codes) u^T
@@ -1080,6 +1082,7 @@ typedef struct vb_feed_forward_args {
     const void *down_u;         /* [gate.cols][ranks] of VB_F16, or NULL for none */
     const float *codes;         /* [n : codes_stride][ranks], or NULL for ones */
     int64_t codes_stride, ranks;
+    const void *next_q_v, *next_k_v, *next_v_v; /* [ranks][gate.cols] of VB_F16, or NULL for none */
 } vb_feed_forward_args;
 vb_status vb_feed_forward(const vb_feed_forward_args *args, vb_stream *stream);
 
@@ -1172,6 +1175,7 @@ typedef struct vb_update_args {
     const void *u;      /* [rows][ranks] of VB_F16, or NULL for none */
     const float *codes; /* [n : codes_stride][ranks], or NULL for ones */
     int64_t n, rows, cols, ranks, codes_stride;
+    const void *next_gate_v, *next_up_v; /* [ranks][rows] of VB_F16, or NULL for none */
 } vb_update_args;
 
 /* sum = a + attention W^T + bias for the batch * seq tokens of `attention`: what vb_attention would write to

@@ -26,17 +26,21 @@ func (t *Tensor) place() fused.Place {
 	return fused.Place{Buffer: t.buffer, Offset: t.offset}
 }
 
-// left says that normed holds the form of rows for norm, after the work that the stream has now.
-func left(s *gpu.Stream, rows, normed, norm *Tensor) fused.Left {
-	return fused.Left{Stream: s, Work: s.Enqueued(), Rows: rows.place(), Normed: normed.place(), Norm: norm.place(), Elements: rows.n}
+// left says that normed holds the form of rows for norm and the V of updates, after the work that the stream has now.
+func left(s *gpu.Stream, rows, normed, norm *Tensor, v ...*Tensor) fused.Left {
+	l := fused.Left{Stream: s, Work: s.Enqueued(), Rows: rows.place(), Normed: normed.place(), Norm: norm.place(), Elements: rows.n}
+	for i := range v {
+		l.V[i] = v[i].place()
+	}
+	return l
 }
 
 // handOver returns the Handoff of rows whose form for norm the operation just enqueued has left in normed, none where it has not.
-func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor) fused.Handoff {
+func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor, v ...*Tensor) fused.Handoff {
 	if !handed {
 		return fused.Handoff{}
 	}
-	return fused.HandOver(left(s, rows, normed, norm))
+	return fused.HandOver(left(s, rows, normed, norm, v...))
 }
 
 // scratch checks memory that an operation may use for n rows.
@@ -79,6 +83,21 @@ func checkUpdates(op string, n int, codes *Tensor, of ...adapted) (ranks, stride
 		stride = ranks
 	}
 	return ranks, stride
+}
+
+// checkNext checks the V of updates of products that read rows of cols elements next, beside updates of so many ranks, 0 for none;
+// it returns the ranks of all.
+func checkNext(op string, ranks, cols int, next ...*Tensor) int {
+	for _, v := range next {
+		if v == nil {
+			continue
+		}
+		if v.dtype != F16 || len(v.shape) != 2 || v.shape[1] != cols || ranks > 0 && v.shape[0] != ranks {
+			misuse(op, "v %s of the products that follow: want F16 (ranks,%d), of as many ranks for all weights", v.shapeOrNone(), cols)
+		}
+		ranks = v.shape[0]
+	}
+	return ranks
 }
 
 // adapted is a weight and what an adapter adds to its product.
@@ -198,8 +217,8 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 	for _, w := range []**Tensor{&a.Norm, &a.Gate, &a.Up, &a.Down, &a.NextNorm} {
 		*w = (*w).on(op, s)
 	}
-	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps, Ranks: ranks, CodesStride: stride}
-	given, handed := a.Handoff.Fits(left(s, x, a.Normed, a.Norm)), false
+	args := kernel.FeedForwardArgs{N: n, Eps: a.Eps, Ranks: checkNext(op, ranks, cols, a.Next[:]...), CodesStride: stride}
+	given, handed := a.Handoff.Fits(left(s, x, a.Normed, a.Norm, a.GateUpdate.V, a.UpUpdate.V)), false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		inPlace := p[1] == a.Normed.ptr()
 		args.Prepared, args.NextPrepared = given && inPlace, false
@@ -208,6 +227,7 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
 		args.NextNorm = p[9]
 		args.GateV, args.GateU, args.UpV, args.UpU, args.DownV, args.DownU, args.Codes = p[10], p[11], p[12], p[13], p[14], p[15], p[16]
+		args.NextQV, args.NextKV, args.NextVV = p[17], p[18], p[19]
 		if !a.Alone {
 			return s.FeedForward(&args)
 		}
@@ -223,8 +243,8 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 		}
 		return s.Linear(args.Sum, args.Gated, args.Down, nil, n)
 	}, dst, a.Normed, a.Gated, a.Product, x, a.Norm, a.Gate, a.Up, a.Down, a.NextNorm, a.GateUpdate.V, a.GateUpdate.U, a.UpUpdate.V, a.UpUpdate.U,
-		a.DownUpdate.V, a.DownUpdate.U, a.Codes)
-	return handOver(handed, s, dst, a.Normed, a.NextNorm)
+		a.DownUpdate.V, a.DownUpdate.U, a.Codes, a.Next[0], a.Next[1], a.Next[2])
+	return handOver(handed, s, dst, a.Normed, a.NextNorm, a.Next[:]...)
 }
 
 func expertFeedForward(dst, add, x *Tensor, a fused.Experts[*Tensor, Activation]) {
@@ -286,7 +306,7 @@ func normRoute(ids, weights, normed, x *Tensor, a fused.Router[*Tensor, Router])
 }
 
 func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias *Tensor, update fused.LowRank[*Tensor],
-	codes, attended, product, nextNorm, normed *Tensor) fused.Handoff {
+	codes, attended, product, nextNorm, normed *Tensor, next [2]*Tensor) fused.Handoff {
 	const op = "attention linear add"
 	args := attentionArgs(attended, q, k, v, &o)
 	n, cols := args.Batch*args.Seq, args.Heads*args.ValueDim
@@ -300,18 +320,18 @@ func attentionLinearAddInto(dst, a, q, k, v *Tensor, o AttentionOptions, w, bias
 		scratch(op, "normed", normed, n, w.shape[0])
 	}
 	ranks, stride := checkUpdates(op, n, codes, adapted{update, w})
-	u := kernel.UpdateArgs{N: n, Rows: w.shape[0], Cols: cols, Ranks: ranks, CodesStride: stride}
+	u := kernel.UpdateArgs{N: n, Rows: w.shape[0], Cols: cols, Ranks: checkNext(op, ranks, w.shape[0], next[:]...), CodesStride: stride}
 	s := dst.Stream()
 	w, bias, nextNorm, o.Sinks = w.on(op, s), bias.on(op, s), nextNorm.on(op, s), o.Sinks.on(op, s)
 	handed := false
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		args.Out, args.Q, args.K, args.V, args.Positions, args.Sequences = p[1], p[4], p[5], p[6], p[7], p[8]
-		args.Sinks, u.V, u.U, u.Codes = p[13], p[14], p[15], p[16]
+		args.Sinks, u.V, u.U, u.Codes, u.NextGateV, u.NextUpV = p[13], p[14], p[15], p[16], p[17], p[18]
 		prepared, err := s.AttentionLinearAdd(p[0], p[3], &args, w.weight(p[9]), p[10], &u, p[2], p[11], p[12])
 		handed = prepared && p[12] == normed.ptr()
 		return err
-	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks, update.V, update.U, codes)
-	return handOver(handed, s, dst, normed, nextNorm)
+	}, dst, attended, product, a, q, k, v, o.Positions, o.Sequences, w, bias, nextNorm, normed, o.Sinks, update.V, update.U, codes, next[0], next[1])
+	return handOver(handed, s, dst, normed, nextNorm, next[:]...)
 }
 
 func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
@@ -356,7 +376,7 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 		Batch: batch, Seq: seq, Heads: heads, KVHeads: kvHeads, Dim: dim, Half: rope.Half, TableRows: rope.TableRows, Capacity: k.shape[2],
 		Eps: a.Eps, KVType: k.dtype, Mode: a.Mode, Ring: a.Ring, Ranks: ranks, CodesStride: stride,
 	}
-	given := a.Handoff.Fits(left(s, x, a.Normed, a.Norm))
+	given := a.Handoff.Fits(left(s, x, a.Normed, a.Norm, a.QUpdate.V, a.KUpdate.V, a.VUpdate.V))
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
 		args.Prepared = given && p[3] == a.Normed.ptr()
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]

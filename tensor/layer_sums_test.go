@@ -112,7 +112,7 @@ func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed
 		var left []fused.Handoff
 		for r := range all {
 			a := &all[r]
-			left = append(left, fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed))
+			left = append(left, fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed, [2]*tensor.Tensor{}))
 		}
 		left = fusedOperations.AllReduceNorm(c, y, product, x, fused.Reduction[*tensor.Tensor]{From: kernel.AfterAttention, Norm: first, Normed: normed, Handoffs: left})
 		handed = left[0].Prepared()

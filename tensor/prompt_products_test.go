@@ -269,7 +269,7 @@ func feedForwardOfPrepared(t *testing.T, d *gpu.Device, n, cols int, beyond bool
 	run := func(hand bool) []float32 {
 		sum := p.scratch(cols)
 		handoff := fusedOperations.AttentionLinearAdd(y, in, q, k, v, tensor.AttentionOptions{Causal: true, KVLen: n}, output, nil, fused.LowRank[*tensor.Tensor]{}, nil,
-			attended, product, norm, normed)
+			attended, product, norm, normed, [2]*tensor.Tensor{})
 		if ffn.Normed = normed; hand {
 			ffn.Handoff, prepared = handoff, handoff.Prepared()
 		} else {

@@ -24,9 +24,10 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     const attention_kernel kernel = choose_attention_operand(attention, &gpu);
     const Adapter adapter = {{{(const half *)update->v, (const half *)update->u}},
                              update->codes, update->codes_stride, (int)update->ranks};
-    const bool aligned = aligned16((const char *)update->v, (const char *)update->u);
+    const bool aligned = aligned16((const char *)update->v, (const char *)update->u),
+               leaves = update->next_gate_v || update->next_up_v;
 #ifdef VB_HAS_PACKED_LAYOUT
-    if (update->v && n == 1) { // a token's: attention, and the product with the adapter in it
+    if ((update->v || leaves) && n == 1) { // a token's: attention, and the product with the adapter in it
         const linear_shape of_token = {w->type, w->layout, 1, w->rows, w->cols, false,
                                        aligned16((const char *)w->data, (const char *)attention->out), true, true};
         const linear_choice c = choose_adapted_linear(&of_token, update->ranks, aligned, &gpu);
@@ -34,8 +35,11 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         VB_TRY(vb_cuda_attention(attention, stream));
         chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows,
                w->cols);
-        return packed_n1({sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols},
-                         {false, nullptr, 0, a, adapter}, known(*w).type, c.items, stream);
+        LinearExtra extra = {false, nullptr, 0, a, adapter};
+        extra.leaves = leaves_for({(const half *)update->next_gate_v, (const half *)update->next_up_v}, 2, next_norm,
+                                  w->rows, update->ranks, left_by_attention, next_prepared, stream);
+        return packed_n1({sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols}, extra,
+                         known(*w).type, c.items, stream);
     }
 #endif
     if (update->v && !linear_units_adapt(&gpu, update->ranks, aligned)) return VB_UNSUPPORTED;

@@ -98,6 +98,7 @@ enum {
     LINEAR_SHARED_UNITS = 8192,   /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
+    LINEAR_LEFT_SUMS = 65536,     /* floats of x V that an operation of one row leaves for the next, at most */
     /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
     LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16,
     LINEAR_FEW_UNITS = 64 /* rows of x that packed_many takes with a warp for each 16 rows of W */
@@ -182,11 +183,17 @@ static inline int64_t linear_n1_adapted_shared(vb_packed_format f, int64_t cols,
     return linear_max(p->shared_bytes, linear_n1_shared(f, tiles, p) + matrices * ranks * LINEAR_WARPS * 4);
 }
 
+/* Whether there is room for x V of rows of x that so many matrices multiply. */
+static inline bool linear_leaves(int64_t cols, int matrices, int64_t ranks) {
+    return vb_ceil_div(cols, VB_PACKED_ROWS) * matrices * ranks <= LINEAR_LEFT_SUMS;
+}
+
 /* Whether the blocks of packed_n1 and its kin add an adapter's update to so many matrices. */
 static inline bool linear_n1_adapts(const vb_gpu *gpu, vb_packed_format f, const linear_items *p, int64_t cols,
                                     int matrices, int64_t ranks) {
     return gpu->capability >= 90 && p->blocks && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS &&
-           cols % 4 == 0 && linear_n1_adapted_shared(f, cols, p, matrices, ranks) <= gpu->shared_bytes;
+           cols % 8 == 0 && linear_leaves(cols, matrices, ranks) &&
+           linear_n1_adapted_shared(f, cols, p, matrices, ranks) <= gpu->shared_bytes;
 }
 
 /* Shared memory of packed_n4: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also

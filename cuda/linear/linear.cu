@@ -95,11 +95,11 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     return VB_UNSUPPORTED;
 }
 
-// A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own.
+// A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own. It
+// reads x V where attention_linear_add has left it, and leaves it for norm_qkv.
 static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
-    const Adapter gated = adapter_of_gated(a);
-    Adapter last = adapter_of_down(a);
+    Adapter gated = adapter_of_gated(a), last = adapter_of_down(a);
     linear_shape gate = shape_of(a.gate, 1, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;
     const linear_shape down = shape_of(a.down, 1, a.gated, nullptr, a.sum, nullptr);
@@ -109,15 +109,20 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
     chosen(stream, linear_kernel_info(first.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
 #ifdef VB_HAS_PACKED_LAYOUT
+    if (a.prepared) take_left(&gated, 2, a.gate.cols, left_by_attention, stream);
+    LinearExtra extra = {false, nullptr, 0, a.x};
+    extra.leaves = leaves_for({(const half *)a.next_q_v, (const half *)a.next_k_v, (const half *)a.next_v_v}, 3,
+                              a.next_norm, a.down.rows, a.ranks, left_by_feed_forward, a.next_prepared, stream);
     SwiGLUArgs gate_up = {a.gated, a.x, a.norm, a.eps, a.gate, a.up, 1, gated};
     if (a.down_v) {
-        last.parts = (int)ceil_div<int64_t>(a.gate.rows, VB_PACKED_ROWS);
+        last.parts = (int)ceil_div<int64_t>(a.gate.rows, VB_PACKED_ROWS), last.matrices = 1;
         VB_TRY(workspace((void **)&gate_up.down_sums, last.parts * a.ranks * (int64_t)sizeof(float), stream));
         gate_up.down = last.of[0].v, last.sums = gate_up.down_sums;
     }
+    extra.adapter = last;
     VB_TRY(packed_n1_swiglu(gate_up, first.items, stream));
-    return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols},
-                     {false, nullptr, 0, a.x, last}, a.down.type, second.items, stream);
+    return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols}, extra, a.down.type,
+                     second.items, stream);
 #else
     return VB_UNSUPPORTED;
 #endif
@@ -128,7 +133,7 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stre
     vb_feed_forward_args a = *args;
     a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
     const bool adapted = a.gate_v || a.up_v || a.down_v;
-    if (adapted && a.n == 1) return feed_forward_of_token(a, stream);
+    if ((adapted || a.next_q_v || a.next_k_v || a.next_v_v) && a.n == 1) return feed_forward_of_token(a, stream);
     if (adapted && !linear_units_adapt(&gpu, a.ranks, reads(adapter_of_gated(a)) && reads(adapter_of_down(a))))
         return VB_UNSUPPORTED;
     linear_shape shape = shape_of(a.gate, a.n, a.x, a.norm, nullptr, nullptr);

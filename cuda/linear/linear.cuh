@@ -30,8 +30,9 @@ struct Adapter {
     const float *codes; // [n][ranks], codes_stride from one row to the next; null for ones
     int64_t codes_stride;
     int ranks;
-    const float *sums = nullptr; // x V of one row as [parts][ranks] to add up, or null; of a single matrix
-    int parts = 0;
+    // x V of one row as [parts][matrices][ranks] to add up, or null. Of packed_n1 and its kin.
+    const float *sums = nullptr;
+    int parts = 0, matrices = 0;
 };
 inline Adapter adapter_of(const vb_norm_qkv_args &a) {
     return {{{(const half *)a.q_v, (const half *)a.q_u},
@@ -48,6 +49,16 @@ inline Adapter adapter_of_down(const vb_feed_forward_args &a) {
     return {{{(const half *)a.down_v, (const half *)a.down_u}}, a.codes, a.codes_stride, (int)a.ranks};
 }
 
+// x V that packed_n1 leaves for the products that read its row next, multiplied by a norm's weights: each 16 columns'
+// sums, as Adapter has them.
+struct Leaves {
+    const half *v[3];  // [ranks][rows], null for none
+    const float *norm; // [rows], or null for ones
+    float *sums;       // null: nothing is left
+    int64_t rows;
+    int ranks, matrices;
+};
+
 struct LinearArgs {
     float *y;          // [n][rows]
     const float *x;    // [n][cols]
@@ -63,6 +74,7 @@ struct LinearExtra {
     float eps;
     const float *add; // [n][rows] that are added to y, or null; may be y
     Adapter adapter = {}; // of packed_n1 without norm, and packed_many
+    Leaves leaves = {};   // of packed_n1 without norm
 };
 
 struct SwiGLUArgs {
@@ -72,7 +84,7 @@ struct SwiGLUArgs {
     vb_weight gate, up;
     int64_t n;
     Adapter adapter = {}; // of packed_n1_swiglu and packed_many_swiglu
-    // packed_n1_swiglu: V of down, or null; x V for each 16 rows goes to down_sums [rows / 16, rounded up][ranks]
+    // packed_n1_swiglu: V of down; x V of each 16 rows goes to down_sums [rows / 16, rounded up][ranks], or null
     const half *down = nullptr;
     float *down_sums = nullptr;
 };
@@ -106,6 +118,31 @@ vb_status packed_n32_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &
 
 // The work that is left after these kernels (packed/place_qkv.cu).
 vb_status finish_qkv(const vb_norm_qkv_args &args, linear_qkv_rest rest, vb_stream *stream);
+
+// Where a token's operations leave x V for the next one (left_sums): feed_forward for norm_qkv, attention_linear_add
+// for feed_forward. They take turns, for an operation reads what the one before has left until it ends.
+enum Left { left_by_feed_forward, left_by_attention };
+inline float *left_at(Left left, vb_stream *stream) { return left_sums(stream) + left * LINEAR_LEFT_SUMS; }
+inline void take_left(Adapter *a, int matrices, int64_t cols, Left left, vb_stream *stream) {
+    a->sums = left_at(left, stream), a->matrices = matrices;
+    a->parts = (int)ceil_div<int64_t>(cols, VB_PACKED_ROWS);
+}
+
+// What a product of one row leaves there, and *prepared if it does: nothing without a norm, or where V is not aligned.
+inline Leaves leaves_for(const half *const (&v)[3], int matrices, const float *norm, int64_t rows, int64_t ranks,
+                         Left left, int *prepared, vb_stream *stream) {
+    const bool any = v[0] || v[1] || v[2];
+    if (!any || !norm || !prepared || ranks <= 0 || ranks % 8 || rows % 8 || !linear_leaves(rows, matrices, ranks) ||
+        !aligned16((const char *)v[0], (const char *)v[1], (const char *)v[2]))
+        return {};
+    *prepared = 1;
+    return {{v[0], v[1], v[2]}, norm, left_at(left, stream), rows, (int)ranks, matrices};
+}
+
+// x V of a row for `matrices` products, by a kernel of its own (packed/project_n1.cu), which takes the place of the
+// operation that `left` names. Sets sums, parts and matrices. x is multiplied by norm [cols], or null for ones.
+vb_status packed_project_n1(Adapter *adapter, int matrices, const float *x, const float *norm, int64_t cols, Left left,
+                            vb_stream *stream);
 
 // ---- packed weights: units ------------------------------------------------------------------------------------------
 

@@ -230,6 +230,8 @@ struct Constant {
 constexpr int workspace_counters = 16384;
 // Behind them, as many vectors of 16 bytes that are 0 between kernels too.
 constexpr int workspace_slots = 32768;
+// Behind these, floats that an operation leaves for the operation right after it (linear/linear.cuh).
+constexpr int workspace_left = 131072;
 
 #ifndef __CUDACC_RTC__
 
@@ -250,6 +252,7 @@ int compiled_for(vb_stream *stream);
 // The counters and slots at the start of the stream's workspace.
 unsigned *counters(vb_stream *stream);
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
+inline float *left_sums(vb_stream *stream) { return (float *)(zero_slots(stream) + workspace_slots); }
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is
@@ -327,6 +330,7 @@ template <class... S>
 VB_DEVICE void chosen(vb_stream *, const vb_kernel &, const char *, vb_dtype, const char *, S...) {}
 VB_DEVICE unsigned *counters(vb_stream *) { return nullptr; }
 VB_DEVICE uint4 *zero_slots(vb_stream *) { return nullptr; }
+VB_DEVICE float *left_sums(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
 VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
 static __device__ void *volatile instantiated;

@@ -22,7 +22,7 @@ struct Device : vb_device {
 
 struct Stream : vb_stream {
     cudaStream_t handle;
-    unsigned *counters; // workspace_counters zeros, then the zeros of workspace_slots
+    unsigned *counters; // workspace_counters zeros, then the zeros of workspace_slots, then workspace_left
     char *scratch;      // contents undefined between kernels
     int64_t scratch_bytes;
     vb_allocator memory;          // where counters and scratch come from

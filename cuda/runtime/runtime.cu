@@ -25,7 +25,8 @@
 namespace vb {
 
 constexpr int64_t zero_bytes =
-    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
+    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4) +
+    workspace_left * (int64_t)sizeof(float);
 constexpr int64_t scratch_step = 64 << 10;
 
 const vb_gpu &gpu_of(vb_device *device) { return device_of(device)->gpu; }

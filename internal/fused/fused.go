@@ -38,9 +38,9 @@ type Operations[T, O, A, W, R, N any] struct {
 	// AttentionLinearAdd writes a + Linear(Attention(q, k, v, o), w, bias) to dst, with what update adds to the product: the end of a
 	// layer's first half. dst may be a; a may be nil. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is
 	// scratch of Attention's shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16
-	// and w is packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none. It
-	// hands over to that FeedForward.
-	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias T, update LowRank[T], codes, attended, product, nextNorm, normed T) Handoff
+	// and w is packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none.
+	// next is the V of its GateUpdate and UpUpdate. It hands over to that FeedForward.
+	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias T, update LowRank[T], codes, attended, product, nextNorm, normed T, next [2]T) Handoff
 	// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q,
 	// a.QBias)) go to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the
 	// caches as KVWrite does.
@@ -82,6 +82,7 @@ type FFN[T any] struct {
 	Codes                            T          // F32 (rows of x, ranks) or (1, ranks), nil for ones
 	Alone                            bool       // the result is without x, and not in its place
 	NextNorm                         T          // the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none
+	Next                             [3]T       // the V of its QUpdate, KUpdate and VUpdate
 	Handoff                          Handoff    // of the AttentionLinearAdd right before, or none
 	Normed                           T          // scratch of x's shape
 	Gated, Product                   T          // scratch (rows of x, inner)
@@ -158,8 +159,8 @@ type Rotation[T any] struct {
 
 // Handoff is what one fused operation has left in scratch memory for the next one: normed rows in a form of the
 // device's own, which spares the next one its first step. It counts for the operation that is enqueued right after on
-// the same stream, and reads the same rows with the same norm and scratch. Anywhere else it counts for nothing, as the
-// zero Handoff does.
+// the same stream, and reads the same rows with the same norm and scratch, and the V of the same adapter. Anywhere else
+// it counts for nothing, as the zero Handoff does.
 type Handoff struct {
 	left Left
 }
@@ -169,6 +170,7 @@ type Left struct {
 	Stream             *gpu.Stream
 	Work               uint64 // given to the stream when the rows were prepared
 	Rows, Normed, Norm Place
+	V                  [3]Place // of the updates of the products that follow
 	Elements           int
 }
 

@@ -17,7 +17,12 @@ struct RowsOut {
     int64_t row_bytes;       // of a row of tiles
     int rows, tile_rows;
     Update update;
-    using Ahead = float;
+    N1Leaves<3> leaves; // with an update
+    struct Plain {};
+    struct Ahead {
+        float addend;
+        typename std::conditional<Update::active, N1Leaves<3>::Ahead<16 * PARTS>, Plain>::type leaves;
+    };
 
     // the last item may have one part: its other is not stored
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
@@ -28,18 +33,26 @@ struct RowsOut {
     VB_DEVICE int rows_of(int) const { return rows; }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const int r = row(item, lane);
-        *ahead = bias && r < rows ? bias[r] : 0.0f;
+        ahead->addend = bias && r < rows ? bias[r] : 0.0f;
+        if constexpr (Update::active) leaves.prepare<16 * PARTS>(&ahead->leaves, row(item, 0), lane);
     }
     VB_DEVICE void fetch(Ahead *ahead, int item, int lane) const {
         const int r = row(item, lane);
-        if (add && r < rows) *ahead += add[r];
+        if (add && r < rows) ahead->addend += add[r];
     }
     VB_DEVICE void fetch_more(Ahead *, int, int) const {}
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const int r = row(item, lane);
-        if (lane < PARTS * 16 && r < rows) y[r] = sum + ahead;
+        sum += ahead.addend;
+        if (lane < PARTS * 16 && r < rows) y[r] = sum;
+        if constexpr (Update::active) leaves.leave<16 * PARTS>(ahead.leaves, row(item, 0), sum, lane);
     }
 };
+
+N1Leaves<3> leaves_of(const LinearExtra &extra) {
+    const Leaves &l = extra.leaves;
+    return {{l.v[0], l.v[1], l.v[2]}, l.norm, l.sums, (int)l.rows, l.ranks / 8, l.matrices};
+}
 
 template <class Block, int PARTS, bool NORM, int KSPLIT, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, Update> out) {
@@ -54,15 +67,15 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
     N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS),
                   items.stages, items.chunk, 0, false, (int)a.cols};
     const RowsOut<NORM, PARTS, Update> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows,
-                                              (int)tile_rows, update};
+                                              (int)tile_rows, update, leaves_of(extra)};
     const bool clusters = capability(stream) >= 90;
     if (KSPLIT > 1 && !clusters) {
         const int64_t sums = (int64_t)in.items * KSPLIT * PARTS * packed_rows;
         VB_TRY(workspace((void **)&in.partial, sums * (int64_t)sizeof(float), stream));
         in.arrived = counters(stream);
     }
-    const int64_t bytes = linear_n1_adapted_shared(P::format, a.cols, &items, extra.adapter.of[0].v ? 1 : 0,
-                                                   extra.adapter.ranks);
+    const int64_t bytes =
+        linear_n1_adapted_shared(P::format, a.cols, &items, Update::active ? 1 : 0, extra.adapter.ranks);
     return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, bytes,
                           n1_kernel<Block, PARTS, NORM, KSPLIT, Update>, in, out);
 }
@@ -70,8 +83,11 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
 template <class Block>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     if (extra.with_norm) return n1<Block, 2, true>(a, extra, items, stream);
-    if (extra.adapter.of[0].v) {
-        const N1Update<1> update = n1_update<1>(extra.adapter, 0, 1);
+    if (extra.adapter.of[0].v || extra.leaves.sums) {
+        Adapter adapter = extra.adapter;
+        if (adapter.of[0].v && items.ksplit == 2 && !adapter.sums)
+            VB_TRY(packed_project_n1(&adapter, 1, a.x, nullptr, a.cols, left_by_feed_forward, stream));
+        const N1Update<1> update = n1_update<1>(adapter, 0, 1);
         return items.ksplit == 2 ? n1<Block, 2, false, 2>(a, extra, items, stream, update)
                : items.parts == 2 ? n1<Block, 2, false, 1>(a, extra, items, stream, update)
                                   : n1<Block, 1, false, 1>(a, extra, items, stream, update);

@@ -92,13 +92,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     constexpr int results = 16 * PARTS; // of an item
     constexpr bool updated = decltype(Out::update)::active;
     constexpr int item_matrices = decltype(Out::update)::item_matrices;
-    // tiles of x loaded at once, as registers are left beside the norm and V
-    constexpr int group = (!Out::norm ? 8 : updated ? 2 : 4) / quads;
+    constexpr bool itself = !Out::norm && KSPLIT == 1;    // multiplies x by V where no kernel has
+    // tiles of x loaded at once, as registers are left; beside V one, as instructions are fetched behind weights
+    constexpr int group = updated && itself ? 1 : (Out::norm ? 4 : 8) / quads;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
 #if __CUDA_ARCH__ >= 900
     constexpr bool x_first = false;
-    const bool mailed = KSPLIT > 1 && !in.partial;
+    const bool mailed = KSPLIT > 1 && (updated || !in.partial);
 #else
     constexpr bool x_first = true; // nothing is fetched before x is there: the rings would only hold it up
     constexpr bool mailed = false;
@@ -190,14 +191,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                             : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
-    // What an adapter needs: V x of the block, and the rows of U and codes of the item that this warp adds up.
+    // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
     float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
     [[maybe_unused]] auto projection = [&] {
         if constexpr (updated) {
             const int last = index + (in.items - 1 - index) / count * count; // of the block's items
             const int first = index < in.items ? out.matrix(index, 0) : 0;
-            N1Projection<quads, item_matrices> p = {out.update, projected, first, 0,    warp,
-                                                    warps,      begin,     tiles, lane, in.cols};
+            N1Projection<quads, item_matrices, itself> p = {out.update, projected, first, 0,    warp,
+                                                            warps,      begin,     tiles, lane, in.cols};
             p.start(index < in.items ? out.matrix(last, 31) : first);
             return p;
         } else return 0;
@@ -244,7 +245,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     }
                 }
             }
-            if constexpr (updated) projection.multiply(v[t], k + t * warps);
+            if constexpr (updated && itself) projection.multiply(v[t], k + t * warps);
             V::quantize(slot, v[t], lane);
             slot += warps * V::bytes;
         }

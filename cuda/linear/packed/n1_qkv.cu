@@ -177,10 +177,10 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
 }
 
 template <class A, class B>
-vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, vb_stream *stream) {
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Adapter &adapter,
+                 vb_stream *stream) {
     const bool blocks = a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING;
-    const Adapter adapter = adapter_of(a);
-    if (!adapter.of[0].v && !adapter.of[1].v && !adapter.of[2].v)
+    if (!adapter.sums)
         return blocks ? n1_qkv<A, B, true>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
                       : n1_qkv<A, B, false>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
     const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2), of_v = n1_update<1>(adapter, 2, 1);
@@ -189,9 +189,9 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
 }
 
 vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,
-                 vb_stream *stream) {
+                 const Adapter &adapter, vb_stream *stream) {
     switch (type) {
-#define X(type, Block, ...) case type: return n1_qkv<Block, Block>(a, c, qk, v, stream);
+#define X(type, Block, ...) case type: return n1_qkv<Block, Block>(a, c, qk, v, adapter, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
@@ -201,15 +201,23 @@ vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choi
 } // namespace
 
 vb_status packed_n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
+    Adapter adapter = adapter_of(a);
+    if (adapter.of[0].v || adapter.of[1].v || adapter.of[2].v) {
+        if (a.prepared) take_left(&adapter, 3, a.wq.cols, left_by_feed_forward, stream);
+        else VB_TRY(packed_project_n1(&adapter, 3, a.x, a.norm, a.wq.cols, left_by_feed_forward, stream));
+    }
     const vb_dtype type = a.wq.type, values = a.wv.type;
     if (c.apart) {
-        VB_TRY(n1_qkv(values, a, c, false, true, stream));
-        return n1_qkv(type, a, c, true, false, stream);
+        VB_TRY(n1_qkv(values, a, c, false, true, adapter, stream));
+        return n1_qkv(type, a, c, true, false, adapter, stream);
     }
-    if (type == VB_Q4_K && values == VB_Q6_K) return n1_qkv<vb_block_q4_k, vb_block_q6_k>(a, c, true, true, stream);
-    if (type == VB_Q5_K && values == VB_Q6_K) return n1_qkv<vb_block_q5_k, vb_block_q6_k>(a, c, true, true, stream);
-    if (type == VB_Q5_0 && values == VB_Q8_0) return n1_qkv<vb_block_q5_0, vb_block_q8_0>(a, c, true, true, stream);
-    return n1_qkv(type, a, c, true, true, stream);
+    const auto both = [&](auto of_qk, auto of_v) {
+        return n1_qkv<decltype(of_qk), decltype(of_v)>(a, c, true, true, adapter, stream);
+    };
+    if (type == VB_Q4_K && values == VB_Q6_K) return both(vb_block_q4_k(), vb_block_q6_k());
+    if (type == VB_Q5_K && values == VB_Q6_K) return both(vb_block_q5_k(), vb_block_q6_k());
+    if (type == VB_Q5_0 && values == VB_Q8_0) return both(vb_block_q5_0(), vb_block_q8_0());
+    return n1_qkv(type, a, c, true, true, adapter, stream);
 }
 
 } // namespace vb

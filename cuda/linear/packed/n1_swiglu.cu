@@ -16,60 +16,25 @@ struct SwiGLUOut {
     int64_t row_bytes; // of a row of tiles
     int rows;
     Update update;
-    // V of down [8 groups][rows], or null; then its product with the rows of each item goes to sums, [items][8 groups]
-    const half *down;
-    float *sums;
-    struct Ahead {
-        half v[Update::active ? 4 : 1]; // of row lane % 16, ranks 4 * (lane / 16).. of the first eight
-    };
+    N1Leaves<1> leaves; // for down, with an update
+    struct Plain {};
+    using Ahead = typename std::conditional<Update::active, N1Leaves<1>::Ahead<16>, Plain>::type;
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const { return (part ? up : gate) + item * row_bytes; }
     VB_DEVICE int matrix(int, int lane) const { return lane / 16; }
     VB_DEVICE int row(int item, int lane) const { return item * packed_rows + lane % 16; }
     VB_DEVICE int rows_of(int) const { return rows; }
-    VB_DEVICE void load_down(half (&v)[4], int item, int group, int lane) const {
-        const int r = row(item, lane);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[i] = r < rows ? down[(int64_t)(8 * group + lane / 16 * 4 + i) * rows + r] : half(0.0f);
-    }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
-        if constexpr (Update::active)
-            if (down) load_down(ahead->v, item, 0, lane);
+        if constexpr (Update::active) leaves.prepare<16>(ahead, row(item, 0), lane);
     }
     VB_DEVICE void fetch(Ahead *, int, int) const {}
     VB_DEVICE void fetch_more(Ahead *, int, int) const {}
-    // Sums over the item's rows: each lane gets rank lane / 4.
-    VB_DEVICE float eight_sums(const half (&v)[4], float x, int lane) const {
-        float sum[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) sum[i] = x * to_float(v[i]);
-#pragma unroll
-        for (int keep = 2, offset = 8; keep > 0; keep /= 2, offset /= 2)
-#pragma unroll
-            for (int i = 0; i < keep; i++) {
-                const bool upper = lane & offset;
-                const float other = __shfl_xor_sync(all_lanes, upper ? sum[i] : sum[i + keep], offset);
-                sum[i] = (upper ? sum[i + keep] : sum[i]) + other;
-            }
-        sum[0] += __shfl_xor_sync(all_lanes, sum[0], 1);
-        return sum[0] + __shfl_xor_sync(all_lanes, sum[0], 2);
-    }
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const float other = __shfl_xor_sync(all_lanes, sum, 16);
         const int row = this->row(item, lane);
         const float gated = lane < 16 ? swiglu(sum, other) : swiglu(other, sum);
         if (lane < 16 && row < rows) out[row] = gated;
-        if constexpr (Update::active) {
-            if (!down) return;
-#pragma unroll 1
-            for (int group = 0; group < update.groups; group++) {
-                half v[4] = {ahead.v[0], ahead.v[1], ahead.v[2], ahead.v[3]};
-                if (group > 0) load_down(v, item, group, lane);
-                const float sum = eight_sums(v, row < rows ? gated : 0.0f, lane);
-                if (lane % 4 == 0) sums[(item * update.groups + group) * 8 + lane / 4] = sum;
-            }
-        }
+        if constexpr (Update::active) leaves.leave<16>(ahead, this->row(item, 0), gated, lane);
     }
 };
 
@@ -83,7 +48,8 @@ vb_status n1_swiglu(const SwiGLUArgs &a, const linear_items &items, const Update
     using P = Packed<Block>;
     const int tiles = (int)P::tiles_of(a.gate.cols), count = ceil_div<int>((int)a.gate.rows, P::rows);
     const SwiGLUOut<Update> out = {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out,
-                                   (int64_t)tiles * P::tile_bytes, (int)a.gate.rows, update, a.down, a.down_sums};
+                                   (int64_t)tiles * P::tile_bytes, (int)a.gate.rows, update,
+                                   {{a.down}, nullptr, a.down_sums, (int)a.gate.rows, a.adapter.ranks / 8, 1}};
     N1Input in = {a.x, a.norm, a.eps, tiles, count, items.stages, items.chunk, 0, false, (int)a.gate.cols};
     const int64_t weight_bytes = 2 * in.items * out.row_bytes;
     const int early = weight_bytes > 16 << 20 ? 4 : 1; // late stages: n1.cuh
@@ -99,8 +65,11 @@ vb_status n1_swiglu(const SwiGLUArgs &a, const linear_items &items, const Update
 } // namespace
 
 vb_status packed_n1_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
-    const bool updated = a.adapter.of[0].v || a.adapter.of[1].v || a.down;
-    const N1Update<2> update = n1_update<2>(a.adapter, 0, 2);
+    const bool changed = a.adapter.of[0].v || a.adapter.of[1].v, updated = changed || a.down_sums;
+    Adapter adapter = a.adapter;
+    if (changed && !adapter.sums)
+        VB_TRY(packed_project_n1(&adapter, 2, a.x, a.norm, a.gate.cols, left_by_attention, stream));
+    const N1Update<2> update = n1_update<2>(adapter, 0, 2);
     switch (a.gate.type) {
 #define X(type, Block, ...)                                                 \
     case type:                                                              \

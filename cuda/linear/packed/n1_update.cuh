@@ -1,15 +1,16 @@
 // n1_update.cuh: an adapter's U ((V x) * codes) for the sums of n1.cuh, within the same kernel, for V [ranks][cols] and
 // U [rows][ranks] of F16.
 //
-// Each block multiplies x by V of its own matrices, so that no block waits for another. A warp multiplies a tile of x,
-// which it has in registers, by eight rows of V at a time. The first rows of V and U are fetched before the kernel
-// before has ended. Sums of the warps meet in shared memory, at the barrier at which the sums of an item meet.
-//   moves    V once a block, U once, from L2: 16 bytes an element of x, and a row, for 8 ranks
+// The kernel that makes x leaves V x as the sums over each 16 columns (N1Leaves). Each block of the next kernel reads
+// these sums together with x and adds them up (N1Projection). So no block waits for another, V is read once, and a
+// block reads 8 sums of 4 bytes for each 16 elements of x. Sums of the warps meet in shared memory, at the barrier at
+// which the sums of an item meet. The first rows of V and U are fetched before the kernel before has ended.
+//
+// Attention leaves no sums, so each block of the output's product multiplies x by V itself: a warp a tile of x, which
+// the warp has in registers, by eight rows of V at a time. For any other kernel project_n1.cu leaves the sums.
+//   moves    U and V once; the sums once a block, or V where there are none, from L2
 //   shared   32 bytes a warp and eight ranks of a matrix
 //   measured docs/experiments/2026-11-23-adapters-in-a-layer.md
-//
-// For down, V has five times as many columns. So norm_swiglu, which has these elements of x in registers, leaves V x as
-// the sums of its items (n1_swiglu.cu), and the blocks add them up.
 #ifndef VB_LINEAR_N1_UPDATE_CUH
 #define VB_LINEAR_N1_UPDATE_CUH
 
@@ -36,9 +37,8 @@ struct EightRanks {
                                               : make_uint2(0, 0);
             }
     }
-    // The product of rank lane / 4 with a tile of x.
-    VB_DEVICE float times(const float4 (&x)[QUADS], int lane) const {
-        float sum[8];
+    // The lane's part of the products with a tile of x.
+    VB_DEVICE void multiply(float (&sum)[8], const float4 (&x)[QUADS]) const {
 #pragma unroll
         for (int r = 0; r < 8; r++) {
             sum[r] = 0;
@@ -49,20 +49,23 @@ struct EightRanks {
                 sum[r] = fmaf(x[i].x, a.x, fmaf(x[i].y, a.y, fmaf(x[i].z, b.x, fmaf(x[i].w, b.y, sum[r]))));
             }
         }
-        // Lanes keep half of their sums in turns, until each has one rank.
-#pragma unroll
-        for (int keep = 4, offset = 16; keep > 0; keep /= 2, offset /= 2)
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                if (r >= keep) continue;
-                const bool upper = lane & offset;
-                const float other = __shfl_xor_sync(all_lanes, upper ? sum[r] : sum[r + keep], offset);
-                sum[r] = (upper ? sum[r + keep] : sum[r]) + other;
-            }
-        sum[0] += __shfl_xor_sync(all_lanes, sum[0], 1);
-        return sum[0] + __shfl_xor_sync(all_lanes, sum[0], 2);
     }
 };
+
+// Adds up the sums of N lanes that differ in the bits below `offset` * 2: they keep half of the sums in turns, and
+// sum[0..7 / N] are then the lane's.
+template <int N>
+VB_DEVICE void share_sums(float (&sum)[8], int offset, int lane) {
+#pragma unroll
+    for (int keep = 4; keep >= 8 / N; keep /= 2, offset /= 2)
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            if (r >= keep) continue;
+            const bool upper = lane & offset;
+            const float other = __shfl_xor_sync(all_lanes, upper ? sum[r] : sum[r + keep], offset);
+            sum[r] = (upper ? sum[r + keep] : sum[r]) + other;
+        }
+}
 
 struct NoUpdate {
     static constexpr bool active = false;
@@ -78,8 +81,8 @@ struct N1Update {
     const half *v[2], *u[2]; // of each matrix, null where nothing is added to it
     const float *codes;      // [8 groups], or null for ones
     int groups;              // of 8 ranks
-    const float *sums;       // V x as [parts][8 groups] to add up, or null; of a single matrix
-    int parts;
+    const float *sums;       // V x as [parts][stride] to add up, 8 groups of each matrix; or null
+    int parts, stride;
 
     // The fields of one matrix; an index would have the parameters copied to memory.
     VB_DEVICE const half *v_of(int m) const { return m ? v[1] : v[0]; }
@@ -89,80 +92,90 @@ struct N1Update {
 // Of `count` matrices from `first` on.
 template <int MATRICES>
 N1Update<MATRICES> n1_update(const Adapter &a, int first, int count) {
-    N1Update<MATRICES> u = {{}, {}, a.codes, a.ranks / 8, a.sums, a.parts};
+    N1Update<MATRICES> u = {{},      {}, a.codes, a.ranks / 8, a.sums ? a.sums + first * a.ranks : nullptr,
+                            a.parts, a.matrices * a.ranks};
     for (int m = 0; m < count; m++) u.v[m] = a.of[first + m].v, u.u[m] = a.of[first + m].u;
     return u;
 }
 
 // V x of a block: what its warps have of it, in `shared` as [matrix][group][LINEAR_WARPS][8].
-template <int QUADS, int MATRICES>
+// ITSELF: the block multiplies x by V where there are no sums; of one matrix.
+template <int QUADS, int MATRICES, bool ITSELF>
 struct N1Projection {
     const N1Update<MATRICES> &u;
     float *shared;
-    int first, passes; // the first matrix of the block's items; turns of eight ranks of MATRICES matrices
+    int first, passes; // the first matrix of the block's items; eights of ranks of all of these
     int warp, warps, begin, tiles, lane; // of `tiles` from `begin` on the warp has warp, warp + warps, ...
     int64_t cols;
-    EightRanks<QUADS> v[MATRICES];
+    EightRanks<QUADS> v;
     static constexpr int early = 3;
     float4 part[early]; // of u.sums
 
-    VB_DEVICE float *sums_of(int matrix, int group) const {
-        return shared + ((matrix * u.groups + group) * LINEAR_WARPS + warp) * 8;
+    VB_DEVICE float *sums_of(int pass) const {
+        return shared + ((first * u.groups + pass) * LINEAR_WARPS + warp) * 8;
     }
     // Items of the matrices from `first` to `last` are the block's. Before the wait for the kernel before.
     VB_DEVICE void start(int last) {
-        passes = u.groups * (MATRICES == 2 ? 1 : last - first + 1);
-        if (u.sums) return;
-        for (int i = 0; i < MATRICES * passes; i++) // the lanes that add to the sums
-            if (lane % 4 == 0) shared[((first * u.groups + i) * LINEAR_WARPS + warp) * 8 + lane / 4] = 0;
-        fetch(0, warp);
+        passes = u.groups * (MATRICES == 2 ? 2 : last - first + 1);
+        if constexpr (ITSELF) {
+            if (u.sums) return;
+            if (!u.v[0]) passes = 0;
+            for (int pass = 0; pass < passes; pass++) // the lanes that add to the sums
+                if (lane % 4 == 0) sums_of(pass)[lane / 4] = 0;
+            if (passes) fetch(0, warp);
+        }
     }
     VB_DEVICE void fetch(int pass, int tile) {
-        const int next = MATRICES == 2 ? 0 : pass / u.groups, group = pass - next * u.groups;
-#pragma unroll
-        for (int m = 0; m < MATRICES; m++) {
-            const half *const rows = u.v_of(first + next + m);
-            v[m].load(rows + 8 * group * cols, cols, (int64_t)(begin + tile) * (128 * QUADS), rows && tile < tiles,
-                      lane);
-        }
+        v.load(u.v[0] + 8 * pass * cols, cols, (int64_t)(begin + tile) * (128 * QUADS), tile < tiles, lane);
     }
     // Tiles come in the warp's order.
     VB_DEVICE void multiply(const float4 (&x)[QUADS], int tile) {
         if (u.sums) return;
 #pragma unroll 1
         for (int pass = 0; pass < passes; pass++) {
-            const int next = MATRICES == 2 ? 0 : pass / u.groups, group = pass - next * u.groups;
-#pragma unroll
-            for (int m = 0; m < MATRICES; m++) {
-                const float sum = v[m].times(x, lane);
-                if (lane % 4 == 0) sums_of(first + next + m, group)[lane / 4] += sum;
-            }
+            float sum[8];
+            v.multiply(sum, x);
+            share_sums<8>(sum, 16, lane);
+            sum[0] += __shfl_xor_sync(all_lanes, sum[0], 1);
+            sum[0] += __shfl_xor_sync(all_lanes, sum[0], 2);
+            if (lane % 4 == 0) sums_of(pass)[lane / 4] += sum[0];
             if (pass + 1 < passes) fetch(pass + 1, tile);
             else if (tile + warps < tiles) fetch(0, tile + warps);
         }
     }
 
     // Of u.sums the block adds up parts `from` to `to`: a thread four ranks of every so many parts.
-    VB_DEVICE float4 read_part(int from, int to, int group, int nth) const {
+    VB_DEVICE float4 read_part(int from, int to, int pass, int nth) const {
         const int at = from + (nth * 32 * warps + 32 * warp + lane) / 2;
-        return at < to ? reinterpret_cast<const float4 *>(u.sums)[2 * (at * u.groups + group) + lane % 2]
+        return at < to ? reinterpret_cast<const float4 *>(u.sums + (int64_t)at * u.stride)
+                             [2 * (first * u.groups + pass) + lane % 2]
                        : make_float4(0, 0, 0, 0);
     }
     VB_DEVICE void fetch_parts(int from, int to) {
         if (!u.sums) return;
+        const int rounds = ceil_div(2 * (to - from), 32 * warps);
+        int pass = 0, nth = 0;
 #pragma unroll
-        for (int i = 0; i < early; i++) part[i] = read_part(from, to, 0, i);
+        for (int i = 0; i < early; i++) {
+            part[i] = pass < passes ? read_part(from, to, pass, nth) : make_float4(0, 0, 0, 0);
+            if (++nth >= rounds) nth = 0, pass++;
+        }
     }
     VB_DEVICE void add_parts(int from, int to) {
         if (!u.sums) return;
         const int rounds = ceil_div(2 * (to - from), 32 * warps);
+        int at = 0;
 #pragma unroll 1
-        for (int group = 0; group < u.groups; group++) {
+        for (int pass = 0; pass < passes; pass++) {
             float4 sum = make_float4(0, 0, 0, 0);
-            const auto add = [&](const float4 &p) { sum.x += p.x, sum.y += p.y, sum.z += p.z, sum.w += p.w; };
-#pragma unroll
-            for (int i = 0; i < early; i++) add(group == 0 ? part[i] : read_part(from, to, group, i));
-            for (int i = early; i < rounds; i++) add(read_part(from, to, group, i));
+#pragma unroll 1
+            for (int nth = 0; nth < rounds; nth++, at++) {
+                const float4 p = at == 0   ? part[0]
+                                 : at == 1 ? part[1]
+                                 : at == 2 ? part[2]
+                                           : read_part(from, to, pass, nth);
+                sum.x += p.x, sum.y += p.y, sum.z += p.z, sum.w += p.w;
+            }
             const bool second = lane & 16, odd = lane & 8; // the two ranks, and the one of them, that a lane keeps
             const float a = __shfl_xor_sync(all_lanes, second ? sum.x : sum.z, 16),
                         b = __shfl_xor_sync(all_lanes, second ? sum.y : sum.w, 16);
@@ -170,7 +183,7 @@ struct N1Projection {
             float one = (odd ? high : low) + __shfl_xor_sync(all_lanes, odd ? low : high, 8);
             one += __shfl_xor_sync(all_lanes, one, 4);
             one += __shfl_xor_sync(all_lanes, one, 2);
-            if (lane % 8 < 2) sums_of(0, group)[4 * (lane % 2) + lane / 8] = one;
+            if (lane % 8 < 2) sums_of(pass)[4 * (lane % 2) + lane / 8] = one;
         }
     }
 };
@@ -223,6 +236,78 @@ VB_DEVICE float update_of(const Out &out, int item, const float *shared, int war
     }
     return a.v_of(own) ? sum : 0.0f;
 }
+
+// V x that a product leaves for the next kernel, whose x the product's rows are: the sums over each 16 rows,
+// [16s of rows][matrices][8 groups]. The matrices of the next kernel are at most MATRICES.
+template <int MATRICES>
+struct N1Leaves {
+    const half *v[MATRICES]; // [8 groups][rows], null for none
+    const float *norm;       // [rows] that x is multiplied by, or null for ones
+    float *sums;             // or null: nothing is left
+    int rows, groups, matrices;
+
+    // A warp's part of V for ROWS rows and eight ranks: rank lane / 4, the rows ROWS / 4 * (lane % 4)..
+    template <int ROWS>
+    struct Ahead {
+        uint32_t v[MATRICES][ROWS / 8];
+        float norm; // of row lane % ROWS
+    };
+    template <int ROWS>
+    VB_DEVICE void load(uint32_t (&to)[ROWS / 8], int matrix, int group, int first, int lane) const {
+        using Words = Vec<uint32_t, ROWS / 8>;
+        const int row = first + ROWS / 4 * (lane % 4);
+        const half *of = v[0]; // an index would have the parameters copied to memory
+#pragma unroll
+        for (int m = 1; m < MATRICES; m++)
+            if (m == matrix) of = v[m];
+        Words words = {};
+        if (of && row < rows)
+            words = *reinterpret_cast<const Words *>(of + (int64_t)(8 * group + lane / 4) * rows + row);
+#pragma unroll
+        for (int i = 0; i < ROWS / 8; i++) to[i] = words.at[i];
+    }
+    template <int ROWS>
+    VB_DEVICE void prepare(Ahead<ROWS> *ahead, int first, int lane) const {
+        if (!sums) return;
+#pragma unroll
+        for (int m = 0; m < MATRICES; m++) load<ROWS>(ahead->v[m], m, 0, first, lane);
+        ahead->norm = norm && first + lane % ROWS < rows ? norm[first + lane % ROWS] : 1.0f;
+    }
+    // Lane has x of row first + lane % ROWS, for all lanes.
+    template <int ROWS>
+    VB_DEVICE void leave(const Ahead<ROWS> &ahead, int first, float x, int lane) const {
+        if (!sums) return;
+        x = first + lane % ROWS < rows ? x * ahead.norm : 0.0f;
+        float of_row[ROWS / 4];
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; i++) of_row[i] = __shfl_sync(all_lanes, x, ROWS / 4 * (lane % 4) + i);
+        const int part = first / packed_rows + (ROWS == 16 ? 0 : lane % 4 / 2);
+        const bool stores = lane % (64 / ROWS) == 0 && part * packed_rows < rows;
+        float *const to = sums + (int64_t)part * matrices * groups * 8 + lane / 4;
+        const auto leave_eight = [&](const uint32_t (&words)[ROWS / 8], int at) {
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < ROWS / 8; i++) {
+                const float2 two = __half22float2(*reinterpret_cast<const __half2 *>(&words[i]));
+                sum = fmaf(of_row[2 * i], two.x, fmaf(of_row[2 * i + 1], two.y, sum));
+            }
+            sum += __shfl_xor_sync(all_lanes, sum, 1);
+            if (ROWS == 16) sum += __shfl_xor_sync(all_lanes, sum, 2);
+            if (stores) to[8 * at] = sum;
+        };
+#pragma unroll
+        for (int m = 0; m < MATRICES; m++)
+            if (m < matrices) leave_eight(ahead.v[m], m * groups);
+#pragma unroll 1
+        for (int m = 0; m < matrices; m++)
+#pragma unroll 1
+            for (int group = 1; group < groups; group++) {
+                uint32_t words[ROWS / 8];
+                load<ROWS>(words, m, group, first, lane);
+                leave_eight(words, m * groups + group);
+            }
+    }
+};
 
 } // namespace vb
 #endif

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 5348804750680117018
+	abi     = 3045600813402649115
 )
 
 type cMapArgs struct {
@@ -759,6 +759,9 @@ type cFeedForwardArgs struct {
 	codes        kernel.Ptr
 	codesStride  int64
 	ranks        int64
+	nextQV       kernel.Ptr
+	nextKV       kernel.Ptr
+	nextVV       kernel.Ptr
 }
 
 func asFeedForwardArgs(a *kernel.FeedForwardArgs) cFeedForwardArgs {
@@ -786,6 +789,9 @@ func asFeedForwardArgs(a *kernel.FeedForwardArgs) cFeedForwardArgs {
 		codes:       a.Codes,
 		codesStride: int64(a.CodesStride),
 		ranks:       int64(a.Ranks),
+		nextQV:      a.NextQV,
+		nextKV:      a.NextKV,
+		nextVV:      a.NextVV,
 	}
 }
 
@@ -989,6 +995,8 @@ type cUpdateArgs struct {
 	cols        int64
 	ranks       int64
 	codesStride int64
+	nextGateV   kernel.Ptr
+	nextUpV     kernel.Ptr
 }
 
 func asUpdateArgs(a *kernel.UpdateArgs) cUpdateArgs {
@@ -1002,6 +1010,8 @@ func asUpdateArgs(a *kernel.UpdateArgs) cUpdateArgs {
 		cols:        int64(a.Cols),
 		ranks:       int64(a.Ranks),
 		codesStride: int64(a.CodesStride),
+		nextGateV:   a.NextGateV,
+		nextUpV:     a.NextUpV,
 	}
 }
 

@@ -270,6 +270,9 @@ func (o *op) placeFeedForwardArgs(a kernel.FeedForwardArgs) kernel.FeedForwardAr
 	a.DownV = o.optional(a.DownV, size(kernel.F16, a.Ranks, a.Gate.Rows))
 	a.DownU = o.optional(a.DownU, size(kernel.F16, a.Gate.Cols, a.Ranks))
 	a.Codes = o.optional(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
+	a.NextQV = o.optional(a.NextQV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	a.NextKV = o.optional(a.NextKV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	a.NextVV = o.optional(a.NextVV, size(kernel.F16, a.Ranks, a.Gate.Cols))
 	a.NextPrepared = false
 	return a
 }
@@ -352,6 +355,8 @@ func (o *op) placeUpdateArgs(a kernel.UpdateArgs) kernel.UpdateArgs {
 	a.V = o.optional(a.V, size(kernel.F16, a.Ranks, a.Cols))
 	a.U = o.optional(a.U, size(kernel.F16, a.Rows, a.Ranks))
 	a.Codes = o.optional(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
+	a.NextGateV = o.optional(a.NextGateV, size(kernel.F16, a.Ranks, a.Rows))
+	a.NextUpV = o.optional(a.NextUpV, size(kernel.F16, a.Ranks, a.Rows))
 	return a
 }
 

@@ -590,6 +590,9 @@ type FeedForwardArgs struct {
 	Codes        Ptr  // [n : codes_stride][ranks], or NULL for ones
 	CodesStride  int
 	Ranks        int
+	NextQV       Ptr // [ranks][gate.cols] of VB_F16, or NULL for none
+	NextKV       Ptr // [ranks][gate.cols] of VB_F16, or NULL for none
+	NextVV       Ptr // [ranks][gate.cols] of VB_F16, or NULL for none
 }
 
 // ExpertFeedForwardArgs is vb_expert_feed_forward_args.
@@ -694,6 +697,8 @@ type UpdateArgs struct {
 	Cols        int
 	Ranks       int
 	CodesStride int
+	NextGateV   Ptr // [ranks][rows] of VB_F16, or NULL for none
+	NextUpV     Ptr // [ranks][rows] of VB_F16, or NULL for none
 }
 
 // Kernels are the operations, enqueued in the order of their stream: see vibrant.h for what each computes.

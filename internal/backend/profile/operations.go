@@ -256,6 +256,9 @@ func bytesOfFeedForwardArgs(a *kernel.FeedForwardArgs) (n int64) {
 	n += operand(a.DownV, size(kernel.F16, a.Ranks, a.Gate.Rows))
 	n += operand(a.DownU, size(kernel.F16, a.Gate.Cols, a.Ranks))
 	n += operand(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
+	n += operand(a.NextQV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	n += operand(a.NextKV, size(kernel.F16, a.Ranks, a.Gate.Cols))
+	n += operand(a.NextVV, size(kernel.F16, a.Ranks, a.Gate.Cols))
 	return n
 }
 
@@ -335,6 +338,8 @@ func bytesOfUpdateArgs(a *kernel.UpdateArgs) (n int64) {
 	n += operand(a.V, size(kernel.F16, a.Ranks, a.Cols))
 	n += operand(a.U, size(kernel.F16, a.Rows, a.Ranks))
 	n += operand(a.Codes, reach(kernel.F32, []int{a.CodesStride}, a.N, a.Ranks))
+	n += operand(a.NextGateV, size(kernel.F16, a.Ranks, a.Rows))
+	n += operand(a.NextUpV, size(kernel.F16, a.Ranks, a.Rows))
 	return n
 }
 

@@ -67,7 +67,7 @@ func attentionLinearAddOp() *Op {
 		Run: func(out, in []*tensor.Tensor, c Case) {
 			fusedOperations.AttentionLinearAdd(out[0], in[0], in[1], in[2], in[3], tensor.AttentionOptions{
 				Causal: true, Positions: in[4], KVLen: c.Dims[6], Offset: c.Dims[7], Window: c.Dims[8],
-			}, in[5], in[6], fused.LowRank[*tensor.Tensor]{V: in[9], U: in[10]}, in[11], in[7], in[8], nil, nil)
+			}, in[5], in[6], fused.LowRank[*tensor.Tensor]{V: in[9], U: in[10]}, in[11], in[7], in[8], nil, nil, [2]*tensor.Tensor{})
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			attended := attention([]*Array{in[1], in[2], in[3], in[4]}, c, true, false)

@@ -459,12 +459,12 @@ func (g *graph) handOver() {
 			switch next := o.(type) {
 			case *feedForwardOp:
 				if a, ok := before.(*attentionLinearAddOp); ok && hands(a.out, next.x) {
-					a.nextNorm, a.normed = next.norm, next.normed
+					a.nextNorm, a.next, a.normed = next.norm, [2]*weight{next.gate, next.up}, next.normed
 					sum.prepare(kernel.AfterAttention, a.nextNorm, a.normed)
 				}
 			case *normQKVOp:
 				if f, ok := before.(*feedForwardOp); ok && hands(f.out, next.x) {
-					f.nextNorm, next.normed = next.norm, f.normed
+					f.nextNorm, f.next, next.normed = next.norm, [3]*weight{next.wq, next.wk, next.wv}, f.normed
 					sum.prepare(kernel.AfterFeedForward, f.nextNorm, f.normed)
 				}
 			}

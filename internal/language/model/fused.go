@@ -59,9 +59,10 @@ type attentionLinearAddOp struct {
 	attentionOp
 	out, x, product *value // x: nil for none
 	weight, bias    *weight
-	nextNorm        *weight // of the operation that follows, nil for none
-	normed          *value  // what that one may find prepared
-	adapted         bool    // the product is changed by the pass's adapters
+	nextNorm        *weight    // of the operation that follows, nil for none
+	next            [2]*weight // gate and up of that one
+	normed          *value     // what that one may find prepared
+	adapted         bool       // the product is changed by the pass's adapters
 }
 
 func (o *attentionLinearAddOp) reads() []*value {
@@ -97,18 +98,21 @@ func (o *attentionLinearAddOp) run(p *pass) {
 	if o.normed != nil {
 		normed = p.rows(o.normed)
 	}
+	var next [2]*tensor.Tensor
+	p.factors(o.adapted, next[:], o.next[:]...)
 	p.handoff = fusedOperations.AttentionLinearAdd(p.rows(o.out), x, p.sequences(o.q, o.dim),
 		cache.k, cache.v, o.options(p), o.weight.tensor, o.bias.get(), p.update(o.adapted, o.weight), p.codes(o.adapted),
-		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed)
+		p.sequences(o.attentionOp.out, o.dim), p.rows(o.product), o.nextNorm.get(), normed, next)
 }
 
 type feedForwardOp struct {
 	out, x, normed, gated, product *value
 	norm, gate, up, down           *weight
 	eps                            float32
-	alone                          bool    // without x, a rank's part of a sum
-	nextNorm                       *weight // of the operation that follows and shares normed, nil for none
-	adapted                        bool    // the products are changed by the pass's adapters
+	alone                          bool       // without x, a rank's part of a sum
+	nextNorm                       *weight    // of the operation that follows and shares normed, nil for none
+	next                           [3]*weight // the matrices of queries, keys and values of that one
+	adapted                        bool       // the products are changed by the pass's adapters
 }
 
 func (o *feedForwardOp) reads() []*value  { return []*value{o.x} }
@@ -125,10 +129,12 @@ func (o *feedForwardOp) run(p *pass) {
 		p.part = &fused.Part[*tensor.Tensor]{Product: p.rows(o.out), X: p.rows(o.gated), W: o.down.tensor}
 		return
 	}
+	var next [3]*tensor.Tensor
+	p.factors(o.adapted, next[:], o.next[:]...)
 	p.handoff = fusedOperations.FeedForward(p.rows(o.out), p.rows(o.x), fused.FFN[*tensor.Tensor]{
 		Norm: o.norm.get(), Gate: o.gate.tensor, Up: o.up.tensor, Down: o.down.tensor, Eps: o.eps, Alone: o.alone,
 		GateUpdate: p.update(o.adapted, o.gate), UpUpdate: p.update(o.adapted, o.up), DownUpdate: p.update(o.adapted, o.down), Codes: p.codes(o.adapted),
-		NextNorm: o.nextNorm.get(), Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
+		NextNorm: o.nextNorm.get(), Next: next, Handoff: p.handoff, Normed: p.rows(o.normed), Gated: p.rows(o.gated), Product: p.rows(o.product),
 	})
 }
 

@@ -17,6 +17,15 @@ func (p *pass) update(adapted bool, w *weight) (u fused.LowRank[*tensor.Tensor])
 	return u
 }
 
+// factors returns the V of the updates of weights, nil where there is none.
+func (p *pass) factors(adapted bool, to []*tensor.Tensor, of ...*weight) {
+	for i, w := range of {
+		if w != nil {
+			to[i] = p.update(adapted, w).V
+		}
+	}
+}
+
 // codes returns those of the rows of a pass, for an operation that is adapted.
 func (p *pass) codes(adapted bool) *tensor.Tensor {
 	if !adapted {
