@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ergochat/readline"
@@ -63,6 +64,7 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		atExit.Store(nil)
 		return term.Restore(int(in.Fd()), before)
 	}
+	pastes := &pasteReader{r: input}
 	var graphemes graphemeEraser
 	rl, err := readline.NewFromConfig(&readline.Config{
 		HistoryLimit:      historyLimit,
@@ -71,13 +73,22 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		EOFPrompt:         "\n",
 		AutoComplete:      commandCompleter(),
 		Painter:           showPasted,
-		Listener:          graphemes.listen,
-		Stdin:             &pasteReader{r: input},
-		Stdout:            lineEnds{out},
-		Stderr:            lineEnds{out},
-		FuncIsTerminal:    func() bool { return true },
-		FuncMakeRaw:       makeRaw,
-		FuncExitRaw:       exitRaw,
+		Stdin:             pastes,
+		Listener: func(line []rune, pos int, key rune) ([]rune, int, bool) {
+			if key != pasteKey {
+				return graphemes.listen(line, pos, key)
+			}
+			line, pos, ok := pastes.insert(line, pos)
+			if ok {
+				graphemes.line, graphemes.pos = slices.Clone(line), pos
+			}
+			return line, pos, ok
+		},
+		Stdout:         lineEnds{out},
+		Stderr:         lineEnds{out},
+		FuncIsTerminal: func() bool { return true },
+		FuncMakeRaw:    makeRaw,
+		FuncExitRaw:    exitRaw,
 		FuncGetSize: func() (width, height int) {
 			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
 				return width, height

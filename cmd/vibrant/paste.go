@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -42,12 +44,42 @@ func fromPasted(line string) string {
 	return strings.NewReplacer(string(pasted+'\n'), "\n", string(pasted+'\t'), "\t").Replace(line)
 }
 
-// pasteReader reads what is typed and rewrites what is pasted by toPasted.
+// pasteKey stands for a pasted text among the keys. The line editor takes keys one by one, and each takes as long as the line is:
+// the text comes into the line at once instead.
+const pasteKey = '\uf6ff'
+
+// pasteReader reads what is typed, and a pasteKey for what is pasted.
 type pasteReader struct {
 	r   io.Reader
 	in  []byte // read, but not looked at
 	out []byte // to give out
 	err error
+
+	mu    sync.Mutex
+	texts [][]rune // of the keys that were given out, by toPasted
+}
+
+// paste gives out the key of a text.
+func (p *pasteReader) paste(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.texts = append(p.texts, []rune(toPasted(text)))
+	p.out = utf8.AppendRune(p.out, pasteKey)
+}
+
+// insert puts the text of the next pasteKey in the place of the key, which is before pos. A search, which has no line, drops it.
+func (p *pasteReader) insert(line []rune, pos int) ([]rune, int, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.texts) == 0 {
+		return nil, 0, false
+	}
+	text := p.texts[0]
+	p.texts = p.texts[1:]
+	if pos == 0 || line[pos-1] != pasteKey {
+		return nil, 0, false
+	}
+	return slices.Concat(line[:pos-1], text, line[pos:]), pos - 1 + len(text), true
 }
 
 func (p *pasteReader) Read(b []byte) (int, error) {
@@ -87,7 +119,7 @@ func (p *pasteReader) rewrite() {
 		end := bytes.Index(p.in, []byte(pasteEnd))
 		if end < 0 {
 			if p.err != nil { // the input ended inside
-				p.out = append(p.out, toPasted(string(p.in[len(pasteStart):]))...)
+				p.paste(string(p.in[len(pasteStart):]))
 				p.in = nil
 			}
 			return
@@ -96,7 +128,7 @@ func (p *pasteReader) rewrite() {
 		if !utf8.Valid(text) {
 			text = bytes.ToValidUTF8(text, []byte("\ufffd"))
 		}
-		p.out = append(p.out, toPasted(string(text))...)
+		p.paste(string(text))
 		p.in = p.in[end+len(pasteEnd):]
 	}
 }

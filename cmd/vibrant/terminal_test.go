@@ -181,10 +181,30 @@ func TestAPasteIsOneMessage(t *testing.T) {
 	}
 }
 
+// TestALongPasteIsThereAtOnce pastes 5,000 lines, which took minutes as keys.
+func TestALongPasteIsThereAtOnce(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true, "-c", "64")
+	h.expect(">>> ")
+	start := time.Now()
+	h.enter("Read this: " + pasteStart + strings.Repeat("a line of the paste\r", 5000) + pasteEnd + " Well?\r")
+	h.expect("the prompt does not fit into the context")
+	t.Logf("100,000 characters took %v", time.Since(start))
+	h.expect(">>> ")
+	h.enter("ab" + pasteStart + "cd" + pasteEnd + "\x1b[D" + pasteStart + "\r1\r2" + pasteEnd + "e\r")
+	h.expect(" Hello, I recite.")
+	h.expect(">>> ")
+	h.enter("/show history\r")
+	h.expect("user: abc\r\n1\r\n2ed\r\n")
+	h.enter("/bye\r")
+	h.leaves(0)
+}
+
 func TestBackspaceTakesAWholeGrapheme(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	h := chatOn(t, true)
 	h.expect(">>> ")
+	h.enter(pasteStart + "e\u0301" + pasteEnd + "\x7f") // as one key
 	h.enter("a\u0065\u0301\U0001F468\u200D\U0001F469\u200D\U0001F467\x7f\x7fb\r") // a, e with an accent, a family
 	h.expect(" Hello, I recite.")
 	h.expect(">>> ")
