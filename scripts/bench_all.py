@@ -73,6 +73,7 @@ STEPS = [
     ("ternary", 1, script("bench_models.py", "--device cuda --suite ternary -p 512 --vibrant {vibrant} --out {out} bitnet-2b-4t={model:bitnet-2b-4t} llama-2b-bf16={model:llama-2b-bf16}"), ""),
     ("offload", 2, script("bench_offload.py", f"{PEER} --vibrant {{vibrant}} --save {{out}} " + models("qwen2.5-3b")), ""),
     ("offload", 2, script("bench_offload.py", f"{PEER} --cpu-moe --vibrant {{vibrant}} --save {{out}} " + models("qwen3-30b-a3b")), ""),
+    ("start", 1, script("bench_start.py", "--vibrant {vibrant} --save {out} " + models(QWEN[0], QWEN[2])), ""),
     ("scale", 2, script("bench_scale.py", "--parallel 64 --vibrant {vibrant} --save {out} " + models("qwen2.5-7b")), "2 GPUs"),
     ("scale", 3, script("bench_scale.py", "--vibrant {vibrant} --save {out} 'llama-3-70b 20 layers q4_k_m={model:llama-3-70b --layers 20}'"), "2 GPUs"),
     ("tensor", 3, f"cd {HERE}/bench_tensor && {TENSOR} -device cuda -python {{python}}", ""),

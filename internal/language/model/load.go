@@ -159,18 +159,19 @@ func (m *Model) fill(ctx context.Context, f *gguf.File, p *plan, progress *loadi
 		return err
 	}
 	phase.Done("memory of the weights allocated")
+	angles := m.anglesAhead()
 	l := &loader{model: m, file: f, progress: progress}
 	if err := l.load(ctx, p); err != nil {
 		return err
 	}
 	phase.Done("weights copied")
 	for _, r := range m.graph.ropes {
-		cos, sin := r.Tables(m.context)
+		values := <-angles
 		var t ropeTables
-		if t.cos, err = m.table(cos, r.Dim/2); err != nil {
+		if t.cos, err = m.table(values.cos, r.Dim/2); err != nil {
 			return err
 		}
-		if t.sin, err = m.table(sin, r.Dim/2); err != nil {
+		if t.sin, err = m.table(values.sin, r.Dim/2); err != nil {
 			return err
 		}
 		m.tables = append(m.tables, t)
@@ -482,6 +483,21 @@ func (l *loading) loaded(w *placement) {
 		}
 		l.report(l.state)
 	}
+}
+
+// angles are what a RoPE's tables hold.
+type angles struct{ cos, sin []float32 }
+
+// anglesAhead computes those of each RoPE, in order, while weights are copied.
+func (m *Model) anglesAhead() <-chan angles {
+	all := make(chan angles, len(m.graph.ropes)) // nobody may want them after an error
+	go func() {
+		for _, r := range m.graph.ropes {
+			cos, sin := r.Tables(m.context)
+			all <- angles{cos, sin}
+		}
+	}()
+	return all
 }
 
 // table puts a RoPE table [context][cols] on the device.

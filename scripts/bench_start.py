@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Measure how long a start takes: from the process to the first token of a short prompt, and what its phases take.
+
+    bench_start.py [--device cuda] [--backends library,ptx] [--rounds 5] [--phases] [--save docs/benchmarks] NAME=FILE.gguf ...
+
+Times are those of this process: from the start of the command to the line of VIBRANT_TRACE=start, and to its end, which waits for the
+driver to end the GPU's context. Backends take turns, round by round; figures are medians. "cold" is the first start of the PTX backend
+with an empty VIBRANT_CACHE, "warm" are those after it. `devices` is measured beside the models. Cases that were measured are replaced in
+start.jsonl below --save. Needs nothing but Python.
+"""
+import argparse, json, os, statistics, subprocess, sys, tempfile, time
+
+ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+ap.add_argument("models", nargs="+", metavar="NAME=FILE")
+ap.add_argument("--vibrant", default="bin/vibrant")
+ap.add_argument("--device", default="cuda")
+ap.add_argument("--backends", default="library,ptx", help="values of VIBRANT_CUDA")
+ap.add_argument("--rounds", type=int, default=5)
+ap.add_argument("--tokens", type=int, default=16, help="of the prompt")
+ap.add_argument("--phases", action="store_true", help="show each phase's end")
+ap.add_argument("--save", help="folder of the suites")
+A = ap.parse_args()
+
+FIRST = "first token chosen"
+
+
+def start(arguments, backend, cache):
+    """milliseconds from the start of a command to the end of each phase, and to the end of the process"""
+    environment = os.environ | {"VIBRANT_TRACE": "start", "VIBRANT_CUDA": backend, "VIBRANT_CACHE": cache}
+    began, phases, said = time.monotonic(), {}, []
+    p = subprocess.Popen([A.vibrant, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for line in p.stderr:
+        now = 1e3 * (time.monotonic() - began)
+        said.append(line.strip())
+        if line.startswith("vibrant: start: "):
+            phases.setdefault(line.strip().split(" ms: ", 1)[1], now)
+    if p.wait():
+        sys.exit(f"bench_start: {' '.join(arguments)}: exit status {p.returncode}: {' | '.join(said[-3:])}")
+    return phases | {"process ended": 1e3 * (time.monotonic() - began)}
+
+
+commands = {"devices": (["devices"], "process ended")}
+for spec in A.models:
+    name, _, path = spec.partition("=")
+    ids = ",".join(str(i + 1) for i in range(A.tokens))
+    commands[name] = (["complete", "-m", path, "--ids", ids, "-n", "1", "--device", A.device], FIRST)
+
+typed = " ".join(["scripts/bench_start.py"] + [w.split("=")[0] + "=FILE" if w in A.models else w
+                                               for w in sys.argv[1:] if w not in ("--save", A.save, "--vibrant", A.vibrant)])
+info = subprocess.run([A.vibrant, "devices", "--json"], capture_output=True, text=True)
+device = next((d["name"] for d in json.loads(info.stdout or "[]") if d["id"].startswith(A.device)), A.device)
+measured, cold = {}, {}
+with tempfile.TemporaryDirectory() as folder:
+    for turn in range(A.rounds + 1):
+        for name, (arguments, until) in commands.items():
+            for backend in A.backends.split(","):
+                found = start(arguments, backend, os.path.join(folder, name.replace("/", "_")))
+                if turn:
+                    measured.setdefault((name, backend), []).append(found)
+                elif backend == "ptx":
+                    cold[name] = found
+lines = []
+print(f"{'case':52} {'ms':>8} {'to the end':>11}")
+for name, (_, until) in commands.items():
+    cases = [(f"{name}, {b}" + (", warm" if b == "ptx" else ""), measured[name, b]) for b in A.backends.split(",")]
+    if name in cold:
+        cases.append((f"{name}, ptx, cold", [cold[name]]))
+    for case, runs in cases:
+        if any(until not in r for r in runs):
+            sys.exit(f"bench_start: {case}: no line says \"{until}\"")
+        value, end = (statistics.median(r[key] for r in runs) for key in (until, "process ended"))
+        print(f"{case:52} {value:8.1f} {end:11.1f}")
+        if A.phases:
+            for phase in runs[0]:
+                print(f"    {statistics.median(r.get(phase, 0) for r in runs):8.1f} {phase}")
+        lines.append({"suite": "start", "case": case, "ours": round(value, 1), "peer": None, "unit": "ms", "ratio": None,
+                      "roofline": None, "error": None, "device": device, "command": typed})
+if A.save:
+    os.makedirs(A.save, exist_ok=True)
+    file = os.path.join(A.save, "start.jsonl")
+    fresh = {(l["case"], l["device"]) for l in lines}
+    kept = [json.loads(l) for l in open(file)] if os.path.exists(file) else []
+    with open(file, "w") as f:
+        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
+            f.write(json.dumps(l) + "\n")
