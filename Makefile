@@ -147,7 +147,7 @@ test-library: need-go need-cc
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' \
 	  ./tensor/... ./internal/language/engine/... ./internal/backend/dynamic ./gpu/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
-	$(GO) test -vet=off -timeout 30m -count 1 ./internal/check/downstream
+	$(GO) test -vet=off -timeout 30m -count 1 -skip '/^(pure_Go|cgo)' ./internal/check/downstream
 
 # The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
 test-dist: need-go need-cc

@@ -102,7 +102,9 @@ fi
 
 standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
-nvccflags="-O3 -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
+optimize=-O3
+[ -n "${FAST_COMPILE-}" ] && optimize="-O0 --Ofast-compile=max" # of the host, and of kernels
+nvccflags="$optimize -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
 case ${EMULATED-} in
 only) nvccflags+=" --no-compress" ;;
 too) nvccflags+=" -Xfatbin -compress-all --compress-mode=speed" ;; # LZ4: the emulator decompresses no other
@@ -115,7 +117,6 @@ nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GP
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 if [ -n "${DEBUG-}" ]; then nvccflags+=" -G -g" cflags+=" -O0 -g3"; else cflags+=" $(cgo '!debug CFLAGS')"; fi
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
-[ -n "${FAST_COMPILE-}" ] && nvccflags+=" --Ofast-compile=max"
 
 mkdir -p "$out"
 
