@@ -98,20 +98,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::bytes);
                 sm90::copy_box(x, &x_map, barrier, k, row0);
-                if (V_KMAJOR) {
-                    constexpr int box = RANKS / pair;
-                    if (PAIR)
-                        sm90::copy_box_multicast(v + rank * box * sm90::row_bytes, &v_map, barrier, k, rank * box, 3);
-                    else sm90::copy_box(v, &v_map, barrier, k, 0);
-                } else {
-                    constexpr int box = product_depth / pair;
-#pragma unroll
-                    for (int i = 0; i < RANKS / 64; i++) {
-                        char *const to = v + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
-                        if (PAIR) sm90::copy_box_multicast(to, &v_map, barrier, 64 * i, k + rank * box, 3);
-                        else sm90::copy_box(to, &v_map, barrier, 64 * i, k);
-                    }
-                }
+                copy_b<RANKS, PAIR, !V_KMAJOR>(v, &v_map, barrier, 0, k, rank);
             }
         __syncwarp();
         if (meets) {
@@ -139,13 +126,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, quad = lane % 4;
-        const auto release = [&](int stage) {
-            if (PAIR) {
-                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
-            } else if (lane == 0) {
-                sm90::barrier_arrive(&empty[stage]);
-            }
-        };
+        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane); };
         StageAt<Stage::count> at(0);
         unsigned h[RANKS / 16][4]; // the left factor of the second product
         const int row = row0 + (halves == 1 ? consumer * 64 : 0) + warp * 16 + lane / 4;

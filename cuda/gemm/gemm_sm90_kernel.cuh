@@ -207,22 +207,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     sm90::barrier_wait(&empty[at.stage], at.phase);
                     sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
                     sm90::copy_box(a, &a_map, barrier, k, m0);
-                    // Of a pair, each block copies half of every box of B, its rows cut in two.
-                    if (B_MN) {
-                        constexpr int box = product_depth / pair;
-#pragma unroll
-                        for (int i = 0; i < BN / 64; i++) {
-                            char *const to = b + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
-                            if (PAIR) sm90::copy_box_multicast(to, &b_map, barrier, n0 + 64 * i, k + rank * box, 3);
-                            else sm90::copy_box(to, &b_map, barrier, n0 + 64 * i, k);
-                        }
-                    } else if (PAIR) {
-                        constexpr int box = BN / pair;
-                        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, &b_map, barrier, k, n0 + rank * box,
-                                                 3);
-                    } else {
-                        sm90::copy_box(b, &b_map, barrier, k, n0);
-                    }
+                    copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank);
                     at.advance();
                 }
             }
@@ -234,13 +219,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         constexpr int a_offset = BM == 128 ? 64 * sm90::row_bytes : 0;
         constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * product_depth * sm90::row_bytes : N * sm90::row_bytes;
-        const auto release = [&](int stage) {
-            if (PAIR) {
-                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
-            } else if (lane == 0) {
-                sm90::barrier_arrive(&empty[stage]);
-            }
-        };
+        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane); };
         StageAt<Stage::count> at(0);
         for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
             int m0, n0;

@@ -139,11 +139,8 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const auto release = [&](int stage) {
-            if (pair) {
-                if (lane < 2) sm90::barrier_arrive_remote(&empty[stage], lane);
-            } else if (lane == 0) {
-                sm90::barrier_arrive(&empty[stage]);
-            }
+            if (pair) release_stage<true>(&empty[stage], lane);
+            else release_stage<false>(&empty[stage], lane);
         };
         StageAt<Ring::count> at(0);
         for (int index = first_item; index < items; index += item_step) {

@@ -51,6 +51,35 @@ struct StageAt {
     }
 };
 
+// Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR,
+// each block copies half of every box to both blocks. Rank is the caller's type of integer: addresses are computed in it.
+template <int N, bool PAIR, bool MN, class Rank>
+VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank) {
+    constexpr int box = (MN ? product_depth : N) / (PAIR ? 2 : 1);
+    if (MN) {
+#pragma unroll
+        for (int i = 0; i < N / 64; i++) {
+            char *const to = b + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
+            if (PAIR) sm90::copy_box_multicast(to, map, barrier, n + 64 * i, k + rank * box, 3);
+            else sm90::copy_box(to, map, barrier, n + 64 * i, k);
+        }
+    } else if (PAIR) {
+        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, 3);
+    } else {
+        sm90::copy_box(b, map, barrier, k, n);
+    }
+}
+
+// Tells that a warp has read the stage of this barrier. Of a PAIR, both blocks copy the stage, and both are told.
+template <bool PAIR>
+VB_DEVICE void release_stage(uint64_t *empty, int lane) {
+    if (PAIR) {
+        if (lane < 2) sm90::barrier_arrive_remote(empty, lane);
+    } else if (lane == 0) {
+        sm90::barrier_arrive(empty);
+    }
+}
+
 // The tile `index` of tiles_m x tiles_n, which are walked through in bands of `band` rows of tiles.
 VB_DEVICE int2 tile_in_bands(int index, int tiles_m, int tiles_n, int band) {
     const int in_band = band * tiles_n, first = index / in_band * band, rows = smaller(band, tiles_m - first);
