@@ -29,8 +29,7 @@ type MatMulOptions struct {
 }
 
 // MatMul returns the matrix product of a (..., K) and b (K, N), of shape (..., N), or b (K), of shape (...): leading dimensions of a are
-// rows. Both
-// are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear; for batches of
+// rows. Both are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear; for batches of
 // matrices, transposed ones and other precisions, MatMulWith.
 func MatMul(a, b *Tensor) *Tensor { return MatMulWith(a, b, MatMulOptions{}) }
 
