@@ -43,7 +43,8 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 
 // TestOps holds every operation to its row in the table on every backend, as TestOps/cuda/RMSNorm/odd_columns_3x127_F32.
 // No op may leave its device. Under the race detector the kernels of the CPUs are left out, which are slow there and share
-// nothing with what it looks for, and so are long cases.
+// nothing with what it looks for, and so are long cases. The fake GPU, which computes by the kernels of the backend go, has none either:
+// what it adds, who may touch which memory and when, does not depend on how much there is.
 func TestOps(t *testing.T) {
 	strictly(t)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
@@ -55,11 +56,11 @@ func TestOps(t *testing.T) {
 		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
 			t.Skip("left out under the race detector")
 		}
-		interpreted := d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
+		short := raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
 		for _, op := range optable.Table() {
 			t.Run(op.Name, func(t *testing.T) {
 				for i, c := range op.Cases {
-					if c.Large || (raceDetector || interpreted) && long(op, c) {
+					if c.Large || short && long(op, c) {
 						continue
 					}
 					t.Run(c.Name(), func(t *testing.T) {
