@@ -99,6 +99,16 @@ template <bool SIGNED_A, bool SIGNED_B> struct Dot4 {
         return c;
     }
 };
+template <bool SIGNED_A, bool SIGNED_B> struct Dot2 { // two halves by the lower two bytes
+    uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
+        for (int i = 0; i < 2; i++) {
+            const int x = SIGNED_A ? (int16_t)(a >> 16 * i) : (int)(a >> 16 * i & 0xffff),
+                      y = SIGNED_B ? (int8_t)(b >> 8 * i) : (int)(b >> 8 * i & 0xff);
+            c += (uint32_t)(x * y);
+        }
+        return c;
+    }
+};
 
 // ---- builders ------------------------------------------------------------------------------------------------------
 
@@ -203,12 +213,16 @@ static void build_lop3(Decoder &d, Instruction &in) {
         });
     };
 }
-static void build_dot4(Decoder &d, Instruction &in) {
+template <template <bool, bool> class Dot> void build_dot(Decoder &d, Instruction &in) {
     operands(d, in, Type::U32);
     const bool a = d.type(1) == Type::S32, b = d.type(0) == Type::S32;
-    if (a) { if (b) set_ternary<uint32_t, Dot4<true, true>>(in); else set_ternary<uint32_t, Dot4<true, false>>(in); }
-    else if (b) set_ternary<uint32_t, Dot4<false, true>>(in);
-    else set_ternary<uint32_t, Dot4<false, false>>(in);
+    if (a) { if (b) set_ternary<uint32_t, Dot<true, true>>(in); else set_ternary<uint32_t, Dot<true, false>>(in); }
+    else if (b) set_ternary<uint32_t, Dot<false, true>>(in);
+    else set_ternary<uint32_t, Dot<false, false>>(in);
+}
+static void build_dot2(Decoder &d, Instruction &in) {
+    if (!d.has("lo")) d.unknown();
+    build_dot<Dot2>(d, in);
 }
 
 struct AbsoluteDifference4 {
@@ -231,7 +245,7 @@ static const Opcode and_("and", build_logic<And>), or_("or", build_logic<Or>), x
     not_("not", build_not), shl("shl", build_shift_left), shr("shr", build_shift_right), shf("shf", build_funnel),
     prmt("prmt", build_permute), popc("popc", build_bits<CountOnes>), clz("clz", build_bits<LeadingZeros>),
     brev("brev", build_reverse), bfind("bfind", build_find_highest), bfe("bfe", build_bit_field),
-    bfi("bfi", build_insert_bits), lop3("lop3", build_lop3), dp4a("dp4a", build_dot4),
+    bfi("bfi", build_insert_bits), lop3("lop3", build_lop3), dp4a("dp4a", build_dot<Dot4>), dp2a("dp2a", build_dot2),
     vabsdiff4("vabsdiff4", build_difference4);
 
 } // namespace emulator

@@ -92,6 +92,7 @@ __global__ void numbers(float *out, const __grid_constant__ Table table, int pic
     out[12] = (float)(-7 / 2 * 10 + -7 % 3);                   // -31
     const half2 pair = __hfma2(__floats2half2_rn(2, 3), __floats2half2_rn(4, 5), __floats2half2_rn(1, 1));
     out[13] = __low2float(pair) * 100 + __high2float(pair);    // 916
+    out[14] = (float)__dp2a_lo(-65535, 0x050203fe, pick);       // 1 * -2 - 1 * 3 + 2
 }
 
 __global__ void product(float *out, const half *a, const half *b) {
@@ -216,9 +217,9 @@ static void results() {
     float *const floats = device<float>(4096);
     const Table table = {{10, 20, 30, 40, 50}};
     numbers<<<1, 1>>>(floats, table, 2);
-    const float want[] = {30, 5.5f, 2048, 4, -3, 44, -0x1p-46f, 1, 42, 1, 3, 39, -31, 916};
-    const std::vector<float> got = host(floats, 14);
-    for (size_t i = 0; i < 14; i++) {
+    const float want[] = {30, 5.5f, 2048, 4, -3, 44, -0x1p-46f, 1, 42, 1, 3, 39, -31, 916, -3};
+    const std::vector<float> got = host(floats, 15);
+    for (size_t i = 0; i < 15; i++) {
         float w = want[i];
         if (i == 0) {
             float local[8];
