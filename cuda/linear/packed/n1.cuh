@@ -40,6 +40,10 @@ struct N1Input {
 
 constexpr int n1_warps = LINEAR_WARPS; // at most
 
+struct TilesAreKnown {
+    VB_DEVICE void operator()() const {}
+};
+
 // Adds up the sums of an item of blocks without a cluster, by a warp of each block. Returns whether this warp is the
 // last, and has the sum in `total`.
 template <int KSPLIT, int RESULTS>
@@ -75,11 +79,12 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
 //   update                          NoUpdate, or N1Update for an adapter; then also
 //   matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
+// locate() is called before anything that tells where tiles lie is used, and after all that can be done without.
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
 // multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
 // finishes an item.
-template <class Block, int PARTS, int KSPLIT = 1, class Out>
-VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count) {
+template <class Block, int PARTS, int KSPLIT = 1, class Out, class Locate = TilesAreKnown>
+VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count, const Locate &locate = {}) {
 #if defined(VB_HAS_MMA)
 #if __CUDA_ARCH__ < 900
     if constexpr (decltype(Out::update)::active) return; // linear_n1_adapts
@@ -126,6 +131,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             for (int p = 0; p < PARTS; p++) ahead_row[p] = out.tiles(ahead_item, p) + (begin + warp) * P::tile_bytes;
         }
     };
+    locate();
     find_rows();
     auto address = [&] {
         if constexpr (Out::joined) return out.tile(ahead_item, begin + ahead_tile);
@@ -259,6 +265,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     __syncwarp();
 
     const int g = lane / 4, t = lane % 4;
+    const uint4 by = P::summand_words();
     float *sums = partial; // of the chunk
     for (int first = index; first < in.items; first += in.chunk * count) {
         const int mine = first + warp * count, end = smaller(in.items, first + in.chunk * count);
@@ -280,7 +287,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     N1Operand<Block> operand;
                     next(a), next(b);
                     operand.load(x, offsets, lane);
-                    a.multiply(sum, operand, lane), b.multiply(sum + 2, operand, lane);
+                    a.multiply(sum, operand, by, lane), b.multiply(sum + 2, operand, by, lane);
                 }
             } else {
                 int k = warp;
@@ -289,14 +296,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     N1Operand<Block> operand, second;
                     next(a), next(b);
                     operand.load(x, offsets, lane), second.load(x + step, offsets, lane);
-                    a.multiply(sum, operand, lane), b.multiply(sum, second, lane);
+                    a.multiply(sum, operand, by, lane), b.multiply(sum, second, by, lane);
                 }
                 if (k < tiles) {
                     N1Weights<Block> a;
                     N1Operand<Block> operand;
                     next(a);
                     operand.load(x, offsets, lane);
-                    a.multiply(sum, operand, lane);
+                    a.multiply(sum, operand, by, lane);
                 }
             }
             // Adds up four lanes: lane t of them gets row g + 8 (t & 1) of part t / 2.

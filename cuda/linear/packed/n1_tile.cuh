@@ -143,20 +143,29 @@ struct N1Weights {
         }
     }
 
-    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x.
-    VB_DEVICE void multiply(float sum[2], const N1Operand<Block> &x, int lane) const {
+    // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x. `by` are the type's summand_words.
+    VB_DEVICE void multiply(float sum[2], const N1Operand<Block> &x, const uint4 &by, int lane) const {
         const int t = lane & 3;
-        uint32_t v[2][P::values];
-        if constexpr (P::nibbles) P::unpack_nibbles(v[0], words), P::unpack_nibbles(v[1], words + P::words);
-        else P::unpack(v[0], words, table[0]), P::unpack(v[1], words + P::words, table[0]);
+        uint32_t rows[2][P::summands][P::values];
+#pragma unroll
+        for (int r = 0; r < 2; r++) P::unpack_summands(rows[r], words + r * P::words, P::own_table ? table[0] : by);
+        // c += the products of the value words a, or a and a + 1, with x
+        const auto multiply_word = [&](int (&c)[4], int a, uint32_t b) {
+#pragma unroll
+            for (int i = 0; i < P::summands; i++) mma_16x8x16<P::is_signed>(c, rows[0][i][a], rows[1][i][a], b);
+        };
+        const auto multiply_words = [&](int (&c)[4], int a, uint32_t b0, uint32_t b1) {
+#pragma unroll
+            for (int i = 0; i < P::summands; i++)
+                mma_16x8x32<P::is_signed>(c, rows[0][i][a], rows[1][i][a], rows[0][i][a + 1], rows[1][i][a + 1], b0,
+                                          b1);
+        };
         if constexpr (P::k4) {
             int c[2][4] = {};
 #pragma unroll
             for (int s = 0; s < 4; s++) {
                 const uint32_t *b = x.codes[s];
-                mma_16x8x32<false>(c[0], v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[0], b[1]);
-                mma_16x8x32<false>(c[1], v[0][2 * s + 8], v[1][2 * s + 8], v[0][2 * s + 9], v[1][2 * s + 9], b[2],
-                                   b[3]);
+                multiply_words(c[0], 2 * s, b[0], b[1]), multiply_words(c[1], 2 * s + 8, b[2], b[3]);
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
@@ -174,20 +183,19 @@ struct N1Weights {
                 sum[r] = fmaf(f, x.scale, sum[r]);
             }
         } else if constexpr (P::e4m3) {
-            int c[4][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) c[i][0] = c[i][2] = 0, c[i][1] = c[i][3] = dot_bits;
+            int c[4][4] = {};
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) mma_16x8x16<true>(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
+                for (int i = 0; i < 4; i++) multiply_word(c[i], s + 4 * i, x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float total = 0;
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const uint32_t s = i < 3 ? sixteens[r] << (20 - 8 * i) : sixteens[r] >> 4;
-                    total = fmaf(P::e4m3_bits(s & 0x07f00000), dot_of(c[i][2 * r], c[i][2 * r + 1]), total);
+                    const float dot = static_cast<float>(128 * c[i][2 * r] + c[i][2 * r + 1]);
+                    total = fmaf(P::e4m3_bits(s & 0x07f00000), dot, total);
                 }
                 sum[r] = fmaf(total * P::e4m3_unit, x.scale, sum[r]);
             }
@@ -199,7 +207,7 @@ struct N1Weights {
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) mma_16x8x16(c[i], v[0][s + 4 * i], v[1][s + 4 * i], x.codes[s][i]);
+                for (int i = 0; i < 4; i++) multiply_word(c[i], s + 4 * i, x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 int high = 0, low = 0, subtrahend = 0;
@@ -218,10 +226,9 @@ struct N1Weights {
             int c[4] = {0, 0, 0, 0};
             if constexpr (P::zero != 0) c[0] = c[2] = x.sums[0], c[1] = c[3] = x.sums[1];
 #pragma unroll
-            for (int s = 0; s < 4; s++)
-                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], x.codes[s][0],
-                                          x.codes[s][1]);
-            const float unit = P::nibbles && t >= 2 ? x.scale * 0.0625f : x.scale; // v[4..7] are 16 times their value
+            for (int s = 0; s < 4; s++) multiply_words(c, 2 * s, x.codes[s][0], x.codes[s][1]);
+            // the value words 4 to 7 are 16 times their value
+            const float unit = P::nibbles && t >= 2 ? x.scale * 0.0625f : x.scale;
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 sum[r] = fmaf(P::scale_of_bits(d[r]) * unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), sum[r]);

@@ -99,19 +99,24 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 
     // Whether this lane's columns exist in a tile of this block: the last tile of small blocks, of 128 columns, may be
     // a part.
-    const auto exists = [&](int k) { return !P::small || (begin + k) * P::depth + 4 * lane < in.cols; };
+    const auto exists = [&](int k) {
+        return k < tiles && (!P::small || (begin + k) * P::depth + 4 * lane < in.cols);
+    };
     const int64_t row_stride = P::small ? in.cols : in.tiles * P::depth;
-    float4 norm[quads]; // of a tile
-    if constexpr (P::small)
-#pragma unroll
-        for (int i = 0; i < quads; i++) norm[i] = make_float4(0, 0, 0, 0);
+    constexpr int group = 2 / quads; // tiles of x at a time, k, k + warps ..
+    float4 norm[group][quads];
     auto load_norm = [&](int k) {
-        if (in.norm && k < tiles)
+        if (in.norm)
 #pragma unroll
-            for (int i = 0; i < quads; i++)
-                if (exists(k)) norm[i] = reinterpret_cast<const float4 *>(in.norm + k * P::depth)[32 * i + lane];
+            for (int j = 0; j < group; j++)
+#pragma unroll
+                for (int i = 0; i < quads; i++)
+                    norm[j][i] = exists(k + j * warps) ? reinterpret_cast<const float4 *>(
+                                                             in.norm + (k + j * warps) * P::depth)[32 * i + lane]
+                                                       : make_float4(0, 0, 0, 0);
     };
     load_norm(warp);
+    const uint4 by = P::summand_words();
     float *sums = partial; // of the chunk
 #pragma unroll 1
     for (int first = index, nth = 0; first < in.items; first += in.chunk * count, nth += in.chunk) {
@@ -122,27 +127,32 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
         if (first == index) {
             // This warp's tiles of x, two rows at a time, while the next two are on the way: 4 elements of each 128 a
             // lane.
-            float4 v[2][quads], next[2][quads];
+            float4 v[2][group][quads], next[2][group][quads];
             int next_tile = warp, next_token = 0;
             auto load = [&] {
                 if (next_tile >= tiles) return;
-                const float4 *from =
-                    reinterpret_cast<const float4 *>(in.x + next_token * row_stride + (begin + next_tile) * P::depth) +
-                    lane;
+                const float *first = in.x + next_token * row_stride + (begin + next_tile) * P::depth;
                 // of an odd number the last row is its own pair
                 const int other = next_token + 1 < n ? (int)(row_stride / 4) : 0;
 #pragma unroll
-                for (int i = 0; i < quads; i++) {
-                    if (exists(next_tile)) next[0][i] = from[32 * i], next[1][i] = from[32 * i + other];
-                    else next[0][i] = next[1][i] = make_float4(0, 0, 0, 0);
+                for (int j = 0; j < group; j++) {
+                    const float4 *from = reinterpret_cast<const float4 *>(first + j * warps * P::depth) + lane;
+                    const bool inside = exists(next_tile + j * warps);
+#pragma unroll
+                    for (int i = 0; i < quads; i++) {
+                        if (inside) next[0][j][i] = from[32 * i], next[1][j][i] = from[32 * i + other];
+                        else next[0][j][i] = next[1][j][i] = make_float4(0, 0, 0, 0);
+                    }
                 }
-                if ((next_token += 2) >= n) next_token = 0, next_tile += warps;
+                if ((next_token += 2) >= n) next_token = 0, next_tile += group * warps;
             };
             load();
 #pragma unroll 1
             for (int k = warp, t = 0; k < tiles;) {
 #pragma unroll
-                for (int i = 0; i < quads; i++) v[0][i] = next[0][i], v[1][i] = next[1][i];
+                for (int j = 0; j < group; j++)
+#pragma unroll
+                    for (int i = 0; i < quads; i++) v[0][j][i] = next[0][j][i], v[1][j][i] = next[1][j][i];
                 load();
                 // not before x is on its way: the next kernel's weights would delay it
                 if (k == warp && t == 0) release_next_kernel();
@@ -152,17 +162,23 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                     if (in.with_norm) {
                         float square = 0;
 #pragma unroll
-                        for (int i = 0; i < quads; i++) {
-                            float4 &e = v[r][i];
-                            square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
-                            if (in.norm) e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
-                        }
+                        for (int j = 0; j < group; j++)
+#pragma unroll
+                            for (int i = 0; i < quads; i++) {
+                                float4 &e = v[r][j][i];
+                                const float4 by = norm[j][i];
+                                square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
+                                if (in.norm) e.x *= by.x, e.y *= by.y, e.z *= by.z, e.w *= by.w;
+                            }
                         square = warp_reduce<Sum>(square);
                         if (lane == 0 && t + r < n) squares[warp * n4_rows + to] += square;
                     }
-                    X::quantize(activations + k * X::bytes, v[r], to, lane);
+#pragma unroll
+                    for (int j = 0; j < group; j++)
+                        if (k + j * warps < tiles)
+                            X::quantize(activations + (k + j * warps) * X::bytes, v[r][j], to, lane);
                 }
-                if ((t += 2) >= n) t = 0, k += warps, load_norm(k);
+                if ((t += 2) >= n) t = 0, k += group * warps, load_norm(k);
             }
             __syncwarp();
         }
@@ -174,15 +190,18 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
             float sum[PARTS][2] = {};
 #pragma unroll 1
             for (int k = warp; k < tiles; k += warps) {
+                constexpr bool in_turn = P::table && P::sixteens; // two tiles at once would spill
                 LaneTile<Block> w[PARTS];
                 const bool exists = advance();
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) {
                     w[p].template load<false>(ring.wait(), lane);
                     ring.refill(ahead[p], exists, lane);
+                    if constexpr (in_turn) n4_multiply(sum[p], w[p], activations + k * X::bytes, by, lane);
                 }
+                if constexpr (!in_turn)
 #pragma unroll
-                for (int p = 0; p < PARTS; p++) n4_multiply(sum[p], w[p], activations + k * X::bytes, lane);
+                    for (int p = 0; p < PARTS; p++) n4_multiply(sum[p], w[p], activations + k * X::bytes, by, lane);
             }
             if (lane % 4 < n)
 #pragma unroll

@@ -63,16 +63,27 @@ struct N4Tile {
     }
 };
 
-// sum[r] += row g + 8 r of the tile by row t of x.
+// sum[r] += row g + 8 r of the tile by row t of x. `by` are the type's summand_words.
 template <class Block>
-VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, int lane) {
+VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, const uint4 &by, int lane) {
     using P = Packed<Block>;
     using X = N4Tile<Block>;
     constexpr bool nibbles = P::nibbles; // the upper ones are multiplied in place, 16 times their value
     const int t = lane & 3;
-    uint32_t v[2][P::values];
-    if constexpr (nibbles) P::unpack_nibbles(v[0], tile.words), P::unpack_nibbles(v[1], tile.words + P::words);
-    else unpack_rows(v, tile);
+    uint32_t rows[2][P::summands][P::values];
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        P::unpack_summands(rows[r], tile.words + r * P::words, P::own_table ? tile.table[0] : by);
+    // c += the products of the value words a, or a and a + 1, with x
+    const auto multiply_word = [&](int (&c)[4], int a, uint32_t b) {
+#pragma unroll
+        for (int i = 0; i < P::summands; i++) mma_16x8x16<P::is_signed>(c, rows[0][i][a], rows[1][i][a], b);
+    };
+    const auto multiply_words = [&](int (&c)[4], int a, uint32_t b0, uint32_t b1) {
+#pragma unroll
+        for (int i = 0; i < P::summands; i++)
+            mma_16x8x32<P::is_signed>(c, rows[0][i][a], rows[1][i][a], rows[0][i][a + 1], rows[1][i][a + 1], b0, b1);
+    };
 
     // The subtrahend.
     uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order
@@ -122,19 +133,20 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
         if constexpr (P::e4m3) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int c[4] = {0, dot_bits, 0, dot_bits};
-                mma_16x8x16<true>(c, v[0][4 * q + i], v[1][4 * q + i], b[i]);
+                int c[4] = {0, 0, 0, 0};
+                multiply_word(c, 4 * q + i, b[i]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint32_t s = q < 3 ? bytes[r][i] << (20 - 8 * q) : bytes[r][i] >> 4;
-                    total[r] = fmaf(P::e4m3_bits(s & 0x07f00000), dot_of(c[2 * r], c[2 * r + 1]), total[r]);
+                    const float dot = static_cast<float>(128 * c[2 * r] + c[2 * r + 1]);
+                    total[r] = fmaf(P::e4m3_bits(s & 0x07f00000), dot, total[r]);
                 }
             }
         } else if constexpr (P::sixteens) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int c[4] = {0, 0, 0, 0};
-                mma_16x8x16(c, v[0][4 * q + i], v[1][4 * q + i], b[i]);
+                multiply_word(c, 4 * q + i, b[i]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint32_t byte = bytes[r][i] >> (8 * q); // q6_scale_byte(4 q + i)
@@ -147,8 +159,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             for (int i = 0; i < 2; i++) {
                 const int s = 2 * q + i;
                 int c[4] = {0, 0, 0, 0};
-                mma_16x8x32<P::is_signed>(c, v[0][2 * s], v[1][2 * s], v[0][2 * s + 1], v[1][2 * s + 1], b[2 * i],
-                                          b[2 * i + 1]);
+                multiply_words(c, 2 * s, b[2 * i], b[2 * i + 1]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7

@@ -40,9 +40,10 @@ VB_PACKED_TYPES(X)
 // A table of 16 values that two byte permutations look up. A permutation takes the lower three bits of a nibble as a
 // place.
 // It gives the byte of this place, or, where the fourth bit is set, the byte's sign eight times.
-// A nibble i or i + 8 looks up first[i], and with its fourth bit turned second[i]: one gives a byte, the other a sign.
-// The value is their exclusive or, if the values of i and i + 8 are both negative or both not: codes get places in such
-// pairs.
+// A nibble looks up first, and with all bits turned second: one gives a byte, the other a sign. The nibbles i and i + 8
+// are a pair: they look up first[i] and second[7 - i].
+// The value is the exclusive or of both, if the values of a pair are both negative or both not: codes get places in
+// such pairs. With other bytes, summands, the value is the sum of both, which matrix instructions add up by themselves.
 struct LookUp {
     uint8_t first[8], second[8];
     uint8_t place[16]; // of a file's codes
@@ -63,7 +64,7 @@ struct LookUp {
                     continue;
                 }
                 if (last < 0) {
-                    last = places, first[places] = second[places] = 0;
+                    last = places;
                     place[c] = (uint8_t)places++;
                     put(place[c], bytes[c]), put(place[c] + 8, bytes[c]);
                 } else {
@@ -75,7 +76,21 @@ struct LookUp {
     }
     __host__ __device__ constexpr void put(int at, uint8_t byte) {
         if (at < 8) first[at] = byte;
-        else second[at - 8] = byte & 0x80 ? (uint8_t)~byte : byte;
+        else second[15 - at] = byte & 0x80 ? (uint8_t)~byte : byte;
+    }
+    // The same table by summands. Of a negative pair the sign that one permutation gives, -1, is taken from the other's
+    // byte; where that byte is then 0, it gives no sign.
+    __host__ __device__ constexpr LookUp summands() const {
+        LookUp sums = *this;
+        for (int i = 0; i < 8; i++) {
+            uint8_t &a = sums.first[i], &b = sums.second[7 - i];
+            if (!(a & 0x80)) continue;
+            b = (uint8_t)~b;
+            if (a == 0xff) a = 0;
+            else if (b == 0xff) b = 0;
+            else a++, b++;
+        }
+        return sums;
     }
     __host__ __device__ constexpr uint64_t places() const { // a nibble each
         uint64_t all = 0;
@@ -103,6 +118,23 @@ constexpr uint8_t mxfp4_halves[16] = {0x00, 0x3c, 0x40, 0x42, 0x44, 0x46, 0x48, 
 VB_DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
     uint32_t v;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(selector));
+    return v;
+}
+
+// w >> 16 and ~w >> 16 in their lower halves, by the units of products: permutations keep those of logic busy.
+VB_DEVICE uint32_t upper_half(uint32_t w) {
+    uint32_t v;
+    asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(v) : "r"(w), "r"(0x0100), "r"(0));
+    return v;
+}
+VB_DEVICE uint32_t turned_upper_half(uint32_t w) {
+    uint32_t v;
+    asm("dp2a.lo.u32.s32 %0, %1, %2, %3;" : "=r"(v) : "r"(w), "r"(0xff00), "r"(-1));
+    return v;
+}
+VB_DEVICE uint32_t turned_lower_half(uint32_t w) {
+    uint32_t v;
+    asm("dp2a.lo.u32.s32 %0, %1, %2, %3;" : "=r"(v) : "r"(w), "r"(0x00ff), "r"(-1));
     return v;
 }
 
@@ -195,8 +227,8 @@ struct Packed {
         }
     }
 
-    // Four values of a table plus MORE, by the codes in the lower half of a word, and by the same codes with fourth
-    // bits turned.
+    // Four values of a table plus MORE, by the codes in the lower half of a word, and by the same codes with all bits
+    // turned.
     template <int MORE>
     static VB_DEVICE uint32_t look_up(uint32_t codes, uint32_t turned, const uint4 &tiles_table) {
         if constexpr (own_table)
@@ -212,17 +244,42 @@ struct Packed {
     static VB_DEVICE void look_up_all(uint32_t v[values], const uint32_t w[words], const uint4 &tiles_table) {
 #pragma unroll
         for (int i = 0; i < words; i++) {
-            const uint32_t turned = w[i] ^ 0x88888888;
+            const uint32_t turned = ~w[i];
             v[i] = look_up<MORE>(w[i], turned, tiles_table);
             v[i + words] = look_up<MORE>(w[i] >> 16, turned >> 16, tiles_table);
         }
     }
+    // Value words as sums of so many words each, whose products are added up: summand_words and unpack_summands, by
+    // the summands of the type's table in registers or by the tile's table, which has no negative bytes.
+    static constexpr int summands = table ? 2 : 1;
+    static VB_DEVICE uint4 summand_words() {
+        if constexpr (!table || own_table) return uint4();
+        else {
+            constexpr LookUp t = table_plus(format.codes - 1, zero).summands();
+            // Lane 0's. A constant, or what all lanes compute, would be moved to a register before each permutation.
+            const auto keep = [](uint32_t word) { return __shfl_sync(all_lanes, word + threadIdx.x % 32, 0); };
+            return make_uint4(keep(t.word(false, false)), keep(t.word(true, false)), keep(t.word(false, true)),
+                              keep(t.word(true, true)));
+        }
+    }
+    static VB_DEVICE void unpack_summands(uint32_t (&v)[summands][values], const uint32_t w[words], const uint4 &by) {
+        if constexpr (nibbles) unpack_nibbles(v[0], w);
+        else if constexpr (!table) unpack(v[0], w, by);
+        else
+#pragma unroll
+            for (int i = 0; i < words; i++) {
+                v[0][i] = permute(by.x, by.y, w[i]), v[1][i] = permute(by.z, by.w, turned_lower_half(w[i]));
+                v[0][i + words] = permute(by.x, by.y, upper_half(w[i]));
+                v[1][i + words] = permute(by.z, by.w, turned_upper_half(w[i]));
+            }
+    }
+
     // The upper bytes of four values of MXFP4 as F16.
     static VB_DEVICE uint32_t half_bytes(uint32_t codes) {
         constexpr LookUp t = LookUp(table_values[1], mxfp4_halves);
         constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
                            b1 = t.word(true, true);
-        return permute(a0, a1, codes) ^ permute(b0, b1, codes ^ 0x88888888);
+        return permute(a0, a1, codes) ^ permute(b0, b1, ~codes);
     }
 
     // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
@@ -273,7 +330,7 @@ struct Packed {
             const uint8_t two = tile[word_offset(lane, (r >> 3) * words + v % words) + v / words * 2 + (k & 3) / 2];
             uint4 own = uint4();
             if constexpr (own_table) own = *reinterpret_cast<const uint4 *>(tile + table_at);
-            const uint32_t nibble = k & 1 ? two >> 4 : two & 15, value = look_up<0>(nibble, nibble ^ 8, own) & 255;
+            const uint32_t nibble = k & 1 ? two >> 4 : two & 15, value = look_up<0>(nibble, ~nibble, own) & 255;
             return is_signed ? static_cast<int8_t>(value) : value;
         }
         const uint8_t *byte = tile + (k & 3);
@@ -466,11 +523,6 @@ VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
     const float amax = __uint_as_float(warp_most(most));
     return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
 }
-
-// 128 * high + low, sums of products whose total is below 2^22, as a float without a conversion: low began at dot_bits,
-// the bits of 1.5 * 2^23.
-constexpr int dot_bits = 0x4b400000;
-VB_DEVICE float dot_of(int high, int low) { return __int_as_float(128 * high + low) - 12582912.0f; }
 
 // Four elements as bytes, and their sums.
 struct QuantizedWord {
