@@ -14,6 +14,7 @@ template <int DIMS>
 struct Unit<float, DIMS> : StoreFours<DIMS> {
     using Product = float;
     static constexpr int warps = ATTENTION_DECODE_F32_WARPS(DIMS), together = 1;
+    static constexpr bool whole = false;
     static constexpr int chunks = DIMS / 4, bytes = unit_keys * DIMS * 4;
     static constexpr float slack = 8.0f;
 

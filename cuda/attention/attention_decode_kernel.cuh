@@ -66,7 +66,8 @@ struct Inbox {
     float2 stats[ITEMS];
 };
 
-// VARIANTS: scores may be capped, keys may lie in a ring of whole units, and several tokens may have sinks.
+// VARIANTS: scores may be capped, keys may lie in a ring of whole units, several tokens may have sinks. Where
+// Unit::whole, other kernels have DIMS dimensions, no fewer.
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED, bool VARIANTS>
 __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<TKV, DIMS>::warps <= 1024 ? 2 : 1)
     attention_decode_kernel(AttentionShape a, DecodePlan plan) {
@@ -83,7 +84,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     __shared__ __align__(8) uint64_t mailbox;
     __shared__ unsigned flag;
     const float minus_infinity = __uint_as_float(0xff800000u);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, dim = (int)a.dim;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+    const int dim = Units::whole && !VARIANTS ? DIMS : (int)a.dim;
     const int row_bytes = Units::row_bytes(dim), cluster = PLANNED ? 1 : plan.cluster;
 
     // Before the kernel before this one has ended: reads the arguments, and the keys that it does not write, as

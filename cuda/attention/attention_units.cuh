@@ -33,6 +33,7 @@ template <class TKV, int DIMS>
 struct Unit {
     using Product = TKV;
     static constexpr int warps = DIMS > 128 ? 4 : 8, together = 1; // of a block, blocks that an SM is to have
+    static constexpr bool whole = false; // whether plain attention is of DIMS dimensions, no fewer
     static constexpr int chunks = DIMS / 8, bytes = unit_keys * DIMS * 2;
     // by which weights may exceed 1, in units of log 2, before outputs are rescaled
     static constexpr float slack = 8.0f;
@@ -167,10 +168,13 @@ struct Unit<vb_block_q8_0, DIMS> : StoreFours<DIMS> {
     // Instructions take the time: smaller blocks share the SMs more evenly. A block of 8 warps an SM was slower by a
     // fifth.
     static constexpr int warps = 4, together = 2;
+    static constexpr bool whole = true; // known places of bytes are a third of a unit's instructions
     static constexpr int block_bytes = (int)sizeof(vb_block_q8_0), bytes = unit_keys * (DIMS / 32) * block_bytes;
     static constexpr float slack = 0.0f; // weights times the greatest scale are halves
 
     static VB_DEVICE int row_bytes(int dim) { return dim / 32 * block_bytes; }
+    // How far an even offset, which follows whole rows, lies behind a multiple of 4.
+    static VB_DEVICE int rest_of(int at, int dim) { return DIMS % 64 == 0 && dim == DIMS ? 0 : at & 2; }
     static VB_DEVICE void copy(unsigned to, const char *from, int rows, int dim, int lane) {
         const int end = rows * row_bytes(dim); // past it to the next multiple of 16 lies the cache too
 #pragma unroll
@@ -183,11 +187,13 @@ struct Unit<vb_block_q8_0, DIMS> : StoreFours<DIMS> {
     static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys,
                                         const uint4 (&q)[NT][DIMS / 32], int dim, int lane) {
         const int g = lane / 4, c = lane % 4, row = row_bytes(dim);
+        const int at = keys + g * row, rest = rest_of(at, dim);
+        const char *const codes = shared + (at - rest + 8 * c);
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++) {
             if (32 * i >= dim) break;
-            const int x = keys + g * row + i * block_bytes, y = x + 8 * row;
-            const uint2 p = bytes8(shared, x + 2 + 8 * c), s = bytes8(shared, y + 2 + 8 * c);
+            const int x = at + i * block_bytes, y = x + 8 * row, block = rest + i * block_bytes + 2;
+            const uint2 p = bytes8(codes, block), s = bytes8(codes, block + 8 * row);
             const unsigned px = p.x ^ 0x80808080u, py = p.y ^ 0x80808080u, sx = s.x ^ 0x80808080u,
                            sy = s.y ^ 0x80808080u;
             const unsigned low[4] = {halves_of<0x4140>(px), halves_of<0x4140>(sx), halves_of<0x4342>(px),
@@ -212,6 +218,8 @@ struct Unit<vb_block_q8_0, DIMS> : StoreFours<DIMS> {
         const int g = lane / 4, c = lane % 4, row = row_bytes(dim);
         const bool first = base + g >= all.lo && base + g < all.hi,
                    second = base + g + 8 >= all.lo && base + g + 8 < all.hi;
+        const int at = values + 2 * c * row, rest = rest_of(at, dim);
+        const char *const codes = shared + (at - rest + 4 * g);
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++) {
             if (32 * i >= dim) break;
@@ -219,10 +227,10 @@ struct Unit<vb_block_q8_0, DIMS> : StoreFours<DIMS> {
             const float x_scale = first ? scale_of(block + g * row) : 0.0f,
                         y_scale = second ? scale_of(block + (g + 8) * row) : 0.0f;
             // Dimensions 4g.. of keys 2c, 2c + 1, 2c + 8, 2c + 9; in each register two keys.
-            const int at = values + i * block_bytes + 2 * c * row + 2 + 4 * g;
-            const unsigned k0 = bytes4(shared, at) ^ 0x80808080u, k1 = bytes4(shared, at + row) ^ 0x80808080u;
-            const unsigned k8 = bytes4(shared, at + 8 * row) ^ 0x80808080u,
-                           k9 = bytes4(shared, at + 9 * row) ^ 0x80808080u;
+            const int of = rest + i * block_bytes + 2;
+            const unsigned k0 = bytes4(codes, of) ^ 0x80808080u, k1 = bytes4(codes, of + row) ^ 0x80808080u;
+            const unsigned k8 = bytes4(codes, of + 8 * row) ^ 0x80808080u,
+                           k9 = bytes4(codes, of + 9 * row) ^ 0x80808080u;
             const unsigned low = __byte_perm(k0, k1, 0x5140), high = __byte_perm(k0, k1, 0x7362);
             const unsigned low8 = __byte_perm(k8, k9, 0x5140), high8 = __byte_perm(k8, k9, 0x7362);
             const unsigned x[4] = {halves_of<0x4140>(low), halves_of<0x4342>(low), halves_of<0x4140>(low8),

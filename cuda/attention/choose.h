@@ -10,8 +10,9 @@
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
       "up to 64 rows a key head over a cache of 16 bits, 8.0")                                                         \
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
-      "the same over F16, Q8_0 with capped scores, rings, sinks")                                                      \
-    X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu", "the same over Q8_0")            \
+      "the same over F16, Q8_0 with capped scores, rings, sinks; Q8_0 of other dimensions")                                                      \
+    X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu",                                   \
+      "the same over Q8_0, of 64, 128 or 256 dimensions")                                                              \
     X(ATTENTION_DECODE_F32, "attention_decode_f32", "attention/attention_decode_f32.cu",                               \
       "up to 64 rows a key head over a cache in F32, also with these variants, 8.0")                                   \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
@@ -127,9 +128,10 @@ static inline int attention_padded_suits(const vb_attention_args *a, const vb_gp
            (double)a->batch * (a->heads * a->seq + a->kv_heads * a->kv_len) < 1e9 / (double)(a->dim + 8);
 }
 
-/* Whether a step needs a variant that only attention_decode_variants has. */
+/* Whether a step needs a variant that only attention_decode_variants has: of Q8_0 also any number of dimensions. */
 static inline int attention_varies(const vb_attention_args *a) {
-    return !attention_is_plain(a) || (a->sinks && a->seq > 1);
+    return !attention_is_plain(a) || (a->sinks && a->seq > 1) ||
+           (a->kv_type == VB_Q8_0 && a->dim != attention_dims(a->dim));
 }
 /* Tiles of 16 rows of more than 128 dimensions of F32 would not fit registers. */
 static inline int attention_decode_tile_rows(const vb_attention_args *a) {

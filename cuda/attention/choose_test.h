@@ -30,6 +30,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     case ATTENTION_DECODE:
     case ATTENTION_DECODE_Q8:
         CHECK_IT(attention_is_plain(a) && (!a->sinks || a->seq == 1) && q8 == (kernel == ATTENTION_DECODE_Q8));
+        CHECK_IT(!q8 || a->dim == 64 || a->dim == 128 || a->dim == 256);
         /* fallthrough */
     case ATTENTION_DECODE_VARIANTS:
         CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS);
@@ -88,6 +89,7 @@ static void check_named_attention(void) {
         {90, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},
         {86, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_DECODE},
         {90, VB_F32, VB_Q8_0, 1, 16, 2, 128, 4096, ATTENTION_DECODE_Q8},
+        {90, VB_F32, VB_Q8_0, 1, 16, 2, 96, 4096, ATTENTION_DECODE_VARIANTS},
         {90, VB_F32, VB_Q8_0, 1, 16, 2, 32, 4095, ATTENTION_PREFILL_Q8_SM90},
         {90, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL_SM90},
         {89, VB_BF16, VB_BF16, 512, 32, 8, 128, 512, ATTENTION_PREFILL},

@@ -240,6 +240,7 @@ func attentionOp() *Op {
 		Case{Label: "decode_long", Dims: []int{1, 1, 4, 1, 128, 4096, 4001, 4000, 0}, Flags: "causal_positions"},
 		Case{Label: "decode_uneven", Dims: []int{5, 1, 8, 2, 128, 1024, 1000, 0, 0}, Flags: "causal_positions"},
 		Case{Label: "decode_unaligned", Dims: []int{1, 1, 8, 2, 64, 301, 0, 300, 0}, Flags: "causal"},
+		Case{Label: "decode_odd_dim", Dims: []int{2, 1, 6, 2, 96, 304, 300, 0, 0}, Flags: "causal_positions"},
 		Case{Label: "prefill_tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 259, 0}, Flags: "causal"},
 		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
 		Case{Label: "8b_decode", Dims: []int{1, 1, 32, 8, 128, 32768, 0, 32767, 0}, Flags: "causal", Bench: true, Large: true})...)
