@@ -87,7 +87,7 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         Adapter adapter = extra.adapter;
         if (adapter.of[0].v && items.ksplit == 2 && !adapter.sums)
             VB_TRY(packed_project_n1(&adapter, 1, a.x, nullptr, a.cols, left_by_feed_forward, stream));
-        const N1Update<1> update = n1_update<1>(adapter, 0, 1);
+        const N1Update<1> update = n1_update<1>(adapter, 0, 1, items.warps, items.ksplit);
         return items.ksplit == 2 ? n1<Block, 2, false, 2>(a, extra, items, stream, update)
                : items.parts == 2 ? n1<Block, 2, false, 1>(a, extra, items, stream, update)
                                   : n1<Block, 1, false, 1>(a, extra, items, stream, update);

@@ -203,8 +203,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if constexpr (updated) {
             const int last = index + (in.items - 1 - index) / count * count; // of the block's items
             const int first = index < in.items ? out.matrix(index, 0) : 0;
-            N1Projection<quads, item_matrices, itself> p = {out.update, projected, first, 0,    warp,
-                                                            warps,      begin,     tiles, lane, in.cols};
+            const int parts = out.update.parts, from = parts * rank / KSPLIT, to = parts * (rank + 1) / KSPLIT;
+            N1Projection<quads, item_matrices, itself> p = {out.update, projected, first, 0,       warp, warps,
+                                                            begin,      tiles,     lane,  in.cols, from, to};
             p.start(index < in.items ? out.matrix(last, 31) : first);
             return p;
         } else return 0;
@@ -220,11 +221,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if (adds) out.fetch(&ahead, own_item, lane);
-    [[maybe_unused]] int first_part = 0, end_part = 0; // of V x as sums
     if constexpr (updated) {
         code = load_code(out.update, 0, lane);
-        first_part = out.update.parts * rank / KSPLIT, end_part = out.update.parts * (rank + 1) / KSPLIT;
-        projection.fetch_parts(first_part, end_part);
+        projection.fetch_parts();
     }
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
@@ -261,7 +260,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (lane == 0) squares[warp] = square;
     }
     if (adds) out.fetch_more(&ahead, own_item, lane);
-    if constexpr (updated) projection.add_parts(first_part, end_part);
+    if constexpr (updated) projection.add_parts();
     __syncwarp();
 
     const int g = lane / 4, t = lane % 4;
@@ -323,7 +322,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 #pragma unroll
             for (int i = 0; i < n1_warps * results / 32; i++) total += from[32 * i];
             if (PARTS == 1) total += __shfl_xor_sync(all_lanes, total, 16);
-            if constexpr (updated) total += update_of(out, mine, projected, warps, u, code, lane);
+            if constexpr (updated) total += update_of(out, mine, projected, u, code, lane);
             if constexpr (Out::norm) {
                 float mean = 0;
 #pragma unroll

@@ -183,7 +183,8 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     if (!adapter.sums)
         return blocks ? n1_qkv<A, B, true>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
                       : n1_qkv<A, B, false>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
-    const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2), of_v = n1_update<1>(adapter, 2, 1);
+    const int warps = larger(qk ? c.qk.warps : 0, v ? c.v.warps : 0);
+    const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2, warps), of_v = n1_update<1>(adapter, 2, 1, warps);
     return blocks ? n1_qkv<A, B, true>(a, c, qk, v, of_qk, of_v, stream)
                   : n1_qkv<A, B, false>(a, c, qk, v, of_qk, of_v, stream);
 }

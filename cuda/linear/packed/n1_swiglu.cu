@@ -69,7 +69,7 @@ vb_status packed_n1_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_st
     Adapter adapter = a.adapter;
     if (changed && !adapter.sums)
         VB_TRY(packed_project_n1(&adapter, 2, a.x, a.norm, a.gate.cols, left_by_attention, stream));
-    const N1Update<2> update = n1_update<2>(adapter, 0, 2);
+    const N1Update<2> update = n1_update<2>(adapter, 0, 2, items.warps);
     switch (a.gate.type) {
 #define X(type, Block, ...)                                                 \
     case type:                                                              \

@@ -83,17 +83,18 @@ struct N1Update {
     int groups;              // of 8 ranks
     const float *sums;       // V x as [parts][stride] to add up, 8 groups of each matrix; or null
     int parts, stride;
+    int rounds;              // in which a block's threads read eights of ranks of its parts
 
     // The fields of one matrix; an index would have the parameters copied to memory.
     VB_DEVICE const half *v_of(int m) const { return m ? v[1] : v[0]; }
     VB_DEVICE const half *u_of(int m) const { return m ? u[1] : u[0]; }
 };
 
-// Of `count` matrices from `first` on.
+// Of `count` matrices from `first` on, for blocks of so many warps, `ksplit` of which share the columns.
 template <int MATRICES>
-N1Update<MATRICES> n1_update(const Adapter &a, int first, int count) {
-    N1Update<MATRICES> u = {{},      {}, a.codes, a.ranks / 8, a.sums ? a.sums + first * a.ranks : nullptr,
-                            a.parts, a.matrices * a.ranks};
+N1Update<MATRICES> n1_update(const Adapter &a, int first, int count, int warps, int ksplit = 1) {
+    N1Update<MATRICES> u = {{}, {}, a.codes, a.ranks / 8, a.sums ? a.sums + first * a.ranks : nullptr,
+                            a.parts, a.matrices * a.ranks, ceil_div(2 * ceil_div(a.parts, ksplit), 32 * warps)};
     for (int m = 0; m < count; m++) u.v[m] = a.of[first + m].v, u.u[m] = a.of[first + m].u;
     return u;
 }
@@ -107,22 +108,36 @@ struct N1Projection {
     int first, passes; // the first matrix of the block's items; eights of ranks of all of these
     int warp, warps, begin, tiles, lane; // of `tiles` from `begin` on the warp has warp, warp + warps, ...
     int64_t cols;
+    int from, to; // the block adds up these parts of u.sums: a thread four ranks of every so many parts
     EightRanks<QUADS> v;
-    static constexpr int early = 3;
-    float4 part[early]; // of u.sums
+    static constexpr int early = 3; // fours of a thread that are asked for with x
+    const float4 *at[early];        // or null
+    float4 part[early];
 
     VB_DEVICE float *sums_of(int pass) const {
         return shared + ((first * u.groups + pass) * LINEAR_WARPS + warp) * 8;
     }
     // Items of the matrices from `first` to `last` are the block's. Before the wait for the kernel before.
+    // The sums of missing warps are zeros, as are those of a matrix without V.
     VB_DEVICE void start(int last) {
         passes = u.groups * (MATRICES == 2 ? 2 : last - first + 1);
+#pragma unroll 1
+        for (int w = u.sums ? warp + warps : warp; w < LINEAR_WARPS; w += warps)
+            for (int pass = 0; pass < passes; pass++)
+                if (lane < 8) sums_of(pass)[(w - warp) * 8 + lane] = 0;
+        if (u.sums) {
+            int pass = 0, nth = 0;
+#pragma unroll
+            for (int i = 0; i < early; i++) {
+                at[i] = pass < passes ? part_at(pass, nth) : nullptr;
+                if (++nth == u.rounds) nth = 0, pass++;
+            }
+            return;
+        }
         if constexpr (ITSELF) {
-            if (u.sums) return;
             if (!u.v[0]) passes = 0;
-            for (int pass = 0; pass < passes; pass++) // the lanes that add to the sums
-                if (lane % 4 == 0) sums_of(pass)[lane / 4] = 0;
             if (passes) fetch(0, warp);
+            __syncwarp(); // the sums are zeros
         }
     }
     VB_DEVICE void fetch(int pass, int tile) {
@@ -144,36 +159,30 @@ struct N1Projection {
         }
     }
 
-    // Of u.sums the block adds up parts `from` to `to`: a thread four ranks of every so many parts.
-    VB_DEVICE float4 read_part(int from, int to, int pass, int nth) const {
-        const int at = from + (nth * 32 * warps + 32 * warp + lane) / 2;
-        return at < to ? reinterpret_cast<const float4 *>(u.sums + (int64_t)at * u.stride)
-                             [2 * (first * u.groups + pass) + lane % 2]
-                       : make_float4(0, 0, 0, 0);
+    VB_DEVICE const float4 *part_at(int pass, int nth) const {
+        const int part = from + (nth * 32 * warps + 32 * warp + lane) / 2;
+        return part < to ? reinterpret_cast<const float4 *>(u.sums + part * u.stride + (first * u.groups + pass) * 8) +
+                               lane % 2
+                         : nullptr;
     }
-    VB_DEVICE void fetch_parts(int from, int to) {
+    VB_DEVICE static float4 read(const float4 *p) { return p ? *p : make_float4(0, 0, 0, 0); }
+    VB_DEVICE void fetch_parts() {
         if (!u.sums) return;
-        const int rounds = ceil_div(2 * (to - from), 32 * warps);
-        int pass = 0, nth = 0;
 #pragma unroll
-        for (int i = 0; i < early; i++) {
-            part[i] = pass < passes ? read_part(from, to, pass, nth) : make_float4(0, 0, 0, 0);
-            if (++nth >= rounds) nth = 0, pass++;
-        }
+        for (int i = 0; i < early; i++) part[i] = read(at[i]);
     }
-    VB_DEVICE void add_parts(int from, int to) {
+    VB_DEVICE void add_parts() {
         if (!u.sums) return;
-        const int rounds = ceil_div(2 * (to - from), 32 * warps);
-        int at = 0;
+        int nth_of_all = 0;
 #pragma unroll 1
         for (int pass = 0; pass < passes; pass++) {
             float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 1
-            for (int nth = 0; nth < rounds; nth++, at++) {
-                const float4 p = at == 0   ? part[0]
-                                 : at == 1 ? part[1]
-                                 : at == 2 ? part[2]
-                                           : read_part(from, to, pass, nth);
+            for (int nth = 0; nth < u.rounds; nth++, nth_of_all++) {
+                const float4 p = nth_of_all == 0   ? part[0]
+                                 : nth_of_all == 1 ? part[1]
+                                 : nth_of_all == 2 ? part[2]
+                                                   : read(part_at(pass, nth));
                 sum.x += p.x, sum.y += p.y, sum.z += p.z, sum.w += p.w;
             }
             const bool second = lane & 16, odd = lane & 8; // the two ranks, and the one of them, that a lane keeps
@@ -194,7 +203,7 @@ VB_DEVICE uint4 load_update(const Out &out, int item, int group, int lane) {
     const int m = out.matrix(item, lane), row = out.row(item, lane);
     const half *const u = out.update.u_of(m);
     return u && row < out.rows_of(m)
-               ? __ldg(reinterpret_cast<const uint4 *>(u + ((int64_t)row * out.update.groups + group) * 8))
+               ? __ldg(reinterpret_cast<const uint4 *>(u) + (int64_t)row * out.update.groups + group)
                : make_uint4(0, 0, 0, 0);
 }
 
@@ -207,21 +216,16 @@ VB_DEVICE float load_code(const Update &update, int group, int lane) {
 // The update for the sum of the lane's row of an item, once the block's warps have met. `u` and `code` are of the first
 // eight ranks.
 template <class Out>
-VB_DEVICE float update_of(const Out &out, int item, const float *shared, int warps, uint4 u, float code, int lane) {
+VB_DEVICE float update_of(const Out &out, int item, const float *shared, uint4 u, float code, int lane) {
     const auto &a = out.update;
     const int own = out.matrix(item, lane); // the same for 16 lanes
-    if (!__any_sync(all_lanes, a.v_of(own) != nullptr)) return 0.0f;
+    const float *from = shared + own * a.groups * LINEAR_WARPS * 8 + lane % 16;
     float sum = 0;
 #pragma unroll 1
-    for (int group = 0; group < a.groups; group++) {
-        if (group > 0) u = load_update(out, item, group, lane), code = load_code(a, group, lane);
-        const float *const from = shared + (own * a.groups + group) * LINEAR_WARPS * 8 + lane % 8;
+    for (int group = 0;;) {
         float h = 0;
 #pragma unroll
-        for (int i = 0; i < LINEAR_WARPS / 2; i++) {
-            const int w = lane / 8 % 2 + 2 * i;
-            if (w < warps) h += from[8 * w];
-        }
+        for (int i = 0; i < LINEAR_WARPS / 2; i++) h += from[16 * i];
         h += __shfl_xor_sync(all_lanes, h, 8);
         h = coded(h, code);
         const uint32_t words[4] = {u.x, u.y, u.z, u.w};
@@ -233,8 +237,9 @@ VB_DEVICE float update_of(const Out &out, int item, const float *shared, int war
             odd = fmaf(__shfl_sync(all_lanes, h, (lane & 16) + 2 * i + 1), two.y, odd);
         }
         sum += odd;
+        if (++group == a.groups) return sum;
+        from += LINEAR_WARPS * 8, u = load_update(out, item, group, lane), code = load_code(a, group, lane);
     }
-    return a.v_of(own) ? sum : 0.0f;
 }
 
 // V x that a product leaves for the next kernel, whose x the product's rows are: the sums over each 16 rows,
@@ -283,7 +288,7 @@ struct N1Leaves {
         for (int i = 0; i < ROWS / 4; i++) of_row[i] = __shfl_sync(all_lanes, x, ROWS / 4 * (lane % 4) + i);
         const int part = first / packed_rows + (ROWS == 16 ? 0 : lane % 4 / 2);
         const bool stores = lane % (64 / ROWS) == 0 && part * packed_rows < rows;
-        float *const to = sums + (int64_t)part * matrices * groups * 8 + lane / 4;
+        float *const to = sums + part * matrices * groups * 8 + lane / 4;
         const auto leave_eight = [&](const uint32_t (&words)[ROWS / 8], int at) {
             float sum = 0;
 #pragma unroll
@@ -298,6 +303,7 @@ struct N1Leaves {
 #pragma unroll
         for (int m = 0; m < MATRICES; m++)
             if (m < matrices) leave_eight(ahead.v[m], m * groups);
+        if (groups == 1) return;
 #pragma unroll 1
         for (int m = 0; m < matrices; m++)
 #pragma unroll 1
