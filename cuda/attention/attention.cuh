@@ -173,6 +173,33 @@ VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &part
                           blockDim.x);
 }
 
+constexpr int add_attention_threads = 256;
+
+// Adds up the parts of tile blockIdx.y: a thread has a vector of four dimensions.
+template <class TQ>
+__global__ void __launch_bounds__(add_attention_threads)
+    add_attention_parts_kernel(AttentionShape a, AttentionParts parts, int tile_rows, int dims) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const unsigned tile = blockIdx.y, head = tile / a.tiles, first_row = (tile - head * a.tiles) * tile_rows;
+    const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
+    add_parts_of_tile<TQ>(a, parts, tile, tile_rows, parts.count, b, kv_head, first_row,
+                          (int)smaller<unsigned>(tile_rows, a.rows - first_row), dims,
+                          (int)(blockIdx.x * add_attention_threads + threadIdx.x),
+                          (int)gridDim.x * add_attention_threads);
+}
+// Enqueues that addition, if there are parts.
+template <class TQ>
+vb_status add_attention_parts(const AttentionShape &a, const AttentionParts &parts, int tile_rows, int dims,
+                              vb_stream *stream) {
+    if (parts.count == 1) return VB_OK;
+    const int64_t vectors = smaller<int64_t>(tile_rows, a.rows) * ceil_div(a.values, 4);
+    return launch_overlapped(stream,
+                             dim3((unsigned)ceil_div<int64_t>(vectors, add_attention_threads),
+                                  (unsigned)(a.tiles * a.batch * a.kv_heads)),
+                             add_attention_threads, 0, add_attention_parts_kernel<TQ>, a, parts, tile_rows, dims);
+}
+
 // As many parts a tile as make `wanted` in all, at most `most`; allocates their memory.
 inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
                              int64_t wanted, vb_stream *stream) {

@@ -64,7 +64,7 @@ struct CacheTile {
 };
 
 template <int DIMS, int KEYS, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 : 1)
+__global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
     attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
 #if __CUDA_ARCH__ >= 800
     using Cache = CacheTile<DIMS, KEYS, WARPS * 32>;
@@ -159,9 +159,7 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
         for (int d0 = 0; d0 < DIMS; d0 += 32) {
             if (d0 >= dim) break;
             Sums<KEYS / 8> some;
-#pragma unroll
-            for (int d = d0; d < d0 + 32; d += 8) {
-                if (d >= dim) break;
+            const auto add_eight = [&](int d) {
                 unsigned high_q[4], low_q[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++)
@@ -172,6 +170,13 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #pragma unroll
                     for (int e = 0; e < 2; e++) cut_tf32(key_tile[j * 8 * width + d + e * 4], high[j][e], low[j][e]);
                 some.add(high_q, low_q, high, low);
+            };
+            if (d0 + 24 < dim) { // without branches, behind which the next loads would wait
+#pragma unroll
+                for (int d = d0; d < d0 + 32; d += 8) add_eight(d);
+            } else {
+#pragma unroll 1
+                for (int d = d0; d < dim; d += 8) add_eight(d);
             }
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
@@ -257,20 +262,6 @@ __global__ void __launch_bounds__(WARPS * 32, DIMS <= 64 ? 3 : DIMS <= 192 ? 2 :
 #endif
 }
 
-constexpr int add_threads = 256;
-
-// Adds up the parts of tile blockIdx.y: a thread has a vector of four dimensions.
-__global__ void __launch_bounds__(add_threads)
-    add_attention_parts_kernel(AttentionShape a, AttentionParts parts, int tile_rows, int dims) {
-    wait_for_previous_kernel();
-    release_next_kernel();
-    const unsigned tile = blockIdx.y, head = tile / a.tiles, first_row = (tile - head * a.tiles) * tile_rows;
-    const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
-    add_parts_of_tile<float>(a, parts, tile, tile_rows, parts.count, b, kv_head, first_row,
-                             (int)smaller<unsigned>(tile_rows, a.rows - first_row), dims,
-                             (int)(blockIdx.x * add_threads + threadIdx.x), (int)gridDim.x * add_threads);
-}
-
 template <int DIMS, bool SMALL = false>
 vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
     constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL),
@@ -279,14 +270,14 @@ vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     const int64_t tiles = (int64_t)shape.tiles * heads;
     AttentionParts parts;
-    VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, a.kv_len / (2 * keys), 2 * multiprocessors(stream), stream));
+    const int count = attention_parts(&a, tiles, tile_rows, keys, DIMS,
+                                      ATTENTION_F32_BLOCKS(DIMS) * multiprocessors(stream),
+                                      1.5e-5 * tile_rows * keys * DIMS);
+    VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, count, count * tiles, stream));
     VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, warps * 32,
                              attention_f32_bytes(DIMS, SMALL), attention_f32_kernel<DIMS, keys, warps>, shape, heads,
                              parts));
-    if (parts.count == 1) return VB_OK;
-    const int64_t vectors = smaller<int64_t>(tile_rows, shape.rows) * ceil_div(shape.values, 4);
-    return launch_overlapped(stream, dim3((unsigned)ceil_div<int64_t>(vectors, add_threads), (unsigned)tiles),
-                             add_threads, 0, add_attention_parts_kernel, shape, parts, tile_rows, DIMS);
+    return add_attention_parts<float>(shape, parts, tile_rows, DIMS, stream);
 }
 
 } // namespace

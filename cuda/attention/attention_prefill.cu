@@ -1,7 +1,7 @@
 // attention_prefill.cu: attention of many query rows over a 16-bit cache, on tensor cores (FlashAttention-2, Dao 2023).
 //
 //   grid     tiles of 64 or 128 packed query rows, tiles with the most keys first. Where tiles are few, blocks share
-//            the keys of each, and the last block adds their parts up
+//            the keys of each, and a second kernel adds their parts up
 //   block    4 warps of 16 or 32 rows each; the block walks its keys in steps of KEYS
 //   shared   queries [64 or 128][DIMS], then two stages of keys and values [KEYS][DIMS], 16-bit, swizzled: the next
 //            step is copied while this one is multiplied. 80 or 96 KiB for 128 dimensions
@@ -37,7 +37,6 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     const unsigned k_tiles = q_tile + rows_per_tile * DIMS * 2; // two stages
     const unsigned v_tiles = k_tiles + 2 * tile_bytes;
     __shared__ int range[2];
-    __shared__ unsigned flag;
     wait_for_previous_kernel();
     release_next_kernel();
     if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
@@ -52,7 +51,12 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     KeyRange all; // of this part
     const int active =
         cut_keys(&all, keys_of_tile(a, b, first_row, first_row + rows, range), (int)part, parts.count, KEYS);
-    if ((int)part >= active) return;
+    if ((int)part >= active) {
+        const int64_t first_slot = ((int64_t)tile * parts.count + part) * rows_per_tile;
+        for (int row = threadIdx.x; row < rows; row += threads)
+            parts.stats[first_slot + row] = make_float2(__uint_as_float(0xff800000u), 0.0f);
+        return;
+    }
 
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
     const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim;
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         const float all_keys = warp_reduce<Sum, 4>(sum[h]);
         const int row = warp * warp_rows + g + 8 * h;
         if (row >= rows) continue;
-        if (active > 1) {
+        if (parts.count > 1) {
             const int64_t slot = ((int64_t)tile * parts.count + part) * rows_per_tile + row;
             if (c == 0) parts.stats[slot] = make_float2(max[h], all_keys);
 #pragma unroll
@@ -250,8 +254,6 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
             *reinterpret_cast<Vec<TQ, 2> *>(target + 8 * i + 2 * c) = two;
         }
     }
-    if (active > 1)
-        combine_parts<TQ>(a, parts, tile, rows_per_tile, active, active, b, kv_head, first_row, rows, DIMS, &flag);
 #endif
 }
 
@@ -267,11 +269,16 @@ vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *str
     const AttentionShape shape = shape_of(a, rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     AttentionParts parts;
-    VB_TRY(plan_parts(&parts, (int64_t)shape.tiles * heads, rows, DIMS,
-                      what == OUTPUT ? ceil_div<int64_t>(a.kv_len, 4 * KEYS) : 1, 2 * multiprocessors(stream), stream));
-    return launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, threads, (rows + 4 * KEYS) * DIMS * 2,
+    const int64_t tiles = (int64_t)shape.tiles * heads;
+    const int count = what == OUTPUT ? attention_parts(&a, tiles, rows, KEYS, DIMS,
+                                                       (DIMS <= 128 ? 2 : 1) * multiprocessors(stream),
+                                                       2.3e-6 * rows * KEYS * DIMS)
+                                     : 1;
+    VB_TRY(plan_parts(&parts, tiles, rows, DIMS, count, count * tiles, stream));
+    VB_TRY(launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, (rows + 4 * KEYS) * DIMS * 2,
                              attention_prefill_kernel<TQ, TKV, DIMS, KEYS, SETS, VARIANTS>, shape, heads, parts,
-                             what == OPERAND, flags);
+                             what == OPERAND, flags));
+    return add_attention_parts<TQ>(shape, parts, rows, DIMS, stream);
 }
 
 // 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).

@@ -66,6 +66,24 @@ static inline int attention_simt_rows(const vb_attention_args *a) {
     return attention_widest(a) > 256 ? 2 : 512 / attention_widest(a);
 }
 
+/* Parts that the keys of each tile are cut into, which take the least time in rounds of as many blocks as there are
+ * `places`. A step over `keys` keys takes `step` microseconds, and a block begins in the time of a step. Parts are
+ * written and read. The tiles of a causal prompt differ, so that they fill their last round. */
+static inline int attention_parts(const vb_attention_args *a, int64_t tiles, int rows, int keys, int dims,
+                                  int64_t places, double step) {
+    const int64_t steps = vb_ceil_div(a->kv_len, keys);
+    double least = 0;
+    int best = 1;
+    for (int parts = 1; parts <= 32 && parts <= steps; parts++) {
+        const double taken = (double)tiles * parts / (double)places,
+                     rounds = !a->causal ? (double)vb_ceil_div(tiles * parts, places) : taken > 1 ? taken : 1;
+        const double added = 3 + 2.7e-6 * parts * (double)tiles * rows * dims,
+                     time = rounds * step * (double)(1 + vb_ceil_div(steps, parts)) + (parts > 1 ? added : 0);
+        if (least == 0 || time < least) least = time, best = parts;
+    }
+    return best;
+}
+
 /* ---- conditions -------------------------------------------------------------------------------------------------- */
 
 static inline int64_t attention_rows(const vb_attention_args *a) { return a->seq * (a->heads / a->kv_heads); }
@@ -186,6 +204,7 @@ static inline double attention_simt_time(const vb_attention_args *a) {
     return 9.3 + 0.74e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
                      attention_widest(a);
 }
+#define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1) /* a multiprocessor */
 /* Few rows would leave most of a tile empty. */
 static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const int dims = attention_f32_dims(a->dim), small = attention_f32_small(dims, gpu);
