@@ -16,6 +16,7 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
     case ATTENTION_PADDED_SM90: return attention_padded(a, attention_prefill_sm90, stream);
     case ATTENTION_PREFILL_Q8_SM90: return attention_prefill_q8(a, attention_prefill_sm90, stream);
 #endif
+    case ATTENTION_PADDED_DECODE: return attention_padded_decode(a, stream);
     case ATTENTION_PADDED: return attention_padded(a, attention_prefill_whole, stream);
     case ATTENTION_PREFILL: return attention_prefill(a, stream);
     case ATTENTION_PREFILL_Q8: return attention_prefill_q8(a, attention_prefill_whole, stream);
@@ -31,6 +32,7 @@ extern "C" vb_status vb_cuda_attention(const vb_attention_args *args, vb_stream 
     chosen(stream, attention_kernel_info(kernel), "attention", a.kv_type, "batch seq heads kv_heads dim kv_len causal",
            a.batch, a.seq, a.heads, a.kv_heads, a.dim, a.kv_len, a.causal);
     const vb_status status = run(kernel, a, stream);
-    const bool padded = kernel == ATTENTION_PADDED || kernel == ATTENTION_PADDED_SM90;
+    const bool padded = kernel == ATTENTION_PADDED || kernel == ATTENTION_PADDED_SM90 ||
+                        kernel == ATTENTION_PADDED_DECODE;
     return padded && status == VB_OUT_OF_MEMORY ? attention_simt(a, stream) : status;
 }

@@ -220,7 +220,8 @@ inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows,
 }
 
 // Each takes the calls for which choose.h names it.
-vb_status attention_decode(const vb_attention_args &args, vb_stream *stream);
+// `parts`: memory for parts of rows (attention_decode.cuh), or null for the stream's workspace.
+vb_status attention_decode(const vb_attention_args &args, vb_stream *stream, void *parts = nullptr);
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_variants(const vb_attention_args &args, bool operand, vb_stream *stream);
@@ -233,6 +234,7 @@ vb_status attention_prefill_q8(const vb_attention_args &args,
 // Over copies with whole vectors of 16 bytes.
 vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
                            vb_stream *stream);
+vb_status attention_padded_decode(const vb_attention_args &a, vb_stream *stream);
 vb_status attention_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 

@@ -26,6 +26,7 @@ namespace vb {
 
 constexpr int unit_keys = 16;
 constexpr int fewest_keys = 64; // that a block is worth having for
+constexpr int64_t decode_item_bytes = sizeof(float4) + sizeof(float2); // of four dimensions of a part's row
 
 struct DecodePlan {
     bool planned;
@@ -250,9 +251,10 @@ VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const
                   out.y * scale);
 }
 
-// Divides the tiles among blocks of which a multiprocessor is to have `together`; allocates the parts' memory.
+// Divides the tiles among blocks of which a multiprocessor is to have `together`. The parts' memory is `memory`, or
+// where that is null the stream's workspace.
 inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims,
-                             int together, vb_stream *stream) {
+                             int together, void *memory, vb_stream *stream) {
     const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch,
                   slots = together * multiprocessors(stream);
     *plan = {};
@@ -290,13 +292,19 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
         plan->foretold = !shape.sequences && (shape.seq == 1 || !shape.positions);
     }
     if (parts > 0) {
-        void *memory;
         const int64_t items = parts * tile_rows * (dims / 4);
-        VB_TRY(workspace(&memory, items * (int64_t)(sizeof(float4) + sizeof(float2)), stream));
+        if (!memory) VB_TRY(workspace(&memory, items * decode_item_bytes, stream));
         plan->partial = (float4 *)memory;
         plan->stats = (float2 *)(plan->partial + items);
     }
     return VB_OK;
+}
+
+// The most that plan_decode wants for a cache of 16 bits: parts for two blocks a multiprocessor and one a tile.
+inline int64_t decode_parts_bytes(const vb_attention_args &a, vb_stream *stream) {
+    const int rows = attention_decode_tile_rows(&a);
+    const int64_t tiles = smaller<int64_t>(attention_tiles(&a, rows), ATTENTION_DECODE_SHARED_TILES);
+    return (2 * multiprocessors(stream) + tiles) * rows * (attention_dims(a.dim) / 4) * decode_item_bytes;
 }
 
 } // namespace vb

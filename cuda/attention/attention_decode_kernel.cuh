@@ -334,13 +334,13 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 }
 
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool VARIANTS>
-vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *stream) {
+vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *stream, void *parts = nullptr) {
     using Units = Unit<TKV, DIMS>;
     constexpr int tile_rows = 8 * NT, threads = Units::warps * 32;
     const AttentionShape shape = shape_of(a, tile_rows);
     DecodePlan plan;
     dim3 grid;
-    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, stream));
+    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, parts, stream));
     plan.operand = operand;
     // The size of the ring follows the GPU that the kernel was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
     const int64_t shared_bytes = attention_decode_bytes(
@@ -354,13 +354,14 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
 }
 
 template <class TQ, class TKV, int NT, int S64, int S128, int S256, bool VARIANTS = false>
-vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream) {
-    if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, operand, stream);
+vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream, void *parts = nullptr) {
+    if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, operand, stream, parts);
     // Two slots of 16 bits in flight move long sequences faster than three; three move short sequences faster.
     constexpr int of_long = NT == 1 && S128 == 3 && !VARIANTS ? 2 : S128;
-    if (a.dim <= 128 && a.kv_len > 16384) return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, operand, stream);
-    if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, operand, stream);
-    return launch_dims<TQ, TKV, 256, NT, S256, VARIANTS>(a, operand, stream);
+    if (a.dim <= 128 && a.kv_len > 16384)
+        return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, operand, stream, parts);
+    if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, operand, stream, parts);
+    return launch_dims<TQ, TKV, 256, NT, S256, VARIANTS>(a, operand, stream, parts);
 }
 
 } // namespace vb

@@ -25,6 +25,8 @@
       "16 bits, unaligned heads, copied for attention_prefill_sm90, 9.0")                                              \
     X(ATTENTION_PADDED, "attention_padded", "attention/attention_padded.cu",                                           \
       "the same, copied for attention_prefill, 8.0")                                                                   \
+    X(ATTENTION_PADDED_DECODE, "attention_padded_decode", "attention/attention_padded.cu",                             \
+      "the same of up to 64 rows a key head, copied for attention_decode, 8.0")                                        \
     X(ATTENTION_F32, "attention_f32", "attention/attention_f32.cu", "more rows over a cache in F32, 8.0")              \
     X(ATTENTION_SIMT, "attention_simt", "attention/attention_simt.cu",                                                 \
       "any other: odd heads, other sizes of values, before 8.0")
@@ -135,6 +137,7 @@ static inline vb_attention_args attention_padded_args(const vb_attention_args *a
     padded.dim = vb_ceil_div(a->dim, 8) * 8, padded.value_dim = 0;
     padded.q_row_stride = padded.dim, padded.q_head_stride = a->seq * padded.dim;
     padded.q_batch_stride = a->heads * padded.q_head_stride, padded.kv_capacity = a->kv_len;
+    padded.settled = 0; /* the kernel before writes the copies */
     return padded;
 }
 /* Whether copies repay, which take four kernels more. */
@@ -239,7 +242,10 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     }
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
-        if (attention_prefill_sm90_suits(&padded, gpu)) return ATTENTION_PADDED_SM90;
+        const int hopper = attention_prefill_sm90_suits(&padded, gpu);
+        if (attention_decode_suits(&padded) && !(hopper && attention_prompts(&padded, gpu)))
+            return ATTENTION_PADDED_DECODE;
+        if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
     const int decode = attention_decode_f32_suits(a, gpu);

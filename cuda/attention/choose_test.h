@@ -62,6 +62,10 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         break;
     case ATTENTION_PADDED:
     case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;
+    case ATTENTION_PADDED_DECODE:
+        CHECK_IT(attention_is_plain(a) && a->seq * (a->heads / a->kv_heads) <= ATTENTION_DECODE_MOST_ROWS);
+        CHECK_IT(a->type == a->kv_type && a->type != VB_F32 && !a->sequences && (!a->sinks || a->seq == 1));
+        break;
     default: break;
     }
     const attention_kernel operand = choose_attention_operand(a, gpu);
