@@ -95,8 +95,10 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
     const int bytes = type == VB_F32 ? 4 : 2;
     rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
     if (rows <= gpu->multiprocessors || cols > 1024 || (cols > 256 && rows <= 8 * gpu->multiprocessors)) {
-        const int64_t warps = vb_ceil_div(cols, 32 * (rows <= gpu->multiprocessors ? 2 : 8));
-        plan.threads = (int)(warps < 2 ? 2 : warps > ROWS_MOST_THREADS / 32 ? ROWS_MOST_THREADS / 32 : warps) * 32;
+        /* Of many rows a multiprocessor has two at a time: one is copied while the other is computed. */
+        const int few = rows <= gpu->multiprocessors, most = ROWS_MOST_THREADS / 32 / (few ? 1 : 2);
+        const int64_t warps = vb_ceil_div(cols, 32 * (few ? 2 : 8));
+        plan.threads = (int)(warps < 2 ? 2 : warps > most ? most : warps) * 32;
         plan.lanes = plan.threads;
     } else {
         while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
@@ -139,9 +141,9 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     }
     plan.cluster = 1;
     /* Before Hopper more rows come here, namely those that clusters would hold: a row for each multiprocessor keeps it
-     * busy. */
+     * busy. Two kernels over chunks take longer than rows on a third of the multiprocessors. */
     const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (gpu->capability >= 90 ? 2 * sms : sms);
-    if (staged && !chunked) {
+    if (staged && (!chunked || 3 * rows >= sms)) {
         const rows_plan in_shared = choose_rows_staged(type, rows, cols, gpu);
         if (in_shared.kernel != ROWS_NONE) return in_shared;
     }

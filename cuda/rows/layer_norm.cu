@@ -187,8 +187,8 @@ struct LayerNormStaged {
         const float scale = norm_scale(threads.reduce<Sum>(squares), n, eps);
 #pragma unroll 4
         for (int i = threads.lane; i < n; i += threads.lanes)
-            x[i] = from_float<T>((to_float(x[i]) - mean) * scale * (weight ? weight[i] : 1.0f) +
-                                 (bias ? bias[i] : 0.0f));
+            x[i] = from_float<T>((to_float(x[i]) - mean) * scale * (weight ? __ldg(weight + i) : 1.0f) +
+                                 (bias ? __ldg(bias + i) : 0.0f));
     }
 };
 

@@ -123,7 +123,7 @@ struct RmsStaged {
         const float scale = rms_scale(threads.reduce<Sum>(squares), n, eps);
 #pragma unroll 4
         for (int i = threads.lane; i < n; i += threads.lanes)
-            x[i] = from_float<T>(to_float(x[i]) * scale * (weight ? weight[i] : 1.0f));
+            x[i] = from_float<T>(to_float(x[i]) * scale * (weight ? __ldg(weight + i) : 1.0f));
     }
 };
 
