@@ -117,8 +117,12 @@ func (p *bpe) encode(e *encoder, text string, _ bool) error {
 			return err
 		}
 	}
+	encode := e.piece
+	if p.pre.phrases {
+		encode = e.phrase
+	}
 	p.pre.split(text, func(piece string) bool {
-		err = e.piece(p, piece)
+		err = encode(p, piece)
 		return err == nil
 	})
 	return err

@@ -80,7 +80,9 @@ type encoder struct {
 	ids    []int32
 	unseen int // bytes of work since the context was looked at
 	scratch
-	cache [cacheSize]cachedPiece
+	cache   [cacheSize]cachedPiece
+	parts   []part                  // of the phrase under way
+	borders [borderCacheSize]uint64 // pairs of tokens that stay apart
 }
 
 func (e *encoder) release() {

@@ -368,14 +368,27 @@ func isASCIIPunct(b byte) bool {
 
 func isASCIILetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 
+// endsBloom are the characters of ASCII that bloom's words end at.
+var endsBloom = [utf8.RuneSelf]bool{
+	'(': true, '|': true, '.': true, ',': true, '!': true, '?': true, ')': true,
+	' ': true, '\t': true, '\n': true, '\v': true, '\f': true, '\r': true,
+}
+
 // bloom is
 //
 //	?[^(\s|.,!?…。，、।۔،)]+
 func bloom(s string) int {
 	word := func(i int) int {
 		for i < len(s) {
+			if b := s[i]; b < utf8.RuneSelf {
+				if endsBloom[b] {
+					break
+				}
+				i++
+				continue
+			}
 			r, n := utf8.DecodeRuneInString(s[i:])
-			if classes[r]&space != 0 || strings.ContainsRune("(|.,!?…。，、।۔،)", r) {
+			if classes[r]&space != 0 || strings.ContainsRune("…。，、।۔،", r) {
 				break
 			}
 			i += n

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -20,10 +21,17 @@ func isolate(most int, in func(r rune, c class) bool) stage {
 
 // isolateKinds takes runs of at most most characters of the same kind, other than 0.
 func isolateKinds(most int, kind func(r rune, c class) int) stage {
+	ascii := ofASCII(kind)
 	return func(s string, yield func(piece string) bool) bool {
+		kinds := ascii()
 		start, count, last := 0, 0, 0
 		for i, r := range s {
-			k := kind(r, classes[r])
+			var k int
+			if r < utf8.RuneSelf {
+				k = kinds[r]
+			} else {
+				k = kind(r, classes[r])
+			}
 			if i > start && (k != last || k != 0 && count == most) {
 				if !yield(s[start:i]) {
 					return false
@@ -35,6 +43,17 @@ func isolateKinds(most int, kind func(r rune, c class) int) stage {
 		}
 		return yield(s[start:])
 	}
+}
+
+// ofASCII returns f of each character of ASCII, which most texts are made of. It asks f at the first call: classes is filled by then.
+func ofASCII[T any](f func(r rune, c class) T) func() *[utf8.RuneSelf]T {
+	return sync.OnceValue(func() *[utf8.RuneSelf]T {
+		var all [utf8.RuneSelf]T
+		for r := range all {
+			all[r] = f(rune(r), classes[r])
+		}
+		return &all
+	})
 }
 
 const unlimited = math.MaxInt
@@ -177,33 +196,34 @@ var (
 
 // spaced is \s?X+ for a class X of characters.
 func spaced(in func(r rune, c class) bool) stage {
-	return cut(func(s string) int {
-		start, last := -1, 0 // where the first X is, and the character before it
+	ascii := ofASCII(in)
+	return func(s string, yield func(piece string) bool) bool {
+		inASCII := ascii()
+		from, last := 0, 0 // where the piece starts, and the character before r
+		matches := false   // whether the piece is a match
 		for i, r := range s {
-			if in(r, classes[r]) {
-				start = i
-				break
+			var x bool
+			if r < utf8.RuneSelf {
+				x = inASCII[r]
+			} else {
+				x = in(r, classes[r])
+			}
+			if x != matches {
+				start := i
+				if x && i > from {
+					if c, _ := classAt(s, last); c&space != 0 {
+						start = last
+					}
+				}
+				if start > from && !yield(s[from:start]) {
+					return false
+				}
+				from, matches = start, x
 			}
 			last = i
 		}
-		if start < 0 {
-			return len(s)
-		}
-		if start > 0 {
-			if c, _ := classAt(s, last); c&space != 0 {
-				start = last
-			}
-		}
-		if start > 0 {
-			return start
-		}
-		for i, r := range s {
-			if i > 0 && !in(r, classes[r]) { // the first is X, or the space before one
-				return i
-			}
-		}
-		return len(s)
-	})
+		return from == len(s) || yield(s[from:])
+	}
 }
 
 // trailingSpaces is \s+$.

@@ -33,7 +33,9 @@ type preTokenizer struct {
 	nfc bool
 	// ignoreMerges: a piece that is a token is taken whole, whether or not merges lead to it.
 	ignoreMerges bool
-	addBOS       bool // unless the file says otherwise
+	// phrases: pieces have several words, and are merged word by word (phrase.go).
+	phrases bool
+	addBOS  bool // unless the file says otherwise
 }
 
 // split calls yield for each piece of s, which is normalized, until it returns false.
@@ -80,7 +82,7 @@ var (
 		"laguna":     {stages: []stage{lines, preQwen2.stages[0]}},
 		"seed-coder": {stages: []stage{cut(cl100k{digits: 1, noNewlinesInSigns: true}.next)}},
 		"jais-2":     {stages: []stage{jais2}},
-		"exaone-moe": {stages: []stage{cut(exaoneMoE)}},
+		"exaone-moe": {stages: []stage{cut(exaoneMoE)}, phrases: true},
 
 		"gpt-2": preGPT2, "phi-2": preGPT2, "jina-es": preGPT2, "jina-de": preGPT2, "gigachat": preGPT2,
 		"jina-v2-es": preGPT2, "jina-v2-de": preGPT2, "jina-v1-en": preGPT2, "jina-v2-code": preGPT2,

@@ -91,10 +91,7 @@ func TestEveryRuleIsFast(t *testing.T) {
 			encode(t, tok, text, Options{})
 			return float64(len(text)) / 1e6 / (cpuTime() - start).Seconds()
 		}
-		least := 10.0 // 50 MB in 5 s
-		if same[0] == "exaone-moe" {
-			least = 3 // whole sentences are pieces, of which none comes twice
-		}
+		const least = 10.0 // 50 MB in 5 s
 		words, signs := rate(prose(t)), rate(code.String())
 		t.Logf("| %s | %.0f | %.0f |", strings.Join(same, ", "), words, signs)
 		if words < least || signs < least {

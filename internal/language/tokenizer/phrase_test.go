@@ -1,0 +1,62 @@
+package tokenizer
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPhrasesAreMergedAsAWhole encodes phrases word by word and as a whole, with vocabularies of random merges, of which many cross
+// spaces. The letter d has no token.
+func TestPhrasesAreMergedAsAWhole(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	joined, whole := 0, 0
+	for range 200 {
+		c := Config{Model: "gpt2", Pre: "exaone-moe", Tokens: []string{"a", "b", "c", "Ġ"}}
+		for len(c.Tokens) < 5+rng.IntN(60) {
+			left, right := c.Tokens[rng.IntN(len(c.Tokens))], c.Tokens[rng.IntN(len(c.Tokens))]
+			if !slices.Contains(c.Tokens, left+right) && len(left+right) < 40 {
+				c.Tokens, c.Merges = append(c.Tokens, left+right), append(c.Merges, left+" "+right)
+			}
+		}
+		rng.Shuffle(len(c.Merges), func(i, j int) { c.Merges[i], c.Merges[j] = c.Merges[j], c.Merges[i] })
+		tok, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := tok.model.(*bpe)
+		one, other := &encoder{t: tok, ctx: context.Background()}, &encoder{t: tok, ctx: context.Background()}
+		for range 200 {
+			var words []string
+			for range 1 + rng.IntN(40) {
+				word := make([]byte, 1+rng.IntN(1+rng.IntN(12)))
+				for i := range word {
+					word[i] = "aaaabbbbccccd"[rng.IntN(13)]
+				}
+				words = append(words, string(word))
+			}
+			phrase := strings.Join(words, " ")
+			one.ids, other.ids = append(one.ids[:0], 3), append(other.ids[:0], 3) // a token in front belongs to another piece
+			if err := one.phrase(p, phrase); err != nil {
+				t.Fatal(err)
+			}
+			if err := other.mergePiece(p, phrase); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(one.ids, other.ids) {
+				t.Fatalf("%q with merges %q: %v, want %v", phrase, c.Merges, one.ids, other.ids)
+			}
+			switch n := len(one.parts); {
+			case n < len(words) && one.parts[n-1].at+mostJoined < len(phrase):
+				whole++
+			case n < len(words):
+				joined++
+			}
+		}
+	}
+	if joined < 1000 || whole < 10 {
+		t.Errorf("%d phrases had words that were joined, %d were merged as a whole: too few to tell", joined, whole)
+	}
+}
