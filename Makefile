@@ -246,6 +246,7 @@ test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated 
 	build/emulated/decode $(EMULATED_OUT)/libvibrant_emulated.so
 	$(EMULATED_TEST) $(if $(RUN),-run '$(value RUN)' ./tensor,-run '^(TestOps|TestTraceNamesTheKernelOfACall|TestVariantsMatchTransformers)$$/^cuda$$' \
 	  ./tensor ./internal/language/engine)
+	$(if $(RUN),,EMULATOR_DEVICES=2 $(EMULATED_TEST) -run 'TestTwoDevicesInTurn$$/^cuda$$' ./tensor)
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh

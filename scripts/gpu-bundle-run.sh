@@ -26,7 +26,7 @@ test)
     ;;
 soak)
     export VIBRANT_DRAWS="${VIBRANT_DRAWS:-200000}"
-    run tensor ./tensor.test -test.v -test.timeout 1h -test.run 'RandomDraws|MoreElements|OpsOnThreads|GoroutinesCompute|EveryCycle|DroppedTensors/cuda'
+    run tensor ./tensor.test -test.v -test.timeout 1h -test.run 'RandomDraws|MoreElements|OpsOnThreads|GoroutinesCompute|TwoDevices|EveryCycle|DroppedTensors/cuda'
     run vibrant ./vibrant.test -test.v -test.timeout 1h -test.count 5 -test.run 'SameTime|SameSeed|AgainAndAgain/cuda'
     run vibrant ./vibrant.test -test.v -test.timeout 1h -chats 100s -test.run 'ChatsLeaveNothing/cuda'
     ;;
