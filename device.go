@@ -153,7 +153,7 @@ func openDevices(names string, o ...gpu.Option) (devices []*gpu.Device, note str
 		if d, note, err = openDevice(kind, o...); err != nil {
 			closeDevices(devices)
 			if n := len(devices); n > 0 && errors.Is(err, gpu.ErrNoDevice) {
-				err = fmt.Errorf("%d devices of %d that were asked for are here: %w", n, len(kinds), err)
+				err = fmt.Errorf("%d of %d devices that were asked for are here: %w", n, len(kinds), err)
 			}
 			return nil, "", err
 		}

@@ -100,4 +100,8 @@ func TestDevicesThatCannotShareAModelAreErrors(t *testing.T) {
 	if _, err := vibrant.OpenBytes(context.Background(), data, vibrant.WithDevices("cuda:98", "cuda:99")); !errors.Is(err, gpu.ErrNoDevice) && !errors.Is(err, gpu.ErrNotCompiled) {
 		t.Errorf("fewer devices than asked: %v", err)
 	}
+	_, err := vibrant.OpenBytes(context.Background(), data, vibrant.WithDevices("cpu", "cuda:99"))
+	if !errors.Is(err, gpu.ErrNotCompiled) && (!errors.Is(err, gpu.ErrNoDevice) || !strings.Contains(err.Error(), "1 of 2 devices that were asked for are here: ")) {
+		t.Errorf("fewer devices than asked: %v", err)
+	}
 }

@@ -59,6 +59,7 @@ struct Shape {
 
 cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStream_t stream) {
     CUstream_st *const s = stream_of(stream);
+    if (s->device != current_device) return remember(cudaErrorInvalidResourceHandle);
     const std::lock_guard<std::recursive_mutex> lock(code_mutex);
     const auto found = kernels().find(function);
     if (found == kernels().end()) return remember(cudaErrorInvalidDeviceFunction);

@@ -37,6 +37,7 @@ struct EventState {
     }
 };
 struct CUevent_st {
+    const int device = current_device;
     std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
@@ -113,6 +114,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (event->device != stream_of(stream)->device) return remember(cudaErrorInvalidResourceHandle);
     const std::shared_ptr<EventState> e = event->state;
     const uint64_t number = ++e->asked;
     const cudaError_t error = add(stream, (const void *)"record", [=] { e->mark(number); });

@@ -264,6 +264,15 @@ static void results() {
     cudaGraphLaunch(replay, stream);
     cudaStreamSynchronize(stream);
     check(host(words + 8, 1)[0] == 100 * 99, "a graph is replayed");
+
+    cudaEvent_t event;
+    cudaSetDevice(1);
+    cudaEventCreate(&event);
+    check(cudaEventRecord(event, stream) == cudaErrorInvalidResourceHandle, "an event of another device is refused");
+    cudaGetLastError();
+    diverge<<<1, 64, 0, stream>>>(ints);
+    check(cudaGetLastError() == cudaErrorInvalidResourceHandle, "a launch to another device's stream is refused");
+    cudaSetDevice(0);
 }
 
 static void faults() {
@@ -288,6 +297,7 @@ static void faults() {
 int main() {
     setenv("EMULATOR_RACECHECK", "1", 1);
     setenv("EMULATOR_INITCHECK", "1", 1);
+    setenv("EMULATOR_DEVICES", "2", 1);
     results();
     faults();
     printf("%s\n", failures ? "the emulator is wrong" : "the emulator's own test passed");
