@@ -174,8 +174,11 @@ objects() { # of the sources given: an object whose source is gone stays out
 }
 # Hidden but for vb_*: the runtime inside must not meet another CUDA runtime in the same process.
 echo '{ global: vb_*; local: *; };' >"$out/exports"
+# C++'s library is linked in where it can be: images without a compiler have none. Fedora's is in libstdc++-static.
+static=
+[[ $("${CXX:-g++}" -print-file-name=libstdc++.a) == */* ]] && static="-static-libstdc++ -static-libgcc"
 link() { # OUT, then what stands for NVIDIA's runtime
-    "${CXX:-g++}" -shared -o "$out/$1" -Wl,--version-script="$out/exports" -Wl,--no-undefined \
+    "${CXX:-g++}" -shared -o "$out/$1" $static -Wl,--version-script="$out/exports" -Wl,--no-undefined \
         $(objects "${sources[@]}" "${c_sources[@]}") "${@:2}" -lm -ldl -lrt -lpthread
 }
 if [ -n "${EMULATED-}" ]; then

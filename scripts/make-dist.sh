@@ -58,7 +58,7 @@ libraries() { # PROCESSOR FOLDER
 }
 
 cuda() { # FOLDER: kernels of each toolkit, the oldest one linked, which serves its driver and newer ones
-    local toolkit release link=
+    local toolkit release needed link=
     [ "${DIST_CUDA:-none}" != none ] || return 0
     for toolkit in $DIST_CUDA; do
         if [ "$toolkit" != built ]; then
@@ -67,6 +67,8 @@ cuda() { # FOLDER: kernels of each toolkit, the oldest one linked, which serves 
             toolkit=$(scripts/install-cuda-toolkit.sh)
         fi
         [ -f build/cuda/libvibrant_cuda.so ] || fail "DIST_CUDA=built: build/cuda/libvibrant_cuda.so is missing: run make lib-cuda"
+        needed=$(readelf -d build/cuda/libvibrant_cuda.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(lib(c|m|dl|rt|pthread)\.so|ld-linux)' || true)
+        [ -z "$needed" ] || fail "libvibrant_cuda.so needs ${needed//$'\n'/ }, which not every machine has: install libstdc++.a and compile it again"
         release=$("$toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
         mkdir -p "$1/lib/vibrant/cuda$release"
         install -m 755 build/cuda/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
