@@ -178,7 +178,7 @@ echo '{ global: vb_*; local: *; };' >"$out/exports"
 static=
 [[ $("${CXX:-g++}" -print-file-name=libstdc++.a) == */* ]] && static="-static-libstdc++ -static-libgcc"
 link() { # OUT, then what stands for NVIDIA's runtime
-    "${CXX:-g++}" -shared -o "$out/$1" $static -Wl,--version-script="$out/exports" -Wl,--no-undefined \
+    "${CXX:-g++}" -shared -o "$out/$1" $static -Wl,--build-id=none -Wl,--version-script="$out/exports" -Wl,--no-undefined \
         $(objects "${sources[@]}" "${c_sources[@]}") "${@:2}" -lm -ldl -lrt -lpthread
 }
 if [ -n "${EMULATED-}" ]; then

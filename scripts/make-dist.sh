@@ -6,7 +6,8 @@
 #     lib/vibrant/cudaN/*.so         CUDA kernels of toolkit N; lib/vibrant/libvibrant_cuda.so is a link to one of them
 #     include, lib/pkgconfig, share  header, pkg-config, man pages, completion, licences, and what the command is made of (SPDX 2.3)
 #
-# The same source and compilers make the same bytes. Environment:
+# The same source and compilers make the same bytes; CUDA kernels do in a folder of the same path, of which nvcc puts a sum into names.
+# Environment:
 #     DIST_ARCH   processors (default "amd64 arm64")
 #     DIST_CUDA   roots of toolkits, such as "/usr/local/cuda-12.9 /usr/local/cuda-13.0", "none" (the default), or "built": build/cuda
 #                 as it is, in the archive of this machine's processor
@@ -71,7 +72,8 @@ cuda() { # FOLDER: kernels of each toolkit, the oldest one linked, which serves 
         [ -z "$needed" ] || fail "libvibrant_cuda.so needs ${needed//$'\n'/ }, which not every machine has: install libstdc++.a and compile it again"
         release=$("$toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
         mkdir -p "$1/lib/vibrant/cuda$release"
-        install -m 755 build/cuda/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
+        # nvcc names its temporary files in the symbols, by the number of its process.
+        install -m 755 -s build/cuda/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
         if [ -z "$link" ] || [ "$release" -lt "$link" ]; then link=$release; fi
     done
     ln -s "cuda$link/libvibrant_cuda.so" "$1/lib/vibrant/libvibrant_cuda.so"
