@@ -213,8 +213,9 @@ func linearOp() *Op {
 			}
 		}
 	}
-	for _, t := range weightTypes() { // a prompt short enough for an interpreter
-		cases = append(cases, Case{Label: "short_prompt", Type: t, Dims: []int{33, 256, 5}, Flags: "packed_bias"})
+	for _, t := range weightTypes() { // prompts short enough for an interpreter: a part of a tile, a whole one and a row
+		cases = append(cases, Case{Label: "short_prompt", Type: t, Dims: []int{33, 256, 5}, Flags: "packed_bias"},
+			Case{Label: "short_prompt", Type: t, Dims: []int{129, 256, 1}, Flags: "packed_bias"})
 	}
 	return &Op{
 		Name: "Linear", Cases: cases, Packs: []int{1},
