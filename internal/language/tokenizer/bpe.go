@@ -2,7 +2,9 @@ package tokenizer
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -76,11 +78,45 @@ func (t *Tokenizer) newBPE(pre *preTokenizer, merges []string) (p *bpe, made []b
 	return p, made, err
 }
 
-// readMerges reads a list of pairs of tokens; decode appends what the spelling of a token stands for.
+// readMerges reads a list of pairs of tokens; decode appends what the spelling of a token stands for. Looking up the tokens takes most of
+// the time, and is divided among the processors.
 func (t *Tokenizer) readMerges(merges []string, decode func(b []byte, text string) []byte) (p pairTable, made []bool, err error) {
-	p = newPairTable(len(merges))
-	made = make([]bool, len(t.types))
+	const least = 4096 // merges that are worth a goroutine
+	parts := min(runtime.GOMAXPROCS(0), len(merges)/least+1)
+	found, errs := make([]merge, len(merges)), make([]error, parts)
+	var wg sync.WaitGroup
+	for part := range parts {
+		first, end := part*len(merges)/parts, (part+1)*len(merges)/parts
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[part] = t.findMerges(found[first:end], merges[first:end], first, decode)
+		}()
+	}
+	wg.Wait()
+	p, made = newPairTable(len(merges)), make([]bool, len(t.types))
+	for _, err := range errs {
+		if err != nil {
+			return p, nil, err
+		}
+	}
 	unknown := 0
+	for _, m := range found {
+		if m.id == none {
+			unknown++
+			continue
+		}
+		made[m.id] = true
+		p.add(m)
+	}
+	if unknown > 0 {
+		t.warn("%d of %d merges name tokens that the vocabulary lacks; they are left out", unknown, len(merges))
+	}
+	return p, made, nil
+}
+
+// findMerges looks up the tokens of merges, of which the first has the rank `first`. One whose tokens are not all there has none as id.
+func (t *Tokenizer) findMerges(found []merge, merges []string, first int, decode func(b []byte, text string) []byte) error {
 	var buf []byte
 	for i, m := range merges {
 		// The separator is the first space behind the first character, which may be a space itself.
@@ -89,7 +125,7 @@ func (t *Tokenizer) readMerges(merges []string, decode func(b []byte, text strin
 			cut = strings.IndexByte(m[1:], ' ') + 1
 		}
 		if cut == 0 || cut == len(m)-1 {
-			return p, nil, fmt.Errorf("tokenizer: merge %d, %.200q, is not a pair", i, m)
+			return fmt.Errorf("tokenizer: merge %d, %.200q, is not a pair", first+i, m)
 		}
 		buf = decode(buf[:0], m[:cut])
 		left, ok1 := t.ordinary(string(buf))
@@ -98,16 +134,11 @@ func (t *Tokenizer) readMerges(merges []string, decode func(b []byte, text strin
 		right, ok2 := t.ordinary(string(buf[middle:]))
 		both, ok3 := t.ordinary(string(buf))
 		if !ok1 || !ok2 || !ok3 {
-			unknown++
-			continue
+			both = none
 		}
-		made[both] = true
-		p.add(merge{left, right, uint32(i), both})
+		found[i] = merge{left, right, uint32(first + i), both}
 	}
-	if unknown > 0 {
-		t.warn("%d of %d merges name tokens that the vocabulary lacks; they are left out", unknown, len(merges))
-	}
-	return p, made, nil
+	return nil
 }
 
 func (p *bpe) encode(e *encoder, text string, _ bool) error {
