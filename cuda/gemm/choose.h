@@ -15,7 +15,7 @@
       "up to 8 rows of A or columns of B, any type and layout")                                                        \
     X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
-    X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, contiguous, up to 64 rows of A, 9.0")         \
+    X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, rows of whole vectors, up to 64 of A, 9.0")   \
     X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, contiguous, whole vectors, 9.0")                          \
     X(GEMM_3XF16_SM90, "gemm_3xf16_sm90", "gemm/gemm_3xf16_sm90.cu", "F32, contiguous, B as [k][n], 9.0")              \
     X(MATMUL_SM90, "matmul_sm90", "gemm/matmul_sm90.cu", "16 bits, any layout of whole vectors, 9.0")                  \
@@ -130,6 +130,16 @@ static inline int gemm_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int sms = gpu->multiprocessors;
     return matmul_sizes_below(x, (1 << 27) + 1) &&
            (x->m <= 32 || (x->m <= 64 && gemm_m64_ksplit(x->n, x->k, sms) == 1 && x->n >= 64 * sms));
+}
+
+/* The same of rows with gaps, where B is large and a third of the multiprocessors have a block: more than 8 blocks may
+ * share k elsewhere. */
+static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int blocks = (int)vb_ceil_div(x->n, GEMM_M64_TILE) * gemm_m64_ksplit(x->n, x->k, gpu->multiprocessors);
+    return gpu->capability == 90 && x->type != VB_F32 && x->batch == 1 && !x->a_transposed &&
+           matmul_operand_vectors(x) && gemm_m64_suits(x, gpu) &&
+           ((matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) ||
+            (x->k * x->n >= 1 << 21 && 3 * blocks >= gpu->multiprocessors));
 }
 
 /* F32 operands have to be split first, which small products and products of few rows do not repay. */
@@ -506,6 +516,7 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
     if (x->type != VB_F32 && !matmul_skinny_plan_of(x, gpu->multiprocessors).by_k) return 0;
     if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
+    if (gemm_m64_takes(x, gpu)) return 0;
     return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
 }
 
@@ -518,11 +529,11 @@ static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
 static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
+    if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
     if (matmul_contiguous(x)) {
-        if (!f32 && x->k % 8 == 0 && x->n % 8 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c)) {
-            if (gemm_m64_suits(x, gpu)) return GEMM_M64_SM90;
-            if (matmul_sizes_below(x, 1 << 30)) return GEMM_SM90;
-        }
+        if (!f32 && x->k % 8 == 0 && x->n % 8 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
+            matmul_sizes_below(x, 1 << 30))
+            return GEMM_SM90;
         if (f32 && room && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     }
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;

@@ -32,6 +32,8 @@ constexpr int w_bytes = tile_rows * sm90::row_bytes;
 template <class T>
 struct Problem {
     T *y;
+    int64_t y_stride;
+    bool pairs; // two columns of y are written at once
     int m, n, k, ksplit, w_stages, x_stages;
 };
 
@@ -58,9 +60,19 @@ template <class T>
 VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane) {
     const int g = lane / 4, c = lane % 4;
     const unsigned low = transposed(pack<T>(v.x, v.y)), high = transposed(pack<T>(v.z, v.w));
-    T *const y = p.y + (int64_t)(8 * j + g) * p.n + column + 2 * c;
-    if (8 * j + g < p.m && column + 2 * c < p.n) *reinterpret_cast<unsigned *>(y) = low; // n is even
-    if (8 * j + g < p.m && column + 2 * c + 8 < p.n) *reinterpret_cast<unsigned *>(y + 8) = high;
+    T *const y = p.y + (8 * j + g) * p.y_stride + column + 2 * c;
+    if (8 * j + g >= p.m) return;
+    const int left = p.n - column - 2 * c;
+    const auto store_two = [&](T *to, unsigned two, int inside) {
+        if (p.pairs && inside >= 2) {
+            *reinterpret_cast<unsigned *>(to) = two;
+        } else {
+            if (inside >= 1) to[0] = reinterpret_cast<const T *>(&two)[0];
+            if (inside >= 2) to[1] = reinterpret_cast<const T *>(&two)[1];
+        }
+    };
+    store_two(y, low, left);
+    store_two(y + 8, high, left - 8);
 }
 
 #endif
@@ -182,18 +194,19 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 template <class T, int TOKENS, bool W_MN>
-vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64_t m, int64_t k, int64_t n,
-                     vb_stream *stream) {
+vb_status launch_m64(const vb_matmul_args &a, vb_stream *stream) {
+    const int64_t m = a.m, k = a.k, n = a.n;
     CUtensorMap w_map, x_map;
-    VB_TRY(W_MN ? sm90::tensor_map(&w_map, w, type, n, k, n, depth, stream)
-                : sm90::tensor_map(&w_map, w, type, k, n, k, tile_rows, stream));
-    VB_TRY(sm90::tensor_map(&x_map, x, type, k, m, k, TOKENS, stream));
+    VB_TRY(W_MN ? sm90::tensor_map(&w_map, a.b, a.type, n, k, a.b_stride, depth, stream)
+                : sm90::tensor_map(&w_map, a.b, a.type, k, n, a.b_stride, tile_rows, stream));
+    VB_TRY(sm90::tensor_map(&x_map, a.a, a.type, k, m, a.a_stride, TOKENS, stream));
     constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with static memory
     const int ksplit = gemm_m64_ksplit(n, k, multiprocessors(stream));
     const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
     const int x_stages = TOKENS == 64 ? 4 : 6,
               w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
-    const Problem<T> p = {(T *)y, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
+    const bool pairs = (uintptr_t)a.c % 4 == 0 && a.c_stride % 2 == 0;
+    const Problem<T> p = {(T *)a.c, a.c_stride, pairs, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
     const void *parameters[] = {&w_map, &x_map, &p};
     return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN>,
                          dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * ksplit)), threads,
@@ -205,7 +218,7 @@ vb_status launch_m64(void *y, const void *x, const void *w, vb_dtype type, int64
 
 vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const auto run = [&](auto tokens, auto t, auto w_mn) {
-        return launch_m64<decltype(t), tokens.value, w_mn.value>(x.c, x.a, x.b, x.type, x.m, x.k, x.n, stream);
+        return launch_m64<decltype(t), tokens.value, w_mn.value>(x, stream);
     };
     const auto with_layout = [&](auto tokens, auto t) {
         return x.b_transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>());

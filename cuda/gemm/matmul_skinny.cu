@@ -6,8 +6,7 @@
 //     block  8 warps, of which 1 to 8 share the k of their rows
 //   dot      the same with one row of A or column of B, which is read from the L1: 1 to 256 threads have 1 or 4 rows.
 //            Of rows that begin anywhere, a thread joins the two aligned vectors in which its elements lie
-//     grid   (ceil(rows / rows of a block), matrices)
-//     block  8 warps
+//     grid   (ceil(rows / rows of a block), matrices); block: 8 warps
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps

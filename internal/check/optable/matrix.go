@@ -87,7 +87,8 @@ func matMulWithOp() *Op {
 			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
-			Case{Label: "shared_terms", Dims: []int{1, 72, 2056, 264}, Flags: layout})...)
+			Case{Label: "shared_terms", Dims: []int{1, 72, 2056, 264}, Flags: layout},
+			Case{Label: "few_rows_odd_columns", Dims: []int{1, 5, 376, 5701}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
 			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
 			Case{Label: "ieee_wide", Dims: []int{1, 130, 40, 1540}, Flags: layout + "_ieee"},
