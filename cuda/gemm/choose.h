@@ -238,9 +238,9 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
         int m, n, most; /* blocks a multiprocessor */
         matmul_times times;
         double odd; /* more for a block where rows of C begin anywhere */
-    } tiles[] = {{128, 256, 1, {1.5, 2.2, 1.45, 0.45, 1.3}, 2.5},
-                 {128, 128, 2, {2.4, 1.0, 0.9, 0.12, 1.4}, 1.8},
-                 {64, 64, 4, {1.4, 1.35, 0.36, 0.36, 1.9}, 1.2}};
+    } tiles[] = {{128, 256, 1, {1.5, 2.2, 1.45, 0.45, 1.3}, 1.5},
+                 {128, 128, 2, {2.4, 1.0, 0.9, 0.12, 1.4}, 1.2},
+                 {64, 64, 4, {1.4, 1.35, 0.36, 0.36, 1.9}, 0.8}};
     const int odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     double least = 0;
     for (int i = 0; i < 3; i++) {
@@ -251,7 +251,12 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
                               (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, 3);
         matmul_times times = tiles[i].times;
         if (odd) times.block += tiles[i].odd;
-        const double time = matmul_time(&plan, times);
+        double time = matmul_time(&plan, times);
+        /* Where a multiprocessor has one block, the last round is as long as the others. */
+        const int64_t blocks = plan.tiles * plan.parts;
+        if (plan.places == gpu->multiprocessors && blocks > plan.places)
+            time += ((double)vb_ceil_div(blocks, plan.places) - (double)blocks / (double)plan.places) *
+                    (times.block + (times.step + times.crowded) * (double)vb_ceil_div(plan.steps, plan.parts));
         if (least == 0 || time < least) least = time, *best = plan;
     }
     return least;
@@ -302,8 +307,11 @@ static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu)
 /* Of F32 in three F16 parts, on Hopper. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
+    /* Elements that are converted: where columns are scaled, of whole strips of 64. */
+    const double rows_of_a = (double)(x->a_transposed ? vb_ceil_div(x->m, 64) * 64 : x->m),
+                 columns_of_b = (double)(x->b_transposed ? x->n : vb_ceil_div(x->n, 64) * 64);
     return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
-           4.7e-6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
+           4.7e-6 * (rows_of_a + columns_of_b) * x->k * x->batch;
 }
 /* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
  * widths. Two narrow tiles load more, and end twice. */
@@ -479,10 +487,6 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
     const double time = matmul_3xf16_time(x, gpu);
     return matmul_xf16_suits(x) && (x->precision == VB_PRECISION_TF32 ||
                                     (time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu)));
-}
-/* Whether C can be written by pairs of elements. */
-static inline int matmul_pairs(const void *matrix, int64_t stride, int64_t batch_stride) {
-    return (uintptr_t)matrix % 4 == 0 && stride % 2 == 0 && batch_stride % 2 == 0;
 }
 /* Whether matmul_thin takes it, and in less time than tiles on tensor cores. */
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

@@ -11,8 +11,8 @@
 //   bound    latency of loads, L1
 //   measured docs/experiments/2026-11-22-shapes.md
 
-#include "arch/mma.cuh"
 #include "gemm/matmul.cuh"
+#include "gemm/store_rows.cuh"
 
 namespace vb {
 namespace {
@@ -70,7 +70,7 @@ struct TileLoad {
 // CROWDED: with fewer registers, so that a third more blocks share a multiprocessor.
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T, bool CROWDED>
 __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED ? 4 : 3) / 3)
-    matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts, bool c_whole) {
+    matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts) {
 #if __CUDA_ARCH__ >= 800
     constexpr int threads = 32 * WARPS_M * WARPS_N, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
     using LoadA = TileLoad<T, !A_T, BM, threads>;
@@ -142,24 +142,8 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
     float(*const result)[result_width] = (float(*)[result_width])shared;
     place_sums(result, sum, row, column);
     __syncthreads();
-    // A thread has every few rows of the same columns.
-    if (c_whole) { // in pairs
-        constexpr int across = BN / 2;
-        const int q = threadIdx.x % across * 2;
-        T *c = p.c + (m0 + threadIdx.x / across) * p.c_stride + n0 + q;
-#pragma unroll 4
-        for (int r = threadIdx.x / across; r < rows; r += threads / across, c += threads / across * p.c_stride) {
-            const float2 two = *(const float2 *)&result[r][q];
-            if (q + 1 < columns) *(unsigned *)c = pack<T>(two.x, two.y);
-            else if (q < columns) *c = from_float<T>(two.x);
-        }
-    } else if ((int)threadIdx.x % BN < columns) {
-        const int q = threadIdx.x % BN;
-        T *c = p.c + (m0 + threadIdx.x / BN) * p.c_stride + n0 + q;
-#pragma unroll 8
-        for (int r = threadIdx.x / BN; r < rows; r += threads / BN, c += threads / BN * p.c_stride)
-            *c = from_float<T>(result[r][q]);
-    }
+    store_tile<T, BN, threads>(p.c + m0 * p.c_stride + n0, p.c_stride, rows, columns,
+                               [&](int r, int q) { return result[r][q]; });
 #endif
 }
 
@@ -176,7 +160,7 @@ vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
                                      plan.tiles * plan.parts > plan.places
                                          ? matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, true>
                                          : matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, false>,
-                                     p, parts, matmul_pairs(x.c, x.c_stride, x.c_batch_stride));
+                                     p, parts);
         });
     }));
     return add_parts<T>(x, parts, PlainSum(), stream);

@@ -124,12 +124,29 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     if (parts.count > 1) return store_part(parts, p, sum, m0 + warp_m + lane / 4, n0 + warp_n + lane % 4 * 2);
     const ProductOutput<T> out = {p.c + m0 * p.c_stride + n0, p.c_stride, (int)smaller<int64_t>(Tile::m, p.m - m0),
                                   (int)smaller<int64_t>(Tile::n, p.n - n0), p.c_vectors};
+    if (p.c_vectors) {
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-        const auto &rows = reinterpret_cast<const float(&)[4 * Q]>(sum[r]);
-        if (p.c_vectors) store_rows<T, 8 * Q, false>(out, rows, warp_m + r * 16, warp_n);
-        else store_rows_unaligned<T, 8 * Q>(out, rows, warp_m + r * 16, warp_n);
+        for (int r = 0; r < R; r++)
+            store_rows<T, 8 * Q, false>(out, reinterpret_cast<const float(&)[4 * Q]>(sum[r]), warp_m + r * 16, warp_n);
+        return;
     }
+    // Rows that begin anywhere go through shared memory, so that a warp writes whole rows.
+    constexpr int result_width = Tile::n + 8; // rows of a fragment in different banks
+    static_assert(Tile::m * result_width * 2 <= stages * stage_bytes, "C takes the place of the stages");
+    T(*const result)[result_width] = (T(*)[result_width])shared;
+    copy_async_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(unsigned *)&result[warp_m + r * 16 + h * 8 + lane / 4][warp_n + q * 8 + lane % 4 * 2] =
+                    pack<T>(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+    __syncthreads();
+    store_tile<T, Tile::n, Tile::threads>(out.c, out.stride, out.m, out.n,
+                                          [&](int r, int q) { return to_float(result[r][q]); });
 #endif
 }
 

@@ -111,5 +111,27 @@ VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&s
     }
 }
 
+// Writes a tile of up to COLUMNS columns in 16-bit elements that the block's threads see, by words of 4 bytes. Rows of
+// C begin anywhere: where a row begins between two words, its first and last elements are written alone.
+// at(row, column) is an element in float32.
+template <class T, int COLUMNS, int THREADS, class F>
+VB_DEVICE void store_tile(T *c, int64_t stride, int rows, int columns, const F &at) {
+    constexpr int across = COLUMNS / 2, apart = THREADS / across; // a thread has every few rows of the same columns
+    static_assert(THREADS % across == 0, "whole rows");
+    const int q = threadIdx.x % across * 2;
+    T *to = c + threadIdx.x / across * stride;
+#pragma unroll 4
+    for (int r = threadIdx.x / across; r < rows; r += apart, to += apart * stride) {
+        const int first = q - (int)((uintptr_t)to / sizeof(T) % 2); // of the word; -1 where half of it is the row's
+        if (first >= 0 && first + 1 < columns) {
+            *reinterpret_cast<unsigned *>(to + first) = pack<T>(at(r, first), at(r, first + 1));
+        } else if (first < columns) {
+            const int one = larger(first, 0);
+            to[one] = from_float<T>(at(r, one));
+        }
+        if (q == 0 && first < 0 && columns == COLUMNS) to[COLUMNS - 1] = from_float<T>(at(r, COLUMNS - 1));
+    }
+}
+
 } // namespace vb
 #endif

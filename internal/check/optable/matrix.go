@@ -98,7 +98,9 @@ func matMulWithOp() *Op {
 	}
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs of blocks; copies whose blocks share terms
 		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
-		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"})...)
+		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"},
+		Case{Label: "odd_columns", Dims: []int{1, 65, 24, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 24, 385}, Flags: "nt"},
+		Case{Label: "odd_columns", Dims: []int{33, 65, 24, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 24, 641}, Flags: "nn"})...)
 	options := func(c Case) tensor.MatMulOptions {
 		o := tensor.MatMulOptions{TransA: c.Flags[0] == 't', TransB: c.Flags[1] == 't'}
 		if hasFlag(c, "ieee") {
