@@ -220,9 +220,11 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* Whether tiles of prompts take less time than blocks that share keys. They do where a fifth or third of the
- * multiprocessors have a tile. Over few keys they do for 16-bit queries, whose conversion costs nothing. */
+ * multiprocessors have a tile. Over few keys they do for 16-bit queries, whose conversion costs nothing: before Hopper
+ * over few keys alone. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS);
+    if (!attention_prefill_sm90_suits(a, gpu)) return a->type == a->kv_type && rows > 16 && a->kv_len <= 128;
     if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;
     if (rows <= 8) return 0;
     return a->kv_len <= 128 || (rows > 16 ? 5 * tiles >= gpu->multiprocessors
@@ -233,7 +235,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        const int prompts = !q8 && hopper && attention_prompts(a, gpu);
+        const int prompts = !q8 && attention_prompts(a, gpu);
         if (attention_decode_suits(a) && !prompts)
             return attention_varies(a) ? ATTENTION_DECODE_VARIANTS : q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
@@ -243,8 +245,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
-        if (attention_decode_suits(&padded) && !(hopper && attention_prompts(&padded, gpu)))
-            return ATTENTION_PADDED_DECODE;
+        if (attention_decode_suits(&padded) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
