@@ -17,7 +17,7 @@
     X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_NARROW_WORDS, "rows_narrow_words", "rows/softmax.cu",                                                       \
-      "softmax of many rows of up to 1 KiB that begin anywhere: the same by words of 4 bytes")                         \
+      "softmax of many rows of 17 to 128 words of 4 bytes that begin anywhere: the same by words")                     \
     X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
       "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                                  \
     X(ROWS_CHUNKED, "rows_chunked", "rows/{softmax,norm,layer_norm}.cu",                                               \
@@ -78,7 +78,7 @@ enum {
 
 typedef struct rows_plan {
     rows_kernel kernel;
-    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane, or 4 or 8 words of 4 bytes */
+    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane, or 4 words of 4 bytes */
     int threads;    /* of a block */
     int cluster;    /* blocks that share a row */
     int lanes;      /* narrow, staged: of a row, a power of two up to 32; or staged: all of the block's threads */
@@ -163,11 +163,12 @@ static inline int choose_rows_narrow(rows_plan *plan, vb_dtype type, int64_t row
     return 1;
 }
 
-/* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. */
+/* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. Shorter
+ * rows and longer ones take less time in shared memory. */
 static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols, int64_t least) {
     const int64_t words = type == VB_F32 ? cols : cols / 2 + 1;
-    if (rows <= least || words > 32 * 8) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, words > 32 * 4 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    if (rows <= least || words <= 16 || words > 32 * 4) return 0;
+    const rows_plan narrow = {ROWS_NARROW_WORDS, 4, ROWS_NARROW_THREADS, 1, 1, 1, 1};
     *plan = narrow;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
     return vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) <= INT32_MAX;

@@ -200,14 +200,11 @@ struct Moments {
 template <class T>
 __device__ Moments moments(const T *x, int64_t n, float *scratch) {
     float sum = 0.0f;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += to_float(x[i]);
+    each_of_block(x, n, [&](int64_t, float y) { sum += y; });
     Moments m;
     m.mean = block_reduce<Sum>(sum, scratch) / (float)n;
     float squares = 0.0f;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        const float d = to_float(x[i]) - m.mean;
-        squares += d * d;
-    }
+    each_of_block(x, n, [&](int64_t, float y) { squares += (y - m.mean) * (y - m.mean); });
     m.squares = block_reduce<Sum>(squares, scratch);
     return m;
 }
@@ -215,8 +212,10 @@ __device__ Moments moments(const T *x, int64_t n, float *scratch) {
 template <class T>
 __device__ void layer_norm_apply(T *out, const T *x, const float *weight, const float *bias, int64_t n, float mean,
                                  float scale) {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        out[i] = from_float<T>((to_float(x[i]) - mean) * scale * (weight ? weight[i] : 1.0f) + (bias ? bias[i] : 0.0f));
+    each_of_block(x, n, [&](int64_t i, float y) {
+        out[i] = from_float<T>((y - mean) * scale * (weight ? __ldg(weight + i) : 1.0f) +
+                               (bias ? __ldg(bias + i) : 0.0f));
+    });
 }
 
 template <class T>

@@ -141,8 +141,9 @@ __device__ float rms_reduce(T *sum, const T *a, const T *b, int64_t n, float *sc
 
 template <class T>
 __device__ void rms_apply(T *out, const T *x, const float *weight, int64_t n, float scale) {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        out[i] = from_float<T>(to_float(x[i]) * scale * (weight ? weight[i] : 1.0f));
+    each_of_block(x, n, [&](int64_t i, float y) {
+        out[i] = from_float<T>(y * scale * (weight ? __ldg(weight + i) : 1.0f));
+    });
 }
 
 template <class T, bool ADD>

@@ -56,6 +56,22 @@ vb_status with_per_thread(int per_thread, F f) {
     }
 }
 
+// Calls f(i, x[i]) for i below n, by the threads of a block. Several loads of a thread are under way before its first
+// call, which may write x[i].
+template <class T, class F>
+VB_DEVICE void each_of_block(const T *x, int64_t n, F f) {
+    constexpr int at_once = 8;
+    for (int64_t first = threadIdx.x; first < n; first += at_once * blockDim.x) {
+        T held[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            if (first + u * blockDim.x < n) held[u] = x[first + u * blockDim.x];
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            if (first + u * blockDim.x < n) f(first + u * blockDim.x, to_float(held[u]));
+    }
+}
+
 // ---- rows of a part of a warp --------------------------------------------------------------------------------------
 
 // The result over `lanes` neighbouring lanes, a power of two, for each of them.

@@ -1,6 +1,6 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
-//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 or 8 words of rows that begin
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 words of rows that begin
 //              anywhere
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
 
 // Rows that begin anywhere, by words of 4 bytes. Elements of a word that are not the row's count as -inf, and are not
 // written.
-template <class T, int LOADS>
+template <class T>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     softmax_narrow_words_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
-    constexpr int W = 4 / sizeof(T);
+    constexpr int W = 4 / sizeof(T), LOADS = 4;
     using Word = Vec<T, W>;
     wait_for_previous_kernel();
     release_next_kernel();
@@ -194,20 +194,16 @@ struct SoftmaxStats {
 template <class T>
 __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
     float max = Max::identity(), sum = 0.0f;
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) max = Max::combine(max, to_float(x[i]));
+    each_of_block(x, n, [&](int64_t, float y) { max = Max::combine(max, y); });
     max = block_reduce<Max>(max, scratch);
-    if (max != Max::identity())
-#pragma unroll 4
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += expf(to_float(x[i]) - max);
+    if (max != Max::identity()) each_of_block(x, n, [&](int64_t, float y) { sum += expf(y - max); });
     return {max, block_reduce<Sum>(sum, scratch)};
 }
 
 template <class T>
 __device__ void softmax_apply(T *out, const T *in, int64_t n, SoftmaxStats row) {
     const float scale = 1.0f / row.sum;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        out[i] = from_float<T>(expf(to_float(in[i]) - row.max) * scale);
+    each_of_block(in, n, [&](int64_t i, float y) { out[i] = from_float<T>(expf(y - row.max) * scale); });
 }
 
 template <class T>
@@ -268,10 +264,8 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                 plan.per_thread == 1 ? softmax_narrow_kernel<T, 1> : softmax_narrow_kernel<T, 4>, o, x, rows, (int)cols,
                 plan.lanes);
         if (plan.kernel == ROWS_NARROW_WORDS)
-            return launch_overlapped(
-                stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
-                plan.per_thread == 4 ? softmax_narrow_words_kernel<T, 4> : softmax_narrow_words_kernel<T, 8>, o, x,
-                rows, (int)cols, plan.lanes);
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
+                                     0, softmax_narrow_words_kernel<T>, o, x, rows, (int)cols, plan.lanes);
         if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
