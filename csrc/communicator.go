@@ -83,9 +83,7 @@ func (c *communicator) check(op string, status C.vb_status) error {
 }
 
 func addressesOf(pointers []kernel.Ptr) (a C.addresses) {
-	for i, p := range pointers {
-		a.at[i] = p
-	}
+	copy(a.at[:], pointers)
 	return a
 }
 

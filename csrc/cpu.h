@@ -32,6 +32,11 @@ typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVE
 #define VB_X86 0
 #endif
 
+/* Nobody reads errno or the flags of exceptions, for whose sake GCC leaves most loops with a choice or a root scalar. */
+#if defined __GNUC__ && !defined __clang__
+#pragma GCC optimize("no-trapping-math", "no-math-errno")
+#endif
+
 #define VB_INLINE static inline __attribute__((always_inline))
 
 /* Makes `name[level]` from `name_body`, an always-inline function; params and args are its list in parentheses. */

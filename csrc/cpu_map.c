@@ -146,10 +146,10 @@ VB_INLINE void philox(uint32_t (*words)[PIECE / 4 + 1], uint32_t counter, uint32
     }
 }
 
-/* ln of a fraction above 0: of the mantissa in [sqrt(1/2), sqrt(2)) by the polynomial of Cephes' logf. */
-VB_INLINE float log_fraction(float x) {
+/* ln(x 2^-down) of a normal x above 0: of the mantissa in [sqrt(1/2), sqrt(2)) by the polynomial of Cephes' logf. */
+VB_INLINE float log_normal(float x, float down) {
     const uint32_t bits = vb_float_bits(x) - 0x3f3504f3u;
-    const float m = vb_bits_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f, e = (float)((int32_t)bits >> 23);
+    const float m = vb_bits_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f, e = (float)((int32_t)bits >> 23) - down;
     const float z = m * m;
     float p = 7.0376836292e-2f;
     p = p * m - 1.1514610310e-1f;
@@ -163,14 +163,68 @@ VB_INLINE float log_fraction(float x) {
     return m + (m * z * p - 0.5f * z + e * -2.12194440e-4f) + e * 0.693359375f;
 }
 
-/* Two normal numbers of words u and v, as vibrant.h says: cosine and sine by the polynomials of Cephes. */
+/* ln x of any x, as logf's. */
+VB_INLINE float log_of(float x) {
+    const bool small = x < 0x1p-126f;
+    float y = log_normal(small ? x * 0x1p23f : x, small ? 23.0f : 0.0f);
+    y = x == 0 ? -HUGE_VALF : y;
+    y = x < HUGE_VALF ? y : x;
+    return x < 0 ? NAN : y;
+}
+
+/* Polynomials of Cephes for |t| up to pi / 4. */
+VB_INLINE float sine_near_0(float t) {
+    const float z = t * t;
+    return ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * t + t;
+}
+VB_INLINE float cosine_near_0(float t) {
+    const float z = t * t;
+    return ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+}
+
+/* The sine of x + quarters pi / 2 for |x| up to MOST_ANGLE. Cephes' three parts of pi / 2, whose products with the
+ * number of quarters are exact there but for the last, leave what is near 0. */
+#define MOST_ANGLE 8192.0f
+VB_INLINE float sine_of(float x, uint32_t quarters) {
+    const float shifted = x * 0.636619772f + 0x1.8p23f, n = shifted - 0x1.8p23f;
+    const float t = x - n * 1.5703125f - n * 4.837512969970703125e-4f - n * 7.54978995489188216e-8f;
+    const uint32_t quarter = vb_float_bits(shifted) + quarters;
+    const float y = quarter & 1 ? cosine_near_0(t) : sine_near_0(t);
+    return quarter & 2 ? -y : y;
+}
+
+VB_INLINE bool all_angles_within(const float *a, int64_t n) {
+    int outside = 0; /* NaN too */
+    for (int64_t i = 0; i < n; i++) outside |= !(fabsf(a[i]) <= MOST_ANGLE);
+    return !outside;
+}
+
+/* a^b for normal a above 0 and finite b: 2^(b log2 a), whose exponent needs more bits than a float has. log2 of the
+ * mantissa m is 2 / ln 2 atanh((m - 1) / (m + 1)), by its series. */
+VB_INLINE float power_of(float a, float b) {
+    const uint32_t bits = vb_float_bits(a) - 0x3f3504f3u;
+    const double m = (double)vb_bits_float((bits & 0x007fffffu) + 0x3f3504f3u), t = (m - 1) / (m + 1), z = t * t;
+    double p = 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    double e = (double)b * ((double)((int32_t)bits >> 23) + 2.8853900817779268 * (t + t * z * p));
+    e = e < -160 ? -160 : e; /* 0 and infinity */
+    e = e > 160 ? 160 : e;
+    const double n = e + 0x1.8p52 - 0x1.8p52;
+    const int32_t n1 = (int32_t)n >> 1, n2 = (int32_t)n - n1; /* two factors: 2^n alone may overflow */
+    return vb_expf((float)((e - n) * 0.69314718055994531)) * vb_bits_float((uint32_t)(n1 + 127) << 23) *
+           vb_bits_float((uint32_t)(n2 + 127) << 23);
+}
+
+/* Two normal numbers of words u and v, as vibrant.h says. */
 VB_INLINE void box_muller(float *first, float *second, uint32_t u, uint32_t v) {
-    const float radius = sqrtf(-2.0f * log_fraction((float)((1u << 24) - (u >> 8)) * 0x1p-24f));
+    const float radius = sqrtf(-2.0f * log_normal((float)((1u << 24) - (u >> 8)) * 0x1p-24f, 0));
     const uint32_t turn = (v >> 8) + (1u << 21); /* an eighth more: in the upper bits the quarter that is nearest */
-    const float t = (float)((int32_t)(turn & 0x3fffffu) - (1 << 21)) * (6.283185307f * 0x1p-24f), z = t * t;
-    const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * t + t;
-    const float cosine =
-        ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+    const float t = (float)((int32_t)(turn & 0x3fffffu) - (1 << 21)) * (6.283185307f * 0x1p-24f);
+    const float sine = sine_near_0(t), cosine = cosine_near_0(t);
     const uint32_t quarter = turn >> 22 & 3;
     const float c = quarter & 1 ? -sine : cosine, s = quarter & 1 ? cosine : sine;
     *first = radius * (quarter & 2 ? -c : c);
@@ -207,6 +261,25 @@ typedef struct operands {
     const int32_t *ai, *bi, *ci;
 } operands;
 
+/* powf of n pairs: those that power_of takes, or whose sign is that of a product of b factors a, and others. */
+VB_INLINE void powers(float *f, const float *a, const float *b, int64_t n) {
+    float y[PIECE];
+    int special = 0;
+    EACH y[i] = power_of(fabsf(a[i]), b[i]);
+    EACH {
+        const int32_t whole = (int32_t)(fabsf(b[i]) < 0x1p24f ? b[i] : 0);
+        const uint32_t odd = (uint32_t)whole << 31;
+        y[i] = vb_bits_float(vb_float_bits(y[i]) ^ (vb_float_bits(a[i]) & odd));
+    }
+#define ORDINARY(i) \
+    ((fabsf(a[i]) >= 0x1p-126f) & (fabsf(a[i]) < HUGE_VALF) & (fabsf(b[i]) < 0x1p24f))
+    EACH y[i] = (a[i] < 0) & (b[i] != rintf(b[i])) ? NAN : y[i];
+    EACH special |= !ORDINARY(i);
+    if (special) EACH if (!ORDINARY(i)) y[i] = powf(a[i], b[i]);
+#undef ORDINARY
+    memcpy(f, y, (size_t)n * 4);
+}
+
 #define FLOATS(expression) \
     do { \
         const float *const a = o->af, *const b = o->bf; \
@@ -236,7 +309,12 @@ VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands 
     case VB_ELEMENT_RANDOM: random_floats(f, first, n, s); break;
     case VB_ELEMENT_TO_FLOAT: EACH f[i] = (float)o->ai[i]; break;
     case VB_ELEMENT_TO_INTEGER: EACH x[i] = truncated(o->af[i]); break;
-    case VB_ELEMENT_WHERE: EACH x[i] = o->ai[i] ? o->bi[i] : o->ci[i]; break;
+    case VB_ELEMENT_WHERE: 
+        EACH {
+            const int32_t yes = o->bi[i], no = o->ci[i]; /* read both: no branch */
+            x[i] = o->ai[i] ? yes : no;
+        }
+        break;
     case VB_ELEMENT_ADD: BOTH(a[i] + b[i], (int32_t)((uint32_t)a[i] + (uint32_t)b[i])); break;
     case VB_ELEMENT_SUB: BOTH(a[i] - b[i], (int32_t)((uint32_t)a[i] - (uint32_t)b[i])); break;
     case VB_ELEMENT_MUL: BOTH(a[i] * b[i], (int32_t)((uint32_t)a[i] * (uint32_t)b[i])); break;
@@ -254,13 +332,19 @@ VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands 
     case VB_ELEMENT_XOR: INTEGERS(a[i] ^ b[i]); break;
     case VB_ELEMENT_SHIFT_RIGHT: INTEGERS((int32_t)((uint32_t)a[i] >> (b[i] & 31))); break;
     case VB_ELEMENT_REM: INTEGERS(b[i] == 0 || b[i] == -1 ? 0 : a[i] % b[i]); break;
-    case VB_ELEMENT_POW: FLOATS(powf(a[i], b[i])); break;
+    case VB_ELEMENT_POW: powers(f, o->af, o->bf, n); break;
     case VB_ELEMENT_EXP: FLOATS(vb_expf(a[i])); break;
-    case VB_ELEMENT_LOG: FLOATS(logf(a[i])); break;
+    case VB_ELEMENT_LOG: FLOATS(log_of(a[i])); break;
     case VB_ELEMENT_SQRT: FLOATS(sqrtf(a[i])); break;
     case VB_ELEMENT_RSQRT: FLOATS(1.0f / sqrtf(a[i])); break;
-    case VB_ELEMENT_SIN: FLOATS(sinf(a[i])); break;
-    case VB_ELEMENT_COS: FLOATS(cosf(a[i])); break;
+    case VB_ELEMENT_SIN:
+        if (all_angles_within(o->af, n)) FLOATS(a[i] == 0 ? a[i] : sine_of(a[i], 0)); /* -0 for -0 */
+        else FLOATS(sinf(a[i]));
+        break;
+    case VB_ELEMENT_COS:
+        if (all_angles_within(o->af, n)) FLOATS(sine_of(a[i], 1));
+        else FLOATS(cosf(a[i]));
+        break;
     case VB_ELEMENT_TANH: FLOATS(vb_tanhf(a[i])); break;
     case VB_ELEMENT_SIGMOID: FLOATS(1.0f / (1.0f + vb_expf(-a[i]))); break;
     case VB_ELEMENT_SILU: FLOATS(vb_siluf(a[i])); break;
@@ -314,6 +398,85 @@ static void map_range(void *context, int worker, int64_t begin, int64_t end) {
             if (steps == 0 && at[0] != &x[0]) memcpy(&x[0], at[0], (size_t)n * 4);
             runs(j, &a->out, begin, n, &x[inputs + steps - 1], true);
         }
+    }
+}
+
+/* ---- one step of bytes ------------------------------------------------------------------------------------------- */
+
+/* Whether an expression is one step of bytes of one type without gaps, I8 or U8, or of the bits of BOOL, beside
+ * constants of the type. */
+static bool is_step_of_bytes(const vb_map_args *a) {
+    if (a->rank != 1 || a->inputs == 0 || a->steps == 0 || a->out.strides[0] != 1) return false;
+    const vb_dtype type = a->in[0].type;
+    const vb_element_op op = a->program[a->steps - 1].op;
+    const bool compares = op >= VB_ELEMENT_EQ && op <= VB_ELEMENT_LE;
+    const bool bits = op >= VB_ELEMENT_AND && op <= VB_ELEMENT_XOR;
+    const bool sums = op >= VB_ELEMENT_ADD && op <= VB_ELEMENT_MAX && op != VB_ELEMENT_DIV;
+    if (vb_element_bytes(type) != 1 || a->out.type != (compares ? VB_BOOL : type)) return false;
+    if (!bits && (type == VB_BOOL || !(compares || sums))) return false;
+    for (int i = 0; i < a->inputs; i++)
+        if (a->in[i].type != type || a->in[i].strides[0] != 1) return false;
+    for (int s = 0; s + 1 < a->steps; s++) {
+        const int32_t c = a->program[s].a;
+        if (a->program[s].op != VB_ELEMENT_INTEGER) return false;
+        if (c < (type == VB_I8 ? -128 : 0) || c > (type == VB_I8 ? 127 : type == VB_U8 ? 255 : 1)) return false;
+    }
+    return true;
+}
+
+#define BYTES(expression) \
+    EACH { \
+        const uint8_t x = truths ? a[i] != 0 : a[i], y = truths ? b[i] != 0 : b[i]; \
+        out[i] = (uint8_t)(expression); \
+    } \
+    break
+
+VB_INLINE void byte_step_body(vb_element_op op, vb_dtype type, uint8_t *out, const uint8_t *a, const uint8_t *b,
+                              int64_t n) {
+    const bool truths = type == VB_BOOL;
+    const uint8_t sign = type == VB_I8 ? 0x80 : 0; /* turned around, signed numbers are in the order of unsigned ones */
+    switch (op) {
+    case VB_ELEMENT_ADD: BYTES(x + y);
+    case VB_ELEMENT_SUB: BYTES(x - y);
+    case VB_ELEMENT_MUL: BYTES(x * y);
+    case VB_ELEMENT_MIN: BYTES((x ^ sign) < (y ^ sign) ? x : y);
+    case VB_ELEMENT_MAX: BYTES((x ^ sign) > (y ^ sign) ? x : y);
+    case VB_ELEMENT_EQ: BYTES(x == y);
+    case VB_ELEMENT_NE: BYTES(x != y);
+    case VB_ELEMENT_LT: BYTES((x ^ sign) < (y ^ sign));
+    case VB_ELEMENT_LE: BYTES((x ^ sign) <= (y ^ sign));
+    case VB_ELEMENT_AND: BYTES(x & y);
+    case VB_ELEMENT_OR: BYTES(x | y);
+    default: BYTES(x ^ y);
+    }
+}
+VB_TWINS(byte_step,
+         (vb_element_op op, vb_dtype type, uint8_t *out, const uint8_t *a, const uint8_t *b, int64_t n),
+         (op, type, out, a, b, n));
+
+static void bytes_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const map_job *j = context;
+    const vb_map_args *a = &j->args;
+    const vb_step *const last = &a->program[a->steps - 1];
+    const int32_t operand[2] = {last->a, last->b};
+    uint8_t constants[2][PIECE];
+    const uint8_t *at[2];
+    bool constant = false;
+    for (int v = 0; v < 2; v++) {
+        if (operand[v] < a->inputs) {
+            at[v] = (const uint8_t *)a->in[operand[v]].data + begin;
+            continue;
+        }
+        at[v] = memset(constants[v], a->program[operand[v] - a->inputs].a, PIECE);
+        constant = true;
+    }
+    uint8_t *out = (uint8_t *)a->out.data + begin;
+    for (int64_t n; begin < end; begin += n, out += n) {
+        n = constant ? vb_min(PIECE, end - begin) : end - begin;
+        byte_step[j->simd](last->op, a->in[0].type, out, at[0], at[1], n);
+        for (int v = 0; v < 2; v++)
+            if (operand[v] < a->inputs) at[v] += n;
     }
 }
 
@@ -378,6 +541,6 @@ vb_status vb_cpu_map(const vb_map_args *args, vb_stream *stream) {
         vb_cpu_parallel(stream, items, vb_cpu_grain(TILE * cols), transpose_range, &job);
         return VB_OK;
     }
-    vb_cpu_parallel(stream, n, 1 << 14, map_range, &job);
+    vb_cpu_parallel(stream, n, 1 << 14, is_step_of_bytes(&job.args) ? bytes_range : map_range, &job);
     return VB_OK;
 }

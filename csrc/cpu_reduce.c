@@ -97,23 +97,78 @@ static void load_piece(const reduce_job *j, double *x, int64_t at, int64_t step,
     load[j->simd](x, v, at, step, n);
 }
 
-/* Whether the job adds F32, as most reductions do: the sums of neighbours are then loops of their own. */
+/* Whether the job adds floats, as most reductions do, or compares them. Neighbours then have loops of their own. */
+static bool takes_floats(const reduce_job *j) {
+    return vb_is_float(j->dims.in.type) &&
+           (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN || j->reduction == VB_REDUCTION_MAX ||
+            j->reduction == VB_REDUCTION_MIN || j->reduction == VB_REDUCTION_LOGSUMEXP);
+}
 static bool adds_floats(const reduce_job *j) {
     return j->dims.in.type == VB_F32 && (j->reduction == VB_REDUCTION_SUM || j->reduction == VB_REDUCTION_MEAN);
 }
 
-/* Adds n elements to one sum. */
-VB_INLINE void add_row_body(double *sum, const float *x, int64_t n) {
-    double sums[32] = {0};
-    int64_t k = 0;
-    for (; k + 32 <= n; k += 32)
-        for (int e = 0; e < 32; e++) sums[e] += (double)x[k + e];
-    for (; k < n; k++) sums[k % 32] += (double)x[k];
-    for (int half = 16; half > 0; half /= 2)
-        for (int e = 0; e < half; e++) sums[e] += sums[e + half];
-    *sum += sums[0];
+/* Whether x takes the place of a greatest value a: NaN is the greatest. */
+#define ABOVE(x, a) (((x) > (a)) | (((x) != (x)) & ((a) == (a))))
+#define BELOW(x, a) (((x) < (a)) | (((x) != (x)) & ((a) == (a))))
+
+/* Lanes of a row of n floats: element k is y of lane k % LANES. */
+enum { LANES = 32 };
+#define EACH_LANE(statement) \
+    do { \
+        int64_t k = 0; \
+        for (; k + LANES <= n; k += LANES) \
+            for (int e = 0; e < LANES; e++) { \
+                const float y = x[k + e]; \
+                statement; \
+            } \
+        for (int e = 0; k < n; k++, e++) { \
+            const float y = x[k]; \
+            statement; \
+        } \
+    } while (0)
+
+VB_INLINE double sum_of_lanes(double *lanes) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int e = 0; e < half; e++) lanes[e] += lanes[e + half];
+    return lanes[0];
 }
-VB_TWINS(add_row, (double *sum, const float *x, int64_t n), (sum, x, n));
+
+/* The greatest of sign times each element, NaN where one is. */
+VB_INLINE double most_of(const float *x, float sign, int64_t n) {
+    float most[LANES];
+    uint32_t nan[LANES] = {0};
+    for (int e = 0; e < LANES; e++) most[e] = -HUGE_VALF;
+    EACH_LANE(most[e] = sign * y > most[e] ? sign * y : most[e]; nan[e] |= y != y);
+    for (int e = 1; e < LANES; e++) {
+        most[0] = most[e] > most[0] ? most[e] : most[0];
+        nan[0] |= nan[e];
+    }
+    return nan[0] ? (double)NAN : (double)most[0];
+}
+
+/* Takes n floats of one result. */
+VB_INLINE void take_floats_body(vb_reduction reduction, states *s, const float *x, int64_t n) {
+    double sums[LANES] = {0};
+    s->n += n;
+    if (reduction == VB_REDUCTION_SUM || reduction == VB_REDUCTION_MEAN) {
+        EACH_LANE(sums[e] += (double)y);
+        s->a[0] += sum_of_lanes(sums);
+    } else if (reduction == VB_REDUCTION_MIN) {
+        const double least = -most_of(x, -1, n);
+        s->a[0] = BELOW(least, s->a[0]) ? least : s->a[0];
+    } else {
+        const double found = most_of(x, 1, n), most = ABOVE(found, s->a[0]) ? found : s->a[0];
+        if (reduction == VB_REDUCTION_LOGSUMEXP) {
+            const double down = s->a[0] == most ? 0 : s->a[0] - most;
+            const float top = (float)most;
+            if (most > -HUGE_VAL && most < HUGE_VAL) EACH_LANE(sums[e] += (double)vb_expf(y - top));
+            else if (most == HUGE_VAL) sums[0] = 1;
+            s->b[0] = s->b[0] * (double)vb_expf((float)down) + sum_of_lanes(sums);
+        }
+        s->a[0] = most;
+    }
+}
+VB_TWINS(take_floats, (vb_reduction reduction, states *s, const float *x, int64_t n), (reduction, s, x, n));
 
 /* Adds n elements to a sum each. */
 VB_INLINE void add_columns_body(double *restrict sums, const float *restrict x, int64_t n) {
@@ -121,9 +176,12 @@ VB_INLINE void add_columns_body(double *restrict sums, const float *restrict x, 
 }
 VB_TWINS(add_columns, (double *sums, const float *x, int64_t n), (sums, x, n));
 
-/* Whether x takes the place of a greatest value a: NaN is the greatest. */
-#define ABOVE(x, a) (((x) > (a)) | (((x) != (x)) & ((a) == (a))))
-#define BELOW(x, a) (((x) < (a)) | (((x) != (x)) & ((a) == (a))))
+/* Keeps the greatest, or the least, of n floats and n elements. */
+VB_INLINE void most_columns_body(bool greatest, float *restrict kept, const float *restrict x, int64_t n) {
+    if (greatest) EACH kept[k] = ABOVE(x[k], kept[k]) ? x[k] : kept[k];
+    else EACH kept[k] = BELOW(x[k], kept[k]) ? x[k] : kept[k];
+}
+VB_TWINS(most_columns, (bool greatest, float *kept, const float *x, int64_t n), (greatest, kept, x, n));
 
 /* Takes one element more of each of n results. */
 VB_INLINE void take_each_body(vb_reduction reduction, float parameter, bool ints, states *restrict s,
@@ -176,7 +234,6 @@ VB_INLINE void take_each_body(vb_reduction reduction, float parameter, bool ints
 VB_TWINS(take_each, (vb_reduction r, float p, bool ints, states *s, const double *x, int64_t n), (r, p, ints, s, x, n));
 
 /* The expression of what a lane has, `a`, and of each LANES-th element, `y`; COMBINE then makes one of all lanes. */
-enum { LANES = 32 };
 #define LANED(first, expression) \
     do { \
         double lanes[LANES]; \
@@ -321,12 +378,16 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
     const int64_t per_row = (d->kept[last_kept] + j->block - 1) / j->block;
     states s;
     double x[PIECE];
+    float most[PIECE];
+    const bool greatest = j->reduction == VB_REDUCTION_MAX;
+    const bool compares = d->in.type == VB_F32 && (greatest || j->reduction == VB_REDUCTION_MIN);
     for (int64_t unit = begin; unit < end; unit++) {
         const int64_t first = unit / per_row * d->kept[last_kept] + unit % per_row * j->block;
         const int64_t count = vb_min(j->block, d->kept[last_kept] - unit % per_row * j->block);
         const int64_t from = vb_place(&d->in, d->kept, d->kept_rank, first), step = d->in.strides[last_kept];
         begin_states(&s, j->reduction, count);
         if (count > 1) {
+            for (int64_t k = 0; k < count; k++) most[k] = (float)s.a[k];
             for (int64_t p = 0; p < d->places; p++) {
                 const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
                 if (step == 1 && adds_floats(j)) {
@@ -334,20 +395,31 @@ static void reduce_range(void *context, int worker, int64_t begin, int64_t end) 
                     s.n++;
                     continue;
                 }
+                if (step == 1 && compares) {
+                    most_columns[j->simd](greatest, most, (const float *)d->in.data + at, count);
+                    continue;
+                }
                 load_piece(j, x, at, step, count);
                 take_each[j->simd](j->reduction, j->parameter, j->ints, &s, x, count);
             }
+            for (int64_t k = 0; k < count && step == 1 && compares; k++) s.a[k] = (double)most[k];
         } else {
             const int64_t run = d->reduced[last], along = d->within.strides[last];
             for (int64_t p = 0; p < d->places; p += run) {
                 const int64_t at = from + vb_place(&d->within, d->reduced, d->reduced_rank, p);
-                if (along == 1 && adds_floats(j)) {
-                    add_row[j->simd](s.a, (const float *)d->in.data + at, run);
-                    s.n += run;
+                const bool floats = along == 1 && takes_floats(j);
+                if (floats && d->in.type == VB_F32) {
+                    take_floats[j->simd](j->reduction, &s, (const float *)d->in.data + at, run);
                     continue;
                 }
                 for (int64_t r = 0; r < run; r += PIECE) {
                     const int64_t n = vb_min(PIECE, run - r);
+                    if (floats) {
+                        float room[PIECE];
+                        vb_cpu_load(room, (const uint16_t *)d->in.data + at + r, d->in.type, n, j->simd);
+                        take_floats[j->simd](j->reduction, &s, room, n);
+                        continue;
+                    }
                     load_piece(j, x, at + r * along, along, n);
                     take_row[j->simd](j->reduction, j->parameter, j->ints, &s, x, n);
                 }

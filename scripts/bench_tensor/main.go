@@ -185,6 +185,7 @@ func pairs(d *gpu.Device) []pair {
 	b, gb := random(m * m)
 	line, gline := random(1 << 20)
 	x, y, a, b = x.Reshape(n, n), y.Reshape(n, n), a.Reshape(m, m), b.Reshape(m, m)
+	bytes, truths, positive := tensor.Convert(x, tensor.U8), tensor.Gt(x, y), tensor.Abs(x)
 	mx, my, sum := mat.NewDense(n, n, gx), mat.NewDense(n, n, gy), mat.NewDense(n, n, nil)
 	ma, mb, product := mat.NewDense(m, m, ga), mat.NewDense(m, m, gb), mat.NewDense(m, m, nil)
 	made := func(f func() *tensor.Tensor) func() { return func() { f().Free() } }
@@ -193,6 +194,21 @@ func pairs(d *gpu.Device) []pair {
 	return []pair{
 		{"add 1024x1024", made(func() *tensor.Tensor { return tensor.Add(x, y) }), func() { sum.Add(mx, my) }},
 		{"exp 1024x1024", made(func() *tensor.Tensor { return tensor.Exp(x) }), func() { sum.Apply(func(_, _ int, v float64) float64 { return math.Exp(v) }, mx) }},
+		{"sin 1024x1024", made(func() *tensor.Tensor { return tensor.Sin(x) }), nil},
+		{"log 1024x1024", made(func() *tensor.Tensor { return tensor.Log(positive) }), nil},
+		{"tanh 1024x1024", made(func() *tensor.Tensor { return tensor.Tanh(x) }), nil},
+		{"pow 1024x1024", made(func() *tensor.Tensor { return tensor.Pow(positive, y) }), nil},
+		{"gelu 1024x1024", made(func() *tensor.Tensor { return tensor.GELU(x) }), nil},
+		{"add u8 1024x1024", made(func() *tensor.Tensor { return tensor.Add(bytes, bytes) }), nil},
+		{"and 1024x1024", made(func() *tensor.Tensor { return tensor.And(truths, truths) }), nil},
+		{"less 1024x1024", made(func() *tensor.Tensor { return tensor.Lt(x, y) }), nil},
+		{"where 1024x1024", made(func() *tensor.Tensor { return tensor.Where(truths, x, y) }), nil},
+		{"max of rows 1024x1024", made(func() *tensor.Tensor { return tensor.Max(x, 1) }), nil},
+		{"max of columns 1024x1024", made(func() *tensor.Tensor { return tensor.Max(x, 0) }), nil},
+		{"argmax of rows 1024x1024", made(func() *tensor.Tensor { return tensor.ArgmaxOver(x, 1) }), nil},
+		{"logsumexp of rows 1024x1024", made(func() *tensor.Tensor { return tensor.LogSumExp(x, 1) }), nil},
+		{"var of rows 1024x1024", made(func() *tensor.Tensor { return tensor.Var(x, 1, 1) }), nil},
+		{"cumsum of rows 1024x1024", made(func() *tensor.Tensor { return tensor.CumSum(x, 1) }), nil},
 		{"sum 1024x1024", made(func() *tensor.Tensor { return tensor.Sum(x) }), func() { rows[0] = mat.Sum(mx) }},
 		{"sum of rows 1024x1024", made(func() *tensor.Tensor { return tensor.Sum(x, 1) }), func() {
 			for i := range rows {
