@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/ptx"
 )
 
@@ -26,10 +28,13 @@ func ptxCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := ptx.Lookup(args[0])
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			k.Kind, k.RMS, k.Causal = found.Kind, k.RMS || found.RMS, k.Causal || found.Causal
 			module, err := e.Emit(k)
+			if errors.Is(err, gpu.ErrInvalid) {
+				return usageError{err}
+			}
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,12 @@ import (
 // flagError says what is wrong with a flag, and which one may have been meant.
 func flagError(cmd *cobra.Command, err error) error {
 	unknown, invalid, number := (*pflag.NotExistError)(nil), (*pflag.InvalidValueError)(nil), (*strconv.NumError)(nil)
+	lacking := (*pflag.ValueRequiredError)(nil)
 	switch {
+	case errors.As(err, &lacking) && lacking.GetSpecifiedShortnames() != "":
+		return usagef("-%s wants a value", lacking.GetSpecifiedName())
+	case errors.As(err, &lacking):
+		return usagef("--%s wants a value", lacking.GetSpecifiedName())
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		return unknownFlag(cmd, "--"+unknown.GetSpecifiedName())
 	case errors.As(err, &invalid) && errors.As(err, &number):

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -122,6 +123,7 @@ func chatOn(t *testing.T, answers bool, more ...string) *terminal {
 	return onTerminal(t, answers, append([]string{"chat", "-m", reciter(t), "--device", "cpu", "--temp", "0"}, more...)...)
 }
 
+// TestChatOnATerminalThatAnswers has no color on the screen, whatever NO_COLOR says.
 func TestChatOnATerminalThatAnswers(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	h := chatOn(t, true)
@@ -132,6 +134,9 @@ func TestChatOnATerminalThatAnswers(t *testing.T) {
 	h.expect(">>> ")
 	h.enter("\x04")
 	h.leaves(0)
+	if color := regexp.MustCompile("\x1b\\[[0-9;]*m").FindString(h.screen()); color != "" {
+		t.Errorf("%q", color)
+	}
 }
 
 // Terminals that never say where the cursor is (script, a plain pty, shells of editors) must not be waited for.
@@ -204,7 +209,7 @@ func TestBackspaceTakesAWholeGrapheme(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	h := chatOn(t, true)
 	h.expect(">>> ")
-	h.enter(pasteStart + "e\u0301" + pasteEnd + "\x7f") // as one key
+	h.enter(pasteStart + "e\u0301" + pasteEnd + "\x7f")                           // as one key
 	h.enter("a\u0065\u0301\U0001F468\u200D\U0001F469\u200D\U0001F467\x7f\x7fb\r") // a, e with an accent, a family
 	h.expect(" Hello, I recite.")
 	h.expect(">>> ")
