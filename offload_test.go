@@ -314,7 +314,7 @@ func TestPromptsAreStreamedWherePossible(t *testing.T) {
 			}
 			c.opened = append(c.opened, d)
 		}
-		p, err := c.place(f)
+		p, err := c.place(f, c.open)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ import (
 const (
 	leastRight    = 90
 	leastDeclined = 95
-	leastProbes   = 96 // of probes, which lie beside what the model knows: right or declined; the goal is 97
+	leastProbes   = 97 // of probes, which lie beside what the model knows: right or declined
 )
 
 const (
