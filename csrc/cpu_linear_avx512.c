@@ -335,7 +335,8 @@ FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, c
     }
 }
 
-/* Where a chunk is one block, no row ends in a part of a chunk. The code for such ends, most of a type's, is left out. */
+/* Where a chunk is one block, no row ends in a part of a chunk. The code for such ends, most of a type's, is left
+ * out. */
 FN void rows_of_type(vb_dtype type, int64_t bytes, int blocks, int together, const vb_linear_job *j, int64_t r,
                      int64_t i) {
     __m512 sum[TOGETHER];

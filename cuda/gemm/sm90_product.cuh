@@ -52,8 +52,7 @@ struct StageAt {
 };
 
 // Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR,
-// each block copies half of every box to both blocks. Rank is the caller's type of integer, which addresses are computed
-// in.
+// each block copies half of every box to both blocks. Addresses are computed in the caller's type of integer, Rank.
 template <int N, bool PAIR, bool MN, class Rank>
 VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank) {
     constexpr int box = (MN ? product_depth : N) / (PAIR ? 2 : 1);
