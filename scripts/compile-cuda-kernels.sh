@@ -17,7 +17,8 @@
 #                    internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU
 #     EMULATED=only  libvibrant_emulated.so alone, without machine code, whose making takes most of the time:
 #                    in build/emulated/CUDA_ARCH; CUDA_ARCH is 90 where it is not stated
-#     FAST_COMPILE=1  slow kernels in a fifth of the time, to see that they compile (needs an nvcc with -Ofast-compile)
+#     CHECK=1    slow kernels in a tenth of the time, to see that they compile, in build/checked: no code of the host, no library
+#                (needs an nvcc with -Ofast-compile)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/cuda
@@ -48,10 +49,13 @@ supported=$("$nvcc" --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' '
 [ -n "$supported" ] || supported='53 60 61 62 70 72 75'
 
 case ${EMULATED-} in '' | too | only) ;; *) fail "EMULATED='$EMULATED' is neither too nor only" ;; esac
+[ -z "${EMULATED-}" ] || [ -z "${CHECK-}" ] || fail "EMULATED makes a library, CHECK none: set one of them"
 want=${CUDA_ARCH-}
 if [ "${EMULATED-}" = only ]; then
     want=${want:-90}
     out=build/emulated/${want// /_}
+elif [ -n "${CHECK-}" ]; then
+    out=build/checked
 elif [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
     want=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . | sort -nu | tr '\n' ' ') || true
 fi
@@ -102,9 +106,7 @@ fi
 
 standard=c++17
 [ "$major" -lt 11 ] && standard=c++14
-optimize=-O3
-[ -n "${FAST_COMPILE-}" ] && optimize="-O0 --Ofast-compile=max" # of the host, and of kernels
-nvccflags="$optimize -std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
+nvccflags="-std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
 case ${EMULATED-} in
 only) nvccflags+=" --no-compress" ;;
 too) nvccflags+=" -Xfatbin -compress-all --compress-mode=speed" ;; # LZ4: the emulator decompresses no other
@@ -117,6 +119,7 @@ nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GP
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 if [ -n "${DEBUG-}" ]; then nvccflags+=" -G -g" cflags+=" -O0 -g3"; else cflags+=" $(cgo '!debug CFLAGS')"; fi
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
+if [ -n "${CHECK-}" ]; then nvccflags+=" -fatbin --Ofast-compile=max"; else nvccflags+=" -c -O3"; fi
 
 mkdir -p "$out"
 
@@ -132,8 +135,8 @@ compile() {
     case $source in
     cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
-    *.c) command="$cc $cflags" ;;
-    *.cpp) command="$cxx $emulatorflags" ;;
+    *.c) command="$cc $cflags -c" ;;
+    *.cpp) command="$cxx $emulatorflags -c" ;;
     esac
     if [ -f "$object" ] && [ "$(cat "$object.command" 2>/dev/null)" = "$command" ]; then
         local fresh=1
@@ -144,7 +147,7 @@ compile() {
     fi
     echo "compile $source" >&2
     rm -f "$object.command"
-    $command -MMD -MF "$object.d" -c "$source" -o "$object" || return 1
+    $command -MMD -MF "$object.d" "$source" -o "$object" || return 1
     echo "$command" >"$object.command"
 }
 export -f object_of compile
@@ -160,11 +163,15 @@ sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
-c_sources=(csrc/*.c)
-emulator_sources=()
+c_sources=() emulator_sources=()
+[ -z "${CHECK-}" ] && c_sources=(csrc/*.c)
 [ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
 printf '%s\0' "${sources[@]}" "${c_sources[@]}" "${emulator_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
+if [ -n "${CHECK-}" ]; then
+    echo "the kernels compile for compute capability ${archs// /, }"
+    exit
+fi
 
 objects() { # of the sources given: an object whose source is gone stays out
     local source
