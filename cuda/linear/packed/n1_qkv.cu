@@ -41,10 +41,15 @@ struct QKVOut {
     Update update;
     struct Ahead {
         float bias, cosine, sine;
-        int row, head, place, pair; // row of the matrix, its head, its place there, which pair it belongs to
+        int row, place, pair; // row of the matrix, its place in its head, which pair it belongs to
+        char *cache;          // the row's element, of Q8_0 its block, of the first position of the first sequence
         int position, sequence;
     };
 
+    VB_DEVICE int element_bytes() const { return half_cache ? 2 : 4; }
+    VB_DEVICE int position_bytes() const { // of a head
+        return BLOCKS ? (int)a.dim / VB_QK * (int)sizeof(vb_block_q8_0) : (int)a.dim * element_bytes();
+    }
     VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
     // The row of tiles of a part: of the matrix that the item belongs to.
     VB_DEVICE int tile_row(int item, int part) const {
@@ -60,26 +65,32 @@ struct QKVOut {
     VB_DEVICE int matrix(int item, int) const { return values || is_q(item) ? 0 : 1; }
     VB_DEVICE int row(int item, int lane) const { return tile_row(item, lane / 16) * packed_rows + lane % 16; }
     VB_DEVICE int rows_of(int) const { return INT32_MAX; } // whole heads
-    // The greatest size in the block of Q8_0 of x; NaN where the block has a NaN.
-    VB_DEVICE float greatest_of_block(float x, int lane) const {
+    // The greatest size in the 16 lanes' part of a block of Q8_0, told to the other part; NaN where there is a NaN.
+    VB_DEVICE uint32_t tell_greatest(float x, int lane) const {
         uint32_t most = __float_as_uint(fabsf(x));
 #pragma unroll
         for (int o = 1; o < 16; o *= 2) most = larger(most, __shfl_xor_sync(all_lanes, most, o));
-        if (values || a.mode == VB_ROPE_INTERLEAVED)
-            return __uint_as_float(larger(most, __shfl_xor_sync(all_lanes, most, 16)));
-        const int warp = threadIdx.x / 32, other = cluster_rank() ^ 1;
+        if (values || a.mode == VB_ROPE_INTERLEAVED) return larger(most, __shfl_xor_sync(all_lanes, most, 16));
+        const int warp = threadIdx.x / 32, other = blockIdx.x % 2 ^ 1;
         if (lane % 16 == 0)
             send(cluster_address(&letters().of[warp][lane / 16], other),
                  cluster_address(&letters().mailboxes[warp], other), __uint_as_float(most));
+        return most;
+    }
+    // The greatest size in the whole block.
+    VB_DEVICE float hear_greatest(uint32_t most, int lane) const {
+        if (values || a.mode == VB_ROPE_INTERLEAVED) return __uint_as_float(most);
+        const int warp = threadIdx.x / 32;
         mailbox_wait(&letters().mailboxes[warp]);
         return __uint_as_float(larger(most, __float_as_uint(letters().of[warp][lane / 16])));
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
-        const int row = this->row(item, lane), dim = (int)a.dim, half = (int)a.half;
+        const int row = this->row(item, lane), dim = (int)a.dim, half = (int)a.half, head = row / dim;
         ahead->row = row;
-        ahead->head = row / dim;
-        ahead->place = row - ahead->head * dim;
+        ahead->place = row - head * dim;
+        ahead->cache = static_cast<char *>(values ? a.v : a.k) + head * a.capacity * position_bytes() +
+                       (BLOCKS ? ahead->place / VB_QK * (int)sizeof(vb_block_q8_0) : ahead->place * element_bytes());
         ahead->pair = a.mode == VB_ROPE_INTERLEAVED ? ahead->place / 2
                       : ahead->place < half         ? ahead->place
                                                     : ahead->place - half;
@@ -112,18 +123,25 @@ struct QKVOut {
             (values ? a.v_new : a.k_new)[ahead.row] = x;
             return;
         }
-        const float greatest = BLOCKS ? greatest_of_block(x, lane) : 0.0f;
+        const uint32_t most = BLOCKS ? tell_greatest(x, lane) : 0;
         const int slot = cache_slot(a.capacity, a.ring, ahead.position);
-        if (slot < 0) return;
-        const int64_t at = ((ahead.sequence * a.kv_heads + ahead.head) * a.capacity + slot) * a.dim + ahead.place;
-        void *cache = values ? a.v : a.k;
+        char *const to = ahead.cache + (ahead.sequence * a.kv_heads * a.capacity + slot) * position_bytes();
         if constexpr (BLOCKS) { // as kv_write does
-            vb_block_q8_0 *const block = static_cast<vb_block_q8_0 *>(cache) + at / VB_QK;
-            const float d = greatest / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
+            vb_block_q8_0 *const block = reinterpret_cast<vb_block_q8_0 *>(to);
+            const float greatest = hear_greatest(most, lane);
+            if (slot < 0) return;
+            // greatest / 127 and 1 / d, rounded as these are; a d that is no normal float is 0 in a half
+            const float nearly = greatest * (1.0f / 127.0f);
+            const float d = fmaf(fmaf(-127.0f, nearly, greatest), 1.0f / 127.0f, nearly);
+            float inverse;
+            asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(d));
+            inverse = d != 0.0f ? fmaf(fmaf(-d, inverse, 1.0f), inverse, inverse) : 0.0f;
             if (ahead.place % VB_QK == 0) *reinterpret_cast<half *>(&block->d) = from_float<half>(d);
             block->qs[ahead.place % VB_QK] = (int8_t)roundf(x * inverse);
-        } else if (half_cache) static_cast<half *>(cache)[at] = from_float<half>(x);
-        else static_cast<float *>(cache)[at] = x;
+        } else if (slot >= 0) {
+            if (half_cache) *reinterpret_cast<half *>(to) = from_float<half>(x);
+            else *reinterpret_cast<float *>(to) = x;
+        }
     }
 };
 
