@@ -151,6 +151,39 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         for (; filled < below; filled++, advance())
             ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     };
+    typename Out::Ahead ahead;
+    // The item that this warp adds up: item `warp` of a chunk, or of the items that this block finishes for its
+    // cluster.
+    const int own_item = index + (mailed ? warp * KSPLIT + rank : warp) * count;
+    const bool adds = own_item < in.items && (mailed || warp < in.chunk);
+    // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
+    // An instruction that the multiprocessor does not hold comes behind the weights that are on their way. So kernels
+    // that begin early find all this before they ask for weights, and others while they wait for x.
+    constexpr bool begins_early = updated && !Out::late && KSPLIT == 1;
+    float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
+    [[maybe_unused]] auto projection = [&] {
+        if constexpr (updated) {
+            const int parts = out.update.parts, from = parts * rank / KSPLIT, to = parts * (rank + 1) / KSPLIT;
+            return N1Projection<quads, item_matrices, itself>{
+                out.update, projected, 0, 0, warp, warps, begin, tiles, lane, in.cols, from, to};
+        } else return 0;
+    }();
+    [[maybe_unused]] uint4 u = {};
+    [[maybe_unused]] float code = 1;
+    [[maybe_unused]] auto prepare_update = [&] {
+        if constexpr (updated) {
+            const int last = index + (in.items - 1 - index) / count * count; // of the block's items
+            projection.first = index < in.items ? out.matrix(index, 0) : 0;
+            projection.start(index < in.items ? out.matrix(last, 31) : projection.first);
+            if (warp < in.chunk && index + warp * count < in.items)
+                u = load_update(out, index + warp * count, 0, lane);
+            if (adds) out.prepare(&ahead, own_item, lane);
+        }
+    };
+    [[maybe_unused]] auto fetch_update = [&] {
+        if constexpr (updated) code = load_code(out.update, 0, lane), projection.fetch_parts();
+    };
+    if constexpr (begins_early) prepare_update();
     if constexpr (Out::late && !x_first) fill(stages - in.late);
     else if constexpr (!x_first)
         for (; filled < stages; filled++, advance())
@@ -169,11 +202,6 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         }
         if (Out::norm && (int)threadIdx.x < n1_warps - warps) squares[warps + threadIdx.x] = 0.0f;
     }
-    typename Out::Ahead ahead;
-    // The item that this warp adds up: item `warp` of a chunk, or of the items that this block finishes for its
-    // cluster.
-    const int own_item = index + (mailed ? warp * KSPLIT + rank : warp) * count;
-    const bool adds = own_item < in.items && (mailed || warp < in.chunk);
     if (mailed) {
         mailbox_init(mailboxes + warp, KSPLIT * results * (int)sizeof(float), adds && lane == 0);
         cluster_arrive();
@@ -197,34 +225,13 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                             : make_float4(0, 0, 0, 0);
     };
     const bool weighted = Out::norm && in.norm;
-    // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
-    float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
-    [[maybe_unused]] auto projection = [&] {
-        if constexpr (updated) {
-            const int last = index + (in.items - 1 - index) / count * count; // of the block's items
-            const int first = index < in.items ? out.matrix(index, 0) : 0;
-            const int parts = out.update.parts, from = parts * rank / KSPLIT, to = parts * (rank + 1) / KSPLIT;
-            N1Projection<quads, item_matrices, itself> p = {out.update, projected, first, 0,       warp, warps,
-                                                            begin,      tiles,     lane,  in.cols, from, to};
-            p.start(index < in.items ? out.matrix(last, 31) : first);
-            return p;
-        } else return 0;
-    }();
-    [[maybe_unused]] uint4 u = {};
-    [[maybe_unused]] float code = 1;
-    const bool adds_first = warp < in.chunk && index + warp * count < in.items;
-    if constexpr (updated)
-        if (adds_first) u = load_update(out, index + warp * count, 0, lane);
     float4 norm[group][quads];
     if (weighted) load(norm, in.norm, warp);
-    if (adds) out.prepare(&ahead, own_item, lane);
+    if (!updated && adds) out.prepare(&ahead, own_item, lane);
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
-    if (adds) out.fetch(&ahead, own_item, lane);
-    if constexpr (updated) {
-        code = load_code(out.update, 0, lane);
-        projection.fetch_parts();
-    }
+    if ((!updated || begins_early) && adds) out.fetch(&ahead, own_item, lane);
+    if constexpr (begins_early) fetch_update();
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
@@ -234,6 +241,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
+            if constexpr (updated && !begins_early) {
+                prepare_update();
+                if (adds) out.fetch(&ahead, own_item, lane);
+                fetch_update();
+            }
         }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll
@@ -260,7 +272,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (lane == 0) squares[warp] = square;
     }
     if (adds) out.fetch_more(&ahead, own_item, lane);
-    if constexpr (updated) projection.add_parts();
+    if constexpr (updated && !Out::late) projection.add_parts();
     __syncwarp();
 
     const int g = lane / 4, t = lane % 4;
@@ -315,6 +327,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
             if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
         }
+        if constexpr (updated && Out::late)
+            if (first == index) projection.add_parts();
         __syncthreads();
         if (adds_mine) {
             const float *from = sums + warp * n1_warps * results + lane;
