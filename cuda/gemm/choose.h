@@ -139,7 +139,7 @@ static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability == 90 && x->type != VB_F32 && x->batch == 1 && !x->a_transposed &&
            matmul_operand_vectors(x) && gemm_m64_suits(x, gpu) &&
            ((matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) ||
-            (x->k * x->n >= 1 << 21 && 3 * blocks >= gpu->multiprocessors));
+            (x->k * x->n >= 1 << 20 && 3 * blocks >= gpu->multiprocessors));
 }
 
 /* F32 operands have to be split first, which small products and products of few rows do not repay. */
@@ -306,12 +306,12 @@ static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu)
 }
 /* Of F32 in three F16 parts, on Hopper. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const double taken = (double)vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch / gpu->multiprocessors;
+    const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch;
     /* Elements that are converted: where columns are scaled, of whole strips of 64. */
     const double rows_of_a = (double)(x->a_transposed ? vb_ceil_div(x->m, 64) * 64 : x->m),
                  columns_of_b = (double)(x->b_transposed ? x->n : vb_ceil_div(x->n, 64) * 64);
-    return 4.7 + (taken > 1 ? taken : 1) * (7.9 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
-           4.7e-6 * (rows_of_a + columns_of_b) * x->k * x->batch;
+    return 4.1 + (double)vb_ceil_div(tiles, gpu->multiprocessors) * (6.9 + 0.44 * (double)vb_ceil_div(x->k, 32)) +
+           4.1e-6 * (rows_of_a + columns_of_b) * x->k * x->batch;
 }
 /* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
  * widths. Two narrow tiles load more, and end twice. */
@@ -482,9 +482,9 @@ static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu 
     return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
            matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
 }
-/* F32 operands have to be split first, which few rows do not repay. */
+/* F32 operands have to be split first, which few rows do not repay. Kernels that take as long need no memory for it. */
 static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const double time = matmul_3xf16_time(x, gpu);
+    const double time = 1.07 * matmul_3xf16_time(x, gpu);
     return matmul_xf16_suits(x) && (x->precision == VB_PRECISION_TF32 ||
                                     (time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu)));
 }
