@@ -34,7 +34,7 @@ func (p *progress) show(format string, args ...any) {
 	p.last, p.drawn = time.Now(), true
 	line := []rune(fmt.Sprintf(format, args...))
 	if columns, _, err := term.GetSize(int(p.w.Fd())); err == nil && columns > 0 {
-		for uniseg.StringWidth(string(line)) >= columns {
+		for len(line) > 0 && uniseg.StringWidth(string(line)) >= columns-len("^C") { // which the terminal shows behind it
 			line = line[:len(line)-1]
 		}
 	}

@@ -394,7 +394,7 @@ func TestLoadingShowsItself(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	t.Setenv("TERM", "xterm")
-	for columns, want := range map[uint16]string{0: "loading: 5 GB of 10 GB, layer 3 of 32", 200: "loading: 5 GB of 10 GB, layer 3 of 32", 20: "loading: 5 GB of 10"} {
+	for columns, want := range map[uint16]string{0: "loading: 5 GB of 10 GB, layer 3 of 32", 200: "loading: 5 GB of 10 GB, layer 3 of 32", 20: "loading: 5 GB of "} {
 		pty.Setsize(w, &pty.Winsize{Rows: 40, Cols: columns})
 		p := newProgress(w)
 		p.last = time.Now().Add(-time.Second)
