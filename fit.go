@@ -68,15 +68,24 @@ func PredictFit(path string, options ...Option) (*Fit, error) {
 	return predict(f, where, c)
 }
 
-func predict(f *gguf.File, where placement, c config) (*Fit, error) {
-	devices := where.devices
+// readShape reads the shape of a model, or says why a file is none.
+func readShape(f *gguf.File) (*model.Config, error) {
 	if err := isModel(f); err != nil {
 		return nil, err
 	}
-	shape, err := model.ReadConfig(f)
+	return model.ReadConfig(f)
+}
+
+func predict(f *gguf.File, where placement, c config) (*Fit, error) {
+	shape, err := readShape(f)
 	if err != nil {
 		return nil, err
 	}
+	return predictShape(f, shape, where, c)
+}
+
+func predictShape(f *gguf.File, shape *model.Config, where placement, c config) (*Fit, error) {
+	devices := where.devices
 	if c.chunk == 0 && where.pipelined() {
 		c.chunk = engine.StageChunk
 	}

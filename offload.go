@@ -113,10 +113,7 @@ func (c *config) place(f *gguf.File, open func() ([]*gpu.Device, string, error))
 	if c.gpuLayers == nil && c.cpuExperts == 0 && (!c.layerSplit || len(p.devices) == 1) {
 		return p, nil // nothing to divide
 	}
-	if err := isModel(f); err != nil {
-		return p, err
-	}
-	shape, err := model.ReadConfig(f)
+	shape, err := readShape(f)
 	if err != nil {
 		return p, err
 	}

@@ -327,6 +327,11 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		return nil, err
 	}
 	phase.Done("chat template read")
+	shape, err := readShape(f)
+	if err != nil {
+		return nil, err
+	}
+	phase.Done("shape read")
 	if m.ranks != nil {
 		if c.device, err = c.rankDevice(); err != nil {
 			return nil, err
@@ -347,7 +352,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
-	fit, err := predict(f, where, c)
+	fit, err := predictShape(f, shape, where, c)
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +369,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	m.kvType = fit.kvType
 	m.config.context, m.config.chunk = fit.Context, fit.chunk
 	start := time.Now()
-	load := model.Options{Context: fit.Context, Placement: where.Placement, Ranks: m.ranks}
+	load := model.Options{Config: shape, Context: fit.Context, Placement: where.Placement, Ranks: m.ranks}
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}

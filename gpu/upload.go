@@ -29,7 +29,7 @@ type Upload struct {
 const (
 	uploadChunk   = 4 << 20
 	uploadLeast   = 256 << 10
-	uploadParts   = 256 // chunks of all, while these are no larger or smaller than they may be
+	uploadParts   = 512 // chunks of all, while these are no larger or smaller than they may be
 	uploadSlots   = 16
 	uploadCopying = 4 // slots that the readers leave to copies under way
 	uploadReaders = 8

@@ -51,7 +51,7 @@ func TestUploadBringsEverythingInOrder(t *testing.T) {
 // TestUploadChunks holds the memory that is locked to what an upload is large enough for.
 func TestUploadChunks(t *testing.T) {
 	for _, c := range []struct{ bytes, want int64 }{
-		{0, 256 << 10}, {7 << 20, 256 << 10}, {400 << 20, 1536 << 10}, {1 << 30, 4 << 20}, {40 << 30, 4 << 20},
+		{0, 256 << 10}, {7 << 20, 256 << 10}, {400 << 20, 768 << 10}, {2 << 30, 4 << 20}, {40 << 30, 4 << 20},
 	} {
 		if got := chunkBytes([]Upload{{Bytes: c.bytes / 2}, {Bytes: c.bytes - c.bytes/2}}); got != c.want {
 			t.Errorf("chunks of %d bytes for %d, want %d", got, c.bytes, c.want)

@@ -20,6 +20,7 @@ type Progress struct {
 
 // Options of Load.
 type Options struct {
+	Config   *Config        // of the file; nil: it is read
 	Context  int            // the longest context of any session, 0 for the model's own
 	Progress func(Progress) // may be nil
 	Ranks    *gpu.Ranks     // processes that compute every layer together, each on one device; nil for this one alone
@@ -63,9 +64,11 @@ func (c *Config) PartsOf(f *gguf.File, devices int, p Placement, ranks *gpu.Rank
 // LoadSplit is Load for several devices, which compute each pass together: Config.Parts says how. Each reads its part of
 // the file. The model is used as one on the first device is, or of stages as one on the last.
 func LoadSplit(ctx context.Context, f *gguf.File, devices []*gpu.Device, o Options) (_ *Model, err error) {
-	c, err := ReadConfig(f)
-	if err != nil {
-		return nil, err
+	c := o.Config
+	if c == nil {
+		if c, err = ReadConfig(f); err != nil {
+			return nil, err
+		}
 	}
 	if o.Context == 0 {
 		o.Context = c.Context
