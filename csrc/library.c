@@ -60,14 +60,14 @@ static const char *damaged(const char *path) {
         reason = "is no shared library of 64 bits";
 #if defined(__x86_64__)
     } else if (header.e_machine != EM_X86_64) {
-        reason = "is for another processor, not x86-64";
+        reason = "is for another processor, not x86-64: install the archive for this one";
 #elif defined(__aarch64__)
     } else if (header.e_machine != EM_AARCH64) {
-        reason = "is for another processor, not aarch64";
+        reason = "is for another processor, not aarch64: install the archive for this one";
 #endif
     } else if (fseek(file, 0, SEEK_END) != 0 ||
                (unsigned long)ftell(file) < header.e_shoff + (unsigned long)header.e_shentsize * header.e_shnum) {
-        reason = "is cut short";
+        reason = "is cut short: copy it again";
     }
     fclose(file);
     return reason;
@@ -92,7 +92,8 @@ static int take(const char *path) {
     if (!library || library->size < (int64_t)sizeof *library)
         snprintf(reason, sizeof reason, "holds no CUDA kernels of Vibrant");
     else if (strcmp(library->version, vb_version()) != 0)
-        snprintf(reason, sizeof reason, "is of version %.40s, this program of %s", library->version, vb_version());
+        snprintf(reason, sizeof reason, "is of version %.40s, this program of %s: install both of one version",
+            library->version, vb_version());
     else if (library->abi != VB_ABI || library->table_bytes != (int64_t)sizeof(vb_backend))
         snprintf(reason, sizeof reason, "has another ABI than this program: build both from one source");
     if (reason[0]) {

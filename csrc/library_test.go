@@ -64,7 +64,7 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 		{"a name without a folder", "library_test.go", "is no shared library of 64 bits"},
 		{"a folder", t.TempDir(), "is no regular file"},
 		{"text", file("text.so", []byte("no library\n")), "is no shared library of 64 bits"},
-		{"cut short", file("short.so", data[:len(data)/2]), "is cut short"},
+		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
 		{"another processor", file("foreign.so", foreign), "is for another processor"},
 		{"another library", build(t, "int answer(void) { return 42; }"), "holds no CUDA kernels of Vibrant"},
 		{"another version", build(t, kernels(`"9.8.7"`, "VB_ABI", "sizeof(vb_backend)")), "is of version 9.8.7, this program of"},

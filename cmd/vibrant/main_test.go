@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -411,5 +412,26 @@ func TestLoRAOfTheCommandLineAnswers(t *testing.T) {
 	}
 	if _, out, _ := command(t, "", "inspect", "--fit", "--device", "cpu", m, "--lora", adapter); !strings.Contains(out, "adapters") {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestAutoGoesOnWithTheCPU hides all GPUs from a process: auto answers on the CPU and -v says why, cuda fails in one line.
+func TestAutoGoesOnWithTheCPU(t *testing.T) {
+	run := func(args ...string) (stdout, stderr string, err error) {
+		c := exec.Command(os.Args[0], asCommand)
+		c.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=-1", commandEnv(args...))
+		var out, errs bytes.Buffer
+		c.Stdout, c.Stderr = &out, &errs
+		err = c.Run()
+		return out.String(), errs.String(), err
+	}
+	m := reciter(t)
+	answer, errs, err := run("ask", "-m", m, "--device", "auto", "-v", "-n", "4", "hi")
+	if err != nil || answer == "" || !strings.Contains(errs, "device: no GPU: ") {
+		t.Errorf("%v, %q, %q", err, answer, errs)
+	}
+	_, errs, err = run("ask", "-m", m, "--device", "cuda", "hi")
+	if err == nil || !strings.HasPrefix(errs, "vibrant: ") || strings.Count(errs, "\n") != 1 {
+		t.Errorf("%v, %q", err, errs)
 	}
 }

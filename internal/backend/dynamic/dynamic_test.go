@@ -170,7 +170,7 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 		{"a name without a folder", "dynamic_test.go", "is no shared library of 64 bits"},
 		{"empty", file("empty.so", nil), "is no shared library of 64 bits"},
 		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits"},
-		{"cut short", file("short.so", data[:len(data)/2]), "is cut short"},
+		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
 		{"another processor", file("foreign.so", foreign), "is for another processor"},
 		{"another library", whole, "is no library of Vibrant"},
 		{"another version", compile(t, `const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},

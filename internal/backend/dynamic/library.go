@@ -197,10 +197,10 @@ func damaged(path string) string {
 		machine, name = elf.EM_AARCH64, "aarch64"
 	}
 	if elf.Machine(header.Machine) != machine {
-		return "is for another processor, not " + name
+		return "is for another processor, not " + name + ": install the archive for this one"
 	}
 	if uint64(size.Size()) < header.Shoff+uint64(header.Shentsize)*uint64(header.Shnum) {
-		return "is cut short"
+		return "is cut short: copy it again"
 	}
 	return ""
 }
@@ -238,7 +238,7 @@ func (l *library) look(handle uintptr) string {
 		return "is no library of Vibrant"
 	}
 	if v, _, _ := dl.SyscallN(has); text(v) != version {
-		return fmt.Sprintf("is of version %.40s, this program of %s", text(v), version)
+		return fmt.Sprintf("is of version %.40s, this program of %s: install both of one version", text(v), version)
 	}
 	number, err := dl.Dlsym(handle, "vb_call_abi")
 	if err == nil {
