@@ -228,6 +228,7 @@ ifneq ($(GPU),)
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" ./...
 else
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null $(LONGEST_TESTS)
+	$(GO) test -timeout 30m -count 1 -run 'TestDownstreamModule/cuda_linked' ./internal/check/downstream
 endif
 
 # Without a GPU: internal/check/emulator, whose own tests come first. With EMULATED=too the objects of build/cuda are tested, which are
