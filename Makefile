@@ -246,7 +246,7 @@ test-emulated: need-go need-cc need-nvcc ## run the CUDA kernels on an emulated 
 	@g++ -std=c++17 -O1 internal/check/emulator/test/decode.cpp $(EMULATOR_OBJECTS) -o build/emulated/decode -lpthread
 	build/emulated/decode $(EMULATED_OUT)/libvibrant_emulated.so
 	$(if $(RUN),$(EMULATED_TEST) -run '$(value RUN)' ./tensor,@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) emulated-goldens \
-	  $(patsubst %,emulated-%,L MN A-F ^A-FLMN))
+	  $(patsubst %,emulated-%,F A-E L MN ^A-FLMN))
 
 # An emulated GPU keeps one core busy: operations run beside each other by their first letters.
 emulated-%:
