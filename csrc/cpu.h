@@ -32,7 +32,7 @@ typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVE
 #define VB_X86 0
 #endif
 
-/* Nobody reads errno or the flags of exceptions, for whose sake GCC leaves most loops with a choice or a root scalar. */
+/* Nobody reads errno or the flags of exceptions. For their sake GCC leaves most loops with a choice or a root alone. */
 #if defined __GNUC__ && !defined __clang__
 #pragma GCC optimize("no-trapping-math", "no-math-errno")
 #endif

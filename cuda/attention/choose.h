@@ -10,8 +10,8 @@
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
       "up to 64 rows a key head over a cache of 16 bits, 8.0")                                                         \
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
-      "the same over F16, Q8_0 with capped scores, rings, sinks; Q8_0 of other dimensions")                                                      \
-    X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu",                                   \
+      "the same over F16, Q8_0 with capped scores, rings, sinks; Q8_0 of other dimensions")                            \
+    X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu",                                  \
       "the same over Q8_0, of 64, 128 or 256 dimensions")                                                              \
     X(ATTENTION_DECODE_F32, "attention_decode_f32", "attention/attention_decode_f32.cu",                               \
       "up to 64 rows a key head over a cache in F32, also with these variants, 8.0")                                   \

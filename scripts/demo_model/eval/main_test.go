@@ -115,10 +115,10 @@ func TestScorePassesOnlyWithBothShares(t *testing.T) {
 		fact, unknown, probe tally
 		want                 bool
 	}{
-		{tally{90, 100}, tally{95, 100}, tally{96, 100}, true},
-		{tally{89, 100}, tally{95, 100}, tally{96, 100}, false},
-		{tally{90, 100}, tally{94, 100}, tally{96, 100}, false},
-		{tally{90, 100}, tally{95, 100}, tally{95, 100}, false},
+		{tally{90, 100}, tally{95, 100}, tally{97, 100}, true},
+		{tally{89, 100}, tally{95, 100}, tally{97, 100}, false},
+		{tally{90, 100}, tally{94, 100}, tally{97, 100}, false},
+		{tally{90, 100}, tally{95, 100}, tally{96, 100}, false},
 		{tally{100, 100}, tally{}, tally{100, 100}, false},
 		{tally{}, tally{100, 100}, tally{100, 100}, false},
 		{tally{100, 100}, tally{100, 100}, tally{}, false},
