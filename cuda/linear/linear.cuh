@@ -171,7 +171,7 @@ vb_status packed_many_feed_forward(const vb_feed_forward_args &args, const linea
                                    vb_stream *stream);
 vb_status packed_many_qkv(const vb_norm_qkv_args &args, const linear_qkv_choice &choice, vb_stream *stream);
 
-// (x V) * codes for all of an adapter's products of one x: h[matrix][ranks / 8][n][8], in the unit of their sums and
+// (x V) * codes for all of an adapter's products of one x: h[matrix][ranks / 8][n][4][2], in the unit of their sums and
 // rounded to TF32 (packed/project.cu).
 // x is [n][cols] as many.cuh has it, and V has its first v_cols columns. Where *uneven is not 0, x has exponents.
 vb_status packed_project(float *h, const Adapter &adapter, const half *x, int64_t n, int64_t cols, int64_t v_cols,

@@ -197,8 +197,8 @@ struct Product {
     int cluster = 0;
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
-    // Of an adapter (project.cu): (x V) * codes, by the unit of the sums. [groups of 8 ranks][n][8], null for none;
-    // groups of a matrix.
+    // Of an adapter (project.cu): (x V) * codes, by the unit of the sums. [groups of 8 ranks][n][4][2], of ranks t and
+    // t + 4; null for none. Groups of a matrix.
     const float *h = nullptr;
     int groups = 0;
     bool late = false; // the kernel before makes h alone, and is waited for when h is read
@@ -374,21 +374,21 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
             const Matrix &m = *(part == 0 ? first : second).matrix;
             if (!m.u) continue;
             const unsigned u[4] = {upper ? a[0] : 0u, lower ? a[1] : 0u, upper ? a[2] : 0u, lower ? a[3] : 0u};
-            const float *const h = p.h + (int64_t)(m.first_group + group) * p.n * 8 + t;
+            const float *const h = p.h + (int64_t)(m.first_group + group) * p.n * 8 + 2 * t;
             constexpr int batch = 16; // loads on the way together
 #pragma unroll
             for (int j0 = 0; j0 < TOKENS / 8; j0 += batch) {
-                float b[batch][2];
+                float2 b[batch];
 #pragma unroll
                 for (int j = 0; j < batch; j++) {
                     if (j0 + j >= TOKENS / 8) continue;
-                    const float *const at = h + smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1) * 8;
-                    b[j][0] = at[0], b[j][1] = at[4];
+                    const int64_t token = smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1);
+                    b[j] = *reinterpret_cast<const float2 *>(h + token * 8);
                 }
 #pragma unroll
                 for (int j = 0; j < batch; j++)
                     if (j0 + j < TOKENS / 8)
-                        mma_16x8x8_tf32(c + 4 * (j0 + j), u, __float_as_uint(b[j][0]), __float_as_uint(b[j][1]));
+                        mma_16x8x8_tf32(c + 4 * (j0 + j), u, __float_as_uint(b[j].x), __float_as_uint(b[j].y));
             }
         }
     }

@@ -2,9 +2,9 @@
 // and adds to its sums (add_update in many.cuh).
 //
 //   grid     a block for 8 rows of x; its 16 warps share the columns, 32 at a time
-//   x        F16 as many.cuh has it, operand B of mma.m16n8k16. Lane (g, t) loads 16 bytes of row g; position_of gives
-//            their columns
-//   V        operand A, 8 ranks of two groups; a lane loads 8 neighbours and exchanges half of them with its neighbour
+//   x        F16 as many.cuh has it, operand B of mma.m16n8k16. Lane (g, t) loads eight columns of row g, which lie in
+//            two places (position_of)
+//   V        operand A, 8 ranks of two groups: the same columns of rank g of both. The first are loaded before the wait
 //   moves    x once; V once a block, from L2
 //   flops    2 n cols ranks of each matrix
 //   bound    latency: some 3 us
@@ -30,14 +30,16 @@ struct Projection {
     const uint8_t *exponents;
 };
 
-// The words of row `rank` of V that stand beside the lane's 16 bytes of x: the columns of words 0..3 of chunk t of 32.
-VB_DEVICE uint4 load_beside(const half *row, int k, int cols, int t) {
-    const int odd = t & 1, at = k + 16 * (t / 2) + 8 * odd;
-    uint4 own = make_uint4(0, 0, 0, 0);
-    if (row && at < cols) own = __ldg(reinterpret_cast<const uint4 *>(row + at)); // cols is a multiple of 32
-    const uint32_t a = __shfl_xor_sync(all_lanes, odd ? own.x : own.y, 1),
-                   b = __shfl_xor_sync(all_lanes, odd ? own.z : own.w, 1);
-    return odd ? make_uint4(a, b, own.y, own.w) : make_uint4(own.x, own.z, a, b);
+// Columns k + 8 t.. of a row of V, or zeros.
+VB_DEVICE uint4 load_v(const half *row, int k, int cols, int t) {
+    return row && k + 8 * t < cols ? __ldg(reinterpret_cast<const uint4 *>(row + k + 8 * t)) : make_uint4(0, 0, 0, 0);
+}
+// The same columns of x, or zeros: in the order of V.
+VB_DEVICE uint4 load_x(const half *row, int k, int cols, int t) {
+    if (k >= cols) return make_uint4(0, 0, 0, 0);
+    const uint2 *const at = reinterpret_cast<const uint2 *>(row + k + 16 * (t / 2) + 4 * (t % 2));
+    const uint2 first = at[0], second = at[2];
+    return make_uint4(first.x, second.x, first.y, second.y);
 }
 
 // PAIRS: of groups of ranks, of all matrices.
@@ -56,25 +58,32 @@ __global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection 
         const half *const of = i >= p.count ? nullptr : matrix == 0 ? p.v[0] : matrix == 1 ? p.v[1] : p.v[2];
         v[i / 2][i % 2] = of ? of + (int64_t)(8 * group + g) * p.v_cols : nullptr;
     }
+    constexpr int together = PAIRS == 1 ? 6 : PAIRS == 2 ? 4 : 1; // loads on the way
+    uint4 a[together][PAIRS][2], b[together];
+    const half *const x = p.x + row * p.cols;
+    const auto load_all_v = [&](int k0) {
+#pragma unroll
+        for (int s = 0; s < together; s++)
+#pragma unroll
+            for (int i = 0; i < 2 * PAIRS; i++)
+                a[s][i / 2][i % 2] = load_v(v[i / 2][i % 2], k0 + 32 * project_warps * s, p.v_cols, t);
+    };
+    const auto load_all_x = [&](int k0) {
+#pragma unroll
+        for (int s = 0; s < together; s++) b[s] = load_x(x, k0 + 32 * project_warps * s, p.cols, t);
+    };
+    load_all_v(32 * warp);
     wait_for_previous_kernel();
     release_next_kernel();
-    const half *const x = p.x + row * p.cols;
+    load_all_x(32 * warp);
     const bool uneven = p.uneven && *p.uneven;
     int most = 0; // exponent of the row
     if (uneven)
         for (int group = 0; group < p.cols / half_group; group++)
             most = larger<int>(most, p.exponents[group * half_stride(p.n) + row]);
     float c[PAIRS][4] = {};
-    constexpr int together = PAIRS == 1 ? 6 : PAIRS == 2 ? 4 : 1; // loads on the way
     for (int k0 = 32 * warp; k0 < p.cols; k0 += 32 * project_warps * together) {
-        uint4 b[together], a[together][PAIRS][2];
-#pragma unroll
-        for (int s = 0; s < together; s++) {
-            const int k = k0 + 32 * project_warps * s;
-            b[s] = k < p.cols ? *reinterpret_cast<const uint4 *>(x + k + 8 * t) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-            for (int i = 0; i < 2 * PAIRS; i++) a[s][i / 2][i % 2] = load_beside(v[i / 2][i % 2], k, p.v_cols, t);
-        }
+        if (k0 != 32 * warp) load_all_x(k0), load_all_v(k0);
 #pragma unroll
         for (int s = 0; s < together; s++) {
             const int k = k0 + 32 * project_warps * s;
@@ -109,7 +118,7 @@ __global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection 
         sum = code == 0.0f ? 0.0f : sum * code * half_unit; // 0: whatever x V is
         unsigned bits;
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(sum));
-        p.h[(group * p.n + row0 + token) * 8 + rank] = __uint_as_float(bits);
+        p.h[(group * p.n + row0 + token) * 8 + rank % 4 * 2 + rank / 4] = __uint_as_float(bits);
     }
 #endif
 }
