@@ -4,9 +4,11 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,6 +89,33 @@ int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return use
 	}
 }
 
+// TestAStartSaysItsPhases opens a GPU where VIBRANT_TRACE asks for phases: those of C and of Go come in order, and their times do not fall.
+func TestAStartSaysItsPhases(t *testing.T) {
+	if os.Getenv("VIBRANT_TEST_DRIVER") != "" {
+		must[*Device](t)(Open("cuda")).Close()
+		return
+	}
+	said := runWithDriver(t, driverSource(t), t.Name(), "VIBRANT_TEST_DRIVER=phases", "VIBRANT_TRACE=ptx,start")
+	var phases []string
+	newest := 0.0
+	for _, line := range strings.Split(said, "\n") {
+		var at float64
+		if n, _ := fmt.Sscanf(line, "vibrant: start: %f ms:", &at); n == 1 {
+			if at < newest {
+				t.Errorf("after %.1f ms: %s", newest, line)
+			}
+			newest = at
+			_, name, _ := strings.Cut(line, " ms: ")
+			phases = append(phases, name)
+		}
+	}
+	want := []string{"driver loaded", "driver initialized (cuInit)", "context made", "code books copied", "first kernel loaded",
+		"device cuda:0 opened", "device cuda:0 closed"}
+	if !slices.Equal(phases, want) || !strings.Contains(said, "vibrant: compiled: ptx_probe in ") {
+		t.Errorf("%q, want %q, in\n%s", phases, want, said)
+	}
+}
+
 // driverSource returns the text of the driver for tests, and skips the test where this build has no use for one.
 func driverSource(t *testing.T) string {
 	t.Helper()
@@ -109,8 +138,8 @@ func changed(t *testing.T, source, from, to string) string {
 	return strings.Replace(source, from, to, 1)
 }
 
-// runWithDriver runs a test of this binary in a process that finds the driver of a source.
-func runWithDriver(t *testing.T, source, test string, environment ...string) {
+// runWithDriver runs a test of this binary in a process that finds the driver of a source, and returns what it said.
+func runWithDriver(t *testing.T, source, test string, environment ...string) string {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil {
@@ -122,16 +151,18 @@ func runWithDriver(t *testing.T, source, test string, environment ...string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
-	runWithLibraries(t, dir, test, environment...)
+	return runWithLibraries(t, dir, test, environment...)
 }
 
-// runWithLibraries runs a test of this binary in a process whose loader looks into a folder first.
-func runWithLibraries(t *testing.T, dir, test string, environment ...string) {
+// runWithLibraries runs a test of this binary in a process whose loader looks into a folder first, and returns what it said.
+func runWithLibraries(t *testing.T, dir, test string, environment ...string) string {
 	t.Helper()
 	test, _, _ = strings.Cut(test, "/")
 	child := exec.Command(os.Args[0], "-test.run", "^"+test+"$")
 	child.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_CACHE="+dir, "VIBRANT_CUDA=ptx"), environment...)
-	if out, err := child.CombinedOutput(); err != nil {
+	out, err := child.CombinedOutput()
+	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	return string(out)
 }
