@@ -44,7 +44,8 @@ static const char logarithm[] = VB_PTX_SOURCE(
     if (x < 0.0) result = from_bits(0x7fc00000);
     if (x != x || x == from_bits(0x7f800000)) result = x;
 );
-/* ln |x| as a sum of two numbers by atanh, times y, and the exponential of it: N. Juffa's method. */
+/* ln |x| as a sum of two numbers by atanh, times y, and the exponential of it: N. Juffa's method. Exponents beyond 1e10
+ * make 0 or infinity of any x but 1, as 1e10 does; their product would overflow. */
 static const char power[] = VB_PTX_SOURCE(
     f32 inf = from_bits(0x7f800000), base = abs(x), shift = 0;
     u32 word = bits(base);
@@ -76,8 +77,9 @@ static const char power[] = VB_PTX_SOURCE(
     s = fma(-1.90465421e-9, e, fma(2.0, s, r - p));
     f32 log_high = t + s;
     f32 log_low = (t - log_high) + s;
-    f32 top = log_high * y;
-    f32 rest = fma(log_low, y, fma(log_high, y, -top));
+    f32 times = min(max(y, -10000000000.0), 10000000000.0);
+    f32 top = log_high * times;
+    f32 rest = fma(log_low, times, fma(log_high, times, -top));
     f32 sum = top + rest;
     rest = (top - sum) + rest;
     f32 held = min(max(sum, -200.0), 200.0);
