@@ -30,6 +30,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
+	"github.com/vibrant-ml/vibrant/internal/mapped"
 	"github.com/vibrant-ml/vibrant/internal/phase"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -294,7 +295,9 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		return nil, err
 	}
 	open := c.open
-	if m.ranks == nil { // which have their devices by their numbers
+	// Ranks have their devices by their numbers. Where the address space is limited, what the file and the devices ask for ahead would
+	// not fit at once.
+	if m.ranks == nil && !mapped.Limited() {
 		ahead := c.openAhead()
 		defer ahead.drop()
 		open = ahead.take
