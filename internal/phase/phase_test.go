@@ -24,15 +24,21 @@ func TestDone(t *testing.T) {
 	}
 }
 
-// TestAge holds the age of this process to be positive and no more than a test may take, and to grow as time does.
+// TestAge holds the age of this process to be positive and no more than a test may take, and to grow as time does: by no less than
+// what passes between two calls, and no more than what passes from before the first to behind the second, however late they come.
 func TestAge(t *testing.T) {
-	first, now := age(), time.Now()
+	before := time.Now()
+	first := age()
+	begun := time.Now()
 	time.Sleep(20 * time.Millisecond)
-	grown, passed := age()-first, time.Since(now)
+	ended := time.Now()
+	grown := age() - first
+	most := time.Since(before)
 	if first < 0 || first > time.Hour {
 		t.Errorf("the process is %v old", first)
 	}
-	if difference := grown - passed; difference < -5*time.Millisecond || difference > 5*time.Millisecond {
-		t.Errorf("grew by %v in %v", grown, passed)
+	const clocks = time.Millisecond // that two clocks of a system differ by
+	if least := ended.Sub(begun); grown < least-clocks || grown > most+clocks {
+		t.Errorf("grew by %v in %v to %v", grown, least, most)
 	}
 }
