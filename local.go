@@ -12,6 +12,8 @@ import (
 var (
 	// ErrModelNotFound is wrapped where neither a file nor a model has a name, here or at a hub.
 	ErrModelNotFound = hub.ErrNotFound
+	// ErrModelReference is wrapped where a text names no model of a hub.
+	ErrModelReference = hub.ErrReference
 	// ErrModelAmbiguous is wrapped where several models have a name; the text lists them.
 	ErrModelAmbiguous = hub.ErrAmbiguous
 	// ErrAccessDenied is wrapped where a hub wants a token.
@@ -32,7 +34,7 @@ func FindModel(name string) (string, error) { return hub.Find(name) }
 // a quantization Q4_K_M is taken where there is one. progress, which may be nil, is called often with the bytes of a file.
 // After an error, or the end of ctx, the next Pull goes on where this one ended. What came is checked by its SHA-256.
 //
-// Likely errors: ErrModelNotFound, ErrModelAmbiguous, ErrAccessDenied, those of the network and the disk, that of ctx.
+// Likely errors: ErrModelReference, ErrModelNotFound, ErrModelAmbiguous, ErrAccessDenied, those of the network and the disk, that of ctx.
 func Pull(ctx context.Context, ref string, progress func(file string, done, total int64)) (string, error) {
 	return hub.Pull(ctx, ref, hub.PullOptions{Progress: progress})
 }

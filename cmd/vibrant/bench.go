@@ -356,10 +356,10 @@ func benchModel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace *outputF
 				// Of the tokens generated, half of the keys and values are read on average.
 				bytes := float64(info.DecodeBytes) + float64(info.CacheBytesPerToken)*(float64(depth)+float64(n)/2)
 				roofline := 100 * median(rates) * bytes / bandwidth
-				fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%s\t\n", test, median(rates), 100*spread(rates), quantity(bytes), rooflineText(roofline))
+				fmt.Fprintf(t, "%s\t%.2f\t%.1f %%\t%sB\t%s\t\n", test, median(rates), 100*spread(rates), quantity(bytes), rooflineText(roofline, bytes))
 				f := figure{Suite: "model", Case: name + " " + test, Ours: median(rates), Unit: "tok/s", Device: info.Device.Name,
 					ModelRun: newModelRun(m, info, 0, n, depth, 1, rates)}
-				f.setRoofline(roofline)
+				f.setRoofline(roofline, bytes)
 				err = errors.Join(err, figures.emit(f))
 			}
 			if err != nil {

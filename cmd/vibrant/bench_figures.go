@@ -117,22 +117,37 @@ func (r *ModelRun) test() string {
 	return name
 }
 
-// inCache marks rooflines that memory could not allow: what is read lies in a cache.
-const inCache = "the working set fits a cache: it is not read from memory"
+// Notes of rooflines that memory could not allow.
+const (
+	inCache   = "the working set fits a cache: it is not read from memory"
+	disturbed = "the machine was slower while its bandwidth was measured: others used it"
+)
 
-// setRoofline gives a figure its percentage, and says where it is above what memory allows.
-func (f *figure) setRoofline(percent float64) {
+// largestCache is more than the caches of nearly all machines hold, in bytes.
+const largestCache = 256 << 20
+
+// setRoofline gives a figure its percentage, and says why where memory does not allow it. bytes is the size of the working set.
+func (f *figure) setRoofline(percent, bytes float64) {
 	f.Roofline = &percent
-	if percent > 100 {
+	switch {
+	case percent <= 100:
+	case bytes < largestCache:
 		f.Note = inCache
+	default:
+		f.Note = disturbed
 	}
 }
 
-func rooflineText(percent float64) string {
-	if percent > 100 {
+// rooflineText is the percentage in a table. One that memory does not allow is no figure.
+func rooflineText(percent, bytes float64) string {
+	switch {
+	case percent <= 100:
+		return fmt.Sprintf("%.1f %%", percent)
+	case bytes < largestCache:
 		return "in cache"
+	default:
+		return "> 100 %"
 	}
-	return fmt.Sprintf("%.1f %%", percent)
 }
 
 // figureWriter prints figures in the format of --output.

@@ -44,14 +44,14 @@ func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace *o
 		if r.Reason != "" {
 			fmt.Fprintf(w, "%-48s %s\n", r.Case, r.Reason)
 		} else {
-			fmt.Fprintf(w, "%-48s %12.2f %10s %10s  %s\n", r.Case, r.Ours, rooflineText(r.Roofline), deviation, r.Kernel)
+			fmt.Fprintf(w, "%-48s %12.2f %10s %10s  %s\n", r.Case, r.Ours, rooflineText(r.Roofline, r.Bytes), deviation, r.Kernel)
 		}
 		if figures.quiet() { // the table shows how far it is
 			status.show("measured %s: %.2f us", r.Case, r.Ours)
 		}
 		f := figure{Suite: r.Suite, Case: r.Case, Kernel: r.Kernel, Ours: r.Ours, Peer: r.Peer, Unit: r.Unit, Ratio: r.Ratio,
 			Error: r.Error, Reason: r.Reason, Device: r.Device, Command: r.Command}
-		f.setRoofline(r.Roofline)
+		f.setRoofline(r.Roofline, r.Bytes)
 		if e := figures.emit(f); failed == nil {
 			failed = e
 		}

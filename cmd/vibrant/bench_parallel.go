@@ -67,10 +67,10 @@ func benchParallel(cmd *cobra.Command, m *modelFlags, b *benchFlags, trace *outp
 				steps := rate / float64(sequences)
 				roofline := 100 * steps * bytes / bandwidth
 				fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.1f %%\t%.1f\t%.3f\t%.2fx\t%s\t\n", prompt, n, sequences, rate, 100*spread(rates),
-					steps, 1e3/steps, rate/first, rooflineText(roofline))
+					steps, 1e3/steps, rate/first, rooflineText(roofline, bytes))
 				f := figure{Suite: "batch", Case: fmt.Sprintf("%s tg%d @ d%d x %d", info.Name, n, prompt, sequences), Ours: rate,
 					Unit: "tok/s", Device: info.Device.Name, ModelRun: newModelRun(m, info, 0, n, prompt, sequences, rates)}
-				f.setRoofline(roofline)
+				f.setRoofline(roofline, bytes)
 				err = figures.emit(f)
 				if err != nil {
 					return err

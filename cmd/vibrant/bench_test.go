@@ -127,10 +127,15 @@ func TestBenchWritesATrace(t *testing.T) {
 }
 
 func TestRooflinesAboveMemoryAreMarked(t *testing.T) {
-	f := figure{}
-	f.setRoofline(250)
-	if f.Note != inCache || rooflineText(250) != "in cache" || rooflineText(81.25) != "81.2 %" {
-		t.Errorf("%+v", f)
+	for _, c := range []struct {
+		percent, bytes float64
+		text, note     string
+	}{{81.25, 1e6, "81.2 %", ""}, {250, 1e6, "in cache", inCache}, {120, 8e8, "> 100 %", disturbed}} {
+		f := figure{}
+		f.setRoofline(c.percent, c.bytes)
+		if text := rooflineText(c.percent, c.bytes); f.Note != c.note || text != c.text || *f.Roofline != c.percent {
+			t.Errorf("%v: %q, %+v", c, text, f)
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ func writeTrace(cmd *cobra.Command, file *outputFile, profile func() (*gpu.Profi
 			break
 		}
 		ms := o.Time.Seconds() * 1e3
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.2f\t%.2f\t%.1f %%\t\n", o.Name, o.Kernel, o.Calls, ms*1e3/float64(o.Calls), ms, o.Roofline)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.2f\t%.2f\t%s\t\n", o.Name, o.Kernel, o.Calls, ms*1e3/float64(o.Calls), ms,
+			rooflineText(o.Roofline, float64(o.Bytes)/float64(o.Calls)))
 	}
 	return t.Flush()
 }

@@ -45,6 +45,9 @@ func loadConversation(path string) (*savedConversation, error) {
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("%s is no saved conversation: %w", path, err)
 	}
+	if s.Messages == nil {
+		return nil, fmt.Errorf("%s is no saved conversation: it has no messages", path)
+	}
 	for i, m := range s.Messages {
 		if m.Role != "user" && m.Role != "assistant" && m.Role != "system" {
 			return nil, fmt.Errorf("%s is no saved conversation: message %d has the role %q", path, i+1, m.Role)
@@ -53,10 +56,15 @@ func loadConversation(path string) (*savedConversation, error) {
 	return s, nil
 }
 
-// save writes the conversation whole or not at all, for its user alone.
+// save writes the conversation whole or not at all, for its user alone. In the place of a file it does so only of a conversation's.
 func (c *chat) save(path string) (err error) {
 	if path == "" {
 		return errors.New("/save FILE: the name of the file is missing")
+	}
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+		if _, err := loadConversation(path); err != nil {
+			return fmt.Errorf("a file of another kind is there and stays: %w", err)
+		}
 	}
 	out, err := createOutput(path, io.Discard, c.flags.inputs()...)
 	if err != nil {

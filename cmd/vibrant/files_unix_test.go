@@ -141,3 +141,23 @@ func TestOutputsDestroyNothing(t *testing.T) {
 		t.Errorf("stdout: exit %d, %.20q, %q", status, out, errs)
 	}
 }
+
+// TestAFullDiskIsAnError writes what commands print to a device that is always full.
+func TestAFullDiskIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer full.Close()
+	m := reciter(t)
+	for _, args := range [][]string{
+		{"--help"}, {"help", "chat"}, {"ask", "--help"}, {"--version"}, {"version"}, {"devices"}, {"completion", "bash"}, {"inspect", m}, {"tokenize", "-m", m, "hi"},
+		{"ask", "-m", m, "--device", "cpu", "hi"}, {"complete", "-m", m, "--device", "cpu", "-p", "hi", "--json"}, {"chat", "-m", m, "--device", "cpu", "-p", "hi"},
+		{"logits", "-m", m, "--device", "cpu", "--ids", "1", "-o", "-"}, {"bench", "-m", m, "--device", "cpu", "-p", "4", "-n", "2", "-r", "1"},
+	} {
+		var errs strings.Builder
+		if status := run(args, strings.NewReader(""), full, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%q: exit %d, %q", args, status, errs.String())
+		}
+	}
+}

@@ -436,9 +436,14 @@ func translateToComplete(root *cobra.Command, args []string) []string {
 	return append(append([]string{args[0]}, before...), last)
 }
 
-// isSwitch reports whether a word is the value of a switch, and not the beginning of something else.
+// isSwitch reports whether a word is the value of a switch, and not the beginning of something else. llama-bench takes several: 0,1.
 func isSwitch(word string) bool {
-	return slices.Contains([]string{"on", "off", "auto", "true", "false", "0", "1"}, word)
+	for _, value := range strings.Split(word, ",") {
+		if !slices.Contains([]string{"on", "off", "auto", "true", "false", "0", "1"}, value) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkLetters takes a word of one dash as a letter with a number, as -n8 or -p512,1024, or as letters that take no value.
@@ -460,6 +465,9 @@ func checkLetters(cmd *cobra.Command, word string) error {
 			}
 		}
 		return nil
+	}
+	if name := strings.TrimRight(word, "-0123456789"); len(name) < len(word) && len(name) > 2 && foreignWords[name[1:]] != "" {
+		return usagef("unknown flag %s of %s: did you mean %s %s?", word, cmd.Name(), name, word[len(name):])
 	}
 	err := unknownFlag(cmd, word)
 	if flag != nil && !strings.Contains(err.Error(), "did you mean") {

@@ -34,6 +34,7 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		{"ask -m M -dev cpu --temp 0 --stream-prompts auto hi", " Hello, I recite.\n", nil},
 		{"ask -m M -dev cpu --temp 0 -st hi", " Hello, I recite.\n", []string{"note: --single-turn: "}},
 		{"ask -m M -dev cpu --temp 0 -fa hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
+		{"ask -m M -dev cpu --temp 0 -fa 0,1 hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
 		{"ask -m M -dev cpu --temp 0 -fa 1 -ub 64 -b 128 hi", " Hello, I recite.\n", []string{"note: --flash-attn: "}},
 		{"ask -m M -dev cpu --temp 0 -md other.gguf --jinja -cnv hi", " Hello, I recite.\n", []string{"--model-draft", "--jinja", "--conversation"}},
 		{"ask -m M -dev cpu --temp 0 -ctk f32 -ctv f32 hi", " Hello, I recite.\n", nil},
@@ -79,12 +80,19 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		{"ask -m M --devcie=cpu hi", "did you mean --device?"},
 		{"--n-gpu-layer 3 -m M", "unknown flag --n-gpu-layer of chat: did you mean --n-gpu-layers?"},
 		{"ask -m M -ngll 3 hi", "unknown flag -ngll of ask: did you mean -ngl?"},
+		{"ask -m M -ngl99 hi", "unknown flag -ngl99 of ask: did you mean -ngl 99?"},
+		{"ask -m M -n12x hi", "put a space between them"},
+		{"ask -m M -Z hi", "unknown flag -Z of ask"},
+		{"--versoin", "did you mean --version?"},
+		{"-version", "did you mean --version?"},
+		{"-V", "did you mean --version?"},
 		{"ask -m M -device cpu hi", "unknown flag -device of ask: did you mean --device?"},
 		{"ask -m M --quantize hi", "unknown flag --quantize of ask (--help lists them)"},
 		{"ask -m M --temp warm hi", "--temp is \"warm\", want a number"},
 		{"ask -m M -c 1.5 hi", "--ctx is \"1.5\", want a whole number"},
 		{"ask -m M -c 99999999999999999999 hi", "want a smaller number"},
 		{"benhc -m M", "did you mean bench?"},
+		{"hlep", "did you mean help?"},
 		{"help benhc", "unknown command \"benhc\": did you mean bench?"},
 		{"frobnicate", "vibrant --help lists them"},
 		{"bench --compare a b -o json", "--output is of measurements"},
@@ -372,6 +380,15 @@ func TestSessionsAreKeptInAFile(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(file); string(b) != "{" {
 		t.Errorf("what could not be read was written over: %q", b)
+	}
+	for _, text := range []string{"my notes\n", `{"name": "a package", "version": "1.0"}`} {
+		os.WriteFile(file, []byte(text), 0o600)
+		for _, line := range []string{"/save ", "/load "} {
+			status, _, errs := command(t, line+file+"\n", "chat", "-m", m, "--device", "cpu", "--commands")
+			if b, _ := os.ReadFile(file); status != 1 || !strings.Contains(errs, "no saved conversation") || string(b) != text {
+				t.Errorf("%s of another's file: exit %d, %q, which holds %q", line, status, errs, b)
+			}
+		}
 	}
 }
 

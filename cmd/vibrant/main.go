@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,25 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	root.SetIn(stdin)
 	root.SetOut(onScreen(stdout))
 	root.SetErr(onScreen(stderr))
-	return report(stderr, lost(ctx, root.ExecuteContext(ctx)))
+	helped := reportHelp(root)
+	err = root.ExecuteContext(ctx)
+	if err == nil {
+		err = helped()
+	}
+	return report(stderr, lost(ctx, err))
+}
+
+// reportHelp has help that cannot be written be an error, as answers are. The function that it returns says so afterwards.
+func reportHelp(root *cobra.Command) func() error {
+	var failed error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out, text := cmd.OutOrStdout(), &bytes.Buffer{}
+		cmd.SetOut(text)
+		help(cmd, args)
+		_, failed = out.Write(text.Bytes())
+	})
+	return func() error { return failed }
 }
 
 // usageError marks a mistake on the command line.
@@ -73,7 +92,7 @@ func report(stderr io.Writer, err error) int {
 		return 130 // 128 + SIGINT, as shells report it
 	}
 	fmt.Fprintln(stderr, "vibrant: "+errorLine(err))
-	if usage := (usageError{}); errors.As(err, &usage) || errors.Is(err, vibrant.ErrUnknownDevice) {
+	if usage := (usageError{}); errors.As(err, &usage) || errors.Is(err, vibrant.ErrUnknownDevice) || errors.Is(err, vibrant.ErrModelReference) {
 		return 2
 	}
 	return 1

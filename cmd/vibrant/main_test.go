@@ -133,6 +133,8 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "the path is empty", []string{"ask", "-m", "", "hi"}},
 		{2, "the path of the model is empty", []string{"inspect", ""}},
 		{2, "which model?", []string{"pull"}},
+		{2, "no reference to a model", []string{"pull", "x"}},
+		{2, "no reference to a model", []string{"ask", "-hf", "x", "hi"}},
 		{2, "the prompt is empty", []string{"ask", "-m", m, "-"}},
 		{2, "the prompt is empty", []string{"chat", "-m", m, "-p", ""}},
 		{2, "--ops", []string{"bench", "--ops", "("}},

@@ -21,6 +21,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usagef("--%s wants a value", lacking.GetSpecifiedName())
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		return unknownFlag(cmd, "--"+unknown.GetSpecifiedName())
+	case errors.As(err, &unknown):
+		return unknownFlag(cmd, "-"+unknown.GetSpecifiedName())
 	case errors.As(err, &invalid) && errors.As(err, &number):
 		want := "a number"
 		if errors.Is(number, strconv.ErrRange) {
@@ -57,7 +59,11 @@ func unknownFlag(cmd *cobra.Command, word string) error {
 			}
 		}
 	}
-	if meant := nearest(word, words); meant != "" {
+	meant := nearest(word, words)
+	if word == "-V" || nearest(word, []string{"version"}) != "" { // which is no command's own
+		meant = "--version"
+	}
+	if meant != "" {
 		return usagef("unknown flag %s of %s: did you mean %s?", word, cmd.Name(), meant)
 	}
 	return usagef("unknown flag %s of %s (--help lists them)", word, cmd.Name())
@@ -70,6 +76,9 @@ func unknownCommand(root *cobra.Command, name string) error {
 	}
 	if near := root.SuggestionsFor(name); len(near) > 0 {
 		return usagef("unknown command %q: did you mean %s?", name, strings.Join(near, ", "))
+	}
+	if meant := nearest(name, []string{"help", "completion"}); meant != "" { // of the package cobra, which adds them later
+		return usagef("unknown command %q: did you mean %s?", name, meant)
 	}
 	return usagef("unknown command %q (vibrant --help lists them)", name)
 }

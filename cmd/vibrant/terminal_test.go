@@ -400,9 +400,17 @@ func TestLoadingShowsItself(t *testing.T) {
 		p.last = time.Now().Add(-time.Second)
 		p.loading(vibrant.Progress{Bytes: 5e9, TotalBytes: 10e9, Layers: 3, TotalLayers: 32})
 		p.done()
-		var b [200]byte
-		n, _ := r.Read(b[:])
-		if got := string(b[:n]); !strings.HasPrefix(got, "\r\x1b[K"+want) || len(got) > len("\r\x1b[K"+want+"\r\x1b[K") {
+		w.WriteString("end") // a terminal hands out what is written in parts
+		var got string
+		for b := make([]byte, 200); !strings.HasSuffix(got, "end"); {
+			n, err := r.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += string(b[:n])
+		}
+		got = strings.TrimSuffix(got, "end")
+		if !strings.HasPrefix(got, "\r\x1b[K"+want) || len(got) > len("\r\x1b[K"+want+"\r\x1b[K") {
 			t.Errorf("%d columns: %q", columns, got)
 		}
 	}

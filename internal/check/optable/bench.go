@@ -22,6 +22,7 @@ type Result struct {
 	Unit     string   `json:"unit"`             // "us"
 	Ratio    *float64 `json:"ratio,omitempty"`  // peer / ours
 	Roofline float64  `json:"roofline"`         // percent of what the device's bandwidth and matrix rate allow
+	Bytes    float64  `json:"-"`                // that the operands and results hold
 	Error    *float64 `json:"error,omitempty"`  // greatest relative error, where the reference can be computed
 	Reason   string   `json:"reason,omitempty"` // why the case was not measured
 	Device   string   `json:"device"`
@@ -139,7 +140,8 @@ func Bench(ctx context.Context, d *gpu.Device, choice Choice, report func(Result
 				r.Reason = err.Error()
 			default:
 				r.Ours = seconds * 1e6
-				r.Roofline = 100 * op.floor(c, ceilings) / seconds
+				r.Bytes = float64(op.bytes(c))
+				r.Roofline = 100 * op.floor(c, r.Bytes, ceilings) / seconds
 			}
 			report(r)
 		}
@@ -151,8 +153,8 @@ func Bench(ctx context.Context, d *gpu.Device, choice Choice, report func(Result
 }
 
 // floor is the time that the device needs at least, in seconds.
-func (op *Op) floor(c Case, ceilings *Ceilings) float64 {
-	floor := float64(op.bytes(c)) / ceilings.Copy
+func (op *Op) floor(c Case, bytes float64, ceilings *Ceilings) float64 {
+	floor := bytes / ceilings.Copy
 	if op.FLOPs != nil {
 		// Operands that are quantized or rounded may be multiplied at the rate of the fastest type.
 		rate := ceilings.Matrix[c.Type]

@@ -22,6 +22,8 @@ var (
 	ErrChecksum = errors.New("the SHA-256 is another than the hub's")
 	// ErrDenied is wrapped where the hub wants a token, or another one.
 	ErrDenied = errors.New("the hub denies access")
+	// ErrReference is wrapped where a text names no model of a hub.
+	ErrReference = errors.New("no reference to a model")
 )
 
 // PullOptions adjust Pull. The zero value asks the public hub.
@@ -42,11 +44,11 @@ var reference = regexp.MustCompile(`^(?:hf:|hf\.co/|https://huggingface\.co/)?([
 // quantization Q4_K_M, else Q8_0, else the only one. It returns the path of the file, of a split one of its first part.
 // What was brought of a file before an error or the end of ctx stays, and the next Pull goes on there.
 //
-// Likely errors: ErrNotFound, ErrAmbiguous, ErrDenied, ErrChecksum, those of the network and the disk, that of ctx.
+// Likely errors: ErrReference, ErrNotFound, ErrAmbiguous, ErrDenied, ErrChecksum, those of the network and the disk, that of ctx.
 func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 	parts := reference.FindStringSubmatch(ref)
 	if parts == nil || !filepath.IsLocal(parts[1]) || !filepath.IsLocal(parts[2]) {
-		return "", fmt.Errorf("%.200q is no reference to a model: want hf:OWNER/REPO or hf:OWNER/REPO:QUANT", ref)
+		return "", fmt.Errorf("%.200q is %w: want hf:OWNER/REPO or hf:OWNER/REPO:QUANT", ref, ErrReference)
 	}
 	o.Endpoint = strings.TrimSuffix(firstOf(o.Endpoint, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")
 	o.Token = firstOf(o.Token, os.Getenv("HF_TOKEN"), tokenOfFile())
