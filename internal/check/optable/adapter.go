@@ -122,7 +122,7 @@ func fusedUpdate(in []*Array, c Case) Want {
 		}
 		return a.Values[i*cols+j]
 	}
-	w := Want{make([]float64, m*n), make([]float64, m*n)}
+	w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 	for row := range m {
 		h, squares := make([]float64, r), make([]float64, r)
 		for j := range r {

@@ -100,7 +100,7 @@ func attentionVariantsOp() *Op {
 		Reference: func(in []*Array, c Case) []Want {
 			batch, seq, heads, kvHeads, dim, values, capacity := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5], c.Dims[6]
 			n := batch * seq * heads * values
-			w := Want{make([]float64, n), make([]float64, n)}
+			w := Want{Values: make([]float64, n), Scale: make([]float64, n)}
 			v, stride := in[1], dim
 			if in[2] != nil {
 				v, stride = in[2], values
@@ -178,7 +178,7 @@ func kvWriteVariantsOp() *Op {
 			Case{Label: "latent", Dims: []int{2, 5, 1, 576, 32, 31, 3}, Flags: "latent"}),
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads := c.Dims[0], c.Dims[1], c.Dims[2]
-			eachItsSlot(seq, c.Dims[5])
+			eachItsPlace(seq, c.Dims[5])
 			var positions []int
 			for b := range batch {
 				for s := range seq {

@@ -88,7 +88,7 @@ func causalConvOp() *Op {
 		Reference: func(in []*Array, c Case) []Want {
 			batch, seq, channels, taps := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			state, x, n := in[0].Values, in[1].Values, batch*seq*channels
-			w := Want{make([]float64, n), make([]float64, n)}
+			w := Want{Values: make([]float64, n), Scale: make([]float64, n)}
 			for b := range batch {
 				from, to := statesOf(c, in[3], in[4], b, seq)
 				for ch := range channels {
@@ -162,12 +162,12 @@ func gatedDeltaOp() *Op {
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			batch, seq, keyHeads, heads, dk, dv := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5]
-			states := Want{in[0].Values, make([]float64, len(in[0].Values))}
+			states := Want{Values: in[0].Values, Scale: make([]float64, len(in[0].Values))}
 			for i, v := range states.Values {
 				states.Scale[i] = math.Abs(v)
 			}
 			n := batch * seq * heads * dv
-			out := Want{make([]float64, n), make([]float64, n)}
+			out := Want{Values: make([]float64, n), Scale: make([]float64, n)}
 			unit := func(x []float64) []float64 {
 				sum := float64(eps)
 				for _, v := range x {

@@ -3,14 +3,31 @@ package optable
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/vibrant-ml/vibrant/gpu"
 )
 
 // mostDrawn bounds the product of a draw's dimensions, for references are slow.
 const mostDrawn = 1 << 16
 
-// Draw makes a case of random dimensions out of one of the operation's: some of them become 0, 1, odd or another case's. It reports
-// false where it finds none that operands and a reference can be made for.
-func (op *Op) Draw(rng *rand.Rand) (Case, bool) {
+// Drawn is a case of random dimensions with its operands and what the outputs should be.
+type Drawn struct {
+	Case
+	op   *Op
+	in   []*Array
+	want []Want
+}
+
+// Check runs the case on a device as Op.Check does.
+func (d *Drawn) Check(device *gpu.Device) error {
+	_, err := d.op.checkVariants(device, d.Case, d.in, d.want)
+	return err
+}
+
+// Draw makes the draw of a number: a case of random dimensions out of one of the operation's, some of which become 0, 1, odd or another
+// case's. It returns nil where it finds none that operands and a reference can be made for.
+func (op *Op) Draw(number uint64) *Drawn {
+	rng := rand.New(rand.NewPCG(number, 2026))
 	for range 20 {
 		c := op.Cases[rng.IntN(len(op.Cases))]
 		if c.Large {
@@ -24,11 +41,13 @@ func (op *Op) Draw(rng *rand.Rand) (Case, bool) {
 			}
 		}
 		c.Label, c.Dims, c.Bench = "draw", dims, false
-		if product(dims) <= mostDrawn && op.possible(c) {
-			return c, true
+		if product(dims) <= mostDrawn {
+			if d := op.drawn(c, number); d != nil {
+				return d
+			}
 		}
 	}
-	return Case{}, false
+	return nil
 }
 
 // drawSize returns a size for a dimension that is n in some case.
@@ -51,16 +70,19 @@ func (op *Op) drawSize(rng *rand.Rand, n, at int) int {
 	return n
 }
 
-// possible reports whether operands, outputs and a reference of a case can be made: generators index by dimensions that must fit
-// each other.
-func (op *Op) possible(c Case) (ok bool) {
-	defer func() { ok = recover() == nil && ok }()
-	in := op.Inputs(NewGenerator(1), c)
+// drawn makes operands and reference of a case, nil where they cannot be made: generators index by dimensions that must fit each other.
+func (op *Op) drawn(c Case, seed uint64) (d *Drawn) {
+	defer func() {
+		if recover() != nil {
+			d = nil
+		}
+	}()
+	in := op.Inputs(NewGenerator(seed), c)
 	total := 0
 	for _, a := range in {
 		if a != nil {
 			if slices.ContainsFunc(a.Shape, func(n int) bool { return n < 0 }) {
-				return false
+				return nil
 			}
 			total += product(a.Shape)
 		}
@@ -69,15 +91,15 @@ func (op *Op) possible(c Case) (ok bool) {
 		total += s.Elements()
 	}
 	if total > 4*mostDrawn {
-		return false
+		return nil
 	}
-	op.Reference(copies(in), c)
-	return true
+	return &Drawn{c, op, in, op.Reference(copies(in), c)}
 }
 
-// eachItsSlot panics, which takes a draw back, where tokens of one sequence share a slot of the cache: which of them stays is not said.
-func eachItsSlot(tokens, capacity int) {
-	if tokens > capacity {
-		panic("tokens share a slot")
+// eachItsPlace panics, which takes a draw back, where elements share a place, as tokens of one sequence a slot of the cache: which of
+// them stays is not said.
+func eachItsPlace(elements, places int) {
+	if elements > places {
+		panic("elements share a place")
 	}
 }

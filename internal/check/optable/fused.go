@@ -47,7 +47,7 @@ func normed(x, weight *Array) []float64 {
 // linearOf returns x W^T + bias; its scale is what independent errors of the terms add up to.
 func linearOf(x []float64, n int, w, bias *Array) Want {
 	rows, cols := w.Shape[0], w.Shape[1]
-	out := Want{make([]float64, n*rows), make([]float64, n*rows)}
+	out := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 	for i := range n {
 		for r := range rows {
 			sum, squares := 0.0, 0.0

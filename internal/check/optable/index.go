@@ -55,6 +55,7 @@ func (x indexing) op() *Op {
 		case !x.once:
 			return g.Ints(c.Dims[1], other(c)...)
 		}
+		eachItsPlace(c.Dims[3], c.Dims[1])
 		values := make([]int, product(other(c)))
 		for i := range values {
 			values[i] = (i/c.Dims[2]%c.Dims[3] + i%c.Dims[2]) % c.Dims[1]

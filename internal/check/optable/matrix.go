@@ -51,7 +51,7 @@ func matMulOp() *Op {
 		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.MatMulInto(out[0], in[0], in[1]) },
 		Reference: func(in []*Array, c Case) []Want {
 			m, k, n := c.Dims[0], c.Dims[1], c.Dims[2]
-			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 			for i := range m {
 				for j := range n {
 					for l := range k {
@@ -137,7 +137,7 @@ func matMulWithOp() *Op {
 			if c.Flags[1] == 't' {
 				termB, columnB = 1, k
 			}
-			w := Want{make([]float64, batch*m*n), make([]float64, batch*m*n)}
+			w := Want{Values: make([]float64, batch*m*n), Scale: make([]float64, batch*m*n)}
 			for z := range batch {
 				a, b := in[0].Values, in[1].Values
 				if !hasFlag(c, "shared_a") {
@@ -233,7 +233,7 @@ func linearOp() *Op {
 		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.LinearInto(out[0], in[0], in[1], in[2]) },
 		Reference: func(in []*Array, c Case) []Want {
 			n, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2]
-			w := Want{make([]float64, n*rows), make([]float64, n*rows)}
+			w := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 			for i := range n {
 				for r := range rows {
 					sum, sizes, squares := 0.0, 0.0, 0.0

@@ -26,8 +26,34 @@ func routerOf(c Case, groups, groupsUsed int, bias *tensor.Tensor) tensor.Router
 	return r
 }
 
-// routed returns the k experts of a row of logits and their weights; bias may be nil.
-func routed(row []float64, k int, r tensor.Router, bias *Array) (ids, weights []float64) {
+// routing is what a router makes of rows of logits: k experts a row, their weights, and how good each expert of each row is.
+type routing struct {
+	k              int
+	ids, weights   []float64
+	scores, choice [][]float64 // by row and expert; the experts of the best choice, which has the bias in it, are taken
+}
+
+// wants are the two outputs. Rounding may exchange experts whose scores differ by rel or less; none may be chosen twice.
+func (r *routing) wants(rel float64) []Want {
+	alike := func(got []float64, i int) bool {
+		row, e := i/r.k, got[i]
+		scores, choice := r.scores[row], r.choice[row]
+		if !(e >= 0 && e < float64(len(scores))) || e != math.Trunc(e) {
+			return false
+		}
+		for j := row * r.k; j < (row+1)*r.k; j++ {
+			if j != i && got[j] == e {
+				return false
+			}
+		}
+		a, b := int(e), int(r.ids[i])
+		return math.Abs(choice[a]-choice[b]) <= rel*(scores[a]+scores[b]+math.Abs(choice[a]-scores[a]))
+	}
+	return []Want{{Values: r.ids, Alike: alike}, {Values: r.weights}}
+}
+
+// add chooses the experts of a row of logits; bias may be nil.
+func (to *routing) add(row []float64, r tensor.Router, bias *Array) {
 	scores := softmax(row)
 	if r.Gating == tensor.GatingSigmoid {
 		for e, l := range row {
@@ -57,7 +83,7 @@ func routed(row []float64, k int, r tensor.Router, bias *Array) (ids, weights []
 			}
 		}
 	}
-	sum, chosen := 0.0, ranked(choice)[:k]
+	sum, chosen := 0.0, ranked(choice)[:to.k]
 	for _, e := range chosen {
 		sum += scores[e]
 	}
@@ -69,9 +95,9 @@ func routed(row []float64, k int, r tensor.Router, bias *Array) (ids, weights []
 		if r.Scale != 0 {
 			w *= float64(r.Scale)
 		}
-		ids, weights = append(ids, float64(e)), append(weights, w)
+		to.ids, to.weights = append(to.ids, float64(e)), append(to.weights, w)
 	}
-	return ids, weights
+	to.scores, to.choice = append(to.scores, scores), append(to.choice, choice)
 }
 
 // routeOp has {n, experts, k, groups, groups used}. Flags: "softmax", "chosen" or "sigmoid"; "normalized", "bias", "best" (a group's
@@ -110,19 +136,20 @@ func routeOp() *Op {
 			tensor.RouteInto(out[0], out[1], in[0], routerOf(c, c.Dims[3], c.Dims[4], in[1]))
 		},
 		Reference: func(in []*Array, c Case) []Want {
-			var ids, weights []float64
+			to := routing{k: c.Dims[2]}
 			byRow(in[0].Values, c.Dims[1], func(row []float64) []float64 {
-				i, w := routed(row, c.Dims[2], routerOf(c, c.Dims[3], c.Dims[4], nil), in[1])
-				ids, weights = append(ids, i...), append(weights, w...)
+				to.add(row, routerOf(c, c.Dims[3], c.Dims[4], nil), in[1])
 				return nil
 			})
-			return []Want{{Values: ids}, {Values: weights}}
+			return to.wants(routeTolerance(c).Rel)
 		},
-		Tolerance: func(Case) Tolerance {
-			return Tolerance{Rel: 4e-6, Why: "exponentials and sums in float32; an index that is off is off by one at least"}
-		},
-		Bytes: func(c Case) int64 { return 4 * int64(c.Dims[0]*c.Dims[1]+2*c.Dims[0]*c.Dims[2]) },
+		Tolerance: routeTolerance,
+		Bytes:     func(c Case) int64 { return 4 * int64(c.Dims[0]*c.Dims[1]+2*c.Dims[0]*c.Dims[2]) },
 	}
+}
+
+func routeTolerance(Case) Tolerance {
+	return Tolerance{Rel: 4e-6, Why: "exponentials and sums in float32; an index that is off is off by one at least"}
 }
 
 // normRouteOp has {n, cols, experts, k, groups, groups used}. Type is the router's. Flags as Route's, and "plain" (no norm).
@@ -163,7 +190,8 @@ func normRouteOp() *Op {
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			cols, experts := c.Dims[1], c.Dims[2]
-			var ids, weights, normed []float64
+			to := routing{k: c.Dims[3]}
+			var normed []float64
 			byRow(in[0].Values, cols, func(row []float64) []float64 {
 				squares := 0.0
 				for _, v := range row {
@@ -185,20 +213,22 @@ func normRouteOp() *Op {
 						logits[e] += in[3].Values[e]
 					}
 				}
-				i, w := routed(logits, c.Dims[3], routerOf(c, c.Dims[4], c.Dims[5], nil), in[4])
-				ids, weights, normed = append(ids, i...), append(weights, w...), append(normed, h...)
+				to.add(logits, routerOf(c, c.Dims[4], c.Dims[5], nil), in[4])
+				normed = append(normed, h...)
 				return nil
 			})
-			return []Want{{Values: ids}, {Values: weights}, {Values: normed}}
+			return append(to.wants(normRouteTolerance(c).Rel), Want{Values: normed})
 		},
-		Tolerance: func(c Case) Tolerance {
-			if c.Type != tensor.F32 {
-				return Tolerance{Rel: 0.02, Why: "logits of the accuracy of vb_linear, in an exponential"}
-			}
-			return Tolerance{Rel: 3e-5, Why: "logits around 3 in float32, in an exponential; an index that is off is off by one at least"}
-		},
-		Bytes: func(c Case) int64 { return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 8*int64(c.Dims[0]*c.Dims[1]) },
+		Tolerance: normRouteTolerance,
+		Bytes:     func(c Case) int64 { return c.Type.Bytes(c.Dims[1]*c.Dims[2]) + 8*int64(c.Dims[0]*c.Dims[1]) },
 	}
+}
+
+func normRouteTolerance(c Case) Tolerance {
+	if c.Type != tensor.F32 {
+		return Tolerance{Rel: 0.02, Why: "logits of the accuracy of vb_linear, in an exponential"}
+	}
+	return Tolerance{Rel: 3e-5, Why: "logits around 3 in float32, in an exponential; an index that is off is off by one at least"}
 }
 
 // expertLinearOp has {n, k, experts, cols, rows}. Type is the weights'. Flags: "each" (a row of x for each choice), "bias", "one" (all
@@ -304,7 +334,7 @@ func expertSumOp() *Op {
 		Run:     func(out, in []*tensor.Tensor, _ Case) { tensor.ExpertSumInto(out[0], in[0], in[1], in[2]) },
 		Reference: func(in []*Array, c Case) []Want {
 			k, cols := c.Dims[1], c.Dims[2]
-			w := Want{make([]float64, len(in[0].Values)), make([]float64, len(in[0].Values))}
+			w := Want{Values: make([]float64, len(in[0].Values)), Scale: make([]float64, len(in[0].Values))}
 			for i, v := range in[0].Values {
 				row, col := i/cols, i%cols
 				w.Values[i], w.Scale[i] = v, math.Abs(v)
@@ -417,7 +447,7 @@ func expertFeedForwardReference(in []*Array, c Case) []Want {
 		}
 		return sum, squares
 	}
-	out := Want{make([]float64, c.Dims[0]*cols), make([]float64, c.Dims[0]*cols)}
+	out := Want{Values: make([]float64, c.Dims[0]*cols), Scale: make([]float64, c.Dims[0]*cols)}
 	if !hasFlag(c, "plain") {
 		copy(out.Values, in[0].Values)
 	}

@@ -68,6 +68,7 @@ func (s Spec) Elements() int { return product(s.Shape) }
 type Want struct {
 	Values []float64
 	Scale  []float64
+	Alike  func(got []float64, i int) bool // whether element i is as good as the wanted one, where it is another
 }
 
 // Tolerance bounds the error of an operation.

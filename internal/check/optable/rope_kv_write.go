@@ -58,7 +58,7 @@ func (r rotation) places() (cos, sin, positions, sequences *Array) {
 	if r.capacity%7 == 0 {
 		distinct /= 7
 	}
-	eachItsSlot(r.seq, distinct)
+	eachItsPlace(r.seq, distinct)
 	var tokens, places []int
 	for i := range r.batch * r.seq {
 		p := (r.capacity/2 + 7*i) % r.capacity
@@ -104,7 +104,7 @@ func (r rotation) rotate(w Want, heads int, norm *Array, places []*Array) {
 
 // store returns a cache with new rows where places said.
 func (r rotation) store(cache *Array, rows Want, places []*Array) Want {
-	out := Want{cache.Values, make([]float64, len(cache.Values))}
+	out := Want{Values: cache.Values, Scale: make([]float64, len(cache.Values))}
 	for t := range r.batch * r.seq {
 		sequence := t / max(r.seq, 1)
 		if places[3] != nil {
@@ -158,7 +158,7 @@ func ropeKVWriteOp() *Op {
 		Reference: func(in []*Array, c Case) []Want {
 			r := of(c)
 			rows := func(x *Array) Want {
-				w := Want{slices.Clone(x.Values), make([]float64, len(x.Values))}
+				w := Want{Values: slices.Clone(x.Values), Scale: make([]float64, len(x.Values))}
 				for i, v := range x.Values {
 					w.Scale[i] = math.Abs(v)
 				}

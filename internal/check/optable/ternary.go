@@ -68,8 +68,8 @@ func normQuantizeOp() *Op {
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			rows, cols := c.Dims[0], c.Dims[1]
-			codes := Want{make([]float64, rows*cols), make([]float64, rows*cols)}
-			scales := Want{make([]float64, rows), make([]float64, rows)}
+			codes := Want{Values: make([]float64, rows*cols), Scale: make([]float64, rows*cols)}
+			scales := Want{Values: make([]float64, rows), Scale: make([]float64, rows)}
 			for r := range rows {
 				h, squares, most := in[0].Values[r*cols:(r+1)*cols], 0.0, 1e-5
 				for i, x := range h {
@@ -242,7 +242,7 @@ func w2a8Op() *Op {
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			m, n, k := c.Dims[0], c.Dims[1], c.Dims[2]
-			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 			for r := range n {
 				segment := 0
 				if hasFlag(c, "equal") {
@@ -367,7 +367,7 @@ func bitLinearOp() *Op {
 				if n == 0 {
 					break
 				}
-				w := Want{make([]float64, m*n), make([]float64, m*n)}
+				w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 				for r := range n {
 					scale := in[7+2*j].Values[min(r, len(in[7+2*j].Values)-1)]
 					for i := range m {
@@ -466,7 +466,7 @@ func tmacOp() *Op {
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], max(1, c.Dims[3])
-			w := Want{make([]float64, m*n), make([]float64, m*n)}
+			w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 			for j := range n {
 				squares := 0.0
 				for i := range k {

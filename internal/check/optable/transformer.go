@@ -94,7 +94,7 @@ func ropeOp() *Op {
 					}
 				}
 			}
-			return []Want{{out, scale}}
+			return []Want{{Values: out, Scale: scale}}
 		},
 		Tolerance: func(c Case) Tolerance {
 			return Tolerance{Rel: 0x1p-22 + epsilon(c.Type), Abs: underflow(c.Type), Why: "two products and a sum in float32"}
@@ -120,7 +120,7 @@ func kvWriteOp() *Op {
 				Case{Label: "qwen2.5-3b_prefill", Dims: []int{1, 512, 2, 128, 4096, 1}, Bench: true})...),
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads, dim := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
-			eachItsSlot(seq, c.Dims[4])
+			eachItsPlace(seq, c.Dims[4])
 			positions := make([]int, 0, batch*seq)
 			for b := range batch {
 				for s := range seq {
@@ -177,7 +177,7 @@ func kvWriteOp() *Op {
 					}
 					return s
 				}
-				return []Want{{in[0].Values, scale(in[0].Values)}, {in[1].Values, scale(in[1].Values)}}
+				return []Want{{Values: in[0].Values, Scale: scale(in[0].Values)}, {Values: in[1].Values, Scale: scale(in[1].Values)}}
 			}
 			return []Want{{Values: in[0].Values}, {Values: in[1].Values}}
 		},
@@ -368,5 +368,5 @@ func attention(in []*Array, c Case, causal, headMajor bool) Want {
 			}
 		}
 	}
-	return Want{out, scale}
+	return Want{Values: out, Scale: scale}
 }
