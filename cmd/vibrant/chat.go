@@ -241,7 +241,7 @@ func (c *chat) piped(commands bool) error {
 		}
 		switch {
 		case text == "":
-		case commands && strings.HasPrefix(text, "/"):
+		case commands && isCommand(text):
 			if leave, err := c.command(c.cmd.Context(), text); leave || err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func (c *chat) interactive(lines terminalReader) error {
 		}
 		leave := false
 		err = interruptible(base, interrupts, func(ctx context.Context) (err error) {
-			if strings.HasPrefix(text, "/") {
+			if isCommand(text) {
 				leave, err = c.command(ctx, text)
 				return err
 			}

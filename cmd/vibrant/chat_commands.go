@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"github.com/vibrant-ml/vibrant"
 )
 
+type slashCommand struct{ name, help string }
+
 // chatCommands are what a line that starts with a slash can say. Their names are Ollama's.
-var chatCommands = []struct{ name, help string }{
+var chatCommands = []slashCommand{
 	{"/help", "this list"},
 	{"/clear", "forget the conversation"},
 	{"/regenerate", "answer the newest question again"},
@@ -25,6 +28,16 @@ var chatCommands = []struct{ name, help string }{
 	{"/set", "/set PARAMETER VALUE (temperature, top_k, num_ctx, ...), /set system TEXT, /set verbose, /set quiet"},
 	{"/show", "/show info, parameters, system or history"},
 	{"/bye", "leave"},
+}
+
+// isCommand reports whether a message is a command. Several lines that begin with a slash are none, as a comment or a path of pasted
+// text, unless a command's name is in front.
+func isCommand(text string) bool {
+	if !strings.HasPrefix(text, "/") {
+		return false
+	}
+	name, _, _ := strings.Cut(text, " ")
+	return !strings.Contains(text, "\n") || slices.ContainsFunc(chatCommands, func(k slashCommand) bool { return k.name == name })
 }
 
 // command runs one of them and reports whether the chat shall end.

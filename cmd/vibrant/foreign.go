@@ -370,6 +370,9 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 		}
 		word, value, hasValue := strings.Cut(arg, "=")
 		typed := word
+		if strings.ContainsAny(word, " \n") {
+			return nil, unknownFlag(cmd, word)
+		}
 		letter := len(word) == 2 && word[1] != '-' && cmd.Flags().ShorthandLookup(word[1:]) != nil
 		if long, ok := foreignWords[word[1:]]; ok && !letter {
 			word = "--" + long

@@ -106,6 +106,8 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "did you mean chat", []string{"chta"}},
 		{2, "--frob", []string{"ask", "--frob", "hi"}},
 		{2, "empty", []string{"ask", "-m", m, " "}},
+		{2, "put -- before words that begin with a dash", []string{"ask", "-m", m, "-5 + 3"}},
+		{2, "put -- before words that begin with a dash", []string{"ask", "-m", m, "--- a\n+++ b"}},
 		{2, "PROMPT", []string{"ask", "-m", m}},
 		{2, "warm", []string{"ask", "-m", m, "--temp", "warm", "hi"}},
 		{2, "temperature", []string{"ask", "-m", m, "--temp=-1", "hi"}},

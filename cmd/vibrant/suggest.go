@@ -37,6 +37,9 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // unknownFlag is the error of a word that begins with a dash.
 func unknownFlag(cmd *cobra.Command, word string) error {
+	if strings.ContainsAny(word, " \n") {
+		return usagef("unknown flag %s of %s: put -- before words that begin with a dash and are none", word, cmd.Name())
+	}
 	var words []string
 	known := func(name string) bool {
 		f := cmd.Flags().Lookup(name)

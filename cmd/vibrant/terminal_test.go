@@ -201,6 +201,13 @@ func TestALongPasteIsThereAtOnce(t *testing.T) {
 	h.expect(">>> ")
 	h.enter("/show history\r")
 	h.expect("user: abc\r\n1\r\n2ed\r\n")
+	h.enter(pasteStart + "// Package a is pasted.\rpackage a" + pasteEnd + "\r") // no unknown command
+	h.expect(" Hello, I recite.")
+	h.expect(">>> ")
+	h.enter("/edit " + pasteStart + "1\r2" + pasteEnd + "\r")
+	h.expect(" Hello, I recite.")
+	h.enter("/show history\r")
+	h.expect("user: 1\r\n2\r\n")
 	h.enter("/bye\r")
 	h.leaves(0)
 }
