@@ -111,7 +111,7 @@ func (t *Tensor) nest(b *strings.Builder, texts *[]string, d int, summarized boo
 		}
 		switch {
 		case i == 0:
-		case inner && column+1+len(word)+1 > printWidth:
+		case inner && column+1+len(word) > printWidth-len(t.shape): // room for the brackets at the end
 			b.WriteString("\n" + strings.Repeat(" ", indent))
 			column = indent
 		case inner:
@@ -138,6 +138,9 @@ func (t *Tensor) texts() []string {
 			texts[i] = strconv.Itoa(int(v))
 			if t.dtype == BOOL {
 				texts[i] = map[bool]string{true: "True", false: "False"}[v != 0]
+				if len(t.shape) > 0 {
+					texts[i] = fmt.Sprintf("%5s", texts[i])
+				}
 			}
 		}
 		return texts
@@ -152,11 +155,8 @@ func (t *Tensor) texts() []string {
 			least, most = min(least, a), max(most, a)
 		}
 	}
-	format, greatest := byte('f'), 1e6
-	if t.dtype != F32 {
-		greatest = 1e3
-	}
-	if most >= greatest || most > 0 && (least < 1e-4 || most/least > 1000) {
+	format := byte('f')
+	if most >= greatest(t.dtype) || most > 0 && (least < 1e-4 || most/least > 1000) {
 		format = 'e'
 	}
 	digits := 0 // behind the point, the most that an element needs
@@ -175,6 +175,14 @@ func (t *Tensor) texts() []string {
 		}
 	}
 	return texts
+}
+
+// greatest is from where on numbers of a type are printed with exponents.
+func greatest(t DType) float64 {
+	if t == F32 {
+		return 1e6
+	}
+	return 1e3
 }
 
 // mantissa returns the text of a number before its exponent.
@@ -210,7 +218,7 @@ func scalarText(v float32, t DType) string {
 		return text
 	}
 	d := shortest(v, t)
-	if a := math.Abs(d); a != 0 && (a < 1e-4 || a >= 1e16) {
+	if a := math.Abs(float64(v)); a != 0 && (a < 1e-4 || a >= greatest(t)) {
 		return strconv.FormatFloat(d, 'e', -1, 64)
 	}
 	text := strconv.FormatFloat(d, 'f', -1, 64)
@@ -250,7 +258,8 @@ func shortest(v float32, t DType) float64 {
 		if math.Abs(fraction) == 0.5 && math.Abs(d) < math.Abs(exact) && exponent-bits > least { // below a power of two they are nearer
 			within /= 2
 		}
-		if math.Abs(d-exact) < within || d == exact {
+		off := math.Abs(d - exact)
+		if off < within || off == within && math.Mod(exact/gap, 2) == 0 || d == exact { // numbers in the middle are rounded to even ones
 			return d
 		}
 	}

@@ -37,6 +37,8 @@ func TestTensorsPrintAsNumpyDoes(t *testing.T) {
 		"wrapped": tensor.MulScalar(tensor.Arange(s, 0, 1, 60, tensor.F32), 0.37),
 		"half":    tensor.Div(tensor.Arange(s, 0, 1, 8, tensor.F16), tensor.Full(s, 7, tensor.F16)), "half, great": half(2000, 1).Reshape(1, 2),
 		"half, scientific": half(0.0001, 1./3, 65504), "million": f(1e6, 5.5e3),
+		"all true": tensor.Ones(s, tensor.BOOL, 1, 2), "true": tensor.Ones(s, tensor.BOOL), "great number": tensor.Full(s, 86586157, tensor.F32),
+		"great half": tensor.Full(s, 1000, tensor.F16), "middle": f(-338075584, 1e-30), "nested": tensor.Arange(s, -1e9, 1, 80, tensor.I32).Reshape(2, 5, 8),
 		"number": tensor.Full(s, 3, tensor.F32), "small number": tensor.Full(s, 1.5e-5, tensor.F32),
 	}
 	for name, x := range cases {

@@ -54,6 +54,8 @@ prints = {
     "digits": np.float32([[1.658512, -1.2917449, -0.31989893], [-5.1794834, 0.3942, 2]]), "wrapped": np.arange(60, dtype=np.float32) * np.float32(0.37),
     "half": np.arange(8, dtype=np.float16) / 7, "half, scientific": np.float16([0.0001, 1 / 3, 65504]), "half, great": np.float16([[2000, 1]]),
     "million": np.float32([1e6, 5.5e3]), "number": np.float32(3).reshape(()), "small number": np.float32(1.5e-5).reshape(()),
+    "all true": np.ones((1, 2), bool), "true": np.True_.reshape(()), "great number": np.float32(86586157).reshape(()), "great half": np.float16(1000).reshape(()),
+    "middle": np.float32([-338075584, 1e-30]), "nested": np.arange(80, dtype=np.int32).reshape(2, 5, 8) - 1000000000,
     "scalar": np.float32(2.5).reshape(()), "small": np.float32([1e-5, 2e-5]), "ratio": np.float32([0.001, 5000]),
 }
 with open("numpy_prints.json", "w") as f:
