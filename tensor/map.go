@@ -185,7 +185,7 @@ func Maximum(a, b *Tensor) *Tensor { return mapped("maximum", two(Expr.Maximum),
 // MaximumInto writes Maximum(a, b) to dst, which may be a or b.
 func MaximumInto(dst, a, b *Tensor) { mapInto("maximum", dst, two(Expr.Maximum), a, b) }
 
-// Pow returns a to the power of b.
+// Pow returns a to the power of b, of floats.
 func Pow(a, b *Tensor) *Tensor { return mapped("pow", two(Expr.Pow), a, b) }
 
 // PowInto writes Pow(a, b) to dst, which may be a or b.

@@ -194,6 +194,7 @@ func (t *Tensor) SliceAlong(dim, lo, hi, step int) *Tensor {
 	t.viewable(op)
 	shape, strides := t.Shape(), t.Strides()
 	first := lo * strides[dim]
+	step = min(step, max(hi-lo, 1)) // a longer one takes the same element, and would overflow
 	shape[dim] = (hi - lo + step - 1) / step
 	strides[dim] *= step
 	return t.strided(shape, strides, first)

@@ -397,3 +397,18 @@ func TestTransposedViewsConvert(t *testing.T) {
 		}
 	})
 }
+
+// TestLongStepsTakeOneElement slices by steps beyond the dimension, whose products with sizes and strides no int holds.
+func TestLongStepsTakeOneElement(t *testing.T) {
+	x := tensor.FromSlice([]float32{0, 1, 2, 3, 4, 5}, 2, 3)
+	for _, step := range []int{3, 4, math.MaxInt} {
+		for dim, want := range map[int][]float32{0: {0, 1, 2}, 1: {0, 3}} {
+			if got := x.SliceAlong(dim, 0, x.Shape()[dim], step).Float32s(); !slices.Equal(got, want) {
+				t.Errorf("dimension %d by %d: %v, want %v", dim, step, got, want)
+			}
+		}
+	}
+	if got := x.SliceAlong(1, 1, 1, math.MaxInt).Shape(); !slices.Equal(got, []int{2, 0}) {
+		t.Errorf("an empty slice has the shape %v", got)
+	}
+}
