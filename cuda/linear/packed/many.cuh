@@ -355,41 +355,40 @@ struct UpdateRow {
 };
 
 // Adds (x V) * codes U^T to the sums of a warp, for the tokens token0 + 8 j + 2 t, + 1. A lane has two rows.
-// Row `first` is in c[4 j], c[4 j + 1] and row `second` in the other elements. In TF32: U fits it, and h is rounded to
-// it.
-template <int TOKENS>
+// Row `first` is in c[4 j], c[4 j + 1] and row `second` in the other elements. APART: the rows are of two matrices,
+// whose products follow each other. In TF32: U fits it, and h is rounded to it.
+template <int TOKENS, bool APART>
 VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const UpdateRow &first, const UpdateRow &second,
                           int64_t token0) {
 #if __CUDA_ARCH__ >= 800
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const bool apart = first.matrix != second.matrix; // the same for all lanes
-    for (int group = 0; group < p.groups; group++) {
-        const auto load = [&](const UpdateRow &of, int rank) {
-            const bool exists = of.matrix->u && of.row < of.matrix->rows;
-            return exists ? __float_as_uint(__half2float(of.matrix->u[(of.row * p.groups + group) * 8 + rank])) : 0u;
-        };
-        const unsigned a[4] = {load(first, t), load(second, t), load(first, t + 4), load(second, t + 4)};
-        for (int part = 0; part < (apart ? 2 : 1); part++) {
-            const bool upper = !apart || part == 0, lower = !apart || part == 1;
-            const Matrix &m = *(part == 0 ? first : second).matrix;
-            if (!m.u) continue;
-            const unsigned u[4] = {upper ? a[0] : 0u, lower ? a[1] : 0u, upper ? a[2] : 0u, lower ? a[3] : 0u};
-            const float *const h = p.h + (int64_t)(m.first_group + group) * p.n * 8 + 2 * t;
-            constexpr int batch = 16; // loads on the way together
+    const auto u_of = [&](const UpdateRow &of, int group, int rank) {
+        const bool exists = of.matrix->u && of.row < of.matrix->rows;
+        return exists ? __float_as_uint(__half2float(of.matrix->u[(of.row * p.groups + group) * 8 + rank])) : 0u;
+    };
+#pragma unroll 1
+    for (int turn = 0; turn < (APART ? 2 : 1) * p.groups; turn++) {
+        const int part = APART ? turn & 1 : 0, group = APART ? turn / 2 : turn;
+        const UpdateRow &of = part ? second : first;
+        if (!of.matrix->u) continue;
+        const bool upper = !APART || part == 0, lower = !APART || part == 1;
+        const unsigned u[4] = {upper ? u_of(first, group, t) : 0u, lower ? u_of(second, group, t) : 0u,
+                               upper ? u_of(first, group, t + 4) : 0u, lower ? u_of(second, group, t + 4) : 0u};
+        const float *const h = p.h + (int64_t)(of.matrix->first_group + group) * p.n * 8 + 2 * t;
+        constexpr int batch = TOKENS > 176 ? 8 : 16; // loads on the way together
 #pragma unroll
-            for (int j0 = 0; j0 < TOKENS / 8; j0 += batch) {
-                float2 b[batch];
+        for (int j0 = 0; j0 < TOKENS / 8; j0 += batch) {
+            float2 b[batch];
 #pragma unroll
-                for (int j = 0; j < batch; j++) {
-                    if (j0 + j >= TOKENS / 8) continue;
-                    const int64_t token = smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1);
-                    b[j] = *reinterpret_cast<const float2 *>(h + token * 8);
-                }
-#pragma unroll
-                for (int j = 0; j < batch; j++)
-                    if (j0 + j < TOKENS / 8)
-                        mma_16x8x8_tf32(c + 4 * (j0 + j), u, __float_as_uint(b[j].x), __float_as_uint(b[j].y));
+            for (int j = 0; j < batch; j++) {
+                if (j0 + j >= TOKENS / 8) continue;
+                const int64_t token = smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1);
+                b[j] = *reinterpret_cast<const float2 *>(h + token * 8);
             }
+#pragma unroll
+            for (int j = 0; j < batch; j++)
+                if (j0 + j < TOKENS / 8)
+                    mma_16x8x8_tf32(c + 4 * (j0 + j), u, __float_as_uint(b[j].x), __float_as_uint(b[j].y));
         }
     }
 #endif

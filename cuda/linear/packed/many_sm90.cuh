@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 }
                 if (!uneven) continue;
                 int exponents[ceil_div(TOKENS, helpers)];
-#pragma unroll
+#pragma unroll 1
                 for (int i = 0; i < ceil_div(TOKENS, helpers); i++) {
                     const int64_t token = token0 + i * helpers + thread;
                     exponents[i] = token < product.n ? row_exponent(product, token, cols) : 0;
@@ -249,11 +249,11 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
             if (product.late) wait_for_previous_kernel();
             if constexpr (SWIGLU) {
                 const int64_t row = (int64_t)there * packed_rows + warp % 2 * 8 + lane / 4;
-                add_update<TOKENS>(product, c, {product.matrices, row}, {product.matrices + 1, row}, token0);
+                add_update<TOKENS, true>(product, c, {product.matrices, row}, {product.matrices + 1, row}, token0);
             } else if (there < product.tile_rows) {
                 const Matrix &m = product.find<false>(there);
                 const int64_t row = (int64_t)there * packed_rows + lane / 4;
-                add_update<TOKENS>(product, c, {&m, row}, {&m, row + 8}, token0);
+                add_update<TOKENS, false>(product, c, {&m, row}, {&m, row + 8}, token0);
             }
         }
         if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
         if (product.late) wait_for_previous_kernel();
         const Matrix &m = product.find<SWIGLU>(tile_row);
         const int64_t row = (int64_t)tile_row * packed_rows + lane / 4;
-        add_update<n32_tokens>(product, c, {&m, row}, {&m, row + 8}, 0);
+        add_update<n32_tokens, false>(product, c, {&m, row}, {&m, row + 8}, 0);
     }
 
     float *const sums = reinterpret_cast<float *>(shared);
@@ -218,18 +218,13 @@ vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, 
                           N32Sm90Shape<Block>::shared, n32_sm90_kernel<Block, SWIGLU>, map, product);
 }
 
-#else
-
-template <class Block, bool SWIGLU>
-vb_status n32_sm90_product(const half *, int64_t, const Product &, vb_stream *) { return VB_UNSUPPORTED; }
-
-#endif
-
 #define X(type, Block, ...)                                                                                        \
     template vb_status n32_sm90_product<Block, false>(const half *, int64_t, const Product &, vb_stream *);         \
     template vb_status n32_sm90_product<Block, true>(const half *, int64_t, const Product &, vb_stream *);
 VB_PACKED_TYPES(X)
 #undef X
+
+#endif // VB_WITH_SM90
 
 } // namespace vb
 #endif

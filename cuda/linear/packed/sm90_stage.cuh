@@ -51,11 +51,11 @@ template <class S, int THREADS, int ROWS>
 VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64_t token0, const int (&exponents)[ROWS],
                         int thread) {
     static_assert(half_group == sm90::tile_width, "a box has one group of columns");
-#pragma unroll
+#pragma unroll 1
     for (int nth = 0; nth < ROWS; nth++) {
         const int row = nth * THREADS + thread;
         if (row >= S::tokens || token0 + row >= p.n) break;
-#pragma unroll
+#pragma unroll 1
         for (int box = 0; box < S::boxes; box++) {
             const int exponent =
                 p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
