@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128,
     fused_update_tiles(UpdateProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 800
     using F = Fragments<T, W>;
-    constexpr int warps = ROWS * RANKS <= 8 ? 8 : 4, unroll = ROWS >= 4 ? 1 : 4 / ROWS;
+    constexpr int warps = ROWS * RANKS <= 8 ? 8 : 4, unroll = ROWS >= 4 ? 1 : RANKS > 8 ? 2 : 4 / ROWS;
     constexpr int products = (RANKS + F::tiles - 1) / F::tiles; // of the second phase
     extern __shared__ float shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;

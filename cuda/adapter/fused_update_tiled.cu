@@ -12,6 +12,7 @@
 
 #include "adapter/launchers.cuh"
 #include "arch/mma.cuh"
+#include "arch/sm90.cuh"
 
 namespace vb {
 namespace {
@@ -49,9 +50,10 @@ struct Spread {
     VB_DEVICE int operator()(int row) const { return row & ~31 | (row & 6) << 2 | (row & 24) >> 2 | (row & 1); }
 };
 
+// Code for Hopper, whose chooser takes fused_update_sm90.cu, leaves it out.
 template <class T, int ROWS, int RANKS, bool V_TRANSPOSED>
 __global__ void __launch_bounds__(threads, RANKS <= 64 ? 2 : 1) fused_update_tiled_kernel(TiledProblem<T> p) {
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800 && !defined(VB_SM90A)
     extern __shared__ __align__(1024) uint4 shared[];
     constexpr int warps_m = ROWS / 32, warps_n = 8 / warps_m;
     constexpr int x_bytes = ROWS * depth * 2, stage_bytes = x_bytes + depth * RANKS * 2;

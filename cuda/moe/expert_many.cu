@@ -11,6 +11,7 @@
 //
 // Nothing waits for the host, so that a captured graph holds it.
 
+#include "arch/sm90.cuh"
 #include "moe/expert_many.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 
@@ -64,7 +65,7 @@ vb_status halve(Halves *to, void *memory, const float *x, const int *order, int 
 
 template <class Block>
 __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_constant__ ExpertProduct p) {
-#ifdef VB_HAS_MMA
+#if defined(VB_HAS_MMA) && !defined(VB_SM90A)
     using P = Packed<Block>;
     constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads,
                   stages_a_tile = P::depth / stage_depth;
