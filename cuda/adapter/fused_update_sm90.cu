@@ -295,10 +295,6 @@ vb_status fused_update_sm90(const vb_fused_update_args &a, const adapter_plan &p
     return a.v_transposed ? launch_sm90<bf16, true>(a, plan, stream) : launch_sm90<bf16, false>(a, plan, stream);
 }
 
-#else
-
-vb_status fused_update_sm90(const vb_fused_update_args &, const adapter_plan &, vb_stream *) { return VB_UNSUPPORTED; }
-
 #endif
 
 } // namespace vb

@@ -550,10 +550,6 @@ vb_status attention_prefill_operand(const vb_attention_args &a, unsigned *flags,
     return launch_prefill<float, half, Operand>(a, stream, flags);
 }
 
-#else // nobody calls it
-
-vb_status attention_prefill_operand(const vb_attention_args &, unsigned *, vb_stream *) { return VB_UNSUPPORTED; }
-
 #endif
 
 } // namespace vb

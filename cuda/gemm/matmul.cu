@@ -10,7 +10,6 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     case MATMUL_THIN: return matmul_thin(x, stream);
     case MATMUL_SKINNY: return matmul_skinny(x, stream);
     case MATMUL_3XTF32: return matmul_3xtf32(x, nullptr, stream);
-#ifdef VB_WITH_SM90 // else no GPU has capability 9.0
     case GEMM_M64_SM90: return gemm_m64_sm90(x, stream);
     case GEMM_SM90: return gemm_sm90(x, stream);
     case GEMM_3XF16_SM90: return gemm_3xf16_sm90(x, stream);
@@ -19,7 +18,6 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
         return matmul_padded(x, matmul_sm90, matmul_sm90_plan_of(&x, multiprocessors(stream)).parts, stream);
     case MATMUL_3XF16_SM90: return matmul_3xf16_sm90(x, stream);
     case MATMUL_1XF16_SM90: return matmul_1xf16_sm90(x, stream);
-#endif
     case MATMUL_KSPLIT: return matmul_ksplit(x, stream);
     case MATMUL_MMA: return matmul_mma(x, stream);
     case MATMUL_PADDED_MMA: {

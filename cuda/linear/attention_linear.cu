@@ -26,7 +26,6 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                              update->codes, update->codes_stride, (int)update->ranks};
     const bool aligned = aligned16((const char *)update->v, (const char *)update->u),
                leaves = update->next_gate_v || update->next_up_v;
-#ifdef VB_HAS_PACKED_LAYOUT
     if ((update->v || leaves) && n == 1) { // a token's: attention, and the product with the adapter in it
         const linear_shape of_token = {w->type, w->layout, 1, w->rows, w->cols, false,
                                        aligned16((const char *)w->data, (const char *)attention->out), true, true};
@@ -41,11 +40,9 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         return packed_n1({sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols}, extra,
                          known(*w).type, c.items, stream);
     }
-#endif
     if (update->v && !linear_units_adapt(&gpu, update->ranks, aligned)) return VB_UNSUPPORTED;
     const linear_choice c = choose_attention_linear_add(&shape, kernel != ATTENTION_NONE, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
-#ifdef VB_HAS_PACKED_LAYOUT
     if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
     NextNorm next = {};
     // Of a rank's part of a sum, which has no addend, the sum prepares the rows, and clears the flags.
@@ -66,7 +63,4 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
                        {false, nullptr, 0, a, adapter}, next, known(*w).type, stream);
-#else
-    return VB_UNSUPPORTED;
-#endif
 }

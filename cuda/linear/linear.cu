@@ -31,16 +31,12 @@ static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearEx
     case LINEAR_F32_3XTF32: return f32_3xtf32(a, stream);
     case LINEAR_F32_MATMUL: return f32_matmul(a, stream);
     case LINEAR_F32_TILES: return f32_tiles(a, stream);
-#ifdef VB_HAS_PACKED_LAYOUT
     case LINEAR_PACKED_N1: return packed_n1(a, extra, type, c.items, stream);
     case LINEAR_PACKED_N4: return packed_n4(a, extra, type, c.items, stream);
     case LINEAR_PACKED_N32: return packed_n32(a, extra, type, c.items, stream);
     case LINEAR_PACKED_N32_SM90:
     case LINEAR_PACKED_MANY:
     case LINEAR_PACKED_MANY_SM90: return packed_many(a, nullptr, extra, {}, type, stream);
-#else
-    (void)extra;
-#endif
     default: return VB_UNSUPPORTED;
     }
 }
@@ -81,7 +77,6 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     shape.type = a.gate.type;
     const linear_choice c = choose_norm_swiglu(&shape, a.up.type, up->layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_swiglu", gate->type, "n rows cols", n, gate->rows, gate->cols);
-#ifdef VB_HAS_PACKED_LAYOUT
     switch (c.kernel) {
     case LINEAR_N1_SWIGLU: return packed_n1_swiglu(a, c.items, stream);
     case LINEAR_N4_SWIGLU: return packed_n4_swiglu(a, c.items, stream);
@@ -89,10 +84,8 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     case LINEAR_PACKED_N32_SM90:
     case LINEAR_PACKED_MANY:
     case LINEAR_PACKED_MANY_SM90: return packed_many_swiglu(a, c.units, stream);
-    default: break;
+    default: return VB_UNSUPPORTED;
     }
-#endif
-    return VB_UNSUPPORTED;
 }
 
 // A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own. It
@@ -108,7 +101,6 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
     if (first.kernel != LINEAR_N1_SWIGLU || second.kernel != LINEAR_PACKED_N1) return VB_UNSUPPORTED;
     chosen(stream, linear_kernel_info(first.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
-#ifdef VB_HAS_PACKED_LAYOUT
     if (a.prepared) take_left(&gated, 2, a.gate.cols, left_by_attention, stream);
     LinearExtra extra = {false, nullptr, 0, a.x};
     extra.leaves = leaves_for({(const half *)a.next_q_v, (const half *)a.next_k_v, (const half *)a.next_v_v}, 3,
@@ -123,9 +115,6 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
     VB_TRY(packed_n1_swiglu(gate_up, first.items, stream));
     return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols}, extra, a.down.type,
                      second.items, stream);
-#else
-    return VB_UNSUPPORTED;
-#endif
 }
 
 vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
@@ -143,10 +132,7 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stre
         choose_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
-#ifdef VB_HAS_PACKED_LAYOUT
-    if (c.kernel != LINEAR_COMPOSED) return packed_many_feed_forward(a, c, stream);
-#endif
-    return VB_UNSUPPORTED;
+    return c.kernel == LINEAR_COMPOSED ? VB_UNSUPPORTED : packed_many_feed_forward(a, c, stream);
 }
 
 vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
@@ -163,7 +149,6 @@ vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
                                         : choose_norm_qkv(&shape, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_qkv", a.wq.type, "n heads kv_heads dim cols", shape.n, a.heads,
            a.kv_heads, a.dim, a.wq.cols);
-#ifdef VB_HAS_PACKED_LAYOUT
     switch (c.kernel) {
     case LINEAR_N1_QKV: VB_TRY(packed_n1_qkv(a, c, stream)); break;
     case LINEAR_N4_QKV: VB_TRY(packed_n4_qkv(a, c, stream)); break;
@@ -174,9 +159,6 @@ vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     default: return VB_UNSUPPORTED;
     }
     return finish_qkv(a, c.rest, stream);
-#else
-    return VB_UNSUPPORTED;
-#endif
 }
 
 } // extern "C"

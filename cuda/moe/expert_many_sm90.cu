@@ -158,12 +158,6 @@ vb_status expert_product_sm90(vb_dtype type, ExpertProduct p, int64_t choices, i
     }
 }
 
-#else // nobody calls it
-
-vb_status expert_product_sm90(vb_dtype, ExpertProduct, int64_t, int64_t, int64_t, vb_stream *) {
-    return VB_UNSUPPORTED;
-}
-
 #endif
 
 } // namespace vb

@@ -75,8 +75,6 @@ vb_status embed_packed(float *out, const vb_weight *w, const int32_t *ids, int64
     default: return VB_UNSUPPORTED;
     }
 }
-#else
-vb_status embed_packed(float *, const vb_weight *, const int32_t *, int64_t, vb_stream *) { return VB_UNSUPPORTED; }
 #endif
 
 template <class Block>
@@ -97,7 +95,9 @@ extern "C" vb_status vb_cuda_embedding(float *out, const vb_weight *table, const
                                        vb_stream *stream) {
     const rows_kernel kernel = choose_embedding(table);
     chosen(stream, rows_kernel_info(kernel), "embedding", table->type, "n cols", n, table->cols);
+#ifdef VB_HAS_PACKED_LAYOUT
     if (kernel == ROWS_EMBEDDING_PACKED) return embed_packed(out, table, ids, n, stream);
+#endif
     if (kernel == ROWS_EMBEDDING_ODD)
         return with_float_type(table->type,
                                [&](auto zero) { return embed_odd<decltype(zero)>(out, table, ids, n, stream); });

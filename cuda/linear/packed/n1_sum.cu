@@ -133,11 +133,4 @@ vb_status exchange_sum_of_products(float *out, const vb_sum_of_products &sum, in
 }
 
 } // namespace vb
-#else
-namespace vb {
-vb_status exchange_sum_of_products(float *, const vb_sum_of_products &, int, const linear_items &, const Mail &,
-                                   vb_stream *) {
-    return VB_UNSUPPORTED;
-}
-} // namespace vb
 #endif

@@ -228,11 +228,4 @@ vb_status vb_cuda_weight_pack(void *out, const vb_weight *w, vb_stream *stream) 
 
 } // extern "C"
 
-#else
-
-extern "C" {
-vb_status vb_cuda_weight_packed_size(int64_t *bytes, const vb_weight *, vb_device *) { return *bytes = 0, VB_OK; }
-vb_status vb_cuda_weight_pack(void *, const vb_weight *, vb_stream *) { return VB_UNSUPPORTED; }
-}
-
 #endif

@@ -48,10 +48,6 @@ vb_status stored_many_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream
     return type == VB_F16 ? product<half>(a, type, stream) : product<bf16>(a, type, stream);
 }
 
-#else // nobody calls it
-
-vb_status stored_many_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
-
 #endif
 
 } // namespace vb

@@ -322,10 +322,6 @@ vb_status stored_n64_sm90(const LinearArgs &a, vb_dtype type, vb_stream *stream)
     return type == VB_F16 ? with_tokens<half>(a, type, stream) : with_tokens<bf16>(a, type, stream);
 }
 
-#else
-
-vb_status stored_n64_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; } // no GPU has `hopper`
-
 #endif
 
 } // namespace vb
