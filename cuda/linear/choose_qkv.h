@@ -11,7 +11,10 @@ typedef struct linear_qkv_shape {
     vb_dtype kv_type;
     bool norms;                         /* of heads */
     bool inputs_aligned, heads_aligned; /* to 16 bytes: x and its norm; q, the tables and the cache */
+    bool adapted;                       /* by an adapter */
 } linear_qkv_shape;
+
+enum { LINEAR_MOST_HEAD_ITEMS = 8 }; /* of a head of which a cluster has a block for each */
 
 /* The work that is left after the products. */
 typedef enum linear_qkv_rest {
@@ -27,6 +30,7 @@ typedef struct linear_qkv_choice {
     bool apart;                /* packed_n1_qkv: v by a kernel of its own */
     bool raw;                  /* items: products only */
     bool placed;               /* units: they rotate the heads and write the cache */
+    bool normed;               /* packed_n1_qkv: a cluster has a head, which it norms */
     linear_items qk, v;        /* v: none where it is apart */
     linear_units qk_units, v_units; /* v_units: of no blocks where v is one matrix with q and k */
     linear_qkv_rest rest;
@@ -93,10 +97,31 @@ static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape
            vb_ceil_div(items, p->blocks) <= p->chunk;
 }
 
+/* Gives each item of a head its block, so that the blocks of a head's cluster have the head's sum of squares between
+ * them. Whether this can be: a multiprocessor may have two of these blocks, and none waits for room. */
+static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
+    const int64_t head_items = s->dim / (2 * VB_PACKED_ROWS), kv_items = head_items * s->kv_heads;
+    const int64_t qk_items = head_items * s->heads + kv_items;
+    if (gpu->capability < 90 || !s->norms || s->adapted || 2 * s->half != s->dim ||
+        (s->kv_type != VB_F16 && s->kv_type != VB_F32) || qk_items + kv_items > 2 * gpu->multiprocessors ||
+        (head_items != 2 && head_items != 4 && head_items != LINEAR_MOST_HEAD_ITEMS))
+        return false;
+    vb_gpu of_items = *gpu;
+    const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
+    of_items.multiprocessors = (int)qk_items;
+    const linear_items qk = linear_n1_items(&of_items, f, 2, 1, linear_row_tiles(f, s->cols), qk_items);
+    of_items.multiprocessors = (int)kv_items;
+    const linear_items v = linear_n1_items(&of_items, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
+    const int64_t bytes = linear_max(qk.shared_bytes, v.shared_bytes);
+    if (!qk.blocks || !v.blocks || 2 * (bytes + 1024) > gpu->shared_bytes + 1024) return false;
+    c->qk = qk, c->v = v;
+    return true;
+}
+
 static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, no_items, no_items, no_units, no_units,
+    linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, false, no_items, no_items, no_units, no_units,
                            LINEAR_QKV_NOTHING, false};
     if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type ||
         !s->inputs_aligned || (s->heads + s->kv_heads) * s->dim > LINEAR_MOST_INT || s->cols > LINEAR_MOST_INT)
@@ -116,7 +141,9 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         c.apart = !mixture;
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
         c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
-        if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = after_items;
+        c.normed = linear_norms_heads(gpu, s, &c);
+        if (c.normed) c.raw = false;
+        if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = c.normed ? LINEAR_QKV_NOTHING : after_items;
         if (c.rest == LINEAR_QKV_WRITE && linear_makes_blocks(gpu, s, &c.qk, q_items + kv_items) &&
             linear_makes_blocks(gpu, s, &c.v, kv_items))
             c.rest = LINEAR_QKV_NOTHING;

@@ -164,6 +164,15 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
         CHECK_QKV(c.placed || c.rest == LINEAR_QKV_PLACE || c.rest == LINEAR_QKV_ROTATE);
         return;
     }
+    if (c.normed) {
+        const int64_t head_items = s->dim / 32, blocks = c.qk.blocks + c.v.blocks;
+        CHECK_QKV(c.kernel == LINEAR_N1_QKV && gpu->capability >= 90 && s->norms && !s->adapted && !c.raw &&
+                  c.rest == LINEAR_QKV_NOTHING && s->kv_type != VB_Q8_0);
+        CHECK_QKV(c.qk.blocks == head_items * (s->heads + s->kv_heads) && c.v.blocks == head_items * s->kv_heads);
+        CHECK_QKV(blocks <= 2 * gpu->multiprocessors && blocks % head_items == 0 && 8 % head_items == 0);
+        CHECK_QKV(2 * linear_max(c.qk.shared_bytes, c.v.shared_bytes) <= gpu->shared_bytes);
+        return;
+    }
     CHECK_QKV(s->dim % (2 * VB_PACKED_ROWS) == 0 && c.raw == (s->norms || 2 * s->half != s->dim));
     CHECK_QKV(c.rest != LINEAR_QKV_PLACE || (s->kv_type != VB_Q8_0 && 2 * s->half == s->dim));
     const bool pairs = c.kernel == LINEAR_N1_QKV && gpu->capability >= 90 && s->dim % 64 == 0 && c.qk.blocks % 2 == 0 &&
@@ -203,7 +212,7 @@ static void check_named_linear(void) {
             const linear_shape gate = {VB_Q4_K, VB_PACKED, n, 11008, 2048, true, true, true, true};
             const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
             const linear_qkv_shape heads = {VB_Q4_K, VB_Q4_K, VB_Q6_K, VB_PACKED, VB_PACKED, VB_PACKED, n, 2048, 16, 2,
-                                            128, 64, 32768, VB_F16, false, true, true};
+                                            128, 64, 32768, VB_F16, false, true, true, false};
             const linear_qkv_choice c = choose_norm_qkv(&heads, gpu);
             const linear_kernel many = card > 0 || n <= 16 ? LINEAR_COMPOSED
                                        : n <= 32           ? LINEAR_PACKED_N32_SM90
@@ -259,7 +268,7 @@ static void test_linear(void) {
             const linear_qkv_shape qkv = {type, type, is_packable(gpu, v_type, kv_heads * dim, cols) ? v_type : type,
                                           VB_PACKED, VB_PACKED, VB_PACKED, n, cols, heads, kv_heads, dim,
                                           any_of(4) ? dim / 2 : dim / 4, 4096, kv_types[any_of(3)], any_of(3) == 0,
-                                          any_of(8) > 0, any_of(8) > 0};
+                                          any_of(8) > 0, any_of(8) > 0, any_of(3) == 0};
             check_qkv(&qkv, gpu);
         }
     }

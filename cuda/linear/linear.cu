@@ -139,12 +139,13 @@ vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     vb_norm_qkv_args a = *args;
     a.wq = known(a.wq), a.wk = known(a.wk), a.wv = known(a.wv);
+    const bool adapted = a.q_v || a.k_v || a.v_v;
     const linear_qkv_shape shape = {a.wq.type, a.wk.type, a.wv.type, a.wq.layout, a.wk.layout, a.wv.layout,
                                     a.batch * a.seq, a.wq.cols, a.heads, a.kv_heads, a.dim, a.half, a.table_rows,
                                     a.kv_type, a.q_norm != nullptr, aligned16(a.x, a.norm),
-                                    aligned16(a.q, a.cos, a.sin) && aligned16((const char *)a.k, (const char *)a.v)};
+                                    aligned16(a.q, a.cos, a.sin) && aligned16((const char *)a.k, (const char *)a.v),
+                                    adapted};
     const Adapter adapter = adapter_of(a);
-    const bool adapted = a.q_v || a.k_v || a.v_v;
     const linear_qkv_choice c = adapted ? choose_adapted_qkv(&shape, a.ranks, reads(adapter), &gpu)
                                         : choose_norm_qkv(&shape, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_qkv", a.wq.type, "n heads kv_heads dim cols", shape.n, a.heads,

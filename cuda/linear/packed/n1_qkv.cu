@@ -8,7 +8,8 @@
 //
 // A cache in Q8_0: a warp has all 32 elements of a block of neighbours, or halves of two blocks of rows that rotate
 // with each other. In the latter case the same warp of the cluster's other block has the other halves, and both tell
-// each other their greatest sizes.
+// each other their greatest sizes. Norms of heads: the blocks of a cluster have a head's items, one each, and tell each
+// other their sums of squares.
 
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
@@ -18,20 +19,26 @@
 namespace vb {
 namespace {
 
-// The message of a warp of the cluster's other block, once: the greatest sizes in halves of two blocks of Q8_0.
+// What blocks of a cluster tell each other beside the products, a kernel for each: nothing; the greatest sizes in
+// halves of blocks of Q8_0, which takes 8 more registers; or the sums of squares of a head's items.
+enum class Told { NOTHING, GREATEST, SQUARES };
+
+// The messages of a warp of the cluster's other block, or of each block of the cluster, once.
 struct Letters {
     uint64_t mailboxes[n1_warps];
-    float of[n1_warps][2];
+    union {
+        float greatest[n1_warps][2];
+        float squares[LINEAR_MOST_HEAD_ITEMS];
+    };
 };
 VB_DEVICE Letters &letters() {
     __shared__ Letters all;
     return all;
 }
 
-// BLOCKS: the cache is Q8_0, which takes 8 more registers than others and a cluster.
-template <bool BLOCKS, class Update>
+template <Told TOLD, class Update>
 struct QKVOut {
-    static constexpr bool norm = true, late = false, joined = false;
+    static constexpr bool norm = true, late = false, joined = false, blocks = TOLD == Told::GREATEST;
     vb_norm_qkv_args a;
     int64_t row_bytes;        // of a row of tiles
     int head_items, q_items;  // items of a head; of all heads of q, which come first
@@ -40,7 +47,7 @@ struct QKVOut {
     bool raw;                 // products only
     Update update;
     struct Ahead {
-        float bias, cosine, sine;
+        float bias, cosine, sine, norm;
         int row, place, pair; // row of the matrix, its place in its head, which pair it belongs to
         char *cache;          // the row's element, of Q8_0 its block, of the first position of the first sequence
         int position, sequence;
@@ -48,7 +55,7 @@ struct QKVOut {
 
     VB_DEVICE int element_bytes() const { return half_cache ? 2 : 4; }
     VB_DEVICE int position_bytes() const { // of a head
-        return BLOCKS ? (int)a.dim / VB_QK * (int)sizeof(vb_block_q8_0) : (int)a.dim * element_bytes();
+        return blocks ? (int)a.dim / VB_QK * (int)sizeof(vb_block_q8_0) : (int)a.dim * element_bytes();
     }
     VB_DEVICE bool is_q(int item) const { return !values && item < q_items; }
     // The row of tiles of a part: of the matrix that the item belongs to.
@@ -73,7 +80,7 @@ struct QKVOut {
         if (values || a.mode == VB_ROPE_INTERLEAVED) return larger(most, __shfl_xor_sync(all_lanes, most, 16));
         const int warp = threadIdx.x / 32, other = blockIdx.x % 2 ^ 1;
         if (lane % 16 == 0)
-            send(cluster_address(&letters().of[warp][lane / 16], other),
+            send(cluster_address(&letters().greatest[warp][lane / 16], other),
                  cluster_address(&letters().mailboxes[warp], other), __uint_as_float(most));
         return most;
     }
@@ -82,7 +89,21 @@ struct QKVOut {
         if (values || a.mode == VB_ROPE_INTERLEAVED) return __uint_as_float(most);
         const int warp = threadIdx.x / 32;
         mailbox_wait(&letters().mailboxes[warp]);
-        return __uint_as_float(larger(most, __float_as_uint(letters().of[warp][lane / 16])));
+        return __uint_as_float(larger(most, __float_as_uint(letters().greatest[warp][lane / 16])));
+    }
+    // Tells each block of the head the sum of squares of this block's part.
+    VB_DEVICE void tell_squares(float x, int lane) const {
+        const float sum = warp_reduce<Sum>(x * x);
+        if (lane < head_items)
+            send(cluster_address(&letters().squares[blockIdx.x % head_items], lane),
+                 cluster_address(letters().mailboxes, lane), sum);
+    }
+    // 1 / sqrt(mean square + eps) of the head.
+    VB_DEVICE float hear_squares() const {
+        mailbox_wait(letters().mailboxes);
+        float sum = 0;
+        for (int i = 0; i < head_items; i++) sum += letters().squares[i];
+        return 1.0f / sqrtf(sum / (float)a.dim + a.eps);
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
@@ -90,11 +111,13 @@ struct QKVOut {
         ahead->row = row;
         ahead->place = row - head * dim;
         ahead->cache = static_cast<char *>(values ? a.v : a.k) + head * a.capacity * position_bytes() +
-                       (BLOCKS ? ahead->place / VB_QK * (int)sizeof(vb_block_q8_0) : ahead->place * element_bytes());
+                       (blocks ? ahead->place / VB_QK * (int)sizeof(vb_block_q8_0) : ahead->place * element_bytes());
         ahead->pair = a.mode == VB_ROPE_INTERLEAVED ? ahead->place / 2
                       : ahead->place < half         ? ahead->place
                                                     : ahead->place - half;
         ahead->bias = bias ? bias[row] : 0.0f;
+        if constexpr (TOLD == Told::SQUARES)
+            ahead->norm = values ? 1.0f : (is_q(item) ? a.q_norm : a.k_norm)[ahead->place];
     }
     VB_DEVICE void fetch(Ahead *ahead, int, int) const {
         ahead->position = a.positions[0];
@@ -109,12 +132,16 @@ struct QKVOut {
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         float x = sum + ahead.bias;
+        if constexpr (TOLD == Told::SQUARES)
+            if (!values) tell_squares(x, lane), x *= ahead.norm;
         if (!values && !raw) {
             const bool interleaved = a.mode == VB_ROPE_INTERLEAVED;
             const float other = __shfl_xor_sync(all_lanes, x, interleaved ? 1 : 16);
             const bool second = interleaved ? lane & 1 : lane >= 16;
             x = second ? other * ahead.sine + x * ahead.cosine : x * ahead.cosine - other * ahead.sine;
         }
+        if constexpr (TOLD == Told::SQUARES)
+            if (!values) x *= hear_squares();
         if (is_q(item)) {
             a.q[ahead.row] = x;
             return;
@@ -123,10 +150,10 @@ struct QKVOut {
             (values ? a.v_new : a.k_new)[ahead.row] = x;
             return;
         }
-        const uint32_t most = BLOCKS ? tell_greatest(x, lane) : 0;
+        const uint32_t most = blocks ? tell_greatest(x, lane) : 0;
         const int slot = cache_slot(a.capacity, a.ring, ahead.position);
         char *const to = ahead.cache + (ahead.sequence * a.kv_heads * a.capacity + slot) * position_bytes();
-        if constexpr (BLOCKS) { // as kv_write does
+        if constexpr (blocks) { // as kv_write does
             vb_block_q8_0 *const block = reinterpret_cast<vb_block_q8_0 *>(to);
             const float greatest = hear_greatest(most, lane);
             if (slot < 0) return;
@@ -146,12 +173,14 @@ struct QKVOut {
 };
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
-template <class A, class B, bool BLOCKS, class Update>
+template <class A, class B, Told TOLD, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
-    n1_qkv_kernel(N1Input in, QKVOut<BLOCKS, Update> first, QKVOut<BLOCKS, Update> second, int first_blocks,
+    n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> first, QKVOut<TOLD, Update> second, int first_blocks,
                   int second_items, int second_stages, int second_chunk) {
-    if constexpr (BLOCKS) {
-        mailbox_init(letters().mailboxes + threadIdx.x / 32, sizeof letters().of[0], threadIdx.x % 32 == 0);
+    if constexpr (TOLD != Told::NOTHING) {
+        const int bytes = TOLD == Told::SQUARES ? first.head_items * (int)sizeof(float)
+                                                : (int)sizeof letters().greatest[0];
+        mailbox_init(letters().mailboxes + threadIdx.x / 32, bytes, threadIdx.x % 32 == 0);
         cluster_arrive(), cluster_wait();
     }
     const bool of_second = (int)blockIdx.x >= first_blocks;
@@ -171,17 +200,17 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
 }
 
 // q and k from weights of type A and v from weights of type B. Where `qk` or `v` is false, the other alone.
-template <class A, class B, bool BLOCKS, class Update>
+template <class A, class B, Told TOLD, class Update>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Update &of_qk,
                  const Update &of_v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut<BLOCKS, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
+    QKVOut<TOLD, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
                             q_items, false,                                  a.kv_type == VB_F16,
                             c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
-    QKVOut<BLOCKS, Update> second = first;
+    QKVOut<TOLD, Update> second = first;
     second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true, second.update = of_v;
     // Where there are more blocks than multiprocessors, some wait for room: faster than a second item for some of them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
@@ -189,8 +218,9 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     const int matrices = Update::active ? 2 : 0;
     const int64_t bytes = larger(linear_n1_adapted_shared(Packed<A>::format, a.wq.cols, &one, matrices, a.ranks),
                                  linear_n1_adapted_shared(Packed<B>::format, a.wq.cols, &two, matrices, a.ranks));
-    return launch_cluster(stream, BLOCKS ? 2 : 1, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
-                          n1_qkv_kernel<A, B, BLOCKS, Update>, in, first, second, one.blocks, v_items, two.stages,
+    const int cluster = TOLD == Told::SQUARES ? head_items : TOLD == Told::GREATEST ? 2 : 1;
+    return launch_cluster(stream, cluster, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
+                          n1_qkv_kernel<A, B, TOLD, Update>, in, first, second, one.blocks, v_items, two.stages,
                           two.chunk);
 }
 
@@ -199,12 +229,13 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
                  vb_stream *stream) {
     const bool blocks = a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING;
     if (!adapter.sums)
-        return blocks ? n1_qkv<A, B, true>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
-                      : n1_qkv<A, B, false>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
+        return c.normed ? n1_qkv<A, B, Told::SQUARES>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
+               : blocks ? n1_qkv<A, B, Told::GREATEST>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
+                        : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
     const int warps = larger(qk ? c.qk.warps : 0, v ? c.v.warps : 0);
     const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2, warps), of_v = n1_update<1>(adapter, 2, 1, warps);
-    return blocks ? n1_qkv<A, B, true>(a, c, qk, v, of_qk, of_v, stream)
-                  : n1_qkv<A, B, false>(a, c, qk, v, of_qk, of_v, stream);
+    return blocks ? n1_qkv<A, B, Told::GREATEST>(a, c, qk, v, of_qk, of_v, stream)
+                  : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, of_qk, of_v, stream);
 }
 
 vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,

@@ -372,6 +372,8 @@ func normQKVOp() *Op {
 		Case{Label: "token", Dims: []int{1, 1, 512, 4, 2, 64, 32, 40, 1}, Flags: "neox-ring"},
 		Case{Label: "token", Dims: []int{1, 1, 256, 2, 1, 64, 32, 40, 1}, Flags: "neox-q8cache-ring"},
 		Case{Label: "token", Dims: []int{1, 1, 256, 4, 1, 256, 128, 40, 1}, Flags: "neox-headnorm-bf16cache"},
+		Case{Label: "token", Dims: []int{1, 1, 256, 4, 1, 256, 128, 40, 1}, Flags: "neox-headnorm"},
+		Case{Label: "token", Dims: []int{1, 1, 512, 4, 2, 128, 64, 40, 3}, Flags: "interleaved-headnorm-bias-places"},
 		Case{Label: "few", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-ring"},
 		Case{Label: "step", Dims: []int{9, 1, 256, 2, 1, 128, 64, 40, 9}, Flags: "neox-ring"},
 		Case{Label: "prompt", Dims: []int{1, 37, 256, 2, 1, 64, 32, 48, 1}, Flags: "neox-bias-ring"},
@@ -384,6 +386,8 @@ func normQKVOp() *Op {
 	mixed(tensor.Q5_K, "Q6_K", 1, 1, 768, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q5_0, "Q8_0", 1, 1, 896, 14, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "Q8_0", 1, 1, 512, 4, 2, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K-headnorm", 1, 1, 512, 4, 2, 128, 64, 40, 1)
+	mixed(tensor.Q4_K, "Q8_0-headnorm-ring", 1, 1, 512, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "F16", 1, 1, 512, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "Q6_K", 9, 1, 2048, 2, 1, 128, 64, 40, 9)
 	mixed(tensor.Q5_K, "Q6_K", 2, 1, 768, 4, 2, 64, 32, 40, 2)
@@ -399,6 +403,7 @@ func normQKVOp() *Op {
 	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
 	bench("qwen2.5-3b", tensor.Q4_K, "neox-bias-Q6_K-q8cache", 1, 1, 2048, 16, 2, 128, 64, 1024, 1)
 	bench("qwen2.5-7b", tensor.Q4_K, "neox-bias", 1, 1, 3584, 28, 4, 128, 64, 1024, 1)
+	bench("qwen3-30b-a3b", tensor.Q4_K, "neox-headnorm-Q6_K", 1, 1, 2048, 32, 4, 128, 64, 1024, 1)
 	for _, n := range batchSizes {
 		bench("qwen2.5-3b_batch", tensor.Q4_K, "neox-bias-Q6_K", n, 1, 2048, 16, 2, 128, 64, 1024, n)
 	}
