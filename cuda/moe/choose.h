@@ -25,7 +25,7 @@
 VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
-enum { MOE_ROUTE_CLUSTER = 8, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
+enum { MOE_ROUTE_CLUSTER = 16, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 enum { MOE_ROUTE_VECTORS = 4 }; /* of the router, of a thread and stage */
 
 /* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
@@ -95,8 +95,11 @@ static inline int64_t moe_norm_route_shared(const vb_norm_route_args *a, int sta
     return stages * MOE_ROUTE_VECTORS * MOE_ROUTE_WARPS * 32 * 16 + a->router.rows * 12 + 8 +
            MOE_ROUTE_WARPS * 4 * (1 + vb_ceil_div(a->router.rows, MOE_ROUTE_CLUSTER));
 }
+/* Three stages where a block has more of the router than two hold, and there is room. */
 static inline int moe_norm_route_stages(const vb_norm_route_args *a, const vb_gpu *gpu) {
-    return moe_norm_route_shared(a, 3) <= gpu->shared_bytes ? 3 : 2;
+    const int64_t chunks = vb_ceil_div(a->router.cols / 4, MOE_ROUTE_WARPS * 32);
+    const int64_t vectors = vb_ceil_div(a->router.rows, MOE_ROUTE_CLUSTER) * (chunks == 3 ? 4 : chunks);
+    return vectors > 2 * MOE_ROUTE_VECTORS && moe_norm_route_shared(a, 3) <= gpu->shared_bytes ? 3 : 2;
 }
 
 /* `aligned`: x, norm, normed and the router to 16 bytes. */

@@ -1,6 +1,6 @@
 // norm_route.cu: the experts of a few tokens in one kernel: the RMS norm, the router's logits and the choice.
 //
-//   grid     a cluster of 8 blocks of 512 threads a token; a block has an eighth of the experts, a thread its columns
+//   grid     a cluster of 16 blocks of 512 threads a token; a block has a part of the experts, a thread its columns
 //   shared   96 or 64 KiB of the router; sums of each warp; of the first block the logits and their keys (route.cuh)
 //   moves    the router once a token; 12 or 8 vectors a thread are there before the kernel before has ended
 //   bound    the latency of x, one reduction, one message and the choice. Registers are few, so that the block begins

@@ -85,16 +85,23 @@ struct LaneKeys {
 VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, const float *logits, Key *keys,
                          int lane) {
     const int experts = (int)a.experts, k = (int)a.k;
-    float max = Max::identity(), sum = 0.0f;
-    for (int e = lane; e < experts; e += 32) max = Max::combine(max, logits[e]);
-    max = warp_reduce<Max>(max);
-    for (int e = lane; e < experts; e += 32) sum += score_of(a, logits[e], max);
-    sum = warp_reduce<Sum>(sum);
-    const float share = a.gating == VB_GATING_SOFTMAX ? 1.0f / sum : 1.0f;
+    // Where the chosen scores are divided by their sum, the sum over all experts cancels out. The greatest logit is then
+    // the first choice's, and no expert but the chosen has an exponential.
+    const bool divided = a.normalized || a.gating == VB_GATING_SOFTMAX_CHOSEN, by_score = a.bias || a.groups;
+    const bool shares = a.gating != VB_GATING_SIGMOID && (by_score || !divided);
+    float max = Max::identity(), share = 1.0f;
+    if (shares) {
+        float sum = 0.0f;
+        for (int e = lane; e < experts; e += 32) max = Max::combine(max, logits[e]);
+        max = warp_reduce<Max>(max);
+        for (int e = lane; e < experts; e += 32) sum += score_of(a, logits[e], max);
+        sum = warp_reduce<Sum>(sum);
+        if (a.gating == VB_GATING_SOFTMAX) share = 1.0f / sum;
+    }
     for (int e = lane; e < experts; e += 32) {
         // Scores rise with logits, which have no ties that rounding made.
         float value = logits[e];
-        if (a.bias || a.groups) value = score_of(a, value, max) * share + (a.bias ? a.bias[e] : 0.0f);
+        if (by_score) value = score_of(a, value, max) * share + (a.bias ? a.bias[e] : 0.0f);
         keys[e] = key_of(value, e);
     }
     __syncwarp();
@@ -114,12 +121,12 @@ VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, c
         if (j == lane) my_id = id;
         if (j >= 32 && j % 32 == lane) ids[j] = id;
     }
+    if (!shares && k > 0) max = logits[__shfl_sync(all_lanes, my_id, 0)];
     const auto score = [&](int id) { return score_of(a, logits[id], max) * share; };
     const float my_score = lane < k ? score(my_id) : 0.0f;
     float chosen = my_score;
     for (int j = lane + 32; j < k; j += 32) chosen += weights[j] = score(ids[j]);
     chosen = warp_reduce<Sum>(chosen);
-    const bool divided = a.normalized || a.gating == VB_GATING_SOFTMAX_CHOSEN;
     const float factor = divided && chosen != 0.0f ? a.scale / chosen : a.scale;
     if (lane < k) ids[lane] = my_id, weights[lane] = my_score * factor;
     for (int j = lane + 32; j < k; j += 32) weights[j] *= factor;
