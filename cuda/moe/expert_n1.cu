@@ -126,10 +126,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
     const int64_t token = blockIdx.y;
     in.x += token * in.cols;
     out.out += token * out.chosen.k * out.rows;
-    n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x, [&] {
-        wait_for_previous_kernel(); // which has chosen the experts
-        out.chosen.read(token, threadIdx.x % 32);
-    });
+    n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x, [&] { out.chosen.read(token, threadIdx.x % 32); });
 }
 
 template <class Block, int KSPLIT>

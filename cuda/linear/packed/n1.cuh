@@ -79,7 +79,7 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
 //   update                          NoUpdate, or N1Update for an adapter; then also
 //   matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
-// locate() is called before anything that tells where tiles lie is used, and after all that can be done without.
+// locate() is called before anything that tells where tiles lie is used, when the first part of x is on its way.
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
 // multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
 // finishes an item.
@@ -102,8 +102,10 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     constexpr int group = updated && itself ? 1 : (Out::norm ? 4 : 8) / quads;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
+    // whether another kernel tells where tiles lie; x comes from this kernel too, and would wait behind the tiles
+    constexpr bool located = !std::is_same<Locate, TilesAreKnown>::value;
 #if __CUDA_ARCH__ >= 900
-    constexpr bool x_first = false;
+    constexpr bool x_first = located;
     const bool mailed = KSPLIT > 1 && (updated || !in.partial);
 #else
     constexpr bool x_first = true; // nothing is fetched before x is there: the rings would only hold it up
@@ -131,8 +133,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             for (int p = 0; p < PARTS; p++) ahead_row[p] = out.tiles(ahead_item, p) + (begin + warp) * P::tile_bytes;
         }
     };
-    locate();
-    find_rows();
+    if constexpr (!located) find_rows();
     auto address = [&] {
         if constexpr (Out::joined) return out.tile(ahead_item, begin + ahead_tile);
         else
@@ -232,12 +233,15 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     wait_for_previous_kernel();
     if ((!updated || begins_early) && adds) out.fetch(&ahead, own_item, lane);
     if constexpr (begins_early) fetch_update();
+    if constexpr (located)
+        if (!has_tiles) locate();
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
         if (k == warp) {
+            if constexpr (located) locate(), find_rows();
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
