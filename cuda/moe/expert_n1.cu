@@ -38,7 +38,7 @@ struct Chosen {
 
 struct GateUpOut {
     static constexpr NoUpdate update = {};
-    static constexpr bool norm = false, late = false, joined = false;
+    static constexpr bool norm = false, late = true, joined = false;
     Chosen chosen;
     const uint8_t *gate, *up;
     const float *gate_bias, *up_bias; // [experts][rows], or null
@@ -143,8 +143,9 @@ template <class Block>
 vb_status gate_up(const vb_expert_feed_forward_args &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     const int tiles = (int)P::tiles_of(a.gate.cols), tile_rows = (int)linear_tile_rows(a.gate.rows);
-    const N1Input in = {a.x,          nullptr,     0, tiles, (int)a.k * tile_rows,
-                        items.stages, items.chunk, 0, false, (int)a.gate.cols};
+    // patient: the tiles of down would come before those of the later items
+    const N1Input in = {a.x,          nullptr,     0,            tiles, (int)a.k * tile_rows,
+                        items.stages, items.chunk, items.stages, true,  (int)a.gate.cols};
     const GateUpOut out = {{a.ids, nullptr, (int)a.k, (int)a.experts, 0, 0},
                            (const uint8_t *)a.gate.data,
                            (const uint8_t *)a.up.data,
