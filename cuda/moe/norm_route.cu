@@ -126,7 +126,12 @@ __global__ void __launch_bounds__(threads, 2)
         }
     if (rank > 0 || warp > 0) return;
     mailbox_wait(mailbox);
-    route_row(route, a.ids + token * a.k, a.weights + token * a.k, logits, keys, lane);
+    int32_t *const ids = a.ids + token * a.k;
+    float *const weights = a.weights + token * a.k;
+    if (!few_experts(route)) return route_row(route, ids, weights, logits, keys, lane);
+    const Expert expert =
+        choose_few(logits, experts, (int)a.k, route.gating, route.normalized != 0, route.scale, lane);
+    if (lane < a.k) ids[lane] = expert.id, weights[lane] = expert.weight;
 }
 
 template <int STAGES>

@@ -132,5 +132,57 @@ VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, c
     for (int j = lane + 32; j < k; j += 32) weights[j] *= factor;
 }
 
+// Whether choose_few takes these arguments.
+VB_DEVICE bool few_experts(const vb_route_args &a) {
+    return a.experts <= 128 && a.k <= 32 && a.groups == 0 && !a.bias;
+}
+
+struct Expert {
+    int id;
+    float weight;
+};
+
+// The same as route_row by the warp's registers, lane j for choice j. Its instructions are few, for they come from
+// memory: a kernel of a step runs them once.
+static __device__ __noinline__ Expert choose_few(const float *logits, int experts, int k, vb_gating gating,
+                                                 bool normalized, float scale, int lane) {
+    constexpr int each = 4;
+    Key keys[each]; // of the experts lane, lane + 32, .. that are not chosen; 0 for none
+#pragma unroll
+    for (int i = 0; i < each; i++) {
+        const int e = lane + 32 * i;
+        keys[i] = e < experts ? key_of(logits[e], e) : 0;
+    }
+    Expert own = {0, 0};
+    float first = 0; // the greatest logit
+#pragma unroll 1
+    for (int j = 0; j < k; j++) {
+        Key best = keys[0];
+#pragma unroll
+        for (int i = 1; i < each; i++) best = larger(best, keys[i]);
+        best = greatest_key(best);
+        const int e = index_of(best);
+#pragma unroll
+        for (int i = 0; i < each; i++)
+            if (e == lane + 32 * i) keys[i] = 0;
+        const float logit = value_of(best);
+        if (j == 0) first = logit;
+        if (j == lane) own.id = e, own.weight = logit;
+    }
+    const auto score = [&](float l) {
+        return gating == VB_GATING_SIGMOID ? __fdividef(1.0f, 1.0f + __expf(-l)) : __expf(l - first);
+    };
+    own.weight = lane < k ? score(own.weight) : 0.0f;
+    float sum = own.weight;
+    const bool divided = normalized || gating == VB_GATING_SOFTMAX_CHOSEN;
+    if (!divided && gating == VB_GATING_SOFTMAX)
+#pragma unroll
+        for (int i = 0; i < each; i++)
+            if (keys[i]) sum += score(value_of(keys[i]));
+    sum = warp_reduce<Sum>(sum);
+    own.weight *= (divided || gating == VB_GATING_SOFTMAX) && sum != 0.0f ? scale / sum : scale;
+    return own;
+}
+
 } // namespace vb
 #endif
