@@ -9,9 +9,9 @@
 #define TERNARY_KERNELS(X)                                                                                             \
     X(TERNARY_TILES, "w2a8_tiles", "ternary/w2a8_tiles.cu", \
       "w2a8_gemv of up to 8 rows, interleaved weights, int8 tensor cores (8.0)") \
-    X(TERNARY_RING, "w2a8_ring", "ternary/w2a8_ring.cu", \
-      "w2a8_gemv of one row, interleaved weights, int8 tensor cores and bulk copies (9.0)") \
-    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/w2a8_ring.cu", \
+    X(TERNARY_BITS, "w2a8_bits", "ternary/w2a8_bits.cu", \
+      "w2a8_gemv of one row, interleaved weights, products of bits on tensor cores (9.0)") \
+    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/w2a8_bits.cu", \
       "bit_linear of one row, interleaved weights, up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
       "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
@@ -33,19 +33,18 @@ VB_KERNEL_FAMILY(ternary, TERNARY, TERNARY_KERNELS)
 enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
        TERNARY_TILE_UNITS = 2, TERNARY_QUANTIZE_THREADS = 512, TERNARY_QUANTIZE_ITEMS = 16 };
 
-/* How a matrix of one row of activations goes through rings in shared memory. */
-typedef struct ternary_ring {
-    int threads, units;    /* of a block; units of 64 bytes of a row that a warp has */
-    int stages, tiles;     /* tiles of 16 rows: on their way to a block; of the matrix */
-    int64_t blocks, shared_bytes;
-    int most;              /* tiles of a block */
-} ternary_ring;
+/* How a matrix of one row of activations is cut up for products of bits. */
+typedef struct ternary_bits {
+    int threads;                  /* of a block */
+    int tiles, most;              /* tiles of 16 rows: of the matrix, of a block */
+    int64_t blocks, shared_bytes; /* of a block */
+} ternary_bits;
 
 typedef struct ternary_choice {
     ternary_kernel kernel;
     int threads, lanes, tile; /* of TERNARY_GEMV and TERNARY_TILES */
     int64_t blocks;           /* of both */
-    ternary_ring ring;        /* of TERNARY_RING */
+    ternary_bits bits;        /* of TERNARY_BITS */
 } ternary_choice;
 
 /* The columns of TERNARY_TILES: sums of 192 times a code by 128 stay within int32 with two warps. */
@@ -73,32 +72,28 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-enum { TERNARY_RING_STAGES = 16, TERNARY_RING_UNITS = 3 };
-enum { TERNARY_RING_BYTES = 104 << 10, TERNARY_RING_SMALL = 20 << 10 };
+/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers; bytes of a tile
+ * that a warp keeps in shared memory. */
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
 
-/* 0 blocks where the rows are too long for a block. Half of a multiprocessor's shared memory is left to the next
- * kernel, whose ring fills meanwhile. Where tiles are small, two blocks of a tile each are faster than a block of
- * two. */
-static inline ternary_ring ternary_ring_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
-    ternary_ring r = {0, 1, 0, 0, 0, 0, 0};
-    const int64_t units = vb_ceil_div(row_bytes, 64), tile_bytes = 16 * row_bytes, tiles = vb_ceil_div(rows, 16);
-    r.units = units > 20 ? TERNARY_RING_UNITS : units > 4 ? 2 : 1;
-    if (units > TERNARY_TILE_WARPS * TERNARY_RING_UNITS || units == 0 || tiles == 0 || tiles > INT32_MAX / 2) return r;
-    const int warps = (int)vb_ceil_div(units, r.units);
-    const int64_t resident = gpu->multiprocessors * (tile_bytes <= TERNARY_RING_SMALL ? 2 : 1),
-                  blocks = tiles <= resident ? tiles : gpu->multiprocessors, most = vb_ceil_div(tiles, blocks),
-                  codes = rounds ? 256 * r.units * warps : 0;
-    int64_t stages = TERNARY_RING_BYTES / tile_bytes;
-    if (stages > TERNARY_RING_STAGES) stages = TERNARY_RING_STAGES;
-    if (stages > most) stages = most;
-    r.threads = 32 * warps, r.tiles = (int)tiles, r.stages = (int)stages, r.most = (int)most;
-    r.shared_bytes = stages * tile_bytes + most * warps * 64 + codes;
-    if (stages > 0 && r.shared_bytes <= gpu->shared_bytes - 1024) r.blocks = blocks;
-    return r;
+/* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
+ * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
+ * latency. */
+static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
+    ternary_bits b = {0, 0, 0, 0, 0};
+    const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
+    if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
+    const int64_t one_each = vb_ceil_div(tiles, 2) < gpu->multiprocessors ? vb_ceil_div(tiles, 2) : gpu->multiprocessors,
+                  blocks = tiles > 3 * (int64_t)gpu->multiprocessors ? 2 * (int64_t)gpu->multiprocessors : one_each,
+                  most = vb_ceil_div(tiles, blocks);
+    b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + (rounds ? 256 * TERNARY_BITS_UNITS : 0));
+    if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
+    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
+    return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -106,10 +101,10 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
     /* 4 lanes and persistent ask for it, threads or a tile for the other. */
     if (pieces && a->m == 1 && gpu->capability >= 90 && gpu->hopper && !a->narrow && !a->without_dp4a && a->tile == 0 &&
         a->threads == 0 && (a->lanes == 0 || a->lanes == 4)) {
-        c.ring = ternary_ring_of(a->n, a->row_bytes, 0, gpu);
-        if (c.ring.blocks > 0) {
-            c.kernel = TERNARY_RING;
-            c.threads = c.ring.threads, c.lanes = 4, c.tile = 1, c.blocks = c.ring.blocks;
+        c.bits = ternary_bits_of(a->n, a->row_bytes, 0, gpu);
+        if (c.bits.blocks > 0) {
+            c.kernel = TERNARY_BITS;
+            c.threads = c.bits.threads, c.lanes = 4, c.tile = 1, c.blocks = c.bits.blocks;
             return c;
         }
     }
@@ -147,13 +142,13 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 }
 
 /* 0 blocks where the operation is composed. */
-static inline ternary_ring choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_ring none = {0, 1, 0, 0, 0, 0, 0};
+static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
+    const ternary_bits none = {0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
         return none;
-    return ternary_ring_of(16 * (vb_ceil_div(a->n, 16) + vb_ceil_div(a->n2, 16) + vb_ceil_div(a->n3, 16)),
+    return ternary_bits_of(16 * (vb_ceil_div(a->n, 16) + vb_ceil_div(a->n2, 16) + vb_ceil_div(a->n3, 16)),
                            a->row_bytes, 1, gpu);
 }
 

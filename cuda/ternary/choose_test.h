@@ -31,26 +31,23 @@ static void test_ternary(void) {
                 CHECK(c.blocks * 16 * c.tile >= a.n, "%ld blocks of %d tiles", (long)c.blocks, c.tile);
                 CHECK(a.k / 4 / (c.threads / 32) < INT32_MAX / (192 * 128), "%ld products by a warp", (long)a.k);
             }
-            if (c.kernel == TERNARY_RING) {
-                const ternary_ring *r = &c.ring;
-                CHECK(gpu->hopper && a.m == 1 && r->units <= TERNARY_RING_UNITS, "%d units", r->units);
-                CHECK(r->threads <= 32 * TERNARY_TILE_WARPS, "%d threads", r->threads);
-                CHECK((int64_t)r->units * r->threads / 32 * 64 >= a.row_bytes && (int64_t)r->tiles * 16 >= a.n,
-                      "%ld rows of %ld bytes", (long)a.n, (long)a.row_bytes);
-                CHECK(r->stages >= 1 && r->stages * 16 * a.row_bytes <= TERNARY_RING_BYTES &&
-                          r->shared_bytes <= gpu->shared_bytes, "%d stages", r->stages);
-            }
+            if (c.kernel == TERNARY_BITS) CHECK(gpu->hopper && a.m == 1, "%s of %ld rows", name, (long)a.m);
             vb_bit_linear_args b = {0};
             b.m = 1, b.n = a.n, b.n2 = any_size(12), b.n3 = any_size(12), b.k = a.k, b.layout = a.layout;
             b.row_bytes = a.row_bytes, b.in = b.norm = (const float *)ALIGNED, b.weights = ALIGNED;
-            const ternary_ring ring = choose_bit_linear(&b, gpu);
-            if (ring.blocks > 0) {
-                const int warps = ring.threads / 32;
-                CHECK(gpu->hopper && a.k % 16 == 0 && warps * ring.units * 256 >= a.k && ring.threads <= 512,
-                      "%d threads", ring.threads);
-                CHECK(ring.tiles * (int64_t)16 >= b.n + b.n2 + b.n3 && ring.most * ring.blocks >= ring.tiles,
-                      "%d tiles, %ld blocks", ring.tiles, (long)ring.blocks);
-                CHECK(ring.shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)ring.shared_bytes);
+            const ternary_bits rounded = choose_bit_linear(&b, gpu);
+            CHECK(rounded.blocks == 0 || gpu->hopper, "bit_linear on %d", gpu->capability);
+            CHECK(rounded.blocks == 0 || rounded.tiles * (int64_t)16 >= b.n + b.n2 + b.n3, "%d tiles", rounded.tiles);
+            const ternary_bits cuts[2] = {c.bits, rounded};
+            for (int j = 0; j < 2; j++) {
+                const ternary_bits *t = &cuts[j];
+                if (t->blocks == 0) continue;
+                CHECK(a.k % 16 == 0 && t->threads <= TERNARY_BITS_THREADS &&
+                          t->threads / 32 * TERNARY_BITS_UNITS * 64 >= a.row_bytes, "%d threads", t->threads);
+                CHECK((int64_t)t->most * t->blocks >= t->tiles && t->blocks <= t->tiles, "%d tiles, %ld blocks",
+                      t->tiles, (long)t->blocks);
+                CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
+                CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
@@ -65,9 +62,9 @@ static void test_ternary(void) {
         }
     }
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_RING, "20480 x 3200 on an H200");
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 on an H200");
     a.lanes = 4;
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_RING, "20480 x 3200 with 4 lanes");
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 with 4 lanes");
     a.threads = 128;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_TILES, "20480 x 3200 with 4 lanes and 128 threads");
     a.threads = 0;

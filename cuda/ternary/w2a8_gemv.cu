@@ -141,7 +141,7 @@ extern "C" vb_status vb_cuda_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream 
     chosen(stream, ternary_kernel_info(c.kernel), "w2a8_gemv", a.out_type, "m n k threads lanes tile", a.m, a.n, a.k,
            (int64_t)c.threads, (int64_t)c.lanes, (int64_t)c.tile);
     switch (c.kernel) {
-    case TERNARY_RING: return w2a8_ring(a, c.ring, stream);
+    case TERNARY_BITS: return w2a8_bits(a, c.bits, stream);
     case TERNARY_TILES: return w2a8_tiles(a, c, stream);
     case TERNARY_WORDS: return w2a8_any(a, true, stream);
     case TERNARY_BYTES: return w2a8_any(a, false, stream);

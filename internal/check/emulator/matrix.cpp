@@ -64,23 +64,46 @@ static void multiply(Warp &w, const Instruction &in) {
     }
 }
 
+// Counts bits that both have: registers hold 32 single bits of k, in the same places.
+static void multiply_bits(Warp &w, const Instruction &in) {
+    const std::vector<Slot> &all = *in.more; // D (4), A (4), B (2), C (4)
+    uint32_t words[14][lanes];
+    for (size_t r = 4; r < 14; r++) memcpy(words[r], w.at<uint32_t>(all[r]), sizeof words[r]);
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < lanes; i++) {
+            const int row = i / 4, column = 2 * (i % 4) + r % 2;
+            uint32_t sum = words[10 + r][i];
+            for (int t = 0; t < 4; t++)
+                for (int step = 0; step < 2; step++)
+                    sum += (uint32_t)__builtin_popcount(words[4 + 2 * step + r / 2][4 * row + t] &
+                                                        words[8 + step][4 * column + t]);
+            w.at<uint32_t>(all[(size_t)r])[i] = sum;
+        }
+}
+
 static void build_product(Decoder &d, Instruction &in) { // mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    const bool by_bits = d.has("m16n8k256") && d.has("b1") && d.has("and") && d.has("popc"); // of ...s32.and.popc
     const size_t words = d.current().words.size();
     int m = 0, n = 0, k = 0;
     for (const std::string &word : d.current().words)
         if (sscanf(word.c_str(), "m%dn%dk%d", &m, &n, &k) == 3) break;
-    Element a, b;
-    if (d.has("sp") || n != 8 || (m != 8 && m != 16) || !element_of(d.word(words - 3), &a) ||
-        !element_of(d.word(words - 2), &b))
-        d.unknown();
-    const std::string &sum = d.word(words - 1);
-    if (d.word(words - 4) != sum || (sum != "f32" && sum != "s32") || d.has("satfinite")) d.unknown();
     std::vector<Slot> all;
     for (size_t i = 0; i < 4; i++) {
         const std::vector<Slot> *some = d.slots(d.operand(i), Type::U32);
         all.insert(all.end(), some->begin(), some->end());
     }
     in.more = d.list(all);
+    if (by_bits) {
+        in.run = multiply_bits;
+        collective(in);
+        return;
+    }
+    Element a, b;
+    if (d.has("sp") || n != 8 || (m != 8 && m != 16) || !element_of(d.word(words - 3), &a) ||
+        !element_of(d.word(words - 2), &b))
+        d.unknown();
+    const std::string &sum = d.word(words - 1);
+    if (d.word(words - 4) != sum || (sum != "f32" && sum != "s32") || d.has("satfinite")) d.unknown();
     in.number = m << 8 | k;
     in.target = a | b << 4;
     in.run = sum == "f32" ? multiply<float> : multiply<int32_t>;
