@@ -236,6 +236,7 @@ func cTMACMatMulArgs(a *kernel.TMACMatMulArgs) C.vb_tmac_matmul_args {
 		groups:      C.int64_t(a.Groups),
 		eps:         C.float(a.Eps),
 		normed:      truth(a.Normed),
+		settled:     truth(a.Settled),
 	}
 }
 

@@ -796,6 +796,7 @@ typedef struct vb_tmac_matmul_args {
     int64_t m, n, k, groups;
     float eps;
     int normed;
+    int settled; /* the op before writes neither weights nor norm, which may be read while it still runs */
 } vb_tmac_matmul_args;
 vb_status vb_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream);
 

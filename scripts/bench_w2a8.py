@@ -2,27 +2,34 @@
 """Measure products of int8 activations and two-bit weights beside Microsoft's BitNet kernel and cuBLAS in bf16.
 
     make lib && python3 scripts/bench_w2a8.py --microsoft BitNet/gpu/bitnet_kernels [--ways] [--out FILE.jsonl]
+    python3 scripts/bench_w2a8.py --tmac [--out FILE.jsonl]
 
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
 calls in it. Results are compared first: ours with integers exactly, Microsoft's with ours. --ways measures every way of
-computing (block, lanes, tile, grid, loads, dp4a) for each shape. --out writes a line a shape and peer; the roofline is the
+computing (block, lanes, tile, grid, loads, dp4a) for each shape. --random N draws so many more shapes. --tmac measures
+vb_tmac_matmul instead, which takes float activations, beside W2A8 on the GPU and beside itself on the CPU: with one thread and
+with all, weights from memory there too. --out writes a line a shape and peer; the roofline is the
 time of reading the weights at the rate of a copy measured in the same run.
 """
 import argparse
 import ctypes
 import json
+import os
 import pathlib
+import random
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import torch
 
 from bench_dense import SIZE, BF16, F32, Arguments, Library, alternate, int64, pointer, torch_graph
 
-I32, INTERLEAVED = 26, 1
+VB_CPU, I32, INTERLEAVED = 0, 26, 1
 SHAPES = [(2560, 2560), (3840, 2560), (13824, 2560), (2560, 6912), (3200, 3200), (4800, 3200), (3200, 10240), (20480, 3200)]
 MORE = [(1024, 4096), (4096, 16384), (8192, 32768)]  # those of no fixed kernel of Microsoft's
 
@@ -57,6 +64,75 @@ def microsoft(codes):
     return out.to(torch.uint8)
 
 
+class TMAC(Arguments):  # vb_tmac_matmul_args
+    _fields_ = SIZE + [(name, pointer) for name in ("out", "weights", "activations", "lut", "scales", "norm")]
+    _fields_ += [(name, int64) for name in ("m", "n", "k", "groups")]
+    _fields_ += [("eps", ctypes.c_float), ("normed", ctypes.c_int), ("settled", ctypes.c_int)]
+
+
+def cpu_times(library, n, k, threads, rounds=9):
+    """Microseconds of table look-up on the CPU: weights lie in 512 MB, behind its caches."""
+    device, stream, options = pointer(), pointer(), ctypes.c_int(threads)  # vb_device_options
+    library.call("vb_device_open", ctypes.byref(device), VB_CPU, 0, ctypes.byref(options))
+    library.call("vb_stream_create", ctypes.byref(stream), device)
+    size = n * k // 4
+    weights = torch.randint(0, 255, (max(2, (512 << 20) // size), size), dtype=torch.uint8)
+    x, out, scales = torch.randn(k), torch.empty(n), torch.ones(n)
+    times = []
+    for i in range(rounds + 3):
+        a = TMAC(m=n, n=1, k=k, groups=1)
+        a.out, a.weights, a.activations, a.scales = out.data_ptr(), weights[i % len(weights)].data_ptr(), x.data_ptr(), scales.data_ptr()
+        start = time.perf_counter()
+        library.call("vb_tmac_matmul", ctypes.byref(a), stream)
+        library.call("vb_stream_synchronize", stream)
+        times.append((time.perf_counter() - start) * 1e6)
+    library.call("vb_stream_destroy", stream)
+    library.call("vb_device_close", device)
+    return statistics.median(times[3:])
+
+
+def tmac(library, shapes, replays, device, command):
+    rows, cores = [], os.cpu_count()
+    print(f"{'n x k':>14} {'T-MAC us':>9} {'W2A8':>7} {'ratio':>6} {f'CPU, {cores}':>9} {'ratio':>6} {'CPU, 1':>9} {'ratio':>6} {'error':>8}")
+    for n, k in shapes:
+        torch.manual_seed(n + k)
+        codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
+        x, scales = torch.randn(k, device="cuda"), torch.rand(n, device="cuda")
+        exact = ((codes.double() - 1) @ x.double()) * scales.double()
+        packed = (codes.view(n, k // 4, 4).int() << torch.tensor([0, 2, 4, 6], device="cuda", dtype=torch.int32)).sum(2).to(torch.uint8)
+        copies = max(2, -(-(160 << 20) // packed.numel()))
+        weights, wide = [packed.clone() for _ in range(copies)], interleaved(codes)
+        wide = [wide.clone() for _ in range(copies)]
+        codes8, out, sums = torch.randint(-127, 128, (k,), device="cuda", dtype=torch.int8), torch.empty(n, device="cuda"), torch.empty(n, device="cuda")
+        s, ws = torch.tensor([31.5], device="cuda"), torch.tensor([0.75], device="cuda")
+
+        def look_up(w):
+            a = TMAC(m=n, n=1, k=k, groups=1, settled=1)
+            a.out, a.weights, a.activations, a.scales = out.data_ptr(), w.data_ptr(), x.data_ptr(), scales.data_ptr()
+            library.call("vb_tmac_matmul", ctypes.byref(a), library.stream)
+
+        def w2a8(w):
+            a = W2A8(m=1, n=n, k=k, segments=1, row_bytes=w.shape[1], layout=INTERLEAVED, out_type=F32, settled=1)
+            a.out, a.weights, a.activations = sums.data_ptr(), w.data_ptr(), codes8.data_ptr()
+            a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
+            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+
+        torch.cuda.synchronize()
+        look_up(weights[0])
+        library.synchronize()
+        kernel = library.kernel()
+        error = ((out.double() - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
+        assert error < 0.005, f"{n} x {k}: error {error}"
+        ours, beside = alternate([library.graph([lambda w=w: look_up(w) for w in weights]), library.graph([lambda w=w: w2a8(w) for w in wide])], replays)
+        library.release()
+        many, one = cpu_times(library, n, k, cores), cpu_times(library, n, k, 1)
+        print(f"{n:>6} x {k:<5} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
+        for what, us in ("W2A8", beside), (f"the CPU, {cores} threads", many), ("the CPU, one thread", one):
+            rows.append(dict(suite="tmac", case=f"{n}x{k} on CUDA beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
+                             roofline=None, error=float(f"{error:.2g}"), device=device, command=command))
+    return rows
+
+
 def build(folder):
     target = pathlib.Path(tempfile.mkdtemp()) / "libmicrosoft.so"
     subprocess.run(["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=sm_90",
@@ -68,6 +144,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--microsoft", help="folder with bitnet_kernels.cu")
     parser.add_argument("--ways", action="store_true")
+    parser.add_argument("--tmac", action="store_true")
+    parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
     parser.add_argument("--replays", type=int, default=20)
     parser.add_argument("--out", type=pathlib.Path)
@@ -76,11 +154,18 @@ def main():
     rows = []
     device, command = torch.cuda.get_device_name(), "python3 scripts/bench_w2a8.py " + " ".join(
         "FOLDER" if before == "--microsoft" else shlex.quote(word) for before, word in zip(sys.argv, sys.argv[1:]))
+    draw = random.Random(7)
+    drawn = [(draw.randrange(100, 12000), 64 * draw.randrange(4, 160)) for _ in range(args.random)]
+    if args.tmac:
+        rows = tmac(library, SHAPES + drawn, args.replays, device, command)
+        if args.out:
+            args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return
     source, target = (torch.zeros(256 << 20, device="cuda", dtype=torch.uint8) for _ in range(2))
     copy_rate = 2 * source.numel() / alternate([torch_graph([lambda: target.copy_(source)] * 4)], args.replays)[0]  # bytes a us
     del source, target
     print(f"{'n x k':>14} {'ours us':>8} {'GB/s':>6} {'theirs':>7} {'ratio':>6} {'bf16':>7} {'ratio':>6} {'roofline':>8}  best way")
-    for n, k in SHAPES + MORE:
+    for n, k in SHAPES + MORE + drawn:
         torch.manual_seed(n + k)
         codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
         x = torch.randint(-127, 128, (1, k), device="cuda", dtype=torch.int8)

@@ -10,6 +10,8 @@ type TMAC struct {
 	RMSNorm bool    // of each column of the activations, before the product
 	Norm    *Tensor // its weight, F32 (k); nil for ones
 	Eps     float32
+	// Settled promises that the operation before writes neither codes nor Norm: a GPU may read them while it still runs.
+	Settled bool
 }
 
 // TMACLUT returns the sums of each four elements of a column of activations (k, n) F32, by the byte of codes (Int2Rows) that they are
@@ -84,6 +86,8 @@ func TMACMatMulInto(dst, codes, activations *Tensor, o TMAC) {
 		}
 	}
 	s := dst.Stream()
+	// What is copied to an aligned place is written by the operation before.
+	args.Settled = o.Settled && codes.aligned() && (o.Norm == nil || o.Norm.aligned())
 	exec(op, s, 1, func(k kernel.Stream, p pointers) error {
 		args.Out, args.Weights, args.Activations, args.LUT, args.Scales, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		return k.TMACMatMul(&args)

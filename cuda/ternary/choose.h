@@ -9,9 +9,9 @@
 #define TERNARY_KERNELS(X)                                                                                             \
     X(TERNARY_TILES, "w2a8_tiles", "ternary/w2a8_tiles.cu", \
       "w2a8_gemv of up to 8 rows, interleaved weights, int8 tensor cores (8.0)") \
-    X(TERNARY_BITS, "w2a8_bits", "ternary/w2a8_bits.cu", \
+    X(TERNARY_BITS, "w2a8_bits", "ternary/bits.cu", \
       "w2a8_gemv of one row, interleaved weights, products of bits on tensor cores (9.0)") \
-    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/w2a8_bits.cu", \
+    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/bits.cu", \
       "bit_linear of one row, interleaved weights, up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
       "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
@@ -24,6 +24,8 @@
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
     X(TERNARY_LUT, "tmac_lut", "ternary/tmac.cu", "tmac_lut")                                                          \
+    X(TERNARY_TMAC_BITS, "tmac_bits", "ternary/bits.cu", \
+      "tmac_matmul of a column without a table, rows of whole 16 bytes, a scale a row, 9.0") \
     X(TERNARY_TMAC_TILES, "tmac_tiles", "ternary/tmac_tiles.cu", \
       "tmac_matmul without a table, rows of whole 16 bytes, groups of 256, 8.0")                              \
     X(TERNARY_TMAC, "tmac_matmul", "ternary/tmac.cu", "tmac_matmul, tables built in shared memory")                    \
@@ -72,21 +74,21 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers; bytes of a tile
- * that a warp keeps in shared memory. */
-enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
+/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers, or 128; bytes of a
+ * tile that a warp keeps in shared memory. */
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
 
 /* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
  * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
- * latency. */
-static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int rounds, const vb_gpu *gpu) {
+ * latency. x_bytes are those of an element that a block keeps: 0 to 2. */
+static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
     ternary_bits b = {0, 0, 0, 0, 0};
     const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
     if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
     const int64_t one_each = vb_ceil_div(tiles, 2) < gpu->multiprocessors ? vb_ceil_div(tiles, 2) : gpu->multiprocessors,
                   blocks = tiles > 3 * (int64_t)gpu->multiprocessors ? 2 * (int64_t)gpu->multiprocessors : one_each,
                   most = vb_ceil_div(tiles, blocks);
-    b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + (rounds ? 256 * TERNARY_BITS_UNITS : 0));
+    b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
     if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
     b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
     return b;
@@ -171,9 +173,19 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 /* Elements of a row that a unit of tmac_tiles has. */
 enum { TERNARY_TMAC_UNIT = 256 };
 
+static inline ternary_bits choose_tmac_bits(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
+    const ternary_bits none = {0, 0, 0, 0, 0};
+    if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
+        !vb_aligned16(a->weights))
+        return none;
+    const ternary_bits b = ternary_bits_of(a->m, a->k / 4, 2, gpu);
+    return b.threads <= TERNARY_BITS_THREADS_TMAC ? b : none;
+}
+
 static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
     const int whole = vb_aligned16(a->weights) && vb_ceil_div(a->k, 4) % 16 == 0 &&
         (a->groups == 1 || a->k % (a->groups * TERNARY_TMAC_UNIT) == 0);
+    if (choose_tmac_bits(a, gpu).blocks > 0) return TERNARY_TMAC_BITS;
     if (!a->lut && gpu->capability >= 80 && whole && a->k > 0 && a->k <= TERNARY_TILE_DEPTH && a->n <= 4 * 65535)
         return TERNARY_TMAC_TILES;
     if (a->n > 65535 || tmac_slices(a) > 65535 || vb_ceil_div(a->m, TERNARY_SLICE_ROWS) > INT32_MAX)

@@ -82,6 +82,10 @@ static void test_ternary(void) {
     t.groups = 2;
     CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "a unit a group");
     CHECK(choose_tmac_matmul(&t, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
-    t.k = 500, t.groups = 1;
+    t.groups = 1;
+    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_BITS, "a column");
+    t.k = 512 * 17;
+    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
+    t.k = 500;
     CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

@@ -12,6 +12,7 @@
 
 namespace vb {
 
+vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream); // bits.cu
 vb_status tmac_tiles(const vb_tmac_matmul_args &a, vb_stream *stream); // tmac_tiles.cu
 
 namespace {
@@ -151,6 +152,7 @@ vb_status vb_cuda_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream
     const ternary_kernel kernel = choose_tmac_matmul(&a, &gpu);
     chosen(stream, ternary_kernel_info(kernel), "tmac_matmul", VB_F32, "m n k groups", a.m, a.n, a.k, a.groups);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
+    if (kernel == TERNARY_TMAC_BITS) return tmac_bits(a, choose_tmac_bits(&a, &gpu), stream);
     if (kernel == TERNARY_TMAC_TILES) return tmac_tiles(a, stream);
     const int64_t slices = tmac_slices(&a), group_bytes = tmac_group_bytes(&a), row_bytes = ceil_div<int64_t>(a.k, 4);
     void *memory;

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 3045600813402649115
+	abi     = 2674325376939983151
 )
 
 type cMapArgs struct {
@@ -370,6 +370,7 @@ type cTMACMatMulArgs struct {
 	groups      int64
 	eps         float32
 	normed      int32
+	settled     int32
 }
 
 func asTMACMatMulArgs(a *kernel.TMACMatMulArgs) cTMACMatMulArgs {
@@ -387,6 +388,7 @@ func asTMACMatMulArgs(a *kernel.TMACMatMulArgs) cTMACMatMulArgs {
 		groups:      int64(a.Groups),
 		eps:         float32(a.Eps),
 		normed:      truth(a.Normed),
+		settled:     truth(a.Settled),
 	}
 }
 

@@ -399,6 +399,7 @@ type TMACMatMulArgs struct {
 	Groups      int
 	Eps         float32
 	Normed      bool
+	Settled     bool // the op before writes neither weights nor norm, which may be read while it still runs
 }
 
 // RouteArgs is vb_route_args.

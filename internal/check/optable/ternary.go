@@ -430,7 +430,7 @@ func tmacLUTOp() *Op {
 	}
 }
 
-// tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm).
+// tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm), "settled".
 func tmacOp() *Op {
 	return &Op{
 		Name: "TMACMatMul",
@@ -442,9 +442,12 @@ func tmacOp() *Op {
 			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
 			Case{Label: "whole_groups", Dims: []int{70, 1, 1536, 3}}, Case{Label: "whole_groups", Dims: []int{33, 6, 3200, 1}, Flags: "norm_weight"},
 			Case{Label: "whole", Dims: []int{47, 2, 64, 1}}, Case{Label: "whole", Dims: []int{129, 9, 10240, 0}}, Case{Label: "whole_groups", Dims: []int{31, 3, 33024, 129}},
-			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Bench: true, Large: true},
-			Case{Label: "bitnet-2b_ffn_down", Dims: []int{2560, 1, 6912, 1}, Bench: true, Large: true},
-			Case{Label: "bitnet", Dims: []int{20480, 1, 3200, 1}, Bench: true, Large: true}),
+			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
+			Case{Label: "bits", Dims: []int{5003, 1, 128, 1}, Flags: "settled"}, Case{Label: "bits", Dims: []int{70, 1, 3200, 1}, Flags: "norm_settled"},
+			Case{Label: "bits", Dims: []int{35, 1, 1600, 0}, Flags: "norm_weight"},
+			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Flags: "settled", Bench: true, Large: true},
+			Case{Label: "bitnet-2b_ffn_down", Dims: []int{2560, 1, 6912, 1}, Flags: "settled", Bench: true, Large: true},
+			Case{Label: "bitnet", Dims: []int{20480, 1, 3200, 1}, Flags: "settled", Bench: true, Large: true}),
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			in := []*Array{g.codes(m, (k+3)/4), g.Normal(tensor.F32, k, n), nil, nil, nil}
@@ -462,7 +465,7 @@ func tmacOp() *Op {
 		},
 		Outputs: func(c Case) []Spec { return []Spec{{tensor.F32, c.Dims[:2]}} },
 		Run: func(out, in []*tensor.Tensor, c Case) {
-			tensor.TMACMatMulInto(out[0], in[0], in[1], tensor.TMAC{Scales: in[2], LUT: in[4], Norm: in[3], RMSNorm: hasFlag(c, "norm"), Eps: 1e-5})
+			tensor.TMACMatMulInto(out[0], in[0], in[1], tensor.TMAC{Scales: in[2], LUT: in[4], Norm: in[3], RMSNorm: hasFlag(c, "norm"), Eps: 1e-5, Settled: hasFlag(c, "settled")})
 		},
 		Reference: func(in []*Array, c Case) []Want {
 			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], max(1, c.Dims[3])

@@ -1,9 +1,9 @@
-// w2a8_bits.cu: out = W x for one row of int8 activations and interleaved two-bit weights, by products of single bits
-// (vb_w2a8_gemv, 9.0). The same for a row that is rounded first, and up to three matrices (vb_bit_linear).
+// bits.cu: out = W x for one row of activations and two-bit weights, by products of single bits (9.0): vb_w2a8_gemv of
+// interleaved weights; the same for a row that is rounded first (vb_bit_linear); floats in two bytes (vb_tmac_matmul).
 //
 //   grid     one or two blocks a multiprocessor, each for neighbouring tiles of 16 rows. The warps of a block share
 //            the elements of a row: a warp has two units of 64 bytes
-//   shared   the tiles but the first, which is in registers; a sum a tile, warp and row; the codes of x where rounded
+//   shared   the tiles but the first, which is in registers; a sum a tile, warp and row; the bytes of x where rounded
 //   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
 //   bound    latency up to some megabytes, then the weights: all are asked for before the kernel before has ended
 //
@@ -62,8 +62,13 @@ VB_DEVICE float2 sum_and_most(float squares, float most, float2 *scratch) {
 
 constexpr int units = TERNARY_BITS_UNITS;
 
-template <bool ROUNDS>
-__global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_PLACE BitsJob job, ternary_bits cut) {
+// What x is: its codes, floats that are rounded to a byte, and floats that are rounded to two (MOST_SHORT at most).
+enum Source { CODES, ROUNDED, SHORTS };
+constexpr int MOST_SHORT = 127 * 256 + 127;
+
+template <Source SOURCE>
+__global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC : TERNARY_BITS_THREADS)
+    bits_kernel(VB_IN_PLACE BitsJob job, ternary_bits cut) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 memory[];
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
@@ -104,13 +109,20 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
             copy_async(shared_address(mine + (t - 1) * tile_size + (2 * u + half) * 32), any ? from : nullptr, any);
         });
     copy_async_commit();
-    constexpr int items = ROUNDS ? 2 * units : 1;
+    constexpr bool rounds = SOURCE != CODES;
+    constexpr int items = rounds ? 2 * units : 1, bytes = SOURCE == SHORTS ? 2 : 1;
+    // Four elements of x, whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
+    const auto elements = [](const float *from, int at) {
+        if (SOURCE != SHORTS) return *reinterpret_cast<const float4 *>(from + at);
+        from += at / 16 * 16 + at % 16 / 4;
+        return make_float4(from[0], from[4], from[8], from[12]);
+    };
     float4 norms[items];
-    if (ROUNDS) {
+    if (rounds) {
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int at = 4 * (threadIdx.x + i * blockDim.x);
-            norms[i] = job.x.normed && job.x.norm && at < k ? *reinterpret_cast<const float4 *>(job.x.norm + at)
+            norms[i] = job.x.normed && job.x.norm && at < k ? elements(job.x.norm, at)
                                                            : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         }
     }
@@ -118,9 +130,10 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
     release_next_kernel();
     const signed char *x = static_cast<const signed char *>(job.matrix[0].activations);
     float scale = 1.0f;
-    if (ROUNDS) {
+    const int x_bytes = 256 * units * warps;
+    if (rounds) {
         __shared__ float2 scratch[32];
-        signed char *const codes = reinterpret_cast<signed char *>(parts + cut.most * warps * 16);
+        signed char *const codes = reinterpret_cast<signed char *>(parts + cut.most * warps * 16); // [bytes][x_bytes]
         float4 h[items];
         float squares = 0.0f, most = 0.0f;
 #pragma unroll
@@ -128,9 +141,9 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
             const int at = 4 * (threadIdx.x + i * blockDim.x);
             h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (at >= k) continue;
-            h[i] = *reinterpret_cast<const float4 *>(job.x.in + at);
-            if (job.x.up) {
-                const float4 u = *reinterpret_cast<const float4 *>(job.x.up + at);
+            h[i] = elements(job.x.in, at);
+            if (SOURCE == ROUNDED && job.x.up) {
+                const float4 u = elements(job.x.up, at);
                 const vb_activation f = job.x.activation;
                 h[i] = make_float4(gated_unit(f, h[i].x, u.x), gated_unit(f, h[i].y, u.y), gated_unit(f, h[i].z, u.z),
                                    gated_unit(f, h[i].w, u.w));
@@ -148,28 +161,43 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
         }
         const float2 all = sum_and_most(squares, most, scratch);
         const float factor = job.x.normed ? 1.0f / sqrtf(all.x / float(k) + job.x.eps) : 1.0f;
-        scale = __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
+        scale = SOURCE == SHORTS ? __fdiv_rn(float(MOST_SHORT), Max::combine(0x1p-100f, all.y * factor))
+                                 : __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int at = 4 * (threadIdx.x + i * blockDim.x);
-            const char4 c = make_char4(code_of(h[i].x * factor * norms[i].x, scale),
-                                       code_of(h[i].y * factor * norms[i].y, scale),
-                                       code_of(h[i].z * factor * norms[i].z, scale),
-                                       code_of(h[i].w * factor * norms[i].w, scale));
-            if (at < 256 * units * warps) *reinterpret_cast<char4 *>(codes + at) = c;
+            if (at >= x_bytes) continue;
+            const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y, h[i].z * factor * norms[i].z,
+                                h[i].w * factor * norms[i].w};
+            if (SOURCE == SHORTS) { // x = 256 high + low
+                unsigned high = 0, low = 0;
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const int q = __float2int_rn(v[j] * scale);
+                    low |= unsigned(q & 255) << (8 * j), high |= unsigned((q + 128) >> 8 & 255) << (8 * j);
+                }
+                *reinterpret_cast<unsigned *>(codes + at) = low;
+                *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high;
+            } else {
+                *reinterpret_cast<char4 *>(codes + at) =
+                    make_char4(code_of(v[0], scale), code_of(v[1], scale), code_of(v[2], scale), code_of(v[3], scale));
+            }
         }
         __syncthreads();
         x = codes;
     }
-    int4 v[units][4];
+    int4 v[bytes][units][4];
 #pragma unroll
     for (int u = 0; u < units; u++) {
         const int p = 4 * (warp * units + u) + lane % 4;
-        const PieceElements e = elements_of(p, pieces);
+        const PieceElements e = SOURCE == SHORTS ? PieceElements{64 * p, 16} : elements_of(p, pieces);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int at = int(e.first) + j * e.step;
-            v[u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + at) : make_int4(0, 0, 0, 0);
+#pragma unroll
+            for (int b = 0; b < bytes; b++)
+                v[b][u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + b * x_bytes + at)
+                                                  : make_int4(0, 0, 0, 0);
         }
     }
     // The factors of the sums are asked for beside x.
@@ -180,16 +208,18 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
     };
     Ending mine_ends;
     if (threadIdx.x < count * 16) mine_ends = ending(threadIdx.x);
-    unsigned planes[units][4];
-    int ones[4] = {};
+    unsigned planes[bytes][units][4];
+    int ones[bytes][4] = {};
 #pragma unroll
-    for (int u = 0; u < units; u++) {
-        const unsigned every = 0x55555555u; // the code 1 everywhere
+    for (int b = 0; b < bytes; b++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) planes[u][j] = plane_of(v[u][j], group);
-        count_bits(ones, every, every, every, every, planes[u][0], planes[u][1]);
-        count_bits(ones, every, every, every, every, planes[u][2], planes[u][3]);
-    }
+        for (int u = 0; u < units; u++) {
+            const unsigned every = 0x55555555u; // the code 1 everywhere
+#pragma unroll
+            for (int j = 0; j < 4; j++) planes[b][u][j] = plane_of(v[b][u][j], group);
+            count_bits(ones[b], every, every, every, every, planes[b][u][0], planes[b][u][1]);
+            count_bits(ones[b], every, every, every, every, planes[b][u][2], planes[b][u][3]);
+        }
     // A lane has the columns 2 (lane % 4) and 1 more.
     const int even = 1 << 2 * (lane % 4), odd = lane % 4 == 3 ? -128 : 2 * even;
     copy_async_wait<0>();
@@ -199,23 +229,28 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
             for (int u = 0; u < units; u++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) w[u][half] = mine[(t - 1) * tile_size + (2 * u + half) * 32];
-        int lower[4] = {}, upper[4] = {};
+        int lower[bytes][4] = {}, upper[bytes][4] = {};
 #pragma unroll
-        for (int u = 0; u < units; u++) {
-            const uint4 &a = w[u][0], &b = w[u][1];
-            count_bits(lower, a.x, b.x, a.y, b.y, planes[u][0], planes[u][1]);
-            count_bits(upper, a.x, b.x, a.y, b.y, planes[u][0] << 1, planes[u][1] << 1);
-            count_bits(lower, a.z, b.z, a.w, b.w, planes[u][2], planes[u][3]);
-            count_bits(upper, a.z, b.z, a.w, b.w, planes[u][2] << 1, planes[u][3] << 1);
-        }
+        for (int u = 0; u < units; u++)
+#pragma unroll
+            for (int b = 0; b < bytes; b++) {
+                const uint4 &r = w[u][0], &r8 = w[u][1];
+                const unsigned(&x)[4] = planes[b][u];
+                count_bits(lower[b], r.x, r8.x, r.y, r8.y, x[0], x[1]);
+                count_bits(upper[b], r.x, r8.x, r.y, r8.y, x[0] << 1, x[1] << 1);
+                count_bits(lower[b], r.z, r8.z, r.w, r8.w, x[2], x[3]);
+                count_bits(upper[b], r.z, r8.z, r.w, r8.w, x[2] << 1, x[3] << 1);
+            }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int sum = 0;
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const int i = 2 * half + c;
-                sum += (lower[i] + 2 * upper[i] - ones[i]) * (c ? odd : even);
-            }
+            for (int b = 0; b < bytes; b++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int i = 2 * half + c, bits = lower[b][i] + 2 * upper[b][i] - ones[b][i];
+                    sum += bits * ((c ? odd : even) << 8 * b);
+                }
             sum += __shfl_xor_sync(all_lanes, sum, 1);
             sum += __shfl_xor_sync(all_lanes, sum, 2);
             if (lane % 4 == 0) parts[(t * warps + warp) * 16 + 8 * half + group] = sum;
@@ -229,16 +264,15 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) w2a8_bits_kernel(VB_IN_P
         const vb_w2a8_gemv_args &a = job.matrix[matrix];
         const int64_t row = row_in(matrix, first + i / 16) + i % 16;
         Ending e = i == threadIdx.x ? mine_ends : ending(i);
-        if (ROUNDS) e.divisor = scale;
+        if (rounds) e.divisor = scale;
         if (row < a.n) store_sum(a, 0, row, sum, e);
     }
 #endif
 }
 
-template <bool ROUNDS>
+template <Source SOURCE>
 vb_status launch_bits(const BitsJob &job, const ternary_bits &cut, vb_stream *stream) {
-    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, w2a8_bits_kernel<ROUNDS>, job,
-                             cut);
+    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE>, job, cut);
 }
 
 } // namespace
@@ -247,7 +281,17 @@ vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stre
     BitsJob job = {};
     job.matrix[0] = a;
     for (int &end : job.ends) end = cut.tiles;
-    return launch_bits<false>(job, cut, stream);
+    return launch_bits<CODES>(job, cut, stream);
+}
+
+vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream) {
+    BitsJob job = {};
+    vb_w2a8_gemv_args &m = job.matrix[0];
+    m.out = a.out, m.weights = a.weights, m.weight_scales = a.scales, m.n = m.segments = a.m, m.m = 1, m.k = a.k;
+    m.row_bytes = a.k / 4, m.out_type = VB_F32, m.settled = a.settled;
+    for (int &end : job.ends) end = cut.tiles;
+    job.x.in = a.activations, job.x.norm = a.norm, job.x.eps = a.eps, job.x.normed = a.normed;
+    return launch_bits<SHORTS>(job, cut, stream);
 }
 
 } // namespace vb
@@ -276,5 +320,5 @@ extern "C" vb_status vb_cuda_bit_linear(const vb_bit_linear_args *args, vb_strea
     job.matrix[0].add = a.add;
     job.x.in = a.in, job.x.up = a.up, job.x.norm = a.norm, job.x.activation = a.activation, job.x.eps = a.eps;
     job.x.normed = a.normed;
-    return launch_bits<true>(job, cut, stream);
+    return launch_bits<ROUNDED>(job, cut, stream);
 }
