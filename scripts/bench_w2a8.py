@@ -86,8 +86,8 @@ def cpu_times(library, n, k, threads, rounds=9):
         library.call("vb_tmac_matmul", ctypes.byref(a), stream)
         library.call("vb_stream_synchronize", stream)
         times.append((time.perf_counter() - start) * 1e6)
-    library.call("vb_stream_destroy", stream)
-    library.call("vb_device_close", device)
+    library.functions.vb_stream_destroy(stream)
+    library.functions.vb_device_close(device)
     return statistics.median(times[3:])
 
 
