@@ -153,42 +153,102 @@ VB_TARGET_AVX2 VB_INLINE void products_avx2(float (*sums)[VB_CODES_TILE], const 
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
 }
 
-#define PRODUCTS(R, N) \
-    VB_TARGET_AVX2 static void products_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
-                                                  int64_t bytes, const int8_t *x, int64_t row_of_x, \
-                                                  const int16_t *factors, int64_t row_of_factors) { \
-        products_avx2(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
+/* The sums of four vectors' elements, of 512 bits. */
+VB_TARGET_AVX512 VB_INLINE __m128 reduce_products_avx512(__m512i a, __m512i b, __m512i c, __m512i d) {
+    const __m512 f[4] = {_mm512_cvtepi32_ps(a), _mm512_cvtepi32_ps(b), _mm512_cvtepi32_ps(c), _mm512_cvtepi32_ps(d)};
+    __m256 half[4];
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) half[i] =
+        _mm256_add_ps(_mm512_castps512_ps256(f[i]), _mm512_extractf32x8_ps(f[i], 1));
+    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+}
+
+VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
+                                                int64_t bytes, const int8_t *x, int64_t row_of_x,
+                                                const int16_t *factors, int64_t row_of_factors, const int R,
+                                                const int N) {
+    const __m512i mask = _mm512_set1_epi8(3);
+    __m512i sum[8];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    for (int64_t b = 0; b < bytes; b += VECTOR) {
+        const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
+        __m512i codes[4], runs[8];
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
+            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        }
+        _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+            __m512i q[4];
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                q[r] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+            _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+                const __m512i a = _mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR);
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+                    const __m512i p = _mm512_maddubs_epi16(q[r], a);
+                    runs[r * N + i] = slot ? _mm512_add_epi16(runs[r * N + i], p) : p;
+                }
+            }
+        }
+        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+            const __m512i f = _mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_RUN);
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+                sum[r * N + i] = _mm512_dpwssd_epi32(sum[r * N + i], runs[r * N + i], f);
+        }
     }
-PRODUCTS(1, 1)
-PRODUCTS(1, 2)
-PRODUCTS(1, 4)
-PRODUCTS(2, 2)
-PRODUCTS(2, 4)
-PRODUCTS(4, 1)
+    float all[8];
+    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
+        _mm_storeu_ps(all + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+    for (int r = 0; r < R; r++)
+        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+}
+
+#define PRODUCTS(level, LEVEL, R, N) \
+    LEVEL static void products_##level##_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
+                                                   int64_t bytes, const int8_t *x, int64_t row_of_x, \
+                                                   const int16_t *factors, int64_t row_of_factors) { \
+        products_##level(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
+    }
+PRODUCTS(avx2, VB_TARGET_AVX2, 1, 1)
+PRODUCTS(avx2, VB_TARGET_AVX2, 1, 2)
+PRODUCTS(avx2, VB_TARGET_AVX2, 1, 4)
+PRODUCTS(avx2, VB_TARGET_AVX2, 2, 2)
+PRODUCTS(avx2, VB_TARGET_AVX2, 2, 4)
+PRODUCTS(avx2, VB_TARGET_AVX2, 4, 1)
+PRODUCTS(avx512, VB_TARGET_AVX512, 1, 1)
+PRODUCTS(avx512, VB_TARGET_AVX512, 1, 2)
+PRODUCTS(avx512, VB_TARGET_AVX512, 1, 4)
+PRODUCTS(avx512, VB_TARGET_AVX512, 2, 2)
+PRODUCTS(avx512, VB_TARGET_AVX512, 2, 4)
+PRODUCTS(avx512, VB_TARGET_AVX512, 4, 1)
 
 typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                                   const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors);
-static const struct {
+typedef struct product_tile {
     int n, rows;
     products_function several, one;
-} products[] = {{4, 2, products_2_4, products_1_4}, {2, 2, products_2_2, products_1_2},
-                {1, 4, products_4_1, products_1_1}};
+} product_tile;
+static const product_tile product_tiles_avx2[] = {{4, 2, products_avx2_2_4, products_avx2_1_4},
+                                                  {2, 2, products_avx2_2_2, products_avx2_1_2},
+                                                  {1, 4, products_avx2_4_1, products_avx2_1_1}};
+static const product_tile product_tiles_avx512[] = {{4, 2, products_avx512_2_4, products_avx512_1_4},
+                                                    {2, 2, products_avx512_2_2, products_avx512_1_2},
+                                                    {1, 4, products_avx512_4_1, products_avx512_1_1}};
 
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n) {
-    int t = 0;
-    for (int i = 0; i < n; i += products[t].n) {
-        while (products[t].n > n - i) t++;
+                          int n, vb_simd simd) {
+    const product_tile *t = simd == VB_SIMD_AVX512 ? product_tiles_avx512 : product_tiles_avx2;
+    for (int i = 0; i < n; i += t->n) {
+        while (t->n > n - i) t++;
         const int8_t *at = x + i * row_of_x;
         const int16_t *f = factors + i * row_of_factors;
         int r = 0;
-        for (; r + products[t].rows <= rows; r += products[t].rows)
-            products[t].several((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
-                                row_of_factors);
+        for (; r + t->rows <= rows; r += t->rows)
+            t->several((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
+                       row_of_factors);
         for (; r < rows; r++)
-            products[t].one((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
-                            row_of_factors);
+            t->one((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
+                   row_of_factors);
     }
 }
 

@@ -24,7 +24,7 @@ void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k);
 void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                       int rows, const int8_t *x, int n, vb_simd simd);
 
-/* ---- with factors (AVX2) ------------------------------------------------------------------------------------------
+/* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
  * Each run of eight neighbouring activations has a factor of up to VB_CODES_FACTOR, and a call takes up to
  * VB_CODES_PIECE bytes of a row: 32 vectors, 16 runs of 8 * 3 * 128 * 4096 in a sum of int32. */
@@ -34,7 +34,7 @@ enum { VB_CODES_RUN = 8, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_
  * to 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. */
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n);
+                          int n, vb_simd simd);
 
 /* ---- tiles of int8 (AMX), where a device's `tiles` is set ---------------------------------------------------------
  *

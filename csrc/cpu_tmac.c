@@ -1,8 +1,8 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
  * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, whose upper and lower
- * bytes are rows of activations for cpu_codes.h. Nor is it with AVX2: columns are rounded to 8 bits by runs of eight
- * (cpu_tmac_scaled.c). Groups of less than 64 elements are looked up there too.
+ * bytes are rows of activations for cpu_codes.h. Nor is it with AVX2, or for MANY_COLUMNS where there are no int8 tiles:
+ * these columns are rounded to 8 bits by runs of eight (cpu_tmac_scaled.c). Groups of less than 64 elements are looked up there too.
  *
  * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
  * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a
@@ -21,7 +21,7 @@
 #include <arm_neon.h>
 #endif
 
-enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32 };
+enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32, MANY_COLUMNS = 4 };
 enum { RUN_TABLE = 2 * RUN_BYTES * PAIR_BYTES };
 
 /* ---- the table of floats ----------------------------------------------------------------------------------------- */
@@ -491,12 +491,14 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
         vb_cpu_parallel(stream, args->m, vb_cpu_grain(job.row_bytes * args->n), table_range, &job);
         return VB_OK;
     }
+#if VB_X86
+    const bool many = args->n >= MANY_COLUMNS && !vb_cpu_device_of(stream)->tiles;
+    if ((job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && many)) && args->k > 0 && job.group_bytes >= 16)
+        return vb_cpu_tmac_scaled(args, stream);
+#endif
     if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)
         return bytes_matmul(&(bytes_job){.a = args, .row_bytes = job.row_bytes, .group_bytes = job.group_bytes,
                                          .simd = job.simd}, stream);
-#if VB_X86
-    if (job.simd == VB_SIMD_AVX2 && args->k > 0 && job.group_bytes >= 16) return vb_cpu_tmac_scaled(args, stream);
-#endif
     job.runs_a_group = (job.group_bytes + RUN_BYTES - 1) / RUN_BYTES;
     job.runs = args->k == 0 ? 0 : job.runs_a_group * args->groups;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);

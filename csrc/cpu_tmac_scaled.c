@@ -1,4 +1,5 @@
-/* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2.
+/* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2; for many
+ * columns, AVX-512.
  *
  * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is
  * a whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by
@@ -21,6 +22,7 @@ typedef struct scaled_job {
     float *units;     /* [n] */
     char *scratch;    /* of the workers: a column as it is, and its codes */
     int64_t worker_bytes;
+    vb_simd simd;
 } scaled_job;
 
 typedef struct piece {
@@ -92,7 +94,7 @@ static void tile(const scaled_job *j, int64_t row, int rows, int64_t column, int
         float sums[VB_CODES_ROWS][VB_CODES_TILE];
         vb_cpu_code_products(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes, u.bytes,
                              rows, j->x + at * j->row_of_x, j->row_of_x, j->factors + at * j->row_of_factors,
-                             j->row_of_factors, columns);
+                             j->row_of_factors, columns, j->simd);
         for (int r = 0; r < rows; r++) {
             const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
             for (int c = 0; c < columns; c++) products[r][c] += (sums[r][c] - j->totals[at + c]) * scale;
@@ -114,7 +116,7 @@ static void scaled_range(void *context, int worker, int64_t begin, int64_t end) 
 
 vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream) {
     const vb_tmac_matmul_args *a = args;
-    scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4};
+    scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
     job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
     job.pieces_a_group = (job.group_bytes + VB_CODES_PIECE - 1) / VB_CODES_PIECE;
     job.pieces = job.pieces_a_group * a->groups;
