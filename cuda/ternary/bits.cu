@@ -38,46 +38,12 @@ VB_DEVICE unsigned plane_of(const int4 &x, int plane) {
     return bits << 2 | (unsigned(x.x) >> plane & ones);
 }
 
-// A matrix and its results: what vb_w2a8_gemv_args has of it.
-struct BitsMatrix {
-    const char *weights;
-    void *out;
-    const float *scales, *bias, *add;
-    const int *segment_ends;
-    int rows, segments;
-};
-
-// MATRICES, which a row is multiplied with one after the other. A kernel's parameters are cold: they are few.
-template <int MATRICES>
+// The matrices that a row is multiplied with, one after the other.
 struct BitsJob {
-    BitsMatrix matrix[MATRICES];
-    int ends[MATRICES]; // behind the tiles of each
-    int k, row_bytes, tiles, most, settled;
-    vb_dtype out_type;
-    const signed char *codes; // the row, and its scale, or
-    const float *divisor;
-    const float *in, *up, *norm; // what is rounded
-    vb_activation activation;
-    float eps;
-    int normed;
+    vb_w2a8_gemv_args matrix[3]; // k, row_bytes and settled of the first hold for all
+    int ends[3];                 // behind the tiles of each
+    vb_norm_quantize_args x;     // the row that is rounded
 };
-
-// ending_of row r, for segments that 32 bits number.
-VB_DEVICE Ending ending_of(const BitsMatrix &a, const float *divisor, int r) {
-    Ending e;
-    if (divisor) e.divisor = *divisor;
-    if (a.scales) {
-        int s = 0;
-        if (a.segment_ends)
-            while (s + 1 < a.segments && r >= a.segment_ends[s]) s++;
-        else if (a.segments > 1)
-            s = a.segments == a.rows ? r : int(unsigned(r) * unsigned(a.segments) / unsigned(a.rows));
-        e.factor = a.scales[s];
-    }
-    if (a.bias) e.bias = a.bias[r];
-    if (a.add) e.add = a.add[r];
-    return e;
-}
 
 // The sum of squares and the greatest of all threads.
 VB_DEVICE float2 sum_and_most(float squares, float most, float2 *scratch) {
@@ -100,42 +66,39 @@ constexpr int units = TERNARY_BITS_UNITS;
 enum Source { CODES, ROUNDED, SHORTS };
 constexpr int MOST_SHORT = 127 * 256 + 127;
 
-template <Source SOURCE, int MATRICES>
-__global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
-                                      : SOURCE == ROUNDED ? TERNARY_BITS_THREADS_ROUNDED
-                                                          : TERNARY_BITS_THREADS_SHORTS)
-    bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
+template <Source SOURCE>
+__global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC : TERNARY_BITS_THREADS)
+    bits_kernel(VB_IN_PLACE BitsJob job, ternary_bits cut) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 memory[];
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
-              row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k;
-    const int first = int((int64_t)job.tiles * blockIdx.x / gridDim.x),
-              count = int((int64_t)job.tiles * (blockIdx.x + 1) / gridDim.x) - first;
+              row_bytes = int(job.matrix[0].row_bytes), pieces = row_bytes / 16, k = int(job.matrix[0].k);
+    const int first = int((int64_t)cut.tiles * blockIdx.x / gridDim.x),
+              count = int((int64_t)cut.tiles * (blockIdx.x + 1) / gridDim.x) - first;
     // What a lane reads of the tiles in shared memory, it has copied there itself: [tile][warp][unit][half][lane].
     uint4 *const mine = memory + warp * units * 2 * 32 + lane;
     const int tile_size = warps * units * 2 * 32;
-    int *const parts = reinterpret_cast<int *>(memory + (job.most - 1) * tile_size); // [count][warps][16]
-    // The matrix that a tile belongs to, and its first row there.
-    const auto matrix_of = [&](int tile, int &row) -> const BitsMatrix & {
-        row = tile * 16;
-        if (MATRICES == 1 || tile < job.ends[0]) return job.matrix[0];
-        const int m = tile < job.ends[1 % MATRICES] ? 1 : 2;
-        row -= job.ends[m - 1] * 16;
-        return job.matrix[m % MATRICES];
+    int *const parts = reinterpret_cast<int *>(memory + (cut.most - 1) * tile_size); // [count][warps][16]
+    const auto matrix_of = [&](int tile) { return tile < job.ends[0] ? 0 : tile < job.ends[1] ? 1 : 2; };
+    const auto row_in = [&](int matrix, int tile) {
+        return (int64_t)(tile - (matrix ? job.ends[matrix - 1] : 0)) * 16;
     };
     // Calls take(unit, half, where the piece is, whether there is one) for the pieces of a tile that are this lane's.
     const auto pieces_of = [&](int tile, auto take) {
-        int row;
-        const BitsMatrix &a = matrix_of(first + tile, row);
+        const int matrix = matrix_of(first + tile);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        const int64_t row = row_in(matrix, first + tile) + group;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const char *const from =
-                a.weights + (int64_t)smaller(row + 8 * half + group, a.rows - 1) * row_bytes + 64 * warp * units + lane % 4 * 16;
+            const char *const from = static_cast<const char *>(a.weights) + smaller(row + 8 * half, a.n - 1) * row_bytes;
 #pragma unroll
-            for (int u = 0; u < units; u++) take(u, half, from + 64 * u, 4 * (warp * units + u) + lane % 4 < pieces);
+            for (int u = 0; u < units; u++) {
+                const int p = 4 * (warp * units + u) + lane % 4;
+                take(u, half, from + 16 * p, p < pieces);
+            }
         }
     };
-    const bool settled = job.settled;
+    const bool settled = job.matrix[0].settled;
     if (!settled) wait_for_previous_kernel();
     uint4 w[units][2];
     pieces_of(0, [&](int u, int half, const char *from, bool any) {
@@ -159,18 +122,18 @@ __global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int at = 4 * (threadIdx.x + i * blockDim.x);
-            norms[i] = job.normed && job.norm && at < k ? elements(job.norm, at)
+            norms[i] = job.x.normed && job.x.norm && at < k ? elements(job.x.norm, at)
                                                            : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         }
     }
     if (settled) wait_for_previous_kernel();
     release_next_kernel();
-    const signed char *x = job.codes;
+    const signed char *x = static_cast<const signed char *>(job.matrix[0].activations);
     float scale = 1.0f;
     const int x_bytes = 256 * units * warps;
     if (rounds) {
         __shared__ float2 scratch[32];
-        signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 16); // [bytes][x_bytes]
+        signed char *const codes = reinterpret_cast<signed char *>(parts + cut.most * warps * 16); // [bytes][x_bytes]
         float4 h[items];
         float squares = 0.0f, most = 0.0f;
 #pragma unroll
@@ -178,10 +141,10 @@ __global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
             const int at = 4 * (threadIdx.x + i * blockDim.x);
             h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (at >= k) continue;
-            h[i] = elements(job.in, at);
-            if (SOURCE == ROUNDED && job.up) {
-                const float4 u = elements(job.up, at);
-                const vb_activation f = job.activation;
+            h[i] = elements(job.x.in, at);
+            if (SOURCE == ROUNDED && job.x.up) {
+                const float4 u = elements(job.x.up, at);
+                const vb_activation f = job.x.activation;
                 h[i] = make_float4(gated_unit(f, h[i].x, u.x), gated_unit(f, h[i].y, u.y), gated_unit(f, h[i].z, u.z),
                                    gated_unit(f, h[i].w, u.w));
             }
@@ -197,7 +160,7 @@ __global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
             }
         }
         const float2 all = sum_and_most(squares, most, scratch);
-        const float factor = job.normed ? 1.0f / sqrtf(all.x / float(k) + job.eps) : 1.0f;
+        const float factor = job.x.normed ? 1.0f / sqrtf(all.x / float(k) + job.x.eps) : 1.0f;
         scale = SOURCE == SHORTS ? __fdiv_rn(float(MOST_SHORT), Max::combine(0x1p-100f, all.y * factor))
                                  : __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
 #pragma unroll
@@ -238,15 +201,13 @@ __global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
         }
     }
     // The factors of the sums are asked for beside x.
-    const auto ending = [&](int i, const BitsMatrix *&a, int &row) {
-        a = &matrix_of(first + i / 16, row);
-        row += i % 16;
-        return ending_of(*a, job.divisor, smaller(row, a->rows - 1));
+    const auto ending = [&](int i) {
+        const int matrix = matrix_of(first + i / 16);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        return ending_of(a, 0, smaller(row_in(matrix, first + i / 16) + i % 16, a.n - 1));
     };
-    const BitsMatrix *a = nullptr;
-    int row = 0;
-    Ending e;
-    if (threadIdx.x < count * 16) e = ending(threadIdx.x, a, row);
+    Ending mine_ends;
+    if (threadIdx.x < count * 16) mine_ends = ending(threadIdx.x);
     unsigned planes[bytes][units][4];
     int ones[bytes][4] = {};
 #pragma unroll
@@ -299,57 +260,38 @@ __global__ void __launch_bounds__(SOURCE == CODES         ? TERNARY_BITS_THREADS
     for (int i = threadIdx.x; i < count * 16; i += blockDim.x) {
         int sum = 0;
         for (int o = 0; o < warps; o++) sum += parts[(i / 16 * warps + o) * 16 + i % 16];
-        if (i != threadIdx.x) e = ending(i, a, row);
+        const int matrix = matrix_of(first + i / 16);
+        const vb_w2a8_gemv_args &a = job.matrix[matrix];
+        const int64_t row = row_in(matrix, first + i / 16) + i % 16;
+        Ending e = i == threadIdx.x ? mine_ends : ending(i);
         if (rounds) e.divisor = scale;
-        if (row < a->rows) store_sum(a->out, job.out_type, row, sum, e);
+        if (row < a.n) store_sum(a, 0, row, sum, e);
     }
 #endif
 }
 
-template <Source SOURCE, int MATRICES>
-vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
-    job.tiles = cut.tiles, job.most = cut.most;
-    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE, MATRICES>,
-                             job);
+template <Source SOURCE>
+vb_status launch_bits(const BitsJob &job, const ternary_bits &cut, vb_stream *stream) {
+    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE>, job, cut);
 }
 
 } // namespace
 
 vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stream *stream) {
-    BitsJob<1> job = {};
-    job.matrix[0] = {static_cast<const char *>(a.weights), a.out, a.weight_scales, a.bias, a.add, a.segment_ends,
-                     int(a.n), int(a.segments)};
-    job.k = int(a.k), job.row_bytes = int(a.row_bytes), job.settled = a.settled, job.out_type = a.out_type;
-    job.codes = static_cast<const signed char *>(a.activations), job.divisor = a.activation_scales;
+    BitsJob job = {};
+    job.matrix[0] = a;
+    for (int &end : job.ends) end = cut.tiles;
     return launch_bits<CODES>(job, cut, stream);
 }
 
 vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream) {
-    BitsJob<1> job = {};
-    job.matrix[0] = {static_cast<const char *>(a.weights), a.out, a.scales, nullptr, nullptr, nullptr, int(a.m),
-                     int(a.m)};
-    job.k = int(a.k), job.row_bytes = int(a.k / 4), job.settled = a.settled, job.out_type = VB_F32;
-    job.in = a.activations, job.norm = a.norm, job.eps = a.eps, job.normed = a.normed;
+    BitsJob job = {};
+    vb_w2a8_gemv_args &m = job.matrix[0];
+    m.out = a.out, m.weights = a.weights, m.weight_scales = a.scales, m.n = m.segments = a.m, m.m = 1, m.k = a.k;
+    m.row_bytes = a.k / 4, m.out_type = VB_F32, m.settled = a.settled;
+    for (int &end : job.ends) end = cut.tiles;
+    job.x.in = a.activations, job.x.norm = a.norm, job.x.eps = a.eps, job.x.normed = a.normed;
     return launch_bits<SHORTS>(job, cut, stream);
-}
-
-template <int MATRICES>
-static vb_status bit_linear(const vb_bit_linear_args &a, const ternary_bits &cut, vb_stream *stream) {
-    float *const outs[3] = {a.out, a.out2, a.out3};
-    const void *const weights[3] = {a.weights, a.weights2, a.weights3};
-    const float *const scales[3] = {a.weight_scales, a.weight_scales2, a.weight_scales3};
-    const int64_t rows[3] = {a.n, a.n2, a.n3}, segments[3] = {a.segments, a.segments2, a.segments3};
-    BitsJob<MATRICES> job = {};
-    int tiles = 0;
-    for (int j = 0; j < MATRICES; j++) {
-        job.matrix[j] = {static_cast<const char *>(weights[j]), outs[j], scales[j], nullptr, j == 0 ? a.add : nullptr,
-                         nullptr, int(rows[j]), int(segments[j])};
-        job.ends[j] = tiles += int(ceil_div<int64_t>(rows[j], 16));
-    }
-    job.k = int(a.k), job.row_bytes = int(a.row_bytes), job.settled = a.settled, job.out_type = VB_F32;
-    job.in = a.in, job.up = a.up, job.norm = a.norm, job.activation = a.activation, job.eps = a.eps;
-    job.normed = a.normed;
-    return launch_bits<ROUNDED>(job, cut, stream);
 }
 
 } // namespace vb
@@ -363,5 +305,20 @@ extern "C" vb_status vb_cuda_bit_linear(const vb_bit_linear_args *args, vb_strea
     if (cut.blocks == 0) return VB_UNSUPPORTED;
     chosen(stream, ternary_kernel_info(TERNARY_BIT_LINEAR), "bit_linear", VB_F32, "m n k threads", a.m,
            a.n + a.n2 + a.n3, a.k, (int64_t)cut.threads);
-    return a.n2 || a.n3 ? bit_linear<3>(a, cut, stream) : bit_linear<1>(a, cut, stream);
+    BitsJob job = {};
+    float *const outs[3] = {a.out, a.out2, a.out3};
+    const void *const weights[3] = {a.weights, a.weights2, a.weights3};
+    const float *const scales[3] = {a.weight_scales, a.weight_scales2, a.weight_scales3};
+    const int64_t rows[3] = {a.n, a.n2, a.n3}, segments[3] = {a.segments, a.segments2, a.segments3};
+    int tiles = 0;
+    for (int j = 0; j < 3; j++) {
+        vb_w2a8_gemv_args &m = job.matrix[j];
+        m.out = outs[j], m.weights = weights[j], m.weight_scales = scales[j], m.n = rows[j], m.segments = segments[j];
+        m.m = 1, m.k = a.k, m.row_bytes = a.row_bytes, m.out_type = VB_F32, m.settled = a.settled;
+        job.ends[j] = tiles += int(ceil_div<int64_t>(rows[j], 16));
+    }
+    job.matrix[0].add = a.add;
+    job.x.in = a.in, job.x.up = a.up, job.x.norm = a.norm, job.x.activation = a.activation, job.x.eps = a.eps;
+    job.x.normed = a.normed;
+    return launch_bits<ROUNDED>(job, cut, stream);
 }

@@ -74,33 +74,23 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Whether r * segments of each row r fits 32 bits, where it is needed. */
-static inline int ternary_numbered(int64_t segments, int64_t rows) {
-    return segments <= 1 || segments == rows || segments * rows <= UINT32_MAX;
-}
-
-/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 64 registers, 80
- * where x is rounded to a byte (x_bytes 1), 96 to two; bytes of a tile that a warp keeps in shared memory. */
-enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_ROUNDED = 768,
-       TERNARY_BITS_THREADS_SHORTS = 640, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
+/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers, or 128; bytes of a
+ * tile that a warp keeps in shared memory. */
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
 
 /* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
- * less often than those of one, and start no later. From four tiles a multiprocessor on, two blocks hide more latency,
- * where their registers and those of the next kernel's blocks fit. x_bytes are those of an element that a block keeps:
- * 0 to 2. */
+ * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
+ * latency, where their registers fit. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
     ternary_bits b = {0, 0, 0, 0, 0};
     const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
-    const int64_t most_threads = x_bytes == 0 ? TERNARY_BITS_THREADS
-        : x_bytes == 1                        ? TERNARY_BITS_THREADS_ROUNDED
-                                              : TERNARY_BITS_THREADS_SHORTS;
-    if (warps == 0 || 32 * warps > most_threads || tiles == 0 || tiles > INT32_MAX / 32) return b;
-    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2);
-    b.blocks = tiles > 3 * each && warps <= 8 ? 2 * each : pairs < each ? pairs : each;
-    const int64_t most = vb_ceil_div(tiles, b.blocks);
-    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most;
+    if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
+    const int64_t one_each = vb_ceil_div(tiles, 2) < gpu->multiprocessors ? vb_ceil_div(tiles, 2) : gpu->multiprocessors,
+                  blocks = tiles > 3 * (int64_t)gpu->multiprocessors && warps <= 8 ? 2 * (int64_t)gpu->multiprocessors : one_each,
+                  most = vb_ceil_div(tiles, blocks);
     b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
-    if (b.shared_bytes > gpu->shared_bytes - 1024) b.blocks = 0;
+    if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
+    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
     return b;
 }
 
@@ -114,7 +104,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
     if (pieces && a->m == 1 && gpu->capability >= 90 && gpu->hopper && !a->narrow && !a->without_dp4a && a->tile == 0 &&
         a->threads == 0 && (a->lanes == 0 || a->lanes == 4)) {
         c.bits = ternary_bits_of(a->n, a->row_bytes, 0, gpu);
-        if (c.bits.blocks > 0 && ternary_numbered(a->segments, a->n)) {
+        if (c.bits.blocks > 0) {
             c.kernel = TERNARY_BITS;
             c.threads = c.bits.threads, c.lanes = 4, c.tile = 1, c.blocks = c.bits.blocks;
             return c;
@@ -158,9 +148,7 @@ static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const 
     const ternary_bits none = {0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
-    if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned ||
-        !ternary_numbered(a->segments, a->n) || !ternary_numbered(a->segments2, a->n2) ||
-        !ternary_numbered(a->segments3, a->n3))
+    if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
         return none;
     return ternary_bits_of(16 * (vb_ceil_div(a->n, 16) + vb_ceil_div(a->n2, 16) + vb_ceil_div(a->n3, 16)),
                            a->row_bytes, 1, gpu);
@@ -190,7 +178,8 @@ static inline ternary_bits choose_tmac_bits(const vb_tmac_matmul_args *a, const 
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;
-    return ternary_bits_of(a->m, a->k / 4, 2, gpu);
+    const ternary_bits b = ternary_bits_of(a->m, a->k / 4, 2, gpu);
+    return b.threads <= TERNARY_BITS_THREADS_TMAC ? b : none;
 }
 
 static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {

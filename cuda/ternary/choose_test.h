@@ -84,8 +84,8 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
     CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_BITS, "a column");
-    t.k = 512 * 25;
-    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "25 warps");
+    t.k = 512 * 17;
+    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
     t.k = 500;
     CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

@@ -52,19 +52,20 @@ VB_DEVICE Ending ending_of(const vb_w2a8_gemv_args &a, int64_t i, int64_t r) {
 }
 
 // Writes the result of a sum.
-VB_DEVICE void store_sum(void *out, vb_dtype type, int64_t at, int sum, const Ending &e) {
+VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int sum, const Ending &e) {
+    const int64_t at = i * a.n + r;
     const float v = __fadd_rn(__fadd_rn(__fmul_rn(__fdiv_rn(float(sum), e.divisor), e.factor), e.bias), e.add);
-    if (type == VB_I32)
-        static_cast<int *>(out)[at] = sum;
-    else if (type == VB_F32)
-        static_cast<float *>(out)[at] = v;
-    else if (type == VB_F16)
-        static_cast<half *>(out)[at] = from_float<half>(v);
+    if (a.out_type == VB_I32)
+        static_cast<int *>(a.out)[at] = sum;
+    else if (a.out_type == VB_F32)
+        static_cast<float *>(a.out)[at] = v;
+    else if (a.out_type == VB_F16)
+        static_cast<half *>(a.out)[at] = from_float<half>(v);
     else
-        static_cast<bf16 *>(out)[at] = from_float<bf16>(v);
+        static_cast<bf16 *>(a.out)[at] = from_float<bf16>(v);
 }
 VB_DEVICE void store_sum(const vb_w2a8_gemv_args &a, int64_t i, int64_t r, int sum) {
-    store_sum(a.out, a.out_type, i * a.n + r, sum, ending_of(a, i, r));
+    store_sum(a, i, r, sum, ending_of(a, i, r));
 }
 
 // Where the elements of a piece's words begin: word w has the elements from first + w * step on.
