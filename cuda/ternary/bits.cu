@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC :
         const int64_t row = row_in(matrix, first + tile) + group;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const char *const from = static_cast<const char *>(a.weights) + smaller(row + 8 * half, a.n - 1) * row_bytes;
+            const char *const from =
+                static_cast<const char *>(a.weights) + smaller(row + 8 * half, a.n - 1) * row_bytes;
 #pragma unroll
             for (int u = 0; u < units; u++) {
                 const int p = 4 * (warp * units + u) + lane % 4;
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC :
         for (int i = 0; i < items; i++) {
             const int at = 4 * (threadIdx.x + i * blockDim.x);
             if (at >= x_bytes) continue;
-            const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y, h[i].z * factor * norms[i].z,
-                                h[i].w * factor * norms[i].w};
+            const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y,
+                                h[i].z * factor * norms[i].z, h[i].w * factor * norms[i].w};
             if (SOURCE == SHORTS) { // x = 256 high + low
                 unsigned high = 0, low = 0;
 #pragma unroll
@@ -272,7 +273,8 @@ __global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC :
 
 template <Source SOURCE>
 vb_status launch_bits(const BitsJob &job, const ternary_bits &cut, vb_stream *stream) {
-    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE>, job, cut);
+    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE>, job,
+                             cut);
 }
 
 } // namespace

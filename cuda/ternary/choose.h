@@ -76,7 +76,8 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 
 /* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers, or 128; bytes of a
  * tile that a warp keeps in shared memory. */
-enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512, TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512,
+       TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
 
 /* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
  * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
@@ -85,8 +86,8 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     ternary_bits b = {0, 0, 0, 0, 0};
     const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
     if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
-    const int64_t one_each = vb_ceil_div(tiles, 2) < gpu->multiprocessors ? vb_ceil_div(tiles, 2) : gpu->multiprocessors,
-                  blocks = tiles > 3 * (int64_t)gpu->multiprocessors && warps <= 8 ? 2 * (int64_t)gpu->multiprocessors : one_each,
+    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2),
+                  blocks = tiles > 3 * each && warps <= 8 ? 2 * each : pairs < each ? pairs : each,
                   most = vb_ceil_div(tiles, blocks);
     b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
     if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
