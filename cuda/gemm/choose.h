@@ -13,6 +13,7 @@
     X(MATMUL_THIN, "matmul_thin", "gemm/matmul_thin.cu", "k of at most 16, any type and layout")                       \
     X(MATMUL_SKINNY, "matmul_skinny", "gemm/matmul_skinny.cu",                                                         \
       "up to 8 rows of A or columns of B, any type and layout")                                                        \
+    X(MATMUL_SHORT, "matmul_short", "gemm/matmul_short.cu", "16 bits of any layout and strides, k of at most 64, 8.0") \
     X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
     X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, rows of whole vectors, up to 64 of A, 9.0")   \
@@ -269,22 +270,36 @@ static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *g
 }
 static inline double matmul_tf32_time_of(const matmul_ksplit_plan *plan) {
     const matmul_times square = {1.5, 3.5, 0.37, 2.3, 0.2}, small = {1.4, 1.5, 0.12, 1.9, 1.2},
-                       tall = {0.5, 1.9, 0.35, 1.9, 1.2}, wide = {0.9, 1.3, 0.26, 1.9, 1.6};
-    return matmul_time(plan, plan->tile_m == 16
-                                 ? wide
-                                 : plan->tile_m == 32 ? small : plan->tile_n == 16 ? tall : square);
+                       half = {1.4, 2.0, 0.2, 2.2, 1.2}, tall = {0.5, 1.9, 0.35, 1.9, 1.2},
+                       wide = {0.9, 1.3, 0.26, 1.9, 1.6};
+    if (plan->tile_m == 16) return matmul_time(plan, wide);
+    if (plan->tile_n == 16) return matmul_time(plan, tall);
+    if (plan->tile_m != plan->tile_n) return matmul_time(plan, half);
+    return matmul_time(plan, plan->tile_m == 64 ? square : small);
 }
 /* For matmul_3xtf32_any: tiles of few rows or columns, else the tiles for which a product takes less time. */
 static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
     if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
     if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    const matmul_ksplit_plan square = matmul_plan_tiles(x, 64, 64, MATMUL_TF32_DEPTH, 3 * multiprocessors, 3),
-                             small = matmul_plan_tiles(x, 32, 32, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    return matmul_tf32_time_of(&small) < matmul_tf32_time_of(&square) ? small : square;
+    const matmul_ksplit_plan small = matmul_plan_tiles(x, 32, 32, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
+    const int few_rows = x->m <= 32, few_columns = x->n <= 32, half = few_rows != few_columns;
+    const matmul_ksplit_plan large =
+        matmul_plan_tiles(x, few_rows && half ? 32 : 64, few_columns && half ? 32 : 64, MATMUL_TF32_DEPTH,
+                          (half ? 5 : 3) * multiprocessors, 3);
+    return matmul_tf32_time_of(&small) < matmul_tf32_time_of(&large) ? small : large;
 }
 static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_tf32_plan_of(x, gpu->multiprocessors);
     return matmul_tf32_time_of(&plan);
+}
+/* Of matmul_short, of which 8 blocks share a multiprocessor for k up to 32, else 6. */
+enum { MATMUL_SHORT_SIDE = 64, MATMUL_SHORT_MOST_K = 64 };
+static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int64_t tiles = vb_ceil_div(x->m, MATMUL_SHORT_SIDE) * vb_ceil_div(x->n, MATMUL_SHORT_SIDE) * x->batch;
+    const int deep = x->k > 32, odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    const double taken = (double)tiles / ((deep ? 6.0 : 8.0) * gpu->multiprocessors), of_c = (double)x->m * x->n,
+                 operands = ((double)x->m + x->n) * x->k;
+    return 2.5 + taken * (2.2 + 0.6 * deep + 2.3 * odd) + 1e-6 * x->batch * (0.47 * of_c + 0.25 * operands);
 }
 /* Of matmul_thin. */
 static inline double matmul_thin_time(const vb_matmul_args *x) {
@@ -294,7 +309,8 @@ static inline double matmul_thin_time(const vb_matmul_args *x) {
     const double columns = (double)vb_ceil_div(x->n, width) * width, of_c = (double)x->m * x->n,
                  operands = ((double)x->m + x->n) * x->k;
     return (f32 ? 2.2 : 2.6) +
-           1e-6 * x->batch * (0.31 * x->m * columns * steps + (f32 ? 1.1 : 0.68) * of_c + (f32 ? 3.5 : 3.0) * operands);
+           1e-6 * x->batch * ((f32 ? 0.31 : 0.39) * x->m * columns * steps + (f32 ? 1.1 : 0.85) * of_c +
+                              (f32 ? 3.5 : 3.7) * operands);
 }
 static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
@@ -497,6 +513,15 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
     return time < matmul_f32_time(x, gpu) &&
            (x->precision == VB_PRECISION_IEEE || time < matmul_tf32_time(x, gpu));
 }
+/* Whether matmul_short takes it, and in less time than other kernels of tiles. */
+static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    if (gpu->capability < 80 || x->type == VB_F32 || x->k <= 0 || x->k > MATMUL_SHORT_MOST_K || x->m <= 16 ||
+        x->n <= 16 || !vb_tiles_fit(x->m, 16, x->n, 16) || gemm_m64_takes(x, gpu))
+        return 0;
+    const double time = matmul_short_time(x, gpu);
+    return (x->k > 16 || time < matmul_thin_time(x)) && time < matmul_ksplit_time(x, gpu) &&
+           time < matmul_vectors_time(x, gpu);
+}
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
            vb_tiles_fit(x->m, 16, x->n, 16) &&
@@ -552,6 +577,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
 /* `room`: whether there is memory for copies of the operands. */
 static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int ampere = gpu->capability >= 80, f32 = x->type == VB_F32;
+    if (matmul_short_suits(x, gpu)) return MATMUL_SHORT;
     if (matmul_thin_suits(x, gpu)) return MATMUL_THIN;
     const int skinny = matmul_skinny_suits(x) && matmul_skinny_pays(x, gpu);
     if (skinny && x->n < x->m) return MATMUL_SKINNY;

@@ -34,6 +34,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
              kernel == MATMUL_1XF16_SM90 || kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_MMA);
     switch (kernel) {
     case MATMUL_THIN: CHECK_IT(x->k <= 16); break;
+    case MATMUL_SHORT: CHECK_IT(ampere && !f32 && x->k > 0 && x->k <= 64); break;
     case MATMUL_SKINNY: CHECK_IT(x->k > 0 && (x->m <= 8 || x->n <= 8)); break;
     case MATMUL_3XTF32:
         CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned &&
@@ -89,7 +90,8 @@ static void check_named_matmul(void) {
         {80, VB_F32, 4096, 4096, 4096, MATMUL_3XTF32_ANY},   {86, VB_BF16, 4096, 4096, 4096, MATMUL_MMA},
         {100, VB_F32, 64, 2048, 11008, MATMUL_3XTF32}, {120, VB_F32, 64, 2048, 11008, MATMUL_3XTF32_ANY},
         {90, VB_BF16, 4096, 4098, 4096, MATMUL_PADDED_SM90}, {90, VB_BF16, 5, 13690, 24, MATMUL_KSPLIT},
-        {86, VB_BF16, 65, 7127, 42, MATMUL_KSPLIT}, {80, VB_F16, 100, 9, 3000, MATMUL_THIN},
+        {86, VB_BF16, 65, 7127, 42, MATMUL_KSPLIT}, {80, VB_F32, 100, 9, 3000, MATMUL_THIN},
+        {90, VB_F16, 10585, 8, 232, MATMUL_SHORT}, {86, VB_BF16, 1880, 28, 9472, MATMUL_SHORT},
         {75, VB_F16, 4096, 4096, 4096, MATMUL_SIMT},  {53, VB_F32, 16, 17, 16, MATMUL_SIMT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -9,6 +9,7 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     switch (kernel) {
     case MATMUL_THIN: return matmul_thin(x, stream);
     case MATMUL_SKINNY: return matmul_skinny(x, stream);
+    case MATMUL_SHORT: return matmul_short(x, stream);
     case MATMUL_3XTF32: return matmul_3xtf32(x, nullptr, stream);
     case GEMM_M64_SM90: return gemm_m64_sm90(x, stream);
     case GEMM_SM90: return gemm_sm90(x, stream);

@@ -194,6 +194,7 @@ vb_status matmul_3xtf32(const vb_matmul_args &x, const float *bias,
                         vb_stream *stream); // adds bias[n] to each row, unless null
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_thin(const vb_matmul_args &x, vb_stream *stream);
+vb_status matmul_short(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
 // `sums`: memory for the sums of blocks that share k, or null for the stream's workspace.

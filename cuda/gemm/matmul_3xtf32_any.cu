@@ -2,7 +2,7 @@
 // sizes and batches. Where tiles are few, blocks share the k of a tile.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    4 warps for BM x BN = 64 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs
+//   block    4 warps for BM x BN = 64 x 64, 64 x 32, 32 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs
 //   shared   three stages of A and B, 32 along k, as they are stored: [BM][36] where rows run along k, else
 //            [32][BM + 8]: 54 KiB at most; then C
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 3 * 2 m n k FLOPs; 8 bytes an output and block that
@@ -72,6 +72,12 @@ struct Tile {
         from += advance, extra += advance;
     }
 };
+
+// sum += a b, or sum = a b.
+VB_DEVICE void add_mma(bool first, float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    if (first) mma_tf32_first(sum, a, b[0], b[1]);
+    else mma_tf32(sum, a, b[0], b[1]);
+}
 
 // Float32 results of sums of raised parts.
 struct Settle {
@@ -143,9 +149,10 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
         stage = stage == stages - 1 ? 0 : stage + 1;
 #pragma unroll
         for (int d = 0; d < depth; d += 16) {
-            float part[sums][R][Q][4] = {};
+            float part[sums][R][Q][4];
 #pragma unroll
             for (int e8 = d; e8 < d + 16; e8 += 8) {
+                const bool first = e8 == d;
                 unsigned high_a[R][4], low_a[R][4], high_b[Q][2], low_b[Q][2];
 #pragma unroll
                 for (int r = 0; r < R; r++)
@@ -161,16 +168,16 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
-                    for (int q = 0; q < Q; q++) mma_tf32(part[0][r][q], low_a[r], high_b[q][0], high_b[q][1]);
+                    for (int q = 0; q < Q; q++) add_mma(first, part[0][r][q], low_a[r], high_b[q]);
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
-                    for (int q = 0; q < Q; q++) mma_tf32(part[sums / 2][r][q], high_a[r], low_b[q][0], low_b[q][1]);
+                    for (int q = 0; q < Q; q++) add_mma(first && sums > 1, part[sums / 2][r][q], high_a[r], low_b[q]);
 #pragma unroll
                 for (int r = 0; r < R; r++)
 #pragma unroll
                     for (int q = 0; q < Q; q++)
-                        mma_tf32(part[sums - 1][r][q], high_a[r], high_b[q][0], high_b[q][1]);
+                        add_mma(first && sums > 1, part[sums - 1][r][q], high_a[r], high_b[q]);
             }
 #pragma unroll
             for (int r = 0; r < R; r++)
@@ -253,7 +260,9 @@ vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
 
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream) {
     const matmul_ksplit_plan plan = matmul_tf32_plan_of(&x, multiprocessors(stream));
+    if (plan.tile_m == 32 && plan.tile_n == 64) return launch_any<32, 64, 2>(x, stream);
     if (plan.tile_m == 32) return launch_any<32, 32, 2>(x, stream);
+    if (plan.tile_n == 32) return launch_any<64, 32, 2>(x, stream);
     if (plan.tile_m == 16) return launch_any<16, 64, 1>(x, stream);
     if (plan.tile_n == 16) return launch_any<64, 16, 4>(x, stream);
     return launch_any<64, 64, 2>(x, stream);

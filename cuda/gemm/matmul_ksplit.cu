@@ -2,7 +2,7 @@
 // alignment. Where tiles are few, blocks share the k of a tile.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    BM x BN = 64 x 64: 4 warps; 32 x 32, 64 x 16, 16 x 64: 2
+//   block    BM x BN = 64 x 64, 64 x 16, 16 x 64: 4 warps; 32 x 32: 2
 //   shared   two stages of A [BM][64] and B [64][BN] as they are stored, through registers: 36 KiB at most; then C in
 //            float32, whose rows are written whole
 //   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, twice as many where rows are not aligned; 8 bytes an
@@ -13,68 +13,21 @@
 
 #include "gemm/matmul.cuh"
 #include "gemm/store_rows.cuh"
+#include "gemm/tile_load.cuh"
 
 namespace vb {
 namespace {
 
 constexpr int depth = MATMUL_KSPLIT_DEPTH;
 
-// A tile on its way through registers, as it is stored: rows of [SIDE][k] where BY_K, else of [k][SIDE]. A row begins
-// anywhere.
-// A thread loads the one or two aligned vectors in which eight elements lie, and joins them when it stores them.
-// Such a vector holds an element of the matrix, so that it lies in a page of memory that may be read.
-template <class T, bool BY_K, int SIDE, int THREADS>
-struct TileLoad {
-    static constexpr int columns = BY_K ? depth : SIDE, chunks = columns / 8, rows_in_all = BY_K ? SIDE : depth;
-    // Bytes of a row in shared memory: eight rows begin in different banks.
-    static constexpr int width = columns * 2 + 16, bytes = rows_in_all * width;
-    static constexpr int apart = THREADS / chunks, count = rows_in_all / apart; // of a thread's rows
-    static_assert(apart % 8 == 0 && rows_in_all % apart == 0, "a thread's rows begin alike");
-    const char *from;
-    int64_t step, advance; // bytes between a thread's rows, to the next tile; multiples of 16
-    int row, column, valid = 0;
-    unsigned shift, to; // `shift` bytes from a vector's start on; the same for all of the thread's rows
-    uint4 low[count], high[count];
-
-    VB_DEVICE TileLoad(const T *matrix, int64_t stride, int64_t first)
-        : step(apart * stride * 2), advance(BY_K ? depth * 2 : depth * stride * 2), row(threadIdx.x / chunks),
-          column(threadIdx.x % chunks * 8), to(row * width + column * 2) {
-        from = (const char *)(matrix + (BY_K ? (first + row) * stride + column : row * stride + first + column));
-        shift = (unsigned)(uintptr_t)from % 16;
-        from -= shift;
-    }
-    // The next tile, of which so many elements along k and across lie in the matrix.
-    VB_DEVICE void load(int left_k, int left_side) {
-        const int rows = (BY_K ? left_side : left_k) - row;
-        valid = (BY_K ? left_k : left_side) - column;
-        const bool two = shift > 0 && valid > 8 - (int)shift / 2;
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            const uint4 *const at = (const uint4 *)(from + i * step);
-            low[i] = high[i] = make_uint4(0, 0, 0, 0);
-            if (i * apart < rows && valid > 0) low[i] = __ldg(at);
-            if (i * apart < rows && two) high[i] = __ldg(at + 1);
-        }
-        from += advance;
-    }
-    VB_DEVICE void store(char *tile) const {
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            uint4 eight = bytes_from(low[i], high[i], shift);
-            if (BY_K && valid < 8) eight = first_elements(eight, valid); // across, the rest may be anything
-            *(uint4 *)(tile + to + i * apart * width) = eight;
-        }
-    }
-};
-
 // CROWDED: with fewer registers, so that a third more blocks share a multiprocessor.
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T, bool CROWDED>
-__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED ? 4 : 3) / 3)
+__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED && BM == BN ? 4 : 3) / 3)
     matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts) {
 #if __CUDA_ARCH__ >= 800
     constexpr int threads = 32 * WARPS_M * WARPS_N, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
-    using LoadA = TileLoad<T, !A_T, BM, threads>;
-    using LoadB = TileLoad<T, B_T, BN, threads>;
+    using LoadA = TileLoad<T, !A_T, BM, depth, threads>;
+    using LoadB = TileLoad<T, B_T, BN, depth, threads>;
     constexpr int stage_bytes = LoadA::bytes + LoadB::bytes, result_width = BN + 4;
     static_assert(BM * result_width * 4 <= 2 * stage_bytes, "C takes the place of the stages");
     __shared__ __align__(128) char shared[2 * stage_bytes];
@@ -170,8 +123,8 @@ template <class T>
 vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
     const matmul_ksplit_plan plan = matmul_ksplit_plan_of(&x, multiprocessors(stream));
     if (plan.tile_m == 32) return launch_ksplit<T, 32, 32, 2, 1>(x, stream);
-    if (plan.tile_m == 16) return launch_ksplit<T, 16, 64, 1, 2>(x, stream);
-    if (plan.tile_n == 16) return launch_ksplit<T, 64, 16, 2, 1>(x, stream);
+    if (plan.tile_m == 16) return launch_ksplit<T, 16, 64, 1, 4>(x, stream);
+    if (plan.tile_n == 16) return launch_ksplit<T, 64, 16, 4, 1>(x, stream);
     return launch_ksplit<T, 64, 64, 2, 2>(x, stream);
 }
 

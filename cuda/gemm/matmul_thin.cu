@@ -2,7 +2,7 @@
 //
 //   grid     (groups of rows * groups of columns, matrices)
 //   block    256 threads: a thread has a column of B in registers and goes down rows of A, which lie in shared memory
-//   shared   rows of A in float32, [128][K] at most: 8 KiB
+//   shared   rows of A in float32, [128][K] at most: 8 KiB; columns of B where STAGED, [256][K + 1]: 17 KiB
 //   moves    C once, B once for each group of rows, 2 m n k FLOPs
 //   bound    the writing of C
 
@@ -13,14 +13,9 @@ namespace {
 
 constexpr int threads = 256, most_rows = 128;
 
-// Element (row, column) of a matrix, which is stored the other way round where `turned`.
-template <class T>
-VB_DEVICE float element(const T *matrix, int64_t stride, bool turned, int64_t row, int64_t column) {
-    return to_float(turned ? matrix[column * stride + row] : matrix[row * stride + column]);
-}
-
 // k is at most K; `width` columns, a power of two, and `rows` rows a block.
-template <class T, int K>
+// STAGED: B is stored [n][k] with rows that lie apart.
+template <class T, int K, bool STAGED>
 __global__ void __launch_bounds__(threads)
     matmul_thin_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed, int width, int rows) {
     __shared__ __align__(16) float a[most_rows][K];
@@ -33,13 +28,35 @@ __global__ void __launch_bounds__(threads)
     // Neighbouring threads read neighbours in memory.
     for (int i = threadIdx.x; i < count * K; i += threads) {
         const int row = a_transposed ? i % count : i / K, d = a_transposed ? i / count : i % K;
-        a[row][d] = d < k ? element(p.a, p.a_stride, a_transposed, m0 + row, d) : 0.0f;
+        const int64_t from = a_transposed ? d * p.a_stride + m0 + row : (m0 + row) * p.a_stride + d;
+        a[row][d] = d < k ? to_float(p.a[from]) : 0.0f;
     }
     float b[K];
+    if (STAGED) {
+        __shared__ float columns[threads][K + 1];
+        const int64_t n0 = column - threadIdx.x % width;
+        const int count_b = (int)smaller<int64_t>(width, p.n - n0);
 #pragma unroll
-    for (int d = 0; d < K; d++)
-        b[d] = d < k && column < p.n ? element(p.b, p.b_stride, b_transposed, d, column) : 0.0f;
-    __syncthreads();
+        for (int j = 0; j < K; j++) { // all of a thread's loads at once
+            const int i = threadIdx.x + j * threads, at = i / K, d = i % K;
+            b[j] = at < count_b && d < k ? to_float(p.b[(n0 + at) * p.b_stride + d]) : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < K; j++) {
+            const int i = threadIdx.x + j * threads;
+            columns[i / K][i % K] = b[j];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < K; d++) b[d] = columns[threadIdx.x % width][d];
+    } else {
+#pragma unroll
+        for (int d = 0; d < K; d++) {
+            const int64_t from = b_transposed ? column * p.b_stride + d : d * p.b_stride + column;
+            b[d] = d < k && column < p.n ? to_float(p.b[from]) : 0.0f;
+        }
+        __syncthreads();
+    }
     if (column >= p.n) return;
     T *c = p.c + m0 * p.c_stride + column;
     const int apart = threads / width;
@@ -62,9 +79,12 @@ vb_status launch_thin(const vb_matmul_args &x, vb_stream *stream) {
     while (width < threads && width < x.n) width *= 2;
     const auto blocks = [&] { return ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, width) * x.batch; };
     while (rows > 16 && rows > 2 * threads / width && blocks() < 4 * multiprocessors(stream)) rows /= 2;
+    // A thread that reads a row of B by itself shares the 32 bytes of a load with no other.
+    const bool staged = x.b_transposed && x.b_stride * (int64_t)sizeof(T) >= 64;
     return for_batches<T>(x, rows, width, [&](const MatMulProblem<T> &p, dim3 grid) {
-        return launch_overlapped(stream, grid, threads, 0, matmul_thin_kernel<T, K>, p, x.a_transposed != 0,
-                                 x.b_transposed != 0, width, rows);
+        return launch_overlapped(stream, grid, threads, 0,
+                                 staged ? matmul_thin_kernel<T, K, true> : matmul_thin_kernel<T, K, false>, p,
+                                 x.a_transposed != 0, x.b_transposed != 0, width, rows);
     });
 }
 

@@ -23,14 +23,23 @@ VB_DEVICE void mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsi
 #endif
 }
 
+// c = a b, the same without the move of zeros to the sum.
+VB_DEVICE void mma_tf32_first(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+#endif
+}
+
 constexpr float raised = 8192.0f, lowered = 1.0f / (raised * raised); // of an element, of a sum
 
-// x raised = high + low to 22 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a
-// rounding.
+// x raised = high + low to 23 bits. Hardware ignores the 13 lowest bits of a TF32 operand; adding 0x1000 makes that a
+// rounding of high. Low has 12 bits and either sign, of which the last is cut off.
 VB_DEVICE void split_tf32(float x, unsigned &high, unsigned &low) {
     x *= raised;
     high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-    low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
+    low = __float_as_uint(x - __uint_as_float(high));
 }
 
 // The same with less work, of a number that is not raised. Hardware ignores the 13 lowest bits of a TF32 operand, which

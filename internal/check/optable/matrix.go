@@ -88,9 +88,13 @@ func matMulWithOp() *Op {
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
 			Case{Label: "shared_terms", Dims: []int{1, 72, 2056, 264}, Flags: layout},
-			Case{Label: "few_rows_odd_columns", Dims: []int{1, 5, 376, 5701}, Flags: layout})...)
+			Case{Label: "few_rows_odd_columns", Dims: []int{1, 5, 376, 5701}, Flags: layout},
+			Case{Label: "short_terms", Dims: []int{2, 163, 20, 199}, Flags: layout}, Case{Label: "short_terms", Dims: []int{1, 200, 45, 520}, Flags: layout},
+			Case{Label: "few_columns", Dims: []int{1, 200, 136, 11}, Flags: layout}, Case{Label: "few_rows", Dims: []int{2, 11, 200, 136}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
-			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
+			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "narrow", Dims: []int{9, 1030, 70, 29}, Flags: layout},
+			Case{Label: "low", Dims: []int{9, 29, 70, 1030}, Flags: layout}, Case{Label: "thin", Dims: []int{3, 49, 8, 152}, Flags: layout},
+			Case{Label: "ieee", Dims: []int{1, 129, 255, 257}, Flags: layout + "_ieee"},
 			Case{Label: "ieee_wide", Dims: []int{1, 130, 40, 1540}, Flags: layout + "_ieee"},
 			Case{Label: "tf32_small", Dims: []int{2, 65, 127, 33}, Flags: layout + "_tf32"}, Case{Label: "tf32", Dims: []int{1, 260, 264, 256}, Flags: layout + "_tf32"},
 			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
@@ -99,8 +103,8 @@ func matMulWithOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs of blocks; copies whose blocks share terms
 		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
 		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"},
-		Case{Label: "odd_columns", Dims: []int{1, 65, 24, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 24, 385}, Flags: "nt"},
-		Case{Label: "odd_columns", Dims: []int{33, 65, 24, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 24, 641}, Flags: "nn"})...)
+		Case{Label: "odd_columns", Dims: []int{1, 65, 72, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 72, 385}, Flags: "nt"},
+		Case{Label: "odd_columns", Dims: []int{33, 65, 72, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 72, 641}, Flags: "nn"})...)
 	options := func(c Case) tensor.MatMulOptions {
 		o := tensor.MatMulOptions{TransA: c.Flags[0] == 't', TransB: c.Flags[1] == 't'}
 		if hasFlag(c, "ieee") {
