@@ -5,8 +5,8 @@
 //   block    three warpgroups: a warp of the first copies keys and values by TMA, the other two take 64 rows each.
 //            SHARED_ROWS, where all tiles of 64 rows run at once: both take the same rows and every second block of
 //            keys, and exchange sums of half of the columns in the end
-//   shared   queries [128][DIMS], then rings of keys and of values [KEYS][DIMS], 16-bit, swizzled: 160 KiB for 128
-//            dimensions (two stages of 128 keys), 144 KiB for 64 (four), 192 KiB for 256 (two of 64 keys)
+//   shared   queries [128][DIMS], of two tiles for 64 dimensions, then rings of keys and of values [KEYS][DIMS],
+//            16-bit, swizzled: 160 KiB for 128 dimensions (two stages of 128 keys) and 64 (four), 192 for 256 (two of 64 keys)
 //            SHARED_ROWS: 180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB of sums), 156
 //            for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
@@ -17,6 +17,7 @@
 #include "linear/linear.cuh"
 #include "arch/mma.cuh"
 #include "arch/sm90.cuh"
+#include "arch/unaligned.cuh"
 
 // Scores and outputs are wgmma accumulators. The scores, rounded to 16 bits in pairs, are the left factor of the
 // product with the values without leaving their registers. Exponentials are hidden twice.
@@ -44,9 +45,13 @@ struct PrefillTile {
     static_assert(ATTENTION_PREFILL_SM90_KEYS % keys == 0, "a ring has a whole number of blocks");
     static constexpr int stages = keys * DIMS <= 8192 ? 4 : 2;
     static constexpr int query_bytes = rows * DIMS * 2, tile_bytes = keys * DIMS * 2;
+    // Where queries are of 16 bits, the next tile's are copied while a tile is computed. 128 dimensions gained nothing.
+    static constexpr bool next_queries = !SHARED_ROWS && DIMS == 64;
+    static constexpr int query_tiles = next_queries ? 2 : 1;
     static constexpr int exchange_vectors = DIMS / 16 + 1; // half of a thread's outputs, and its rows' maxima and sums
     static constexpr int exchange_bytes = SHARED_ROWS ? consumers * exchange_vectors * 128 * 16 : 0;
-    static constexpr int shared_bytes = sm90::swizzle_bytes + query_bytes + 2 * stages * tile_bytes + exchange_bytes;
+    static constexpr int shared_bytes = sm90::swizzle_bytes + query_tiles * query_bytes + 2 * stages * tile_bytes +
+                                        exchange_bytes;
 };
 
 // The type of outputs that become an operand of a product with packed weights. The halves of each 16 columns lie in the
@@ -172,11 +177,15 @@ __global__ void __launch_bounds__(threads, 1)
     using Ring = RingPosition<stages>;
     extern __shared__ char shared[];
     __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
+    constexpr bool next_queries = Tile::next_queries && sizeof(TQ) == 2;
+    constexpr int copiers = 96; // threads that copy the next tile's queries
+    __shared__ uint64_t q_full[2], q_empty[2];
     __shared__ uint64_t exchanged; // completes once a tile: the sums of both consumers can be read
     __shared__ Job jobs[2];
     char *const q_tile =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
-    char *const k_ring = q_tile + Tile::query_bytes, *const v_ring = k_ring + stages * Tile::tile_bytes;
+    char *const k_ring = q_tile + Tile::query_tiles * Tile::query_bytes;
+    char *const v_ring = k_ring + stages * Tile::tile_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
     const int lane = threadIdx.x % 32;
     const unsigned tiles = a.tiles * heads;
@@ -192,7 +201,9 @@ __global__ void __launch_bounds__(threads, 1)
         }
         for (int s = 0; s < 2; s++) {
             sm90::barrier_init(&job_full[s], 1);
-            sm90::barrier_init(&job_empty[s], 4 * consumers);
+            sm90::barrier_init(&job_empty[s], 4 * consumers + (next_queries ? copiers / 32 : 0));
+            sm90::barrier_init(&q_full[s], copiers);
+            sm90::barrier_init(&q_empty[s], 4 * consumers);
         }
         sm90::barrier_init(&exchanged, 128 * consumers);
         sm90::barrier_init_fence();
@@ -244,6 +255,33 @@ __global__ void __launch_bounds__(threads, 1)
             }
             if (lane == 0 && gridDim.x < tiles && atomicAdd(tickets + 1, 1) == gridDim.x - 1)
                 tickets[0] = 0, tickets[1] = 0;
+        } else if constexpr (next_queries) {
+            RingPosition<2> job_at, q_at;
+            q_at.advance(); // the consumers copy the first
+            for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance(), q_at.advance()) {
+                sm90::barrier_wait(&job_full[job_at.stage()], job_at.phase());
+                tile = jobs[job_at.stage()].next;
+                __syncwarp();
+                if (lane == 0) sm90::barrier_arrive(&job_empty[job_at.stage()]);
+                if (tile >= tiles) break;
+                const TileOf place(a, tile, heads, Tile::rows);
+                const unsigned to = shared_address(q_tile) + q_at.stage() * Tile::query_bytes;
+                sm90::barrier_wait(&q_empty[q_at.stage()], q_at.phase() ^ 1);
+                for (int item = threadIdx.x - 32; item < Tile::rows * DIMS / 8; item += copiers) {
+                    const int row = item / (DIMS / 8), chunk = item % (DIMS / 8), own = row % rows_per_group;
+                    const bool inside = place.first_row + row < a.rows && chunk * 8 < (int)a.dim;
+                    const TQ *const from =
+                        (const TQ *)a.q +
+                        (inside ? query_offset(a, place.b, place.kv_head, place.first_row + row) + chunk * 8 : 0);
+                    copy_async_part(to + row / rows_per_group * (rows_per_group * DIMS * 2) +
+                                        chunk / 8 * rows_per_group * sm90::row_bytes + swizzled(own, chunk % 8, 8),
+                                    from, inside ? 16 : 0);
+                }
+                copy_async_commit();
+                copy_async_wait<0>();
+                sm90::shared_writes_fence();
+                sm90::barrier_arrive(&q_full[q_at.stage()]);
+            }
         }
     } else {
         sm90::registers_grow<232>();
@@ -259,7 +297,7 @@ __global__ void __launch_bounds__(threads, 1)
             else sm90::group_sync(OWN + consumer, writers);
         };
         char *const queries = q_tile + (SHARED_ROWS ? 0 : consumer * rows_per_group * DIMS * 2);
-        const uint64_t q_operand = sm90::describe(queries, 0);
+        uint64_t q_operand = sm90::describe(queries, 0);
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
@@ -272,31 +310,35 @@ __global__ void __launch_bounds__(threads, 1)
             const unsigned first_row = place.first_row + (SHARED_ROWS ? 0 : consumer * rows_per_group);
             const int rows = smaller((int)a.rows - (int)first_row, rows_per_group), dim = (int)a.dim; // may be negative
 
-            // While the tile's keys are looked for.
             constexpr int chunks = DIMS / 8, copies = rows_per_group * chunks / writers;
-            uint4 query[copies];
+            if (next_queries) q_operand = sm90::describe(queries + job_at.stage() * Tile::query_bytes, 0);
+            if (next_queries && job_at.count > 0) {
+                sm90::barrier_wait(&q_full[job_at.stage()], (job_at.count - 1) / 2 & 1);
+            } else { // while the tile's keys are looked for
+                uint4 query[copies];
 #pragma unroll
-            for (int i = 0; i < copies; i++) {
-                const int item = i * writers + writer, row = item / chunks, d = item % chunks * 8;
-                const TQ *const from = (const TQ *)a.q + query_offset(a, place.b, place.kv_head, first_row + row) + d;
-                query[i] = row < rows && d < dim ? pack_eight<TKV>(from) : make_uint4(0, 0, 0, 0);
+                for (int i = 0; i < copies; i++) {
+                    const int item = i * writers + writer, row = item / chunks, d = item % chunks * 8;
+                    const int64_t from = query_offset(a, place.b, place.kv_head, first_row + row) + d;
+                    query[i] = row < rows && d < dim ? pack_eight<TKV>((const TQ *)a.q + from) : make_uint4(0, 0, 0, 0);
+                }
+                writers_sync(); // the products with the queries before are done
+#pragma unroll
+                for (int i = 0; i < copies; i++) {
+                    const int item = i * writers + writer, row = item / chunks, chunk = item % chunks;
+                    *reinterpret_cast<uint4 *>(queries + chunk / 8 * rows_per_group * sm90::row_bytes +
+                                               swizzled(row, chunk % 8, 8)) = query[i];
+                }
+                sm90::shared_writes_fence();
+                writers_sync();
             }
+
             KeyRange seen[2]; // of rows g and g + 8 of the warp
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int row = warp * 16 + g + 8 * h;
                 if (row < rows) seen[h] = keys_of(a, place.b, (first_row + row) / a.group);
             }
-            writers_sync(); // the products with the queries before are done
-#pragma unroll
-            for (int i = 0; i < copies; i++) {
-                const int item = i * writers + writer, row = item / chunks, chunk = item % chunks;
-                *reinterpret_cast<uint4 *>(queries + chunk / 8 * rows_per_group * sm90::row_bytes +
-                                           swizzled(row, chunk % 8, 8)) = query[i];
-            }
-            sm90::shared_writes_fence();
-            writers_sync();
-
             sm90::barrier_wait(&job_full[job_at.stage()], job_at.phase());
             const Job job = jobs[job_at.stage()];
             __syncwarp();
@@ -443,6 +485,7 @@ __global__ void __launch_bounds__(threads, 1)
                 v_at.advance(step);
             }
             k_at = v_at = end;
+            if (next_queries) release(&q_empty[job_at.stage()]);
             const auto target = [&](int h) {
                 const int row = warp * 16 + g + 8 * h;
                 return (TO *)a.out + (row < rows ? query_offset(a, place.b, place.kv_head, first_row + row) : 0);

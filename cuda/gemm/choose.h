@@ -370,9 +370,9 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
             const matmul_sm90_plan plan = {tile_n, parts, 1, matmul_sm90_time(x, tile_n, parts, multiprocessors)};
             if (plan.time < best.time) best = plan;
         }
-    const int64_t tiles = matmul_sm90_tiles(x, 256),
-                  pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch;
-    if (best.parts == 1 && best.tile_n == 256 && tiles >= multiprocessors && x->k >= 256 &&
+    const int64_t tiles = matmul_sm90_tiles(x, 256) * best.parts,
+                  pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch * best.parts;
+    if (best.tile_n == 256 && (best.parts > 1 || tiles >= multiprocessors) && x->k >= 256 * best.parts &&
         vb_ceil_div(pairs, multiprocessors / 2) <= vb_ceil_div(tiles, multiprocessors))
         best.pair = 2;
     return best;

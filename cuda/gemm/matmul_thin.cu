@@ -80,7 +80,7 @@ vb_status launch_thin(const vb_matmul_args &x, vb_stream *stream) {
     const auto blocks = [&] { return ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, width) * x.batch; };
     while (rows > 16 && rows > 2 * threads / width && blocks() < 4 * multiprocessors(stream)) rows /= 2;
     // A thread that reads a row of B by itself shares the 32 bytes of a load with no other.
-    const bool staged = x.b_transposed && x.b_stride * (int64_t)sizeof(T) >= 64;
+    const bool staged = x.b_transposed && x.n > 64 && x.b_stride * (int64_t)sizeof(T) >= 64;
     return for_batches<T>(x, rows, width, [&](const MatMulProblem<T> &p, dim3 grid) {
         return launch_overlapped(stream, grid, threads, 0,
                                  staged ? matmul_thin_kernel<T, K, true> : matmul_thin_kernel<T, K, false>, p,
