@@ -6,7 +6,7 @@
 //            SHARED_ROWS, where all tiles of 64 rows run at once: both take the same rows and every second block of
 //            keys, and exchange sums of half of the columns in the end
 //   shared   queries [128][DIMS], of two tiles for 64 dimensions, then rings of keys and of values [KEYS][DIMS],
-//            16-bit, swizzled: 160 KiB for 128 dimensions (two stages of 128 keys) and 64 (four), 192 for 256 (two of 64 keys)
+//            16-bit, swizzled: 160 KiB for 128 dimensions (two stages of 128 keys) and for 64 (four), 192 for 256
 //            SHARED_ROWS: 180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB of sums), 156
 //            for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key

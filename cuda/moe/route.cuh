@@ -85,8 +85,8 @@ struct LaneKeys {
 VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, const float *logits, Key *keys,
                          int lane) {
     const int experts = (int)a.experts, k = (int)a.k;
-    // Where the chosen scores are divided by their sum, the sum over all experts cancels out. The greatest logit is then
-    // the first choice's, and no expert but the chosen has an exponential.
+    // Where the chosen scores are divided by their sum, the sum over all experts cancels out. The greatest logit is
+    // then the first choice's, and no expert but the chosen has an exponential.
     const bool divided = a.normalized || a.gating == VB_GATING_SOFTMAX_CHOSEN, by_score = a.bias || a.groups;
     const bool shares = a.gating != VB_GATING_SIGMOID && (by_score || !divided);
     float max = Max::identity(), share = 1.0f;
