@@ -83,6 +83,7 @@ static void release(vb_device *device) {
         if (d->lost) keep_context(d, false);
         d->driver->release(d->handle);
     }
+    pthread_cond_destroy(&d->loaded);
     pthread_mutex_destroy(&d->mutex);
     free(d);
 }
@@ -133,6 +134,7 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     d->index = index;
     atomic_init(&d->references, 1);
     pthread_mutex_init(&d->mutex, NULL);
+    pthread_cond_init(&d->loaded, NULL);
     vb_status status = describe(d);
     if (status == VB_OK) status = DRIVER(d, retain, &d->context, d->handle);
     vb_trace_phase("context made");
@@ -140,8 +142,7 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     if (status == VB_OK) status = make_current(d);
     if (status == VB_OK) status = vb_jit_load_books(d);
     vb_trace_phase("code books copied");
-    const vb_jit_kernel *kernel = NULL;
-    if (status == VB_OK) status = vb_jit_function(&kernel, &(vb_jit_filling){.source = probe}, "ptx_probe", d);
+    if (status == VB_OK) status = vb_jit_compiles(&(vb_jit_filling){.source = probe}, "ptx_probe", d);
     vb_trace_phase("first kernel loaded");
     if (status != VB_OK) {
         release(&d->base);
@@ -196,6 +197,7 @@ vb_status vb_jit_alloc(void **memory, int64_t bytes, vb_device *device) {
 /* cuMemFree waits for all work of the device, as the contract asks. */
 vb_status vb_jit_free(void *memory, vb_device *device) {
     vb_jit_device *d = of(device);
+    vb_jit_settle_all(d);
     TRY(make_current(d));
     return DRIVER(d, free, (cu_address)(uintptr_t)memory);
 }
@@ -265,6 +267,10 @@ vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const
     }
     atomic_fetch_add(&d->references, 1);
     s->base.native = s->handle;
+    pthread_mutex_lock(&d->mutex);
+    s->next = d->streams;
+    d->streams = s;
+    pthread_mutex_unlock(&d->mutex);
     *stream = &s->base;
     return VB_OK;
 }
@@ -274,6 +280,14 @@ static void *handle_of(vb_stream *stream) { return ((vb_jit_stream *)stream)->ha
 void vb_jit_stream_destroy(vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
     vb_jit_stream *s = (vb_jit_stream *)stream;
+    vb_jit_settle(stream);
+    pthread_mutex_lock(&d->mutex);
+    for (vb_jit_stream **at = &d->streams; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&d->mutex);
     const bool current = make_current(d) == VB_OK;
     if (current) d->driver->stream_synchronize(s->handle);
     if (s->scratch) s->memory.free(s->scratch, s->memory.context);
@@ -291,6 +305,7 @@ void vb_jit_stream_destroy(vb_stream *stream) {
 }
 
 vb_status vb_jit_stream_handle(void **handle, vb_stream *stream) {
+    TRY(vb_jit_settle(stream));
     *handle = handle_of(stream);
     return VB_OK;
 }
@@ -303,14 +318,14 @@ vb_status vb_jit_memory_check(const void *memory, int64_t bytes, vb_device *devi
 
 vb_status vb_jit_stream_synchronize(vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     return DRIVER(d, stream_synchronize, handle_of(stream));
 }
 
 vb_status vb_jit_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
     const cu_address to = (cu_address)(uintptr_t)out, from = (cu_address)(uintptr_t)in;
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     if (kind == VB_HOST_TO_DEVICE) return DRIVER(d, copy_to_device_async, to, in, (size_t)bytes, handle_of(stream));
     if (kind == VB_DEVICE_TO_HOST) return DRIVER(d, copy_to_host_async, out, from, (size_t)bytes, handle_of(stream));
     return DRIVER(d, copy_on_device_async, to, from, (size_t)bytes, handle_of(stream));
@@ -318,7 +333,7 @@ vb_status vb_jit_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind k
 
 vb_status vb_jit_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     return DRIVER(d, set_async, (cu_address)(uintptr_t)out, (unsigned char)value, (size_t)bytes, handle_of(stream));
 }
 
@@ -352,7 +367,7 @@ void vb_jit_event_destroy(vb_event *event) {
 
 vb_status vb_jit_event_record(vb_event *event, vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     return DRIVER(d, event_record, event_of(event), handle_of(stream));
 }
 
@@ -380,7 +395,7 @@ vb_status vb_jit_event_elapsed(float *milliseconds, vb_event *start, vb_event *e
 
 vb_status vb_jit_stream_wait(vb_stream *stream, vb_event *event) {
     vb_jit_device *d = vb_jit_of(stream);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     return DRIVER(d, stream_wait, handle_of(stream), event_of(event), 0);
 }
 
@@ -390,7 +405,7 @@ vb_status vb_jit_stream_wait(vb_stream *stream, vb_event *event) {
 vb_status vb_jit_graph_begin(vb_stream *stream) {
     enum { RELAXED = 2 };
     vb_jit_device *d = vb_jit_of(stream);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     return DRIVER(d, capture_begin, handle_of(stream), RELAXED);
 }
 
@@ -398,12 +413,12 @@ vb_status vb_jit_graph_end(vb_graph **graph, vb_stream *stream) {
     vb_jit_device *d = vb_jit_of(stream);
     void *recorded = NULL;
     *graph = NULL;
-    TRY(make_current(d));
+    vb_status status = vb_jit_settle(stream); /* the capture ends in any case */
     TRY(DRIVER(d, capture_end, handle_of(stream), &recorded));
-    jit_graph *g = calloc(1, sizeof *g);
+    jit_graph *g = status == VB_OK ? calloc(1, sizeof *g) : NULL;
     if (!g) {
         d->driver->graph_destroy(recorded);
-        return VB_OUT_OF_MEMORY;
+        return status != VB_OK ? status : VB_OUT_OF_MEMORY;
     }
     g->base.device = stream->device;
     g->recorded = recorded;
@@ -431,7 +446,7 @@ vb_status vb_jit_graph_update(vb_graph *graph, const vb_graph *newer) {
 vb_status vb_jit_graph_launch(vb_graph *graph, vb_stream *stream) {
     jit_graph *g = (jit_graph *)graph;
     vb_jit_device *d = of(graph->device);
-    TRY(make_current(d));
+    TRY(vb_jit_settle(stream));
     TRY(instantiate(g));
     return DRIVER(d, graph_launch, g->executable, handle_of(stream));
 }

@@ -45,8 +45,14 @@ typedef struct vb_jit_filling {
 } vb_jit_filling;
 
 typedef struct vb_jit_kernel {
-    struct vb_jit_kernel *next;
+    struct vb_jit_kernel *next, *queued; /* of its bucket; of those to load */
     vb_jit_filling filling;
+    const char *name;
+    char *text;           /* filled */
+    unsigned char *bytes; /* of each parameter */
+    int parameters;
+    enum { VB_JIT_NEW, VB_JIT_LOADING, VB_JIT_LOADED, VB_JIT_FAILED } state;
+    vb_status status; /* of the loading */
     void *module, *function;
     bool waits; /* for the kernel before it by itself, so that it may begin while that runs */
 } vb_jit_kernel;
@@ -62,12 +68,17 @@ typedef struct vb_jit_device {
     char name[128];
     void *context;
     cu_address books; /* codebooks.h, as vb_jit_book says */
-    pthread_mutex_t mutex; /* of kernels */
+    pthread_mutex_t mutex; /* of all below, and of what its streams keep */
+    pthread_cond_t loaded; /* a kernel is loaded or failed, or a loader ended */
     vb_jit_kernel *kernels[VB_JIT_BUCKETS];
+    vb_jit_kernel *oldest, *newest; /* of those to load */
+    int loaders;                    /* threads that load */
+    struct vb_jit_stream *streams;
 } vb_jit_device;
 
 typedef struct vb_jit_stream {
     struct vb_stream base;
+    struct vb_jit_stream *next; /* of the device */
     void *handle;
     cu_address row_scales; /* VB_JIT_SCALED_ROWS floats for a product with many rows of x */
     vb_allocator memory;   /* what the scratch comes from */
@@ -75,6 +86,8 @@ typedef struct vb_jit_stream {
     int64_t scratch_bytes;
     struct vb_jit_outgrown { struct vb_jit_outgrown *next; cu_address memory; } *outgrown; /* without an allocator */
     bool apart; /* the next kernel may not begin before the newest ends */
+    struct vb_jit_kept *kept, *last_kept; /* launches that wait for their kernels (ptx_launch.c) */
+    vb_status failure;                    /* of one of them */
 } vb_jit_stream;
 
 static inline vb_jit_device *vb_jit_of(vb_stream *stream) { return (vb_jit_device *)stream->device; }
@@ -84,20 +97,27 @@ vb_status vb_jit_status(cu_result result, vb_jit_device *device);
 /* Memory that the next operation of the stream may use, too. */
 vb_status vb_jit_workspace(void **memory, int64_t bytes, vb_stream *stream);
 
-/* Finds the function of a filled text, compiled for the device: by the driver, or out of the cache on disk
- * (ptx_modules.c). */
-vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *filling, const char *name,
-                          vb_jit_device *device);
+/* Loads a kernel: out of the cache on disk, or compiled by the driver (ptx_modules.c). */
+vb_status vb_jit_load(vb_jit_kernel *kernel, vb_jit_device *device);
+
+/* Whether a filled text has a kernel on the device. Waits for it. */
+vb_status vb_jit_compiles(const vb_jit_filling *filling, const char *name, vb_jit_device *device);
 
 /* The GPUs that these kernels run on, and the driver's message on the last kernel that it refused: a line. */
 const char *vb_jit_refusal(void);
 void vb_jit_unload(vb_jit_device *device);
 
-/* Launches a filled text. `parameters` are the addresses of the kernel's, in order. */
+/* Enqueues a filled text. `parameters` are the addresses of the kernel's, in order. The launch may be kept until the
+ * kernel is loaded: a kernel that fails is an error of a later call (ptx_launch.c). */
 vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y,
     int64_t z, int threads, void **parameters);
 
 #define VB_JIT_PARAMETERS(...) ((void *[]){__VA_ARGS__})
+
+/* Launches what a stream, or each stream of a device, has kept, and waits for its kernels. The device's context is
+ * current afterwards. A kernel that fails is an error of the next call with its stream alone. */
+vb_status vb_jit_settle(vb_stream *stream);
+void vb_jit_settle_all(vb_jit_device *device);
 
 /* ptx_prompt.c: attention where there are many queries; VB_UNSUPPORTED where another kernel is to compute it. The text
  * that caps a score (ptx_transformer.c). */

@@ -1,4 +1,4 @@
-/* ptx_modules.c: from the text of a kernel to a function that the driver launches.
+/* ptx_modules.c: from the text of a kernel to a function that the driver launches, by ptx_launch.c.
  *
  * The driver's compiler makes machine code of PTX, once a machine. The code is kept in VIBRANT_CACHE, else
  * XDG_CACHE_HOME/vibrant/ptx or ~/.cache/vibrant/ptx, under a name made of PTX, GPU and driver. A file that is not
@@ -69,16 +69,14 @@ bool vb_jit_fill(vb_jit_text *out, const char *text, const vb_jit_filling *f) {
     return fill(out, text, f, DEPTH);
 }
 
-static char *compile(const vb_jit_filling *f, int target) {
+static char *compile(const vb_jit_kernel *k, int target) {
+    const vb_jit_filling *f = &k->filling;
     vb_ptx_constant constants[VB_JIT_CONSTANTS + 1] = {{NULL, 0, false}};
     for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
         constants[i] = (vb_ptx_constant){f->constants[i].name, (double)f->constants[i].value, false};
-    vb_jit_text source = {0};
-    char error[256] = "out of memory", *ptx = NULL;
-    if (vb_jit_fill(&source, f->written ? f->written : f->source, f))
-        ptx = vb_ptx_compile(source.data, "kernel", constants, target, error, sizeof error);
+    char error[256] = "";
+    char *ptx = vb_ptx_compile(k->text, "kernel", constants, target, error, sizeof error);
     if (!ptx) trace("the text of a kernel is wrong", error);
-    free(source.data);
     return ptx;
 }
 
@@ -201,92 +199,22 @@ static double milliseconds(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static vb_status load(vb_jit_kernel *k, const char *name, vb_jit_device *d) {
+vb_status vb_jit_load(vb_jit_kernel *k, vb_jit_device *d) {
     const double start = milliseconds();
     char took[96];
     char path[4096], *at = NULL;
-    char *ptx = compile(&k->filling, d->target);
+    vb_status status = vb_jit_status(d->driver->set_current(d->context), d);
+    if (status != VB_OK) return status;
+    char *ptx = compile(k, d->target);
     if (!ptx) return VB_INTERNAL;
     k->waits = strstr(ptx, "griddepcontrol.wait") != NULL;
     if (cache_path(path, sizeof path, ptx, d)) at = path;
     void *code = at ? read_code(at) : NULL;
-    vb_status status = VB_OK;
     if (!code || d->driver->module_load(&k->module, code) != 0) status = assemble(&k->module, ptx, at, d);
     if (status == VB_OK) status = vb_jit_status(d->driver->module_function(&k->function, k->module, "kernel"), d);
-    snprintf(took, sizeof took, "%s in %.1f ms", name, milliseconds() - start);
-    trace(code ? "read from the cache" : "compiled", took);
+    snprintf(took, sizeof took, "%s in %.1f ms", k->name, milliseconds() - start);
+    trace(status != VB_OK ? "no kernel" : code ? "read from the cache" : "compiled", took);
     free(code);
     free(ptx);
     return status;
-}
-
-static bool same(const vb_jit_filling *a, const vb_jit_filling *b) {
-    if (!a->written != !b->written || (a->written && strcmp(a->written, b->written) != 0)) return false;
-    if (a->source != b->source || a->type != b->type || a->other != b->other || a->decode != b->decode) return false;
-    for (int i = 0; i < VB_JIT_CONSTANTS; i++)
-        if (a->constants[i].name != b->constants[i].name || a->constants[i].value != b->constants[i].value)
-            return false;
-    for (int i = 0; i < VB_JIT_TEXTS; i++)
-        if (a->texts[i].name != b->texts[i].name || a->texts[i].text != b->texts[i].text) return false;
-    return true;
-}
-
-vb_status vb_jit_function(const vb_jit_kernel **kernel, const vb_jit_filling *f, const char *name, vb_jit_device *d) {
-    uint64_t h = hash(basis, &f->source, sizeof f->source);
-    if (f->written) h = hash(h, f->written, strlen(f->written));
-    h = hash(hash(hash(h, &f->type, sizeof f->type), &f->other, sizeof f->other), &f->decode, sizeof f->decode);
-    for (int i = 0; i < VB_JIT_CONSTANTS && f->constants[i].name; i++)
-        h = hash(h, &f->constants[i].value, sizeof f->constants[i].value);
-    for (int i = 0; i < VB_JIT_TEXTS && f->texts[i].name; i++)
-        h = hash(h, &f->texts[i].text, sizeof f->texts[i].text);
-    vb_jit_kernel **bucket = &d->kernels[(h ^ h >> 32) % VB_JIT_BUCKETS], *k;
-    pthread_mutex_lock(&d->mutex);
-    for (k = *bucket; k && !same(&k->filling, f); k = k->next) {}
-    vb_status status = VB_OK;
-    if (!k) {
-        k = calloc(1, sizeof *k);
-        if (k) k->filling = *f;
-        if (k && f->written && !(k->filling.written = strdup(f->written))) free(k), k = NULL;
-        status = k ? load(k, name, d) : VB_OUT_OF_MEMORY;
-        if (status == VB_OK) {
-            k->next = *bucket;
-            *bucket = k;
-        } else {
-            if (k && k->module) d->driver->module_unload(k->module);
-            if (k) free((void *)(uintptr_t)k->filling.written);
-            free(k);
-            trace("no kernel", name);
-        }
-    }
-    if (status == VB_OK) *kernel = k;
-    pthread_mutex_unlock(&d->mutex);
-    return status;
-}
-
-void vb_jit_unload(vb_jit_device *d) {
-    for (int i = 0; i < VB_JIT_BUCKETS; i++)
-        for (vb_jit_kernel *k = d->kernels[i], *next; k; k = next) {
-            next = k->next;
-            d->driver->module_unload(k->module);
-            free((void *)(uintptr_t)k->filling.written);
-            free(k);
-        }
-}
-
-vb_status vb_jit_launch(vb_stream *stream, const char *name, const vb_jit_filling *filling, int64_t x, int64_t y,
-    int64_t z, int threads, void **parameters) {
-    vb_jit_device *d = vb_jit_of(stream);
-    vb_jit_stream *s = (vb_jit_stream *)stream;
-    const vb_jit_kernel *kernel = NULL;
-    if (x > INT32_MAX || y > 65535 || z > 65535) return VB_UNSUPPORTED;
-    vb_status status = vb_jit_status(d->driver->set_current(d->context), d);
-    if (status == VB_OK) status = vb_jit_function(&kernel, filling, name, d);
-    if (status != VB_OK) return status;
-    stream->kernel = name;
-    enum { GRAPHS_OVERLAP = 12030 }; /* of older drivers they do not */
-    cu_launch_attribute overlapped = {.which = CU_OVERLAPPED, .value.number = 1};
-    const cu_launch how = {{(unsigned)x, (unsigned)y, (unsigned)z}, {(unsigned)threads, 1, 1}, 0, s->handle,
-                           &overlapped, kernel->waits && !s->apart && d->driver_version >= GRAPHS_OVERLAP};
-    s->apart = false;
-    return vb_jit_status(d->driver->launch(&how, kernel->function, parameters, NULL), d);
 }
