@@ -179,6 +179,9 @@ func kvWriteVariantsOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			batch, seq, heads := c.Dims[0], c.Dims[1], c.Dims[2]
 			eachItsPlace(seq, c.Dims[5])
+			if last := c.Dims[6] + batch - 1 + seq; !hasFlag(c, "ring") && last > c.Dims[5] {
+				panic("a position behind the cache, which a GPU skips and a CPU refuses")
+			}
 			var positions []int
 			for b := range batch {
 				for s := range seq {
