@@ -6,18 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// TestOpsInterpreted runs TestOps on kernels in PTX without a GPU: a driver for tests interprets them (csrc/testdata/libcuda.c), in a
-// process of its own that finds it in place of NVIDIA's. Where ptxas is, it must take each text without a warning.
-func TestOpsInterpreted(t *testing.T) {
-	if testing.Short() || raceDetector {
-		t.Skip("half a minute of one core")
-	}
+// interpreter builds a driver for tests (csrc/testdata/libcuda.c) and returns the folder that it is in.
+func interpreter(t *testing.T) string {
+	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		t.Skip(err)
@@ -26,13 +27,84 @@ func TestOpsInterpreted(t *testing.T) {
 		t.Skipf("the sources are not here: %v", err)
 	}
 	dir := t.TempDir()
+	build := exec.Command(cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", filepath.Join(dir, "libcuda.so.1"), "../csrc/testdata/libcuda.c", "-lm")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// TestKernelsAreCompiledAtTheSameTime has a driver that ends no compilation before another has begun, and one that refuses a kernel:
+// its error is that of the next call that waits for it, and the stream computes on.
+func TestKernelsAreCompiledAtTheSameTime(t *testing.T) {
+	if kind := os.Getenv("VIBRANT_TEST_KERNELS"); kind != "" {
+		launchBeforeCompiled(t, kind == "refused")
+		return
+	}
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor compiles one kernel after the other")
+	}
+	dir := interpreter(t)
+	for _, e := range []string{"VIBRANT_TEST_KERNELS=together VIBRANT_TEST_TOGETHER=2", "VIBRANT_TEST_KERNELS=refused VIBRANT_TEST_REFUSES=ex2"} {
+		c := exec.Command(os.Args[0], "-test.run=^TestKernelsAreCompiledAtTheSameTime$", "-test.v")
+		c.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir, "VIBRANT_CACHE="+t.TempDir()), strings.Fields(e)...)
+		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("%s: %v\n%s", e, err, out)
+		}
+	}
+}
+
+func launchBeforeCompiled(t *testing.T, refused bool) {
+	d, err := gpu.OpenBackend(csrc.PTX(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	fresh := func() *tensor.Tensor {
+		x, err := tensor.New(d.Stream(), tensor.F32, 3)
+		if err == nil {
+			err = x.WriteFloat32s([]float32{1, -2, 3})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x, sum, squares, silu := fresh(), fresh(), fresh(), fresh()
+	read := func(x *tensor.Tensor, want ...float32) {
+		t.Helper()
+		got := make([]float32, 3)
+		if err := x.ReadFloat32s(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v, %v, want %v", got, err, want)
+		}
+	}
+	if refused {
+		err := tensor.Try(func() { tensor.SiLUInto(silu, x); tensor.AddInto(sum, x, x) })
+		if err == nil {
+			err = silu.ReadFloat32s(make([]float32, 3))
+		}
+		if err == nil {
+			t.Error("a kernel that the driver refuses is no error")
+		}
+		t.Log(err)
+	}
+	if err := tensor.Try(func() { tensor.AddInto(sum, x, x); tensor.MulInto(squares, x, x) }); err != nil {
+		t.Fatal(err)
+	}
+	read(sum, 2, -4, 6)
+	read(squares, 1, 4, 9)
+}
+
+// TestOpsInterpreted runs TestOps on kernels in PTX without a GPU: a driver for tests interprets them (csrc/testdata/libcuda.c), in a
+// process of its own that finds it in place of NVIDIA's. Where ptxas is, it must take each text without a warning.
+func TestOpsInterpreted(t *testing.T) {
+	if testing.Short() || raceDetector {
+		t.Skip("half a minute of one core")
+	}
+	dir := interpreter(t)
 	texts := filepath.Join(dir, "texts")
 	if err := os.Mkdir(texts, 0o700); err != nil {
 		t.Fatal(err)
-	}
-	build := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "../csrc/testdata/libcuda.c", "-lm")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
 	}
 	run := func(backend, ops, capability, texts string) {
 		c := exec.Command(os.Args[0], "-test.run=^TestOps$/^"+backend+"$/"+ops, "-test.v")

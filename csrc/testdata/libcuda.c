@@ -5,7 +5,9 @@
  *
  *     cc -O2 -shared -fPIC -o libcuda.so.1 csrc/testdata/libcuda.c -lm && LD_LIBRARY_PATH=. VIBRANT_CUDA=ptx ...
  *
- * VIBRANT_TEST_PTX=DIR also writes each text into a file there; VIBRANT_TEST_CAPABILITY=90 is a GPU of 9.0, not 8.0. */
+ * VIBRANT_TEST_PTX=DIR also writes each text into a file there; VIBRANT_TEST_CAPABILITY=90 is a GPU of 9.0, not 8.0.
+ * VIBRANT_TEST_TOGETHER=2: but for the first, a compilation waits for another one. VIBRANT_TEST_REFUSES=TEXT: PTX with
+ * this text in it is refused. */
 #ifndef _GNU_SOURCE
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -18,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef uint64_t word;
 
@@ -700,7 +703,23 @@ int cuLinkAddData_v2(void *link, int kind, void *data, size_t n, const char *nam
     }
     return 0;
 }
+static void wait_for_others(int count) {
+    static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+    static int begun;
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 20;
+    pthread_mutex_lock(&mutex);
+    begun++;
+    pthread_cond_broadcast(&more);
+    while (begun > 1 && begun <= count) /* the first opens the device */
+        if (pthread_cond_timedwait(&more, &mutex, &end)) die("%d kernels compile at once, not %d", begun - 1, count);
+    pthread_mutex_unlock(&mutex);
+}
 int cuLinkComplete(void *link, void **code, size_t *n) {
+    const char *together = getenv("VIBRANT_TEST_TOGETHER"), *refused = getenv("VIBRANT_TEST_REFUSES");
+    if (together) wait_for_others(atoi(together));
+    if (refused && strstr(*(char **)link, refused)) return 218;
     *code = *(char **)link;
     *n = strlen(*code) + 1;
     return 0;
