@@ -16,6 +16,8 @@ import (
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
+	"github.com/vibrant-ml/vibrant/internal/language/engine"
+	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // eachDevice runs f with the name of each device that this process can use.
@@ -80,6 +82,44 @@ func TestSessionsThatAnswerAtTheSameTimeSayTheSame(t *testing.T) {
 		}
 		group.Wait()
 		t.Logf("%d sessions at the same time", sessions)
+	})
+}
+
+// TestSessionsTakeWhatTheirCacheAndRowsNeed counts all memory that sessions of the embedded model hold after an answer: the cache, the
+// rows of a chunk, and less than a mebibyte for kernels. What adapters need is taken when one is used.
+func TestSessionsTakeWhatTheirCacheAndRowsNeed(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		const room, chunk, count = 256, 32, 8
+		m, err := OpenBytes(context.Background(), demomodel.GGUF(), WithDevice(device), WithContext(room), WithPrefillChunk(chunk))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		g := DefaultGeneration()
+		g.Temperature, g.MaxTokens = 0, 12
+		var before int64
+		for i := range count + 1 {
+			s, err := m.NewSession(WithGeneration(g))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for _, err := range s.Send(context.Background(), "What is Vibrant?") {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i == 0 { // what all share is there
+				before = m.device.Pool().Stats().InUse
+			}
+		}
+		each := (m.device.Pool().Stats().InUse - before) / count
+		cache, rest := engine.SessionBytes(&m.model.Config, m.device, engine.Options{Context: room, Chunk: chunk, KVType: tensor.F16})
+		t.Logf("a session takes %.2f MiB, %.2f of them its cache; predicted %.2f", float64(each)/(1<<20), float64(cache)/(1<<20),
+			float64(cache+rest)/(1<<20))
+		if rows := m.model.Config.WorkspaceBytes(chunk, 1); each <= cache || each >= cache+rows+1<<20 {
+			t.Errorf("a session takes %d bytes, its cache %d and its rows %d", each, cache, rows)
+		}
 	})
 }
 

@@ -122,7 +122,10 @@ vb_status finish_qkv(const vb_norm_qkv_args &args, linear_qkv_rest rest, vb_stre
 // Where a token's operations leave x V for the next one (left_sums): feed_forward for norm_qkv, attention_linear_add
 // for feed_forward. They take turns, for an operation reads what the one before has left until it ends.
 enum Left { left_by_feed_forward, left_by_attention };
-inline float *left_at(Left left, vb_stream *stream) { return left_sums(stream) + left * LINEAR_LEFT_SUMS; }
+inline float *left_at(Left left, vb_stream *stream) {
+    float *const sums = left_sums(stream);
+    return sums ? sums + left * LINEAR_LEFT_SUMS : nullptr;
+}
 inline void take_left(Adapter *a, int matrices, int64_t cols, Left left, vb_stream *stream) {
     a->sums = left_at(left, stream), a->matrices = matrices;
     a->parts = (int)ceil_div<int64_t>(cols, VB_PACKED_ROWS);
@@ -135,8 +138,10 @@ inline Leaves leaves_for(const half *const (&v)[3], int matrices, const float *n
     if (!any || !norm || !prepared || ranks <= 0 || ranks % 8 || rows % 8 || !linear_leaves(rows, matrices, ranks) ||
         !aligned16((const char *)v[0], (const char *)v[1], (const char *)v[2]))
         return {};
+    float *const sums = left_at(left, stream);
+    if (!sums) return {};
     *prepared = 1;
-    return {{v[0], v[1], v[2]}, norm, left_at(left, stream), rows, (int)ranks, matrices};
+    return {{v[0], v[1], v[2]}, norm, sums, rows, (int)ranks, matrices};
 }
 
 // x V of a row for `matrices` products, by a kernel of its own (packed/project_n1.cu), which takes the place of the

@@ -230,7 +230,7 @@ struct Constant {
 constexpr int workspace_counters = 16384;
 // Behind them, as many vectors of 16 bytes that are 0 between kernels too.
 constexpr int workspace_slots = 32768;
-// Behind these, floats that an operation leaves for the operation right after it (linear/linear.cuh).
+// Floats that an operation leaves for the operation right after it (linear/linear.cuh).
 constexpr int workspace_left = 131072;
 
 #ifndef __CUDACC_RTC__
@@ -252,7 +252,8 @@ int compiled_for(vb_stream *stream);
 // The counters and slots at the start of the stream's workspace.
 unsigned *counters(vb_stream *stream);
 inline uint4 *zero_slots(vb_stream *stream) { return (uint4 *)(counters(stream) + workspace_counters); }
-inline float *left_sums(vb_stream *stream) { return (float *)(zero_slots(stream) + workspace_slots); }
+// The stream's workspace_left floats, which the first call allocates (also during a capture). Null where memory is out.
+float *left_sums(vb_stream *stream);
 inline int64_t bytes_of(vb_dtype type, int64_t n) { return n / vb_dtype_block_size(type) * vb_dtype_block_bytes(type); }
 
 // Scratch memory of the stream for the kernels enqueued next; any later call of a launcher may overwrite it. It is

@@ -22,10 +22,11 @@ struct Device : vb_device {
 
 struct Stream : vb_stream {
     cudaStream_t handle;
-    unsigned *counters; // workspace_counters zeros, then the zeros of workspace_slots, then workspace_left
+    unsigned *counters; // workspace_counters zeros, then the zeros of workspace_slots
+    float *left;        // workspace_left floats, or null as long as no operation left any
     char *scratch;      // contents undefined between kernels
     int64_t scratch_bytes;
-    vb_allocator memory;          // where counters and scratch come from
+    vb_allocator memory;          // where counters, left and scratch come from
     std::vector<void *> outgrown; // memory that a stream without an allocator does not use any more
 };
 

@@ -25,8 +25,7 @@
 namespace vb {
 
 constexpr int64_t zero_bytes =
-    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4) +
-    workspace_left * (int64_t)sizeof(float);
+    workspace_counters * (int64_t)sizeof(unsigned) + workspace_slots * (int64_t)sizeof(uint4);
 constexpr int64_t scratch_step = 64 << 10;
 
 const vb_gpu &gpu_of(vb_device *device) { return device_of(device)->gpu; }
@@ -196,9 +195,18 @@ static vb_status own_alloc(void **memory, int64_t bytes, void *stream) {
 }
 static void own_free(void *memory, void *stream) { static_cast<Stream *>(stream)->outgrown.push_back(memory); }
 
+float *left_sums(vb_stream *stream) {
+    Stream *s = stream_of(stream);
+    void *left = nullptr;
+    if (!s->left && s->memory.alloc(&left, workspace_left * (int64_t)sizeof(float), s->memory.context) == VB_OK)
+        s->left = (float *)left;
+    return s->left;
+}
+
 // Gives back the memory of a stream whose work has finished.
 static void dismantle(Stream *s) {
     if (s->scratch) s->memory.free(s->scratch, s->memory.context);
+    if (s->left) s->memory.free(s->left, s->memory.context);
     if (s->counters) s->memory.free(s->counters, s->memory.context);
     if (make_current(s->device) == VB_OK) {
         if (s->handle) cudaStreamDestroy(s->handle);

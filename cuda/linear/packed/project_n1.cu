@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(32 * 3 * LINEAR_ADAPTED_RANKS / 8) project_n1_
 vb_status packed_project_n1(Adapter *a, int matrices, const float *x, const float *norm, int64_t cols, Left left,
                             vb_stream *stream) {
     take_left(a, matrices, cols, left, stream);
+    if (!a->sums) return VB_OUT_OF_MEMORY;
     const Projected p = {left_at(left, stream), x, norm, {a->of[0].v, a->of[1].v, a->of[2].v}, (int)cols, a->ranks / 8,
                          matrices};
     return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(cols, project_columns), 32 * matrices * p.groups, 0,
