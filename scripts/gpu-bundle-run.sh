@@ -41,7 +41,7 @@ soak)
     export VIBRANT_DRAWS="${VIBRANT_DRAWS:-200000}"
     run tensor ./tensor.test -test.v -test.timeout 1h -test.run 'RandomDraws.*/^cuda$'
     run tensor ./tensor.test -test.v -test.timeout 1h -test.run 'MoreElements|OpsOnThreads|GoroutinesCompute|TwoDevices|EveryCycle|DroppedTensors/cuda'
-    run vibrant ./vibrant.test -test.v -test.timeout 1h -test.count 5 -test.run '(SameTime|SameSeed|AgainAndAgain|LessThanTwo).*/cuda'
+    run vibrant ./vibrant.test -test.v -test.timeout 1h -test.count 5 -test.run '(SameTime|SameSeed|AgainAndAgain|SessionsTake).*/cuda'
     run vibrant ./vibrant.test -test.v -test.timeout 1h -chats 100s -test.run 'ChatsLeaveNothing/cuda'
     ;;
 memcheck | racecheck | initcheck | synccheck)
