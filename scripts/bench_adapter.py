@@ -6,9 +6,9 @@
 Calls vb_fused_update of libvibrant_cuda.so. All sides run as graphs of several calls whose inputs rotate over more memory than
 the L2 holds, and their replays alternate. Eager PyTorch is what a program without a kernel of its own runs:
 torch.matmul, mul, torch.matmul, mul. Prints a row a case: microseconds of ours, eager and compiled; their ratios to ours;
-percent of the roofline (bytes at the rate of a device copy, or FLOPs at that of a bf16 product of 8192); and the error of ours
-against float64, relative to RMS. --save keeps these, beside eager, in docs/benchmarks/fused_update.jsonl,
-where bench_models.py --lora keeps whole models.
+percent of the roofline (bytes at the rate of a device copy of 2 GiB, or FLOPs at that of a bf16 product of 8192), and of
+PyTorch's negation of x into out, which is a copy of this size; and the error of ours against float64, relative to RMS. --save
+keeps these, beside eager, in docs/benchmarks/fused_update.jsonl, where bench_models.py --lora keeps whole models.
 """
 import argparse
 import ctypes
@@ -89,16 +89,18 @@ def main():
                 peers.append(torch_graph([lambda s=s: compiled(*s[:4]) for s in sets]))
             except Exception as problem:  # a compiler that is missing must not lose the rest
                 print(f"{name}: torch.compile: {str(problem)[:80]}", file=sys.stderr)
-        times = alternate([library.graph([lambda s=s: ours(s) for s in sets])] + peers, 15)
+        copy = torch_graph([lambda s=s: torch.neg(s[0], out=s[4]) for s in sets])  # k is n in all cases
+        times = alternate([library.graph([lambda s=s: ours(s) for s in sets]), copy] + peers, 15)
+        copied = times.pop(1)
         floor = max(moved / copy_rate, 2 * m * r * (k + n) / matrix_rate)
         row = {"suite": "fused_update", "case": name, "ours": round(times[0], 2), "peer": round(times[1], 2), "unit": "us",
                "ratio": round(times[1] / times[0], 3), "roofline": round(100 * floor / times[0], 1), "error": error,
                "device": torch.cuda.get_device_name(), "command": "python3 scripts/bench_adapter.py --save", "kernel": kernel,
-               "compiled": round(times[2], 2) if len(times) > 2 else None}
+               "compiled": round(times[2], 2) if len(times) > 2 else None, "copy": round(copied, 2)}
         rows.append(row)
         compiled_text = f"{times[2]:8.1f} {times[2] / times[0]:5.2f}x" if len(times) > 2 else ""
         print(f"{name:28s} {times[0]:8.1f} us  eager {times[1]:8.1f} {times[1] / times[0]:5.2f}x  compiled {compiled_text}  "
-              f"{row['roofline']:5.1f} %  error {error:.1e}  {kernel}", flush=True)
+              f"{row['roofline']:5.1f} %  {100 * copied / times[0]:5.1f} % of a copy  error {error:.1e}  {kernel}", flush=True)
     if options.save:
         saved = pathlib.Path(__file__).resolve().parents[1] / "docs/benchmarks/fused_update.jsonl"
         measured = {(row["case"], row["device"]) for row in rows}
