@@ -121,7 +121,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     uint64_t *mailboxes = barriers + warps * stages;                              // [n1_warps]
     float *inbox = reinterpret_cast<float *>(mailboxes + n1_warps);           // [n1_warps][KSPLIT][results]
 
-    TileRing<P::tile_bytes> ring;
+    TileRing<P::tile_bytes, updated> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
     // The next tile to fetch.
     int ahead_item = index, ahead_tile = warp, ahead_part = 0;

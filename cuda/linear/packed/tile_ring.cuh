@@ -10,8 +10,12 @@ namespace vb {
 // A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later
 // one lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are at most
 // LINEAR_RING_MOST stages.
-template <int BYTES>
+// LEAVES_FIRST: the L2 gives up the tiles before anything else. A token reads its weights once, two layers of them are
+// more than the L2 holds, and kernels with an adapter have more instructions and vectors to find there again.
+template <int BYTES, bool LEAVES_FIRST = false>
 struct TileRing {
+    // createpolicy.fractional.L2::evict_first.b64 of all of the tile
+    static constexpr uint64_t evict_first = 0x12f0000000000000;
     uint8_t *tiles;    // [stages][BYTES]
     uint64_t *arrived; // [stages] barriers
     int stages, place;
@@ -36,11 +40,17 @@ struct TileRing {
             const unsigned barrier = shared_address(arrived + at);
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES)
                          : "memory");
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                    shared_address(tiles + at * BYTES)),
-                "l"(tile), "r"(BYTES), "r"(barrier)
-                : "memory");
+            if constexpr (LEAVES_FIRST)
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                             "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(tiles + at * BYTES)),
+                             "l"(tile), "r"(BYTES), "r"(barrier), "l"(evict_first)
+                             : "memory");
+            else
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                        shared_address(tiles + at * BYTES)),
+                    "l"(tile), "r"(BYTES), "r"(barrier)
+                    : "memory");
         }
 #else
         if (exists) {
