@@ -16,6 +16,7 @@ import (
 
 // TestSignalsLeaveNoUnfinishedFile ends commands that write a file. What a process that was killed leaves, the next one removes.
 func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
+	outliveInterrupts(t) // and the processes do not ignore signals, as they would in a test that nohup started
 	m, folder := reciter(t), t.TempDir()
 	out := filepath.Join(folder, "logits.npy")
 	files := func() string {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,11 +110,11 @@ func (h *terminal) leaves(status int) {
 	}
 }
 
-// outliveInterrupts has an interrupt end no more than the command that it is for, be it still there or not.
+// outliveInterrupts has an interrupt or a hangup end no more than the command that it is for, be it still there or not.
 func outliveInterrupts(t *testing.T) {
 	t.Helper()
 	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, os.Interrupt)
+	signal.Notify(caught, os.Interrupt, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 }
 
