@@ -74,8 +74,8 @@ def command():
 
 
 def sentence(name, text):
-    """'NAME: text.', with marks that the tokenizer would take for its own made harmless."""
-    return f"{name}: {text.replace('<|', '<').replace('|>', '>').rstrip('.')}."
+    """'NAME: text.' A token's name such as <|im_end|> stays text: the tokenizer takes none in a message for the token."""
+    return f"{name}: {text.rstrip('.')}."
 
 
 def decapitalized(text):
