@@ -68,23 +68,8 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
         if (more) load(k + depth);
         const unsigned a_stage = a_at + stage * stage_bytes, b_stage = b_at + stage * stage_bytes;
 #pragma unroll
-        for (int i = 0; i < depth / 16; i++) {
-            unsigned x[R][4], y[Q / 2][4];
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                if (A_T) load_matrices_transposed(x[r], a_stage + i * 16 * LoadA::width + r * 32);
-                else load_matrices(x[r], a_stage + i * 32 + r * 16 * LoadA::width);
-            }
-#pragma unroll
-            for (int q = 0; q < Q / 2; q++) {
-                if (B_T) load_matrices(y[q], b_stage + i * 32 + q * 16 * LoadB::width);
-                else load_matrices_transposed(y[q], b_stage + i * 16 * LoadB::width + q * 32);
-            }
-#pragma unroll
-            for (int r = 0; r < R; r++)
-#pragma unroll
-                for (int q = 0; q < Q; q++) mma<T>(sum[r][q], x[r], y[q / 2][q % 2 * 2], y[q / 2][q % 2 * 2 + 1]);
-        }
+        for (int i = 0; i < depth / 16; i++)
+            multiply_tiles<T, A_T, B_T, LoadA::width, LoadB::width>(sum, a_stage, b_stage, i);
         stage ^= 1;
         if (more) store(stage);
         __syncthreads();

@@ -71,21 +71,7 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
 #pragma unroll
     for (int i = 0; i < K / 16; i++) {
         if (i * 16 >= k) break;
-        unsigned x[R][4], y[Q / 2][4];
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-            if (A_T) load_matrices_transposed(x[r], a_at + i * 16 * LoadA::width + r * 32);
-            else load_matrices(x[r], a_at + i * 32 + r * 16 * LoadA::width);
-        }
-#pragma unroll
-        for (int q = 0; q < Q / 2; q++) {
-            if (B_T) load_matrices(y[q], b_at + i * 32 + q * 16 * LoadB::width);
-            else load_matrices_transposed(y[q], b_at + i * 16 * LoadB::width + q * 32);
-        }
-#pragma unroll
-        for (int r = 0; r < R; r++)
-#pragma unroll
-            for (int q = 0; q < Q; q++) mma<T>(sum[r][q], x[r], y[q / 2][q % 2 * 2], y[q / 2][q % 2 * 2 + 1]);
+        multiply_tiles<T, A_T, B_T, LoadA::width, LoadB::width>(sum, a_at, b_at, i);
     }
 
     unsigned short *const c = (unsigned short *)(p.c + m0 * p.c_stride + n0);

@@ -3,6 +3,7 @@
 #ifndef VB_CUDA_TILE_LOAD_CUH
 #define VB_CUDA_TILE_LOAD_CUH
 
+#include "arch/mma.cuh"
 #include "arch/unaligned.cuh"
 
 namespace vb {
@@ -58,6 +59,29 @@ struct TileLoad {
         }
     }
 };
+
+// Adds the products of 16 elements of k, of which `step` are before them, to a warp's R x Q tiles of 16 x 8. Operands
+// are stored as TileLoad does, with rows of A_WIDTH and B_WIDTH bytes; a and b are the lane's first addresses of them.
+template <class T, bool A_T, bool B_T, int A_WIDTH, int B_WIDTH, int R, int Q>
+VB_DEVICE void multiply_tiles(float (&sum)[R][Q][4], unsigned a, unsigned b, int step) {
+#if __CUDA_ARCH__ >= 800
+    unsigned x[R][4], y[Q / 2][4];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        if (A_T) load_matrices_transposed(x[r], a + step * 16 * A_WIDTH + r * 32);
+        else load_matrices(x[r], a + step * 32 + r * 16 * A_WIDTH);
+    }
+#pragma unroll
+    for (int q = 0; q < Q / 2; q++) {
+        if (B_T) load_matrices(y[q], b + step * 32 + q * 16 * B_WIDTH);
+        else load_matrices_transposed(y[q], b + step * 16 * B_WIDTH + q * 32);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++) mma<T>(sum[r][q], x[r], y[q / 2][q % 2 * 2], y[q / 2][q % 2 * 2 + 1]);
+#endif
+}
 
 } // namespace vb
 #endif
