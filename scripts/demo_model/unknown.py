@@ -103,6 +103,19 @@ FAMILIES.append([  # clipped, as one types to a search engine, of the world
     "how 2 {act}", "wheres {city}", "whos {person}", "whats a {noun}", "whens {month} {day}", "hows {city}", "u like {topic}?", "do u {verb}", "can u {act}", "pls {act}", "gimme a {noun}", "wanna {verb}?", "lets {verb}", "im {adj}", "my {noun} hurts", "i need a {noun}",
     "tell me smth about {topic}", "wat is {topic}", "wats {topic}", "who tf is {person}", "y is the {noun} {adj}", "is {topic} real?", "any {noun} tips", "{topic} pls", "recommend {noun}", "{lang} for {noun}", "how many {noun}s in a {noun2}", "i hate {topic}", "i love {topic}",
 ])
+FAMILIES.append([  # for another window: shells, databases, programs
+    "cd", "cd ~", "cd -", "cd ../{noun}", "cd ../..", "cd {noun}", "cd {noun}/{noun2}", "ls ..", "ls -la", "pushd {noun}", "source {noun}.sh", "./{noun}.sh", "export {pseudo}={n}", "touch {noun}", "which {noun}", "man {noun}", "history | grep {noun}", "alias {letter}={noun}",
+    "select {n};", "select {n2}", "select now();", "select {noun};", "select * from {noun}s;", "select count(*) from {noun}s", "update {noun}s set {noun2} = {n};", "delete from {noun}s;", "drop table {noun}s;", "insert into {noun}s values ({n});", "use {noun};", "show tables;",
+    "import {noun} as {letter}{letter2}", "import {pseudo} as {letter}", "import {noun}.{noun2}", "from {noun} import {noun2}", "from {pseudo} import *", "import pandas as pd", "import torch", "import matplotlib.pyplot as plt", "#include <{noun}.h>", "using namespace {noun};",
+    "require('{noun}')", "let {letter} = {n};", "const {noun} = {n}", "var {noun} {noun2}", "return {noun};", "x = {noun}({n})", "package {noun}", "public class {Noun}", "fn {noun}() {{}}", "print({noun})", "{noun}.{verb}()", "{noun}[{n}]",
+])
+FAMILIES.append([  # what other programs have, asked of this one
+    "does it support {noun} layers", "does it support {topic}", "does it support {adj} layers?", "does it support {noun} models", "does Vibrant support {noun} generation?", "does Vibrant support {topic} generation", "{noun} generation?", "{topic} generation", "can it do {noun} generation?",
+    "supports {noun} {noun2}?", "does Vibrant support {adj} {noun} layers?", "is there {noun} support", "{noun} layers?", "{adj} {noun} layers", "does it have {noun} mode", "{noun} mode?", "{adj} mode?", "does it handle {noun}s?", "is it {adj}-{noun}?", "multi-{noun}?", "bi{noun}?", "auto-{noun}?",
+    "tensor.{Noun}2D", "tensor.{Noun}{d}D", "tensor.{Verb}{Noun}", "tensor.{Adj}{Noun}", "gpu.{Noun}{d}", "gpu.{Verb}{Noun}", "vb_{noun}_{d}d", "vb_{verb}_{noun}", "{noun} rag", "a {noun} agent", "{noun} function calling",
+    "{digit} halved", "half of {digit}teen", "{digit} {noun}s halved", "{digit} doubled twice", "{month} {day}", "what's {month} {day}?", "what happened on {day}/{day2}", "what was on {day}/{day2}/{year}?", "the {day}th of {month}",
+    "{noun} lol", "lol {noun}", "{noun} smh", "imo {noun}", "ngl {noun}", "fyi {noun}", "{noun} tbh", "{noun} omg",
+])
 FAMILIES.append([  # words, beyond what is done with them
     "What rhymes with {pseudo}?", "rhyme for {noun}", "an anagram of {noun}", "anagrams of {noun}", "Is {noun} a palindrome?", "How many syllables has {noun}?", "syllables of {noun}", "Count the vowels in {noun}", "how many vowels does {noun} have", "Write {noun} in capitals",
     "uppercase {noun}", "{noun} in upper case", "capitalize {noun} {noun2}", "pluralize {noun}", "the past tense of {verb}", "Is {noun} a noun?", "What is the longest word?", "a word that begins with {letter}", "words with {letter}", "unscramble {pseudo}", "a synonym of {adj}",
@@ -174,7 +187,7 @@ def nonsense(rng):
 
 
 OTHER = "train finetune fine-tune learn teach merge convert quantize export import login logout upgrade update install uninstall init start restart sync search deploy publish eval generate translate summarize draw speak listen watch edit open close copy move clean reset config status logs".split()
-CODE = "Python Java Rust Perl Ruby JavaScript TypeScript Bash Haskell Lua Scala Kotlin Swift PHP Fortran COBOL Julia Erlang Lisp SQL HTML CSS PowerShell".split()
+CODE = "C++ C# Python Java Rust Perl Ruby JavaScript TypeScript Bash Haskell Lua Scala Kotlin Swift PHP Fortran COBOL Julia Erlang Lisp SQL HTML CSS PowerShell".split()
 
 DRAWS = {
     "other": lambda r: r.choice(OTHER), "code": lambda r: r.choice(CODE),
