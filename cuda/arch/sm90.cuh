@@ -352,7 +352,7 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, c
             function = nullptr;
         return (PFN_cuTensorMapEncodeTiled_v12000)function;
     }();
-    if (!encode) return VB_UNSUPPORTED;
+    if (!encode) return VB_INTERNAL; // a driver before 12.0, with which this toolkit's runtime does not start
     cuuint64_t extents[RANK], bytes[RANK - 1];
     cuuint32_t boxes[RANK], steps[RANK];
     for (int i = 0; i < RANK; i++) {

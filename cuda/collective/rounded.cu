@@ -259,10 +259,10 @@ vb_status exchange_rounded(float *out, const float *in, const float *add,
   return VB_OK;
 }
 
+#ifdef VB_HAS_PACKED_LAYOUT
 vb_status exchange_sum_of_rows(float *out, const float *in,
                                const vb_sum_of_rows &rows, int rank,
                                const Mail &mail, vb_stream *stream) {
-#ifdef VB_HAS_PACKED_LAYOUT
   const bool attended = rows.from == VB_AFTER_ATTENTION;
   const int64_t n = rows.n, cols = rows.cols;
   float *normed = rows.normed[rank];
@@ -281,9 +281,7 @@ vb_status exchange_sum_of_rows(float *out, const float *in,
          "all_reduce", VB_F32, "n cols ranks", n, cols, mail.ranks);
   return exchange_rounded(out, in, rows.add[rank], n * cols, next, mail,
                           stream);
-#else
-  return VB_UNSUPPORTED;
-#endif
 }
+#endif
 
 } // namespace vb

@@ -223,6 +223,16 @@ static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int
     return matmul_plan_tiles(x, many_small ? 64 : 32, 64, MATMUL_F32_DEPTH, 3 * multiprocessors, 6);
 }
 
+/* Whether matmul_f32 turns the smaller operand first, where both run along k, for 8 bytes an element of it. */
+enum { MATMUL_TURN_SIDE = 64, MATMUL_MOST_GRID_Y = 65535 };
+static inline int matmul_f32_turns(const vb_matmul_args *x) {
+    const int of_b = x->m >= x->n;
+    const int64_t few = of_b ? x->n : x->m, many = of_b ? x->m : x->n;
+    const int64_t matrices = (of_b ? x->b_batch_stride : x->a_batch_stride) == 0 ? 1 : x->batch;
+    return !x->a_transposed && x->b_transposed && few >= 128 && many >= 1536 &&
+           vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
+}
+
 /* Microseconds of kernels: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
  * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {

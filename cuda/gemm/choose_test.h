@@ -107,7 +107,26 @@ static void check_named_matmul(void) {
     CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4095, hopper) == MATMUL_M1, "one row of odd columns");
 }
 
+/* The smaller operand is turned where both run along k and are large, in the matrices and rows that a grid has. */
+static void check_turns(void) {
+    const struct {
+        int64_t m, n, batch;
+        int a_transposed, b_transposed, turns;
+    } cases[] = {{4096, 4096, 1, 0, 1, 1},  {128, 1536, 1, 0, 1, 1},      {1536, 128, 1, 0, 1, 1},
+                 {127, 4096, 1, 0, 1, 0},   {1535, 1535, 1, 0, 1, 0},     {4096, 4096, 1, 0, 0, 0},
+                 {4096, 4096, 1, 1, 1, 0},  {128, 1536, 65536, 0, 1, 0},  {128, 1536, 65535, 0, 1, 1},
+                 {65535 * 64, 65535 * 64 + 1, 1, 0, 1, 1}, {65535 * 64 + 1, 65535 * 64 + 1, 1, 0, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vb_matmul_args x = {0};
+        x.type = VB_F32, x.m = cases[i].m, x.n = cases[i].n, x.k = 64, x.batch = cases[i].batch;
+        x.a_transposed = cases[i].a_transposed, x.b_transposed = cases[i].b_transposed;
+        x.a_batch_stride = x.m * x.k, x.b_batch_stride = x.n * x.k;
+        CHECK(matmul_f32_turns(&x) == cases[i].turns, "%ldx%ldx%ld", (long)x.batch, (long)x.m, (long)x.n);
+    }
+}
+
 static void test_matmul(void) {
+    check_turns();
     static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
     for (int i = 0; i < 4000; i++) {
         vb_matmul_args x = product(types[any_of(3)], any_size(20), any_of(50) ? any_size(16) : 0, any_size(20));

@@ -39,9 +39,8 @@ vb_status matmul(matmul_kernel *kernel, const vb_matmul_args &x, vb_stream *stre
     vb_gpu gpu = gpu_of(stream);
     *kernel = choose_matmul(&x, &gpu, true);
     const vb_status status = run_matmul(*kernel, x, stream);
-    if (*kernel == MATMUL_NONE || (status != VB_OUT_OF_MEMORY && status != VB_UNSUPPORTED)) return status;
-    // No room for copies of operands, or a driver that does not describe such strides, which only Hopper's kernels
-    // want.
+    if (status != VB_OUT_OF_MEMORY) return status;
+    // No room for copies of operands, or for the sums of blocks that share k: Hopper's kernels want it most.
     if (gpu.capability == 90) gpu.capability = 89;
     *kernel = choose_matmul(&x, &gpu, false);
     return run_matmul(*kernel, x, stream);

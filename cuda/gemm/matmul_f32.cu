@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(BM *BN / (TM * TN), BLOCKS_PER_SM)
 
 // ---- turning an operand --------------------------------------------------------------------------------------------
 
-constexpr int turn_side = 64, turn_threads = 256;
+constexpr int turn_side = MATMUL_TURN_SIDE, turn_threads = 256;
 
 // out[columns][rows] of in[rows][columns], matrix by matrix; rows of out are `out_stride` apart.
 __global__ void __launch_bounds__(turn_threads) turn_kernel(float *out, const float *in, int64_t rows, int64_t columns,
@@ -223,10 +223,8 @@ vb_status turn_smaller(vb_matmul_args &x, vb_stream *stream) {
     const int64_t rows = of_b ? x.n : x.m, stride = (rows + 3) / 4 * 4,
                   shared = of_b ? x.b_batch_stride : x.a_batch_stride;
     const int64_t matrices = shared == 0 ? 1 : x.batch;
-    if (ceil_div<int64_t>(rows, turn_side) > 65535 || matrices > 65535) return VB_UNSUPPORTED;
     float *turned;
-    if (workspace((void **)&turned, matrices * x.k * stride * (int64_t)sizeof(float), stream) != VB_OK)
-        return VB_UNSUPPORTED;
+    VB_TRY(workspace((void **)&turned, matrices * x.k * stride * (int64_t)sizeof(float), stream));
     const dim3 grid((unsigned)ceil_div<int64_t>(x.k, turn_side), (unsigned)ceil_div<int64_t>(rows, turn_side),
                     (unsigned)matrices);
     VB_TRY(launch_overlapped(stream, grid, turn_threads, 0, turn_kernel, turned, (const float *)(of_b ? x.b : x.a),
@@ -258,9 +256,9 @@ vb_status launch_f32(const vb_matmul_args &x, int count, vb_stream *stream) {
 vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
     vb_matmul_args x = args;
     bool shared_k = true; // sums of parts lie where a turned operand would
-    if (!x.a_transposed && x.b_transposed && smaller(x.m, x.n) >= 128 && larger(x.m, x.n) >= 1536) {
+    if (matmul_f32_turns(&x)) {
         const vb_status status = turn_smaller(x, stream);
-        if (status != VB_OK && status != VB_UNSUPPORTED) return status;
+        if (status != VB_OK && status != VB_OUT_OF_MEMORY) return status; // without room both stay as they are
         shared_k = status != VB_OK;
     }
     const matmul_ksplit_plan plan = matmul_f32_plan_of(&x, multiprocessors(stream));

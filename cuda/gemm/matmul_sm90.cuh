@@ -193,9 +193,8 @@ struct Operand {
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
     CUtensorMap a_map, b_map;
-    if (a.map(&a_map, type, A_MN ? product_depth : tile_m, stream) != VB_OK ||
-        b.map(&b_map, type, (B_MN ? product_depth : BN) / p.pair, stream) != VB_OK)
-        return VB_UNSUPPORTED; // strides that the driver does not take
+    VB_TRY(a.map(&a_map, type, A_MN ? product_depth : tile_m, stream));
+    VB_TRY(b.map(&b_map, type, (B_MN ? product_depth : BN) / p.pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m * p.pair) * ceil_div<int64_t>(p.n, BN),
                   items = tiles * p.batch * p.parts.count;
     p.group_rows = 16 / p.pair;

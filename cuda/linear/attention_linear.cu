@@ -8,6 +8,7 @@
 //   measured docs/experiments/2026-11-22-packed-many.md
 
 #include "attention/attention.cuh"
+#include "linear/choose_adapted.h"
 #include "linear/linear.cuh"
 
 using namespace vb;
@@ -19,31 +20,26 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                                                   vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const int64_t n = attention->batch * attention->seq;
-    const int64_t like = update->v ? linear_adapted_rows(&gpu, n) : n;
-    const linear_shape shape = {w->type, w->layout, like, w->rows, w->cols, false, true, true, true};
+    const linear_shape shape = {w->type, w->layout, n, w->rows, w->cols, false,
+                                aligned16((const char *)w->data, (const char *)attention->out), true, true};
     const attention_kernel kernel = choose_attention_operand(attention, &gpu);
     const Adapter adapter = {{{(const half *)update->v, (const half *)update->u}},
                              update->codes, update->codes_stride, (int)update->ranks};
     const bool aligned = aligned16((const char *)update->v, (const char *)update->u),
-               leaves = update->next_gate_v || update->next_up_v;
-    if ((update->v || leaves) && n == 1) { // a token's: attention, and the product with the adapter in it
-        const linear_shape of_token = {w->type, w->layout, 1, w->rows, w->cols, false,
-                                       aligned16((const char *)w->data, (const char *)attention->out), true, true};
-        const linear_choice c = choose_adapted_linear(&of_token, update->ranks, aligned, &gpu);
-        if (c.kernel != LINEAR_PACKED_N1) return VB_UNSUPPORTED;
-        VB_TRY(vb_cuda_attention(attention, stream));
-        chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows,
-               w->cols);
+               leaves = update->next_gate_v || update->next_up_v, in_f16 = kernel != ATTENTION_NONE;
+    const linear_choice c = update->v || (leaves && n == 1)
+                                ? choose_adapted_attention(&shape, in_f16, update->ranks, aligned, &gpu)
+                                : choose_attention_linear_add(&shape, in_f16, &gpu);
+    if (c.kernel == LINEAR_PACKED_N1) VB_TRY(vb_cuda_attention(attention, stream)); // notes a kernel of its own
+    chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
+    if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
+    if (c.kernel == LINEAR_PACKED_N1) { // a token's, with the adapter in the product
         LinearExtra extra = {false, nullptr, 0, a, adapter};
         extra.leaves = leaves_for({(const half *)update->next_gate_v, (const half *)update->next_up_v}, 2, next_norm,
                                   w->rows, update->ranks, left_by_attention, next_prepared, stream);
         return packed_n1({sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols}, extra,
                          known(*w).type, c.items, stream);
     }
-    if (update->v && !linear_units_adapt(&gpu, update->ranks, aligned)) return VB_UNSUPPORTED;
-    const linear_choice c = choose_attention_linear_add(&shape, kernel != ATTENTION_NONE, &gpu);
-    chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
-    if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
     NextNorm next = {};
     // Of a rank's part of a sum, which has no addend, the sum prepares the rows, and clears the flags.
     if (!a && next_norm && c.kernel == LINEAR_PACKED_MANY_SM90 && n <= LINEAR_MOST_TOKENS) *next_prepared = 1;

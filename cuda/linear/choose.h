@@ -532,37 +532,4 @@ static inline linear_choice choose_attention_linear_add(const linear_shape *s, b
     return c;
 }
 
-/* ---- with an adapter's update ----------------------------------------------------------------------------------- */
-
-/* Whether products of units add it (packed/project.cu): Hopper's. `aligned`: V and U, to 16 bytes. */
-static inline bool linear_units_adapt(const vb_gpu *gpu, int64_t ranks, bool aligned) {
-    return linear_has_wgmma(gpu) && aligned && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS;
-}
-
-/* The rows of x that units are chosen for: packed_n4 and packed_n32 have no update, and packed_n32_sm90 takes fewer
- * rows as well. */
-static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
-    return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
-}
-
-/* linear_add of one row of x: packed_n1, or composed. */
-static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
-                                                  const vb_gpu *gpu) {
-    const linear_choice c = choose_fused_linear(s, gpu);
-    const vb_packed_format f = vb_packed_format_of(s->type);
-    return aligned && c.kernel == LINEAR_PACKED_N1 && linear_n1_adapts(gpu, f, &c.items, s->cols, 1, ranks)
-               ? c
-               : linear_choice_of(LINEAR_COMPOSED);
-}
-
-/* norm_swiglu of one row of x. */
-static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
-                                                  int64_t ranks, bool aligned, const vb_gpu *gpu) {
-    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
-    const vb_packed_format f = vb_packed_format_of(s->type);
-    return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, f, &c.items, s->cols, 2, ranks)
-               ? c
-               : linear_choice_of(LINEAR_COMPOSED);
-}
-
 #endif

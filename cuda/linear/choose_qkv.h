@@ -178,20 +178,4 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     return c;
 }
 
-/* norm_qkv with an adapter's update. */
-static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
-                                                   const vb_gpu *gpu) {
-    linear_qkv_shape rows = *s;
-    rows.n = linear_adapted_rows(gpu, s->n);
-    linear_qkv_choice c = choose_norm_qkv(&rows, gpu);
-    const vb_packed_format qk = vb_packed_format_of(s->q_type), v = vb_packed_format_of(s->v_type);
-    const bool adapts =
-        c.kernel == LINEAR_N1_QKV ? aligned && linear_leaves(s->cols, 3, ranks) &&
-                                        linear_n1_adapts(gpu, qk, &c.qk, s->cols, 2, ranks) &&
-                                        linear_n1_adapts(gpu, v, &c.v, s->cols, 2, ranks)
-                                  : c.qk_units.kernel != LINEAR_NONE && linear_units_adapt(gpu, ranks, aligned);
-    if (!adapts) c.kernel = LINEAR_COMPOSED;
-    return c;
-}
-
 #endif

@@ -1,6 +1,6 @@
 /* choose_test.h: the test of linear/choose.h, a part of cuda/chooser_test.c. */
 #include "chooser_test.h"
-#include "linear/choose_qkv.h"
+#include "linear/choose_adapted.h"
 
 MAP_FAMILY("Linear layers (`linear/choose.h`)", linear, LINEAR)
 
@@ -234,6 +234,59 @@ static void check_named_linear(void) {
         }
 }
 
+/* With an adapter's update the kernels are those of the plain operations, where they add it; else it is composed. */
+static void check_adapted(const linear_shape *s, const vb_gpu *gpu) {
+    const int64_t ranks[] = {4, 8, 16, 64, 8192};
+    const bool hopper = linear_has_wgmma(gpu);
+    linear_shape down = *s;
+    down.rows = s->cols, down.cols = s->rows, down.norm = false;
+    for (int r = 0; r < 5; r++)
+        for (int aligned = 0; aligned < 2; aligned++) {
+            const bool units = hopper && aligned && ranks[r] % 8 == 0 && ranks[r] <= LINEAR_ADAPTED_RANKS;
+            const linear_feed_forward_choice ff = choose_adapted_feed_forward(s, s->type, s->layout, s->type, s->layout,
+                                                                              ranks[r], aligned, gpu);
+            CHECK(ff.kernel == LINEAR_COMPOSED || units, "feed_forward with %ld ranks on %d", (long)ranks[r],
+                  gpu->capability);
+            const linear_choice a = choose_adapted_attention(s, true, ranks[r], aligned, gpu);
+            CHECK(a.kernel == LINEAR_COMPOSED || (s->n == 1 ? a.kernel == LINEAR_PACKED_N1 && aligned : units),
+                  "attention_linear_add of %ld rows with %ld ranks on %d: %s", (long)s->n, (long)ranks[r],
+                  gpu->capability, linear_kernel_info(a.kernel).name);
+            if (s->n != 1) continue;
+            const linear_token_choice t =
+                choose_adapted_token(s, s->type, s->layout, &down, ranks[r], aligned, true, gpu);
+            CHECK(t.gate_up.kernel == LINEAR_COMPOSED ||
+                      (aligned && t.gate_up.kernel == LINEAR_N1_SWIGLU && t.down.kernel == LINEAR_PACKED_N1),
+                  "feed_forward of a token with %ld ranks on %d", (long)ranks[r], gpu->capability);
+            CHECK(choose_adapted_token(s, s->type, s->layout, &down, ranks[r], true, false, gpu).gate_up.kernel ==
+                      LINEAR_COMPOSED,
+                  "a token's down with unaligned U on %d", gpu->capability);
+        }
+}
+/* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
+static void check_adapted_shapes(void) {
+    const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
+    const int64_t rows_of_x[] = {1, 2, 16, 17, 512};
+    for (int card = 0; card < 2; card++)
+        for (int i = 0; i < 5; i++) {
+            const vb_gpu *const gpu = &cards[card];
+            const int64_t n = rows_of_x[i];
+            const linear_shape out = {VB_Q4_K, VB_PACKED, n, 2048, 2048, false, true, true, true};
+            const linear_shape gate = {VB_Q4_K, VB_PACKED, n, 11008, 2048, true, true, true, true};
+            const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
+            const linear_kernel many = n <= 32 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_MANY_SM90;
+            linear_kernel want[3] = {n == 1 ? LINEAR_PACKED_N1 : many, n == 1 ? LINEAR_PACKED_N1 : LINEAR_COMPOSED,
+                                     n == 1 ? LINEAR_N1_SWIGLU : many};
+            if (card > 0) want[0] = want[1] = want[2] = LINEAR_COMPOSED; /* only Hopper's kernels add updates */
+            CHECK_NAMED(choose_adapted_attention(&out, true, 8, true, gpu).kernel, want[0]);
+            CHECK_NAMED(choose_adapted_attention(&out, false, 8, true, gpu).kernel, want[1]);
+            CHECK_NAMED(
+                n == 1
+                    ? choose_adapted_token(&gate, VB_Q4_K, VB_PACKED, &down, 8, true, true, gpu).gate_up.kernel
+                    : choose_adapted_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, 8, true, gpu).kernel,
+                want[2]);
+        }
+}
+
 static void test_linear(void) {
     static const int64_t sizes[] = {64, 128, 512, 576, 640, 896, 1152, 1536, 2048, 2880, 3584, 4096, 4864, 8192, 8960,
                                     11008, 18944, 32768, 65536, 151936};
@@ -263,6 +316,7 @@ static void test_linear(void) {
             else CHECK(c.kernel == LINEAR_COMPOSED, "unaligned rows on %d", gpu->capability);
             s.norm = true;
             check_swiglu(&s, gpu);
+            check_adapted(&s, gpu);
             const int64_t dim = 16 * (1 + any_of(16)), kv_heads = 1 + any_of(16), heads = kv_heads * (1 + any_of(8));
             const vb_dtype kv_types[] = {VB_F16, VB_F32, VB_Q8_0}, v_type = linear_types[any_of(LINEAR_TYPES)];
             const linear_qkv_shape qkv = {type, type, is_packable(gpu, v_type, kv_heads * dim, cols) ? v_type : type,
@@ -273,6 +327,7 @@ static void test_linear(void) {
         }
     }
     check_named_linear();
+    check_adapted_shapes();
     for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
         for (int64_t hidden = 576; hidden <= 2880; hidden += 64)
             CHECK(is_packable(&gpus[g], VB_Q4_1, hidden, hidden) == (gpus[g].capability >= 75), "%ld on %d",

@@ -1,6 +1,7 @@
 // linear.cu: the operations of linear layers: each asks its chooser (choose.h) which kernel runs, and calls its
 // launcher.
 
+#include "linear/choose_adapted.h"
 #include "linear/linear.cuh"
 
 using namespace vb;
@@ -96,11 +97,11 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
     linear_shape gate = shape_of(a.gate, 1, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;
     const linear_shape down = shape_of(a.down, 1, a.gated, nullptr, a.sum, nullptr);
-    const linear_choice first = choose_adapted_swiglu(&gate, a.up.type, a.up.layout, a.ranks, reads(gated), &gpu),
-                        second = choose_adapted_linear(&down, a.ranks, reads(last), &gpu);
-    if (first.kernel != LINEAR_N1_SWIGLU || second.kernel != LINEAR_PACKED_N1) return VB_UNSUPPORTED;
-    chosen(stream, linear_kernel_info(first.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
+    const linear_token_choice c =
+        choose_adapted_token(&gate, a.up.type, a.up.layout, &down, a.ranks, reads(gated), reads(last), &gpu);
+    chosen(stream, linear_kernel_info(c.gate_up.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
+    if (c.gate_up.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
     if (a.prepared) take_left(&gated, 2, a.gate.cols, left_by_attention, stream);
     LinearExtra extra = {false, nullptr, 0, a.x};
     extra.leaves = leaves_for({(const half *)a.next_q_v, (const half *)a.next_k_v, (const half *)a.next_v_v}, 3,
@@ -112,9 +113,9 @@ static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream 
         gate_up.down = last.of[0].v, last.sums = gate_up.down_sums;
     }
     extra.adapter = last;
-    VB_TRY(packed_n1_swiglu(gate_up, first.items, stream));
+    VB_TRY(packed_n1_swiglu(gate_up, c.gate_up.items, stream));
     return packed_n1({a.sum, a.gated, a.down.data, nullptr, 1, a.down.rows, a.down.cols}, extra, a.down.type,
-                     second.items, stream);
+                     c.down.items, stream);
 }
 
 vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stream) {
@@ -123,16 +124,16 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stre
     a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
     const bool adapted = a.gate_v || a.up_v || a.down_v;
     if ((adapted || a.next_q_v || a.next_k_v || a.next_v_v) && a.n == 1) return feed_forward_of_token(a, stream);
-    if (adapted && !linear_units_adapt(&gpu, a.ranks, reads(adapter_of_gated(a)) && reads(adapter_of_down(a))))
-        return VB_UNSUPPORTED;
     linear_shape shape = shape_of(a.gate, a.n, a.x, a.norm, nullptr, nullptr);
     shape.inputs_aligned = aligned16(a.x, a.norm, a.gated, a.normed, a.next_norm);
-    if (adapted) shape.n = linear_adapted_rows(&gpu, a.n);
     const linear_feed_forward_choice c =
-        choose_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, &gpu);
+        adapted ? choose_adapted_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, a.ranks,
+                                              reads(adapter_of_gated(a)) && reads(adapter_of_down(a)), &gpu)
+                : choose_feed_forward(&shape, a.up.type, a.up.layout, a.down.type, a.down.layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
-    return c.kernel == LINEAR_COMPOSED ? VB_UNSUPPORTED : packed_many_feed_forward(a, c, stream);
+    if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
+    return packed_many_feed_forward(a, c, stream);
 }
 
 vb_status vb_cuda_norm_qkv(const vb_norm_qkv_args *args, vb_stream *stream) {

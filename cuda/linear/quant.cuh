@@ -16,9 +16,12 @@
 #include "codebooks.h"
 #include "quant.h"
 
-// Calls X(type, block) for every type that a weight may have.
-#define VB_WEIGHT_TYPES(X)                                                                                             \
-    X(VB_F32, float) X(VB_F16, half) X(VB_BF16, bf16)                                                                  \
+// Calls X(type, block) for every type that a weight may have; without F32, for those whose values are narrowed to 16
+// bits; without BF16 too, for those whose values are narrowed to F16.
+#define VB_WEIGHT_TYPES(X) X(VB_F32, float) VB_NARROW_WEIGHT_TYPES(X)
+#define VB_NARROW_WEIGHT_TYPES(X) X(VB_BF16, bf16) VB_HALF_WEIGHT_TYPES(X)
+#define VB_HALF_WEIGHT_TYPES(X)                                                                                        \
+    X(VB_F16, half)                                                                                                    \
     X(VB_Q4_0, vb_block_q4_0) X(VB_Q4_1, vb_block_q4_1) X(VB_Q5_0, vb_block_q5_0) X(VB_Q5_1, vb_block_q5_1)            \
     X(VB_Q8_0, vb_block_q8_0) X(VB_Q2_K, vb_block_q2_k) X(VB_Q3_K, vb_block_q3_k) X(VB_Q4_K, vb_block_q4_k)            \
     X(VB_Q5_K, vb_block_q5_k) X(VB_Q6_K, vb_block_q6_k) X(VB_IQ4_NL, vb_block_iq4_nl) X(VB_IQ4_XS, vb_block_iq4_xs)    \

@@ -25,6 +25,7 @@
 VB_KERNEL_FAMILY(moe, MOE, MOE_KERNELS)
 
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
+enum { MOE_ROWS_BLOCK = 16, MOE_ROUTE_ROWS = 4, MOE_SUM_THREADS = 256 }; /* rows or threads of a block of a grid's x */
 enum { MOE_ROUTE_CLUSTER = 16, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 enum { MOE_ROUTE_VECTORS = 4 }; /* of the router, of a thread and stage */
 
@@ -48,6 +49,7 @@ static inline moe_kernel choose_expert_linear(const vb_expert_linear_args *a, co
     const int64_t choices = a->n * a->k;
     const bool fits = moe_sorts(choices, a->experts);
     if (a->w.layout == VB_PACKED) return fits && a->w.cols > 0 ? moe_many(gpu) : MOE_NONE;
+    if (vb_ceil_div(a->w.rows, MOE_ROWS_BLOCK) > INT32_MAX) return MOE_NONE;
     const bool many = choices > 16 && choices >= 2 * a->experts;
     const bool tensor_cores = a->w.type != VB_F32 && gpu->capability >= (a->w.type == VB_BF16 ? 80 : 75);
     return many && tensor_cores && fits ? MOE_EXPERT_TILES : MOE_EXPERT_ROWS;
@@ -112,8 +114,14 @@ static inline moe_kernel choose_norm_route(const vb_norm_route_args *a, bool ali
                : MOE_COMPOSED;
 }
 
-static inline moe_kernel choose_expert_sum(int aligned, int64_t cols) {
-    return aligned && cols % 4 == 0 ? MOE_SUM_VECTORS : MOE_SUM_ELEMENTS;
+static inline moe_kernel choose_expert_sum(int aligned, int64_t n, int64_t cols) {
+    const bool vectors = aligned && cols % 4 == 0;
+    if (vb_ceil_div(n * (vectors ? cols / 4 : cols), MOE_SUM_THREADS) > INT32_MAX) return MOE_NONE;
+    return vectors ? MOE_SUM_VECTORS : MOE_SUM_ELEMENTS;
+}
+
+static inline moe_kernel choose_route(int64_t n) {
+    return vb_ceil_div(n, MOE_ROUTE_ROWS) <= INT32_MAX ? MOE_ROUTE : MOE_NONE;
 }
 
 #endif

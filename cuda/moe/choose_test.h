@@ -23,8 +23,18 @@ static void test_moe(void) {
                     CHECK(!tiles || (a.n * a.k >= 2 * a.experts && a.experts <= MOE_MOST_EXPERTS),
                           "%ld tokens, %ld experts: %s", (long)a.n, (long)a.experts, moe_kernel_info(kernel).name);
                 }
-    CHECK(choose_expert_sum(1, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 127) == MOE_SUM_ELEMENTS &&
-          choose_expert_sum(0, 2048) == MOE_SUM_ELEMENTS, "expert_sum");
+    CHECK(choose_expert_sum(1, 4, 2048) == MOE_SUM_VECTORS && choose_expert_sum(1, 4, 127) == MOE_SUM_ELEMENTS &&
+          choose_expert_sum(0, 4, 2048) == MOE_SUM_ELEMENTS, "expert_sum");
+    const int64_t most = (int64_t)INT32_MAX; /* blocks of a grid's x */
+    CHECK(choose_expert_sum(1, most * MOE_SUM_THREADS, 4) == MOE_SUM_VECTORS &&
+          choose_expert_sum(1, most * MOE_SUM_THREADS + 1, 4) == MOE_NONE, "expert_sum of more than a grid");
+    CHECK(choose_route(most * MOE_ROUTE_ROWS) == MOE_ROUTE && choose_route(most * MOE_ROUTE_ROWS + 1) == MOE_NONE,
+          "route of more rows than a grid");
+    vb_expert_linear_args tall = {0};
+    tall.n = tall.k = tall.experts = 1, tall.w.cols = 8, tall.w.rows = most * MOE_ROWS_BLOCK;
+    CHECK(choose_expert_linear(&tall, &gpus[7]) == MOE_EXPERT_ROWS, "expert_linear of a grid's rows");
+    tall.w.rows++;
+    CHECK(choose_expert_linear(&tall, &gpus[7]) == MOE_NONE, "expert_linear of more rows than a grid");
 
     for (int t = 0; t < 5; t++)
         for (int e = 0; e < 5; e++)

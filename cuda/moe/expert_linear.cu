@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(32 * rows_warps)
 template <class Block>
 vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     const int64_t choices = a.n * a.k, most = 65535, blocks = ceil_div<int64_t>(a.w.rows, rows_warps * rows_a_warp);
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     const bool aligned = a.w.cols % 8 == 0 && aligned16(a.x, (const char *)a.w.data);
     for (int64_t first = 0; first < choices; first += most)
         VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)smaller(most, choices - first)),
@@ -76,7 +75,9 @@ vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
     return VB_OK;
 }
 
-static_assert(tile_rows == MOE_TILE_ROWS && tile_tokens == MOE_TILE_CHOICES, "what the chooser plans with");
+static_assert(tile_rows == MOE_TILE_ROWS && tile_tokens == MOE_TILE_CHOICES &&
+                  rows_warps * rows_a_warp == MOE_ROWS_BLOCK,
+              "what the chooser plans with");
 
 // ---- tiles: rows of x -----------------------------------------------------------------------------------------------
 
@@ -139,7 +140,6 @@ vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
     const int64_t choices = a.n * a.k, stride = ceil_div<int64_t>(a.w.cols, 8) * 8,
                   row_tiles = ceil_div<int64_t>(a.w.rows, tile_rows);
     const int64_t slots = moe_tile_slots(choices, a.experts);
-    if (row_tiles > INT32_MAX) return VB_UNSUPPORTED;
     const int64_t x_bytes = ceil_div<int64_t>(choices * stride * (int64_t)sizeof(T), 16) * 16;
     void *memory;
     VB_TRY(workspace(&memory, x_bytes + choices * (int64_t)sizeof(float) + sorted_choices_bytes(choices, a.experts),
@@ -154,19 +154,24 @@ vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
                              a, x, inverse, sorted.order, sorted.tiles, stride, aligned);
 }
 
-// The 16-bit numbers that tensor cores multiply; the chooser keeps F32 weights from them.
-template <class Block>
-vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, Block) {
-    return expert_tiles<half, Block>(a, stream);
+// By the 16-bit numbers that tensor cores multiply.
+vb_status expert_tiles(const vb_expert_linear_args &a, vb_stream *stream) {
+    switch (a.w.type) {
+    case VB_BF16: return expert_tiles<bf16, bf16>(a, stream);
+#define X(type, Block) case type: return expert_tiles<half, Block>(a, stream);
+        VB_HALF_WEIGHT_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
 }
-vb_status expert_tiles_of(const vb_expert_linear_args &a, vb_stream *stream, bf16) {
-    return expert_tiles<bf16, bf16>(a, stream);
-}
-vb_status expert_tiles_of(const vb_expert_linear_args &, vb_stream *, float) { return VB_UNSUPPORTED; }
 
-template <class Block>
-vb_status expert_linear(const vb_expert_linear_args &a, moe_kernel kernel, vb_stream *stream) {
-    return kernel == MOE_EXPERT_TILES ? expert_tiles_of(a, stream, Block()) : expert_rows<Block>(a, stream);
+vb_status expert_rows(const vb_expert_linear_args &a, vb_stream *stream) {
+    switch (a.w.type) {
+#define X(type, Block) case type: return expert_rows<Block>(a, stream);
+        VB_WEIGHT_TYPES(X)
+#undef X
+    default: return VB_UNSUPPORTED;
+    }
 }
 
 } // namespace
@@ -180,13 +185,11 @@ extern "C" vb_status vb_cuda_expert_linear(const vb_expert_linear_args *args, vb
     const moe_kernel kernel = choose_expert_linear(&a, &gpu);
     chosen(stream, moe_kernel_info(kernel), "expert_linear", a.w.type, "n k experts rows cols", a.n, a.k, a.experts,
            a.w.rows, a.w.cols);
-    if (kernel == MOE_NONE) return VB_UNSUPPORTED;
-    if (kernel == MOE_EXPERT_MANY || kernel == MOE_EXPERT_MANY_SM90)
-        return expert_linear_many(a, kernel == MOE_EXPERT_MANY_SM90, stream);
-    switch (a.w.type) {
-#define X(type, Block) case type: return expert_linear<Block>(a, kernel, stream);
-        VB_WEIGHT_TYPES(X)
-#undef X
+    switch (kernel) {
+    case MOE_EXPERT_ROWS: return expert_rows(a, stream);
+    case MOE_EXPERT_TILES: return expert_tiles(a, stream);
+    case MOE_EXPERT_MANY: return expert_linear_many(a, false, stream);
+    case MOE_EXPERT_MANY_SM90: return expert_linear_many(a, true, stream);
     default: return VB_UNSUPPORTED;
     }
 }

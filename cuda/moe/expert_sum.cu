@@ -10,7 +10,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = MOE_SUM_THREADS;
 
 template <int WIDTH>
 __global__ void __launch_bounds__(threads)
@@ -40,11 +40,11 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_expert_sum(float *out, const float *add, const float *y, const float *weights, int64_t n,
                                         int64_t k, int64_t cols, vb_stream *stream) {
-    const moe_kernel kernel = choose_expert_sum(aligned16(out, add, y), cols);
+    const moe_kernel kernel = choose_expert_sum(aligned16(out, add, y), n, cols);
     const bool vectors = kernel == MOE_SUM_VECTORS;
     const int64_t per_row = vectors ? cols / 4 : cols, blocks = ceil_div<int64_t>(n * per_row, threads);
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
     chosen(stream, moe_kernel_info(kernel), "expert_sum", VB_F32, "n k cols", n, k, cols);
+    if (kernel == MOE_NONE) return VB_UNSUPPORTED;
     return launch_overlapped(stream, (unsigned)blocks, threads, 0,
                              vectors ? expert_sum_kernel<4> : expert_sum_kernel<1>, out, add, y, weights, n, k,
                              per_row);

@@ -11,7 +11,7 @@
 namespace vb {
 namespace {
 
-constexpr int warps = 4;
+constexpr int warps = MOE_ROUTE_ROWS;
 
 __global__ void __launch_bounds__(32 * warps) route_kernel(vb_route_args a) {
     extern __shared__ Key shared_keys[];
@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(32 * warps) route_kernel(vb_route_args a) {
 using namespace vb;
 
 extern "C" vb_status vb_cuda_route(const vb_route_args *args, vb_stream *stream) {
-    const int64_t blocks = ceil_div<int64_t>(args->n, warps);
-    if (blocks > INT32_MAX) return VB_UNSUPPORTED;
-    chosen(stream, moe_kernel_info(MOE_ROUTE), "route", VB_F32, "n experts k", args->n, args->experts, args->k);
-    return launch_overlapped(stream, (unsigned)blocks, 32 * warps, warps * args->experts * (int64_t)sizeof(Key),
+    const moe_kernel kernel = choose_route(args->n);
+    chosen(stream, moe_kernel_info(kernel), "route", VB_F32, "n experts k", args->n, args->experts, args->k);
+    if (kernel == MOE_NONE) return VB_UNSUPPORTED;
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(args->n, warps), 32 * warps, warps * args->experts * (int64_t)sizeof(Key),
                              route_kernel, *args);
 }

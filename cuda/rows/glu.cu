@@ -12,7 +12,6 @@ extern "C" vb_status vb_cuda_glu(void *out, const void *gate, const void *up, vb
     case VB_GELU: return map<2>("glu", out, gate, up, type, n, GluOp<GeluOp>(), stream);
     case VB_GELU_TANH: return map<2>("glu", out, gate, up, type, n, GluOp<GeluTanhOp>(), stream);
     case VB_RELU_SQUARED: return map<2>("glu", out, gate, up, type, n, ReluSquaredGluOp(), stream);
-    case VB_CLAMPED_SILU: return map<2>("glu", out, gate, up, type, n, ClampedSiluGluOp{alpha, limit}, stream);
+    default: return map<2>("glu", out, gate, up, type, n, ClampedSiluGluOp{alpha, limit}, stream);
     }
-    return VB_UNSUPPORTED;
 }

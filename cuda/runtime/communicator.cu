@@ -71,7 +71,7 @@ static vb_status sum_of_products(float *const *out, const vb_sum_of_products &su
         for (int other = 0; other < r; other++)
             apart = apart && device_of(c->streams[other]->device)->index != device_of(c->streams[r]->device)->index;
     }
-    if (choose_sum_of_products(sum.w[0].rows, packed_n1, apart) != COLLECTIVE_PRODUCTS_N1) return VB_UNSUPPORTED;
+    if (choose_sum_of_products(sum.w[0].rows, packed_n1, apart) == COLLECTIVE_NONE) return VB_UNSUPPORTED;
     for (int r = 0; r < c->ranks; r++)
         VB_TRY(exchange_sum_of_products(out[r], sum, r, items[r], c->mail[r], c->streams[r]));
     return VB_OK;

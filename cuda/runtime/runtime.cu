@@ -164,7 +164,7 @@ vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 b
     }
 #endif
     (void)flags;
-    if (cluster > 1) return VB_UNSUPPORTED;
+    if (cluster > 1) return VB_INTERNAL; // choosers name clusters for 9.0 alone
     return VB_CUDA(cudaLaunchKernel(kernel, grid, block, parameters, (size_t)shared_bytes, handle), stream->device);
 }
 

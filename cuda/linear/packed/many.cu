@@ -181,23 +181,9 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
 // The work of the kernel before a product: it makes x, an adapter's h = (x V) * codes, or nothing.
 enum Before { makes_x, makes_h, makes_nothing };
 
-// The products of x with up to three matrices of one type. A product runs beside the kernel before, unless that kernel
-// makes x, or the product needs sums of shares. Beside a kernel that makes h it waits for h late.
-template <class Block, bool SWIGLU>
-vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
-    set_units<Block>(&product, x, units, stream);
-    product.beside = before != makes_x && units.ksplit == 1, product.late = product.beside && before == makes_h;
-    if (units.kernel == LINEAR_PACKED_MANY) {
-        const auto run = [&](auto shape, auto kernel) {
-            using S = decltype(shape);
-            return launch_overlapped(stream, product.units, S::threads, S::shared, kernel, x.x, product);
-        };
-        if (units.tokens == 128) return run(MmaShape<Block, 128, 2>(), mma_kernel<Block, 128, 2, SWIGLU>);
-        return units.token_blocks > 1 ? run(MmaShape<Block, 64, 2>(), mma_kernel<Block, 64, 2, SWIGLU>)
-                                      : run(MmaShape<Block, 64, 1>(), mma_kernel<Block, 64, 1, SWIGLU>);
-    }
 #ifdef VB_WITH_SM90
-    if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);
+template <class Block, bool SWIGLU>
+vb_status wgmma_product(const ManyX &x, Product product, const linear_units &units, vb_stream *stream) {
     CUtensorMap map;
     const int cluster = units.pair * larger(units.cluster, 1), blocks = linear_unit_blocks(&units);
     product.same_tokens = units.ksplit == 1 && blocks / cluster % units.token_blocks == 0;
@@ -209,9 +195,26 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
            : units.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)
            : units.tokens == 176 ? run(WgmmaShape<176>::shared, wgmma_kernel<Block, 176, SWIGLU>)
                                  : run(WgmmaShape<256>::shared, wgmma_kernel<Block, 256, SWIGLU>);
-#else
-    return VB_UNSUPPORTED; // no GPU has `hopper`
+}
 #endif
+
+// The products of x with up to three matrices of one type. A product runs beside the kernel before, unless that kernel
+// makes x, or the product needs sums of shares. Beside a kernel that makes h it waits for h late.
+template <class Block, bool SWIGLU>
+vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
+    set_units<Block>(&product, x, units, stream);
+    product.beside = before != makes_x && units.ksplit == 1, product.late = product.beside && before == makes_h;
+#ifdef VB_WITH_SM90
+    if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);
+    if (units.kernel == LINEAR_PACKED_MANY_SM90) return wgmma_product<Block, SWIGLU>(x, product, units, stream);
+#endif
+    const auto run = [&](auto shape, auto kernel) {
+        using S = decltype(shape);
+        return launch_overlapped(stream, product.units, S::threads, S::shared, kernel, x.x, product);
+    };
+    if (units.tokens == 128) return run(MmaShape<Block, 128, 2>(), mma_kernel<Block, 128, 2, SWIGLU>);
+    return units.token_blocks > 1 ? run(MmaShape<Block, 64, 2>(), mma_kernel<Block, 64, 2, SWIGLU>)
+                                  : run(MmaShape<Block, 64, 1>(), mma_kernel<Block, 64, 1, SWIGLU>);
 }
 
 // Two products of x in one launch before Hopper, whose units have as many rows of x.

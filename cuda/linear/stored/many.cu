@@ -85,10 +85,6 @@ template <class Block>
 vb_status gemm_stored(const LinearArgs &a, vb_stream *stream) {
     return gemm<typename Narrow<Block>::type>(a, Stored<Block>{(const Block *)a.w}, stream);
 }
-template <>
-vb_status gemm_stored<float>(const LinearArgs &, vb_stream *) {
-    return VB_UNSUPPORTED; // F32 stays in float32
-}
 
 } // namespace
 
@@ -97,7 +93,7 @@ vb_status stored_many(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     if (a.cols % 8 != 0 && type == VB_BF16) return gemm<bf16>(a, OddRows<bf16>{(const bf16 *)a.w}, stream);
     switch (type) {
 #define X(type, Block) case type: return gemm_stored<Block>(a, stream);
-        VB_WEIGHT_TYPES(X)
+        VB_NARROW_WEIGHT_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
     }

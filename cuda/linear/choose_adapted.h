@@ -1,0 +1,91 @@
+/* choose_adapted.h: which kernels run for products with an adapter's update: a part of linear/choose.h. */
+#ifndef VB_LINEAR_CHOOSE_ADAPTED_H
+#define VB_LINEAR_CHOOSE_ADAPTED_H
+
+#include "linear/choose_qkv.h"
+
+/* Whether products of units add it (packed/project.cu): Hopper's. `aligned`: V and U, to 16 bytes. */
+static inline bool linear_units_adapt(const vb_gpu *gpu, int64_t ranks, bool aligned) {
+    return linear_has_wgmma(gpu) && aligned && ranks > 0 && ranks % 8 == 0 && ranks <= LINEAR_ADAPTED_RANKS;
+}
+
+/* The rows of x that units are chosen for: packed_n4 and packed_n32 have no update, and packed_n32_sm90 takes fewer
+ * rows as well. */
+static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
+    return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
+}
+
+/* linear_add of one row of x: packed_n1, or composed. */
+static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
+                                                  const vb_gpu *gpu) {
+    const linear_choice c = choose_fused_linear(s, gpu);
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    return aligned && c.kernel == LINEAR_PACKED_N1 && linear_n1_adapts(gpu, f, &c.items, s->cols, 1, ranks)
+               ? c
+               : linear_choice_of(LINEAR_COMPOSED);
+}
+
+/* norm_swiglu of one row of x. */
+static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
+                                                  int64_t ranks, bool aligned, const vb_gpu *gpu) {
+    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, f, &c.items, s->cols, 2, ranks)
+               ? c
+               : linear_choice_of(LINEAR_COMPOSED);
+}
+
+/* feed_forward of a token: norm_swiglu, then linear_add; both, or the first is composed. `of_down`: its V and U too. */
+typedef struct linear_token_choice {
+    linear_choice gate_up, down;
+} linear_token_choice;
+
+static inline linear_token_choice choose_adapted_token(const linear_shape *gate, vb_dtype up, vb_layout up_layout,
+                                                       const linear_shape *down, int64_t ranks, bool aligned,
+                                                       bool of_down, const vb_gpu *gpu) {
+    linear_token_choice c;
+    c.gate_up = choose_adapted_swiglu(gate, up, up_layout, ranks, aligned, gpu);
+    c.down = choose_adapted_linear(down, ranks, of_down, gpu);
+    if (c.down.kernel == LINEAR_COMPOSED) c.gate_up.kernel = LINEAR_COMPOSED;
+    return c;
+}
+
+/* feed_forward of more rows. */
+static inline linear_feed_forward_choice choose_adapted_feed_forward(const linear_shape *gate, vb_dtype up,
+                                                                     vb_layout up_layout, vb_dtype down,
+                                                                     vb_layout down_layout, int64_t ranks,
+                                                                     bool aligned, const vb_gpu *gpu) {
+    linear_shape rows = *gate;
+    rows.n = linear_adapted_rows(gpu, gate->n);
+    linear_feed_forward_choice c = choose_feed_forward(&rows, up, up_layout, down, down_layout, gpu);
+    if (!linear_units_adapt(gpu, ranks, aligned)) c.kernel = LINEAR_COMPOSED;
+    return c;
+}
+
+/* attention_linear_add: of a token attention, then linear_add. */
+static inline linear_choice choose_adapted_attention(const linear_shape *s, bool attention_in_f16, int64_t ranks,
+                                                     bool aligned, const vb_gpu *gpu) {
+    if (s->n == 1) return choose_adapted_linear(s, ranks, aligned, gpu);
+    linear_shape rows = *s;
+    rows.n = linear_adapted_rows(gpu, s->n);
+    return linear_units_adapt(gpu, ranks, aligned) ? choose_attention_linear_add(&rows, attention_in_f16, gpu)
+                                                   : linear_choice_of(LINEAR_COMPOSED);
+}
+
+/* norm_qkv with an adapter's update. */
+static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
+                                                   const vb_gpu *gpu) {
+    linear_qkv_shape rows = *s;
+    rows.n = linear_adapted_rows(gpu, s->n);
+    linear_qkv_choice c = choose_norm_qkv(&rows, gpu);
+    const vb_packed_format qk = vb_packed_format_of(s->q_type), v = vb_packed_format_of(s->v_type);
+    const bool adapts =
+        c.kernel == LINEAR_N1_QKV ? aligned && linear_leaves(s->cols, 3, ranks) &&
+                                        linear_n1_adapts(gpu, qk, &c.qk, s->cols, 2, ranks) &&
+                                        linear_n1_adapts(gpu, v, &c.v, s->cols, 2, ranks)
+                                  : c.qk_units.kernel != LINEAR_NONE && linear_units_adapt(gpu, ranks, aligned);
+    if (!adapts) c.kernel = LINEAR_COMPOSED;
+    return c;
+}
+
+#endif
