@@ -16,7 +16,7 @@ type Update struct {
 
 // FusedUpdate returns Scale * ((x V) * codes) U^T for x of (..., k): a tensor (..., n), in one operation that keeps x V in no memory.
 // x and codes are of one type of F32, F16 and BF16; V and U are of that type, or F16 beside F32; r is at most 256. Sums are float32;
-// with 16-bit types the product with V is rounded to them once.
+// with 16-bit types the product with V is rounded to them once. Panics: *ShapeError, *OpError.
 func FusedUpdate(x *Tensor, u Update) *Tensor {
 	const op = "fused update"
 	_, _, n, _ := u.check(op, x)
@@ -28,6 +28,7 @@ func FusedUpdate(x *Tensor, u Update) *Tensor {
 }
 
 // FusedUpdateInto writes add + FusedUpdate(x, u) to dst, which may be add; a nil add is zeros.
+// Panics: *ShapeError, *OpError.
 func FusedUpdateInto(dst, add, x *Tensor, u Update) {
 	const op = "fused update"
 	m, k, n, r := u.check(op, x)

@@ -16,7 +16,7 @@ var updatesComposed atomic.Bool
 func SetFusedUpdate(on bool) { updatesComposed.Store(!on) }
 
 // FusedUpdateAvailable returns why a device has no kernel of FusedUpdate, nil where it has. It asks the device with an update of
-// one element, and waits for it.
+// one element, and waits for it. The error wraps gpu.ErrUnsupported where it has none; others are trouble of the device.
 func FusedUpdateAvailable(d *gpu.Device) error {
 	var one [4]*Tensor // out, x, v, u
 	for i := range one {

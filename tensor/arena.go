@@ -23,6 +23,7 @@ const arenaAlignment = 256
 func Aligned(bytes int64) int64 { return (bytes + arenaAlignment - 1) &^ (arenaAlignment - 1) }
 
 // NewArena reserves memory in the order of a stream: the sum of Aligned over the tensors to come.
+// Errors: gpu.ErrOutOfMemory and other trouble of the device.
 func NewArena(s *gpu.Stream, bytes int64) (*Arena, error) {
 	b, err := s.Reserve(bytes)
 	if err != nil {
@@ -31,7 +32,7 @@ func NewArena(s *gpu.Stream, bytes int64) (*Arena, error) {
 	return &Arena{stream: s, buffer: b}, nil
 }
 
-// New cuts off a tensor with undefined contents. gpu.ErrOutOfMemory says that the arena is used up.
+// New cuts off a tensor with undefined contents. Errors: *ShapeError for a shape that is none, gpu.ErrOutOfMemory where the arena is used up.
 func (a *Arena) New(dtype DType, shape ...int) (*Tensor, error) {
 	n, err := elements("new", dtype, shape)
 	if err != nil {
@@ -42,6 +43,7 @@ func (a *Arena) New(dtype DType, shape ...int) (*Tensor, error) {
 
 // NewPacked cuts off weights, (rows, cols) or (experts, rows, cols), in the form that their device reads fastest, for
 // PackInto to fill; nil where the device gains nothing from packing.
+// Errors: gpu.ErrOutOfMemory where the arena is used up, and those of PackedSize.
 func (a *Arena) NewPacked(dtype DType, shape ...int) (*Tensor, error) {
 	bytes, err := PackedSize(a.stream.Device(), dtype, shape...)
 	if err != nil || bytes == 0 {
@@ -71,7 +73,7 @@ func (a *Arena) Free() {
 }
 
 // PackedSize returns the bytes of weights, (rows, cols) or (experts, rows, cols), in packed form; 0 where the device gains
-// nothing from packing.
+// nothing from packing. Errors: trouble of the device (gpu.ErrClosed, gpu.ErrDeviceLost).
 func PackedSize(d *gpu.Device, dtype DType, shape ...int) (int64, error) {
 	if !packable(shape) {
 		return 0, nil
@@ -81,9 +83,10 @@ func PackedSize(d *gpu.Device, dtype DType, shape ...int) (int64, error) {
 }
 
 // PackInto fills dst, of Arena.NewPacked, with the weights of src as stored, on the same device.
+// Errors: *ShapeError for other types or shapes, and *OpError.
 func PackInto(dst, src *Tensor) error { return PackOn(dst.Stream(), dst, src) }
 
-// PackOn is PackInto in the order of another stream of the device.
+// PackOn is PackInto in the order of another stream of the device. Errors: those of PackInto.
 func PackOn(s *gpu.Stream, dst, src *Tensor) error {
 	if !dst.packed || src.packed || dst.dtype != src.dtype || !slices.Equal(dst.shape, src.shape) {
 		return &ShapeError{"pack", fmt.Sprintf("%v %s into %v %s", src.dtype, shapeString(src.shape), dst.dtype, shapeString(dst.shape))}
@@ -96,6 +99,7 @@ func PackOn(s *gpu.Stream, dst, src *Tensor) error {
 }
 
 // Upload describes data, as stored, that is to fill the tensor, which is contiguous: see gpu.Upload.
+// Panics: *ShapeError.
 func (t *Tensor) Upload(read func(dst []byte, offset int64) error, then func() error) gpu.Upload {
 	if t.strides != nil {
 		misuse("upload", "%s: a view with strides", shapeString(t.shape))

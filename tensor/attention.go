@@ -24,13 +24,13 @@ func isCache(t DType, dim int) bool {
 //
 // Values may have a head size of their own. With v and vIn nil, keys are all that is stored (latent attention).
 //
-// Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU.
+// Rows with a position outside the capacity are skipped on a GPU and an OpError on the CPU. Panics: *ShapeError, *OpError.
 func KVWrite(k, v, kIn, vIn, positions, sequences *Tensor) Written {
 	return kvWrite(k, v, kIn, vIn, positions, sequences, false)
 }
 
 // KVWriteRing is KVWrite to a cache of the newest tokens: position p goes to slot p modulo the capacity, which is at
-// least seq.
+// least seq. Panics: *ShapeError, *OpError.
 func KVWriteRing(k, v, kIn, vIn, positions, sequences *Tensor) Written {
 	return kvWrite(k, v, kIn, vIn, positions, sequences, true)
 }
@@ -114,7 +114,7 @@ type AttentionOptions struct {
 // Attention returns softmax(scale q k^T + mask) v with float32 sums. q is (batch, seq, heads, dim), or (seq, heads,
 // dim) for one sequence; the result has its shape and type, with v's head size for dim. k and v are caches (sequences,
 // kv heads, capacity, dim), of which groups of heads / kv heads query heads share one. q is F32 with caches of F32, F16,
-// BF16 or Q8_0, or F16 or BF16 with caches alike. Heads have at most 576 elements.
+// BF16 or Q8_0, or F16 or BF16 with caches alike. Heads have at most 576 elements. Panics: *ShapeError, *OpError.
 func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	shape := q.Shape()
 	if len(shape) > 0 {
@@ -125,7 +125,7 @@ func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return out
 }
 
-// AttentionInto writes Attention(q, k, v, o) to dst; not in place.
+// AttentionInto writes Attention(q, k, v, o) to dst; not in place. Panics: *ShapeError, *OpError.
 func AttentionInto(dst, q, k, v *Tensor, o AttentionOptions) {
 	args := attentionArgs(dst, q, k, v, &o)
 	o.Sinks = o.Sinks.on("attention", dst.Stream())

@@ -51,6 +51,7 @@ func Tunings() (all []Tuning) {
 // these shapes take the best. weights are matrices of one shape and device: so many that together they exceed the device's last-level
 // cache, or the figures are those of weights in the cache. Each measurement is the best of three runs over all of them. It returns
 // the choice and microseconds a product. On a CPU, which has one way, it returns the zero Tuning.
+// Errors: *ShapeError for other rows or matrices, and *OpError.
 func TuneW2A8(m int, weights ...*Ternary) (best Tuning, microseconds float64, err error) {
 	const op = "tune w2a8"
 	if m < 1 || m > 4 || len(weights) == 0 {

@@ -12,12 +12,13 @@ import (
 // AllReduceInto computes out[r] = in[0] + in[1] + ... + add[r], in the order of ranks, for each rank r of a
 // communicator: tensors of F32 and one length, those of a rank on its stream. add may be nil; out[r] may be in[r] or
 // add[r]. Every rank gets the same bits of the sum. It may be captured (gpu.Communicator.Capture).
+// Panics: *ShapeError, *OpError.
 func AllReduceInto(c *gpu.Communicator, out, in, add []*Tensor) {
 	allReduce("all reduce", c, out, in, add, false)
 }
 
 // AllReduceRoundedInto is AllReduceInto where a device may round each summand to 2^-13 of the largest of its 8 neighbours (the
-// elements 8 j to 8 j + 7). GPUs do so where many elements cross, which takes half of the time.
+// elements 8 j to 8 j + 7). GPUs do so where many elements cross, which takes half of the time. Panics: *ShapeError, *OpError.
 func AllReduceRoundedInto(c *gpu.Communicator, out, in, add []*Tensor) {
 	allReduce("all reduce rounded", c, out, in, add, true)
 }
@@ -114,10 +115,11 @@ func linearAllReduce(c *gpu.Communicator, out, add []*Tensor, parts []fused.Part
 
 // AllGatherInto puts the rows of in[0], in[1], ... side by side into each out[r] (rows, sum of columns), of F32. Those
 // of a rank lie on its stream. out must not be among in. It may be captured (gpu.Communicator.Capture).
+// Panics: *ShapeError, *OpError.
 func AllGatherInto(c *gpu.Communicator, out, in []*Tensor) { AllGatherColumnsInto(c, out, in, nil) }
 
 // AllGatherColumnsInto is AllGatherInto where each rank's columns are given, those of this process too. Without them the ranks of
-// other processes have as many columns as this one.
+// other processes have as many columns as this one. Panics: *ShapeError, *OpError.
 func AllGatherColumnsInto(c *gpu.Communicator, out, in []*Tensor, columns []int) {
 	const op = "all gather"
 	checkRanks(op, c, out)
@@ -157,7 +159,7 @@ func AllGatherColumnsInto(c *gpu.Communicator, out, in []*Tensor, columns []int)
 }
 
 // BroadcastInto copies the first rank's tensor to those of the others, of one length, F32 or I32 and without gaps. It
-// may be captured (gpu.Communicator.Capture).
+// may be captured (gpu.Communicator.Capture). Panics: *ShapeError, *OpError.
 func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 	const op = "broadcast"
 	if len(all) != c.Local() {
@@ -176,7 +178,7 @@ func BroadcastInto(c *gpu.Communicator, all []*Tensor) {
 
 // SendInto copies a tensor of a rank to a rank's tensor of the same length, both F32 or I32 and without gaps, in the order of
 // their streams. in is nil where this process does not have the first rank, out where it does not have the other. Other
-// ranks call it too. It may be captured (gpu.Communicator.Capture).
+// ranks call it too. It may be captured (gpu.Communicator.Capture). Panics: *ShapeError, *OpError.
 func SendInto(c *gpu.Communicator, out, in *Tensor, from, to int) {
 	const op = "send"
 	if from < 0 || from >= c.Ranks() || to < 0 || to >= c.Ranks() {

@@ -3,6 +3,7 @@ package tensor
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // MulRows returns each row (the last dimension) of a times its own factor: factors is F32 of one element a row.
+// Panics: *ShapeError, *OpError.
 func MulRows(a, factors *Tensor) *Tensor {
 	elementwise("mul rows", a)
 	out := like("mul rows", a)
@@ -10,7 +11,7 @@ func MulRows(a, factors *Tensor) *Tensor {
 	return out
 }
 
-// MulRowsInto writes MulRows(a, factors) to dst, which may be a.
+// MulRowsInto writes MulRows(a, factors) to dst, which may be a. Panics: *ShapeError, *OpError.
 func MulRowsInto(dst, a, factors *Tensor) {
 	const op = "mul rows"
 	elementwise(op, dst, a)
@@ -23,6 +24,7 @@ func MulRowsInto(dst, a, factors *Tensor) {
 }
 
 // Columns returns the elements first..first+cols-1 of each row (the last dimension) of a, which is F32, F16, BF16 or I32.
+// Panics: *ShapeError, *OpError.
 func Columns(a *Tensor, first, cols int) *Tensor {
 	const op = "columns"
 	if len(a.shape) == 0 || first < 0 || cols < 0 || cols > a.cols()-first {
@@ -36,7 +38,7 @@ func Columns(a *Tensor, first, cols int) *Tensor {
 }
 
 // CopyColumnsInto writes the elements first..first+cols-1 of each row of a to the elements dstFirst.. of the same row of dst: it
-// joins and splits rows. Types F32, F16, BF16, I32; dst and a have as many rows.
+// joins and splits rows. Types F32, F16, BF16, I32; dst and a have as many rows. Panics: *ShapeError, *OpError.
 func CopyColumnsInto(dst *Tensor, dstFirst int, a *Tensor, first, cols int) {
 	const op = "copy columns"
 	if dst.dtype != a.dtype || a.dtype.Quantized() || len(dst.shape) == 0 || len(a.shape) == 0 || dst.rows() != a.rows() {

@@ -15,19 +15,21 @@ func made(op string, s *gpu.Stream, t DType, shape []int, f func(p *program) Exp
 }
 
 // Full returns a tensor of one value, which its type holds: a fraction or a number out of the range of whole numbers panics.
+// Panics: *ShapeError, *OpError.
 func Full(s *gpu.Stream, v float64, t DType, shape ...int) *Tensor {
 	return made("full", s, t, shape, func(p *program) Expr { return p.element(t, v) })
 }
 
-// Fill writes one value to all elements of dst.
+// Fill writes one value to all elements of dst. Panics: *ShapeError, *OpError.
 func Fill(dst *Tensor, v float64) {
 	mapInto("fill", dst, func(p *program, _ []Expr) Expr { return p.element(dst.dtype, v) })
 }
 
-// Ones returns a tensor of ones.
+// Ones returns a tensor of ones. Panics: *ShapeError, *OpError.
 func Ones(s *gpu.Stream, t DType, shape ...int) *Tensor { return Full(s, 1, t, shape...) }
 
 // Arange returns start, start + step, ... of n elements: F32, F16, BF16, or I32 of whole numbers.
+// Panics: *ShapeError, *OpError.
 func Arange(s *gpu.Stream, start, step float64, n int, t DType) *Tensor {
 	return made("arange", s, t, []int{n}, func(p *program) Expr {
 		i := p.index()
@@ -39,7 +41,7 @@ func Arange(s *gpu.Stream, start, step float64, n int, t DType) *Tensor {
 	})
 }
 
-// Eye returns the matrix (rows, cols) of ones on the diagonal.
+// Eye returns the matrix (rows, cols) of ones on the diagonal. Panics: *ShapeError, *OpError.
 func Eye(s *gpu.Stream, t DType, rows, cols int) *Tensor {
 	out := output("eye", s, t, []int{rows, cols})
 	out.Zero()
@@ -50,9 +52,11 @@ func Eye(s *gpu.Stream, t DType, rows, cols int) *Tensor {
 }
 
 // Tril returns the matrices in the last two dimensions of a with zeros above diagonal k, where column - row > k.
+// Panics: *ShapeError, *OpError.
 func Tril(a *Tensor, k int) *Tensor { return triangle("tril", a, k, false) }
 
 // Triu returns the matrices in the last two dimensions of a with zeros below diagonal k, where column - row < k.
+// Panics: *ShapeError, *OpError.
 func Triu(a *Tensor, k int) *Tensor { return triangle("triu", a, k, true) }
 
 func triangle(op string, a *Tensor, k int, upper bool) *Tensor {
@@ -73,6 +77,7 @@ func triangle(op string, a *Tensor, k int, upper bool) *Tensor {
 }
 
 // OneHot returns ids (I32, any shape) as rows of n elements (ids..., n) that are 1 at the id and else 0.
+// Panics: *ShapeError, *OpError.
 func OneHot(ids *Tensor, n int, t DType) *Tensor {
 	const op = "one-hot"
 	if ids.dtype != I32 {
@@ -93,6 +98,7 @@ var significant = map[DType]int32{F32: 24, F16: 11, BF16: 8}
 
 // Rand returns numbers evenly distributed over 0 up to 1, F32, F16 or BF16, which the seed determines: the same on every device. They are
 // the upper bits, 24, 11 or 8, of the words of Philox 4x32-10 whose counters are the elements' numbers divided by 4.
+// Panics: *ShapeError, *OpError.
 func Rand(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
 	bits, ok := significant[t]
 	if !ok {
@@ -102,7 +108,7 @@ func Rand(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
 }
 
 // RandN returns normally distributed numbers, F32, F16 or BF16, which the seed determines, by Box & Muller (1958): of two words of Philox
-// 4x32-10 for two elements, the same on every device to the accuracy of its logarithm and cosine.
+// 4x32-10 for two elements, the same on every device to the accuracy of its logarithm and cosine. Panics: *ShapeError, *OpError.
 func RandN(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
 	if _, ok := significant[t]; !ok {
 		misuse("randn", "%v: want F32, F16 or BF16", t)
@@ -111,6 +117,7 @@ func RandN(s *gpu.Stream, seed uint64, t DType, shape ...int) *Tensor {
 }
 
 // Concat joins tensors of one type along a dimension; they are of one shape but for that.
+// Panics: *ShapeError, *OpError.
 func Concat(dim int, parts ...*Tensor) *Tensor {
 	const op = "concat"
 	if len(parts) == 0 {
@@ -138,7 +145,7 @@ func Concat(dim int, parts ...*Tensor) *Tensor {
 	return out
 }
 
-// Stack joins tensors of one shape along a new dimension before dimension dim.
+// Stack joins tensors of one shape along a new dimension before dimension dim. Panics: *ShapeError, *OpError.
 func Stack(dim int, parts ...*Tensor) *Tensor {
 	wide := make([]*Tensor, len(parts))
 	for i, t := range parts {
@@ -150,7 +157,7 @@ func Stack(dim int, parts ...*Tensor) *Tensor {
 	return Concat(dim, wide...)
 }
 
-// Split returns views of size places each along a dimension; the last may have fewer.
+// Split returns views of size places each along a dimension; the last may have fewer. Panics: *ShapeError.
 func (t *Tensor) Split(dim, size int) []*Tensor {
 	dim = t.dim("split", dim)
 	if size < 1 {
@@ -164,6 +171,7 @@ func (t *Tensor) Split(dim, size int) []*Tensor {
 }
 
 // Pad returns a with before places of a value ahead of its own along a dimension, and after behind them.
+// Panics: *ShapeError, *OpError.
 func Pad(a *Tensor, dim, before, after int, v float64) *Tensor {
 	const op = "pad"
 	dim = a.dim(op, dim)
@@ -177,7 +185,7 @@ func Pad(a *Tensor, dim, before, after int, v float64) *Tensor {
 	return out
 }
 
-// Repeat returns a as many times along each dimension as counts says: numpy's tile.
+// Repeat returns a as many times along each dimension as counts says: numpy's tile. Panics: *ShapeError, *OpError.
 func Repeat(a *Tensor, counts ...int) *Tensor {
 	const op = "repeat"
 	if len(counts) != len(a.shape) {
@@ -195,7 +203,7 @@ func Repeat(a *Tensor, counts ...int) *Tensor {
 	return view.BroadcastTo(repeated...).Reshape(shape...)
 }
 
-// At returns the element at a place, for which it waits.
+// At returns the element at a place, for which it waits. Panics: *ShapeError, *OpError.
 func (t *Tensor) At(place ...int) float64 {
 	x := t.at("at", place)
 	if integers(t.dtype) {
@@ -204,7 +212,7 @@ func (t *Tensor) At(place ...int) float64 {
 	return float64(x.Float32s()[0])
 }
 
-// Set writes the element at a place, in stream order.
+// Set writes the element at a place, in stream order. Panics: *ShapeError, *OpError.
 func (t *Tensor) Set(v float64, place ...int) {
 	mapInto("set", t.at("set", place), func(p *program, _ []Expr) Expr { return p.element(t.dtype, v) })
 }

@@ -16,6 +16,7 @@ func bytesOf[T float32 | int32 | int8 | uint8 | bool](v []T) []byte {
 }
 
 // Float32s returns a copy of the values as float32, converted on the device if they are not; it waits for the device.
+// Panics: *ShapeError, *OpError.
 func (t *Tensor) Float32s() []float32 {
 	values := make([]float32, t.n)
 	if err := t.ReadFloat32s(values); err != nil {
@@ -25,6 +26,7 @@ func (t *Tensor) Float32s() []float32 {
 }
 
 // Int32s returns a copy of whole numbers as int32, converted on the device if they are not I32; it waits for the device.
+// Panics: *ShapeError, *OpError.
 func (t *Tensor) Int32s() []int32 {
 	values := make([]int32, t.n)
 	if err := t.ReadInt32s(values); err != nil {
@@ -34,6 +36,7 @@ func (t *Tensor) Int32s() []int32 {
 }
 
 // Float64s returns a copy of the values of any type as float64, none of which is rounded; it waits for the device.
+// Panics: *ShapeError, *OpError.
 func (t *Tensor) Float64s() []float64 {
 	values := make([]float64, t.n)
 	if integers(t.dtype) {
@@ -49,6 +52,7 @@ func (t *Tensor) Float64s() []float64 {
 }
 
 // ReadFloat32s is Float32s into a slice of the tensor's length.
+// Errors: *ShapeError for whole numbers or another length, *OpError, trouble of the device.
 func (t *Tensor) ReadFloat32s(dst []float32) error {
 	if integers(t.dtype) {
 		return &ShapeError{"read float32s", fmt.Sprintf("%v %s: whole numbers: read them by Int32s or Float64s", t.dtype, shapeString(t.shape))}
@@ -60,6 +64,7 @@ func (t *Tensor) ReadFloat32s(dst []float32) error {
 }
 
 // ReadInt32s is Int32s into a slice of the tensor's length.
+// Errors: *ShapeError for other numbers or another length, *OpError, trouble of the device.
 func (t *Tensor) ReadInt32s(dst []int32) error {
 	if !integers(t.dtype) {
 		return &ShapeError{"read int32s", fmt.Sprintf("%v %s: no whole numbers: convert them to I32", t.dtype, shapeString(t.shape))}
@@ -83,7 +88,7 @@ func (t *Tensor) readAs(dtype DType, dst []byte) error {
 	return t.read(dst)
 }
 
-// Bools returns a copy of the values of a BOOL tensor; it waits for the device.
+// Bools returns a copy of the values of a BOOL tensor; it waits for the device. Panics: *ShapeError, *OpError.
 func (t *Tensor) Bools() []bool {
 	if t.dtype != BOOL {
 		misuse("bools", "%v %s: want BOOL", t.dtype, shapeString(t.shape))
@@ -99,6 +104,7 @@ func (t *Tensor) Bools() []bool {
 }
 
 // ReadBytes copies the data as stored, row by row, into dst, which has the size of Bytes; it waits for the device.
+// Errors: *ShapeError for another size, trouble of the device.
 func (t *Tensor) ReadBytes(dst []byte) error {
 	if int64(len(dst)) != t.Bytes() {
 		return &ShapeError{"read bytes", fmt.Sprintf("%v %s of %d bytes into %d", t.dtype, shapeString(t.shape), t.Bytes(), len(dst))}
@@ -136,6 +142,7 @@ func (t *Tensor) write(src []byte) error {
 }
 
 // WriteFloat32s replaces the values of an F32 tensor, in stream order.
+// Errors: *ShapeError for another type or length, trouble of the device.
 func (t *Tensor) WriteFloat32s(src []float32) error {
 	if len(src) != t.n || t.dtype != F32 {
 		return &ShapeError{"write float32s", fmt.Sprintf("%d float32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
@@ -144,6 +151,7 @@ func (t *Tensor) WriteFloat32s(src []float32) error {
 }
 
 // WriteInt32s replaces the values of an I32 tensor, in stream order.
+// Errors: *ShapeError for another type or length, trouble of the device.
 func (t *Tensor) WriteInt32s(src []int32) error {
 	if len(src) != t.n || t.dtype != I32 {
 		return &ShapeError{"write int32s", fmt.Sprintf("%d int32 into %v %s", len(src), t.dtype, shapeString(t.shape))}
@@ -152,6 +160,7 @@ func (t *Tensor) WriteInt32s(src []int32) error {
 }
 
 // WriteBytes replaces the data as stored, in stream order.
+// Errors: *ShapeError for another size, trouble of the device.
 func (t *Tensor) WriteBytes(src []byte) error {
 	if int64(len(src)) != t.Bytes() {
 		return &ShapeError{"write bytes", fmt.Sprintf("%d bytes into %v %s of %d", len(src), t.dtype, shapeString(t.shape), t.Bytes())}
@@ -159,7 +168,7 @@ func (t *Tensor) WriteBytes(src []byte) error {
 	return t.write(src)
 }
 
-// Zero sets all bytes to 0, in stream order.
+// Zero sets all bytes to 0, in stream order. Panics: *ShapeError, *OpError.
 func (t *Tensor) Zero() {
 	if t.strides != nil {
 		mapInto("zero", t, func(p *program, _ []Expr) Expr { return p.constant(t.dtype, 0) })
@@ -194,6 +203,7 @@ func (p onDevice) device() (*gpu.Device, error) { return p.d, p.d.Err() }
 func On(d *gpu.Device) Place { return onDevice{d} }
 
 // ToDevice returns the tensor on another device, or t itself where it is there already.
+// Errors: those of the place and of ToStream.
 func (t *Tensor) ToDevice(p Place) (*Tensor, error) {
 	d, err := p.device()
 	if err != nil {
@@ -206,6 +216,7 @@ func (t *Tensor) ToDevice(p Place) (*Tensor, error) {
 }
 
 // ToStream returns a copy of the tensor on a stream of any device, or t itself where it is on that stream already.
+// Errors: gpu.ErrUnsupported for a packed tensor, gpu.ErrOutOfMemory and other trouble of the devices.
 func (t *Tensor) ToStream(s *gpu.Stream) (*Tensor, error) {
 	if t.Stream() == s {
 		return t, nil
@@ -297,9 +308,10 @@ func transferViews(dst, src *Tensor) error {
 }
 
 // Clone returns a copy on the same stream, without gaps. A packed weight cannot be cloned.
+// Panics: *ShapeError, *OpError.
 func (t *Tensor) Clone() *Tensor { return Copy(t) }
 
-// Copy returns a copy of a on its stream.
+// Copy returns a copy of a on its stream. Panics: *ShapeError, *OpError.
 func Copy(a *Tensor) *Tensor {
 	if a.packed {
 		misuse("copy", "%v %s is packed", a.dtype, shapeString(a.shape))
@@ -311,6 +323,7 @@ func Copy(a *Tensor) *Tensor {
 
 // CopyInto copies a to dst, of the same type, between any two devices; between two GPUs, and from a GPU to the CPU, it waits for the
 // source. Shapes of one length are copied in row-major order where dst has no gaps; otherwise a is broadcast to dst's shape.
+// Panics: *ShapeError, *OpError.
 func CopyInto(dst, a *Tensor) {
 	if dst.dtype == a.dtype && a.dtype.BlockSize() == 1 && !slices.Equal(dst.shape, a.shape) && (dst.n != a.n || dst.strides != nil) {
 		a = a.broadcastTo("copy", dst.shape)

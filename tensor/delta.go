@@ -19,14 +19,14 @@ type Places struct {
 
 // CausalConv returns SiLU of a convolution along each channel of x (batch, seq, channels), or (seq, channels), F32: weight (channels,
 // taps) F32, at most 8 taps, the last for the token itself. state (sequences, taps - 1, channels), or (sequences, slots, taps - 1,
-// channels), F32 holds the rows before x and is left with the newest.
+// channels), F32 holds the rows before x and is left with the newest. Panics: *ShapeError, *OpError.
 func CausalConv(x, state, weight *Tensor, at Places) *Tensor {
 	out := like("causal conv", x)
 	CausalConvInto(out, x, state, weight, at)
 	return out
 }
 
-// CausalConvInto writes CausalConv(x, state, weight, at) to dst; not in place.
+// CausalConvInto writes CausalConv(x, state, weight, at) to dst; not in place. Panics: *ShapeError, *OpError.
 func CausalConvInto(dst, x, state, weight *Tensor, at Places) {
 	const op = "causal conv"
 	elementwise(op, dst, x)
@@ -61,7 +61,7 @@ type Delta struct {
 //
 // qkv is (batch, seq, channels) or (seq, channels): the q of all key heads, their k, then v. alpha and beta have a number for each token and
 // value head. state is (sequences, value heads, key dim, value dim), or (sequences, slots, value heads, key dim, value dim), and is
-// carried on. All are F32; key dim is at most 256.
+// carried on. All are F32; key dim is at most 256. Panics: *ShapeError, *OpError.
 func GatedDelta(qkv, alpha, beta, state *Tensor, o Delta) *Tensor {
 	const op = "gated delta"
 	batch, seq := tokens(op, qkv)
@@ -71,7 +71,7 @@ func GatedDelta(qkv, alpha, beta, state *Tensor, o Delta) *Tensor {
 	return out
 }
 
-// GatedDeltaInto writes GatedDelta(qkv, alpha, beta, state, o) to dst; not in place.
+// GatedDeltaInto writes GatedDelta(qkv, alpha, beta, state, o) to dst; not in place. Panics: *ShapeError, *OpError.
 func GatedDeltaInto(dst, qkv, alpha, beta, state *Tensor, o Delta) {
 	const op = "gated delta"
 	batch, seq := tokens(op, qkv)

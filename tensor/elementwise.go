@@ -86,19 +86,19 @@ func binaryInto(op string, f binaryKernel, g func(Expr, Expr) Expr, dst, a, b *T
 	exec(op, dst.Stream(), 1, func(s kernel.Stream, p pointers) error { return f(s, p[0], p[1], p[2], dst.dtype, dst.n) }, dst, a, b)
 }
 
-// Add returns a + b, of one type, broadcast.
+// Add returns a + b, of one type, broadcast. Panics: *ShapeError, *OpError.
 func Add(a, b *Tensor) *Tensor { return binary("add", kernel.Stream.Add, Expr.Add, a, b) }
 
-// AddInto writes a + b to dst, which may be a or b.
+// AddInto writes a + b to dst, which may be a or b. Panics: *ShapeError, *OpError.
 func AddInto(dst, a, b *Tensor) { binaryInto("add", kernel.Stream.Add, Expr.Add, dst, a, b) }
 
-// Mul returns a * b, element by element.
+// Mul returns a * b, element by element. Panics: *ShapeError, *OpError.
 func Mul(a, b *Tensor) *Tensor { return binary("mul", kernel.Stream.Mul, Expr.Mul, a, b) }
 
-// MulInto writes a * b to dst, which may be a or b.
+// MulInto writes a * b to dst, which may be a or b. Panics: *ShapeError, *OpError.
 func MulInto(dst, a, b *Tensor) { binaryInto("mul", kernel.Stream.Mul, Expr.Mul, dst, a, b) }
 
-// MulScalar returns a * scalar.
+// MulScalar returns a * scalar. Panics: *ShapeError, *OpError.
 func MulScalar(a *Tensor, scalar float32) *Tensor {
 	if !dedicated(a) {
 		return mapped("mul scalar", one(func(x Expr) Expr { return x.MulScalar(float64(scalar)) }), a)
@@ -109,7 +109,7 @@ func MulScalar(a *Tensor, scalar float32) *Tensor {
 	return out
 }
 
-// MulScalarInto writes a * scalar to dst, which may be a.
+// MulScalarInto writes a * scalar to dst, which may be a. Panics: *ShapeError, *OpError.
 func MulScalarInto(dst, a *Tensor, scalar float32) {
 	if !dedicated(a) || dst.strides != nil || dst.n != a.n {
 		mapInto("mul scalar", dst, one(func(x Expr) Expr { return x.MulScalar(float64(scalar)) }), a)
@@ -121,36 +121,36 @@ func MulScalarInto(dst, a *Tensor, scalar float32) {
 	}, dst, a)
 }
 
-// SiLU returns a / (1 + exp(-a)).
+// SiLU returns a / (1 + exp(-a)). Panics: *ShapeError, *OpError.
 func SiLU(a *Tensor) *Tensor { return unary("silu", kernel.Stream.SiLU, Expr.SiLU, a) }
 
-// SiLUInto writes SiLU(a) to dst, which may be a.
+// SiLUInto writes SiLU(a) to dst, which may be a. Panics: *ShapeError, *OpError.
 func SiLUInto(dst, a *Tensor) { unaryInto("silu", kernel.Stream.SiLU, Expr.SiLU, dst, a) }
 
 // GELU returns a / 2 * (1 + erf(a / sqrt(2))) (Hendrycks & Gimpel 2016), what PyTorch calls approximate='none'. Its accuracy
-// is relative to the result, also where that is tiny.
+// is relative to the result, also where that is tiny. Panics: *ShapeError, *OpError.
 func GELU(a *Tensor) *Tensor { return unary("gelu", kernel.Stream.GELU, Expr.GELU, a) }
 
-// GELUInto writes GELU(a) to dst, which may be a.
+// GELUInto writes GELU(a) to dst, which may be a. Panics: *ShapeError, *OpError.
 func GELUInto(dst, a *Tensor) { unaryInto("gelu", kernel.Stream.GELU, Expr.GELU, dst, a) }
 
 // GELUTanh returns a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))), the approximation of GELU that GPT-2 and Gemma were
-// trained with; PyTorch's approximate='tanh'.
+// trained with; PyTorch's approximate='tanh'. Panics: *ShapeError, *OpError.
 func GELUTanh(a *Tensor) *Tensor { return unary("gelu tanh", kernel.Stream.GELUTanh, Expr.GELUTanh, a) }
 
-// GELUTanhInto writes GELUTanh(a) to dst, which may be a.
+// GELUTanhInto writes GELUTanh(a) to dst, which may be a. Panics: *ShapeError, *OpError.
 func GELUTanhInto(dst, a *Tensor) {
 	unaryInto("gelu tanh", kernel.Stream.GELUTanh, Expr.GELUTanh, dst, a)
 }
 
 func swiglu(gate, up Expr) Expr { return gate.SiLU().Mul(up) }
 
-// SwiGLU returns SiLU(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer").
+// SwiGLU returns SiLU(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer"). Panics: *ShapeError, *OpError.
 func SwiGLU(gate, up *Tensor) *Tensor {
 	return binary("swiglu", kernel.Stream.SwiGLU, swiglu, gate, up)
 }
 
-// SwiGLUInto writes SwiGLU(gate, up) to dst, which may be either.
+// SwiGLUInto writes SwiGLU(gate, up) to dst, which may be either. Panics: *ShapeError, *OpError.
 func SwiGLUInto(dst, gate, up *Tensor) {
 	binaryInto("swiglu", kernel.Stream.SwiGLU, swiglu, dst, gate, up)
 }
@@ -176,6 +176,7 @@ func ActivationClampedSiLU(alpha, limit float32) Activation {
 }
 
 // GLU returns act(gate) * up, the gated linear units of Shazeer 2020; GLU with ActivationSiLU is SwiGLU.
+// Panics: *ShapeError, *OpError.
 func GLU(gate, up *Tensor, act Activation) *Tensor {
 	elementwise("glu", gate, up)
 	sameShape("glu", gate, up)
@@ -184,7 +185,7 @@ func GLU(gate, up *Tensor, act Activation) *Tensor {
 	return out
 }
 
-// GLUInto writes GLU(gate, up, act) to dst, which may be either.
+// GLUInto writes GLU(gate, up, act) to dst, which may be either. Panics: *ShapeError, *OpError.
 func GLUInto(dst, gate, up *Tensor, act Activation) {
 	elementwise("glu", dst, gate, up)
 	exec("glu", dst.Stream(), 1, func(s kernel.Stream, p pointers) error {
@@ -192,13 +193,14 @@ func GLUInto(dst, gate, up *Tensor, act Activation) {
 	}, dst, gate, up)
 }
 
-// Sigmoid returns 1 / (1 + exp(-a)).
+// Sigmoid returns 1 / (1 + exp(-a)). Panics: *ShapeError, *OpError.
 func Sigmoid(a *Tensor) *Tensor { return unary("sigmoid", kernel.Stream.Sigmoid, Expr.Sigmoid, a) }
 
-// SigmoidInto writes Sigmoid(a) to dst, which may be a.
+// SigmoidInto writes Sigmoid(a) to dst, which may be a. Panics: *ShapeError, *OpError.
 func SigmoidInto(dst, a *Tensor) { unaryInto("sigmoid", kernel.Stream.Sigmoid, Expr.Sigmoid, dst, a) }
 
 // SoftCap returns limit * tanh(a / limit), limit > 0: logits held below a bound, as in Gemma 2.
+// Panics: *ShapeError, *OpError.
 func SoftCap(a *Tensor, limit float32) *Tensor {
 	elementwise("soft cap", a)
 	out := like("soft cap", a)
@@ -206,7 +208,7 @@ func SoftCap(a *Tensor, limit float32) *Tensor {
 	return out
 }
 
-// SoftCapInto writes SoftCap(a, limit) to dst, which may be a.
+// SoftCapInto writes SoftCap(a, limit) to dst, which may be a. Panics: *ShapeError, *OpError.
 func SoftCapInto(dst, a *Tensor, limit float32) {
 	elementwise("soft cap", dst, a)
 	if !(limit > 0) {
@@ -218,7 +220,7 @@ func SoftCapInto(dst, a *Tensor, limit float32) {
 }
 
 // Convert returns a in another type: any type to F32, and plain types among each other, as Expr.To does; to F16 and BF16 values are
-// rounded to nearest even. Quantize makes blocks.
+// rounded to nearest even. Quantize makes blocks. Panics: *ShapeError, *OpError.
 func Convert(a *Tensor, dtype DType) *Tensor {
 	if a.dtype.BlockSize() == 1 && (integers(a.dtype) || integers(dtype) || a.strides != nil) {
 		return mapped("convert", one(func(x Expr) Expr { return x.To(dtype) }), a)
@@ -229,7 +231,7 @@ func Convert(a *Tensor, dtype DType) *Tensor {
 	return out
 }
 
-// ConvertInto writes a to dst in dst's type; not in place.
+// ConvertInto writes a to dst in dst's type; not in place. Panics: *ShapeError, *OpError.
 func ConvertInto(dst, a *Tensor) {
 	if a.dtype.BlockSize() == 1 && (integers(a.dtype) || integers(dst.dtype) || a.strides != nil || dst.strides != nil) {
 		mapInto("convert", dst, one(func(x Expr) Expr { return x.To(dst.dtype) }), a)
@@ -256,6 +258,7 @@ func checkConvert(to DType, a *Tensor) {
 }
 
 // IncrementI32 adds 1 to each element of an I32 tensor in place: it advances positions between tokens.
+// Panics: *ShapeError, *OpError.
 func IncrementI32(x *Tensor) {
 	if x.dtype != I32 {
 		misuse("increment", "%v %s: want I32", x.dtype, shapeString(x.shape))

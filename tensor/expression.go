@@ -103,7 +103,7 @@ func (p *program) element(t DType, v float64) Expr {
 	return p.constant(t, v)
 }
 
-// Const returns a number as a value of x's type.
+// Const returns a number as a value of x's type. Panics: *ShapeError.
 func (x Expr) Const(v float64) Expr { return x.p.constant(x.dtype, v) }
 
 // index returns the number of each element in row-major order, I32.
@@ -154,19 +154,19 @@ func (x Expr) logical(what string, op kernel.ElementOp, y Expr) Expr {
 	return Expr{p: x.p, id: x.p.step(op, a.id, b.id, 0), dtype: x.dtype}
 }
 
-// Add returns x + y.
+// Add returns x + y. Panics: *ShapeError.
 func (x Expr) Add(y Expr) Expr { return x.arithmetic("add", kernel.ElementAdd, y) }
 
-// Sub returns x - y.
+// Sub returns x - y. Panics: *ShapeError.
 func (x Expr) Sub(y Expr) Expr { return x.arithmetic("sub", kernel.ElementSub, y) }
 
-// Mul returns x * y.
+// Mul returns x * y. Panics: *ShapeError.
 func (x Expr) Mul(y Expr) Expr { return x.arithmetic("mul", kernel.ElementMul, y) }
 
-// Div returns x / y; of whole numbers towards 0, and 0 where y is 0.
+// Div returns x / y; of whole numbers towards 0, and 0 where y is 0. Panics: *ShapeError.
 func (x Expr) Div(y Expr) Expr { return x.arithmetic("div", kernel.ElementDiv, y) }
 
-// Rem returns what Div leaves of whole numbers, with the sign of x; 0 where y is 0.
+// Rem returns what Div leaves of whole numbers, with the sign of x; 0 where y is 0. Panics: *ShapeError.
 func (x Expr) Rem(y Expr) Expr {
 	if !integers(x.dtype) {
 		misuse(x.p.op, "rem of %v: want whole numbers", x.dtype)
@@ -174,13 +174,13 @@ func (x Expr) Rem(y Expr) Expr {
 	return x.arithmetic("rem", kernel.ElementRem, y)
 }
 
-// Minimum returns the smaller value, NaN where either is NaN.
+// Minimum returns the smaller value, NaN where either is NaN. Panics: *ShapeError.
 func (x Expr) Minimum(y Expr) Expr { return x.arithmetic("minimum", kernel.ElementMin, y) }
 
-// Maximum returns the greater value, NaN where either is NaN.
+// Maximum returns the greater value, NaN where either is NaN. Panics: *ShapeError.
 func (x Expr) Maximum(y Expr) Expr { return x.arithmetic("maximum", kernel.ElementMax, y) }
 
-// Pow returns x to the power of y, of floats.
+// Pow returns x to the power of y, of floats. Panics: *ShapeError.
 func (x Expr) Pow(y Expr) Expr {
 	a, b := x.pair("pow", y)
 	if integers(x.dtype) {
@@ -189,40 +189,40 @@ func (x Expr) Pow(y Expr) Expr {
 	return Expr{p: x.p, id: x.p.step(kernel.ElementPow, a.id, b.id, 0), dtype: x.dtype}
 }
 
-// AddScalar returns x + v, MulScalar x * v.
+// AddScalar returns x + v, MulScalar x * v. Panics: *ShapeError.
 func (x Expr) AddScalar(v float64) Expr { return x.Add(x.Const(v)) }
 
-// MulScalar returns x * v.
+// MulScalar returns x * v. Panics: *ShapeError.
 func (x Expr) MulScalar(v float64) Expr { return x.Mul(x.Const(v)) }
 
-// Eq returns x == y as BOOL; and so Ne, Lt (<), Le (<=), Gt (>) and Ge (>=).
+// Eq returns x == y as BOOL; and so Ne, Lt (<), Le (<=), Gt (>) and Ge (>=). Panics: *ShapeError.
 func (x Expr) Eq(y Expr) Expr { return x.comparison("eq", kernel.ElementEq, y) }
 
-// Ne returns x != y.
+// Ne returns x != y. Panics: *ShapeError.
 func (x Expr) Ne(y Expr) Expr { return x.comparison("ne", kernel.ElementNe, y) }
 
-// Lt returns x < y.
+// Lt returns x < y. Panics: *ShapeError.
 func (x Expr) Lt(y Expr) Expr { return x.comparison("lt", kernel.ElementLt, y) }
 
-// Le returns x <= y.
+// Le returns x <= y. Panics: *ShapeError.
 func (x Expr) Le(y Expr) Expr { return x.comparison("le", kernel.ElementLe, y) }
 
-// Gt returns x > y.
+// Gt returns x > y. Panics: *ShapeError.
 func (x Expr) Gt(y Expr) Expr { return y.comparison("gt", kernel.ElementLt, x) }
 
-// Ge returns x >= y.
+// Ge returns x >= y. Panics: *ShapeError.
 func (x Expr) Ge(y Expr) Expr { return y.comparison("ge", kernel.ElementLe, x) }
 
-// And returns the bits, or truths, that both have.
+// And returns the bits, or truths, that both have. Panics: *ShapeError.
 func (x Expr) And(y Expr) Expr { return x.logical("and", kernel.ElementAnd, y) }
 
-// Or returns the bits, or truths, that either has.
+// Or returns the bits, or truths, that either has. Panics: *ShapeError.
 func (x Expr) Or(y Expr) Expr { return x.logical("or", kernel.ElementOr, y) }
 
-// Xor returns the bits, or truths, that one of both has.
+// Xor returns the bits, or truths, that one of both has. Panics: *ShapeError.
 func (x Expr) Xor(y Expr) Expr { return x.logical("xor", kernel.ElementXor, y) }
 
-// Not returns the opposite of a BOOL.
+// Not returns the opposite of a BOOL. Panics: *ShapeError.
 func (x Expr) Not() Expr {
 	if x.dtype != BOOL {
 		misuse(x.p.op, "not of %v: want BOOL", x.dtype)
@@ -230,7 +230,7 @@ func (x Expr) Not() Expr {
 	return x.Xor(x.Const(1))
 }
 
-// Where returns a where x, a BOOL, is true, else b.
+// Where returns a where x, a BOOL, is true, else b. Panics: *ShapeError.
 func (x Expr) Where(a, b Expr) Expr {
 	if x.dtype != BOOL || x.p != a.p {
 		misuse(x.p.op, "where of a condition %v: want BOOL", x.dtype)
@@ -239,10 +239,10 @@ func (x Expr) Where(a, b Expr) Expr {
 	return Expr{p: x.p, id: x.p.step(kernel.ElementWhere, x.id, a.id, b.id), dtype: a.dtype}
 }
 
-// Neg returns -x.
+// Neg returns -x. Panics: *ShapeError.
 func (x Expr) Neg() Expr { return x.sign("neg", kernel.ElementNeg) }
 
-// Abs returns |x|.
+// Abs returns |x|. Panics: *ShapeError.
 func (x Expr) Abs() Expr { return x.sign("abs", kernel.ElementAbs) }
 
 func (x Expr) sign(what string, op kernel.ElementOp) Expr {
@@ -250,56 +250,57 @@ func (x Expr) sign(what string, op kernel.ElementOp) Expr {
 	return Expr{p: x.p, id: x.p.step(op, x.exact().id, 0, 0), dtype: x.dtype, wide: x.dtype == I8 || x.dtype == U8}
 }
 
-// Exp returns e to the power of x; Log the natural logarithm.
+// Exp returns e to the power of x; Log the natural logarithm. Panics: *ShapeError.
 func (x Expr) Exp() Expr { return x.unary("exp", kernel.ElementExp) }
 
-// Log returns the natural logarithm.
+// Log returns the natural logarithm. Panics: *ShapeError.
 func (x Expr) Log() Expr { return x.unary("log", kernel.ElementLog) }
 
-// Sqrt returns the square root, Rsqrt its inverse.
+// Sqrt returns the square root, Rsqrt its inverse. Panics: *ShapeError.
 func (x Expr) Sqrt() Expr { return x.unary("sqrt", kernel.ElementSqrt) }
 
-// Rsqrt returns 1 / sqrt(x).
+// Rsqrt returns 1 / sqrt(x). Panics: *ShapeError.
 func (x Expr) Rsqrt() Expr { return x.unary("rsqrt", kernel.ElementRsqrt) }
 
-// Sin returns the sine of x in radians, and Cos the cosine.
+// Sin returns the sine of x in radians, and Cos the cosine. Panics: *ShapeError.
 func (x Expr) Sin() Expr { return x.unary("sin", kernel.ElementSin) }
 
-// Cos returns the cosine.
+// Cos returns the cosine. Panics: *ShapeError.
 func (x Expr) Cos() Expr { return x.unary("cos", kernel.ElementCos) }
 
-// Tanh returns the hyperbolic tangent.
+// Tanh returns the hyperbolic tangent. Panics: *ShapeError.
 func (x Expr) Tanh() Expr { return x.unary("tanh", kernel.ElementTanh) }
 
-// Sigmoid returns 1 / (1 + exp(-x)).
+// Sigmoid returns 1 / (1 + exp(-x)). Panics: *ShapeError.
 func (x Expr) Sigmoid() Expr { return x.unary("sigmoid", kernel.ElementSigmoid) }
 
-// SiLU, GELU and GELUTanh are the functions of that name of the package.
+// SiLU, GELU and GELUTanh are the functions of that name of the package. Panics: *ShapeError.
 func (x Expr) SiLU() Expr { return x.unary("silu", kernel.ElementSiLU) }
 
-// GELU is the function of that name of the package.
+// GELU is the function of that name of the package. Panics: *ShapeError.
 func (x Expr) GELU() Expr { return x.unary("gelu", kernel.ElementGELU) }
 
-// GELUTanh is the function of that name of the package.
+// GELUTanh is the function of that name of the package. Panics: *ShapeError.
 func (x Expr) GELUTanh() Expr { return x.unary("gelu tanh", kernel.ElementGELUTanh) }
 
 // Floor, Ceil and Round are the whole numbers below, above and nearest to x; ties are rounded to even.
+// Panics: *ShapeError.
 func (x Expr) Floor() Expr { return x.unary("floor", kernel.ElementFloor) }
 
-// Ceil returns the whole number above x.
+// Ceil returns the whole number above x. Panics: *ShapeError.
 func (x Expr) Ceil() Expr { return x.unary("ceil", kernel.ElementCeil) }
 
-// Round returns the whole number nearest to x, the even one of two.
+// Round returns the whole number nearest to x, the even one of two. Panics: *ShapeError.
 func (x Expr) Round() Expr { return x.unary("round", kernel.ElementRound) }
 
-// ReLU returns the greater of x and 0, NaN for NaN.
+// ReLU returns the greater of x and 0, NaN for NaN. Panics: *ShapeError.
 func (x Expr) ReLU() Expr { return x.Maximum(x.Const(0)) }
 
-// Clamp returns x held between lo and hi, NaN for NaN.
+// Clamp returns x held between lo and hi, NaN for NaN. Panics: *ShapeError.
 func (x Expr) Clamp(lo, hi float64) Expr { return x.Maximum(x.Const(lo)).Minimum(x.Const(hi)) }
 
 // To returns x in another type. Floats become whole numbers towards 0, held within the range of the type, and 0 for NaN; whole numbers
-// lose the bits that a narrower type has not; what is not 0 is true.
+// lose the bits that a narrower type has not; what is not 0 is true. Panics: *ShapeError.
 func (x Expr) To(t DType) Expr {
 	if t.BlockSize() != 1 {
 		misuse(x.p.op, "to %v: its elements lie in blocks", t)

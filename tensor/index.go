@@ -45,7 +45,7 @@ func index(op string, kind kernel.Indexing, out, in, ids *Tensor, dim int) {
 }
 
 // Gather returns a's elements whose place along a dimension is in ids (I32, of a's rank), of ids' shape: out[i][j] = a[ids[i][j]][j] for
-// dimension 0. An id outside gives 0 on a GPU and an OpError on the CPU.
+// dimension 0. An id outside gives 0 on a GPU and an OpError on the CPU. Panics: *ShapeError, *OpError.
 func Gather(a, ids *Tensor, dim int) *Tensor {
 	const op = "gather"
 	a.viewable(op)
@@ -54,7 +54,7 @@ func Gather(a, ids *Tensor, dim int) *Tensor {
 	return out
 }
 
-// GatherInto writes Gather(a, ids, dim) to dst.
+// GatherInto writes Gather(a, ids, dim) to dst. Panics: *ShapeError, *OpError.
 func GatherInto(dst, a, ids *Tensor, dim int) {
 	const op = "gather"
 	a.viewable(op)
@@ -63,6 +63,7 @@ func GatherInto(dst, a, ids *Tensor, dim int) {
 }
 
 // IndexSelect returns the places of a dimension that ids (I32, one dimension) name, in their order.
+// Panics: *ShapeError, *OpError.
 func IndexSelect(a, ids *Tensor, dim int) *Tensor {
 	const op = "index select"
 	a.viewable(op)
@@ -73,7 +74,7 @@ func IndexSelect(a, ids *Tensor, dim int) *Tensor {
 	return out
 }
 
-// IndexSelectInto writes IndexSelect(a, ids, dim) to dst.
+// IndexSelectInto writes IndexSelect(a, ids, dim) to dst. Panics: *ShapeError, *OpError.
 func IndexSelectInto(dst, a, ids *Tensor, dim int) {
 	const op = "index select"
 	a.viewable(op)
@@ -101,14 +102,14 @@ func sameType(op string, dst, src *Tensor) {
 }
 
 // ScatterInto writes src to dst's elements whose place along a dimension is in ids (I32, of src's shape):
-// dst[ids[i][j]][j] = src[i][j] for dimension 0. Of several for one place any stays.
+// dst[ids[i][j]][j] = src[i][j] for dimension 0. Of several for one place any stays. Panics: *ShapeError, *OpError.
 func ScatterInto(dst, src, ids *Tensor, dim int) {
 	const op = "scatter"
 	scatter(op, kernel.IndexingScatter, dst, src, ids, dim)
 }
 
 // ScatterAddInto adds src, F32 or I32, to dst's elements whose place along a dimension is in ids, as ScatterInto writes them, in any
-// order.
+// order. Panics: *ShapeError, *OpError.
 func ScatterAddInto(dst, src, ids *Tensor, dim int) {
 	const op = "scatter add"
 	if src.dtype != F32 && src.dtype != I32 {

@@ -119,11 +119,12 @@ func ConvertInt2(to, from Int2Layout, codes []byte, rows, cols int) ([]byte, err
 }
 
 // FromInt8s returns an I8 tensor on the CPU with a copy of values; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromInt8s(values []int8, shape ...int) *Tensor {
 	return fromHost("from int8s", I8, bytesOf(values), len(values), shape)
 }
 
-// Int8s returns a copy of the values of an I8 tensor; it waits for the device.
+// Int8s returns a copy of the values of an I8 tensor; it waits for the device. Panics: *ShapeError, *OpError.
 func (t *Tensor) Int8s() []int8 {
 	if t.dtype != I8 {
 		misuse("int8s", "%v %s: want I8", t.dtype, shapeString(t.shape))

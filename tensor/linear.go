@@ -9,7 +9,7 @@ import (
 
 // Linear returns x W^T + bias: x (..., cols) F32, w (rows, cols) of any type but integers, as a GGUF file stores it or packed,
 // bias (rows) F32 or nil; the result is (..., rows) F32. Weights that are not F32 may be multiplied with rounded
-// activations: within 0.5 % (RMS) of exact arithmetic.
+// activations: within 0.5 % (RMS) of exact arithmetic. Panics: *ShapeError, *OpError.
 func Linear(x, w, bias *Tensor) *Tensor {
 	checkLinear(x, w, bias)
 	shape := x.Shape()
@@ -19,7 +19,7 @@ func Linear(x, w, bias *Tensor) *Tensor {
 	return out
 }
 
-// LinearInto writes Linear(x, w, bias) to dst; not in place.
+// LinearInto writes Linear(x, w, bias) to dst; not in place. Panics: *ShapeError, *OpError.
 func LinearInto(dst, x, w, bias *Tensor) {
 	checkLinear(x, w, bias)
 	n := x.rows()
@@ -58,6 +58,7 @@ func (t *Tensor) weight(p kernel.Ptr) kernel.Weight {
 
 // Embedding returns the rows of a table (rows, cols) of any type but integers that ids (I32, any shape) name: F32 of shape
 // (ids..., cols). An id outside the table gives a row of NaN on a GPU and an OpError on the CPU.
+// Panics: *ShapeError, *OpError.
 func Embedding(table, ids *Tensor) *Tensor {
 	checkEmbedding(table, ids)
 	out := output("embedding", ids.Stream(), F32, append(ids.Shape(), table.shape[1]))
@@ -65,7 +66,7 @@ func Embedding(table, ids *Tensor) *Tensor {
 	return out
 }
 
-// EmbeddingInto writes Embedding(table, ids) to dst.
+// EmbeddingInto writes Embedding(table, ids) to dst. Panics: *ShapeError, *OpError.
 func EmbeddingInto(dst, table, ids *Tensor) {
 	checkEmbedding(table, ids)
 	if dst.dtype != F32 || dst.n != ids.n*table.shape[1] {
@@ -89,6 +90,7 @@ func checkEmbedding(table, ids *Tensor) {
 // device only: it has no views, conversions or copies. Views made before keep the stored form.
 //
 // It must not run while other goroutines use the tensor.
+// Errors: *ShapeError for another shape or a view with strides, gpu.ErrOutOfMemory and other trouble of the device.
 func (t *Tensor) Pack() error {
 	if len(t.shape) != 2 && len(t.shape) != 3 || integers(t.dtype) {
 		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}

@@ -30,16 +30,16 @@ type MatMulOptions struct {
 
 // MatMul returns the matrix product of a (..., K) and b (K, N), of shape (..., N), or b (K), of shape (...): leading dimensions of a are
 // rows. Both are of one type F32, F16 or BF16; sums are float32. For weights as models store them, see Linear; for batches of
-// matrices, transposed ones and other precisions, MatMulWith.
+// matrices, transposed ones and other precisions, MatMulWith. Panics: *ShapeError, *OpError.
 func MatMul(a, b *Tensor) *Tensor { return MatMulWith(a, b, MatMulOptions{}) }
 
-// MatMulInto writes MatMul(a, b) to dst; not in place.
+// MatMulInto writes MatMul(a, b) to dst; not in place. Panics: *ShapeError, *OpError.
 func MatMulInto(dst, a, b *Tensor) { MatMulWithInto(dst, a, b, MatMulOptions{}) }
 
 // MatMulWith returns the products of the matrices in the last two dimensions of a (..., M, K) and b (..., K, N), of shape
 // (..., M, N). The dimensions before them are broadcast: an operand without any is used for all, one that is repeated otherwise is
 // copied. Where b is a single matrix and a is not transposed, a may have any number of dimensions from 1 up, as for MatMul. Where b has
-// one dimension (K), it is a column, and the result lacks the last dimension.
+// one dimension (K), it is a column, and the result lacks the last dimension. Panics: *ShapeError, *OpError.
 func MatMulWith(a, b *Tensor, o MatMulOptions) *Tensor {
 	if len(b.shape) == 1 && !o.TransB {
 		if linear(a, b, o) {
@@ -73,6 +73,7 @@ func broadcastBatches(a, b *Tensor) (*Tensor, *Tensor) {
 }
 
 // MatMulWithInto writes MatMulWith(a, b, o) to dst, whose shape it is or has the same rows; not in place.
+// Panics: *ShapeError, *OpError.
 func MatMulWithInto(dst, a, b *Tensor, o MatMulOptions) {
 	if len(b.shape) == 1 && !o.TransB {
 		if linear(a, b, o) && dst.dtype == F32 && slices.Equal(dst.shape, a.shape[:1]) {

@@ -26,7 +26,7 @@ type Router struct {
 }
 
 // Route chooses k experts for each row of logits (..., experts), F32, at most 1024: ids (I32) and weights (F32) are (..., k), the best
-// first, the lowest index first among equals (Shazeer et al. 2017).
+// first, the lowest index first among equals (Shazeer et al. 2017). Panics: *ShapeError, *OpError.
 func Route(logits *Tensor, k int, r Router) (ids, weights *Tensor) {
 	checkRows("route", logits, k)
 	shape := append(logits.Shape()[:len(logits.shape)-1], k)
@@ -35,7 +35,7 @@ func Route(logits *Tensor, k int, r Router) (ids, weights *Tensor) {
 	return ids, weights
 }
 
-// RouteInto writes Route(logits, k, r) to ids and weights, whose last dimension is k.
+// RouteInto writes Route(logits, k, r) to ids and weights, whose last dimension is k. Panics: *ShapeError, *OpError.
 func RouteInto(ids, weights, logits *Tensor, r Router) {
 	const op = "route"
 	checkRoute(op, ids, weights, logits, &r)
@@ -73,7 +73,7 @@ func checkRoute(op string, ids, weights, logits *Tensor, r *Router) {
 // for choice i, x W[ids[i]]^T + bias[ids[i]], with the accuracy of Linear. Only the chosen experts are read. Pack makes w one that a
 // GPU reads faster.
 //
-// An id of no expert gives a row of NaN on a GPU and an OpError on the CPU.
+// An id of no expert gives a row of NaN on a GPU and an OpError on the CPU. Panics: *ShapeError, *OpError.
 func ExpertLinear(x, w, bias, ids *Tensor) *Tensor {
 	n, k, _ := expertLinear(x, w, bias, ids)
 	out := output("expert linear", x.Stream(), F32, []int{n, k, w.shape[1]})
@@ -81,7 +81,7 @@ func ExpertLinear(x, w, bias, ids *Tensor) *Tensor {
 	return out
 }
 
-// ExpertLinearInto writes ExpertLinear(x, w, bias, ids) to dst; not in place.
+// ExpertLinearInto writes ExpertLinear(x, w, bias, ids) to dst; not in place. Panics: *ShapeError, *OpError.
 func ExpertLinearInto(dst, x, w, bias, ids *Tensor) {
 	const op = "expert linear"
 	n, k, perChoice := expertLinear(x, w, bias, ids)
@@ -121,7 +121,7 @@ func expertLinear(x, w, bias, ids *Tensor) (n, k int, perChoice bool) {
 }
 
 // ExpertSum returns add + the sum over j of weights[..., j] * y[..., j, :]: y is F32 (n, k, cols), weights (n, k) or nil for ones, add
-// (n, cols) or nil for none.
+// (n, cols) or nil for none. Panics: *ShapeError, *OpError.
 func ExpertSum(add, y, weights *Tensor) *Tensor {
 	n, _, cols := expertSum(add, y, weights)
 	out := output("expert sum", y.Stream(), F32, []int{n, cols})
@@ -129,7 +129,7 @@ func ExpertSum(add, y, weights *Tensor) *Tensor {
 	return out
 }
 
-// ExpertSumInto writes ExpertSum(add, y, weights) to dst, which may be add.
+// ExpertSumInto writes ExpertSum(add, y, weights) to dst, which may be add. Panics: *ShapeError, *OpError.
 func ExpertSumInto(dst, add, y, weights *Tensor) {
 	const op = "expert sum"
 	n, k, cols := expertSum(add, y, weights)

@@ -3,7 +3,7 @@ package tensor
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // Softmax returns exp(a - max) / sum over each row (the last dimension); types F32, F16, BF16, arithmetic in float32. A
-// row of -Inf only gives NaN, as IEEE arithmetic does.
+// row of -Inf only gives NaN, as IEEE arithmetic does. Panics: *ShapeError, *OpError.
 func Softmax(a *Tensor) *Tensor {
 	elementwise("softmax", a)
 	out := like("softmax", a)
@@ -11,7 +11,7 @@ func Softmax(a *Tensor) *Tensor {
 	return out
 }
 
-// SoftmaxInto writes Softmax(a) to dst, which may be a.
+// SoftmaxInto writes Softmax(a) to dst, which may be a. Panics: *ShapeError, *OpError.
 func SoftmaxInto(dst, a *Tensor) {
 	elementwise("softmax", dst, a)
 	exec("softmax", dst.Stream(), 1, func(k kernel.Stream, p pointers) error {
@@ -27,7 +27,7 @@ func checkNorm(op string, x, weight *Tensor) {
 }
 
 // RMSNorm returns x / sqrt(mean(x^2) + eps) * weight over each row (the last dimension; Zhang & Sennrich 2019). The
-// weight is F32 of a row's length, nil for ones; x is F32, F16 or BF16.
+// weight is F32 of a row's length, nil for ones; x is F32, F16 or BF16. Panics: *ShapeError, *OpError.
 func RMSNorm(x, weight *Tensor, eps float32) *Tensor {
 	elementwise("rmsnorm", x)
 	checkNorm("rmsnorm", x, weight)
@@ -36,7 +36,7 @@ func RMSNorm(x, weight *Tensor, eps float32) *Tensor {
 	return out
 }
 
-// RMSNormInto writes RMSNorm(x, weight, eps) to dst, which may be x.
+// RMSNormInto writes RMSNorm(x, weight, eps) to dst, which may be x. Panics: *ShapeError, *OpError.
 func RMSNormInto(dst, x, weight *Tensor, eps float32) {
 	elementwise("rmsnorm", dst, x)
 	checkNorm("rmsnorm", x, weight)
@@ -48,6 +48,7 @@ func RMSNormInto(dst, x, weight *Tensor, eps float32) {
 
 // LayerNorm returns (x - mean) / sqrt(variance + eps) * weight + bias over each row (the last dimension; Ba, Kiros & Hinton
 // 2016). Weight and bias are F32 of a row's length, each nil for none; x is F32, F16 or BF16.
+// Panics: *ShapeError, *OpError.
 func LayerNorm(x, weight, bias *Tensor, eps float32) *Tensor {
 	elementwise("layernorm", x)
 	checkNorm("layernorm", x, weight)
@@ -57,7 +58,7 @@ func LayerNorm(x, weight, bias *Tensor, eps float32) *Tensor {
 	return out
 }
 
-// LayerNormInto writes LayerNorm(x, weight, bias, eps) to dst, which may be x.
+// LayerNormInto writes LayerNorm(x, weight, bias, eps) to dst, which may be x. Panics: *ShapeError, *OpError.
 func LayerNormInto(dst, x, weight, bias *Tensor, eps float32) {
 	elementwise("layernorm", dst, x)
 	checkNorm("layernorm", x, weight)
@@ -69,6 +70,7 @@ func LayerNormInto(dst, x, weight, bias *Tensor, eps float32) {
 }
 
 // AddRMSNorm returns sum = a + b and RMSNorm(sum, weight, eps): a residual connection and the norm that follows it.
+// Panics: *ShapeError, *OpError.
 func AddRMSNorm(a, b, weight *Tensor, eps float32) (sum, out *Tensor) {
 	elementwise("add rmsnorm", a, b)
 	sameShape("add rmsnorm", a, b)
@@ -79,6 +81,7 @@ func AddRMSNorm(a, b, weight *Tensor, eps float32) (sum, out *Tensor) {
 }
 
 // AddRMSNormInto writes AddRMSNorm(a, b, weight, eps) to sum, which may be a or b, and out.
+// Panics: *ShapeError, *OpError.
 func AddRMSNormInto(sum, out, a, b, weight *Tensor, eps float32) {
 	elementwise("add rmsnorm", out, sum, a, b)
 	checkNorm("add rmsnorm", a, weight)

@@ -16,7 +16,7 @@ const (
 	printDigit = 8    // behind the point
 )
 
-// String shows the elements as numpy prints arrays, for which it waits.
+// String shows the elements as numpy prints arrays, for which it waits. Panics: *ShapeError, *OpError.
 func (t *Tensor) String() string {
 	var text string
 	if err := Try(func() { text = t.array() }); err != nil {
@@ -26,6 +26,7 @@ func (t *Tensor) String() string {
 }
 
 // Format prints the elements for %v and %s, and with %+v their type, shape and device before them.
+// Panics: *ShapeError, *OpError.
 func (t *Tensor) Format(f fmt.State, verb rune) {
 	if t == nil {
 		fmt.Fprint(f, "<nil>")

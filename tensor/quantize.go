@@ -12,6 +12,7 @@ import (
 // CPUs quantize. The values of a tensor on a GPU are copied to the host, quantized there and copied back, on the tensor's stream.
 //
 // A value that is infinite or NaN, or too large for the half-precision scale of its block, is an *OpError that wraps gpu.ErrInvalid.
+// Panics: *ShapeError, *OpError.
 func Quantize(x *Tensor, dtype DType) *Tensor {
 	const op = "quantize"
 	switch dtype {

@@ -14,6 +14,7 @@ type Readback struct{ r *gpu.Readback }
 func NewReadback(s *gpu.Stream) *Readback { return &Readback{s.NewReadback()} }
 
 // Start enqueues copies of tensors (F32 or I32) of the stream and returns at once. Two may be under way.
+// Errors: *ShapeError for another type or a view with strides, gpu.ErrInvalid for a third, trouble of the device.
 func (r *Readback) Start(tensors ...*Tensor) error {
 	parts := make([]gpu.Part, len(tensors))
 	for i, t := range tensors {
@@ -26,7 +27,7 @@ func (r *Readback) Start(tensors ...*Tensor) error {
 }
 
 // Wait returns the elements of the oldest Start, one tensor after the other, as the bits of float32 or int32. They are
-// valid until the second Start from here.
+// valid until the second Start from here. Errors: gpu.ErrInvalid where nothing was started, trouble of the device.
 func (r *Readback) Wait() ([]uint32, error) {
 	b, err := r.r.Wait()
 	if err != nil || len(b) == 0 {
@@ -36,6 +37,7 @@ func (r *Readback) Wait() ([]uint32, error) {
 }
 
 // WaitInto is Wait that copies the elements to tensors of the types and lengths of the oldest Start's, on any device.
+// Errors: *ShapeError for more bytes than were read, and those of Wait and WriteBytes.
 func (r *Readback) WaitInto(tensors ...*Tensor) error {
 	b, err := r.r.Wait()
 	if err != nil {

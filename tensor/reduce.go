@@ -96,6 +96,7 @@ func (r reduction) into(dst, a *Tensor, dims []int) *Tensor {
 }
 
 // Keep returns a result of a reduction of a over dims as it broadcasts with a: the dimensions are back, with one place each.
+// Panics: *ShapeError, *OpError.
 func Keep(result, a *Tensor, dims ...int) *Tensor {
 	reduced := make([]bool, len(a.shape))
 	for _, d := range dims {
@@ -123,65 +124,66 @@ var (
 	logsum = reduction{op: "logsumexp", kind: kernel.ReductionLogSumExp, floats: true, empty: math.Inf(-1), to: ownType}
 )
 
-// Sum returns the sum over dims.
+// Sum returns the sum over dims. Panics: *ShapeError, *OpError.
 func Sum(a *Tensor, dims ...int) *Tensor { return sum.of(a, dims) }
 
-// SumInto writes Sum(a, dims...) to dst.
+// SumInto writes Sum(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func SumInto(dst, a *Tensor, dims ...int) { sum.into(dst, a, dims) }
 
-// Mean returns the mean over dims, of floats.
+// Mean returns the mean over dims, of floats. Panics: *ShapeError, *OpError.
 func Mean(a *Tensor, dims ...int) *Tensor { return mean.of(a, dims) }
 
-// MeanInto writes Mean(a, dims...) to dst.
+// MeanInto writes Mean(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func MeanInto(dst, a *Tensor, dims ...int) { mean.into(dst, a, dims) }
 
-// Prod returns the product over dims.
+// Prod returns the product over dims. Panics: *ShapeError, *OpError.
 func Prod(a *Tensor, dims ...int) *Tensor { return prod.of(a, dims) }
 
-// ProdInto writes Prod(a, dims...) to dst.
+// ProdInto writes Prod(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func ProdInto(dst, a *Tensor, dims ...int) { prod.into(dst, a, dims) }
 
-// Max returns the greatest element over dims, of which there is one at least.
+// Max returns the greatest element over dims, of which there is one at least. Panics: *ShapeError, *OpError.
 func Max(a *Tensor, dims ...int) *Tensor { return maxOf.of(a, dims) }
 
-// MaxInto writes Max(a, dims...) to dst.
+// MaxInto writes Max(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func MaxInto(dst, a *Tensor, dims ...int) { maxOf.into(dst, a, dims) }
 
-// Min returns the smallest element over dims, of which there is one at least.
+// Min returns the smallest element over dims, of which there is one at least. Panics: *ShapeError, *OpError.
 func Min(a *Tensor, dims ...int) *Tensor { return minOf.of(a, dims) }
 
-// MinInto writes Min(a, dims...) to dst.
+// MinInto writes Min(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func MinInto(dst, a *Tensor, dims ...int) { minOf.into(dst, a, dims) }
 
 // ArgmaxOver returns the number of the greatest element over dims, I32, in their row-major order; the lowest among equals, and NaN
-// is the greatest. Argmax is that over the last dimension of F32.
+// is the greatest. Argmax is that over the last dimension of F32. Panics: *ShapeError, *OpError.
 func ArgmaxOver(a *Tensor, dims ...int) *Tensor { return argmax.of(a, dims) }
 
-// ArgmaxOverInto writes ArgmaxOver(a, dims...) to dst.
+// ArgmaxOverInto writes ArgmaxOver(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func ArgmaxOverInto(dst, a *Tensor, dims ...int) { argmax.into(dst, a, dims) }
 
 // ArgminOver returns the number of the smallest element over dims, as ArgmaxOver does; NaN is the smallest.
+// Panics: *ShapeError, *OpError.
 func ArgminOver(a *Tensor, dims ...int) *Tensor { return argmin.of(a, dims) }
 
-// ArgminOverInto writes ArgminOver(a, dims...) to dst.
+// ArgminOverInto writes ArgminOver(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func ArgminOverInto(dst, a *Tensor, dims ...int) { argmin.into(dst, a, dims) }
 
-// Any returns whether an element over dims is not 0, as BOOL.
+// Any returns whether an element over dims is not 0, as BOOL. Panics: *ShapeError, *OpError.
 func Any(a *Tensor, dims ...int) *Tensor { return anyOf.of(a, dims) }
 
-// AnyInto writes Any(a, dims...) to dst.
+// AnyInto writes Any(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func AnyInto(dst, a *Tensor, dims ...int) { anyOf.into(dst, a, dims) }
 
-// All returns whether no element over dims is 0, as BOOL.
+// All returns whether no element over dims is 0, as BOOL. Panics: *ShapeError, *OpError.
 func All(a *Tensor, dims ...int) *Tensor { return allOf.of(a, dims) }
 
-// AllInto writes All(a, dims...) to dst.
+// AllInto writes All(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func AllInto(dst, a *Tensor, dims ...int) { allOf.into(dst, a, dims) }
 
-// LogSumExp returns log(sum(exp(a))) over dims, without overflow, of floats.
+// LogSumExp returns log(sum(exp(a))) over dims, without overflow, of floats. Panics: *ShapeError, *OpError.
 func LogSumExp(a *Tensor, dims ...int) *Tensor { return logsum.of(a, dims) }
 
-// LogSumExpInto writes LogSumExp(a, dims...) to dst.
+// LogSumExpInto writes LogSumExp(a, dims...) to dst. Panics: *ShapeError, *OpError.
 func LogSumExpInto(dst, a *Tensor, dims ...int) { logsum.into(dst, a, dims) }
 
 func variance(correction float32) reduction {
@@ -189,15 +191,15 @@ func variance(correction float32) reduction {
 }
 
 // Var returns the sum of (a - mean)^2 over dims, divided by the number of elements less correction (1 for the unbiased estimate), of
-// floats.
+// floats. Panics: *ShapeError, *OpError.
 func Var(a *Tensor, correction float32, dims ...int) *Tensor { return variance(correction).of(a, dims) }
 
-// VarInto writes Var(a, correction, dims...) to dst.
+// VarInto writes Var(a, correction, dims...) to dst. Panics: *ShapeError, *OpError.
 func VarInto(dst, a *Tensor, correction float32, dims ...int) {
 	variance(correction).into(dst, a, dims)
 }
 
-// Std returns the square root of Var.
+// Std returns the square root of Var. Panics: *ShapeError, *OpError.
 func Std(a *Tensor, correction float32, dims ...int) *Tensor {
 	v := Var(a, correction, dims...)
 	SqrtInto(v, v)
@@ -212,20 +214,21 @@ func norm(p float64) reduction {
 }
 
 // Norm returns the norm of order p over dims, of floats: 1 for the sum of |a|, 2 for the Euclidean norm, math.Inf(1) for the
-// greatest |a|.
+// greatest |a|. Panics: *ShapeError, *OpError.
 func Norm(a *Tensor, p float64, dims ...int) *Tensor { return norm(p).of(a, dims) }
 
-// NormInto writes Norm(a, p, dims...) to dst.
+// NormInto writes Norm(a, p, dims...) to dst. Panics: *ShapeError, *OpError.
 func NormInto(dst, a *Tensor, p float64, dims ...int) { norm(p).into(dst, a, dims) }
 
 // CumSum returns the sums of all elements up to each along a dimension. Types F32, F16, BF16, I32.
+// Panics: *ShapeError, *OpError.
 func CumSum(a *Tensor, dim int) *Tensor {
 	out := like("cumsum", a)
 	CumSumInto(out, a, dim)
 	return out
 }
 
-// CumSumInto writes CumSum(a, dim) to dst, which may be a.
+// CumSumInto writes CumSum(a, dim) to dst, which may be a. Panics: *ShapeError, *OpError.
 func CumSumInto(dst, a *Tensor, dim int) {
 	const op = "cumsum"
 	dim = a.dim(op, dim)

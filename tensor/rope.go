@@ -16,7 +16,7 @@ const (
 // elements from 2 half on are copied. positions is I32: (tokens) for three dimensions; (seq), shared by the batch, or
 // (batch, seq) for four; nil counts from 0.
 //
-// A position outside the tables gives NaN on a GPU and an OpError on the CPU.
+// A position outside the tables gives NaN on a GPU and an OpError on the CPU. Panics: *ShapeError, *OpError.
 func RoPE(x, cos, sin, positions *Tensor, mode RoPEMode) *Tensor {
 	ropeArgs(x, x, cos, sin, positions, mode)
 	out := like("rope", x)
@@ -24,7 +24,7 @@ func RoPE(x, cos, sin, positions *Tensor, mode RoPEMode) *Tensor {
 	return out
 }
 
-// RoPEInto writes RoPE(x, ...) to dst, which may be x.
+// RoPEInto writes RoPE(x, ...) to dst, which may be x. Panics: *ShapeError, *OpError.
 func RoPEInto(dst, x, cos, sin, positions *Tensor, mode RoPEMode) {
 	args := ropeArgs(dst, x, cos, sin, positions, mode)
 	cos, sin = cos.on("rope", dst.Stream()), sin.on("rope", dst.Stream())

@@ -12,7 +12,7 @@ import (
 // and results are of any strides and of the types F32, F16, BF16, I32, I8, U8 and BOOL. A line has fewer than 2^31 elements.
 
 // SortInto writes the first elements of each line of a in order to values, of a's type, and their places in the line to indices, I32.
-// Either may be nil. Both have a's shape, but may have fewer places along dim, as many as are wanted.
+// Either may be nil. Both have a's shape, but may have fewer places along dim, as many as are wanted. Panics: *ShapeError, *OpError.
 func SortInto(values, indices, a *Tensor, dim int, descending bool) {
 	const op = "sort"
 	a.viewable(op)
@@ -65,7 +65,7 @@ func SortInto(values, indices, a *Tensor, dim int, descending bool) {
 	}, append(operands, a)...)
 }
 
-// Sort returns the elements along a dimension in ascending or descending order.
+// Sort returns the elements along a dimension in ascending or descending order. Panics: *ShapeError, *OpError.
 func Sort(a *Tensor, dim int, descending bool) *Tensor {
 	a.viewable("sort")
 	values := like("sort", a)
@@ -74,6 +74,7 @@ func Sort(a *Tensor, dim int, descending bool) *Tensor {
 }
 
 // Argsort returns the places along a dimension in the order of their elements, I32: Gather(a, Argsort(a, dim, d), dim) is Sort(a, dim, d).
+// Panics: *ShapeError, *OpError.
 func Argsort(a *Tensor, dim int, descending bool) *Tensor {
 	const op = "argsort"
 	a.viewable(op)
@@ -82,7 +83,7 @@ func Argsort(a *Tensor, dim int, descending bool) *Tensor {
 	return indices
 }
 
-// SortWithIndices returns Sort and Argsort of one pass.
+// SortWithIndices returns Sort and Argsort of one pass. Panics: *ShapeError, *OpError.
 func SortWithIndices(a *Tensor, dim int, descending bool) (values, indices *Tensor) {
 	return firstSorted("sort", a, a.shape[a.dim("sort", dim)], dim, descending)
 }
@@ -91,7 +92,7 @@ func SortWithIndices(a *Tensor, dim int, descending bool) (values, indices *Tens
 const fewTop = 1024
 
 // TopKOver returns the k greatest elements along a dimension in descending order, or the k smallest in ascending order, and their places
-// (I32), the lowest first among equals. TopK is that of the greatest over the last dimension of F32.
+// (I32), the lowest first among equals. TopK is that of the greatest over the last dimension of F32. Panics: *ShapeError, *OpError.
 func TopKOver(a *Tensor, k, dim int, greatest bool) (values, indices *Tensor) {
 	const op = "topk"
 	d := a.dim(op, dim)

@@ -12,7 +12,8 @@
 // addresses at each launch. The work is put on the stream of the output, or else of the first operand that is no weight.
 //
 // Operands that do not fit are a mistake of the program and panic with a *ShapeError; a device that cannot run an op
-// panics with an *OpError, after what may fall back to the CPU has done so. Try turns both into errors.
+// panics with an *OpError, after what may fall back to the CPU has done so. Comments say which may come. Try turns both into
+// errors.
 //
 // Memory is given back when the garbage collector finds a tensor dropped; Free does it at once.
 package tensor
@@ -123,12 +124,12 @@ func elements(op string, dtype DType, shape []int) (int, error) {
 	return n, nil
 }
 
-// NewTensorOnDevice is New on the device's default stream.
+// NewTensorOnDevice is New on the device's default stream. Errors: those of New.
 func NewTensorOnDevice(d *gpu.Device, dtype DType, shape ...int) (*Tensor, error) {
 	return New(d.Stream(), dtype, shape...)
 }
 
-// Zeros returns a float32 tensor of zeros on the CPU.
+// Zeros returns a float32 tensor of zeros on the CPU. Panics: *ShapeError, *OpError.
 func Zeros(shape ...int) *Tensor {
 	t := output("zeros", gpu.CPU().Stream(), F32, append([]int(nil), shape...))
 	t.Zero()
@@ -136,11 +137,13 @@ func Zeros(shape ...int) *Tensor {
 }
 
 // FromSlice returns a tensor on the CPU with a copy of values; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromSlice(values []float32, shape ...int) *Tensor {
 	return fromHost("from slice", F32, bytesOf(values), len(values), shape)
 }
 
 // FromFloat64s returns an F32 tensor on the CPU of values, which are rounded to float32; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromFloat64s(values []float64, shape ...int) *Tensor {
 	rounded := make([]float32, len(values))
 	for i, v := range values {
@@ -150,16 +153,19 @@ func FromFloat64s(values []float64, shape ...int) *Tensor {
 }
 
 // FromInt32s returns an I32 tensor on the CPU with a copy of values; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromInt32s(values []int32, shape ...int) *Tensor {
 	return fromHost("from int32s", I32, bytesOf(values), len(values), shape)
 }
 
 // FromUint8s returns a U8 tensor on the CPU with a copy of values; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromUint8s(values []uint8, shape ...int) *Tensor {
 	return fromHost("from uint8s", U8, values, len(values), shape)
 }
 
 // FromBools returns a BOOL tensor on the CPU with a copy of values; no shape means one dimension.
+// Panics: *ShapeError, *OpError.
 func FromBools(values []bool, shape ...int) *Tensor {
 	return fromHost("from bools", BOOL, bytesOf(values), len(values), shape)
 }
@@ -183,6 +189,7 @@ func fromHost(op string, dtype DType, data []byte, n int, shape []int) *Tensor {
 // is held as long as the tensor; elsewhere it is copied to the device.
 //
 // Data that is not aligned to 16 bytes is copied everywhere.
+// Errors: *ShapeError for a shape that is none or that takes another size, gpu.ErrOutOfMemory and other trouble of the device.
 func FromMemory(d *gpu.Device, dtype DType, data []byte, keepAlive any, shape ...int) (*Tensor, error) {
 	n, err := elements("from memory", dtype, shape)
 	if err != nil {
@@ -214,7 +221,7 @@ func FromMemory(d *gpu.Device, dtype DType, data []byte, keepAlive any, shape ..
 // Shape returns a copy of the dimensions.
 func (t *Tensor) Shape() []int { return append([]int{}, t.shape...) }
 
-// Dim returns dimension i, counted from the end where i is negative.
+// Dim returns dimension i, counted from the end where i is negative. Panics: *ShapeError.
 func (t *Tensor) Dim(i int) int { return t.shape[t.dim("dim", i)] }
 
 // Rank returns the number of dimensions.
@@ -297,4 +304,5 @@ func (t *Tensor) freeCopies() {
 }
 
 // SyncGPU waits until the work enqueued on the tensor's stream has finished.
+// Errors: what became of the work (gpu.ErrDeviceLost, gpu.ErrClosed).
 func (t *Tensor) SyncGPU() error { return t.Stream().Synchronize() }

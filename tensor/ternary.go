@@ -54,6 +54,7 @@ func NewTernary(d *gpu.Device, values []int8, rows, cols int, scales []float32, 
 }
 
 // TernaryFromCodes is NewTernary of codes of any layout, such as Microsoft's, as EncodeInt2 or another program wrote them.
+// Errors: those of NewTernary.
 func TernaryFromCodes(d *gpu.Device, layout Int2Layout, codes []byte, rows, cols int, scales []float32, ends []int32) (*Ternary, error) {
 	const op = "ternary"
 	switch {
@@ -95,6 +96,7 @@ func TernaryFromCodes(d *gpu.Device, layout Int2Layout, codes []byte, rows, cols
 
 // TernaryOf encodes a matrix of weights of any type on the device of the tensor, with a scale for each row, or one where all are
 // equal. ErrNotTernary where a row has other numbers than -s, 0 and s: nothing is rounded. It waits for the device.
+// Errors: *ShapeError for another shape or type, ErrNotTernary, trouble of the device.
 func TernaryOf(t *Tensor) (*Ternary, error) {
 	codes, scales, err := EncodeTernary(t)
 	if err != nil {
@@ -104,6 +106,7 @@ func TernaryOf(t *Tensor) (*Ternary, error) {
 }
 
 // EncodeTernary returns the codes, in Int2Interleaved, and scales of TernaryOf in host memory.
+// Errors: those of TernaryOf.
 func EncodeTernary(t *Tensor) (codes []byte, scales []float32, err error) {
 	const op = "ternary"
 	if len(t.shape) != 2 || t.dtype == I32 || t.dtype == I8 || t.packed || t.shape[1]%4 != 0 {
@@ -119,6 +122,7 @@ func EncodeTernary(t *Tensor) (codes []byte, scales []float32, err error) {
 }
 
 // EncodeTernaryRows is EncodeTernary of rows that read gives: values of whole rows from row first on.
+// Errors: ErrNotTernary, and read's.
 func EncodeTernaryRows(rows, cols int, read func(first int, values []float32) error) (codes []byte, scales []float32, err error) {
 	rowBytes := Int2RowBytes(Int2Interleaved, cols)
 	codes, scales = make([]byte, rows*rowBytes), make([]float32, rows)
@@ -200,7 +204,7 @@ func parallelRows(n int, f func(i int)) {
 }
 
 // QuantizeRows rounds each row of x (..., cols) F32 to int8 as BitNet's code does: codes (I8, of x's shape) are x * scale to the
-// nearest, ties to even, with scales (F32, one a row) 127 / max(|x|, 1e-5).
+// nearest, ties to even, with scales (F32, one a row) 127 / max(|x|, 1e-5). Panics: *ShapeError, *OpError.
 func QuantizeRows(x *Tensor) (codes, scales *Tensor) {
 	const op = "quantize rows"
 	if len(x.shape) == 0 {
@@ -211,7 +215,7 @@ func QuantizeRows(x *Tensor) (codes, scales *Tensor) {
 	return codes, scales
 }
 
-// QuantizeRowsInto writes QuantizeRows(x) to codes and scales.
+// QuantizeRowsInto writes QuantizeRows(x) to codes and scales. Panics: *ShapeError, *OpError.
 func QuantizeRowsInto(codes, scales, x *Tensor) { NormQuantizeInto(codes, scales, x, Rounding{}) }
 
 // Rounding says what is rounded in the place of x.
@@ -223,7 +227,7 @@ type Rounding struct {
 	Eps        float32
 }
 
-// NormQuantizeInto is QuantizeRowsInto of a gated unit, of RMSNorm of x, or both.
+// NormQuantizeInto is QuantizeRowsInto of a gated unit, of RMSNorm of x, or both. Panics: *ShapeError, *OpError.
 func NormQuantizeInto(codes, scales, x *Tensor, o Rounding) {
 	const op = "quantize rows"
 	if x.dtype != F32 || len(x.shape) == 0 || codes.dtype != I8 || codes.n != x.n || scales.dtype != F32 || scales.n != x.rows() {
@@ -240,14 +244,14 @@ func NormQuantizeInto(codes, scales, x *Tensor, o Rounding) {
 	}, codes, scales, x, o.Up, norm)
 }
 
-// DequantizeRows returns codes / scales, row by row: F32 of codes' shape.
+// DequantizeRows returns codes / scales, row by row: F32 of codes' shape. Panics: *ShapeError, *OpError.
 func DequantizeRows(codes, scales *Tensor) *Tensor {
 	out := output("dequantize rows", codes.Stream(), F32, codes.Shape())
 	DequantizeRowsInto(out, codes, scales)
 	return out
 }
 
-// DequantizeRowsInto writes DequantizeRows(codes, scales) to dst.
+// DequantizeRowsInto writes DequantizeRows(codes, scales) to dst. Panics: *ShapeError, *OpError.
 func DequantizeRowsInto(dst, codes, scales *Tensor) {
 	const op = "dequantize rows"
 	if codes.dtype != I8 || len(codes.shape) == 0 || dst.dtype != F32 || dst.n != codes.n || scales.dtype != F32 || scales.n != codes.rows() {
@@ -277,11 +281,13 @@ type Tuning struct {
 }
 
 // W2A8Sums returns the exact int32 sums of codes (..., cols) I8 times each row of w: I32 (..., rows).
+// Panics: *ShapeError, *OpError.
 func W2A8Sums(codes *Tensor, w *Ternary) *Tensor {
 	return w2a8Output(I32, codes, w, func(out *Tensor) { W2A8Into(out, codes, nil, w, W2A8Options{}) })
 }
 
 // W2A8 returns sums / scales * w.Scales + o.Bias + o.Add in F32 (..., rows), with codes and scales of QuantizeRows.
+// Panics: *ShapeError, *OpError.
 func W2A8(codes, scales *Tensor, w *Ternary, o W2A8Options) *Tensor {
 	return w2a8Output(F32, codes, w, func(out *Tensor) { W2A8Into(out, codes, scales, w, o) })
 }
@@ -298,7 +304,7 @@ func w2a8Output(t DType, codes *Tensor, w *Ternary, fill func(*Tensor)) *Tensor 
 }
 
 // W2A8Into writes W2A8(codes, scales, w, o) to dst of F32, F16 or BF16, or W2A8Sums(codes, w) to one of I32, which takes neither
-// scales nor what o adds, and ignores w's scales.
+// scales nor what o adds, and ignores w's scales. Panics: *ShapeError, *OpError.
 func W2A8Into(dst, codes, scales *Tensor, w *Ternary, o W2A8Options) {
 	const op = "w2a8"
 	n := codes.rows()
@@ -336,7 +342,7 @@ func W2A8Into(dst, codes, scales *Tensor, w *Ternary, o W2A8Options) {
 }
 
 // BitLinear returns x W^T + bias where the rows of x (..., cols) F32 are rounded to int8 first, as BitNet b1.58's layers do: F32 (...,
-// rows). bias is F32 (rows) or nil.
+// rows). bias is F32 (rows) or nil. Panics: *ShapeError, *OpError.
 func BitLinear(x *Tensor, w *Ternary, bias *Tensor) *Tensor {
 	codes, scales := QuantizeRows(x)
 	defer codes.Free()

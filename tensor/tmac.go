@@ -15,7 +15,7 @@ type TMAC struct {
 }
 
 // TMACLUT returns the sums of each four elements of a column of activations (k, n) F32, by the byte of codes (Int2Rows) that they are
-// multiplied by: F32 (n, (k+3)/4, 256).
+// multiplied by: F32 (n, (k+3)/4, 256). Panics: *ShapeError, *OpError.
 func TMACLUT(activations *Tensor) *Tensor {
 	const op = "tmac lut"
 	if len(activations.shape) != 2 {
@@ -26,7 +26,7 @@ func TMACLUT(activations *Tensor) *Tensor {
 	return out
 }
 
-// TMACLUTInto writes TMACLUT(activations) to dst.
+// TMACLUTInto writes TMACLUT(activations) to dst. Panics: *ShapeError, *OpError.
 func TMACLUTInto(dst, activations *Tensor) {
 	const op = "tmac lut"
 	if len(activations.shape) != 2 || activations.dtype != F32 || dst.dtype != F32 || dst.n != activations.shape[1]*((activations.shape[0]+3)/4)*256 {
@@ -39,7 +39,7 @@ func TMACLUTInto(dst, activations *Tensor) {
 
 // TMACMatMul returns W h by looking up sums of four products (Wei et al. 2024, "T-MAC"): F32 (m, n). codes is I8 (m, (k+3)/4), rows of
 // ternary weights in Int2Rows; activations F32 (k, n), h, or what h is RMSNorm of. It is within 0.5 % (RMS) of exact arithmetic; with
-// o.LUT it is float32's.
+// o.LUT it is float32's. Panics: *ShapeError, *OpError.
 func TMACMatMul(codes, activations *Tensor, o TMAC) *Tensor {
 	const op = "tmac matmul"
 	operand := activations
@@ -59,7 +59,7 @@ func TMACMatMul(codes, activations *Tensor, o TMAC) *Tensor {
 	return out
 }
 
-// TMACMatMulInto writes TMACMatMul(codes, activations, o) to dst.
+// TMACMatMulInto writes TMACMatMul(codes, activations, o) to dst. Panics: *ShapeError, *OpError.
 func TMACMatMulInto(dst, codes, activations *Tensor, o TMAC) {
 	const op = "tmac matmul"
 	if len(codes.shape) != 2 || codes.dtype != I8 || len(dst.shape) != 2 || dst.dtype != F32 || dst.shape[0] != codes.shape[0] {

@@ -3,7 +3,7 @@ package tensor
 import "github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
 // Argmax returns the index of the greatest value of each row (the last dimension) of an F32 tensor, as I32 of the
-// leading dimensions. The lowest index wins among equals; NaN counts as the greatest.
+// leading dimensions. The lowest index wins among equals; NaN counts as the greatest. Panics: *ShapeError, *OpError.
 func Argmax(x *Tensor) *Tensor {
 	checkRows("argmax", x, 1)
 	out := output("argmax", x.Stream(), I32, x.shape[:len(x.shape)-1])
@@ -11,7 +11,7 @@ func Argmax(x *Tensor) *Tensor {
 	return out
 }
 
-// ArgmaxInto writes Argmax(x) to dst, I32 of one element for each row.
+// ArgmaxInto writes Argmax(x) to dst, I32 of one element for each row. Panics: *ShapeError, *OpError.
 func ArgmaxInto(dst, x *Tensor) {
 	checkRows("argmax", x, 1)
 	if dst.dtype != I32 || dst.n != x.rows() {
@@ -23,7 +23,7 @@ func ArgmaxInto(dst, x *Tensor) {
 }
 
 // TopK returns the k greatest values of each row (the last dimension) of an F32 tensor in descending order, and their
-// indices (I32), the lowest first among equals.
+// indices (I32), the lowest first among equals. Panics: *ShapeError, *OpError.
 func TopK(x *Tensor, k int) (values, ids *Tensor) {
 	checkRows("topk", x, k)
 	shape := append(x.Shape()[:len(x.shape)-1], k)
@@ -33,7 +33,7 @@ func TopK(x *Tensor, k int) (values, ids *Tensor) {
 	return values, ids
 }
 
-// TopKInto writes TopK(x, k) to values (F32) and ids (I32), whose last dimension is k.
+// TopKInto writes TopK(x, k) to values (F32) and ids (I32), whose last dimension is k. Panics: *ShapeError, *OpError.
 func TopKInto(values, ids, x *Tensor) {
 	n := values.cols()
 	checkRows("topk", x, n)

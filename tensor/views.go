@@ -13,7 +13,7 @@ import (
 // Contiguous reports whether the elements lie in row-major order without gaps.
 func (t *Tensor) Contiguous() bool { return t.strides == nil }
 
-// ToContiguous returns t where it is contiguous, else a copy that is.
+// ToContiguous returns t where it is contiguous, else a copy that is. Panics: *ShapeError, *OpError.
 func (t *Tensor) ToContiguous() *Tensor {
 	if t.strides == nil {
 		return t
@@ -89,7 +89,7 @@ func (t *Tensor) dim(op string, d int) int {
 }
 
 // Reshape returns the elements in row-major order with another shape of the same length; one dimension may be -1. It is a view
-// where the strides allow one, else a copy.
+// where the strides allow one, else a copy. Panics: *ShapeError, *OpError.
 func (t *Tensor) Reshape(shape ...int) *Tensor {
 	s := append([]int(nil), shape...)
 	known, open := 1, -1
@@ -161,7 +161,7 @@ func (t *Tensor) reshaped(shape []int) []int {
 	return strides
 }
 
-// Slice returns the view [lo:hi] of the leading dimension.
+// Slice returns the view [lo:hi] of the leading dimension. Panics: *ShapeError.
 func (t *Tensor) Slice(lo, hi int) *Tensor {
 	if len(t.shape) == 0 || lo < 0 || hi < lo || hi > t.shape[0] {
 		misuse("slice", "[%d:%d] of %s", lo, hi, shapeString(t.shape))
@@ -182,6 +182,7 @@ func (t *Tensor) Slice(lo, hi int) *Tensor {
 }
 
 // SliceAlong returns the view of every step-th place of a dimension, from lo on and before hi; step is 1 or more.
+// Panics: *ShapeError.
 func (t *Tensor) SliceAlong(dim, lo, hi, step int) *Tensor {
 	const op = "slice along"
 	dim = t.dim(op, dim)
@@ -200,7 +201,7 @@ func (t *Tensor) SliceAlong(dim, lo, hi, step int) *Tensor {
 	return t.strided(shape, strides, first)
 }
 
-// Select returns the view at a place of a dimension, which it has no more.
+// Select returns the view at a place of a dimension, which it has no more. Panics: *ShapeError.
 func (t *Tensor) Select(dim, at int) *Tensor {
 	dim = t.dim("select", dim)
 	if at < 0 || at >= t.shape[dim] {
@@ -209,7 +210,7 @@ func (t *Tensor) Select(dim, at int) *Tensor {
 	return t.SliceAlong(dim, at, at+1, 1).Squeeze(dim)
 }
 
-// Permute returns the view whose dimension i is dimension dims[i] of t.
+// Permute returns the view whose dimension i is dimension dims[i] of t. Panics: *ShapeError.
 func (t *Tensor) Permute(dims ...int) *Tensor {
 	const op = "permute"
 	t.viewable(op)
@@ -227,7 +228,7 @@ func (t *Tensor) Permute(dims ...int) *Tensor {
 	return t.strided(shape, strides, 0)
 }
 
-// Transpose returns the view with two dimensions exchanged.
+// Transpose returns the view with two dimensions exchanged. Panics: *ShapeError.
 func (t *Tensor) Transpose(a, b int) *Tensor {
 	dims := make([]int, len(t.shape))
 	for i := range dims {
@@ -238,10 +239,11 @@ func (t *Tensor) Transpose(a, b int) *Tensor {
 	return t.Permute(dims...)
 }
 
-// T returns the view with the last two dimensions exchanged: the transposed matrix.
+// T returns the view with the last two dimensions exchanged: the transposed matrix. Panics: *ShapeError.
 func (t *Tensor) T() *Tensor { return t.Transpose(-2, -1) }
 
 // Squeeze returns the view without the dimensions named, which have one place; without all such dimensions where none is named.
+// Panics: *ShapeError.
 func (t *Tensor) Squeeze(dims ...int) *Tensor {
 	drop := make([]bool, len(t.shape))
 	for _, d := range dims {
@@ -266,6 +268,7 @@ func (t *Tensor) Squeeze(dims ...int) *Tensor {
 }
 
 // Unsqueeze returns the view with a new dimension of one place before dimension dim; -1 is behind the last.
+// Panics: *ShapeError.
 func (t *Tensor) Unsqueeze(dim int) *Tensor {
 	if dim < 0 {
 		dim += len(t.shape) + 1
@@ -281,7 +284,7 @@ func (t *Tensor) Unsqueeze(dim int) *Tensor {
 }
 
 // BroadcastTo returns the view with dimensions of one place repeated, and new ones before the first, as numpy's rules have it. -1
-// keeps a dimension. Such a view is for reading.
+// keeps a dimension. Such a view is for reading. Panics: *ShapeError.
 func (t *Tensor) BroadcastTo(shape ...int) *Tensor { return t.broadcastTo("broadcast to", shape) }
 
 func (t *Tensor) broadcastTo(op string, shape []int) *Tensor {
