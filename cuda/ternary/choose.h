@@ -9,9 +9,9 @@
 #define TERNARY_KERNELS(X)                                                                                             \
     X(TERNARY_TILES, "w2a8_tiles", "ternary/w2a8_tiles.cu", \
       "w2a8_gemv of up to 8 rows, interleaved weights, int8 tensor cores (8.0)") \
-    X(TERNARY_BITS, "w2a8_bits", "ternary/bits.cu", \
+    X(TERNARY_BITS, "w2a8_bits", "ternary/mma_b1.cu", \
       "w2a8_gemv of one row, interleaved weights, products of bits on tensor cores (9.0)") \
-    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/bits.cu", \
+    X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/mma_b1.cu", \
       "bit_linear of one row, interleaved weights, up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
       "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
@@ -24,7 +24,7 @@
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
     X(TERNARY_LUT, "tmac_lut", "ternary/tmac.cu", "tmac_lut")                                                          \
-    X(TERNARY_TMAC_BITS, "tmac_bits", "ternary/bits.cu", \
+    X(TERNARY_TMAC_BITS, "tmac_bits", "ternary/mma_b1.cu", \
       "tmac_matmul of a column without a table, rows of whole 16 bytes, a scale a row, 9.0") \
     X(TERNARY_TMAC_TILES, "tmac_tiles", "ternary/tmac_tiles.cu", \
       "tmac_matmul without a table, rows of whole 16 bytes, groups of 256, 8.0")                              \
@@ -155,6 +155,10 @@ static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const 
                            a->row_bytes, 1, gpu);
 }
 
+static inline ternary_kernel choose_tmac_lut(int64_t k, int64_t n) {
+    return n <= 65535 && vb_ceil_div(k, 4) <= INT32_MAX ? TERNARY_LUT : TERNARY_NONE;
+}
+
 static inline ternary_kernel choose_norm_quantize(int64_t rows, int64_t cols) {
     if (rows > INT32_MAX) return TERNARY_NONE;
     return cols <= TERNARY_QUANTIZE_THREADS * TERNARY_QUANTIZE_ITEMS ? TERNARY_QUANTIZE : TERNARY_QUANTIZE_WIDE;
@@ -174,7 +178,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 /* Elements of a row that a unit of tmac_tiles has. */
 enum { TERNARY_TMAC_UNIT = 256 };
 
-static inline ternary_bits choose_tmac_bits(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
+static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
     const ternary_bits none = {0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
@@ -183,10 +187,12 @@ static inline ternary_bits choose_tmac_bits(const vb_tmac_matmul_args *a, const 
     return b.threads <= TERNARY_BITS_THREADS_TMAC ? b : none;
 }
 
-static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
+/* `bits`: how tmac_bits cuts it up, 0 blocks where that is not the kernel. */
+static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, ternary_bits *bits, const vb_gpu *gpu) {
     const int whole = vb_aligned16(a->weights) && vb_ceil_div(a->k, 4) % 16 == 0 &&
         (a->groups == 1 || a->k % (a->groups * TERNARY_TMAC_UNIT) == 0);
-    if (choose_tmac_bits(a, gpu).blocks > 0) return TERNARY_TMAC_BITS;
+    *bits = tmac_bits_of(a, gpu);
+    if (bits->blocks > 0) return TERNARY_TMAC_BITS;
     if (!a->lut && gpu->capability >= 80 && whole && a->k > 0 && a->k <= TERNARY_TILE_DEPTH && a->n <= 4 * 65535)
         return TERNARY_TMAC_TILES;
     if (a->n > 65535 || tmac_slices(a) > 65535 || vb_ceil_div(a->m, TERNARY_SLICE_ROWS) > INT32_MAX)

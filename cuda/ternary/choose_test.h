@@ -76,16 +76,17 @@ static void test_ternary(void) {
     CHECK(choose_bit_linear(&b, &gpus[7]).tiles == 240, "3840 x 2560 in three matrices on an H200");
     b.m = 2;
     CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 0, "two rows are composed");
+    ternary_bits bits;
     vb_tmac_matmul_args t = {0};
     t.m = 40, t.n = 1, t.k = 512, t.groups = 4, t.weights = ALIGNED;
-    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "a slice a group");
+    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "a slice a group");
     t.groups = 2;
-    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "a unit a group");
-    CHECK(choose_tmac_matmul(&t, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "a unit a group");
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
-    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_BITS, "a column");
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
     t.k = 512 * 17;
-    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
     t.k = 500;
-    CHECK(choose_tmac_matmul(&t, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

@@ -12,7 +12,7 @@
 
 namespace vb {
 
-vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream); // bits.cu
+vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream); // mma_b1.cu
 vb_status tmac_tiles(const vb_tmac_matmul_args &a, vb_stream *stream); // tmac_tiles.cu
 
 namespace {
@@ -139,7 +139,7 @@ extern "C" {
 
 vb_status vb_cuda_tmac_lut(float *lut, const float *activations, int64_t k, int64_t n, vb_stream *stream) {
     const int64_t tables = ceil_div<int64_t>(k, 4);
-    const ternary_kernel kernel = n <= 65535 && tables <= INT32_MAX ? TERNARY_LUT : TERNARY_NONE;
+    const ternary_kernel kernel = choose_tmac_lut(k, n);
     chosen(stream, ternary_kernel_info(kernel), "tmac_lut", VB_F32, "k n", k, n);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
     return launch_overlapped(stream, dim3((unsigned)tables, (unsigned)n), threads, 0, tmac_lut_kernel, lut,
@@ -149,10 +149,11 @@ vb_status vb_cuda_tmac_lut(float *lut, const float *activations, int64_t k, int6
 vb_status vb_cuda_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
     const vb_tmac_matmul_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
-    const ternary_kernel kernel = choose_tmac_matmul(&a, &gpu);
+    ternary_bits bits;
+    const ternary_kernel kernel = choose_tmac_matmul(&a, &bits, &gpu);
     chosen(stream, ternary_kernel_info(kernel), "tmac_matmul", VB_F32, "m n k groups", a.m, a.n, a.k, a.groups);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
-    if (kernel == TERNARY_TMAC_BITS) return tmac_bits(a, choose_tmac_bits(&a, &gpu), stream);
+    if (kernel == TERNARY_TMAC_BITS) return tmac_bits(a, bits, stream);
     if (kernel == TERNARY_TMAC_TILES) return tmac_tiles(a, stream);
     const int64_t slices = tmac_slices(&a), group_bytes = tmac_group_bytes(&a), row_bytes = ceil_div<int64_t>(a.k, 4);
     void *memory;

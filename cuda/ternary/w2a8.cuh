@@ -84,7 +84,7 @@ VB_DEVICE const uint4 *row_of(const vb_w2a8_gemv_args &a, int64_t r) {
     return reinterpret_cast<const uint4 *>(weights + smaller(r, a.n - 1) * a.row_bytes);
 }
 
-// bits.cu, w2a8_any.cu, w2a8_mma.cu, w2a8_tiles.cu
+// mma_b1.cu, w2a8_any.cu, w2a8_mma.cu, w2a8_tiles.cu
 vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stream *stream);
 vb_status w2a8_any(const vb_w2a8_gemv_args &a, bool words, vb_stream *stream);
 vb_status w2a8_mma(const vb_w2a8_gemv_args &a, bool many, vb_stream *stream);
