@@ -282,9 +282,10 @@ class Weight(ctypes.Structure):  # vb_weight
     _fields_ = [("data", pointer), ("type", ctypes.c_int), ("layout", ctypes.c_int), ("rows", int64), ("cols", int64)]
 
 
-def linear(bench, type, m, k, n):
-    """vb_linear, whose weights are stored [n][k], F32 in and out; the peer's input and output are of the weights' type."""
-    case = f"linear {NAME[type]} {m}x{k}x{n}"
+def linear(bench, type, m, k, n, same_work=False):
+    """vb_linear, whose weights are stored [n][k], F32 in and out; the peer's input and output are of the weights' type.
+    same_work: the peer gets and gives F32 too, by a conversion of its input and cuBLAS's output in F32."""
+    case = f"linear {NAME[type]} {m}x{k}x{n}" + " f32 peer" * same_work
     if not bench.wanted(case):
         return
     size = TORCH[type].itemsize
@@ -297,7 +298,12 @@ def linear(bench, type, m, k, n):
         bench.library.op("linear", y, x, ctypes.byref(weight), None, m)
         return y
 
-    bench.measure(case, inputs, ours, {"cuBLAS": lambda x, w: torch.mm(narrowed[x.data_ptr()], w.mT)},
+    def peer(x, w):
+        if not same_work:
+            return torch.mm(narrowed[x.data_ptr()], w.mT)
+        return torch.mm(x.to(TORCH[type]), w.mT, out_dtype=torch.float32)
+
+    bench.measure(case, inputs, ours, {"cuBLAS with conversions" if same_work else "cuBLAS": peer},
                   lambda out, x, w: (out, x.double() @ w.mT.double()), size * k * n + 4 * m * (k + n),
                   2 * m * n * k * (3 if type == F32 else 1))
 
@@ -495,7 +501,8 @@ def main():
     cases += [(gemm, F32, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096)) for m in (4, 16, 32, 64, 128)]
     cases += [(gemv, type, k, n) for type in (F32, BF16, F16) for k, n in ((4096, 4096), (4096, 14336), (14336, 4096))]
     cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16, 64)]
-    cases += [(linear, type, m, 2048, 11008) for type in (BF16, F16) for m in (512, 2048)]
+    cases += [(linear, type, m, 2048, 11008, *f32) for type in (BF16, F16) for m in (512, 2048) for f32 in ((), (True,))]
+    cases += [(gemm, type, m, 2048, 11008) for type in (BF16, F16) for m in (512, 2048)]
     cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
     cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
     cases += [(matmul, F32, 4096, layout, 1, precision) for layout in ("nt", "tn", "tt") for precision in PRECISIONS]
