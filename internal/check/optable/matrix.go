@@ -183,7 +183,7 @@ func linearOp() *Op {
 		cases = append(cases,
 			Case{Label: "no_rows", Type: t, Dims: []int{0, cols, 3}}, Case{Label: "one", Type: t, Dims: []int{1, cols, 1}},
 			Case{Label: "decode", Type: t, Dims: []int{1, 3 * 256, 127}}, Case{Label: "decode", Type: t, Dims: []int{1, 2048, 255}, Flags: "packed"},
-			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "few", Type: t, Dims: []int{3, 512, 127}, Flags: "packed"}, Case{Label: "few", Type: t, Dims: []int{8, 768, 127}, Flags: "packed"},
+			Case{Label: "few", Type: t, Dims: []int{2, 512, 33}, Flags: "bias"}, Case{Label: "few", Type: t, Dims: []int{2, 512, 127}, Flags: "packed"}, Case{Label: "few", Type: t, Dims: []int{3, 512, 127}, Flags: "packed"}, Case{Label: "few", Type: t, Dims: []int{8, 768, 127}, Flags: "packed"},
 			Case{Label: "batch", Type: t, Dims: []int{9, 512, 128}, Flags: "packed_bias"}, Case{Label: "batch", Type: t, Dims: []int{17, 512, 127}, Flags: "packed"},
 			Case{Label: "prefill", Type: t, Dims: []int{33, 512, 129}, Flags: "packed_bias"}, Case{Label: "prefill", Type: t, Dims: []int{65, 1024, 127}, Flags: "packed"},
 			Case{Label: "qwen2.5-3b_ffn_up", Type: t, Dims: []int{1, 2048, 11008}, Flags: "packed", Bench: true, Large: true},
@@ -213,8 +213,9 @@ func linearOp() *Op {
 				Case{Label: "many", Type: t, Dims: []int{66, 72, 131}, Flags: "bias"}, Case{Label: "many", Type: t, Dims: []int{130, 520, 260}, Flags: "bias"},
 				Case{Label: "many_shared_columns", Type: t, Dims: []int{257, 8200, 130}})
 		} else if t.BlockSize() == 32 {
-			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"})
-			for _, n := range []int{1, 3, 9, 33} { // hidden sizes of other models, no multiples of 128
+			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"},
+				Case{Label: "few_long", Type: t, Dims: []int{2, 8448, 80}, Flags: "packed"})
+			for _, n := range []int{1, 2, 3, 9, 33} { // hidden sizes of other models, no multiples of 128
 				cases = append(cases, Case{Label: "smollm2-135m_hidden", Type: t, Dims: []int{n, 576, 160}, Flags: "packed"},
 					Case{Label: "gpt-oss_hidden", Type: t, Dims: []int{n, 2880, 144}, Flags: "packed_bias"})
 			}
