@@ -178,10 +178,14 @@ func (d *device) FreeHost(p kernel.Ptr) error {
 	return check("host free", invoke(fnFreeHost, uintptr(p), uintptr(d.p)), d.p)
 }
 
-// NewStream makes a stream whose own memory comes from the device: the library calls nothing in Go.
-func (d *device) NewStream(kernel.Allocator) (kernel.Stream, error) {
+func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	s := &stream{device: d.p}
-	if err := check("new stream", invoke(fnStreamCreate, uintptr(unsafe.Pointer(&s.p)), uintptr(d.p)), d.p); err != nil {
+	if memory != nil && !d.info.HostMemory {
+		s.owner = newOwner(memory)
+	}
+	status := invoke(fnStreamCreate, uintptr(unsafe.Pointer(&s.p)), uintptr(d.p), uintptr(unsafe.Pointer(s.owner.allocator())))
+	if err := s.owner.explain(check("new stream", status, d.p)); err != nil {
+		s.owner.close()
 		return nil, err
 	}
 	return s, nil
@@ -201,7 +205,7 @@ func (d *device) PackedSize(w kernel.Weight) (bytes int64, err error) {
 	return bytes, check("packed size", status, d.p)
 }
 
-// ScratchBytes bounds what the kernels of a pass ask for, which comes from the device beside its pool.
+// ScratchBytes bounds what the kernels of a pass ask of the pool.
 func (d *device) ScratchBytes(p kernel.Pass) int64 { return d.info.ScratchBytes(p) }
 
 // Close gives the handle back; the library keeps the device until its last stream, event and graph is closed.

@@ -9,7 +9,8 @@
 // machine, is whole, and agrees in version and ABI.
 //
 // An operation is called by its number with a frame on Go's heap, which holds its operands. Go's collector does not move that heap,
-// and sees what a frame points to until the call returns. The library keeps no address of Go's and calls nothing in Go.
+// and sees what a frame points to until the call returns. The library keeps no address of Go's. It calls Go for streams' own memory alone
+// (allocator.go), within calls whose operands all lie on that heap: stacks may move meanwhile.
 package dynamic
 
 import (
@@ -33,7 +34,7 @@ var names = []string{"libvibrant.so", "libvibrant_cuda.so"}
 var functions = []string{
 	"vb_call", "vb_status_string", "vb_cuda_library", "vb_driver_report", "vb_cuda_architectures_in_use", "vb_device_count", "vb_device_open", "vb_device_close",
 	"vb_device_get_info", "vb_device_memory", "vb_device_driver_error", "vb_alloc", "vb_free", "vb_memory_check", "vb_alloc_host", "vb_free_host",
-	"vb_stream_create", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_handle", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
+	"vb_stream_create_with", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_handle", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
 	"vb_event_create", "vb_event_destroy", "vb_event_record", "vb_event_synchronize", "vb_event_done", "vb_event_elapsed", "vb_stream_wait",
 	"vb_graph_begin", "vb_graph_end", "vb_graph_update", "vb_graph_launch", "vb_graph_prepare", "vb_graph_destroy", "vb_weight_packed_size",
 	"vb_communicator_create", "vb_communicator_destroy", "vb_all_reduce", "vb_all_reduce_rows", "vb_linear_all_reduce",

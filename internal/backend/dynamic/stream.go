@@ -9,7 +9,10 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-type stream struct{ p, device kernel.Ptr }
+type stream struct {
+	p, device kernel.Ptr
+	owner     *owner // of the stream's own memory; nil: the device
+}
 
 func (s *stream) check(op string, result uintptr) error {
 	if int32(result) == statusInvalidArgument {
@@ -17,7 +20,7 @@ func (s *stream) check(op string, result uintptr) error {
 			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
 		}
 	}
-	return check(op, result, s.device)
+	return s.owner.explain(check(op, result, s.device))
 }
 
 // call calls an operation by its number.
@@ -102,6 +105,7 @@ func (s *stream) Launch(g kernel.Graph) error {
 
 func (s *stream) Close() error {
 	invoke(fnStreamDestroy, uintptr(s.p))
-	s.p = nil
+	s.owner.close()
+	s.p, s.owner = nil, nil
 	return nil
 }
