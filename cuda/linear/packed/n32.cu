@@ -9,19 +9,20 @@
 namespace vb {
 namespace {
 
-// x as N32Tiles of `tokens` rows, of which n are written. A warp a tile and row.
+// x as N32Tiles of `tokens` rows, those behind the n rows of x zeros: products with them are computed and dropped. A warp
+// a tile and row.
 constexpr int activation_warps = 4;
 template <int DEPTH>
 __global__ void __launch_bounds__(32 * activation_warps)
     n32_x_kernel(uint8_t *out, const float *x, const float *norm, bool with_norm, int n, int cols, int tiles,
                  int tokens) {
     release_next_kernel(); // its product fills rings of weights meanwhile, and waits before it reads x
-    const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / n,
-              token = unit - tile * n;
+    const int lane = threadIdx.x % 32, unit = blockIdx.x * activation_warps + threadIdx.x / 32, tile = unit / tokens,
+              token = unit - tile * tokens;
     constexpr int quads = DEPTH / 128;
     float4 v[quads], w[quads];
     // of small blocks the last tile may be a part
-    const bool exists = tile < tiles, inside = DEPTH == 256 || tile * DEPTH + 4 * lane < cols;
+    const bool exists = tile < tiles, inside = token < n && (DEPTH == 256 || tile * DEPTH + 4 * lane < cols);
     if (exists)
 #pragma unroll
         for (int i = 0; i < quads; i++)
@@ -67,7 +68,7 @@ vb_status n32_x(uint8_t **out, const float *x, const float *norm, bool with_norm
     VB_TRY(workspace(&scratch, (int64_t)tiles * tokens * (deep ? N32Tile<256>::token_bytes : N32Tile<128>::token_bytes),
                      stream));
     *out = (uint8_t *)scratch;
-    return launch_cached(stream, (unsigned)ceil_div<int64_t>(n * tiles, activation_warps), 32 * activation_warps, 0,
+    return launch_cached(stream, (unsigned)ceil_div(tokens * tiles, activation_warps), 32 * activation_warps, 0,
                          deep ? n32_x_kernel<256> : n32_x_kernel<128>, *out, x, norm, with_norm, (int)n, (int)cols,
                          tiles, tokens);
 }
