@@ -280,6 +280,25 @@ VB_INLINE void powers(float *f, const float *a, const float *b, int64_t n) {
     memcpy(f, y, (size_t)n * 4);
 }
 
+/* Integers a to the power of b by squares, for all n at once: as many as the longest exponent has bits. A negative
+ * exponent leaves its last bit, the sign of a result of -1, and of other numbers than 1 and -1 nothing. */
+VB_INLINE void whole_powers(int32_t *x, const int32_t *a, const int32_t *b, int64_t n) {
+    uint32_t square[PIECE], left[PIECE], result[PIECE], any = 0;
+    EACH {
+        const uint32_t base = (uint32_t)a[i], one = base + 1 <= 2 && base != 0; /* 1 or -1 */
+        square[i] = b[i] >= 0 || one ? base : 0;
+        left[i] = b[i] >= 0 ? (uint32_t)b[i] : (uint32_t)b[i] & 1;
+        result[i] = b[i] >= 0 || one;
+        any |= left[i];
+    }
+    for (; any; any >>= 1) EACH {
+        result[i] *= left[i] & 1 ? square[i] : 1;
+        square[i] *= square[i];
+        left[i] >>= 1;
+    }
+    EACH x[i] = (int32_t)result[i];
+}
+
 #define FLOATS(expression) \
     do { \
         const float *const a = o->af, *const b = o->bf; \
@@ -332,7 +351,10 @@ VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands 
     case VB_ELEMENT_XOR: INTEGERS(a[i] ^ b[i]); break;
     case VB_ELEMENT_SHIFT_RIGHT: INTEGERS((int32_t)((uint32_t)a[i] >> (b[i] & 31))); break;
     case VB_ELEMENT_REM: INTEGERS(b[i] == 0 || b[i] == -1 ? 0 : a[i] % b[i]); break;
-    case VB_ELEMENT_POW: powers(f, o->af, o->bf, n); break;
+    case VB_ELEMENT_POW:
+        if (ints) whole_powers(x, o->ai, o->bi, n);
+        else powers(f, o->af, o->bf, n);
+        break;
     case VB_ELEMENT_EXP: FLOATS(vb_expf(a[i])); break;
     case VB_ELEMENT_LOG: FLOATS(log_of(a[i])); break;
     case VB_ELEMENT_SQRT: FLOATS(sqrtf(a[i])); break;

@@ -103,6 +103,19 @@ static const char power[] = VB_PTX_SOURCE(
     if (x != x || y != y) result = from_bits(0x7fc00000);
     if (y == 0.0 || x == 1.0) result = 1.0;
 );
+/* Of integers, by squares. */
+static const char whole_power[] = VB_PTX_SOURCE(
+    u32 square = u32(x), left = u32(y);
+    result = 1;
+    if (y < 0) {
+        left = left & 1;
+        if (x != 1 && x != -1) result = 0;
+    }
+    for (; left != 0; left = left >> 1) {
+        if ((left & 1) != 0) result = s32(u32(result) * square);
+        square = square * square;
+    }
+);
 /* TURN is 0 for the sine, 1 for the cosine. Far from 0 the quarter of a turn comes of 2 / pi to 224 bits (Payne &
  * Hanek 1983). */
 static const char sine[] = VB_PTX_SOURCE(
@@ -291,7 +304,11 @@ static void write_step(writer *w, int v, const vb_step *step) {
     case VB_ELEMENT_FLOOR: SAY("f32 v%d = floor(%s);\n", v, a); return;
     case VB_ELEMENT_CEIL: SAY("f32 v%d = -floor(-(%s));\n", v, a); return;
     case VB_ELEMENT_ROUND: SAY("f32 v%d = round(%s);\n", v, a); return;
-    case VB_ELEMENT_POW: body = "POWER"; break;
+    case VB_ELEMENT_POW:
+        if (ints) SAY("s32 v%d = 0;\n{ s32 x = %s, y = %s, result = 0;\nWHOLE_POWER\nv%d = result; }\n", v, a, b, v);
+        if (ints) return;
+        body = "POWER";
+        break;
     case VB_ELEMENT_EXP: body = "EXPONENTIAL"; break;
     case VB_ELEMENT_LOG: body = "LOGARITHM"; break;
     case VB_ELEMENT_SIN: body = "const TURN = 0; SINE"; break;
@@ -383,7 +400,7 @@ static vb_status run(const writer *w, int width, vb_stream *stream) {
         for (int d = 0; d < rank; d++) parameters[made++] = &a.in[v].strides[d];
     for (int c = 0; c < w->count; c++) parameters[made++] = (void *)&w->constants[c];
     const vb_jit_filling f = {.source = "", .written = w->text.data,
-        .texts = {{"POWER", power}, {"EXPONENTIAL", exponential}, {"LOGARITHM", logarithm}, {"SINE", sine},
+        .texts = {{"POWER", power}, {"WHOLE_POWER", whole_power}, {"EXPONENTIAL", exponential}, {"LOGARITHM", logarithm}, {"SINE", sine},
                   {"ACTIVATION", activation}, {"FORMULA", vb_jit_formula}, {"RANDOM", random_numbers}},
         .constants = {{"FAST", 0}}};
     const int64_t each = 256 * (int64_t)width;

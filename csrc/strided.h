@@ -69,7 +69,7 @@ static inline int vb_map_kinds(unsigned char ints[VB_MAX_INPUTS + VB_MAX_STEPS],
             if (!kind) return 0;
             break;
         default:
-            if (op >= VB_ELEMENT_POW && kind) return 0;
+            if (op > VB_ELEMENT_POW && kind) return 0;
         }
         ints[count] = (unsigned char)result;
     }

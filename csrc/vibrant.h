@@ -457,8 +457,9 @@ typedef enum vb_element_op {
     VB_ELEMENT_XOR = 21,
     VB_ELEMENT_SHIFT_RIGHT = 22, /* a as 32 bits without sign, by b % 32 bits */
     VB_ELEMENT_REM = 23,        /* a - a / b * b of integers, and 0 where b is 0 */
+    VB_ELEMENT_POW = 24,        /* a to the power of b; of integers by products that wrap, and for b below 0 the whole
+                                 * number next to it towards 0: 1 or -1 where a is such, else 0 */
     /* from here on float32 alone */
-    VB_ELEMENT_POW = 24,        /* a to the power of b */
     VB_ELEMENT_EXP = 25,
     VB_ELEMENT_LOG = 26,        /* natural */
     VB_ELEMENT_SQRT = 27,

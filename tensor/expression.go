@@ -180,13 +180,15 @@ func (x Expr) Minimum(y Expr) Expr { return x.arithmetic("minimum", kernel.Eleme
 // Maximum returns the greater value, NaN where either is NaN. Panics: *ShapeError.
 func (x Expr) Maximum(y Expr) Expr { return x.arithmetic("maximum", kernel.ElementMax, y) }
 
-// Pow returns x to the power of y, of floats. Panics: *ShapeError.
+// Pow returns x to the power of y. Powers of whole numbers wrap. As in PyTorch, a negative power of them is 1 or -1 where x is, else 0,
+// and one that is a constant of the expression is an error. Panics: *ShapeError.
 func (x Expr) Pow(y Expr) Expr {
-	a, b := x.pair("pow", y)
-	if integers(x.dtype) {
-		misuse(x.p.op, "pow of %v: want F32, F16 or BF16", x.dtype)
+	if inputs := int32(len(x.p.inputs)); x.p == y.p && integers(y.dtype) && y.id >= inputs {
+		if s := x.p.steps[y.id-inputs]; s.Op == kernel.ElementInteger && s.A < 0 {
+			misuse(x.p.op, "pow of %v to %d: whole numbers have no negative powers; convert them to floats first", x.dtype, s.A)
+		}
 	}
-	return Expr{p: x.p, id: x.p.step(kernel.ElementPow, a.id, b.id, 0), dtype: x.dtype}
+	return x.arithmetic("pow", kernel.ElementPow, y)
 }
 
 // AddScalar returns x + v, MulScalar x * v. Panics: *ShapeError.

@@ -1,7 +1,10 @@
 package tensor_test
 
 import (
+	"errors"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -52,5 +55,51 @@ func TestFunctionsOfSpecialNumbers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPowersOfWholeNumbers holds powers to what PyTorch 2.15 gives: torch.pow of two tensors of torch.int32, torch.int8 and torch.uint8.
+func TestPowersOfWholeNumbers(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		x := tensor.FromInt32s([]int32{0, 0, 0, 1, 1, -1, -1, -1, 2, 2, 2, 2, 3, -3, -3, 7, 46341, 65536, math.MinInt32, math.MinInt32, math.MaxInt32, 10, -2, -2})
+		y := tensor.FromInt32s([]int32{0, 1, -1, -7, math.MinInt32, -7, -8, math.MinInt32, 30, 31, 32, -1, 20, 3, 21, math.MaxInt32, 2, 2, 1, -1, math.MaxInt32, -9, 31, -31})
+		want := []int32{1, 0, 0, 1, 1, -1, 1, 1, 1 << 30, math.MinInt32, 0, 0, -808182895, -27, -1870418611, -1227133513, -2147479015, 0, math.MinInt32, 0,
+			math.MaxInt32, 0, math.MinInt32, 0}
+		if got := tensor.Pow(on(t, d, x), on(t, d, y)).Int32s(); !slices.Equal(got, want) {
+			t.Errorf("I32: %v, want %v", got, want)
+		}
+		signed := tensor.Pow(on(t, d, tensor.FromInt8s([]int8{-128, -2, -2, 3, 11, -1, -1, 2})), on(t, d, tensor.FromInt8s([]int8{1, 7, 8, 5, 127, -128, -127, -1})))
+		if got, want := signed.Int8s(), []int8{-128, -128, 0, -13, -93, 1, -1, 0}; !slices.Equal(got, want) {
+			t.Errorf("I8: %v, want %v", got, want)
+		}
+		unsigned := tensor.Pow(on(t, d, tensor.FromUint8s([]uint8{0, 2, 3, 255, 255, 16, 13})), on(t, d, tensor.FromUint8s([]uint8{0, 7, 255, 255, 254, 2, 129})))
+		if got, want := unsigned.Int32s(), []int32{1, 128, 171, 255, 1, 0, 13}; !slices.Equal(got, want) {
+			t.Errorf("U8: %v, want %v", got, want)
+		}
+		// A sum beyond its type wraps before it is an exponent: 100 + 100 is -56, and 200 where there is no sign.
+		f := tensor.Fuse(func(x, y tensor.Expr) tensor.Expr { return x.Pow(y.Add(y)) })
+		hundred := on(t, d, tensor.FromInt8s([]int8{100, 100}))
+		if got, want := f.Call(on(t, d, tensor.FromInt8s([]int8{-1, 3})), hundred).Int8s(), []int8{1, 0}; !slices.Equal(got, want) {
+			t.Errorf("sum as exponent: %v, want %v", got, want)
+		}
+	})
+}
+
+// TestPowersThatWholeNumbersHaveNot holds errors to those cases that PyTorch refuses too.
+func TestPowersThatWholeNumbersHaveNot(t *testing.T) {
+	whole, truths := tensor.FromInt32s([]int32{2}), tensor.FromBools([]bool{true})
+	constant := tensor.Fuse(func(x tensor.Expr) tensor.Expr { return x.Pow(x.Const(-2)) })
+	for want, call := range map[string]func(){
+		"pow of I32 to -2: whole numbers have no negative powers": func() { constant.Call(whole) },
+		"pow of BOOL: convert it first":                           func() { tensor.Pow(truths, truths) },
+		"pow of I32 and BOOL: types differ":                       func() { tensor.Pow(whole, truths) },
+	} {
+		var misuse *tensor.ShapeError
+		if err := tensor.Try(call); !errors.As(err, &misuse) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if got := constant.Call(tensor.FromSlice([]float32{4})).Float32s()[0]; got != 0.0625 {
+		t.Errorf("4 to the power of -2: %v", got)
 	}
 }

@@ -16,6 +16,18 @@ static __device__ __noinline__ float cos_call(float a) { return cosf(a); }
 
 VB_DEVICE int divided(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (unsigned)a) : a / b; }
 
+// Integers a to the power of b by squares, as vibrant.h says of b below 0.
+static __device__ __noinline__ unsigned whole_power(int a, int b) {
+    if (b < 0) {
+        if (a != 1 && a != -1) return 0;
+        b &= 1;
+    }
+    unsigned result = 1;
+    for (unsigned square = (unsigned)a; b != 0; b >>= 1, square *= square)
+        if (b & 1) result *= square;
+    return result;
+}
+
 struct Words {
     unsigned at[4];
 };
@@ -179,6 +191,7 @@ VB_DEVICE void perform(int op, unsigned *x, const unsigned *y, const unsigned *z
     case VB_ELEMENT_MUL + of_integers: UNSIGNED(a * b);
     case VB_ELEMENT_DIV + of_integers: INTEGERS(divided(a, b));
     case VB_ELEMENT_REM + of_integers: INTEGERS(b == 0 || b == -1 ? 0 : a % b);
+    case VB_ELEMENT_POW + of_integers: INTEGERS(whole_power(a, b));
     case VB_ELEMENT_MIN + of_integers: INTEGERS(a < b ? a : b);
     case VB_ELEMENT_MAX + of_integers: INTEGERS(a > b ? a : b);
     case VB_ELEMENT_NEG + of_integers: UNSIGNED(0u - a);

@@ -87,9 +87,10 @@ const (
 	ElementShiftRight ElementOp = 22
 	// ElementRem is VB_ELEMENT_REM: a - a / b * b of integers, and 0 where b is 0.
 	ElementRem ElementOp = 23
-	// ElementPow is VB_ELEMENT_POW: from here on float32 alone.
+	// ElementPow is VB_ELEMENT_POW: a to the power of b; of integers by products that wrap, and for b below 0 the
+	// whole number next to it towards 0: 1 or -1 where a is such, else 0.
 	ElementPow ElementOp = 24
-	// ElementExp is VB_ELEMENT_EXP: a to the power of b.
+	// ElementExp is VB_ELEMENT_EXP: from here on float32 alone.
 	ElementExp ElementOp = 25
 	// ElementLog is VB_ELEMENT_LOG: natural.
 	ElementLog ElementOp = 26

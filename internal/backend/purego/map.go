@@ -201,9 +201,7 @@ func kinds(a *kernel.MapArgs) ([]bool, error) {
 				err = wrong
 			}
 		case s.Op == kernel.ElementPow:
-			if result, err = of(s.A, s.B); err == nil && result {
-				err = wrong
-			}
+			result, err = of(s.A, s.B)
 		case s.Op > kernel.ElementPow && s.Op <= kernel.ElementRound:
 			if result, err = of(s.A); err == nil && result {
 				err = wrong
@@ -405,8 +403,28 @@ func ofIntegers(op kernel.ElementOp, a, b int32) int32 {
 		return a | b
 	case kernel.ElementXor:
 		return a ^ b
+	case kernel.ElementPow:
+		return power(a, b)
 	}
 	return int32(uint32(a) >> (uint32(b) % 32))
+}
+
+// power is a to the power of b by squares, which wrap; for b below 0 what 1 / a^-b is towards 0, and 0 where a is 0.
+func power(a, b int32) int32 {
+	if b < 0 {
+		if a != 1 && a != -1 {
+			return 0
+		}
+		b &= 1
+	}
+	result := int32(1)
+	for ; b > 0; b >>= 1 {
+		if b&1 != 0 {
+			result *= a
+		}
+		a *= a
+	}
+	return result
 }
 
 func ofFloats(op kernel.ElementOp, a, b float32) float32 {

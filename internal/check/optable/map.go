@@ -2,6 +2,7 @@ package optable
 
 import (
 	"math"
+	bigint "math/big"
 
 	"github.com/vibrant-ml/vibrant/tensor"
 )
@@ -193,6 +194,7 @@ func mapOps() []*Op {
 		{name: "Abs", inputs: 1, types: all, f: one(e.Abs), want: func(v x) float64 { return math.Abs(v[0]) }, why: rounding, cases: few},
 		{name: "Pow", inputs: 2, types: floats, positive: true, f: two(e.Pow), want: func(v x) float64 { return math.Pow(v[0], v[1]) },
 			rel: 2e-6, abs: 1e-7, why: "a logarithm and an exponential in float32", cases: few},
+		{name: "PowWhole", inputs: 2, types: whole, f: two(e.Pow), want: wholePower, why: rounding, cases: layouts},
 		{name: "Exp", inputs: 1, types: floats, f: one(e.Exp), want: func(v x) float64 { return math.Exp(v[0]) }, rel: exp, why: "exp in float32", cases: benched},
 		{name: "Log", inputs: 1, types: floats, positive: true, f: one(e.Log), want: func(v x) float64 { return math.Log(v[0]) }, rel: exp, abs: 1e-7, why: "log in float32", cases: few},
 		{name: "Sqrt", inputs: 1, types: floats, positive: true, f: one(e.Sqrt), want: func(v x) float64 { return math.Sqrt(v[0]) }, rel: 2e-7, why: rounding, cases: few},
@@ -285,6 +287,19 @@ func mapOps() []*Op {
 		ops = append(ops, op)
 	}
 	return append(ops, whereOp())
+}
+
+// wholePower is a to the power of b modulo 2^32, of which wrapped keeps the bits of a type; of b below 0 the power as a fraction, towards 0,
+// which of 0 is 0 here.
+func wholePower(v []float64) float64 {
+	a, b := bigint.NewInt(int64(v[0])), bigint.NewInt(int64(v[1]))
+	if b.Sign() < 0 {
+		if v[0] == 0 {
+			return 0
+		}
+		return math.Trunc(math.Pow(v[0], v[1]))
+	}
+	return float64(a.Exp(a, b, bigint.NewInt(1<<32)).Int64())
 }
 
 // narrowReference is that of (a + b) * b, or -a where it is greater, each rounded to its type.
