@@ -173,7 +173,8 @@ type Pass struct {
 	HeadDim int
 	Context int // tokens that a cache holds
 	KVType  DType
-	Experts int // columns that the chosen experts of a token multiply, each its own; 0 without experts
+	Experts int  // columns that the chosen experts of a token multiply, each its own; 0 without experts
+	Adapted bool // adapters are active
 }
 
 // Allocator is where a stream's own memory comes from: scratch memory and counters of its kernels. A GPU's stream asks for it while

@@ -67,12 +67,14 @@ func SessionBytes(c *model.Config, d *gpu.Device, o Options) (cache, workspace i
 		o.Chunk = defaultChunk(d)
 	}
 	rows := min(o.Chunk, o.Context)
+	pass := c.Pass(rows, o.Context, o.KVType)
+	pass.Adapted = o.Adapters
 	values := c.WorkspaceBytes
 	if o.Adapters {
 		values = c.AdaptedWorkspaceBytes
 	}
 	return c.CacheBytes(cacheOptions(c, 1, o)), values(rows, min(max(o.LogitRows, 1), o.Context)) + d.StreamBytes() +
-		d.ScratchBytes(c.Pass(rows, o.Context, o.KVType))
+		d.ScratchBytes(pass)
 }
 
 // Close gives the session's memory back. Closing twice is harmless.
