@@ -177,24 +177,12 @@ VB_INLINE float vb_tanhf(float x) {
 
 VB_INLINE float vb_siluf(float x) { return x / (1.0f + vb_expf(-x)); }
 
-/* x / 2 * erfc(-x / sqrt(2)) (fits.h). */
-VB_INLINE float vb_geluf(float x) {
-    float z = (x < 0 ? -x : x) * 0.707106781f, t = 1.0f / (1.0f + 0.5f * z);
-#define FIRST(c) float p = c##f;
-#define STEP(c) p = p * t c##f;
-    VB_ERFC_FIT(FIRST, STEP)
-#undef FIRST
-#undef STEP
-    float erfc = t * vb_expf(p - 0.5f * x * x);
-    return 0.5f * x * (x < 0 ? erfc : 2.0f - erfc);
-}
-
-/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which keeps its relative accuracy for negative u. */
-VB_INLINE float vb_gelu_tanhf(float x) { return x / (1.0f + vb_expf(-1.59576912f * (x + 0.044715f * x * x * x))); }
-
 /* n elements of F32, F16 or BF16 from and to float. */
 void vb_cpu_load(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);
 void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd simd);
+
+/* GELU of n floats; out may be a. */
+void vb_cpu_gelu_floats(float *out, const float *a, bool with_tanh, int64_t n, vb_simd simd);
 
 /* n elements of any type to float; n is a multiple of the block size. */
 void vb_cpu_dequantize(float *out, const void *in, vb_dtype type, int64_t n, vb_simd simd);

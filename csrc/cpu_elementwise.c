@@ -71,7 +71,7 @@ void vb_cpu_store(void *out, const float *in, vb_dtype type, int64_t n, vb_simd 
 /* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
 typedef enum element_op {
-    ADD, MUL, MUL_SCALAR, SILU, GELU, GELU_TANH, SIGMOID, SOFT_CAP,
+    ADD, MUL, MUL_SCALAR, SILU, SIGMOID, SOFT_CAP, GELU, GELU_TANH,
     SWIGLU, GELU_GLU, GELU_TANH_GLU, RELU_SQUARED_GLU, CLAMPED_SILU_GLU /* in the order of vb_activation */
 } element_op;
 
@@ -96,20 +96,8 @@ VB_INLINE void elements_body(element_op op, float *out, const float *a, const fl
     case SILU:
         for (int64_t i = 0; i < n; i++) out[i] = vb_siluf(a[i]);
         break;
-    case GELU:
-        for (int64_t i = 0; i < n; i++) out[i] = vb_geluf(a[i]);
-        break;
-    case GELU_TANH:
-        for (int64_t i = 0; i < n; i++) out[i] = vb_gelu_tanhf(a[i]);
-        break;
     case SWIGLU:
         for (int64_t i = 0; i < n; i++) out[i] = vb_siluf(a[i]) * b[i];
-        break;
-    case GELU_GLU:
-        for (int64_t i = 0; i < n; i++) out[i] = vb_geluf(a[i]) * b[i];
-        break;
-    case GELU_TANH_GLU:
-        for (int64_t i = 0; i < n; i++) out[i] = vb_gelu_tanhf(a[i]) * b[i];
         break;
     case RELU_SQUARED_GLU:
         for (int64_t i = 0; i < n; i++) out[i] = (a[i] < 0 ? 0 : a[i] * a[i]) * b[i];
@@ -123,6 +111,10 @@ VB_INLINE void elements_body(element_op op, float *out, const float *a, const fl
     case SOFT_CAP:
         for (int64_t i = 0; i < n; i++) out[i] = scalar * vb_tanhf(a[i] / scalar);
         break;
+    case GELU:
+    case GELU_TANH:
+    case GELU_GLU:
+    case GELU_TANH_GLU: break; /* floats_of */
     }
 }
 
@@ -138,22 +130,39 @@ typedef struct element_job {
     vb_simd simd;
 } element_job;
 
+enum { PIECE = 512 };
+
+/* The operation on floats, of which b may be null. */
+static void floats_of(const element_job *j, float *out, const float *a, const float *b, int64_t n) {
+    const bool with_tanh = j->op == GELU_TANH || j->op == GELU_TANH_GLU;
+    if (j->op == GELU || j->op == GELU_TANH) {
+        vb_cpu_gelu_floats(out, a, with_tanh, n, j->simd);
+    } else if (j->op == GELU_GLU || j->op == GELU_TANH_GLU) {
+        float gate[PIECE]; /* out may be b */
+        for (int64_t i = 0; i < n; i += PIECE) {
+            const int64_t some = vb_min(PIECE, n - i);
+            vb_cpu_gelu_floats(gate, a + i, with_tanh, some, j->simd);
+            elements[j->simd](MUL, out + i, gate, b + i, 0, 0, some);
+        }
+    } else {
+        elements[j->simd](j->op, out, a, b, j->scalar, j->limit, n);
+    }
+}
+
 static void element_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const element_job *j = context;
     if (j->type == VB_F32) {
         const float *b = j->b;
-        elements[j->simd](j->op, (float *)j->out + begin, (const float *)j->a + begin, b ? b + begin : NULL, j->scalar,
-                          j->limit, end - begin);
+        floats_of(j, (float *)j->out + begin, (const float *)j->a + begin, b ? b + begin : NULL, end - begin);
         return;
     }
-    enum { PIECE = 512 };
     float a[PIECE], b[PIECE];
     for (; begin < end; begin += PIECE) {
         int64_t n = vb_min(PIECE, end - begin);
         vb_cpu_load(a, vb_at(j->a, j->type, begin), j->type, n, j->simd);
         if (j->b) vb_cpu_load(b, vb_at(j->b, j->type, begin), j->type, n, j->simd);
-        elements[j->simd](j->op, a, a, b, j->scalar, j->limit, n);
+        floats_of(j, a, a, b, n);
         vb_cpu_store((void *)vb_at(j->out, j->type, begin), a, j->type, n, j->simd);
     }
 }

@@ -370,8 +370,8 @@ VB_INLINE void step_body(const vb_step *s, bool ints, void *out, const operands 
     case VB_ELEMENT_TANH: FLOATS(vb_tanhf(a[i])); break;
     case VB_ELEMENT_SIGMOID: FLOATS(1.0f / (1.0f + vb_expf(-a[i]))); break;
     case VB_ELEMENT_SILU: FLOATS(vb_siluf(a[i])); break;
-    case VB_ELEMENT_GELU: FLOATS(vb_geluf(a[i])); break;
-    case VB_ELEMENT_GELU_TANH: FLOATS(vb_gelu_tanhf(a[i])); break;
+    case VB_ELEMENT_GELU:
+    case VB_ELEMENT_GELU_TANH: break; /* cpu_gelu.c */
     case VB_ELEMENT_FLOOR: FLOATS(floorf(a[i])); break;
     case VB_ELEMENT_CEIL: FLOATS(ceilf(a[i])); break;
     case VB_ELEMENT_ROUND: FLOATS(rintf(a[i])); break;
@@ -412,7 +412,9 @@ static void map_range(void *context, int worker, int64_t begin, int64_t end) {
             const void *va = value_of(at, p->a, count), *vb = value_of(at, p->b, count);
             const void *vc = value_of(at, p->c, count);
             const operands o = {va, vb, vc, va, vb, vc};
-            step[j->simd](p, vb_step_operands(p->op) > 0 && j->ints[kind], out, &o, begin, n);
+            if (p->op == VB_ELEMENT_GELU || p->op == VB_ELEMENT_GELU_TANH)
+                vb_cpu_gelu_floats(out, va, p->op == VB_ELEMENT_GELU_TANH, n, j->simd);
+            else step[j->simd](p, vb_step_operands(p->op) > 0 && j->ints[kind], out, &o, begin, n);
         }
         if (steps == 0 && direct) {
             if (at[0] != direct) memmove(direct, at[0], (size_t)n * 4);
