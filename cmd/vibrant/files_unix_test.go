@@ -5,12 +5,28 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// TestFewOpenFilesAreOneLine has commands open files where the system lets them open few.
+func TestFewOpenFilesAreOneLine(t *testing.T) {
+	m := reciter(t)
+	for limit := 8; limit <= 32; limit += 3 {
+		c := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$1"`, limit), os.Args[0], asCommand)
+		c.Env = append(os.Environ(), commandEnv("chat", "-m", m, "--device", "cpu", "-p", "Hi", "--single-turn", "--session", filepath.Join(t.TempDir(), "s")))
+		out, err := c.CombinedOutput()
+		refused := strings.Contains(string(out), "(ulimit -n): at least 12 are needed\n") && strings.Count(string(out), "\n") == 1
+		if err == nil && strings.Contains(string(out), "recite") || err != nil && refused {
+			continue
+		}
+		t.Errorf("%d files: %v\n%.2000s", limit, err, out)
+	}
+}
 
 func TestPipesAndDevicesAreNoModels(t *testing.T) {
 	dir := t.TempDir()

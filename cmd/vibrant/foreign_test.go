@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -325,6 +327,31 @@ func TestPipedMessagesThatHaveNoEndAreNotLost(t *testing.T) {
 	if status != 1 || strings.Count(out, "recite") != 1 || !strings.Contains(errs, `the message that """ begins has no end`) {
 		t.Errorf("exit %d, %q, %q", status, out, errs)
 	}
+}
+
+// TestALineWithoutAnEndIsAnError reads lines of so many bytes and one more: /dev/zero has no end.
+func TestALineWithoutAnEndIsAnError(t *testing.T) {
+	const most = 100_000
+	for _, n := range []int{0, 10, 4096, most} {
+		line := strings.Repeat("x", n)
+		if got, err := readLongLine(bufio.NewReader(strings.NewReader(line[:max(n-1, 0)]+"\n next")), most); string(got) != line[:max(n-1, 0)]+"\n" || err != nil {
+			t.Errorf("%d bytes: %d, %v", n, len(got), err)
+		}
+		if got, err := readLongLine(bufio.NewReader(strings.NewReader(line)), most); string(got) != line || err != io.EOF {
+			t.Errorf("%d bytes at the end: %d, %v", n, len(got), err)
+		}
+	}
+	if _, err := readLongLine(bufio.NewReader(endless{}), most); err == nil || !strings.Contains(err.Error(), "stdin: a line of more than") {
+		t.Errorf("without an end: %v", err)
+	}
+}
+
+// endless is a file of zeros.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 func TestPipedChatSaysWhatItTakesAsText(t *testing.T) {

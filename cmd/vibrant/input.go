@@ -180,11 +180,25 @@ func newPipedReader(ctx context.Context, r io.Reader) *pipedReader {
 }
 
 func (p *pipedReader) line(string) (string, error) {
-	text, err := p.r.ReadString('\n')
-	if err == io.EOF && text != "" {
+	text, err := readLongLine(p.r, maxText)
+	if err == io.EOF && len(text) > 0 {
 		err = nil
 	}
-	return strings.TrimRight(text, "\r\n"), err
+	return strings.TrimRight(string(text), "\r\n"), err
+}
+
+// readLongLine reads a line of stdin, with its end: of so many bytes at most.
+func readLongLine(r *bufio.Reader, most int) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, fmt.Errorf("stdin: a line of more than %s", byteSize(int64(most)))
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
 }
 
 func (p *pipedReader) close() {}

@@ -39,6 +39,9 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	// Reading a mapped model file that somebody truncates meanwhile faults; this makes it a panic, and so a message.
 	debug.SetPanicOnFault(true)
+	if err := checkOpenFiles(); err != nil {
+		return report(stderr, err)
+	}
 	ctx, stop := withInterrupts(context.Background())
 	defer stop()
 	ctx = withStopper(ctx)

@@ -97,7 +97,7 @@ func tokenizeLines(ctx context.Context, in io.Reader, out *bufio.Writer, t *vibr
 	}()
 	r := bufio.NewReader(untilDone(ctx, in))
 	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
+		line, err := readLongLine(r, maxText)
 		if len(line) > 0 && strings.TrimSpace(string(line)) != "" {
 			var text string
 			if err := json.Unmarshal(line, &text); err != nil {
