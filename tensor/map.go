@@ -185,11 +185,7 @@ func Maximum(a, b *Tensor) *Tensor { return mapped("maximum", two(Expr.Maximum),
 // MaximumInto writes Maximum(a, b) to dst, which may be a or b. Panics: *ShapeError, *OpError.
 func MaximumInto(dst, a, b *Tensor) { mapInto("maximum", dst, two(Expr.Maximum), a, b) }
 
-<<<<<<< HEAD
-// Pow returns a to the power of b, of floats. Panics: *ShapeError, *OpError.
-=======
-// Pow returns a to the power of b, also of whole numbers: Expr.Pow says of negative powers.
->>>>>>> 68704bb (Give whole numbers powers, as PyTorch does)
+// Pow returns a to the power of b, also of whole numbers: Expr.Pow says of negative powers. Panics: *ShapeError, *OpError.
 func Pow(a, b *Tensor) *Tensor { return mapped("pow", two(Expr.Pow), a, b) }
 
 // PowInto writes Pow(a, b) to dst, which may be a or b. Panics: *ShapeError, *OpError.
