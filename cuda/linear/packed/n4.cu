@@ -8,9 +8,9 @@
 namespace vb {
 namespace {
 
-template <class Block, int PARTS, int KSPLIT>
+template <class Block, int PARTS, int KSPLIT, bool TWO>
 __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOut<PARTS> out) {
-    n4_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+    n4_product<Block, PARTS, KSPLIT, TWO>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
 template <class Block, int PARTS, int KSPLIT>
@@ -18,8 +18,11 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &
     const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
     const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
                         ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
+    const bool two = N4Tile<Block>::takes_two && a.n == 2;
     return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
-                          n4_kernel<Block, PARTS, KSPLIT>, in, out);
+                          two ? n4_kernel<Block, PARTS, KSPLIT, N4Tile<Block>::takes_two>
+                              : n4_kernel<Block, PARTS, KSPLIT, false>,
+                          in, out);
 }
 
 template <class Block>

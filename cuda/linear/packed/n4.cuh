@@ -35,7 +35,8 @@ constexpr int n4_warps = LINEAR_WARPS; // at most
 
 // The share of a block, or of a cluster of KSPLIT blocks, in the items: index, index + count, .... n32.cuh describes
 // Out.
-template <class Block, int PARTS, int KSPLIT, class Out>
+// TWO: of two rows of x (n4_tile.cuh).
+template <class Block, int PARTS, int KSPLIT, bool TWO = false, class Out>
 VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
@@ -45,7 +46,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     constexpr int quads = P::depth / 128;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
-    const int rank = KSPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = in.n;
+    const int rank = KSPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = TWO ? 2 : in.n;
     // of a row, this block's
     const int begin = in.tiles * rank / KSPLIT, tiles = in.tiles * (rank + 1) / KSPLIT - begin;
     uint8_t *activations = shared + warps * stages * P::tile_bytes;
@@ -176,7 +177,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 #pragma unroll
                     for (int j = 0; j < group; j++)
                         if (k + j * warps < tiles)
-                            X::quantize(activations + (k + j * warps) * X::bytes, v[r][j], to, lane);
+                            X::template quantize<TWO>(activations + (k + j * warps) * X::bytes, v[r][j], to, lane);
                 }
                 if ((t += 2) >= n) t = 0, k += group * warps, load_norm(k);
             }
@@ -197,12 +198,18 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                 for (int p = 0; p < PARTS; p++) {
                     w[p].template load<false>(ring.wait(), lane);
                     ring.refill(ahead[p], exists, lane);
-                    if constexpr (in_turn) n4_multiply(sum[p], w[p], activations + k * X::bytes, by, lane);
+                    if constexpr (in_turn) n4_multiply<Block, TWO>(sum[p], w[p], activations + k * X::bytes, by, lane);
                 }
                 if constexpr (!in_turn)
 #pragma unroll
-                    for (int p = 0; p < PARTS; p++) n4_multiply(sum[p], w[p], activations + k * X::bytes, by, lane);
+                    for (int p = 0; p < PARTS; p++)
+                        n4_multiply<Block, TWO>(sum[p], w[p], activations + k * X::bytes, by, lane);
             }
+            if constexpr (TWO)
+#pragma unroll
+                for (int p = 0; p < PARTS; p++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) sum[p][r] += __shfl_xor_sync(all_lanes, sum[p][r], 2);
             if (lane % 4 < n)
 #pragma unroll
                 for (int p = 0; p < PARTS; p++)

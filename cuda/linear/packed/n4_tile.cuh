@@ -7,6 +7,10 @@
 //
 // The subtrahend, min (K4) or zero * scale, or the addend (mins), times the sum of x over the scale's elements, is a
 // product of 16-bit floats for all rows at once, as in n32_tile.cuh. Sums are two such floats, which hold them exactly.
+//
+// TWO rows of x use half of the columns. So columns 4 to 7 have the same rows for every other scale, and zeros stand in
+// the columns that a scale does not use. Two scales share an accumulator, and lane t has a half of the sums of row
+// t % 2: half as many sums become floats.
 #ifndef VB_LINEAR_N4_TILE_CUH
 #define VB_LINEAR_N4_TILE_CUH
 
@@ -33,8 +37,10 @@ struct N4Tile {
     static constexpr int scale = codes + 4 * n4_rows * lane_sums, bytes = scale + 4 * n4_rows;
     static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0,
                   "what the chooser plans with; loads of 16 bytes");
+    static constexpr bool takes_two = (P::small && !P::mins) || P::e4m3; // scales become floats one by one
 
-    // One warp quantizes a row, of which v are 4 elements of each 128 a lane.
+    // One warp quantizes a row, of which v are 4 elements of each 128 a lane. TWO: clears the row two below.
+    template <bool TWO>
     static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int row, int lane) {
         const Quantization q = quantization_of(v);
         if (lane == 0) reinterpret_cast<float *>(out + scale)[row] = q.scale;
@@ -44,6 +50,9 @@ struct N4Tile {
             const QuantizedWord w = quantize_word(v[i], q.inverse);
             *reinterpret_cast<uint32_t *>(to + 1024 * i) = w.high;
             *reinterpret_cast<uint32_t *>(to + 1024 * i + 64) = w.low;
+            if constexpr (TWO)
+                *reinterpret_cast<uint32_t *>(to + 1024 * i + 256) =
+                    *reinterpret_cast<uint32_t *>(to + 1024 * i + 320) = 0;
             if constexpr (lane_sums != 0) {
                 constexpr int lanes = P::sixteens ? 4 : 8; // that share a scale
                 int sum = 128 * w.high_sum + w.low_sum;
@@ -63,12 +72,14 @@ struct N4Tile {
     }
 };
 
-// sum[r] += row g + 8 r of the tile by row t of x. `by` are the type's summand_words.
-template <class Block>
+// sum[r] += row g + 8 r of the tile by row t of x. `by` are the type's summand_words. TWO: sum[r] of the lanes t and
+// t ^ 2 make the sum of row t % 2.
+template <class Block, bool TWO>
 VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const uint8_t *x, const uint4 &by, int lane) {
     using P = Packed<Block>;
     using X = N4Tile<Block>;
     constexpr bool nibbles = P::nibbles; // the upper ones are multiplied in place, 16 times their value
+    static_assert(!TWO || X::takes_two, "scales are in each lane");
     const int t = lane & 3;
     uint32_t rows[2][P::summands][P::values];
 #pragma unroll
@@ -128,16 +139,26 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     float total[2] = {0, 0};             // small, e4m3
 #pragma unroll
     for (int q = 0; q < P::depth / 64; q++) {
-        const uint4 four = reinterpret_cast<const uint4 *>(x)[32 * q + lane];
-        const uint32_t b[4] = {four.x, four.y, four.z, four.w};
+        const uint4 *const codes = reinterpret_cast<const uint4 *>(x) + 32 * q;
+        const uint4 four = codes[lane];
+        uint32_t b[4] = {four.x, four.y, four.z, four.w};
+        if constexpr (TWO) { // of the odd scales
+            const uint4 others = codes[lane ^ 16];
+            b[3] = others.w;
+            if constexpr (P::e4m3) b[1] = others.y;
+            else b[2] = others.z;
+        }
+        constexpr int together = TWO ? 2 : 1; // scales that share an accumulator
         if constexpr (P::e4m3) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
+            for (int i = 0; i < 4; i += together) {
                 int c[4] = {0, 0, 0, 0};
                 multiply_word(c, 4 * q + i, b[i]);
+                if constexpr (TWO) multiply_word(c, 4 * q + i + 1, b[i + 1]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    const uint32_t s = q < 3 ? bytes[r][i] << (20 - 8 * q) : bytes[r][i] >> 4;
+                    const uint32_t four = TWO && t & 2 ? bytes[r][i + together - 1] : bytes[r][i],
+                                   s = q < 3 ? four << (20 - 8 * q) : four >> 4;
                     const float dot = static_cast<float>(128 * c[2 * r] + c[2 * r + 1]);
                     total[r] = fmaf(P::e4m3_bits(s & 0x07f00000), dot, total[r]);
                 }
@@ -156,10 +177,11 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             }
         } else {
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i += together) {
                 const int s = 2 * q + i;
                 int c[4] = {0, 0, 0, 0};
                 multiply_words(c, 2 * s, b[2 * i], b[2 * i + 1]);
+                if constexpr (TWO) multiply_words(c, 2 * s + 2, b[2], b[3]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7
@@ -169,15 +191,16 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
                     } else {
                         const uint4 d = tile.scales[0];
                         const uint32_t two = r ? (s < 2 ? d.z : d.w) : (s < 2 ? d.x : d.y);
+                        const bool odd = TWO ? t & 2 : s & 1;
                         const float unit =
-                            P::scale_of_bits(s & 1 ? two >> 16 : two & 0xffff) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
+                            P::scale_of_bits(odd ? two >> 16 : two & 0xffff) * (nibbles && s >= 2 ? 0.0625f : 1.0f);
                         total[r] = fmaf(unit, static_cast<float>(c[2 * r] * 128 + c[2 * r + 1]), total[r]);
                     }
                 }
             }
         }
     }
-    const float scale = reinterpret_cast<const float *>(x + X::scale)[t];
+    const float scale = reinterpret_cast<const float *>(x + X::scale)[TWO ? t & 1 : t];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if constexpr (P::e4m3) {
@@ -188,7 +211,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
                                                                            : tile.d[P::k2 || P::k6 ? r : 0]);
             total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
         }
-        sum[r] = fmaf(scale, fmaf(factor[r], subtrahend[2 * r], total[r]), sum[r]);
+        if (!TWO || t < 2) total[r] = fmaf(factor[r], subtrahend[2 * r], total[r]);
+        sum[r] = fmaf(scale, total[r], sum[r]);
     }
 }
 
