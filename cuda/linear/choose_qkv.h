@@ -97,6 +97,22 @@ static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape
            vb_ceil_div(items, p->blocks) <= p->chunk;
 }
 
+/* A block for each of some heads' items. Of more blocks than multiprocessors two are small enough to begin beside one
+ * of the kernel before: four warps, and the shared memory that is left. */
+static inline linear_items linear_head_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items,
+                                             bool small) {
+    const int64_t most = 56 << 10;
+    vb_gpu of_items = *gpu;
+    of_items.multiprocessors = (int)items;
+    linear_items p = linear_n1_items(&of_items, f, 2, 1, row_tiles, items);
+    if (!small || !p.blocks) return p;
+    const int tiles = (int)row_tiles, each = (int)vb_ceil_div(tiles, 4);
+    p.warps = (int)vb_ceil_div(tiles, each), p.stages = (int)linear_min(2 * each, 12);
+    while (p.stages > 1 && linear_n1_shared(f, tiles, &p) > most) p.stages--;
+    p.shared_bytes = linear_max(linear_n1_shared(f, tiles, &p), most);
+    return p;
+}
+
 /* Gives each item of a head its block, so that the blocks of a head's cluster have the head's sum of squares between
  * them. Whether this can be: a multiprocessor may have two of these blocks, and none waits for room. */
 static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
@@ -106,12 +122,10 @@ static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape 
         (s->kv_type != VB_F16 && s->kv_type != VB_F32) || qk_items + kv_items > 2 * gpu->multiprocessors ||
         (head_items != 2 && head_items != 4 && head_items != LINEAR_MOST_HEAD_ITEMS))
         return false;
-    vb_gpu of_items = *gpu;
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    of_items.multiprocessors = (int)qk_items;
-    const linear_items qk = linear_n1_items(&of_items, f, 2, 1, linear_row_tiles(f, s->cols), qk_items);
-    of_items.multiprocessors = (int)kv_items;
-    const linear_items v = linear_n1_items(&of_items, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
+    const bool small = qk_items + kv_items > gpu->multiprocessors;
+    const linear_items qk = linear_head_items(gpu, f, linear_row_tiles(f, s->cols), qk_items, small),
+                       v = linear_head_items(gpu, fv, linear_row_tiles(fv, s->cols), kv_items, small);
     const int64_t bytes = linear_max(qk.shared_bytes, v.shared_bytes);
     if (!qk.blocks || !v.blocks || 2 * (bytes + 1024) > gpu->shared_bytes + 1024) return false;
     c->qk = qk, c->v = v;

@@ -5,7 +5,8 @@
 // share an item. Warp w multiplies its tiles w, w + warps, ..., and quantizes x for them alone, so that no barrier
 // precedes the products. One barrier a chunk of items adds up the warps. KSPLIT blocks share long rows: in a cluster
 // they send sums to the block that finishes an item; before Hopper the last block adds up sums in the workspace.
-// W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums.
+// W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums. A step's kernels start cold, so that the
+// first pass through any code waits for it: on Hopper x is quantized, and W multiplied, at one place each.
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
 //   moves    the weights once; x once a block, from L2
@@ -105,10 +106,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     // whether another kernel tells where tiles lie; x comes from this kernel too, and would wait behind the tiles
     constexpr bool located = !std::is_same<Locate, TilesAreKnown>::value;
 #if __CUDA_ARCH__ >= 900
-    constexpr bool x_first = located;
+    constexpr bool x_first = located, short_code = true;
     const bool mailed = KSPLIT > 1 && (updated || !in.partial);
 #else
     constexpr bool x_first = true; // nothing is fetched before x is there: the rings would only hold it up
+    constexpr bool short_code = false; // two tiles at a time
     constexpr bool mailed = false;
 #endif
     const int rank = KSPLIT > 1 ? blockIdx.x % KSPLIT : 0, begin = in.tiles * rank / KSPLIT, stages = in.stages;
@@ -121,7 +123,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     uint64_t *mailboxes = barriers + warps * stages;                              // [n1_warps]
     float *inbox = reinterpret_cast<float *>(mailboxes + n1_warps);           // [n1_warps][KSPLIT][results]
 
-    TileRing<P::tile_bytes, updated> ring;
+    TileRing<P::tile_bytes, true> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
     // The next tile to fetch.
     int ahead_item = index, ahead_tile = warp, ahead_part = 0;
@@ -252,23 +254,29 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             }
         }
         if (weighted && k != warp) load(norm, in.norm, k);
-#pragma unroll
-        for (int t = 0; t < group; t++) {
-            if (k + t * warps >= tiles) break;
+#pragma unroll(short_code ? 1 : group)
+        for (int t = 0; t < group && k + t * warps < tiles; t++) { // the next tile moves to place 0
             if constexpr (Out::norm) {
 #pragma unroll
                 for (int i = 0; i < quads; i++) {
-                    float4 &e = v[t][i];
+                    float4 &e = v[0][i];
                     square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
                     if (weighted) {
-                        const float4 f = norm[t][i];
+                        const float4 f = norm[0][i];
                         e.x *= f.x, e.y *= f.y, e.z *= f.z, e.w *= f.w;
                     }
                 }
             }
-            if constexpr (updated && itself) projection.multiply(v[t], k + t * warps);
-            V::quantize(slot, v[t], lane);
+            if constexpr (updated && itself) projection.multiply(v[0], k + t * warps);
+            V::quantize(slot, v[0], lane);
             slot += warps * V::bytes;
+#pragma unroll
+            for (int after = 1; after < group; after++)
+#pragma unroll
+                for (int i = 0; i < quads; i++) {
+                    v[after - 1][i] = v[after][i];
+                    if (Out::norm) norm[after - 1][i] = norm[after][i];
+                }
         }
     }
     if constexpr (Out::norm) {
@@ -294,31 +302,18 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             if (Out::late && in.patient && item == index + count) release_next_kernel();
             float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part
             const uint8_t *x = activations + warp * V::bytes;
-            const int step = warps * V::bytes;
-            // Two tiles at a time, so that a warp has work while it waits: tiles of both parts, or of one row.
-            if constexpr (PARTS == 2) {
-                for (int k = warp; k < tiles; k += warps, x += step) {
-                    N1Weights<Block> a, b;
-                    N1Operand<Block> operand;
-                    next(a), next(b);
-                    operand.load(x, offsets, lane);
-                    a.multiply(sum, operand, by, lane), b.multiply(sum + 2, operand, by, lane);
-                }
-            } else {
-                int k = warp;
-                for (; k + warps < tiles; k += 2 * warps, x += 2 * step) {
-                    N1Weights<Block> a, b;
-                    N1Operand<Block> operand, second;
-                    next(a), next(b);
-                    operand.load(x, offsets, lane), second.load(x + step, offsets, lane);
-                    a.multiply(sum, operand, by, lane), b.multiply(sum, second, by, lane);
-                }
-                if (k < tiles) {
-                    N1Weights<Block> a;
-                    N1Operand<Block> operand;
-                    next(a);
-                    operand.load(x, offsets, lane);
-                    a.multiply(sum, operand, by, lane);
+#pragma unroll(short_code || PARTS > 1 ? 1 : 2)
+            for (int k = warp; k < tiles; k += warps, x += warps * V::bytes) {
+                N1Operand<Block> operand;
+                operand.load(x, offsets, lane);
+#pragma unroll(short_code ? 1 : PARTS)
+                for (int part = 0; part < PARTS; part++) { // the next part's sums move to place 0
+                    N1Weights<Block> weights;
+                    next(weights);
+                    weights.multiply(sum, operand, by, lane);
+                    const float first = sum[0], second = sum[1];
+                    sum[0] = sum[2 * PARTS - 2], sum[1] = sum[2 * PARTS - 1];
+                    sum[2 * PARTS - 2] = first, sum[2 * PARTS - 1] = second;
                 }
             }
             // Adds up four lanes: lane t of them gets row g + 8 (t & 1) of part t / 2.

@@ -10,8 +10,8 @@ namespace vb {
 // A warp's ring of tiles in shared memory, `stages` of which are on the way or waiting to be read. On Hopper and later
 // one lane starts a bulk copy for a tile; before, all lanes copy 16 bytes at a time, and there are at most
 // LINEAR_RING_MOST stages.
-// LEAVES_FIRST: the L2 gives up the tiles before anything else. A token reads its weights once, two layers of them are
-// more than the L2 holds, and kernels with an adapter have more instructions and vectors to find there again.
+// LEAVES_FIRST: the L2 gives up the tiles before anything else. A token reads its weights once, and two layers of them
+// are more than the L2 holds, where the instructions of all kernels of a layer are to be found again.
 template <int BYTES, bool LEAVES_FIRST = false>
 struct TileRing {
     // createpolicy.fractional.L2::evict_first.b64 of all of the tile
