@@ -100,6 +100,9 @@ vb_status vb_jit_workspace(void **memory, int64_t bytes, vb_stream *stream);
 /* Loads a kernel: out of the cache on disk, or compiled by the driver (ptx_modules.c). */
 vb_status vb_jit_load(vb_jit_kernel *kernel, vb_jit_device *device);
 
+/* Begins to load the kernel of a filled text, which a launch will want. */
+void vb_jit_announce(const vb_jit_filling *filling, const char *name, vb_jit_device *device);
+
 /* Whether a filled text has a kernel on the device. Waits for it. */
 vb_status vb_jit_compiles(const vb_jit_filling *filling, const char *name, vb_jit_device *device);
 

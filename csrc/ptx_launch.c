@@ -156,6 +156,12 @@ static vb_jit_kernel *find(const vb_jit_filling *f, const char *name, vb_jit_dev
     return k;
 }
 
+void vb_jit_announce(const vb_jit_filling *f, const char *name, vb_jit_device *d) {
+    pthread_mutex_lock(&d->mutex);
+    find(f, name, d);
+    pthread_mutex_unlock(&d->mutex);
+}
+
 vb_status vb_jit_compiles(const vb_jit_filling *f, const char *name, vb_jit_device *d) {
     pthread_mutex_lock(&d->mutex);
     const vb_jit_kernel *k = find(f, name, d);

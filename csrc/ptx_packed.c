@@ -110,12 +110,28 @@ static const char *codes_of(vb_dtype type) {
     }
 }
 
+static const char pack_name[] = "ptx_pack";
+
+static vb_jit_filling filling_of(const vb_jit_layout *l, vb_dtype type) {
+    return (vb_jit_filling){.source = pack,
+        .constants = {{"BITS", l->bits}, {"SCALES", l->scales}, {"QK", vb_dtype_block_size(type)},
+                      {"BYTES", vb_dtype_block_bytes(type)}},
+        .texts = {{"CODES", codes_of(type)}}};
+}
+
+/* Whoever asks for the size will pack: the kernel is loaded meanwhile. A launch of it follows a copy of the weight, which
+ * would wait for it. */
 vb_status vb_jit_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
+    vb_jit_device *d = (vb_jit_device *)device;
     vb_jit_layout l;
     const bool packed = vb_jit_layout_of(&l, w->type, w->cols) && w->cols <= VB_JIT_MOST_COLS;
     /* Before 8.0 only kernels of few rows of x read packed weights. */
     const bool wide = packed && l.units > VB_JIT_FEW_UNITS;
-    *bytes = packed && !(wide && ((const vb_jit_device *)device)->target < 80) ? w->rows * l.row : 0;
+    *bytes = packed && !(wide && d->target < 80) ? w->rows * l.row : 0;
+    if (*bytes > 0) {
+        const vb_jit_filling f = filling_of(&l, w->type);
+        vb_jit_announce(&f, pack_name, d);
+    }
     return VB_OK;
 }
 
@@ -125,11 +141,8 @@ vb_status vb_jit_weight_pack(void *out, const vb_weight *w, vb_stream *stream) {
     const void *data = w->data;
     uint64_t row_bytes = (uint64_t)l.row;
     uint32_t units = (uint32_t)l.units, high = (uint32_t)l.high, scale = (uint32_t)l.scale, blocks = (uint32_t)l.block;
-    const vb_jit_filling f = {.source = pack,
-        .constants = {{"BITS", l.bits}, {"SCALES", l.scales}, {"QK", vb_dtype_block_size(w->type)},
-                      {"BYTES", vb_dtype_block_bytes(w->type)}},
-        .texts = {{"CODES", codes_of(w->type)}}};
-    const vb_status status = vb_jit_launch(stream, "ptx_pack", &f, w->rows, 1, 1, 128,
+    const vb_jit_filling f = filling_of(&l, w->type);
+    const vb_status status = vb_jit_launch(stream, pack_name, &f, w->rows, 1, 1, 128,
                          VB_JIT_PARAMETERS(&out, &data, &units, &high, &scale, &blocks, &row_bytes));
     ((vb_jit_stream *)stream)->apart = true; /* kernels read weights before they wait */
     return status;
