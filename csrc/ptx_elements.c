@@ -75,43 +75,41 @@ const char vb_jit_formula[] = VB_PTX_SOURCE({
     value = result;
 });
 
-/* out = formula(a, b): with VECTORS, ROUNDS times EACH elements of 16 bytes a thread, the rest element by element. */
+/* out = formula(a, b): a block computes ROUNDS times THREADS vectors of EACH elements. All loads of a whole block come
+ * first, and only the last block asks for each element whether it is there. */
 static const char elements[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(256) {
-    u64 step = u64(blocks.x) * (256 * EACH * ROUNDS);
-    for (u64 start = (u64(block.x) * (256 * ROUNDS) + thread.x) * EACH; start < n; start += step) {
+kernel ENTRY(TYPE *out, TYPE *a, TYPE *b, f32 scalar, f32 limit, u64 n) threads(THREADS) {
+    start_next();
+    wait_for_previous();
+    u64 first = u64(block.x) * (THREADS * EACH * ROUNDS) + thread.x * EACH;
+    if (VECTORS && u64(block.x + 1) * (THREADS * EACH * ROUNDS) <= n) {
+        TYPE *x_at = a;
+        x_at += first;
+        TYPE *y_at = b;
+        y_at += first;
+        TYPE *to = out;
+        to += first;
         f32 from[ROUNDS][EACH], other[ROUNDS][EACH] = 0;
         unroll (r : ROUNDS) {
-            u64 i = start + r * (256 * EACH);
-            bool whole = i + EACH <= n;
-            if (VECTORS) {
-                if (whole) {
-                    load(from[r], a[i]);
-                    if (PAIR) load(other[r], b[i]);
-                }
-            }
-            if (VECTORS == 0 || !whole) {
-                unroll (e : EACH) {
-                    if (i + e < n) {
-                        from[r][e] = a[i + e];
-                        if (PAIR) other[r][e] = b[i + e];
-                    }
-                }
-            }
+            load(from[r], x_at[r * (THREADS * EACH)]);
+            if (PAIR) load(other[r], y_at[r * (THREADS * EACH)]);
         }
         unroll (r : ROUNDS) {
-            u64 i = start + r * (256 * EACH);
-            bool whole = i + EACH <= n;
             unroll (e : EACH) {
                 f32 x = from[r][e], y = other[r][e], value = 0;
                 FORMULA
                 from[r][e] = value;
             }
-            if (VECTORS) {
-                if (whole) store(out[i], from[r]);
-            }
-            if (VECTORS == 0 || !whole) {
-                unroll (e : EACH) if (i + e < n) out[i + e] = from[r][e];
+            store(to[r * (THREADS * EACH)], from[r]);
+        }
+    } else {
+        unroll (r : ROUNDS) unroll (e : EACH) {
+            u64 i = first + (r * (THREADS * EACH) + e);
+            if (i < n) {
+                f32 x = a[i], y = 0, value = 0;
+                if (PAIR) y = b[i];
+                FORMULA
+                out[i] = value;
             }
         }
     }
@@ -126,13 +124,14 @@ static vb_status run(const char *name, element_op op, void *out, const void *a, 
     const bool vectors = ((uintptr_t)out | (uintptr_t)a | (uintptr_t)b) % 16 == 0;
     const int64_t each = vectors ? 16 / vb_dtype_block_bytes(type) : 1;
     /* Exponentials of 16 bits take longer than their bytes: the second vector is on its way meanwhile. */
-    enum { MANY = 1 << 18 };
+    enum { THREADS = 256, MANY = 1 << 18 };
     const int64_t rounds = vectors && exponential && !pair && type != VB_F32 && n >= MANY ? 2 : 1;
+    const int64_t elements_of_block = each * rounds * THREADS;
     const vb_jit_filling f = {.source = elements, .type = vb_jit_type(type),
         .constants = {{"OP", op}, {"PAIR", pair}, {"EXP", exponential}, {"FAST", type != VB_F32}, {"VECTORS", vectors},
-                      {"EACH", each}, {"ROUNDS", rounds}},
+                      {"EACH", each}, {"ROUNDS", rounds}, {"THREADS", THREADS}},
         .texts = {{"FORMULA", vb_jit_formula}}};
-    return vb_jit_launch(stream, name, &f, blocks_of((n + each * rounds - 1) / (each * rounds)), 1, 1, 256,
+    return vb_jit_launch(stream, name, &f, (n + elements_of_block - 1) / elements_of_block, 1, 1, THREADS,
                          VB_JIT_PARAMETERS(&out, &a, &b, &scalar, &limit, &n));
 }
 

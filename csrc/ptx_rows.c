@@ -1,51 +1,77 @@
-/* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles: a block a row. A row of up to MOST_ROUNDS
- * vectors a thread stays in registers. */
+/* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles. LANES threads share a row, a block has
+ * THREADS / LANES rows. A row of up to MOST_ROUNDS vectors a thread stays in registers. */
 #include "ptx_device.h"
 
 enum { MOST_THREADS = 256, MOST_ROUNDS = 8 };
 
+/* The row of a thread; rows behind the last compute the last and write nothing. */
+static const char find_row[] = VB_PTX_SOURCE(
+    start_next();
+    wait_for_previous();
+    shared f32 part[8];
+    u32 lane = thread.x % LANES, group = thread.x / LANES;
+    u64 place = u64(block.x) * (THREADS / LANES) + group;
+    u64 row = min(place, rows - 1) * cols;
+    bool writes = place < rows;
+);
 /* Row `in` in x[ROUNDS][EACH]; elements behind the end are LEAST. */
 static const char read_row[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
-        u64 at = u64((i * THREADS + thread.x) * EACH);
-        unroll (e : EACH) x[i][e] = LEAST;
         if (VECTORS) {
-            if (at < cols) load(x[i], in[at]);
+            u32 at = (i * LANES + lane) * EACH;
+            if (FULL) {
+                load(x[i], in[at]);
+            } else {
+                unroll (e : EACH) x[i][e] = LEAST;
+                if (u64(at) < cols) load(x[i], in[at]);
+            }
         } else {
-            unroll (e : EACH) if (at + e < cols) x[i][e] = in[at + e];
+            unroll (e : EACH) {
+                u32 at = (i * EACH + e) * LANES + lane;
+                x[i][e] = LEAST;
+                if (u64(at) < cols) x[i][e] = in[at];
+            }
         }
     }
 );
 static const char write_row[] = VB_PTX_SOURCE(
-    unroll (i : ROUNDS) {
-        u64 at = u64((i * THREADS + thread.x) * EACH);
-        if (VECTORS) {
-            if (at < cols) store(to[at], x[i]);
-        } else {
-            unroll (e : EACH) if (at + e < cols) to[at + e] = x[i][e];
+    if (writes) {
+        unroll (i : ROUNDS) {
+            if (VECTORS) {
+                u32 at = (i * LANES + lane) * EACH;
+                if (FULL) {
+                    store(to[at], x[i]);
+                } else {
+                    if (u64(at) < cols) store(to[at], x[i]);
+                }
+            } else {
+                unroll (e : EACH) {
+                    u32 at = (i * EACH + e) * LANES + lane;
+                    if (u64(at) < cols) to[at] = x[i][e];
+                }
+            }
         }
     }
 );
-/* The sum of `sum` over the block. */
+/* The sum of `sum` over a row's threads. */
 static const char sum_up[] = VB_PTX_SOURCE(
-    unroll (i : 5) sum += shuffle_xor(sum, 16 >> i);
-    if (THREADS > 32) {
-        if (lane == 0) part[warp] = sum;
+    unroll (i : STEPS) sum += shuffle_xor(sum, 1 << i);
+    if (LANES > 32) {
+        if (lane % 32 == 0) part[thread.x / 32] = sum;
         barrier();
         sum = 0;
-        unroll (i : THREADS / 32) sum += part[i];
+        unroll (i : LANES / 32) sum += part[group * (LANES / 32) + i];
         barrier();
     }
 );
 
 static const char softmax[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *output, TYPE *input, u64 cols) threads(THREADS) {
-    shared f32 part[8];
-    u32 lane = thread.x % 32, warp = thread.x / 32;
+kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
+    FIND
     TYPE *in = input;
-    in += u64(block.x) * cols;
+    in += row;
     TYPE *to = output;
-    to += u64(block.x) * cols;
+    to += row;
     const log2_e = 1.4426950408889634;
     f32 most = from_bits(0xff800000), sum = 0;
     f32 x[ROUNDS][EACH];
@@ -53,67 +79,76 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 cols) threads(THREADS) {
         READ
         unroll (i : ROUNDS) unroll (e : EACH) most = max(most, x[i][e]);
     } else {
-        for (u64 i = u64(thread.x); i < cols; i += THREADS) most = max(most, in[i]);
+        for (u64 i = u64(lane); i < cols; i += LANES) most = max(most, in[i]);
     }
-    unroll (i : 5) most = max(most, shuffle_xor(most, 16 >> i));
-    if (THREADS > 32) {
-        if (lane == 0) part[warp] = most;
+    unroll (i : STEPS) most = max(most, shuffle_xor(most, 1 << i));
+    if (LANES > 32) {
+        if (lane % 32 == 0) part[thread.x / 32] = most;
         barrier();
-        unroll (i : THREADS / 32) most = max(most, part[i]);
+        unroll (i : LANES / 32) most = max(most, part[group * (LANES / 32) + i]);
         barrier();
     }
     if (IN_REGISTERS) {
         unroll (i : ROUNDS) unroll (e : EACH) {
-            x[i][e] = exp2((x[i][e] - most) * log2_e);
+            x[i][e] = exp2_fast((x[i][e] - most) * log2_e);
             sum += x[i][e];
         }
     } else {
-        for (u64 i = u64(thread.x); i < cols; i += THREADS) sum += exp2((in[i] - most) * log2_e);
+        for (u64 i = u64(lane); i < cols; i += LANES) sum += exp2((in[i] - most) * log2_e);
     }
     SUM_UP
-    f32 scale = rcp(sum);
+    f32 scale = rcp_fast(sum);
     if (IN_REGISTERS) {
         unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] * scale;
         WRITE
     } else {
-        for (u64 i = u64(thread.x); i < cols; i += THREADS) to[i] = exp2((in[i] - most) * log2_e) * scale;
+        for (u64 i = u64(lane); i < cols; i += LANES) to[i] = exp2((in[i] - most) * log2_e) * scale;
     }
 });
 
-/* How a block takes a row: as much of it in registers as ROUNDS vectors a thread. */
+/* How the threads of a block share rows. FULL: every vector of every thread is there, and none is asked for it. Of more
+ * than two rounds such a kernel has 80 registers in place of 58, and fewer blocks at a time. */
 typedef struct row_plan {
-    int64_t threads, rounds, each, registers, vectors;
+    int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
 } row_plan;
 
-static row_plan plan_of(vb_dtype type, int64_t cols, uintptr_t addresses) {
-    row_plan p = {.threads = 32, .each = 16 / vb_dtype_block_bytes(type)};
-    while (p.threads < MOST_THREADS && p.threads * p.each < cols) p.threads *= 2;
-    p.rounds = (cols + p.threads * p.each - 1) / (p.threads * p.each);
+/* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between reductions,
+ * and more take registers (docs/experiments/2026-11-24-ptx-rows.md). */
+static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses) {
+    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
+    row_plan p = {.lanes = 1, .each = 16 / vb_dtype_block_bytes(type)};
+    const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
+    while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
+    const int64_t least = p.lanes > 32 ? WIDE_THREADS : NARROW_THREADS;
+    p.threads = p.lanes > least ? p.lanes : least;
+    while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
+    p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.rounds <= MOST_ROUNDS;
     if (!p.registers) p.rounds = 1;
     p.vectors = addresses % 16 == 0 && cols % p.each == 0;
+    p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
     return p;
 }
 
-#define PLAN(p) {"THREADS", (p).threads}, {"ROUNDS", (p).rounds}, {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, \
-    {"VECTORS", (p).vectors}
-#define TEXTS {"READ", read_row}, {"WRITE", write_row}, {"SUM_UP", sum_up}
+#define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
+    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}
+#define TEXTS {"FIND", find_row}, {"READ", read_row}, {"WRITE", write_row}, {"SUM_UP", sum_up}
+#define BLOCKS(p, rows) (((rows) * (p).lanes + (p).threads - 1) / (p).threads)
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
-    const row_plan p = plan_of(type, cols, (uintptr_t)out | (uintptr_t)in);
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in);
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
         .texts = {TEXTS, {"LEAST", "from_bits(0xff800000)"}}};
-    return vb_jit_launch(stream, "ptx_softmax", &f, rows, 1, 1, (int)p.threads, VB_JIT_PARAMETERS(&out, &in, &cols));
+    return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
+                         VB_JIT_PARAMETERS(&out, &in, &rows, &cols));
 }
 
 /* MEAN: the layer norm, whose variance is summed after the mean is known. SUM: the row is a + b, stored first. */
 static const char norm[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f32 *bias, u64 cols, f32 eps,
-    u32 weights, u32 biases) threads(THREADS) {
-    shared f32 part[8];
-    u32 lane = thread.x % 32, warp = thread.x / 32;
-    u64 row = u64(block.x) * cols;
+kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f32 *bias, u64 rows, u64 cols, f32 eps,
+    f32 share, u32 weights, u32 biases) threads(THREADS) {
+    FIND
     f32 x[ROUNDS][EACH];
     if (SUM) {
         TYPE *a = a_ptr;
@@ -132,7 +167,7 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
             unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] + y[i][e];
             WRITE
         } else {
-            for (u64 i = u64(thread.x); i < cols; i += THREADS) to[i] = a[i] + b[i];
+            for (u64 i = u64(lane); i < cols; i += LANES) to[i] = a[i] + b[i];
         }
     }
     TYPE *in = SUM ? sums : a_ptr;
@@ -141,44 +176,58 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
         READ
     }
     f32 mean = 0, sum = 0;
-    f32 count = f32(cols);
     if (MEAN) {
         if (IN_REGISTERS) unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
-        else for (u64 i = u64(thread.x); i < cols; i += THREADS) sum += in[i];
+        else for (u64 i = u64(lane); i < cols; i += LANES) sum += in[i];
         SUM_UP
-        mean = sum / count;
+        mean = sum * share;
         sum = 0;
     }
     if (IN_REGISTERS) {
-        unroll (i : ROUNDS) unroll (e : EACH) {
+        unroll (i : ROUNDS) {
             if (MEAN) {
-                x[i][e] = x[i][e] - mean;
-                if (u64((i * THREADS + thread.x) * EACH + e) >= cols) x[i][e] = 0;
+                unroll (e : EACH) x[i][e] = x[i][e] - mean;
+                if (FULL == 0) {
+                    if (VECTORS) {
+                        if (u64((i * LANES + lane) * EACH) >= cols) unroll (e : EACH) x[i][e] = 0;
+                    } else {
+                        unroll (e : EACH) if (u64((i * EACH + e) * LANES + lane) >= cols) x[i][e] = 0;
+                    }
+                }
             }
-            sum = fma(x[i][e], x[i][e], sum);
+            unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
         }
     } else {
-        for (u64 i = u64(thread.x); i < cols; i += THREADS) {
+        for (u64 i = u64(lane); i < cols; i += LANES) {
             f32 centred = in[i] - mean;
             sum = fma(centred, centred, sum);
         }
     }
     SUM_UP
-    f32 inverse = rcp(sqrt(sum / count + eps));
+    f32 inverse = rsqrt(fma(sum, share, eps));
     TYPE *to = output;
     to += row;
     if (IN_REGISTERS) {
         unroll (i : ROUNDS) {
-            u64 at = u64((i * THREADS + thread.x) * EACH);
             unroll (e : EACH) x[i][e] = x[i][e] * inverse;
             if (weights != 0) {
-                FACTORS
+                unroll (q : QUADS) {
+                    f32 w[EACH / QUADS];
+                    PARAMETER_OF_WEIGHT
+                    unroll (e : EACH / QUADS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
+                }
             }
-            if (biases != 0) unroll (e : EACH) if (at + e < cols) x[i][e] += bias[at + e];
+            if (biases != 0) {
+                unroll (q : QUADS) {
+                    f32 w[EACH / QUADS];
+                    PARAMETER_OF_BIAS
+                    unroll (e : EACH / QUADS) x[i][q * 4 + e] += w[e];
+                }
+            }
         }
         WRITE
     } else {
-        for (u64 i = u64(thread.x); i < cols; i += THREADS) {
+        for (u64 i = u64(lane); i < cols; i += LANES) {
             f32 y = (in[i] - mean) * inverse;
             if (weights != 0) y = y * weight[i];
             if (biases != 0) y += bias[i];
@@ -192,31 +241,38 @@ static const char read_first[] = VB_PTX_SOURCE({
     in += row;
     READ
 });
-static const char multiply_row[] = VB_PTX_SOURCE(
-    if (VECTORS) {
-        if (at < cols) {
-            unroll (q : EACH / 4) {
-                f32 four[4];
-                load(four, weight[at + q * 4]);
-                unroll (e : 4) x[i][q * 4 + e] = x[i][q * 4 + e] * four[e];
-            }
-        }
-    } else {
-        unroll (e : EACH) if (at + e < cols) x[i][e] = x[i][e] * weight[at + e];
-    }
-);
+/* The elements of a parameter that vector part q of x[i] meets, in w. */
+#define PARAMETER(p) VB_PTX_SOURCE( \
+    if (VECTORS) { \
+        if (FULL) { \
+            load(w, p[(i * LANES + lane) * EACH + q * 4]); \
+        } else { \
+            if (u64((i * LANES + lane) * EACH) < cols) load(w, p[(i * LANES + lane) * EACH + q * 4]); \
+        } \
+    } else { \
+        unroll (e : EACH / QUADS) { \
+            u32 at = (i * EACH + (q * 4 + e)) * LANES + lane; \
+            w[e] = 0; \
+            if (u64(at) < cols) w[e] = p[at]; \
+        } \
+    } \
+)
+static const char parameter_of_weight[] = PARAMETER(weight), parameter_of_bias[] = PARAMETER(bias);
 
 static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, void *out, const void *a,
     const void *b, const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps,
     vb_stream *stream) {
     uint32_t weights = weight != NULL, biases = bias != NULL;
-    const row_plan p = plan_of(type, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
-        (uintptr_t)weight);
+    float share = 1.0f / (float)cols;
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
+        (uintptr_t)weight | (uintptr_t)bias);
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
-        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}},
-        .texts = {TEXTS, {"LEAST", "0.0"}, {"FIRST", read_first}, {"FACTORS", multiply_row}}};
-    return vb_jit_launch(stream, name, &f, rows, 1, 1, (int)p.threads,
-                         VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &cols, &eps, &weights, &biases));
+        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each / 4}},
+        .texts = {TEXTS, {"LEAST", "0.0"}, {"FIRST", read_first}, {"PARAMETER_OF_WEIGHT", parameter_of_weight},
+                  {"PARAMETER_OF_BIAS", parameter_of_bias}}};
+    return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
+                         VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &weights,
+                                           &biases));
 }
 
 vb_status vb_jit_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows,
@@ -261,62 +317,8 @@ vb_status vb_jit_copy_columns(void *out, int64_t out_cols, int64_t out_first, co
                          VB_JIT_PARAMETERS(&out, &in, &out_cols, &out_first, &in_cols, &in_first, &cols));
 }
 
-/* The k best of a row, one after another. A number is ordered by its bits, negative numbers the other way round, NaN
- * above all; equal numbers by their index. Each round looks for the best behind the last round's. */
-static const char top_k[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols, u32 k) threads(256) {
-    shared u32 keys[8], places[8];
-    u32 lane = thread.x % 32, warp = thread.x / 32, n = u32(cols);
-    f32 *in = input;
-    in += u64(block.x) * cols;
-    u32 last = 0xffffffff, last_at = 0;
-    for (u32 round = 0; round < k; round += 1) {
-        u32 best = 0, best_at = 0xffffffff;
-        for (u32 i = thread.x; i < n; i += 256) {
-            f32 x = in[i] + 0.0;
-            u32 word = bits(x);
-            u32 key = word > 0x7fffffff ? ~word : word | 0x80000000;
-            if (x != x) key = 0xffffffff;
-            bool behind = round == 0 || key < last || key == last && i > last_at;
-            bool better = best_at == 0xffffffff || key > best;
-            if (behind && better) {
-                best = key;
-                best_at = i;
-            }
-        }
-        unroll (s : 5) {
-            u32 other = shuffle_xor(best, 16 >> s), other_at = shuffle_xor(best_at, 16 >> s);
-            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
-                other_at < best_at)) {
-                best = other;
-                best_at = other_at;
-            }
-        }
-        if (lane == 0) {
-            keys[warp] = best;
-            places[warp] = best_at;
-        }
-        barrier();
-        unroll (s : 8) {
-            u32 other = keys[s], other_at = places[s];
-            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
-                other_at < best_at)) {
-                best = other;
-                best_at = other_at;
-            }
-        }
-        barrier();
-        if (thread.x == 0) {
-            u64 to = u64(block.x) * k + round;
-            ids[to] = s32(best_at);
-            values[to] = in[best_at];
-        }
-        last = best;
-        last_at = best_at;
-    }
-});
-
-/* In the order of top_k: a thread looks at every 1024th vector, then the block compares its threads' results. */
+/* The greatest number, of equal ones the first; NaN is above all. A thread looks at every 1024th vector, then the block
+ * compares its threads' results. */
 static const char argmax[] = VB_PTX_SOURCE(
 kernel ENTRY(s32 *ids, f32 *input, u64 cols) threads(1024) {
     start_next();
@@ -378,11 +380,12 @@ vb_status vb_jit_argmax(int32_t *out, const float *in, int64_t rows, int64_t col
     return vb_jit_launch(stream, "ptx_argmax", &f, rows, 1, 1, 1024, VB_JIT_PARAMETERS(&out, &in, &cols));
 }
 
+/* Sorted tiles of a row are merged up to the k-th number (ptx_sort.c): in the order of argmax. */
 vb_status vb_jit_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
     vb_stream *stream) {
-    if (cols > UINT32_MAX - 1) return VB_UNSUPPORTED;
-    uint32_t count = (uint32_t)k;
-    const vb_jit_filling f = {.source = top_k};
-    return vb_jit_launch(stream, "ptx_top_k", &f, rows, 1, 1, 256,
-                         VB_JIT_PARAMETERS(&values, &ids, &in, &cols, &count));
+    if (cols > INT32_MAX) return VB_UNSUPPORTED;
+    return vb_jit_sort(&VB_ARGS(vb_sort_args, .values = {values, VB_F32, {k, 1}}, .indices = {ids, VB_I32, {k, 1}},
+                                .in = {(void *)(uintptr_t)in, VB_F32, {cols, 1}}, .sizes = {rows, cols},
+                                .out_sizes = {rows, k}, .rank = 2, .dim = 1, .descending = 1),
+                       stream);
 }
